@@ -1,0 +1,187 @@
+/* The C ABI of polyhead: plain structs and functions. The C++ header polyhead.h stands on it.
+ *
+ * Every function returns or fills a polyhead_status; nothing prints, throws or aborts. All strides are in elements.
+ * A generated NAME.h defines a constant `polyhead_kernel` for C (`NAME`) and a `polyhead::Kernel` for C++ (`NAME`). */
+#ifndef POLYHEAD_C_API_H
+#define POLYHEAD_C_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of the table structs and of the argument order of entries; a kernel of another version is refused. */
+#define POLYHEAD_ABI_VERSION 1
+#define POLYHEAD_MAX_RANK 6
+/* Columns of one packed weight panel; weights carry it, and run() refuses weights of another panel. */
+#define POLYHEAD_WEIGHT_PANEL 16
+
+typedef enum polyhead_code {
+    POLYHEAD_OK = 0,
+    POLYHEAD_NULL_POINTER = 1,    /* a required tensor or weight is missing */
+    POLYHEAD_WRONG_SHAPE = 2,     /* rank or extent */
+    POLYHEAD_WRONG_STRIDE = 3,    /* innermost stride not 1, overlapping output, or reach beyond 2^31 elements */
+    POLYHEAD_WRONG_DTYPE = 4,
+    POLYHEAD_ALIASED = 5,         /* an output shares memory with an input or another output */
+    POLYHEAD_BAD_VALUE = 6,       /* a key length outside 0..seq_len_kv, a softmax_scale that is not finite */
+    POLYHEAD_WRONG_OPERATION = 7, /* arguments of another operation, or a tensor that this kernel was not built to take */
+    POLYHEAD_WRONG_WEIGHTS = 8,   /* packed for another layout or problem */
+    POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, or another ABI version */
+    POLYHEAD_OUT_OF_MEMORY = 10,
+    POLYHEAD_INTERNAL = 11
+} polyhead_code;
+
+typedef struct polyhead_status {
+    int32_t code;      /* polyhead_code */
+    char message[252]; /* one sentence, empty when ok: tensor, dimension, found, expected */
+} polyhead_status;
+
+typedef enum polyhead_dtype {
+    POLYHEAD_F32 = 0,
+    POLYHEAD_F16 = 1,
+    POLYHEAD_BF16 = 2,
+    POLYHEAD_I8 = 3,
+    POLYHEAD_I32 = 4,
+    POLYHEAD_BOOL = 5
+} polyhead_dtype;
+
+typedef enum polyhead_op { POLYHEAD_SDPA = 0, POLYHEAD_MHA = 1, POLYHEAD_LINEAR = 2 } polyhead_op;
+
+/* Which corner the causal diagonal ends in when seq_len_q and the valid key length differ. */
+typedef enum polyhead_causal {
+    POLYHEAD_NOT_CAUSAL = 0,
+    POLYHEAD_BOTTOM_RIGHT = 1, /* query q sees keys up to q + kv_length[b] - seq_len_q */
+    POLYHEAD_TOP_LEFT = 2      /* query q sees keys up to q */
+} polyhead_causal;
+
+/* What a kernel computes. Zero in a length means "free at run time". */
+typedef struct polyhead_problem {
+    int32_t op;           /* polyhead_op */
+    int32_t dtype;        /* storage type, polyhead_dtype; accumulation is f32 */
+    int32_t num_heads;    /* H */
+    int32_t num_kv_heads; /* H_kv, divides H */
+    int32_t head_dim;     /* of query and key, 1..576 */
+    int32_t head_dim_v;   /* of value and out, 1..576 */
+    int32_t embed_dim;    /* mha: width of query input and out; linear: width of input */
+    int32_t kdim;         /* mha: width of the key input */
+    int32_t vdim;         /* mha: width of the value input */
+    int32_t out_features; /* linear: width of out */
+    int32_t cross;        /* mha: key and value are inputs of their own */
+    int32_t bias;         /* mha, linear: biases exist */
+    int32_t causal;       /* polyhead_causal: the default alignment; the other one may be asked for at run time */
+    int32_t kv_lengths;   /* an int32 tensor [B] of valid key lengths exists */
+    int32_t lse;          /* the natural log-sum-exp of the logits [B,H,T_q] is an output */
+    int32_t seq_len_q;    /* fixed query length (linear: rows), or 0 */
+    int32_t seq_len_kv;   /* fixed key length, or 0 */
+} polyhead_problem;
+
+/* CPU features a variant may need; bits of polyhead_variant.cpu_features. */
+#define POLYHEAD_CPU_SSE41 (UINT64_C(1) << 0)
+#define POLYHEAD_CPU_AVX (UINT64_C(1) << 1)
+#define POLYHEAD_CPU_F16C (UINT64_C(1) << 2)
+#define POLYHEAD_CPU_FMA (UINT64_C(1) << 3)
+#define POLYHEAD_CPU_AVX2 (UINT64_C(1) << 4)
+#define POLYHEAD_CPU_AVX512 (UINT64_C(1) << 5)            /* F, CD */
+#define POLYHEAD_CPU_AVX512_SKYLAKE (UINT64_C(1) << 6)    /* + VL, BW, DQ */
+#define POLYHEAD_CPU_AVX512_CANNONLAKE (UINT64_C(1) << 7) /* + IFMA, VBMI */
+#define POLYHEAD_CPU_AVX512_BF16_VNNI (UINT64_C(1) << 8)  /* + BF16, VNNI, BITALG, VBMI2 */
+#define POLYHEAD_CPU_SSE4A (UINT64_C(1) << 9)             /* AMD; code made for zen4 may use it */
+#define POLYHEAD_CPU_AVXVNNI (UINT64_C(1) << 10)
+#define POLYHEAD_CPU_AMX (UINT64_C(1) << 11)              /* AMX tiles, and the operating system's permission */
+
+/* One compiled function and its facts. */
+typedef struct polyhead_variant {
+    const char *name;              /* symbol, unique in a program */
+    const char *target;            /* Halide target string it was compiled for */
+    const char *tiling;            /* "key=value ..." of every knob */
+    int (*entry)(void **argv);     /* Halide's argv convention, or null when `call` is set */
+    int (*call)(void *context, void **argv); /* the same for code compiled in process */
+    void *context;
+    uint64_t cpu_features;         /* all of these must be present */
+    int32_t min_seq_len_q, max_seq_len_q; /* lengths it serves, inclusive; max 0 = no limit */
+    int64_t scratch_per_thread;    /* bytes each thread takes while it works */
+    int64_t scratch_per_split;     /* bytes per (batch row, key/value head) and chunk of split_len keys; 0 if keys are not split */
+    int32_t split_len;             /* keys of one split, or 0 */
+    uint32_t weight_layout;        /* id that packed weights must carry; 0 = takes none */
+    uint32_t abi;                  /* POLYHEAD_ABI_VERSION it was generated for */
+} polyhead_variant;
+
+/* A named problem and its variants, best first. Constant data, no initialisation needed. */
+typedef struct polyhead_kernel {
+    const char *name;
+    polyhead_problem problem;
+    const polyhead_variant *variants;
+    int32_t num_variants;
+} polyhead_kernel;
+
+/* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. */
+typedef struct polyhead_tensor {
+    void *data;
+    int32_t dtype; /* polyhead_dtype */
+    int32_t rank;
+    int64_t shape[POLYHEAD_MAX_RANK];
+    int64_t stride[POLYHEAD_MAX_RANK];
+} polyhead_tensor;
+
+/* Packed weights of an mha or linear kernel; memory owned by the caller, 64-byte aligned (see polyhead_pack). */
+typedef struct polyhead_weights {
+    const void *data;
+    size_t bytes;
+    uint32_t layout; /* id of layout and problem */
+    int32_t panel;
+    int32_t dtype;
+} polyhead_weights;
+
+/* Weights as nn.Linear stores them: [out_features, in_features], y = x W^T + b. Either in_proj (rows: query, key, value)
+ * or the three separate ones. Biases are given exactly when the problem has them. linear uses out_proj and out_bias. */
+typedef struct polyhead_weight_tensors {
+    polyhead_tensor in_proj, in_bias;
+    polyhead_tensor query, key, value;
+    polyhead_tensor query_bias, key_bias, value_bias;
+    polyhead_tensor out_proj, out_bias;
+} polyhead_weight_tensors;
+
+/* Arguments of one call. Unused tensors stay zeroed. */
+typedef struct polyhead_args {
+    int32_t op;               /* polyhead_op these arguments are for */
+    polyhead_tensor query;    /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear [M,K] */
+    polyhead_tensor key;      /* sdpa [B,H_kv,T_kv,d]; mha with cross [B,T_kv,kdim] */
+    polyhead_tensor value;    /* sdpa [B,H_kv,T_kv,d_v]; mha with cross [B,T_kv,vdim] */
+    const polyhead_weights *weights; /* mha, linear */
+    polyhead_tensor kv_lengths; /* int32 [B], 0..T_kv; absent = all keys valid */
+    polyhead_tensor out;      /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
+    polyhead_tensor lse;      /* f32 [B,H,T_q], exactly when the kernel was built with lse */
+    int32_t has_softmax_scale; /* 0: 1/sqrt(head_dim) */
+    float softmax_scale;
+    int32_t alignment;        /* polyhead_causal of a causal kernel; 0 = the problem's own */
+} polyhead_args;
+
+/* Runs the best variant for this machine and these lengths. On any status but ok nothing was written to out or lse. Thread-safe. */
+polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
+/* Checks the arguments and says which variant would run and why the ones before it would not; writes text, always ends with 0. */
+polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
+/* Bytes this call will allocate with the present number of threads (0 and a status when the arguments are refused). */
+int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status);
+
+/* Bytes that packed weights of this problem take; 0 for sdpa. */
+size_t polyhead_weights_bytes(const polyhead_kernel *kernel);
+/* Packs into memory (64-byte aligned, polyhead_weights_bytes long) and fills *packed. The sources may be freed afterwards. */
+polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory, polyhead_weights *packed);
+
+/* Threads that all kernels share; 0 restores the default: min(CPU affinity, cgroup quota). */
+void polyhead_set_num_threads(int32_t threads);
+int32_t polyhead_num_threads(void);
+/* What this CPU and operating system offer, after the limit below. */
+uint64_t polyhead_cpu_features(void);
+/* Pretend that only these features exist (tests, comparisons); ~0 removes the limit. Returns the limit before. */
+uint64_t polyhead_limit_cpu_features(uint64_t mask);
+/* "avx512_skylake sse4a": names of the bits, into text; always ends with 0. */
+void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes);
+const char *polyhead_version(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif

@@ -1,0 +1,171 @@
+// polyhead: attention kernels generated for one problem and one machine. The one header users read.
+//
+//     #include <polyhead/polyhead.h>
+//     #include <minilm_layer.h>              // written by `polyhead generate` or polyhead_add_kernel()
+//     polyhead::Weights weights;
+//     polyhead::Status status = minilm_layer.pack(tensors, &weights);
+//     polyhead::MhaArgs args;
+//     args.input = polyhead::view(x, {batch, seq_len, 384});
+//     args.weights = &weights;
+//     args.out = polyhead::view(y, {batch, seq_len, 384});
+//     status = minilm_layer.run(args);
+//     if (!status.ok()) log(status.message());
+//
+// Nothing throws across this API (Weights memory aside, see pack), prints or aborts. Strides are in elements.
+#ifndef POLYHEAD_POLYHEAD_H
+#define POLYHEAD_POLYHEAD_H
+
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+
+#include <polyhead/c_api.h>
+
+namespace polyhead {
+
+using Problem = polyhead_problem;
+using Variant = polyhead_variant;
+
+enum class DType : int32_t {
+    f32 = POLYHEAD_F32,
+    f16 = POLYHEAD_F16,
+    bf16 = POLYHEAD_BF16,
+    i8 = POLYHEAD_I8,
+    i32 = POLYHEAD_I32,
+    boolean = POLYHEAD_BOOL,
+};
+
+// Corner in which the causal diagonal ends when seq_len_q differs from the valid key length.
+enum class Alignment : int32_t { of_problem = 0, bottom_right = POLYHEAD_BOTTOM_RIGHT, top_left = POLYHEAD_TOP_LEFT };
+
+// The outcome of a call: a code and one sentence naming tensor, dimension, found and expected.
+class Status {
+public:
+    Status() noexcept : raw_{} {}
+    explicit Status(const polyhead_status &raw) noexcept : raw_(raw) {}
+    bool ok() const noexcept { return raw_.code == POLYHEAD_OK; }
+    polyhead_code code() const noexcept { return static_cast<polyhead_code>(raw_.code); }
+    const char *message() const noexcept { return raw_.message; }
+
+private:
+    polyhead_status raw_;
+};
+
+// A caller-owned tensor: pointer, shape and strides, outermost dimension first. Default-constructed = absent.
+struct TensorView : polyhead_tensor {
+    TensorView() noexcept : polyhead_tensor{} {}
+    TensorView(void *data, DType dtype, std::initializer_list<int64_t> shape) noexcept;
+    TensorView(void *data, DType dtype, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept;
+};
+
+// Contiguous views. Inputs are never written through, so a const pointer is fine for them.
+TensorView view(const float *data, std::initializer_list<int64_t> shape) noexcept;
+TensorView view(const float *data, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept;
+TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexcept;
+
+// The same memory seen as [B,H,T,d]: from [B,T,H,d], and from [B,T,H*d]. No copies; an impossible request gives an absent view.
+TensorView from_bshd(const TensorView &tensor) noexcept;
+TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept;
+
+// Weights as nn.Linear stores them ([out_features, in_features]); see polyhead_weight_tensors.
+struct WeightTensors : polyhead_weight_tensors {
+    WeightTensors() noexcept : polyhead_weight_tensors{} {}
+    // Packed in_proj_weight [H*d + H_kv*d + H_kv*d_v, D] (rows: query, key, value) with its bias, and the output projection.
+    WeightTensors(const TensorView &in_proj_, const TensorView &in_bias_, const TensorView &out_proj_, const TensorView &out_bias_) noexcept
+        : polyhead_weight_tensors{} {
+        in_proj = in_proj_;
+        in_bias = in_bias_;
+        out_proj = out_proj_;
+        out_bias = out_bias_;
+    }
+};
+
+// Packed weights that own their memory. Movable. Filled by Kernel::pack.
+class Weights {
+public:
+    Weights() noexcept : raw_{} {}
+    ~Weights();
+    Weights(Weights &&other) noexcept;
+    Weights &operator=(Weights &&other) noexcept;
+    Weights(const Weights &) = delete;
+    Weights &operator=(const Weights &) = delete;
+    const polyhead_weights *raw() const noexcept { return &raw_; }
+    size_t bytes() const noexcept { return raw_.bytes; }
+
+private:
+    friend class Kernel;
+    polyhead_weights raw_;
+};
+
+// softmax(softmax_scale * query key^T + mask) value, per head.
+struct SdpaArgs {
+    TensorView query;      // [B,H,T_q,d]
+    TensorView key;        // [B,H_kv,T_kv,d]
+    TensorView value;      // [B,H_kv,T_kv,d_v]
+    TensorView kv_lengths; // int32 [B], optional at run time
+    TensorView out;        // [B,H,T_q,d_v]
+    TensorView lse;        // f32 [B,H,T_q], exactly when built with lse
+    std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
+    Alignment alignment = Alignment::of_problem;
+};
+
+// The whole layer: projections, attention, concat, output projection.
+struct MhaArgs {
+    TensorView input;      // [B,T_q,D]; with cross: the query input
+    TensorView key;        // [B,T_kv,kdim], only with cross
+    TensorView value;      // [B,T_kv,vdim], only with cross
+    const Weights *weights = nullptr;
+    TensorView kv_lengths; // int32 [B], optional at run time
+    TensorView out;        // [B,T_q,D]
+    TensorView lse;        // f32 [B,H,T_q], exactly when built with lse
+    std::optional<float> softmax_scale;
+    Alignment alignment = Alignment::of_problem;
+};
+
+// out = input W^T + b.
+struct LinearArgs {
+    TensorView input; // [M,K]
+    const Weights *weights = nullptr;
+    TensorView out; // [M,N]
+};
+
+// A generated kernel: stateless, constant-initialised, safe to call from many threads.
+// NAME.h defines `inline constexpr polyhead::Kernel NAME`.
+class Kernel : public polyhead_kernel {
+public:
+    constexpr explicit Kernel(const polyhead_kernel &table) noexcept : polyhead_kernel(table) {}
+
+    // Runs the first variant that this machine and these lengths allow. Unless ok() nothing was written to out or lse.
+    Status run(const SdpaArgs &args) const noexcept;
+    Status run(const MhaArgs &args) const noexcept;
+    Status run(const LinearArgs &args) const noexcept;
+
+    // Packs nn.Linear weights for this kernel. The sources may be freed afterwards.
+    Status pack(const WeightTensors &tensors, Weights *weights) const noexcept;
+    size_t weights_bytes() const noexcept { return polyhead_weights_bytes(this); }
+    // The same into the caller's memory (64-byte aligned, weights_bytes() long).
+    Status pack_into(const WeightTensors &tensors, void *memory, polyhead_weights *packed) const noexcept {
+        return Status(polyhead_pack(this, &tensors, memory, packed));
+    }
+
+    // Bytes a call with these arguments allocates while it runs; -1 when they are refused.
+    int64_t scratch_bytes(const SdpaArgs &args) const noexcept;
+    int64_t scratch_bytes(const MhaArgs &args) const noexcept;
+    // Which variant would run, and why the ones before it would not. May throw std::bad_alloc.
+    std::string explain(const SdpaArgs &args) const;
+    std::string explain(const MhaArgs &args) const;
+    // True when at least one variant can run on this machine.
+    bool supported() const noexcept;
+};
+
+// The kernel of the set that computes this problem (a fixed length serves exactly itself, a free one any), or null.
+const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem &problem) noexcept;
+// Why that kernel, or the `polyhead generate` line that would add one.
+std::string explain(const Kernel *const *set, size_t count, const Problem &problem);
+
+inline void set_num_threads(int threads) noexcept { polyhead_set_num_threads(threads); }
+inline int num_threads() noexcept { return polyhead_num_threads(); }
+
+} // namespace polyhead
+#endif

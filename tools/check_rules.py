@@ -1,0 +1,162 @@
+"""The rules of the house that a script can hold: who may schedule, who may define, sizes, names, first lines."""
+import ast
+import os
+import re
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+CODE = (".cpp", ".h", ".c")
+COMMENT_STARTS = ("//", "/*", "#", '"""', "<!--")
+
+LOOP_DIRECTIVES = re.compile(
+    r"\.(compute_at|compute_root|compute_with|compute_inline|store_at|store_root|hoist_storage\w*|store_in|fold_storage|split|tile|fuse"
+    r"|reorder|reorder_storage|vectorize|unroll|parallel|serial|prefetch|specialize|async|ring_buffer|atomic|gpu\w*|partition\w*)\s*\(")
+MACHINE_WORDS = re.compile(r"\b(Target|natural_vector_size|get_host_target|has_feature|vector_width|native_vector\w*)\b")
+# These drive the compiler: they hand a Target to the schedules and give no formula.
+COMPILER_DRIVERS = re.compile(r"^generators/(compile|variants|plan|in_process|cpu_features|target)\w*\.(cpp|h)$")
+FUNC_MADE = re.compile(r"\bFunc\s+\w+\s*[({;=]|\bFunc\s*[({]")
+FUNC_FROM = re.compile(r"\.(in|clone_in|rfactor)\s*\(")
+FUNC_DEFINED = re.compile(r"^\s*[\w.\->\[\]]+\([^()=]*\)\s*[+*|&-]?=[^=]")
+UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
+MACHINE_PATHS = re.compile(r"(?<![\w./])/(wo" r"rk|ho" r"me|ro" r"ot|Us" r"ers|scra" r"tch)/\w")
+
+
+def files():
+    listed = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, check=True,
+                            stdout=subprocess.PIPE).stdout.decode()
+    return sorted(name for name in set(listed.split("\0")) if name and os.path.isfile(os.path.join(ROOT, name)))
+
+
+def lines_of(name):
+    with open(os.path.join(ROOT, name), encoding="utf-8") as file:
+        return file.read().split("\n")
+
+
+def code_only(lines):
+    """The lines without comments and string contents, so that prose may name what code may not."""
+    text = "\n".join(lines)
+    blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
+    return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S).split("\n")
+
+
+def cpp_functions(lines):
+    """(first line, length) of functions, by the layout that clang-format gives: the closing brace stands under the first word."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if start is None and line.endswith("{") and ("(" in line or line.startswith(") ")) and re.match(r"(    )?[A-Za-z_~:]", line):
+            if not re.match(r"\s*(namespace|struct|class|enum|extern|union|if|for|while|switch|else|do|return)\b", line):
+                start = (number, "}" if line[0] != " " else "    }")
+        elif start and line.rstrip(";") == start[1]:
+            yield start[0], number - start[0] + 1
+            start = None
+
+
+def python_functions(text):
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield node.lineno, node.end_lineno - node.lineno + 1
+
+
+def check_file(name, lines):
+    """Sizes, first line, paths: for every text file we wrote."""
+    is_code = name.endswith(CODE)
+    if is_code or name.endswith((".py", ".cmake")) or os.path.basename(name) in ("CMakeLists.txt", "polyhead", "table.txt"):
+        limit = 250 if name.startswith("runtime/include/") and name.endswith("polyhead.h") else 500
+        if len(lines) - 1 > limit:
+            yield 1, "%d lines, the limit is %d" % (len(lines) - 1, limit)
+        first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
+        if not first.startswith(COMMENT_STARTS):
+            yield 1, "the first line does not say the file's job"
+        functions = cpp_functions(lines) if is_code else python_functions("\n".join(lines)) if name.endswith(".py") else ()
+        for number, length in functions:
+            if length > 60:
+                yield number, "a function of %d lines, the limit is 60" % length
+    for number, line in enumerate(lines, 1):
+        if UNFINISHED.search(line):
+            yield number, "unfinished work is not marked in files but done"
+        if MACHINE_PATHS.search(line):
+            yield number, "names a path of one machine"
+
+
+def check_generators(name, lines):
+    for number, line in enumerate(code_only(lines), 1):
+        for match in LOOP_DIRECTIVES.finditer(line):
+            yield number, "generators/ says what, not how: .%s() belongs into schedules/" % match.group(1)
+        for match in MACHINE_WORDS.finditer(line):
+            yield number, "generators/ does not know the machine: %s belongs into schedules/" % match.group(1)
+
+
+def check_schedules(name, lines):
+    for number, line in enumerate(code_only(lines), 1):
+        if FUNC_MADE.search(line) and not FUNC_FROM.search(line):
+            yield number, "schedules/ makes no Func but by in(), clone_in() or rfactor()"
+        if FUNC_DEFINED.search(line):
+            yield number, "schedules/ gives no Func a meaning"
+
+
+def tiling_knobs():
+    """Fields of struct Tiling, from its header."""
+    for name in files():
+        if name.startswith(("schedules/", "generators/")) and os.path.basename(name) == "tiling.h":
+            text = "\n".join(code_only(lines_of(name)))
+            body = re.search(r"struct Tiling\s*\{(.*?)\n\};", text, flags=re.S)
+            fields = re.findall(r"^\s+(?:int|int32_t|bool)\s+([^;(){}]+(?:\{[^;]*\})?[^;(){}]*);", body.group(1), flags=re.M) if body else []
+            return name, [re.match(r"\w+", part.strip()).group(0) for field in fields for part in field.split(",")]
+    return None, []
+
+
+def check_tiling():
+    """Every knob can be set by name and stands in the record: its quoted name, or one X-macro list, is what both walk over."""
+    header, knobs = tiling_knobs()
+    if header is None:
+        return
+    if not knobs:
+        yield header, 1, "no knobs found in struct Tiling"
+    sources = [name for name in files() if re.match(r"(schedules|generators)/tiling\w*\.(cpp|h)$", name)]
+    text = "\n".join("\n".join(lines_of(name)) for name in sources)
+    for knob in knobs:
+        if not re.search(r'"%s"|\b[A-Z_]*(KNOB|FIELD|X)\(\s*%s\b' % (knob, knob), text):
+            yield header, 1, "knob %s is not a named generator parameter and a column of the record" % knob
+
+
+def check_table():
+    """Tests and benches read the kernel table, so every kernel of it is tested and timed."""
+    names = [line.split()[0] for line in lines_of("kernels/table.txt") if line.strip() and not line.startswith("#")]
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield "kernels/table.txt", 1, "kernel %s stands twice" % name
+    for folder in ("tests", "bench"):
+        sources = [name for name in files() if name.startswith(folder + "/") and name.endswith(CODE)]
+        if not any("kernel_table.h" in line for name in sources for line in lines_of(name)):
+            yield folder, 1, "nothing in %s/ reads kernel_table.h" % folder
+
+
+def complaints():
+    for name in files():
+        try:
+            lines = lines_of(name)
+        except UnicodeDecodeError:
+            continue
+        checks = [check_file]
+        if name.startswith("generators/") and name.endswith(CODE) and not COMPILER_DRIVERS.match(name):
+            checks.append(check_generators)
+        if name.startswith("schedules/") and name.endswith(CODE):
+            checks.append(check_schedules)
+        for check in checks:
+            for number, text in check(name, lines):
+                yield name, number, text
+    yield from check_tiling()
+    yield from check_table()
+
+
+def main():
+    count = 0
+    for name, number, text in complaints():
+        print("%s:%d: %s" % (name, number, text))
+        count += 1
+    print("rules: %s" % ("%d complaints" % count if count else "kept"))
+    return 1 if count else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The subcommands setup, demo, bench, generate and check."""
+import os
+import sys
+
+from . import build, checks, environment
+from .places import PYTHON, ROOT, call, step
+from .places import environment as child_environment
+
+
+def setup(options):
+    environment.ensure(force=options.force, quiet=False)
+    return 0
+
+
+def demo(options):
+    environment.ensure()
+    build.configure()
+    build.build("release", ["example_minilm"], quiet=build.ninja_idle("release", ["example_minilm"]))
+    script = os.path.join(ROOT, "examples", "010_minilm", "run.py")
+    return call([PYTHON, script, "--build", build.directory("release")] + options.texts, check=False)
+
+
+def bench(options):
+    environment.ensure()
+    build.configure()
+    build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))
+    command = [build.program("release", "polyhead_bench")]
+    for name in ("json", "filter", "threads"):
+        value = getattr(options, name)
+        if value is not None:
+            command += ["--" + name, os.path.abspath(value) if name == "json" else value]
+    step("bench")
+    return call(command, check=False)
+
+
+def generate(options):
+    environment.ensure()
+    build.configure()
+    targets = ["polyhead-generate", "polyhead"]
+    build.build("release", targets, quiet=build.ninja_idle("release", targets))
+    sys.stdout.flush()
+    # The user's own folder: -o is relative to where he stands.
+    os.execve(build.program("release", "polyhead-generate"), ["polyhead generate"] + options.arguments, child_environment())
+
+
+def check(options):
+    environment.ensure()
+    if not options.quick:
+        build.configure()
+    return checks.run(fix=options.fix, quick=options.quick)

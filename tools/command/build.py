@@ -1,0 +1,69 @@
+"""Configuring and building with the CMake and Ninja of .venv."""
+import os
+import subprocess
+
+from .places import BUILD, ROOT, Failure, call, environment, jobs, output, step, tool
+
+
+def directory(preset):
+    return os.path.join(BUILD, preset)
+
+
+def configure(preset="release", **variables):
+    """Configures when there is no build yet or a variable changes; Ninja repeats it by itself when CMake files change."""
+    wanted = ["-D%s=%s" % item for item in sorted(variables.items())]
+    stamp = os.path.join(directory(preset), "polyhead-configured")
+    if os.path.exists(os.path.join(directory(preset), "build.ninja")) and os.path.exists(stamp):
+        with open(stamp, encoding="utf-8") as file:
+            known = file.read().splitlines()
+        if all(item in known for item in wanted):
+            return
+    step("configure (%s)" % preset)
+    call([tool("cmake"), "--preset", preset, "--log-level=WARNING" if os.path.exists(stamp) else "--log-level=STATUS"] + wanted)
+    with open(stamp, "w", encoding="utf-8") as file:
+        file.write("\n".join(wanted) + "\n")
+
+
+def build(preset, targets, quiet=False):
+    """Builds targets with Ninja's status on the terminal; quiet hides it when there is little to do."""
+    command = [tool("cmake"), "--build", directory(preset), "--parallel", str(jobs()), "--target"] + list(targets)
+    if quiet:
+        command += ["--", "--quiet"]
+    else:
+        step("build %s" % " ".join(targets))
+    if call(command, check=False) != 0:
+        raise Failure("the build failed; its message is above")
+
+
+def program(preset, target):
+    """Path of a built program, wherever its CMake folder put it."""
+    for folder in ("", "tools", "bench", "tests", os.path.join("examples", "010_minilm")):
+        path = os.path.join(directory(preset), folder, target)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    raise Failure("%s was not built" % target)
+
+
+def log_entries(preset):
+    """Outputs that Ninja made so far: [(name, milliseconds, end)], the newest entry of each."""
+    entries = {}
+    try:
+        with open(os.path.join(directory(preset), ".ninja_log"), encoding="utf-8") as file:
+            for line in file:
+                fields = line.rstrip("\n").split("\t")
+                if len(fields) == 5:
+                    entries[fields[3]] = (int(fields[1]) - int(fields[0]), fields[2])
+    except OSError:
+        pass
+    return entries
+
+
+def head_commit():
+    return (output(["git", "rev-parse", "HEAD"]) or "none").strip()
+
+
+def ninja_idle(preset, targets):
+    """True when nothing is to build."""
+    done = subprocess.run([tool("ninja"), "-C", directory(preset), "-n"] + list(targets), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True, env=environment(), cwd=ROOT)
+    return done.returncode == 0 and "no work to do" in done.stdout

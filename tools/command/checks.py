@@ -1,0 +1,87 @@
+"""The subcommand check: clang-format, gersemi, codespell, the rules of the house and clang-tidy, in that order of cost."""
+import concurrent.futures
+import hashlib
+import json
+import os
+import subprocess
+
+from . import build
+from .places import BUILD, PYTHON, ROOT, call, environment, jobs, step, tool, tracked
+
+# Words that codespell takes for misspellings: names in the formulas and the glossary.
+WORDS = "ans,nd,ue,ot,te,inout,sie,ist,vas,strat,als,dout,fo,fpr,hist,mis"
+
+
+def format_cpp(fix):
+    files = tracked("*.cpp", "*.h", "*.c")
+    mode = ["-i"] if fix else ["--dry-run", "--Werror"]
+    return not files or call([tool("clang-format")] + mode + files, check=False) == 0
+
+
+def format_cmake(fix):
+    files = tracked("CMakeLists.txt", "*/CMakeLists.txt", "*.cmake")
+    mode = ["--in-place"] if fix else ["--check", "--diff"]
+    return call([tool("gersemi")] + mode + ["--no-cache", "--quiet"] + files, check=False) == 0
+
+
+def spelling(_):
+    files = [name for name in tracked() if not name.endswith((".npz", ".npy", ".png", ".safetensors", ".pdf"))]
+    return call([tool("codespell"), "--ignore-words-list", WORDS, "--check-filenames"] + files, check=False) == 0
+
+
+def rules(_):
+    return call([PYTHON, os.path.join("tools", "check_rules.py")], check=False) == 0
+
+
+def tidy_key(source, shared):
+    """Changes when the file, any header of the project, the settings or the compile commands change."""
+    with open(os.path.join(ROOT, source), "rb") as file:
+        return hashlib.sha256(shared + file.read()).hexdigest()
+
+
+def tidy_one(source, folder):
+    done = subprocess.run([tool("clang-tidy"), "-p", folder, "--quiet", "--warnings-as-errors=*", os.path.join(ROOT, source)],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), cwd=ROOT)
+    return done.returncode == 0, done.stdout + (done.stderr if done.returncode else "")
+
+
+def tidy(_):
+    """clang-tidy over our sources that the release build knows; a file already found clean is not read again."""
+    folder = build.directory("release")
+    with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
+        known = {os.path.relpath(entry["file"], ROOT) for entry in json.load(file)}
+    sources = [name for name in tracked("*.cpp") if name in known]
+    shared = b"".join(open(os.path.join(ROOT, name), "rb").read() for name in tracked("*.h", ".clang-tidy", "requirements.txt"))
+    cache_path = os.path.join(BUILD, "tidy.json")
+    try:
+        with open(cache_path, encoding="utf-8") as file:
+            clean = set(json.load(file))
+    except (OSError, ValueError):
+        clean = set()
+    keys = {name: tidy_key(name, shared) for name in sources}
+    wanted = [name for name in sources if keys[name] not in clean]
+    good = True
+    with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:
+        for index, (name, (ok, text)) in enumerate(zip(wanted, pool.map(lambda name: tidy_one(name, folder), wanted)), 1):
+            print("[%d/%d] clang-tidy %s" % (index, len(wanted), name), flush=True)
+            if ok:
+                clean.add(keys[name])
+            else:
+                print(text)
+                good = False
+    with open(cache_path, "w", encoding="utf-8") as file:
+        json.dump(sorted(clean & set(keys.values())), file)
+    return good
+
+
+def run(fix=False, quick=False):
+    steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules)]
+    if not quick:
+        steps.append(("clang-tidy", tidy))
+    failed = []
+    for name, action in steps:
+        step(name)
+        if not action(fix):
+            failed.append(name)
+    print("check: %s" % ("failed: %s" % ", ".join(failed) if failed else "clean"))
+    return 1 if failed else 0

@@ -1,0 +1,71 @@
+"""Command line of ./polyhead: picks the subcommand and turns failures into one sentence."""
+import argparse
+import subprocess
+import sys
+
+from . import actions, testing
+from .places import Failure
+
+EPILOG = """\
+examples:
+  ./polyhead demo "a man is eating food" "someone has a meal"
+  ./polyhead generate minilm_layer --op mha --embed-dim 384 --num-heads 12 --kv-lengths -o out
+  ./polyhead test --label runtime
+  ./polyhead bench --filter sdpa --threads 1 --json out.json
+"""
+
+
+def parser():
+    top = argparse.ArgumentParser(
+        prog="polyhead", description="Attention kernels generated for one problem and one machine.",
+        epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = top.add_subparsers(dest="command", metavar="COMMAND")
+
+    def add(name, action, text, **options):
+        command = commands.add_parser(name, help=text, description=text, **options)
+        command.set_defaults(action=action)
+        return command
+
+    setup = add("setup", actions.setup, "install what is needed: .venv here, Debian packages when allowed")
+    setup.add_argument("--force", action="store_true", help="make .venv again")
+    demo = add("demo", actions.demo, "build and run all-MiniLM-L6-v2 on generated attention layers")
+    demo.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to compare (default: a few of its own)")
+    test = add("test", testing.test, "build and run the tests")
+    test.add_argument("--all", action="store_true", help="every kernel of the table, the long tests and the sanitizer build")
+    test.add_argument("--label", help="only the tests of this label")
+    test.add_argument("--filter", metavar="REGEX", help="only the tests whose names match")
+    test.add_argument("--preset", default="release", choices=["release", "asan", "dev"], help="build to test (default release)")
+    bench = add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak")
+    bench.add_argument("--json", metavar="FILE", help="also write the results to FILE")
+    bench.add_argument("--filter", metavar="REGEX", help="only the cases whose names match")
+    bench.add_argument("--threads", metavar="N", help="threads of the kernels")
+    generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
+    generate.add_argument("arguments", nargs=argparse.REMAINDER)
+    check = add("check", actions.check, "format, lint, spelling and the rules of the house")
+    check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
+    check.add_argument("--quick", action="store_true", help="without clang-tidy")
+    add("help", lambda _: top.print_help() or 0, "this list")
+    return top
+
+
+def run(argv):
+    # Everything after `generate` belongs to the generator, options included.
+    top = parser()
+    if argv[:1] == ["generate"]:
+        options = argparse.Namespace(action=actions.generate, arguments=argv[1:])
+    else:
+        options = top.parse_args(argv)
+        if options.command is None:
+            top.print_help()
+            return 0
+    try:
+        return options.action(options)
+    except Failure as failure:
+        print("polyhead: %s" % failure, file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print("polyhead: %s failed (exit status %d)" % (error.cmd[0] if isinstance(error.cmd, list) else error.cmd, error.returncode),
+              file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130

@@ -1,0 +1,74 @@
+"""Where things are in the checkout, and how a child process is started so that it leaves nothing outside of it."""
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+VENV = os.path.join(ROOT, ".venv")
+PYTHON = os.path.join(VENV, "bin", "python")
+BUILD = os.path.join(ROOT, "build")
+
+
+class Failure(Exception):
+    """One sentence for the user."""
+
+
+def tool(name):
+    return os.path.join(VENV, "bin", name)
+
+
+def environment():
+    """The caller's environment with every cache and setting folder moved into .venv."""
+    env = dict(os.environ)
+    for name in ("CACHE", "CONFIG", "DATA", "STATE"):
+        env["XDG_%s_HOME" % name] = os.path.join(VENV, "xdg", name.lower())
+    env.update(PIP_CACHE_DIR=os.path.join(VENV, "xdg", "pip"), PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONDONTWRITEBYTECODE="1",
+               MPLCONFIGDIR=os.path.join(VENV, "xdg", "matplotlib"))
+    env["PATH"] = os.path.join(VENV, "bin") + os.pathsep + env.get("PATH", os.defpath)
+    if not env.get("HOME"):
+        env["HOME"] = os.path.join(VENV, "xdg")
+    for name in ("PYTHONHOME", "PYTHONPATH", "HL_TARGET", "HL_JIT_TARGET"):
+        env.pop(name, None)
+    return env
+
+
+def step(text):
+    print("\033[1m== %s\033[0m" % text if sys.stdout.isatty() else "== %s" % text, flush=True)
+
+
+def call(command, check=True, **options):
+    """Runs a command with the output on the terminal; returns its exit status."""
+    sys.stdout.flush()
+    options.setdefault("env", environment())
+    options.setdefault("cwd", ROOT)
+    status = subprocess.call(command, **options)
+    if check and status != 0:
+        raise subprocess.CalledProcessError(status, [os.path.basename(command[0])] + command[1:])
+    return status
+
+
+def output(command, **options):
+    """The standard output of a command, or None when it fails."""
+    options.setdefault("env", environment())
+    options.setdefault("cwd", ROOT)
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, **options)
+    except OSError:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def jobs():
+    """Parallel jobs: the cores this process may use; POLYHEAD_JOBS overrides."""
+    asked = os.environ.get("POLYHEAD_JOBS", "")
+    if asked.isdigit() and int(asked) > 0:
+        return int(asked)
+    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def tracked(*patterns):
+    """Files of the project (tracked by git or new, never ignored ones), relative to the root."""
+    listed = output(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"] + list(patterns))
+    if listed is None:
+        raise Failure("git ls-files failed; this needs a git checkout")
+    return sorted(name for name in set(listed.split("\0")) if name and os.path.isfile(os.path.join(ROOT, name)))

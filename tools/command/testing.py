@@ -1,0 +1,110 @@
+"""The subcommand test: builds, runs CTest, and reports compiled objects, seconds per label and one closing line."""
+import os
+import time
+import xml.etree.ElementTree as ElementTree
+
+from . import build, environment
+from .places import Failure, call, jobs, step, tool
+
+KINDS = {".o": "objects", ".a": "kernels"}
+
+
+class Tally:
+    """Counts of one or more CTest runs, and seconds per label."""
+
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.labels = {}  # label -> [tests, seconds]
+        self.failures = []
+
+    def read(self, path):
+        try:
+            cases = ElementTree.parse(path).getroot().iter("testcase")
+        except (OSError, ElementTree.ParseError):
+            self.fail("ctest wrote no report")
+            return
+        for case in cases:
+            self.count(case)
+
+    def count(self, case):
+        skipped = case.find("skipped")
+        if case.get("status") == "run":
+            self.passed += 1
+        elif case.get("status") == "disabled" or (skipped is not None and (skipped.get("message") or "").startswith("SKIP_")):
+            self.skipped += 1
+        else:
+            self.fail(case.get("name"))
+        names = [p.get("value") for p in case.iter("property") if p.get("name") == "cmake_labels"]
+        for label in (names[0].split(";") if names and names[0] else ["no label"]):
+            entry = self.labels.setdefault(label, [0, 0.0])
+            entry[0] += 1
+            entry[1] += float(case.get("time") or 0)
+
+    def fail(self, name):
+        self.failed += 1
+        self.failures.append(name)
+
+    def closing_line(self):
+        line = "%d passed, %d failed" % (self.passed, self.failed)
+        return line + (", %d skipped" % self.skipped if self.skipped else "")
+
+
+def compiled_since(preset, before):
+    """Words for what Ninja made between two readings of its log."""
+    made = {}
+    for name, entry in build.log_entries(preset).items():
+        kind = KINDS.get(os.path.splitext(name)[1])
+        if name.endswith(".a") and "kernels" not in name:
+            kind = None
+        if kind and before.get(name) != entry:
+            count = made.setdefault(kind, [0, 0])
+            count[0] += 1
+            count[1] += entry[0]
+    if not made:
+        return "nothing compiled"
+    return "compiled " + ", ".join("%d %s (%.0f core-seconds)" % (n, kind, ms / 1000) for kind, (n, ms) in sorted(made.items()))
+
+
+def run_preset(preset, tier, options, tally):
+    """Builds one preset and adds its tests to the tally; returns the report's lines."""
+    build.configure(preset, POLYHEAD_KERNEL_TIER=tier, POLYHEAD_KERNEL_SAMPLE=build.head_commit())
+    before, started = build.log_entries(preset), time.monotonic()
+    build.build(preset, ["polyhead_tests"])
+    built = time.monotonic()
+    report = os.path.join(build.directory(preset), "tests.xml")
+    if os.path.exists(report):
+        os.remove(report)
+    command = [tool("ctest"), "--test-dir", build.directory(preset), "--output-on-failure", "--no-tests=error", "--parallel", str(jobs()),
+               "--output-junit", report]
+    if options.label:
+        command += ["-L", "^%s$" % options.label]
+    if options.filter:
+        command += ["-R", options.filter]
+    if not options.all and options.label != "long":
+        command += ["-LE", "^long$"]
+    step("test (%s)" % preset)
+    call(command, check=False)
+    tally.read(report)
+    return ["%s: %s in %.0f s; tests ran %.0f s" % (preset, compiled_since(preset, before), built - started, time.monotonic() - built)]
+
+
+def test(options):
+    environment.ensure()
+    runs = [(options.preset, "all" if options.all else "fast")]
+    if options.all and options.preset == "release" and not (options.label or options.filter):
+        runs.append(("asan", "fast"))
+    tally, lines = Tally(), []
+    for preset, tier in runs:
+        try:
+            lines += run_preset(preset, tier, options, tally)
+        except Failure as failure:
+            tally.fail("%s: %s" % (preset, failure))
+    step("report")
+    for line in lines:
+        print(line)
+    for label, (tests, seconds) in sorted(tally.labels.items()):
+        print("  %-14s %4d tests %8.1f s" % (label, tests, seconds))
+    for name in tally.failures:
+        print("FAILED %s" % name)
+    print(tally.closing_line(), flush=True)
+    return 0 if tally.failed == 0 and tally.passed > 0 else 1

@@ -1,0 +1,60 @@
+// Makes a polyhead_status: a code and one sentence.
+#include "status.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+namespace polyhead::runtime {
+
+polyhead_status success() noexcept {
+    polyhead_status status;
+    status.code = POLYHEAD_OK;
+    status.message[0] = 0;
+    return status;
+}
+
+polyhead_status failure(polyhead_code code, const char *format, ...) noexcept {
+    polyhead_status status{};
+    status.code = code;
+    va_list arguments;
+    va_start(arguments, format);
+    std::vsnprintf(status.message, sizeof status.message, format, arguments);
+    va_end(arguments);
+    return status;
+}
+
+const char *dtype_name(int32_t dtype) noexcept {
+    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
+    return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? names[dtype] : "unknown";
+}
+
+const char *op_name(int32_t op) noexcept {
+    static const char *const names[] = {"sdpa", "mha", "linear"};
+    return op >= POLYHEAD_SDPA && op <= POLYHEAD_LINEAR ? names[op] : "unknown";
+}
+
+int dtype_bytes(int32_t dtype) noexcept {
+    static const int bytes[] = {4, 2, 2, 1, 4, 1};
+    return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? bytes[dtype] : 0;
+}
+
+Text::Text(char *text, size_t bytes) noexcept : text_(text), bytes_(text ? bytes : 0) {
+    if (bytes_ > 0)
+        text_[0] = 0;
+}
+
+void Text::append(const char *format, ...) noexcept {
+    if (used_ + 1 >= bytes_)
+        return;
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = std::vsnprintf(text_ + used_, bytes_ - used_, format, arguments);
+    va_end(arguments);
+    if (length <= 0)
+        return;
+    used_ += static_cast<size_t>(length);
+    if (used_ >= bytes_)
+        used_ = bytes_ - 1;
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,42 @@
+// Makes a polyhead_status: a code and one sentence.
+#ifndef POLYHEAD_RUNTIME_STATUS_H
+#define POLYHEAD_RUNTIME_STATUS_H
+
+#include <cstddef>
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::runtime {
+
+polyhead_status success() noexcept;
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+polyhead_status
+failure(polyhead_code code, const char *format, ...) noexcept;
+
+// "f32", "sdpa": the names used in messages, never null.
+const char *dtype_name(int32_t dtype) noexcept;
+const char *op_name(int32_t op) noexcept;
+
+// Bytes of one element, or 0 for an unknown dtype.
+int dtype_bytes(int32_t dtype) noexcept;
+
+// Appends to a fixed buffer that always ends with 0; what does not fit is dropped.
+class Text {
+public:
+    Text(char *text, size_t bytes) noexcept;
+#if defined(__GNUC__)
+    __attribute__((format(printf, 2, 3)))
+#endif
+    void
+    append(const char *format, ...) noexcept;
+
+private:
+    char *text_;
+    size_t bytes_, used_ = 0;
+};
+
+} // namespace polyhead::runtime
+#endif

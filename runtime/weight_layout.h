@@ -1,0 +1,104 @@
+// Where packed weights lie in memory, and the id of that layout. Header only: the generator writes the same id into variants.
+#ifndef POLYHEAD_RUNTIME_WEIGHT_LAYOUT_H
+#define POLYHEAD_RUNTIME_WEIGHT_LAYOUT_H
+
+#include <cstddef>
+#include <cstdint>
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::runtime {
+
+// The problem with every dimension that was left 0 "as usual" written out.
+inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
+    if (problem.num_kv_heads == 0)
+        problem.num_kv_heads = problem.num_heads;
+    if (problem.head_dim == 0 && problem.num_heads > 0)
+        problem.head_dim = problem.embed_dim / problem.num_heads;
+    if (problem.head_dim_v == 0)
+        problem.head_dim_v = problem.head_dim;
+    if (problem.op == POLYHEAD_MHA) {
+        if (problem.kdim == 0)
+            problem.kdim = problem.embed_dim;
+        if (problem.vdim == 0)
+            problem.vdim = problem.embed_dim;
+    }
+    return problem;
+}
+
+// One weight [panels][depth][16] and its bias [panels][16]. Output column n of a head lies in panel head * panels_per_head + n / 16,
+// lane n % 16; lanes beyond head_width are zero. A weight that is not split into heads is one head.
+struct WeightSection {
+    int64_t heads;           // 0: this section does not exist
+    int64_t head_width;      // valid columns of a head
+    int64_t panels_per_head; // ceil(head_width / 16)
+    int64_t depth;           // in_features
+    size_t weight_offset;    // bytes from the start of the packed memory, a multiple of 64
+    size_t bias_offset;      // the same; meaningful when the problem has biases
+
+    int64_t panels() const noexcept { return heads * panels_per_head; }
+};
+
+struct WeightLayout {
+    WeightSection query, key, value, out; // linear: out only
+    size_t bytes;                         // 0: the operation takes no weights
+};
+
+inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
+    constexpr int64_t panel = POLYHEAD_WEIGHT_PANEL;
+    const polyhead_problem p = with_defaults(given);
+    const auto section = [](int64_t heads, int64_t width, int64_t depth) {
+        return WeightSection{heads, width, (width + panel - 1) / panel, depth, 0, 0};
+    };
+    WeightLayout layout{};
+    if (p.op == POLYHEAD_MHA) {
+        layout.query = section(p.num_heads, p.head_dim, p.embed_dim);
+        layout.key = section(p.num_kv_heads, p.head_dim, p.kdim);
+        layout.value = section(p.num_kv_heads, p.head_dim_v, p.vdim);
+        layout.out = section(1, p.embed_dim, int64_t(p.num_heads) * p.head_dim_v);
+    } else if (p.op == POLYHEAD_LINEAR) {
+        layout.out = section(1, p.out_features, p.embed_dim);
+    }
+    // 16 floats are 64 bytes: every section begins aligned without padding between them.
+    WeightSection *const sections[] = {&layout.query, &layout.key, &layout.value, &layout.out};
+    for (WeightSection *s : sections) {
+        s->weight_offset = layout.bytes;
+        layout.bytes += static_cast<size_t>(s->panels() * s->depth * panel) * sizeof(float);
+    }
+    for (WeightSection *s : sections) {
+        s->bias_offset = layout.bytes;
+        if (p.bias)
+            layout.bytes += static_cast<size_t>(s->panels() * panel) * sizeof(float);
+    }
+    return layout;
+}
+
+// Equal for problems whose packed weights are interchangeable, never 0 when there are weights (32-bit FNV-1a of what shapes them).
+inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
+    if (given.op != POLYHEAD_MHA && given.op != POLYHEAD_LINEAR)
+        return 0;
+    const polyhead_problem p = with_defaults(given);
+    const bool mha = p.op == POLYHEAD_MHA;
+    const int32_t facts[] = {POLYHEAD_WEIGHT_PANEL,
+                             p.op,
+                             p.dtype,
+                             p.bias != 0,
+                             p.embed_dim,
+                             mha ? p.num_heads : 0,
+                             mha ? p.num_kv_heads : 0,
+                             mha ? p.head_dim : 0,
+                             mha ? p.head_dim_v : 0,
+                             mha ? p.kdim : 0,
+                             mha ? p.vdim : 0,
+                             mha ? 0 : p.out_features};
+    uint32_t hash = 2166136261u;
+    for (const int32_t fact : facts) {
+        for (int shift = 0; shift < 32; shift += 8) {
+            hash = (hash ^ ((static_cast<uint32_t>(fact) >> shift) & 255u)) * 16777619u;
+        }
+    }
+    return hash != 0 ? hash : 1u;
+}
+
+} // namespace polyhead::runtime
+#endif

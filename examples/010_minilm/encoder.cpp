@@ -1,0 +1,149 @@
+// The whole encoder in f32: embeddings, six layers of attention and feed-forward network, mean pooling.
+#include "encoder.h"
+
+#include <cmath>
+
+#include <minilm_ffn_down.h>
+#include <minilm_ffn_up.h>
+#include <minilm_layer.h>
+
+namespace minilm {
+namespace {
+
+using polyhead::view;
+
+// Each row to mean 0 and variance 1, then scaled and shifted; in place.
+void layer_norm(const LayerNorm &norm, std::vector<float> *rows) {
+    for (size_t start = 0; start < rows->size(); start += embed_dim) {
+        float *row = rows->data() + start;
+        double mean = 0, variance = 0;
+        for (int i = 0; i < embed_dim; i++) mean += row[i];
+        mean /= embed_dim;
+        for (int i = 0; i < embed_dim; i++) variance += (row[i] - mean) * (row[i] - mean);
+        const double inverse = 1 / std::sqrt(variance / embed_dim + layer_norm_eps);
+        for (int i = 0; i < embed_dim; i++) row[i] = static_cast<float>((row[i] - mean) * inverse) * norm.weight[i] + norm.bias[i];
+    }
+}
+
+// The exact GELU, x times the normal distribution's mass below x.
+void gelu(std::vector<float> *values) {
+    for (float &x : *values) x = 0.5f * x * (1 + std::erf(x * 0.70710678f));
+}
+
+void add(const std::vector<float> &other, std::vector<float> *sum) {
+    for (size_t i = 0; i < sum->size(); i++) (*sum)[i] += other[i];
+}
+
+std::vector<float> embed(const Model &model, const Batch &batch) {
+    std::vector<float> hidden(batch.tokens() * embed_dim);
+    for (int64_t token = 0; token < batch.tokens(); token++) {
+        const float *word = model.word + int64_t(batch.ids[token]) * embed_dim;
+        const float *position = model.position + token % batch.seq_len * embed_dim;
+        for (int i = 0; i < embed_dim; i++) hidden[token * embed_dim + i] = word[i] + model.token_type[i] + position[i];
+    }
+    layer_norm(model.embedding_norm, &hidden);
+    return hidden;
+}
+
+// The mean over each sentence's real tokens, scaled to length 1.
+std::vector<float> pool(const Batch &batch, const std::vector<float> &hidden) {
+    std::vector<float> embedding(batch.batch * embed_dim);
+    for (int64_t b = 0; b < batch.batch; b++) {
+        std::vector<double> mean(embed_dim, 0.0);
+        for (int32_t t = 0; t < batch.lengths[b]; t++)
+            for (int i = 0; i < embed_dim; i++) mean[i] += hidden[(b * batch.seq_len + t) * embed_dim + i];
+        double norm = 0;
+        for (double x : mean) norm += x * x;
+        norm = norm > 0 ? std::sqrt(norm) : 1;
+        for (int i = 0; i < embed_dim; i++) embedding[b * embed_dim + i] = static_cast<float>(mean[i] / norm);
+    }
+    return embedding;
+}
+
+polyhead::WeightTensors attention_weights(const Layer &layer) {
+    polyhead::WeightTensors tensors;
+    tensors.query = view(layer.query.weight, {embed_dim, embed_dim});
+    tensors.key = view(layer.key.weight, {embed_dim, embed_dim});
+    tensors.value = view(layer.value.weight, {embed_dim, embed_dim});
+    tensors.out_proj = view(layer.out.weight, {embed_dim, embed_dim});
+    tensors.query_bias = view(layer.query.bias, {embed_dim});
+    tensors.key_bias = view(layer.key.bias, {embed_dim});
+    tensors.value_bias = view(layer.value.bias, {embed_dim});
+    tensors.out_bias = view(layer.out.bias, {embed_dim});
+    return tensors;
+}
+
+polyhead::WeightTensors linear_weights(const Linear &linear, int out_features, int in_features) {
+    polyhead::WeightTensors tensors;
+    tensors.out_proj = view(linear.weight, {out_features, in_features});
+    tensors.out_bias = view(linear.bias, {out_features});
+    return tensors;
+}
+
+polyhead::Status run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
+                            const polyhead::TensorView &out) {
+    polyhead::LinearArgs args;
+    args.input = input;
+    args.weights = &weights;
+    args.out = out;
+    return kernel.run(args);
+}
+
+} // namespace
+
+std::string Encoder::init(const Model &model) {
+    model_ = model;
+    for (int i = 0; i < num_layers; i++) {
+        const Layer &layer = model.layers[i];
+        Packed &packed = packed_[i];
+        polyhead::Status status = minilm_layer.pack(attention_weights(layer), &packed.attention);
+        if (status.ok()) status = minilm_ffn_up.pack(linear_weights(layer.ffn_up, ffn_dim, embed_dim), &packed.ffn_up);
+        if (status.ok()) status = minilm_ffn_down.pack(linear_weights(layer.ffn_down, embed_dim, ffn_dim), &packed.ffn_down);
+        if (!status.ok()) return status.message();
+    }
+    return "";
+}
+
+polyhead::Status Encoder::attention(int layer, const Batch &batch, const float *input, float *out) const {
+    polyhead::MhaArgs args;
+    args.input = view(input, {batch.batch, batch.seq_len, embed_dim});
+    args.weights = &packed_[layer].attention;
+    args.kv_lengths = view(batch.lengths.data(), {batch.batch});
+    args.out = view(out, {batch.batch, batch.seq_len, embed_dim});
+    return minilm_layer.run(args);
+}
+
+std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded) const {
+    const std::vector<float> &input = encoded->hidden[index];
+    std::vector<float> &attended = encoded->attention[index], &hidden = encoded->hidden[index + 1];
+    attended.resize(input.size());
+    polyhead::Status status = attention(index, batch, input.data(), attended.data());
+    if (!status.ok()) return status.message();
+    std::vector<float> residual = attended;
+    add(input, &residual);
+    layer_norm(model_.layers[index].attention_norm, &residual);
+
+    const int64_t tokens = batch.tokens();
+    std::vector<float> wide(tokens * ffn_dim);
+    hidden.resize(input.size());
+    status = run_linear(minilm_ffn_up, packed_[index].ffn_up, view(residual.data(), {tokens, embed_dim}), view(wide.data(), {tokens, ffn_dim}));
+    if (!status.ok()) return status.message();
+    gelu(&wide);
+    status = run_linear(minilm_ffn_down, packed_[index].ffn_down, view(wide.data(), {tokens, ffn_dim}), view(hidden.data(), {tokens, embed_dim}));
+    if (!status.ok()) return status.message();
+    add(residual, &hidden);
+    layer_norm(model_.layers[index].ffn_norm, &hidden);
+    return "";
+}
+
+std::string Encoder::run(const Batch &batch, Encoded *encoded) const {
+    encoded->hidden[0] = embed(model_, batch);
+    for (int i = 0; i < num_layers; i++) {
+        std::string error = run_layer(i, batch, encoded);
+        if (!error.empty()) return error;
+    }
+    encoded->embedding = pool(batch, encoded->hidden[num_layers]);
+    return "";
+}
+
+} // namespace minilm

@@ -1,0 +1,41 @@
+// The whole encoder in f32: attention layers and linear layers by generated kernels, the small rest in plain C++.
+#ifndef EXAMPLES_010_MINILM_ENCODER_H
+#define EXAMPLES_010_MINILM_ENCODER_H
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+#include "model.h"
+
+namespace minilm {
+
+struct Encoded {
+    std::array<std::vector<float>, num_layers + 1> hidden; // [batch, seq_len, embed_dim]: after the embeddings, after each layer
+    std::array<std::vector<float>, num_layers> attention;  // what the attention layer alone made of hidden[layer]
+    std::vector<float> embedding;                          // [batch, embed_dim], of length 1
+};
+
+class Encoder {
+public:
+    // Packs the weights once. Returns "", or one sentence.
+    std::string init(const Model &model);
+    // Token ids to sentence embeddings. Returns "", or one sentence.
+    std::string run(const Batch &batch, Encoded *encoded) const;
+    // One attention layer by the generated kernel: input and out are [batch, seq_len, embed_dim].
+    polyhead::Status attention(int layer, const Batch &batch, const float *input, float *out) const;
+
+private:
+    std::string run_layer(int layer, const Batch &batch, Encoded *encoded) const;
+
+    Model model_;
+    struct Packed {
+        polyhead::Weights attention, ffn_up, ffn_down;
+    };
+    std::array<Packed, num_layers> packed_;
+};
+
+} // namespace minilm
+#endif

@@ -1,0 +1,166 @@
+// Comparison of one call with the float64 reference.
+#include <cmath>
+#include <cstring>
+#include <sstream>
+
+#include "check.h"
+#include "problems.h"
+#include "reference.h"
+#include "tolerance.h"
+
+namespace polyhead::test {
+
+namespace {
+
+struct Expected {
+    RowSets rows;
+    Answer<double> truth;
+    Answer<float> plain;
+};
+
+// Adds a sentence for the worst element only: one wrong tile would print thousands.
+class Report {
+public:
+    void judge(const char *tensor, int64_t index, float got, double reference, double tolerance) {
+        // A reference that is itself not finite has nothing to say: only rows that see a poisoned key have one.
+        if (std::isnan(reference) || std::isinf(reference)) {
+            return;
+        }
+        checked_++;
+        const double error = std::abs(static_cast<double>(got) - reference);
+        const double ratio = within(got, reference, tolerance) ? error / tolerance : std::isnan(error) ? INFINITY : error / tolerance;
+        failures_ += within(got, reference, tolerance) ? 0 : 1;
+        if (!(ratio <= worst_ratio_)) {
+            worst_ratio_ = ratio;
+            std::ostringstream text;
+            text.precision(9);
+            text << tensor << "[" << index << "] is " << got << ", expected " << reference << ", error " << error << ", tolerance "
+                 << tolerance;
+            worst_ = text.str();
+        }
+    }
+    void must_equal(const char *tensor, int64_t index, float got, double expected) {
+        checked_++;
+        if (!(static_cast<double>(got) == expected)) {
+            failures_++;
+            worst_ratio_ = INFINITY;
+            std::ostringstream text;
+            text << tensor << "[" << index << "] is " << got << ", expected exactly " << expected;
+            worst_ = text.str();
+        }
+    }
+    double worst_ratio() const { return worst_ratio_; }
+    std::string text() const {
+        return failures_ == 0 ? "" : std::to_string(failures_) + " of " + std::to_string(checked_) + " elements wrong; worst: " + worst_;
+    }
+
+private:
+    int64_t checked_ = 0, failures_ = 0;
+    double worst_ratio_ = 0;
+    std::string worst_;
+};
+
+double error_of(float plain, double truth) {
+    const double error = std::abs(static_cast<double>(plain) - truth);
+    return std::isfinite(error) ? error : 0.0; // an overflow of the plain formula must not excuse the kernel
+}
+
+// One group of rows of out: the rows share the error of the plain formula.
+void judge_out(const Subject &subject, const polyhead_args &args, const Expected &expected, int64_t group, const float *out,
+               Report &report) {
+    const Problem &p = subject.problem;
+    const int64_t rows = num_rows(args), width = args.out.shape[args.out.rank - 1];
+    double plain_error = 0;
+    for (int64_t q : expected.rows[group]) {
+        for (int64_t i = (group * rows + q) * width; i < (group * rows + q + 1) * width; i++) {
+            plain_error = std::max(plain_error, error_of(expected.plain.out[i], expected.truth.out[i]));
+        }
+    }
+    for (int64_t q : expected.rows[group]) {
+        const bool empty = is_sdpa(p) && visible_keys(p, args, group / p.num_heads, q) == 0;
+        const double max_value = expected.truth.max_value[group * rows + q];
+        for (int64_t i = (group * rows + q) * width; i < (group * rows + q + 1) * width; i++) {
+            if (empty) {
+                report.must_equal("out", i, out[i], 0.0);
+            } else {
+                report.judge("out", i, out[i], expected.truth.out[i], f32_tolerance(expected.truth.out[i], max_value, plain_error));
+            }
+        }
+    }
+}
+
+void judge_lse(const Subject &subject, const polyhead_args &args, const Expected &expected, int64_t b, int64_t h, const float *lse,
+               Report &report) {
+    const Problem &p = subject.problem;
+    const std::vector<int64_t> &rows = expected.rows[is_sdpa(p) ? b * p.num_heads + h : b];
+    const int64_t first = (b * p.num_heads + h) * num_rows(args);
+    double plain_error = 0;
+    for (int64_t q : rows) {
+        plain_error = std::max(plain_error, error_of(expected.plain.lse[first + q], expected.truth.lse[first + q]));
+    }
+    for (int64_t q : rows) {
+        const int64_t i = first + q;
+        if (visible_keys(p, args, b, q) == 0) {
+            report.must_equal("lse", i, lse[i], -INFINITY);
+        } else {
+            report.judge("lse", i, lse[i], expected.truth.lse[i], f32_tolerance(expected.truth.lse[i], 1.0, plain_error));
+        }
+    }
+}
+
+// Elements of every row, not only of the sampled ones.
+std::string unwritten(const char *tensor, const std::vector<float> &values, bool may_be_nan) {
+    for (size_t i = 0; i < values.size(); i++) {
+        uint32_t bits;
+        std::memcpy(&bits, &values[i], sizeof bits);
+        if (bits == GuardedBuffer::canary) {
+            return std::string(tensor) + "[" + std::to_string(i) + "] was not written";
+        }
+        if (!may_be_nan && std::isnan(values[i])) {
+            return std::string(tensor) + "[" + std::to_string(i) + "] is NaN";
+        }
+    }
+    return "";
+}
+
+} // namespace
+
+std::string reproduce(const Subject &subject, const Shape &shape) {
+    return "\n  kernel " + subject.name + "\n  " + generate_line(subject.problem) + "\n  shape: " + describe(shape);
+}
+
+std::string check_answer(const Subject &subject, const Shape &shape, double *worst, double max_flops) {
+    const Problem &p = subject.problem;
+    Inputs inputs(p, shape);
+    const polyhead_args &args = inputs.args();
+    const polyhead_status status = subject.run(args);
+    if (status.code != POLYHEAD_OK) {
+        return "refused with code " + std::to_string(status.code) + ": " + status.message + reproduce(subject, shape);
+    }
+    const std::vector<float> out = inputs.out(), lse = inputs.lse();
+    const bool may_be_nan = shape.poison_key >= 0 || (shape.poison && is_mha(p) && p.cross == 0);
+    std::string failure = unwritten("out", out, may_be_nan);
+    failure = failure.empty() ? unwritten("lse", lse, may_be_nan) : failure;
+    if (failure.empty() && !inputs.gaps_untouched()) {
+        failure = "memory outside of the elements of out and lse was written";
+    }
+    Expected expected{sample_rows(p, args, shape.seed, max_flops), {}, {}};
+    expected.truth = evaluate<double>(p, args, subject.weights, expected.rows);
+    expected.plain = evaluate<float>(p, args, subject.weights, expected.rows);
+    Report report;
+    for (int64_t group = 0; group < num_groups(p, args); group++) {
+        judge_out(subject, args, expected, group, out.data(), report);
+    }
+    for (int64_t b = 0; p.lse != 0 && b < batch_size(p, args); b++) {
+        for (int64_t h = 0; h < p.num_heads; h++) {
+            judge_lse(subject, args, expected, b, h, lse.data(), report);
+        }
+    }
+    if (worst != nullptr) {
+        *worst = std::max(*worst, report.worst_ratio());
+    }
+    failure = failure.empty() ? report.text() : failure + "; " + report.text();
+    return failure.empty() ? "" : failure + reproduce(subject, shape);
+}
+
+} // namespace polyhead::test

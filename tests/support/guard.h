@@ -1,0 +1,41 @@
+// Memory for test tensors: unmapped pages right before and right after, a canary in every byte that is not the tensor's.
+#ifndef POLYHEAD_TESTS_GUARD_H
+#define POLYHEAD_TESTS_GUARD_H
+
+#include <cstddef>
+#include <cstdint>
+
+namespace polyhead::test {
+
+// Where the bytes lie in the mapped pages: against the unmapped page behind, against the one before, or between canaries.
+enum class Place { inside, at_end, at_begin };
+const char *place_name(Place place);
+
+class GuardedBuffer {
+public:
+    GuardedBuffer() = default;
+    // All mapped bytes hold the canary. Without bytes, data() is the border to an unmapped page: any access faults.
+    GuardedBuffer(size_t bytes, Place place);
+    ~GuardedBuffer();
+    GuardedBuffer(GuardedBuffer &&other) noexcept;
+    GuardedBuffer &operator=(GuardedBuffer &&other) noexcept;
+
+    void *data() const { return data_; }
+    size_t bytes() const { return bytes_; }
+    // From here on a write to these pages faults.
+    void make_read_only();
+    // True when every mapped word, inside data() too, holds the canary.
+    bool all_canary() const;
+
+    // A quiet NaN of its own: an output element that still holds it was never written.
+    static constexpr uint32_t canary = 0x7fc5a5a5u;
+
+private:
+    char *mapping_ = nullptr;
+    size_t mapped_ = 0; // with both guard pages
+    char *data_ = nullptr;
+    size_t bytes_ = 0;
+};
+
+} // namespace polyhead::test
+#endif

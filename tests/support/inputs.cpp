@@ -1,0 +1,205 @@
+// Filling and laying out test tensors.
+#include "inputs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "layouts.h"
+#include "problems.h"
+#include "reference.h"
+
+namespace polyhead::test {
+
+namespace {
+
+// Queries pick one component, keys hold distinct multiples of `step` in each: logits reach 5e5 and lie 512 * step or more apart.
+void fill_extreme(const Tensor &query, const Tensor &key, float scale) {
+    const int64_t dim = query.view.shape[3], keys = std::max<int64_t>(key.view.shape[2], 1);
+    const float magnitude = 512.0f, step = std::floor(1954.0f / static_cast<float>(keys) * 4.0f) / 4.0f;
+    for_each_row(query.view, [&](float *row, int64_t, int64_t h, int64_t q) {
+        std::fill(row, row + dim, 0.0f);
+        row[(q + h) % dim] = ((q / dim) % 2 == 0 ? magnitude : -magnitude) / scale;
+    });
+    for_each_row(key.view, [&](float *row, int64_t b, int64_t h, int64_t n) {
+        for (int64_t d = 0; d < dim; d++) {
+            const int64_t place = (n * 7919 + d * 31 + h * 17 + b) % keys; // distinct for distinct n: keys < 7919, a prime
+            row[d] = step * static_cast<float>(place - keys / 2);
+        }
+    });
+}
+
+constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
+constexpr float infinite = std::numeric_limits<float>::infinity();
+
+void poison_row(float *row, int64_t features, int64_t position) {
+    static constexpr float hostile[] = {nan_value, 1e30f, infinite, -3e38f, -infinite, -1e30f};
+    for (int64_t d = 0; d < features; d++) {
+        row[d] = position % 7 == 0 ? hostile[d % 6] : hostile[position % 6];
+    }
+}
+
+} // namespace
+
+std::string describe(const Shape &s) {
+    static const char *const values[] = {"normal", "peaked", "extreme_logits", "huge_values"};
+    std::string text = "batch " + std::to_string(s.batch) + " seq_len_q " + std::to_string(s.seq_len_q) + " seq_len_kv " +
+                       std::to_string(s.seq_len_kv) + " query " + layout_name(s.query) + " key " + layout_name(s.key) + " value " +
+                       layout_name(s.value) + " out " + layout_name(s.out) + " place " + place_name(s.place) + " values " +
+                       values[static_cast<int>(s.values)] + " poison " + std::to_string(s.poison) + " poison_key " +
+                       std::to_string(s.poison_key) + " alignment " + std::to_string(static_cast<int>(s.alignment)) + " seed " +
+                       std::to_string(s.seed);
+    if (s.softmax_scale) {
+        text += " softmax_scale " + std::to_string(*s.softmax_scale);
+    }
+    if (!s.lengths.empty()) {
+        text += " lengths";
+        for (int32_t length : s.lengths) {
+            text += " " + std::to_string(length);
+        }
+    }
+    return text;
+}
+
+Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
+    args_.op = problem.op;
+    args_.has_softmax_scale = shape.softmax_scale.has_value();
+    args_.softmax_scale = shape.softmax_scale.value_or(0.0f);
+    args_.alignment = static_cast<int32_t>(shape.alignment);
+    if (is_linear(problem)) {
+        make_linear(problem);
+    } else if (is_mha(problem)) {
+        make_mha(problem);
+    } else {
+        make_sdpa(problem);
+    }
+    args_.query = query_.view;
+    args_.key = key_.view;
+    args_.value = value_.view;
+    args_.out = out_.view;
+    if (!is_linear(problem)) {
+        make_lengths_and_lse(problem);
+        poison(problem);
+    }
+    query_.memory.make_read_only();
+    key_.memory.make_read_only();
+    value_.memory.make_read_only();
+}
+
+void Inputs::make_sdpa(const Problem &p) {
+    const Shape &s = shape_;
+    const auto tensor = [&s](Layout layout, int64_t heads, int64_t length, int64_t dim) {
+        return make_tensor(DType::f32, {s.batch, heads, length, dim}, head_strides(layout, heads, length, dim), s.place);
+    };
+    query_ = tensor(s.query, p.num_heads, s.seq_len_q, p.head_dim);
+    key_ = tensor(s.key, p.num_kv_heads, s.seq_len_kv, p.head_dim);
+    value_ = tensor(s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim_v);
+    out_ = tensor(s.out, p.num_heads, s.seq_len_q, p.head_dim_v);
+    Random random(s.seed);
+    const float scale = s.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
+    fill_normal(query_, random, s.values == Values::peaked ? 8.0f : 1.0f);
+    fill_normal(key_, random, 1.0f);
+    fill_normal(value_, random, s.values == Values::huge_values ? 1e30f : 1.0f);
+    if (s.values == Values::extreme_logits) {
+        fill_extreme(query_, key_, scale);
+    }
+}
+
+void Inputs::make_mha(const Problem &p) {
+    const Shape &s = shape_;
+    const auto tensor = [&s](Layout layout, int64_t length, int64_t features) {
+        return make_tensor(DType::f32, {s.batch, length, features}, token_strides(layout, s.batch, length, features), s.place);
+    };
+    Random random(s.seed);
+    query_ = tensor(s.query, s.seq_len_q, p.embed_dim);
+    fill_normal(query_, random, s.values == Values::peaked ? 4.0f : 1.0f);
+    if (p.cross != 0) {
+        key_ = tensor(s.key, s.seq_len_kv, p.kdim);
+        value_ = tensor(s.value, s.seq_len_kv, p.vdim);
+        fill_normal(key_, random, 1.0f);
+        fill_normal(value_, random, s.values == Values::huge_values ? 1e20f : 1.0f);
+    }
+    out_ = tensor(s.out, s.seq_len_q, p.embed_dim);
+}
+
+void Inputs::make_linear(const Problem &p) {
+    const auto tensor = [this](Layout layout, int64_t features) {
+        const int64_t stride = layout == Layout::bhsd || layout == Layout::bshd ? features : features + 3;
+        return make_tensor(DType::f32, {shape_.seq_len_q, features}, {stride, 1}, shape_.place);
+    };
+    Random random(shape_.seed);
+    query_ = tensor(shape_.query, p.embed_dim);
+    fill_normal(query_, random, 1.0f);
+    out_ = tensor(shape_.out, p.out_features);
+}
+
+void Inputs::make_lengths_and_lse(const Problem &p) {
+    const Shape &s = shape_;
+    if (!s.lengths.empty()) {
+        kv_lengths_ = make_tensor(DType::i32, {s.batch}, {1}, s.place);
+        std::copy(s.lengths.begin(), s.lengths.end(), static_cast<int32_t *>(kv_lengths_.view.data));
+        kv_lengths_.memory.make_read_only();
+        args_.kv_lengths = kv_lengths_.view;
+    }
+    if (p.lse != 0) {
+        const bool padded = s.out == Layout::bhsd_padded || s.out == Layout::bshd_padded;
+        const int64_t row = s.seq_len_q + (padded ? 3 : 0);
+        lse_ = make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q}, {p.num_heads * row + (padded ? 2 : 0), row, 1}, s.place);
+        args_.lse = lse_.view;
+    }
+}
+
+// Self-attention layers: the rows beyond the length are queries too; as keys they must still not be seen.
+void Inputs::poison(const Problem &p) {
+    const bool self = is_mha(p) && p.cross == 0;
+    const int64_t keys = num_keys(p, args_), rows = num_rows(args_);
+    if ((!shape_.poison && shape_.poison_key < 0) || rows == 0) {
+        return;
+    }
+    const auto attack = [&](const Tensor &tensor, int position_dim) {
+        const int64_t features = tensor.view.shape[tensor.view.rank - 1];
+        for_each_row(tensor.view, [&](float *row, int64_t i, int64_t j, int64_t k) {
+            const int64_t position = position_dim == 1 ? j : k;
+            if (position == shape_.poison_key) {
+                std::fill(row, row + features, nan_value);
+            } else if (shape_.poison && position >= visible_keys(p, args_, i, rows - 1)) {
+                poison_row(row, features, position);
+            }
+        });
+    };
+    if (keys == 0) {
+        return;
+    }
+    if (self) {
+        attack(query_, 1);
+    } else {
+        attack(key_, is_mha(p) ? 1 : 2);
+        attack(value_, is_mha(p) ? 1 : 2);
+    }
+}
+
+std::vector<float> Inputs::read(const Tensor &tensor) {
+    std::vector<float> dense;
+    if (tensor.view.rank != 0 && tensor.memory.bytes() != 0) {
+        for_each_row(tensor.view, [&](float *row, int64_t, int64_t, int64_t) {
+            dense.insert(dense.end(), row, row + tensor.view.shape[tensor.view.rank - 1]);
+        });
+    }
+    return dense;
+}
+
+bool Inputs::gaps_untouched() {
+    for (const Tensor *tensor : {&out_, &lse_}) {
+        if (tensor->view.rank != 0 && tensor->memory.bytes() != 0) {
+            for_each_row(tensor->view, [&](float *row, int64_t, int64_t, int64_t) {
+                uint32_t *words = reinterpret_cast<uint32_t *>(row);
+                std::fill(words, words + tensor->view.shape[tensor->view.rank - 1], GuardedBuffer::canary);
+            });
+        }
+    }
+    return outputs_untouched();
+}
+
+bool Inputs::outputs_untouched() const { return out_.memory.all_canary() && lse_.memory.all_canary(); }
+
+} // namespace polyhead::test

@@ -1,0 +1,67 @@
+// Deterministic test inputs of one call: tensors in any layout, ordinary or hostile values, in guarded memory.
+#ifndef POLYHEAD_TESTS_INPUTS_H
+#define POLYHEAD_TESTS_INPUTS_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+#include "layouts.h"
+#include "weights.h"
+
+namespace polyhead::test {
+
+// What the numbers are: ordinary; logits of a standard deviation near 8; logits up to 5e5, far apart; values up to 1e30.
+enum class Values { normal, peaked, extreme_logits, huge_values };
+
+// The run-time side of a call.
+struct Shape {
+    int64_t batch = 1;
+    int64_t seq_len_q = 1;        // linear: rows
+    int64_t seq_len_kv = 1;       // self-attention layers: must equal seq_len_q
+    std::vector<int32_t> lengths; // per batch row; empty = tensor absent
+    Layout query = Layout::bhsd, key = Layout::bhsd, value = Layout::bhsd, out = Layout::bhsd;
+    Place place = Place::inside;
+    Values values = Values::normal;
+    bool poison = false;      // NaN, infinities and huge numbers in every key and value that no row may see
+    int64_t poison_key = -1;  // this key and value row is NaN although later rows of a causal problem see it
+    std::optional<float> softmax_scale;
+    Alignment alignment = Alignment::of_problem;
+    uint64_t seed = 1;
+};
+
+std::string describe(const Shape &shape);
+
+// All tensors of one call. The inputs are read-only memory; the outputs are filled with the canary.
+class Inputs {
+public:
+    Inputs(const Problem &problem, const Shape &shape);
+    const polyhead_args &args() const { return args_; }
+    polyhead_args &args() { return args_; }
+    const Shape &shape() const { return shape_; }
+    // Output elements in the order of the shape.
+    std::vector<float> out() const { return read(out_); }
+    std::vector<float> lse() const { return read(lse_); }
+    // True when nothing but the elements of out and lse was written. Destroys the outputs.
+    bool gaps_untouched();
+    // True when no element of out or lse was written either.
+    bool outputs_untouched() const;
+
+private:
+    void make_sdpa(const Problem &problem);
+    void make_mha(const Problem &problem);
+    void make_linear(const Problem &problem);
+    void make_lengths_and_lse(const Problem &problem);
+    void poison(const Problem &problem);
+    static std::vector<float> read(const Tensor &tensor);
+
+    Shape shape_;
+    polyhead_args args_{};
+    Tensor query_, key_, value_, kv_lengths_, out_, lse_;
+};
+
+} // namespace polyhead::test
+#endif

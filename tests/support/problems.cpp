@@ -1,0 +1,72 @@
+// Builders of test problems and their command lines.
+#include "problems.h"
+
+namespace polyhead::test {
+
+Problem sdpa_problem(int num_heads, int head_dim, int num_kv_heads, int head_dim_v) {
+    Problem problem{};
+    problem.op = POLYHEAD_SDPA;
+    problem.num_heads = num_heads;
+    problem.num_kv_heads = num_kv_heads == 0 ? num_heads : num_kv_heads;
+    problem.head_dim = head_dim;
+    problem.head_dim_v = head_dim_v == 0 ? head_dim : head_dim_v;
+    return problem;
+}
+
+Problem mha_problem(int embed_dim, int num_heads, int num_kv_heads, int head_dim, int head_dim_v) {
+    Problem problem = sdpa_problem(num_heads, head_dim == 0 ? embed_dim / num_heads : head_dim, num_kv_heads, head_dim_v);
+    problem.op = POLYHEAD_MHA;
+    problem.embed_dim = problem.kdim = problem.vdim = embed_dim;
+    return problem;
+}
+
+Problem linear_problem(int embed_dim, int out_features) {
+    Problem problem{};
+    problem.op = POLYHEAD_LINEAR;
+    problem.embed_dim = embed_dim;
+    problem.out_features = out_features;
+    return problem;
+}
+
+std::string generate_line(const Problem &p) {
+    std::string line = "polyhead generate NAME --op ";
+    const auto number = [&line](const char *name, int value) { line += std::string(" --") + name + " " + std::to_string(value); };
+    line += is_linear(p) ? "linear" : is_mha(p) ? "mha" : "sdpa";
+    if (!is_sdpa(p)) {
+        number("embed-dim", p.embed_dim);
+    }
+    if (is_linear(p)) {
+        number("out-features", p.out_features);
+    } else {
+        number("num-heads", p.num_heads);
+        number("num-kv-heads", p.num_kv_heads);
+        number("head-dim", p.head_dim);
+        number("head-dim-v", p.head_dim_v);
+    }
+    if (p.cross != 0) {
+        line += " --cross";
+        number("kdim", p.kdim);
+        number("vdim", p.vdim);
+    }
+    if (!is_sdpa(p)) {
+        line += p.bias != 0 ? " --bias" : " --no-bias";
+    }
+    if (p.causal != 0) {
+        line += p.causal == POLYHEAD_TOP_LEFT ? " --causal top_left" : " --causal bottom_right";
+    }
+    line += p.kv_lengths != 0 ? " --kv-lengths" : "";
+    line += p.lse != 0 ? " --lse" : "";
+    if (p.seq_len_q != 0) {
+        number("seq-len-q", p.seq_len_q);
+    }
+    if (p.seq_len_kv != 0) {
+        number("seq-len-kv", p.seq_len_kv);
+    }
+    return line;
+}
+
+bool is_sdpa(const Problem &problem) { return problem.op == POLYHEAD_SDPA; }
+bool is_mha(const Problem &problem) { return problem.op == POLYHEAD_MHA; }
+bool is_linear(const Problem &problem) { return problem.op == POLYHEAD_LINEAR; }
+
+} // namespace polyhead::test

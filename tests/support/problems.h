@@ -1,0 +1,25 @@
+// Problems for tests: builders with the defaults of the generator, and the command line that generates one.
+#ifndef POLYHEAD_TESTS_PROBLEMS_H
+#define POLYHEAD_TESTS_PROBLEMS_H
+
+#include <string>
+
+#include <polyhead/polyhead.h>
+
+namespace polyhead::test {
+
+// Bare attention; num_kv_heads 0 means num_heads, head_dim_v 0 means head_dim.
+Problem sdpa_problem(int num_heads, int head_dim, int num_kv_heads = 0, int head_dim_v = 0);
+// A self-attention layer without biases; num_kv_heads 0 means num_heads, head_dim 0 means embed_dim / num_heads.
+Problem mha_problem(int embed_dim, int num_heads, int num_kv_heads = 0, int head_dim = 0, int head_dim_v = 0);
+Problem linear_problem(int embed_dim, int out_features);
+
+// "polyhead generate NAME --op sdpa ..." of this problem.
+std::string generate_line(const Problem &problem);
+
+bool is_sdpa(const Problem &problem);
+bool is_mha(const Problem &problem);
+bool is_linear(const Problem &problem);
+
+} // namespace polyhead::test
+#endif

@@ -1,0 +1,53 @@
+// The formula, evaluated plainly: in double it is the truth of every test, in float the "plain f32 formula" of the tolerance.
+#ifndef POLYHEAD_TESTS_REFERENCE_H
+#define POLYHEAD_TESTS_REFERENCE_H
+
+#include <cstdint>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+namespace polyhead::test {
+
+// Query positions to evaluate, per group. Groups: sdpa one per (batch row, head), mha one per batch row, linear one.
+using RowSets = std::vector<std::vector<int64_t>>;
+
+// Dense results in the order of the tensors' shapes; rows that were not asked for stay 0.
+template <class Real>
+struct Answer {
+    std::vector<Real> out;         // sdpa [B,H,T_q,d_v], mha [B,T_q,D], linear [M,N]
+    std::vector<Real> lse;         // [B,H,T_q]; natural logarithm; empty for linear
+    std::vector<double> max_value; // per row of out: largest |value| that the row attends to (mha: projected, over all heads)
+};
+
+int64_t num_groups(const Problem &problem, const polyhead_args &args);
+int64_t num_rows(const polyhead_args &args);     // query positions (linear: rows)
+int64_t num_keys(const Problem &problem, const polyhead_args &args);
+int64_t batch_size(const Problem &problem, const polyhead_args &args);
+
+// Number of keys that query position q of batch row b sees: the first so many.
+int64_t visible_keys(const Problem &problem, const polyhead_args &args, int64_t b, int64_t q);
+
+RowSets all_rows(const Problem &problem, const polyhead_args &args);
+// First and last rows and a deterministic choice of others, different for each group, so that about max_flops are spent.
+RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t seed, double max_flops = 1e8);
+
+// Evaluates the rows. Reads args as polyhead_run does, and the weights unpacked. Real is double or float.
+template <class Real>
+Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows);
+
+extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &);
+extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &);
+
+// Address of an f32 element.
+inline float *element(const polyhead_tensor &t, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0) {
+    const int64_t index[4] = {i0, i1, i2, i3};
+    int64_t offset = 0;
+    for (int dim = 0; dim < t.rank; dim++) {
+        offset += index[dim] * t.stride[dim];
+    }
+    return static_cast<float *>(t.data) + offset;
+}
+
+} // namespace polyhead::test
+#endif

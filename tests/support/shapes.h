@@ -1,0 +1,21 @@
+// Run-time shapes for a problem: awkward lengths, batches, layouts, values, within a cost that the reference can pay.
+#ifndef POLYHEAD_TESTS_SHAPES_H
+#define POLYHEAD_TESTS_SHAPES_H
+
+#include <vector>
+
+#include "inputs.h"
+
+namespace polyhead::test {
+
+// Anything the problem allows, lengths 0 to 700.
+Shape random_shape(const Problem &problem, Random &random);
+// `count` shapes: the first ones walk through the awkward lengths, the others are random.
+std::vector<Shape> awkward_shapes(const Problem &problem, uint64_t seed, int count);
+// A shape of ordinary dense tensors with these lengths (or the fixed ones), full key lengths absent.
+Shape plain_shape(const Problem &problem, int64_t batch, int64_t seq_len_q, int64_t seq_len_kv, uint64_t seed);
+// Seven batch rows of different key lengths (when the problem has lengths) with room for up to 300 keys of padding.
+Shape same_bits_shape(const Problem &problem, uint64_t seed);
+
+} // namespace polyhead::test
+#endif

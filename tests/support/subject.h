@@ -1,0 +1,51 @@
+// What a check runs: a kernel, one of its variants, or a stand-in, as one function over polyhead_args.
+#ifndef POLYHEAD_TESTS_SUBJECT_H
+#define POLYHEAD_TESTS_SUBJECT_H
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+#include "guard.h"
+#include "weights.h"
+
+namespace polyhead::test {
+
+struct Subject {
+    std::string name;
+    Problem problem{};
+    polyhead_weight_tensors weights{}; // unpacked, for the reference; zeroed for sdpa
+    std::function<polyhead_status(const polyhead_args &)> run;
+};
+
+// A kernel with weights of its own, packed into guarded memory that ends at an unmapped page.
+class KernelSubject {
+public:
+    KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool separate_weights = false);
+    const Subject &subject() const { return subject_; }
+    const polyhead_status &pack_status() const { return pack_status_; }
+    const polyhead_weights &packed() const { return packed_; }
+
+private:
+    polyhead_kernel kernel_;
+    LayerWeights weights_;
+    GuardedBuffer memory_;
+    polyhead_weights packed_{};
+    polyhead_status pack_status_{};
+    Subject subject_;
+
+public:
+    KernelSubject(const KernelSubject &) = delete; // subject_ refers to members
+    KernelSubject &operator=(const KernelSubject &) = delete;
+};
+
+// One-variant copies of the kernel, for the variants that this machine can run: each forces its variant.
+// The copies point into the kernel's table.
+std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel);
+// Whether the first variant of the kernel serves this query length.
+bool serves(const polyhead_kernel &kernel, int64_t seq_len_q);
+
+} // namespace polyhead::test
+#endif

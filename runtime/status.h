@@ -6,15 +6,18 @@
 
 #include <polyhead/c_api.h>
 
+// Lets the compiler check the arguments of a printf-like function.
+#if defined(__GNUC__)
+#define POLYHEAD_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define POLYHEAD_PRINTF(text, first)
+#endif
+
 namespace polyhead::runtime {
 
 polyhead_status success() noexcept;
 
-#if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
-#endif
-polyhead_status
-failure(polyhead_code code, const char *format, ...) noexcept;
+POLYHEAD_PRINTF(2, 3) polyhead_status failure(polyhead_code code, const char *format, ...) noexcept;
 
 // "f32", "sdpa": the names used in messages, never null.
 const char *dtype_name(int32_t dtype) noexcept;
@@ -27,11 +30,7 @@ int dtype_bytes(int32_t dtype) noexcept;
 class Text {
 public:
     Text(char *text, size_t bytes) noexcept;
-#if defined(__GNUC__)
-    __attribute__((format(printf, 2, 3)))
-#endif
-    void
-    append(const char *format, ...) noexcept;
+    POLYHEAD_PRINTF(2, 3) void append(const char *format, ...) noexcept;
 
 private:
     char *text_;

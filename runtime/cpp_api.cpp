@@ -1,0 +1,209 @@
+// The C++ API: thin wrappers over the C ABI.
+#include <polyhead/polyhead.h>
+
+#include <utility>
+
+#include "dispatch.h"
+#include "memory.h"
+#include "status.h"
+
+namespace polyhead {
+namespace {
+
+void set_scale(const std::optional<float> &softmax_scale, polyhead_args *args) noexcept {
+    if (!softmax_scale)
+        return;
+    args->has_softmax_scale = 1;
+    args->softmax_scale = *softmax_scale;
+}
+
+polyhead_args c_args(const SdpaArgs &a) noexcept {
+    polyhead_args args{};
+    args.op = POLYHEAD_SDPA;
+    args.query = a.query;
+    args.key = a.key;
+    args.value = a.value;
+    args.kv_lengths = a.kv_lengths;
+    args.out = a.out;
+    args.lse = a.lse;
+    args.alignment = static_cast<int32_t>(a.alignment);
+    set_scale(a.softmax_scale, &args);
+    return args;
+}
+
+polyhead_args c_args(const MhaArgs &a) noexcept {
+    polyhead_args args{};
+    args.op = POLYHEAD_MHA;
+    args.query = a.input;
+    args.key = a.key;
+    args.value = a.value;
+    args.weights = a.weights ? a.weights->raw() : nullptr;
+    args.kv_lengths = a.kv_lengths;
+    args.out = a.out;
+    args.lse = a.lse;
+    args.alignment = static_cast<int32_t>(a.alignment);
+    set_scale(a.softmax_scale, &args);
+    return args;
+}
+
+polyhead_args c_args(const LinearArgs &a) noexcept {
+    polyhead_args args{};
+    args.op = POLYHEAD_LINEAR;
+    args.query = a.input;
+    args.weights = a.weights ? a.weights->raw() : nullptr;
+    args.out = a.out;
+    return args;
+}
+
+std::string explain_call(const Kernel &kernel, const polyhead_args &args) {
+    constexpr size_t bytes_per_variant = 1024;
+    std::string text(bytes_per_variant * (static_cast<size_t>(kernel.num_variants) + 1), '\0');
+    polyhead_explain(&kernel, &args, &text[0], text.size());
+    text.resize(text.find('\0'));
+    return text;
+}
+
+int64_t scratch_of(const Kernel &kernel, const polyhead_args &args) noexcept {
+    polyhead_status status;
+    const int64_t bytes = polyhead_scratch_bytes(&kernel, &args, &status);
+    return status.code == POLYHEAD_OK ? bytes : -1;
+}
+
+} // namespace
+
+TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t> shape_) noexcept : polyhead_tensor{} {
+    data = data_;
+    dtype = static_cast<int32_t>(dtype_);
+    rank = static_cast<int32_t>(shape_.size()); // one that is too large is kept, so that run() can name it
+    if (shape_.size() > POLYHEAD_MAX_RANK)
+        return;
+    int i = 0;
+    for (const int64_t extent : shape_)
+        shape[i++] = extent;
+    int64_t dense = 1;
+    for (i = rank - 1; i >= 0; --i) {
+        stride[i] = dense;
+        // An absurd extent is refused by run(); here it must only not overflow.
+        if (__builtin_mul_overflow(dense, shape[i], &dense))
+            dense = INT64_MAX;
+    }
+}
+
+TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t> shape_, std::initializer_list<int64_t> stride_) noexcept
+    : TensorView(data_, dtype_, shape_) {
+    if (shape_.size() != stride_.size()) {
+        static_cast<polyhead_tensor &>(*this) = polyhead_tensor{};
+        return;
+    }
+    if (stride_.size() > POLYHEAD_MAX_RANK)
+        return;
+    int i = 0;
+    for (const int64_t step : stride_)
+        stride[i++] = step;
+}
+
+TensorView view(const float *data, std::initializer_list<int64_t> shape) noexcept {
+    return TensorView(const_cast<float *>(data), DType::f32, shape);
+}
+
+TensorView view(const float *data, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept {
+    return TensorView(const_cast<float *>(data), DType::f32, shape, stride);
+}
+
+TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexcept {
+    return TensorView(const_cast<int32_t *>(data), DType::i32, shape);
+}
+
+TensorView from_bshd(const TensorView &tensor) noexcept {
+    if (tensor.rank != 4)
+        return {};
+    TensorView swapped = tensor;
+    std::swap(swapped.shape[1], swapped.shape[2]);
+    std::swap(swapped.stride[1], swapped.stride[2]);
+    return swapped;
+}
+
+TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
+    if (tensor.rank != 3 || num_heads < 1 || tensor.shape[2] % num_heads != 0)
+        return {};
+    const int64_t head_dim = tensor.shape[2] / num_heads;
+    TensorView split = tensor;
+    split.rank = 4;
+    split.shape[1] = num_heads;
+    split.stride[1] = head_dim * tensor.stride[2];
+    split.shape[2] = tensor.shape[1];
+    split.stride[2] = tensor.stride[1];
+    split.shape[3] = head_dim;
+    split.stride[3] = tensor.stride[2];
+    return split;
+}
+
+Weights::~Weights() {
+    runtime::free_weights(raw_.data);
+}
+
+Weights::Weights(Weights &&other) noexcept : raw_(std::exchange(other.raw_, polyhead_weights{})) {}
+
+Weights &Weights::operator=(Weights &&other) noexcept {
+    std::swap(raw_, other.raw_);
+    return *this;
+}
+
+Status Kernel::run(const SdpaArgs &args) const noexcept {
+    const polyhead_args c = c_args(args);
+    return Status(polyhead_run(this, &c));
+}
+
+Status Kernel::run(const MhaArgs &args) const noexcept {
+    const polyhead_args c = c_args(args);
+    return Status(polyhead_run(this, &c));
+}
+
+Status Kernel::run(const LinearArgs &args) const noexcept {
+    const polyhead_args c = c_args(args);
+    return Status(polyhead_run(this, &c));
+}
+
+Status Kernel::pack(const WeightTensors &tensors, Weights *weights) const noexcept {
+    using namespace runtime;
+    if (!weights)
+        return Status(failure(POLYHEAD_NULL_POINTER, "weights: null pointer, expected Weights to fill"));
+    Weights packed; // replaces the caller's only when all went well
+    const size_t bytes = weights_bytes();
+    void *memory = allocate_weights(bytes > 0 ? bytes : 1);
+    if (!memory)
+        return Status(failure(POLYHEAD_OUT_OF_MEMORY, "weights: %zu bytes could not be had", bytes));
+    const polyhead_status status = polyhead_pack(this, &tensors, memory, &packed.raw_);
+    if (status.code != POLYHEAD_OK) {
+        free_weights(memory);
+        return Status(status);
+    }
+    *weights = std::move(packed);
+    return Status(status);
+}
+
+int64_t Kernel::scratch_bytes(const SdpaArgs &args) const noexcept {
+    return scratch_of(*this, c_args(args));
+}
+
+int64_t Kernel::scratch_bytes(const MhaArgs &args) const noexcept {
+    return scratch_of(*this, c_args(args));
+}
+
+std::string Kernel::explain(const SdpaArgs &args) const {
+    return explain_call(*this, c_args(args));
+}
+
+std::string Kernel::explain(const MhaArgs &args) const {
+    return explain_call(*this, c_args(args));
+}
+
+bool Kernel::supported() const noexcept {
+    for (int32_t i = 0; i < num_variants; ++i) {
+        if (variants[i].abi == POLYHEAD_ABI_VERSION && runtime::runs_here(variants[i]))
+            return true;
+    }
+    return false;
+}
+
+} // namespace polyhead

@@ -1,0 +1,160 @@
+// Reads CPUID and XCR0 once. A bit is set only if everything that a compiler may emit for that target is there.
+#include "cpu_features.h"
+
+#include <atomic>
+
+#include "status.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace polyhead::runtime {
+namespace {
+
+std::atomic<uint64_t> feature_limit{~UINT64_C(0)};
+
+#if defined(__x86_64__)
+
+struct Registers {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+};
+
+Registers cpuid(unsigned leaf, unsigned subleaf = 0) noexcept {
+    Registers r;
+    // __get_cpuid_count answers false, and leaves the zeros, for a leaf this CPU does not have.
+    __get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx);
+    return r;
+}
+
+bool all(unsigned value, unsigned bits) noexcept {
+    return (value & bits) == bits;
+}
+
+constexpr unsigned bit(int n) noexcept {
+    return 1u << n;
+}
+
+// Register state that the operating system saves (XCR0): without it the instructions fault.
+uint64_t enabled_state(const Registers &leaf1) noexcept {
+    if (!all(leaf1.ecx, bit(27)))
+        return 0; // OSXSAVE
+    unsigned low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t(high) << 32) | low;
+}
+
+uint64_t avx512_features(const Registers &leaf7, const Registers &leaf7_1) noexcept {
+    uint64_t found = 0;
+    if (!all(leaf7.ebx, bit(16) | bit(28)))
+        return found; // F, CD
+    found |= POLYHEAD_CPU_AVX512;
+    if (!all(leaf7.ebx, bit(17) | bit(30) | bit(31)))
+        return found; // DQ, BW, VL
+    found |= POLYHEAD_CPU_AVX512_SKYLAKE;
+    if (!all(leaf7.ebx, bit(21)) || !all(leaf7.ecx, bit(1)))
+        return found; // IFMA, VBMI
+    found |= POLYHEAD_CPU_AVX512_CANNONLAKE;
+    const bool small_types = all(leaf7.ecx, bit(6) | bit(11) | bit(12) | bit(14)); // VBMI2, VNNI, BITALG, VPOPCNTDQ
+    if (small_types && all(leaf7_1.eax, bit(5)))
+        found |= POLYHEAD_CPU_AVX512_BF16_VNNI;
+    return found;
+}
+
+// Everything but AMX.
+uint64_t detect() noexcept {
+    const Registers leaf1 = cpuid(1), leaf7 = cpuid(7), leaf7_1 = leaf7.eax >= 1 ? cpuid(7, 1) : Registers(), amd = cpuid(0x80000001u);
+    const uint64_t state = enabled_state(leaf1);
+    uint64_t found = 0;
+    if (all(amd.ecx, bit(6)))
+        found |= POLYHEAD_CPU_SSE4A;
+    if (!all(leaf1.ecx, bit(0) | bit(9) | bit(19)))
+        return found; // SSE3, SSSE3, SSE4.1
+    found |= POLYHEAD_CPU_SSE41;
+    const bool ymm_saved = (state & 6) == 6;
+    if (!ymm_saved || !all(leaf1.ecx, bit(20) | bit(23) | bit(28)))
+        return found; // SSE4.2, POPCNT, AVX
+    found |= POLYHEAD_CPU_AVX;
+    const bool f16c = all(leaf1.ecx, bit(29)), fma = all(leaf1.ecx, bit(12));
+    if (f16c)
+        found |= POLYHEAD_CPU_F16C;
+    if (fma)
+        found |= POLYHEAD_CPU_FMA;
+    // Code for AVX2 is compiled for the first CPU that had it, which brought all of these along: AVX2, BMI1, BMI2, MOVBE, LZCNT.
+    const bool haswell = all(leaf7.ebx, bit(5) | bit(3) | bit(8)) && all(leaf1.ecx, bit(22)) && all(amd.ecx, bit(5));
+    if (!haswell || !f16c || !fma)
+        return found;
+    found |= POLYHEAD_CPU_AVX2;
+    if (all(leaf7_1.eax, bit(4)))
+        found |= POLYHEAD_CPU_AVXVNNI;
+    const bool zmm_saved = (state & 0xe6) == 0xe6;
+    return zmm_saved ? found | avx512_features(leaf7, leaf7_1) : found;
+}
+
+// AMX tiles, BF16 and INT8, saved state, and the operating system's word. AVX512_FP16 came with every AMX CPU, and code compiled for
+// those may use it.
+uint64_t detect_amx() noexcept {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+    constexpr int request_state_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    const Registers leaf7 = cpuid(7);
+    const bool present = all(leaf7.edx, bit(22) | bit(23) | bit(24) | bit(25)) && (enabled_state(cpuid(1)) & 0x60000) == 0x60000;
+    if (present && syscall(SYS_arch_prctl, request_state_permission, tile_data) == 0)
+        return POLYHEAD_CPU_AMX;
+#endif
+    return 0;
+}
+
+#else
+
+uint64_t detect() noexcept {
+    return 0;
+}
+uint64_t detect_amx() noexcept {
+    return 0;
+}
+
+#endif
+
+constexpr const char *feature_names[] = {
+    "sse41", "avx", "f16c", "fma", "avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_bf16_vnni", "sse4a", "avxvnni", "amx"};
+
+} // namespace
+
+uint64_t cpu_features(uint64_t wanted) noexcept {
+    static const uint64_t found = detect();
+    uint64_t features = found;
+    const uint64_t limit = feature_limit.load(std::memory_order_relaxed);
+    if (wanted & limit & POLYHEAD_CPU_AMX) {
+        static const uint64_t amx = detect_amx();
+        features |= amx;
+    }
+    return features & limit;
+}
+
+} // namespace polyhead::runtime
+
+uint64_t polyhead_cpu_features(void) {
+    return polyhead::runtime::cpu_features(~UINT64_C(0));
+}
+
+uint64_t polyhead_limit_cpu_features(uint64_t mask) {
+    return polyhead::runtime::feature_limit.exchange(mask);
+}
+
+void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes) {
+    polyhead::runtime::Text names(text, text_bytes);
+    const char *separator = "";
+    for (const char *name : polyhead::runtime::feature_names) {
+        if (mask & 1) {
+            names.append("%s%s", separator, name);
+            separator = " ";
+        }
+        mask >>= 1;
+    }
+    if (mask)
+        names.append("%sunknown", separator);
+}

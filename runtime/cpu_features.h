@@ -1,0 +1,14 @@
+// What the CPU and the operating system offer, and the limit that tests may put on it.
+#ifndef POLYHEAD_RUNTIME_CPU_FEATURES_H
+#define POLYHEAD_RUNTIME_CPU_FEATURES_H
+
+#include <cstdint>
+
+namespace polyhead::runtime {
+
+// The offered features after the limit. The operating system is asked for AMX only when `wanted` has that bit: the permission
+// enlarges signal frames of the whole process, which programs without AMX kernels should not pay.
+uint64_t cpu_features(uint64_t wanted) noexcept;
+
+} // namespace polyhead::runtime
+#endif

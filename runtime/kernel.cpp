@@ -1,0 +1,119 @@
+// The three questions about one call: run it, which variant would run, how much memory would it take.
+#include <algorithm>
+
+#include "call.h"
+#include "dispatch.h"
+#include "kernel_error.h"
+#include "memory.h"
+#include "status.h"
+#include "tensor_rules.h"
+#include "threads.h"
+#include "validate.h"
+#include "weight_layout.h"
+
+#ifndef POLYHEAD_VERSION
+#error "the build defines POLYHEAD_VERSION"
+#endif
+
+namespace polyhead::runtime {
+namespace {
+
+// Checks everything and chooses; on success the call can run.
+polyhead_status prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape,
+                        const polyhead_variant **variant) noexcept {
+    if (!kernel)
+        return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
+    if (!args)
+        return failure(POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
+    polyhead_status status = validate(*kernel, *args, shape);
+    if (status.code != POLYHEAD_OK)
+        return status;
+    *variant = select_variant(*kernel, shape->seq_len_q, &status);
+    return status;
+}
+
+// Tensors between the stages of a layer: the projections and the attention output of the whole batch.
+int64_t stage_bytes(const polyhead_problem &p, const CallShape &s) noexcept {
+    if (p.op != POLYHEAD_MHA)
+        return 0;
+    const int64_t query_side = s.seq_len_q * p.num_heads * (int64_t(p.head_dim) + p.head_dim_v);
+    const int64_t key_side = s.seq_len_kv * p.num_kv_heads * (int64_t(p.head_dim) + p.head_dim_v);
+    return int64_t(sizeof(float)) * s.batch * (query_side + key_side);
+}
+
+int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {
+    if (s.nothing_to_do())
+        return 0;
+    const polyhead_problem p = with_defaults(given);
+    int64_t bytes = num_threads() * variant.scratch_per_thread + stage_bytes(p, s);
+    if (variant.split_len > 0) {
+        const int64_t splits = (s.seq_len_kv + variant.split_len - 1) / variant.split_len;
+        bytes += s.batch * p.num_kv_heads * splits * variant.scratch_per_split;
+    }
+    return bytes;
+}
+
+void describe_call(const polyhead_kernel &kernel, const CallShape &s, Text *text) noexcept {
+    const polyhead_problem &p = kernel.problem;
+    text->append("%s: %s", kernel.name, op_name(p.op));
+    if (p.op == POLYHEAD_LINEAR) {
+        text->append(", %lld rows", static_cast<long long>(s.seq_len_q));
+    } else {
+        text->append(", batch %lld, seq_len_q %lld, seq_len_kv %lld", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),
+                     static_cast<long long>(s.seq_len_kv));
+    }
+    text->append(", %d threads\n", num_threads());
+}
+
+} // namespace
+} // namespace polyhead::runtime
+
+polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args) {
+    using namespace polyhead::runtime;
+    CallShape shape;
+    const polyhead_variant *variant = nullptr;
+    const polyhead_status status = prepare(kernel, args, &shape, &variant);
+    if (status.code != POLYHEAD_OK || shape.nothing_to_do())
+        return status;
+    const int64_t bytes = scratch_bytes(kernel->problem, *variant, shape);
+    if (!can_allocate(bytes)) {
+        return failure(POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be had", kernel->name,
+                       static_cast<long long>(bytes));
+    }
+    return kernel_result(kernel->name, Call(kernel->problem, *args, shape).run(*variant));
+}
+
+polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
+    using namespace polyhead::runtime;
+    Text out(text, text_bytes);
+    CallShape shape;
+    const polyhead_variant *chosen = nullptr;
+    const polyhead_status status = prepare(kernel, args, &shape, &chosen);
+    if (status.code != POLYHEAD_OK) {
+        out.append("refused: %s\n", status.message);
+        return status;
+    }
+    describe_call(*kernel, shape, &out);
+    for (const polyhead_variant *v = kernel->variants; v != chosen; ++v) {
+        out.append("  not %s: ", v->name);
+        eligible(*kernel, *v, shape.seq_len_q, &out);
+        out.append("\n");
+    }
+    out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
+               static_cast<long long>(scratch_bytes(kernel->problem, *chosen, shape)), chosen->tiling ? chosen->tiling : "unknown");
+    return status;
+}
+
+int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status) {
+    using namespace polyhead::runtime;
+    CallShape shape;
+    const polyhead_variant *variant = nullptr;
+    const polyhead_status prepared = prepare(kernel, args, &shape, &variant);
+    if (status)
+        *status = prepared;
+    return prepared.code == POLYHEAD_OK ? scratch_bytes(kernel->problem, *variant, shape) : 0;
+}
+
+const char *polyhead_version(void) {
+    return POLYHEAD_VERSION;
+}

@@ -1,0 +1,21 @@
+// Are these arguments what this kernel was built for? Every semantic rule of a call has its one place here or in tensor_rules.
+#ifndef POLYHEAD_RUNTIME_VALIDATE_H
+#define POLYHEAD_RUNTIME_VALIDATE_H
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::runtime {
+
+// The free extents of a checked call.
+struct CallShape {
+    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q
+    bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0; }
+};
+
+// "input" or "query": what the first tensor is called in messages.
+const char *first_tensor_name(const polyhead_problem &problem) noexcept;
+
+polyhead_status validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape) noexcept;
+
+} // namespace polyhead::runtime
+#endif

@@ -1,0 +1,223 @@
+// Packs nn.Linear weights into panels of 16 columns (weight_layout.h), in one pass over source and destination.
+#include <algorithm>
+
+#include "status.h"
+#include "tensor_rules.h"
+#include "weight_layout.h"
+
+namespace polyhead::runtime {
+namespace {
+
+constexpr int64_t panel_width = POLYHEAD_WEIGHT_PANEL;
+
+// The rows of a weight [out_features, in_features] and of its bias that one section is packed from; bias is null when there is none.
+struct Rows {
+    const polyhead_tensor *weight, *bias;
+
+    const float *weight_row(int64_t row) const noexcept { return static_cast<const float *>(weight->data) + row * weight->stride[0]; }
+    float bias_at(int64_t row) const noexcept { return static_cast<const float *>(bias->data)[row * bias->stride[0]]; }
+};
+
+// to[k][0..15] = rows first_row .. first_row + columns - 1 of the source, zeros beyond.
+void pack_panel(const Rows &from, int64_t first_row, int64_t columns, int64_t depth, float *to) noexcept {
+    constexpr int64_t block = 16; // floats of a cache line: each source line is read once, each block of lines written at once
+    const int64_t step = from.weight->stride[1];
+    for (int64_t k0 = 0; k0 < depth; k0 += block) {
+        const int64_t k1 = std::min(k0 + block, depth);
+        for (int64_t j = 0; j < columns; ++j) {
+            const float *row = from.weight_row(first_row + j);
+            for (int64_t k = k0; k < k1; ++k)
+                to[k * panel_width + j] = row[k * step];
+        }
+        for (int64_t k = k0; k < k1; ++k)
+            std::fill(to + k * panel_width + columns, to + (k + 1) * panel_width, 0.0f);
+    }
+}
+
+void pack_section(const WeightSection &section, const Rows &from, void *memory) noexcept {
+    float *weight = reinterpret_cast<float *>(static_cast<char *>(memory) + section.weight_offset);
+    float *bias = reinterpret_cast<float *>(static_cast<char *>(memory) + section.bias_offset);
+    for (int64_t head = 0; head < section.heads; ++head) {
+        for (int64_t column = 0; column < section.head_width; column += panel_width) {
+            const int64_t row = head * section.head_width + column;
+            const int64_t columns = std::min(panel_width, section.head_width - column);
+            pack_panel(from, row, columns, section.depth, weight);
+            weight += section.depth * panel_width;
+            if (!from.bias)
+                continue;
+            for (int64_t j = 0; j < panel_width; ++j)
+                *bias++ = j < columns ? from.bias_at(row + j) : 0.0f;
+        }
+    }
+}
+
+// One tensor that may be given, whether it must be, and its shape.
+struct Source {
+    const char *name;
+    const polyhead_tensor *tensor;
+    bool wanted;
+    const char *why_not; // when not wanted
+    int32_t rank;
+    int64_t extents[2];
+};
+
+polyhead_status check_source(const Source &source, const MemoryRange &packed) noexcept {
+    if (!source.wanted) {
+        if (absent(*source.tensor))
+            return success();
+        return failure(POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because %s", source.name, source.why_not);
+    }
+    const TensorRule rule{source.name, source.tensor, POLYHEAD_F32, Role::weight, source.rank, {{source.extents[0]}, {source.extents[1]}}};
+    const polyhead_status status = check_tensor(rule);
+    if (status.code == POLYHEAD_OK && overlap(memory_of(*source.tensor), packed)) {
+        return failure(POLYHEAD_ALIASED, "memory: shares bytes with %s, expected memory of its own", source.name);
+    }
+    return status;
+}
+
+// Which of the two forms the caller chose for the weights, and for the biases: joined in one tensor or separate.
+struct Given {
+    bool in_proj, in_bias;
+};
+
+bool one_input_width(const polyhead_problem &p) noexcept {
+    return p.kdim == p.embed_dim && p.vdim == p.embed_dim;
+}
+
+Given given_forms(const polyhead_problem &p, const polyhead_weight_tensors &t) noexcept {
+    const bool separate_weights = !absent(t.query) || !absent(t.key) || !absent(t.value) || !one_input_width(p);
+    const bool separate_biases = !absent(t.query_bias) || !absent(t.key_bias) || !absent(t.value_bias);
+    return {!absent(t.in_proj) || !separate_weights, !absent(t.in_bias) || !separate_biases};
+}
+
+polyhead_status check_mha_sources(const polyhead_problem &p, const polyhead_weight_tensors &t, const Given &given,
+                                  const MemoryRange &packed) noexcept {
+    const int64_t query = int64_t(p.num_heads) * p.head_dim, key = int64_t(p.num_kv_heads) * p.head_dim;
+    const int64_t value = int64_t(p.num_kv_heads) * p.head_dim_v, out = int64_t(p.num_heads) * p.head_dim_v;
+    if (given.in_proj && !one_input_width(p)) {
+        return failure(POLYHEAD_WRONG_OPERATION,
+                       "in_proj: given, expected query, key and value weights, because kdim %d and vdim %d are not both embed_dim %d",
+                       p.kdim, p.vdim, p.embed_dim);
+    }
+    const char *packed_weight = "in_proj is given", *packed_bias = "in_bias is given", *no_bias = "the kernel was built without biases";
+    const bool bias = p.bias != 0;
+    const Source sources[] = {
+        {"in_proj", &t.in_proj, given.in_proj, nullptr, 2, {query + key + value, p.embed_dim}},
+        {"query", &t.query, !given.in_proj, packed_weight, 2, {query, p.embed_dim}},
+        {"key", &t.key, !given.in_proj, packed_weight, 2, {key, p.kdim}},
+        {"value", &t.value, !given.in_proj, packed_weight, 2, {value, p.vdim}},
+        {"out_proj", &t.out_proj, true, nullptr, 2, {p.embed_dim, out}},
+        {"in_bias", &t.in_bias, bias && given.in_bias, no_bias, 1, {query + key + value, 0}},
+        {"query_bias", &t.query_bias, bias && !given.in_bias, bias ? packed_bias : no_bias, 1, {query, 0}},
+        {"key_bias", &t.key_bias, bias && !given.in_bias, bias ? packed_bias : no_bias, 1, {key, 0}},
+        {"value_bias", &t.value_bias, bias && !given.in_bias, bias ? packed_bias : no_bias, 1, {value, 0}},
+        {"out_bias", &t.out_bias, bias, no_bias, 1, {p.embed_dim, 0}},
+    };
+    for (const Source &source : sources) {
+        const polyhead_status status = check_source(source, packed);
+        if (status.code != POLYHEAD_OK)
+            return status;
+    }
+    return success();
+}
+
+polyhead_status check_linear_sources(const polyhead_problem &p, const polyhead_weight_tensors &t, const MemoryRange &packed) noexcept {
+    const char *linear = "the kernel is a linear layer, which takes out_proj and out_bias";
+    const Source sources[] = {
+        {"in_proj", &t.in_proj, false, linear, 0, {}},
+        {"in_bias", &t.in_bias, false, linear, 0, {}},
+        {"query", &t.query, false, linear, 0, {}},
+        {"key", &t.key, false, linear, 0, {}},
+        {"value", &t.value, false, linear, 0, {}},
+        {"query_bias", &t.query_bias, false, linear, 0, {}},
+        {"key_bias", &t.key_bias, false, linear, 0, {}},
+        {"value_bias", &t.value_bias, false, linear, 0, {}},
+        {"out_proj", &t.out_proj, true, nullptr, 2, {p.out_features, p.embed_dim}},
+        {"out_bias", &t.out_bias, p.bias != 0, "the kernel was built without biases", 1, {p.out_features, 0}},
+    };
+    for (const Source &source : sources) {
+        const polyhead_status status = check_source(source, packed);
+        if (status.code != POLYHEAD_OK)
+            return status;
+    }
+    return success();
+}
+
+void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyhead_weight_tensors &t, const Given &given,
+              void *memory) noexcept {
+    const int64_t key_row = int64_t(p.num_heads) * p.head_dim, value_row = key_row + int64_t(p.num_kv_heads) * p.head_dim;
+    const struct {
+        const WeightSection *section;
+        const polyhead_tensor *weight, *bias;
+        int64_t row_when_joined;
+    } parts[] = {{&layout.query, &t.query, &t.query_bias, 0},
+                 {&layout.key, &t.key, &t.key_bias, key_row},
+                 {&layout.value, &t.value, &t.value_bias, value_row}};
+    for (const auto &part : parts) {
+        // The two forms may be mixed (nn.MultiheadAttention with kdim has separate weights and one bias): cut both to the part's rows.
+        polyhead_tensor weight = given.in_proj ? t.in_proj : *part.weight, bias = given.in_bias ? t.in_bias : *part.bias;
+        if (given.in_proj)
+            weight.data = static_cast<float *>(weight.data) + part.row_when_joined * weight.stride[0];
+        if (p.bias && given.in_bias)
+            bias.data = static_cast<float *>(bias.data) + part.row_when_joined * bias.stride[0];
+        pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, memory);
+    }
+}
+
+polyhead_status check_destination(const polyhead_kernel &kernel, const void *memory, const polyhead_weights *packed) noexcept {
+    if (!memory)
+        return failure(POLYHEAD_NULL_POINTER, "memory: null pointer, expected %zu bytes", polyhead_weights_bytes(&kernel));
+    if (!packed)
+        return failure(POLYHEAD_NULL_POINTER, "packed: null pointer, expected a polyhead_weights to fill");
+    if (reinterpret_cast<uintptr_t>(memory) % 64 != 0) {
+        return failure(POLYHEAD_BAD_VALUE, "memory: address %p, expected a multiple of 64", memory);
+    }
+    return success();
+}
+
+polyhead_status check_takes_weights(const polyhead_kernel &kernel) noexcept {
+    const int32_t op = kernel.problem.op;
+    if (op != POLYHEAD_MHA && op != POLYHEAD_LINEAR) {
+        return failure(POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because kernel %s computes %s", kernel.name, op_name(op));
+    }
+    if (kernel.problem.dtype != POLYHEAD_F32) {
+        return failure(POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected f32", kernel.name, dtype_name(kernel.problem.dtype));
+    }
+    return success();
+}
+
+} // namespace
+} // namespace polyhead::runtime
+
+size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
+    return kernel ? polyhead::runtime::weight_layout(kernel->problem).bytes : 0;
+}
+
+polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
+                              polyhead_weights *packed) {
+    using namespace polyhead::runtime;
+    if (!kernel)
+        return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
+    if (!tensors)
+        return failure(POLYHEAD_NULL_POINTER, "tensors: null pointer, expected weight tensors");
+    polyhead_status status = check_takes_weights(*kernel);
+    if (status.code == POLYHEAD_OK)
+        status = check_destination(*kernel, memory, packed);
+    if (status.code != POLYHEAD_OK)
+        return status;
+
+    const polyhead_problem p = with_defaults(kernel->problem);
+    const WeightLayout layout = weight_layout(p);
+    const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
+    const MemoryRange range{begin, begin + layout.bytes};
+    const Given given = given_forms(p, *tensors);
+    status = p.op == POLYHEAD_MHA ? check_mha_sources(p, *tensors, given, range) : check_linear_sources(p, *tensors, range);
+    if (status.code != POLYHEAD_OK)
+        return status;
+
+    if (p.op == POLYHEAD_MHA)
+        pack_mha(p, layout, *tensors, given, memory);
+    pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, memory);
+    *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype};
+    return success();
+}

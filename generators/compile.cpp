@@ -1,0 +1,242 @@
+// Variants are planned and compiled here; the only file that turns target strings into Halide targets.
+#include "compile.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include <Halide.h>
+
+#include "../schedules/apply.h"
+
+namespace polyhead::gen {
+
+using Halide::Target;
+
+namespace {
+
+// Decode up to here through head lanes: beyond it a tile of queries wastes less than reading the keys lane by lane.
+constexpr int head_lanes_max_seq_len_q = 8;
+
+bool parse_target(const std::string &text, Target *target, std::string *error) {
+    if (text.empty() || !Target::validate_target_string(text)) {
+        *error = "target '" + text + "' is not known: expected host or a Halide target such as x86-64-linux-avx2-fma-f16c";
+        return false;
+    }
+    *target = Target(text);
+    if (target->has_unknowns() || (target->arch == Target::X86 && target->bits != 64)) {
+        *error = "target '" + text + "' is incomplete: expected architecture, bits and system such as x86-64-linux";
+        return false;
+    }
+    return true;
+}
+
+// Halide's features in polyhead's bits; a flag of the AVX-512 ladder includes those below it.
+uint64_t cpu_features_of(const Target &t) {
+    if (t.arch != Target::X86) {
+        return 0;
+    }
+    const bool spr = t.has_feature(Target::AVX512_SapphireRapids), zen5 = t.has_feature(Target::AVX512_Zen5);
+    const bool zen4 = t.has_feature(Target::AVX512_Zen4) || zen5;
+    const bool cannonlake = t.has_feature(Target::AVX512_Cannonlake) || zen4 || spr;
+    const bool skylake = t.has_feature(Target::AVX512_Skylake) || cannonlake;
+    const bool avx512 = t.has_feature(Target::AVX512) || skylake;
+    const bool avx2 = t.has_feature(Target::AVX2) || avx512, avx = t.has_feature(Target::AVX) || avx2;
+    uint64_t bits = 0;
+    auto add = [&bits](bool there, uint64_t bit) { bits |= there ? bit : 0; };
+    add(t.has_feature(Target::SSE41) || avx, POLYHEAD_CPU_SSE41);
+    add(avx, POLYHEAD_CPU_AVX);
+    add(t.has_feature(Target::F16C) || avx512, POLYHEAD_CPU_F16C);
+    add(t.has_feature(Target::FMA) || avx512, POLYHEAD_CPU_FMA);
+    add(avx2, POLYHEAD_CPU_AVX2);
+    add(avx512, POLYHEAD_CPU_AVX512);
+    add(skylake, POLYHEAD_CPU_AVX512_SKYLAKE);
+    add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
+    add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
+    add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
+    add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
+    return bits;
+}
+
+// f32 bytes that one task of the kernel holds at once; a little more than Halide allocates, never less.
+VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
+    VariantFacts facts;
+    facts.cpu_features = cpu_features_of(target);
+    const Tiling &t = plan.tiling;
+    if (plan.frame == "query_lanes") {
+        const int64_t columns = p.head_dim_v + 2;
+        const int64_t per_query = p.head_dim + 2 * t.kv_tile + t.key_panel + 2 * t.value_panel + p.head_dim_v // one chunk
+                                  + columns * t.merge_group + t.merge_group + 3 * columns + 8;               // partials and merge
+        facts.scratch_per_thread = 4 * t.q_tile * per_query;
+    } else if (plan.frame == "head_lanes") {
+        facts.split_len = t.split_len;
+        facts.scratch_per_thread = 4 * int64_t(t.row_tile) * (2 * t.split_len + p.head_dim_v + 64 * t.key_unroll);
+        const int rows = p.num_heads / p.num_kv_heads * std::max(plan.max_seq_len_q, 1) + t.row_tile;
+        facts.scratch_per_split = 4 * int64_t(rows) * (p.head_dim + 2 * (p.head_dim_v + 2));
+    }
+    return facts;
+}
+
+Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const VariantPlan &plan, const Target &target) {
+    auto generator = Halide::Internal::GeneratorRegistry::create("polyhead_kernel", Halide::GeneratorContext(target));
+    generator->set_generatorparam_value("frame", plan.frame);
+#define POLYHEAD_SET(name) generator->set_generatorparam_value(#name, std::to_string(p.name));
+    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_SET)
+#undef POLYHEAD_SET
+#define POLYHEAD_SET(name, meaning) generator->set_generatorparam_value(#name, std::to_string(plan.tiling.name));
+    POLYHEAD_TILING_KNOBS(POLYHEAD_SET)
+#undef POLYHEAD_SET
+    return generator;
+}
+
+// Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query.
+Target kernel_target(const Target &target) {
+    return target.with_feature(Target::NoBoundsQuery);
+}
+
+std::string one_sentence(const std::exception &e) {
+    std::string text = e.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    while (!text.empty() && text.back() == ' ') {
+        text.pop_back();
+    }
+    return text;
+}
+
+// "frame=NAME" taken out of the overrides, the rest set in the tiling.
+std::string read_overrides(const std::string &text, std::string *frame, Tiling *tiling) {
+    std::istringstream words(text);
+    std::string word, knobs;
+    while (words >> word) {
+        if (word.rfind("frame=", 0) == 0) {
+            *frame = word.substr(6);
+        } else {
+            knobs += word + " ";
+        }
+    }
+    return tiling->set_all(knobs);
+}
+
+struct InProcessCode {
+    Halide::Callable callable;
+    size_t num_arguments;
+};
+
+int call_in_process(void *context, void **argv) {
+    // Code compiled in process takes a user context first. Its error handler is silent: the return value says it all, as ahead of time.
+    Halide::JITUserContext user_context;
+    user_context.handlers.custom_error = [](Halide::JITUserContext *, const char *) {};
+    Halide::JITUserContext *const user = &user_context;
+    const auto *code = static_cast<const InProcessCode *>(context);
+    const void *arguments[32] = {&user};
+    std::copy(argv, argv + code->num_arguments, arguments + 1);
+    return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
+}
+
+} // namespace
+
+std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
+                                       std::string *error) {
+    *error = refusal(p);
+    Tiling knobs;
+    std::string only;
+    if (error->empty()) {
+        *error = read_overrides(overrides, &only, &knobs);
+    }
+    std::vector<VariantPlan> plans;
+    for (const std::string &text : targets) {
+        Target target;
+        if (!error->empty() || !parse_target(text == "host" ? Halide::get_host_target().to_string() : text, &target, error)) {
+            return {};
+        }
+        const Machine machine = machine_of(target);
+        for (const char *frame : {"head_lanes", "query_lanes", "linear"}) {
+            const bool decode = std::string(frame) == "head_lanes";
+            const bool wanted = only.empty() ? !decode || p.seq_len_q <= head_lanes_max_seq_len_q : only == frame;
+            if (!wanted || !frame_serves(frame, p, machine)) {
+                continue;
+            }
+            if (std::string(frame) == "query_lanes" && only.empty() && p.seq_len_q > 0 && !plans.empty() && plans.back().target == target.to_string()) {
+                continue; // the fixed length is served by head lanes
+            }
+            VariantPlan plan{frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0, decode ? head_lanes_max_seq_len_q : 0};
+            *error = tiling_refusal(frame, plan.tiling, machine);
+            if (!error->empty()) {
+                return {};
+            }
+            plans.push_back(plan);
+        }
+    }
+    if (plans.empty()) {
+        *error = "no frame" + (only.empty() ? std::string() : " '" + only + "'") + " serves this problem: expected query_lanes, head_lanes or linear";
+    }
+    return plans;
+}
+
+CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
+                                const std::vector<std::string> &extra_outputs, std::string *error) {
+    CompiledVariant out;
+    Target target;
+    error->clear();
+    if (!parse_target(plan.target, &target, error)) {
+        return out;
+    }
+    static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
+    out.symbol = symbol;
+    out.object_path = object_path;
+    try {
+        const Target full = kernel_target(target).with_feature(Target::NoRuntime);
+        Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
+        std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
+        const std::string stem = object_path.substr(0, object_path.rfind('/') + 1) + symbol;
+        for (const std::string &extra : extra_outputs) {
+            if (extra == "stmt") {
+                files[Halide::OutputFileType::stmt] = stem + ".stmt";
+            } else if (extra == "assembly") {
+                files[Halide::OutputFileType::assembly] = stem + ".s";
+            }
+        }
+        module.compile(files);
+    } catch (const std::exception &e) {
+        *error = one_sentence(e);
+    }
+    return out;
+}
+
+InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, std::string *error) {
+    InProcessVariant out;
+    Target target;
+    error->clear();
+    if (!parse_target(plan.target, &target, error)) {
+        return out;
+    }
+    static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
+    try {
+        auto generator = make_generator(p, plan, kernel_target(target).with_feature(Target::JIT));
+        auto compiled = std::make_shared<InProcessCode>();
+        compiled->callable = generator->compile_to_callable();
+        compiled->num_arguments = generator->arginfos().size();
+        out.context = compiled;
+        out.call = call_in_process;
+    } catch (const std::exception &e) {
+        *error = one_sentence(e);
+    }
+    return out;
+}
+
+std::string compile_runtime(const std::string &path, const std::string &text) {
+    Target target;
+    std::string error;
+    if (!parse_target(text == "host" ? Halide::get_host_target().to_string() : text, &target, &error)) {
+        return error;
+    }
+    const bool object = path.size() > 2 && path.substr(path.size() - 2) == ".o";
+    try {
+        const auto type = object ? Halide::OutputFileType::object : Halide::OutputFileType::static_library;
+        Halide::compile_standalone_runtime({{type, path}}, target);
+    } catch (const std::exception &e) {
+        return one_sentence(e);
+    }
+    return "";
+}
+
+} // namespace polyhead::gen

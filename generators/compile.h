@@ -1,0 +1,51 @@
+// From a Problem to compiled Variants: planning, ahead-of-time objects, in-process callables, the runtime archive.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../schedules/tiling.h"
+#include "problem.h"
+
+namespace polyhead::gen {
+
+// One variant to be: which frame, for which target, with which numbers, for which query lengths (max 0 = no limit).
+struct VariantPlan {
+    std::string frame, target;
+    Tiling tiling;
+    int32_t min_seq_len_q = 0, max_seq_len_q = 0;
+};
+
+// Facts of a compiled variant, as polyhead_variant wants them.
+struct VariantFacts {
+    int64_t scratch_per_thread = 0, scratch_per_split = 0;
+    int32_t split_len = 0;
+    uint64_t cpu_features = 0;
+};
+
+struct CompiledVariant : VariantFacts {
+    std::string symbol, object_path;
+};
+
+// A variant compiled into this process; `call` and `context` are those of polyhead_variant.
+struct InProcessVariant : VariantFacts {
+    int (*call)(void *context, void **argv) = nullptr;
+    std::shared_ptr<void> context;
+};
+
+// The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
+// tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only. On refusal *error has one sentence.
+std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
+                                       std::string *error);
+
+// Writes the object file, and beside it symbol.stmt and symbol.s when extra_outputs has "stmt" or "assembly".
+CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
+                                const std::vector<std::string> &extra_outputs, std::string *error);
+
+InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, std::string *error);
+
+// Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.
+std::string compile_runtime(const std::string &path, const std::string &target);
+
+} // namespace polyhead::gen

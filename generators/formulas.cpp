@@ -1,0 +1,42 @@
+// The formulas of attention: scale, visibility of keys, logits, and how a row ends.
+#include "formulas.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+
+Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    return inputs_.query(d, q, h, b) * (inputs_.softmax_scale * log2_e);
+}
+
+Expr AttentionFormulas::kv_length(const Expr &b) const {
+    return problem_.kv_lengths ? Halide::clamp(inputs_.kv_lengths(b), 0, inputs_.seq_len_kv) : inputs_.seq_len_kv;
+}
+
+Expr AttentionFormulas::visible(const Expr &q, const Expr &b) const {
+    Expr length = kv_length(b);
+    if (!causal()) {
+        return length;
+    }
+    // bottom_right: the last query sees the last valid key; top_left: query q sees keys 0..q.
+    Expr offset = Halide::select(inputs_.from_end != 0, length - inputs_.seq_len_q, 0);
+    return Halide::clamp(q + offset + 1, 0, length);
+}
+
+Expr AttentionFormulas::logit(const Expr &score, const Expr &q, const Expr &kv, const Expr &b) const {
+    // Without causal every row sees the same keys, and the frames' key loops already end there.
+    return causal() ? Halide::select(kv < visible(q, b), score, excluded_logit) : score;
+}
+
+Expr AttentionFormulas::lse(const Expr &row_reference, const Expr &row_sum) {
+    // log() of a positive sum; the select decides emptiness, never the size of a logit. -inf is made from its bits because
+    // the default float mode assumes that none exists.
+    Expr minus_infinity = Halide::reinterpret<float>(Halide::cast<int32_t>(int32_t(0xff800000)));
+    return Halide::select(row_sum > 0.0f, row_reference * ln_2 + Halide::log(Halide::max(row_sum, 1e-37f)), minus_infinity);
+}
+
+Expr AttentionFormulas::inverse_sum(const Expr &row_sum) {
+    return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(row_sum, 1e-37f), 0.0f);
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,46 @@
+// Frame "head lanes" (decode): few queries; lanes run along head_dim, the rows of a head group share one pass over the keys.
+#pragma once
+
+#include "../formulas.h"
+#include "../numerics.h"
+
+namespace polyhead::gen {
+
+// Blocking numbers of the frame.
+struct HeadLanesBlocking {
+    int lanes;      // entries of head_dim side by side; divides head_dim and head_dim_v
+    int row_tile;   // rows (query of one head of the group) that share a pass
+    int split_len;  // keys of a split, a multiple of key_unroll and lanes
+    int key_unroll; // keys whose dot products are computed together
+};
+
+// Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split, hkv = key/value head. Row R = rt * row_tile + r
+// is query R / group_size of head hkv * group_size + R % group_size.
+struct HeadLanesStages {
+    HeadLanesBlocking blocking;
+    int head_dim_v, group_size;
+    bool causal;
+
+    Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, sp{"sp"}, rt{"rt"}, hkv{"hkv"}, b{"b"}, x{"x"};
+    Halide::RDom rv, rl, key_blocks, keys, whole_keys, partial_keys, splits;
+
+    Halide::Func query_rows{"query_rows"};       // (d, r, rt, hkv, b)
+    Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, sp, rt, hkv, b)
+    Halide::Func scores{"scores"};               // (r, kk, sp, rt, hkv, b)
+    Halide::Func logits{"logits"};               // (kk, r, sp, rt, hkv, b)
+    Halide::Func row_max{"row_max"};             // (r, sp, rt, hkv, b)
+    Halide::Func row_reference{"row_reference"}; // (r, sp, rt, hkv, b)
+    Halide::Func probs{"probs"};                 // (kk, r, sp, rt, hkv, b)
+    Halide::Func row_sum{"row_sum"};             // (r, sp, rt, hkv, b)
+    Halide::Func acc{"acc"};                     // (d, r, sp, rt, hkv, b)
+    Halide::Func partial{"partial"};             // (x, r, sp, rt, hkv, b): columns acc, row_sum, row_reference
+    Halide::Func reference{"reference"};         // (r, rt, hkv, b)
+    Halide::Func merged{"merged"};               // (x, r, rt, hkv, b): columns acc, row_sum
+
+    Halide::Expr out(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr lse(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+};
+
+HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const HeadLanesBlocking &blocking);
+
+} // namespace polyhead::gen

@@ -1,0 +1,53 @@
+// Frame "query lanes" (prefill): a tile of queries side by side, keys and values read in their natural layout as broadcasts.
+#pragma once
+
+#include "../formulas.h"
+#include "../numerics.h"
+
+namespace polyhead::gen {
+
+// Blocking numbers of the frame.
+struct QueryLanesBlocking {
+    int q_tile;      // queries of a tile (lanes)
+    int kv_tile;     // keys of a chunk; a multiple of key_panel
+    int key_panel;   // keys whose scores are computed together
+    int value_panel; // columns of value accumulated together
+    int merge_group; // chunks whose partials are kept before they are merged
+};
+
+// The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
+// c = chunk, m = chunk in group, g = group.
+struct QueryLanesStages {
+    QueryLanesBlocking blocking;
+    int head_dim, head_dim_v;
+    bool causal;
+    bool single_group; // the fixed key length fits in one group: no running merge
+
+    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"};
+    Halide::RDom rd, key_blocks, prob_blocks, keys, whole_keys, partial_keys, group_chunks, groups, merge_columns;
+
+    Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
+    Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)
+    Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)
+    Halide::Func row_max{"row_max"};                 // (qi, c, qt, h, b)
+    Halide::Func row_reference{"row_reference"};     // (qi, c, qt, h, b)
+    Halide::Func probs{"probs"};                     // (qi, kk, c, qt, h, b)
+    Halide::Func row_sum{"row_sum"};                 // (qi, c, qt, h, b)
+    Halide::Func acc{"acc"};                         // (qi, d, c, qt, h, b), in registers
+    Halide::Func chunk_out{"chunk_out"};             // acc, in memory
+    Halide::Func partial{"partial"};                 // (qi, x, m, g, qt, h, b): columns acc, row_sum, row_reference
+    Halide::Func group_reference{"group_reference"}; // (qi, g, qt, h, b)
+    Halide::Func weight{"weight"};                   // (qi, m, g, qt, h, b)
+    Halide::Func group_acc{"group_acc"};             // (qi, x, g, qt, h, b): columns acc, row_sum
+    Halide::Func merged{"merged"};                   // (qi, x, qt, h, b): columns acc, row_sum, row_reference
+    Halide::Func inverse_sum{"inverse_sum"};         // (qi, qt, h, b)
+    Halide::Func normalised{"normalised"};           // (qi, d, qt, h, b)
+
+    // Row q of head h: column d of out, and its log-sum-exp.
+    Halide::Expr out(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr lse(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+};
+
+QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const QueryLanesBlocking &blocking);
+
+} // namespace polyhead::gen

@@ -1,0 +1,38 @@
+// The linear layer: out = rows * weight^T + bias, over a weight packed once in panels of POLYHEAD_WEIGHT_PANEL columns.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include <Halide.h>
+#include <polyhead/c_api.h>
+
+namespace polyhead::gen {
+
+// What the layer reads. The reduction runs over inner * outer inputs, so that a [.., H, d] input keeps an affine index.
+struct LinearInputs {
+    std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> rows;
+    std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> weight;
+    std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
+    int inner, outer;
+    int panels;
+    Halide::Expr num_rows;
+};
+
+struct LinearStages {
+    Halide::Var column{"column"}, panel{"panel"}, m{"m"}, b{"b"};
+    Halide::RDom k;
+    int panels;
+    Halide::Func acc; // (column in panel, panel, m, b), in registers
+
+    // Column n of row m.
+    Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;
+    // Column d of head h of row m: heads are padded to whole panels.
+    Halide::Expr head_out(const Halide::Expr &d, const Halide::Expr &h, int panels_per_head, const Halide::Expr &m, const Halide::Expr &b) const;
+};
+
+inline int panels_of(int columns) { return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL; }
+
+LinearStages linear(const std::string &name, const LinearInputs &inputs);
+
+} // namespace polyhead::gen

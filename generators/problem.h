@@ -1,0 +1,38 @@
+// Problem at generation time: defaults filled in, and refusals in one sentence.
+#pragma once
+
+#include <string>
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::gen {
+
+using Problem = polyhead_problem;
+
+// X(name): every field of polyhead_problem, in order; generator parameters and the manifest are made from it.
+#define POLYHEAD_PROBLEM_FIELDS(X)                                                                                                         \
+    X(op)                                                                                                                                  \
+    X(dtype)                                                                                                                               \
+    X(num_heads)                                                                                                                           \
+    X(num_kv_heads)                                                                                                                        \
+    X(head_dim)                                                                                                                            \
+    X(head_dim_v)                                                                                                                          \
+    X(embed_dim)                                                                                                                           \
+    X(kdim)                                                                                                                                \
+    X(vdim)                                                                                                                                \
+    X(out_features)                                                                                                                        \
+    X(cross)                                                                                                                               \
+    X(bias)                                                                                                                                \
+    X(causal)                                                                                                                              \
+    X(kv_lengths)                                                                                                                          \
+    X(lse)                                                                                                                                 \
+    X(seq_len_q)                                                                                                                           \
+    X(seq_len_kv)
+
+// Why this problem cannot be generated, or empty. Names the parameter, the value found and what is allowed.
+std::string refusal(const Problem &problem);
+
+// Fills what was left 0 (num_kv_heads, head_dim, head_dim_v, kdim, vdim, seq_len_kv of a self-attention layer), then refuses or not.
+std::string complete(Problem *problem);
+
+} // namespace polyhead::gen

@@ -1,0 +1,80 @@
+// CPU schedule of the frame "head lanes".
+//
+//   parallel (batch, key/value head, split)
+//     for tiles of rows                                     a second tile finds the split's keys in L2
+//       for key_unroll keys: lane_scores, scores, logits    one load of key per row_tile multiply-adds
+//       row_max, probs, row_sum                             vectors along the keys of the split
+//       for keys: acc += probs * value                      row_tile x head_dim_v/lanes accumulators
+//       partial
+//   parallel (batch, key/value head): merge
+//
+// parallel(fused, factor) would silently move every compute_at() out of the task (seen in Halide 21): tasks are single splits.
+#include "head_lanes_cpu.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+using Halide::RVar;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace {
+
+// sum or max over the keys of a split: vectors along the keys, one reduction tree at the end.
+void reduce_keys(Func f, const RVar &keys, int lanes) {
+    RVar outer("outer"), inner("inner");
+    f.update().split(keys, outer, inner, lanes).reorder(inner, outer).atomic().vectorize(inner);
+}
+
+} // namespace
+
+void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machine &machine) {
+    const int vec = machine.lanes, rows = s.blocking.row_tile;
+    Var task("task"), merge_task("merge_task"), out_task("out_task");
+    Func out = o.func;
+    out.vectorize(o.d, s.blocking.lanes).fuse(o.h, o.b, out_task);
+    s.merged.compute_root()
+        .bound(s.x, 0, s.head_dim_v + 1)
+        .bound(s.r, 0, rows)
+        .vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    s.merged.fuse(s.hkv, s.b, merge_task).parallel(merge_task);
+    s.merged.update().reorder(s.x, s.splits, s.r, s.rt, s.hkv, s.b).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    s.merged.update().fuse(s.hkv, s.b, merge_task).parallel(merge_task);
+    s.reference.compute_root().bound(s.r, 0, rows);
+
+    s.partial.compute_root()
+        .bound(s.x, 0, s.head_dim_v + 2)
+        .bound(s.r, 0, rows)
+        .reorder(s.x, s.r, s.rt, s.sp, s.hkv, s.b)
+        .fuse(s.sp, s.hkv, task)
+        .fuse(task, s.b, task)
+        .parallel(task)
+        .vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    const int lanes_per_pass = s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - 8) / rows));
+    for (int i = 0; i <= int(s.causal); i++) {
+        Var d_outer("d_outer"), d_inner("d_inner");
+        const RVar keys = i == 0 ? RVar(s.whole_keys) : RVar(s.partial_keys);
+        s.acc.update(i)
+            .split(s.d, d_outer, d_inner, lanes_per_pass, TailStrategy::GuardWithIf)
+            .reorder(d_inner, s.r, keys, d_outer)
+            .vectorize(d_inner, s.blocking.lanes)
+            .unroll(d_inner)
+            .unroll(s.r);
+    }
+    s.row_sum.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+    reduce_keys(s.row_sum, s.keys, vec);
+    s.probs.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
+    s.row_reference.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+    s.row_max.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+    reduce_keys(s.row_max, s.keys, vec);
+    s.logits.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
+    s.logits.update().reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
+    s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
+    s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
+    s.lane_scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
+    s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk);
+    s.query_rows.compute_root().bound(s.r, 0, rows).vectorize(s.d, s.blocking.lanes);
+}
+
+} // namespace polyhead::gen

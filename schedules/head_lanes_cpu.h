@@ -1,0 +1,12 @@
+// CPU schedule of the frame "head lanes".
+#pragma once
+
+#include "../generators/frames/head_lanes.h"
+#include "attention_out.h"
+#include "machine.h"
+
+namespace polyhead::gen {
+
+void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
+
+} // namespace polyhead::gen

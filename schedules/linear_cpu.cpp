@@ -1,0 +1,91 @@
+// CPU schedule of the linear layer.
+//
+//   parallel (batch, block of linear_block rows, [head,] linear_panels panels of columns)
+//     for linear_rows rows                                        acc: linear_rows x linear_panels panels, all in registers
+//       for k                                                     one broadcast per row, one vector of weight per lane group
+//         acc += rows(k) * weight(k)
+//
+// Registers on AVX-512: 8 rows x 3 panels = 24 accumulators + 3 vectors of weight + 1 broadcast = 28 of 32. On AVX2 a panel is
+// two vectors: 6 rows x 1 panel = 12 + 2 + 1 of 16. The block of rows keeps the weight panels (768 x 48 floats = 147 KB) in L2
+// while the rows pass by.
+#include "linear_cpu.h"
+
+#include <algorithm>
+
+namespace polyhead::gen {
+
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace {
+
+// The register tile for a row of `panels` panels: the widest count that divides it, and the rows that then fit.
+struct RegisterTile {
+    int panels, rows;
+};
+
+RegisterTile register_tile(int panels, const Tiling &tiling, const Machine &machine) {
+    const int vectors_per_panel = POLYHEAD_WEIGHT_PANEL / machine.lanes;
+    RegisterTile tile{tiling.linear_panels, tiling.linear_rows};
+    if (tile.panels == 0) {
+        const int most = std::max(1, (machine.registers == 32 ? 5 : 2) / vectors_per_panel);
+        tile.panels = 1;
+        for (int p : {3, 2, 4, 5}) {
+            if (p <= most && panels % p == 0) {
+                tile.panels = p;
+                break;
+            }
+        }
+        if (tile.panels == 1 && panels > most) {
+            tile.panels = std::min(3, most); // nothing divides: the last tile is partly dropped
+        }
+    }
+    if (tile.rows == 0) {
+        const int vectors = tile.panels * vectors_per_panel;
+        tile.rows = std::clamp((machine.registers - vectors - 1) / vectors, 1, vectors == 1 ? 12 : machine.registers == 32 ? 8 : 6);
+    }
+    return tile;
+}
+
+} // namespace
+
+void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const Machine &machine) {
+    const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
+    const RegisterTile tile = register_tile(panels_of(o.columns), t, machine);
+    const int block = std::max(1, t.linear_block / tile.rows) * tile.rows;
+    Var no("no"), ni("ni"), mo("mo"), mm("mm"), mi("mi"), task("task");
+    Halide::Func out = o.func;
+    out.bound(o.n, 0, o.columns)
+        .split(o.n, no, ni, tile.panels * POLYHEAD_WEIGHT_PANEL, TailStrategy::GuardWithIf)
+        .split(o.m, mo, mm, block, TailStrategy::GuardWithIf)
+        .split(mm, mm, mi, tile.rows, TailStrategy::GuardWithIf);
+    std::vector<Halide::VarOrRVar> order = {ni, mi, mm, no};
+    // Heads beside columns, then row blocks, then batches: neighbours in time share the rows.
+    const size_t inside = o.outer.empty() ? 0 : o.outer.size() - 1;
+    order.insert(order.end(), o.outer.begin(), o.outer.begin() + inside);
+    order.push_back(mo);
+    order.insert(order.end(), o.outer.begin() + inside, o.outer.end());
+    out.reorder(order);
+    Var fused = no;
+    for (size_t i = 4; i < order.size(); i++) {
+        out.fuse(fused, Var(order[i].name()), task);
+        fused = task;
+    }
+    out.parallel(fused).vectorize(ni, lanes, TailStrategy::GuardWithIf).unroll(ni);
+    s.acc.compute_at(out, mm)
+        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
+        .bound_extent(s.panel, tile.panels)
+        .bound_extent(s.m, tile.rows)
+        .vectorize(s.column, lanes)
+        .unroll(s.column)
+        .unroll(s.panel)
+        .unroll(s.m);
+    s.acc.update()
+        .reorder(s.column, s.panel, s.m, s.k.x, s.k.y)
+        .vectorize(s.column, lanes)
+        .unroll(s.column)
+        .unroll(s.panel)
+        .unroll(s.m);
+}
+
+} // namespace polyhead::gen

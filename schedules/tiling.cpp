@@ -1,0 +1,137 @@
+// Tiling: text form, and the reasoned defaults for each frame and machine.
+#include "tiling.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+
+namespace polyhead::gen {
+
+std::string Tiling::to_string() const {
+    std::ostringstream text;
+    const char *space = "";
+#define POLYHEAD_PRINT(name, meaning)                                                                                                      \
+    if (name != 0) {                                                                                                                       \
+        text << space << #name << '=' << name;                                                                                             \
+        space = " ";                                                                                                                       \
+    }
+    POLYHEAD_TILING_KNOBS(POLYHEAD_PRINT)
+#undef POLYHEAD_PRINT
+    return text.str();
+}
+
+std::string Tiling::set(const std::string &knob, const std::string &value) {
+    char *end = nullptr;
+    const long number = std::strtol(value.c_str(), &end, 10);
+    if (value.empty() || *end != 0 || number < 0 || number > (1 << 20)) {
+        return "tiling: " + knob + " is '" + value + "', expected a whole number from 0 to 1048576";
+    }
+#define POLYHEAD_SET(name, meaning)                                                                                                        \
+    if (knob == #name) {                                                                                                                   \
+        name = static_cast<int>(number);                                                                                                   \
+        return "";                                                                                                                         \
+    }
+    POLYHEAD_TILING_KNOBS(POLYHEAD_SET)
+#undef POLYHEAD_SET
+    std::string known;
+#define POLYHEAD_NAME(name, meaning) known += std::string(known.empty() ? "" : ", ") + #name;
+    POLYHEAD_TILING_KNOBS(POLYHEAD_NAME)
+#undef POLYHEAD_NAME
+    return "tiling: unknown knob '" + knob + "', expected one of " + known;
+}
+
+std::string Tiling::set_all(const std::string &text) {
+    std::istringstream words(text);
+    std::string word;
+    while (words >> word) {
+        const size_t equals = word.find('=');
+        if (equals == std::string::npos) {
+            return "tiling: '" + word + "' is not knob=value";
+        }
+        const std::string refusal = set(word.substr(0, equals), word.substr(equals + 1));
+        if (!refusal.empty()) {
+            return refusal;
+        }
+    }
+    return "";
+}
+
+namespace {
+
+void fill(int &knob, int value) {
+    if (knob == 0) {
+        knob = value;
+    }
+}
+
+int round_up(int value, int multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// The panel of value columns with the least padding, of equals the widest: padding is work thrown away.
+int value_panel_for(int head_dim_v, int most) {
+    int best = std::min(head_dim_v, most);
+    for (int panel = best - 1; panel >= most / 2 && panel >= 1; panel--) {
+        if (round_up(head_dim_v, panel) < round_up(head_dim_v, best)) {
+            best = panel;
+        }
+    }
+    return best;
+}
+
+// Two vectors of queries: 2 x 8 scores + 2 query vectors of 32 registers (AVX-512), 2 x 5 of 16 (AVX2). A chunk of 128 keys keeps
+// logits and probs (16 KB each at 32 queries) beside the key panel in L1 and L2.
+void query_lanes_defaults(Tiling &t, const Problem &p, const Machine &machine) {
+    const bool many = machine.registers == 32;
+    fill(t.q_tile, 2 * machine.lanes);
+    const int vectors = std::max(1, t.q_tile / machine.lanes);
+    const int most = std::max(1, (many ? 16 : 10) / vectors);
+    fill(t.key_panel, many ? most : 4);
+    fill(t.value_panel, value_panel_for(p.head_dim_v, std::max(1, most)));
+    fill(t.kv_tile, round_up(std::min(p.seq_len_kv > 0 ? p.seq_len_kv : 128, 128), t.key_panel));
+    fill(t.merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t.kv_tile - 1) / t.kv_tile) : 16);
+}
+
+// Rows of one pass: the heads of a group, at most 8. A split of 256 keys (128 KB of f32 keys at head_dim 128) stays in L2 between
+// its keys and its row tiles.
+void head_lanes_defaults(Tiling &t, const Problem &p, const Machine &machine) {
+    const int group_size = p.num_heads / p.num_kv_heads;
+    fill(t.row_tile, std::min(group_size, machine.registers == 32 ? 8 : 4));
+    fill(t.split_len, 256);
+    fill(t.key_unroll, t.row_tile <= 4 ? 4 : 2);
+}
+
+} // namespace
+
+Tiling default_tiling(const std::string &frame, const Problem &problem, const Machine &machine, Tiling t) {
+    if (frame == "query_lanes") {
+        query_lanes_defaults(t, problem, machine);
+    } else if (frame == "head_lanes") {
+        head_lanes_defaults(t, problem, machine);
+    }
+    if (problem.op != POLYHEAD_SDPA) {
+        fill(t.linear_block, 64);
+    }
+    return t;
+}
+
+std::string tiling_refusal(const std::string &frame, const Tiling &t, const Machine &machine) {
+    auto must = [](bool holds, const std::string &sentence) { return holds ? std::string() : "tiling: " + sentence; };
+    if (frame == "query_lanes") {
+        std::string refusal = must(t.q_tile % machine.lanes == 0, "q_tile " + std::to_string(t.q_tile) + " is not a multiple of the " +
+                                                                      std::to_string(machine.lanes) + " lanes of the target");
+        return refusal.empty() ? must(t.kv_tile % t.key_panel == 0, "kv_tile " + std::to_string(t.kv_tile) + " is not a multiple of key_panel " +
+                                                                        std::to_string(t.key_panel))
+                               : refusal;
+    }
+    if (frame == "head_lanes") {
+        std::string refusal = must(t.split_len % machine.lanes == 0, "split_len " + std::to_string(t.split_len) + " is not a multiple of the " +
+                                                                         std::to_string(machine.lanes) + " lanes of the target");
+        return refusal.empty() ? must(t.split_len % t.key_unroll == 0, "split_len " + std::to_string(t.split_len) +
+                                                                           " is not a multiple of key_unroll " + std::to_string(t.key_unroll))
+                               : refusal;
+    }
+    return "";
+}
+
+} // namespace polyhead::gen

@@ -15,8 +15,8 @@ LOOP_DIRECTIVES = re.compile(
 MACHINE_WORDS = re.compile(r"\b(Target|natural_vector_size|get_host_target|has_feature|vector_width|native_vector\w*)\b")
 # These drive the compiler: they hand a Target to the schedules and give no formula.
 COMPILER_DRIVERS = re.compile(r"^generators/(compile|variants|plan|in_process|cpu_features|target)\w*\.(cpp|h)$")
-FUNC_MADE = re.compile(r"\bFunc\s+\w+\s*[({;=]|\bFunc\s*[({]")
-FUNC_FROM = re.compile(r"\.(in|clone_in|rfactor)\s*\(")
+# A name or an expression makes a Func; a copy of a handle and an empty one do not.
+FUNC_MADE = re.compile(r'\bFunc\s+\w+\s*[({]\s*("|\w+\s*[)}])|\bFunc\s*[({]\s*["\w]')
 FUNC_DEFINED = re.compile(r"^\s*[\w.\->\[\]]+\([^()=]*\)\s*[+*|&-]?=[^=]")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(wo" r"rk|ho" r"me|ro" r"ot|Us" r"ers|scra" r"tch)/\w")
@@ -36,7 +36,11 @@ def lines_of(name):
 def code_only(lines):
     """The lines without comments and string contents, so that prose may name what code may not."""
     text = "\n".join(lines)
-    blank = lambda match: re.sub(r"[^\n]", " ", match.group(0))
+
+    def blank(match):
+        spaces = re.sub(r"[^\n]", " ", match.group(0))
+        return '"' + spaces[1:-1] + '"' if match.group(0).startswith('"') else spaces
+
     return re.sub(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', blank, text, flags=re.S).split("\n")
 
 
@@ -89,35 +93,26 @@ def check_generators(name, lines):
 
 def check_schedules(name, lines):
     for number, line in enumerate(code_only(lines), 1):
-        if FUNC_MADE.search(line) and not FUNC_FROM.search(line):
+        if FUNC_MADE.search(line):
             yield number, "schedules/ makes no Func but by in(), clone_in() or rfactor()"
         if FUNC_DEFINED.search(line):
             yield number, "schedules/ gives no Func a meaning"
 
 
-def tiling_knobs():
-    """Fields of struct Tiling, from its header."""
-    for name in files():
-        if name.startswith(("schedules/", "generators/")) and os.path.basename(name) == "tiling.h":
-            text = "\n".join(code_only(lines_of(name)))
-            body = re.search(r"struct Tiling\s*\{(.*?)\n\};", text, flags=re.S)
-            fields = re.findall(r"^\s+(?:int|int32_t|bool)\s+([^;(){}]+(?:\{[^;]*\})?[^;(){}]*);", body.group(1), flags=re.M) if body else []
-            return name, [re.match(r"\w+", part.strip()).group(0) for field in fields for part in field.split(",")]
-    return None, []
-
-
 def check_tiling():
-    """Every knob can be set by name and stands in the record: its quoted name, or one X-macro list, is what both walk over."""
-    header, knobs = tiling_knobs()
-    if header is None:
+    """The one list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record; nothing stands beside it."""
+    header, source = "schedules/tiling.h", "schedules/tiling.cpp"
+    body = re.search(r"struct Tiling \{(.*?)\n\};", "\n".join(code_only(lines_of(header))), flags=re.S)
+    if body is None or "POLYHEAD_TILING_KNOBS(" not in body.group(1):
+        yield header, 1, "the fields of Tiling are not made from POLYHEAD_TILING_KNOBS"
         return
-    if not knobs:
-        yield header, 1, "no knobs found in struct Tiling"
-    sources = [name for name in files() if re.match(r"(schedules|generators)/tiling\w*\.(cpp|h)$", name)]
-    text = "\n".join("\n".join(lines_of(name)) for name in sources)
-    for knob in knobs:
-        if not re.search(r'"%s"|\b[A-Z_]*(KNOB|FIELD|X)\(\s*%s\b' % (knob, knob), text):
-            yield header, 1, "knob %s is not a named generator parameter and a column of the record" % knob
+    for field in re.findall(r"^\s+(?:int|int32_t|bool|float|double) (\w+)[^();]*;", body.group(1), flags=re.M):
+        yield header, 1, "knob %s stands outside of POLYHEAD_TILING_KNOBS" % field
+    text = "\n".join(lines_of(source))
+    for function in ("Tiling::to_string", "Tiling::set"):
+        found = re.search(re.escape(function) + r"\(.*?\n\}", text, flags=re.S)
+        if found is None or "POLYHEAD_TILING_KNOBS(" not in found.group(0):
+            yield source, 1, "%s does not walk over POLYHEAD_TILING_KNOBS" % function
 
 
 def check_table():

@@ -5,6 +5,7 @@ import xml.etree.ElementTree as ElementTree
 
 from . import build, environment
 from .places import Failure, call, jobs, step, tool
+from .places import environment as environment_of_children
 
 KINDS = {".o": "objects", ".a": "kernels"}
 
@@ -83,7 +84,10 @@ def run_preset(preset, tier, options, tally):
     if not options.all and options.label != "long":
         command += ["-LE", "^long$"]
     step("test (%s)" % preset)
-    call(command, check=False)
+    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit())
+    if options.all:
+        child["POLYHEAD_TEST_ALL"] = "1"
+    call(command, check=False, env=child)
     tally.read(report)
     return ["%s: %s in %.0f s; tests ran %.0f s" % (preset, compiled_since(preset, before), built - started, time.monotonic() - built)]
 

@@ -1,0 +1,34 @@
+# The code that knows what a kernel computes (generators/) and how a machine runs it (schedules/).
+add_library(
+    polyhead_generators_code
+    STATIC
+    generators/compile.cpp
+    generators/formulas.cpp
+    generators/frames/head_lanes.cpp
+    generators/frames/query_lanes.cpp
+    generators/kernel_generator.cpp
+    generators/layer.cpp
+    generators/linear.cpp
+    generators/numerics.cpp
+    generators/problem.cpp
+    schedules/apply.cpp
+    schedules/head_lanes_cpu.cpp
+    schedules/linear_cpu.cpp
+    schedules/machine.cpp
+    schedules/query_lanes_cpu.cpp
+    schedules/tiling.cpp
+)
+# Exprs are built from plain ints and floats all over: conversion warnings would bury the formulas. Halide itself is not sanitized.
+polyhead_target_defaults(polyhead_generators_code NO_CONVERSION NO_SANITIZE)
+target_include_directories(
+    polyhead_generators_code
+    PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/runtime/include"
+)
+target_link_libraries(polyhead_generators_code PUBLIC Halide::Halide)
+
+# What others link: the whole archive, because the generator registers itself and nothing refers to it by name.
+add_library(polyhead_generators INTERFACE)
+target_link_libraries(
+    polyhead_generators
+    INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,polyhead_generators_code>
+)

@@ -1,0 +1,50 @@
+# Halide, as PyPI's wheel carries it: the only file that knows Halide's CMake package and where it is.
+
+# The wheel of this checkout's .venv, unless Halide_DIR says otherwise. The wheel's own entry (share/cmake/Halide) would ask
+# for Python's headers, which we do not need.
+if(NOT Halide_DIR)
+    file(
+        GLOB _polyhead_halide
+        "${CMAKE_CURRENT_LIST_DIR}/../.venv/lib*/python3*/site-packages/halide/lib*/cmake/Halide"
+    )
+    if(_polyhead_halide)
+        list(GET _polyhead_halide 0 _polyhead_halide)
+        get_filename_component(_polyhead_halide "${_polyhead_halide}" REALPATH)
+        set(Halide_DIR "${_polyhead_halide}" CACHE PATH "Folder of HalideConfig.cmake")
+    endif()
+endif()
+set(CMAKE_DISABLE_FIND_PACKAGE_Halide_Python TRUE)
+find_package(Halide 21 REQUIRED COMPONENTS Halide shared)
+message(STATUS "polyhead: Halide ${Halide_VERSION} in ${Halide_DIR}")
+
+# Folder of HalideRuntime.h, and libHalide itself.
+get_target_property(POLYHEAD_HALIDE_INCLUDE_DIR Halide::Runtime INTERFACE_INCLUDE_DIRECTORIES)
+get_target_property(POLYHEAD_HALIDE_LIBRARY Halide::Halide IMPORTED_LOCATION_RELEASE)
+set(POLYHEAD_HALIDE_VERSION "${Halide_VERSION}")
+
+# Target for kernels of this build, and for the Halide runtime inside libpolyhead: the plain operating system and processor,
+# because a kernel brings its own instructions and the runtime must start everywhere.
+set(POLYHEAD_DEFAULT_TARGET host)
+set(_polyhead_runtime_target host)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
+    set(_polyhead_runtime_target x86-64-linux)
+endif()
+if(POLYHEAD_SANITIZE)
+    string(APPEND POLYHEAD_DEFAULT_TARGET -asan)
+    string(APPEND _polyhead_runtime_target -asan)
+endif()
+
+# Sets VARIABLE to the object file of the Halide runtime, made by the generator.
+function(polyhead_halide_runtime variable)
+    set(object "${CMAKE_BINARY_DIR}/polyhead_halide_runtime.o")
+    add_custom_command(
+        OUTPUT "${object}"
+        COMMAND polyhead-generate --runtime "${object}" --target ${_polyhead_runtime_target}
+        DEPENDS polyhead-generate
+        COMMENT "Halide runtime for ${_polyhead_runtime_target}"
+        VERBATIM
+    )
+    # For generators other than Ninja, which order by target and not by file.
+    add_custom_target(polyhead_halide_runtime DEPENDS "${object}")
+    set(${variable} "${object}" PARENT_SCOPE)
+endfunction()

@@ -1,0 +1,58 @@
+# cmake --install and find_package(polyhead): libpolyhead.a, headers, the generator and polyhead_add_kernel().
+#
+# The generator needs libHalide.so. By default a copy is installed beside it (lib/polyhead, about 160 MB), so that the package
+# stands alone; with POLYHEAD_INSTALL_HALIDE=OFF the installed generator keeps an rpath to the one of this build. Programs that
+# use kernels never need it.
+include(CMakePackageConfigHelpers)
+
+set(_polyhead_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/polyhead")
+file(
+    RELATIVE_PATH
+    _polyhead_bin_to_lib
+    "/${CMAKE_INSTALL_BINDIR}"
+    "/${CMAKE_INSTALL_LIBDIR}/polyhead"
+)
+get_filename_component(_polyhead_halide_dir "${POLYHEAD_HALIDE_LIBRARY}" DIRECTORY)
+set_target_properties(
+    polyhead-generate
+    PROPERTIES
+        EXPORT_NAME generate
+        INSTALL_RPATH
+            "$<IF:$<BOOL:${POLYHEAD_INSTALL_HALIDE}>,$ORIGIN/${_polyhead_bin_to_lib},${_polyhead_halide_dir}>"
+)
+if(POLYHEAD_INSTALL_HALIDE)
+    install(
+        FILES "${POLYHEAD_HALIDE_LIBRARY}"
+        DESTINATION "${CMAKE_INSTALL_LIBDIR}/polyhead"
+        COMPONENT generator
+    )
+endif()
+
+set_target_properties(polyhead PROPERTIES EXPORT_NAME polyhead)
+install(
+    TARGETS polyhead polyhead-generate
+    EXPORT polyheadTargets
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
+    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
+)
+install(
+    DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/include/"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+)
+install(EXPORT polyheadTargets NAMESPACE polyhead:: DESTINATION "${_polyhead_package_dir}")
+configure_package_config_file(
+    "${PROJECT_SOURCE_DIR}/cmake/polyheadConfig.cmake.in"
+    "${PROJECT_BINARY_DIR}/polyheadConfig.cmake"
+    INSTALL_DESTINATION "${_polyhead_package_dir}"
+)
+write_basic_package_version_file(
+    "${PROJECT_BINARY_DIR}/polyheadConfigVersion.cmake"
+    COMPATIBILITY SameMinorVersion
+)
+install(
+    FILES
+        "${PROJECT_BINARY_DIR}/polyheadConfig.cmake"
+        "${PROJECT_BINARY_DIR}/polyheadConfigVersion.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/polyhead_kernel.cmake"
+    DESTINATION "${_polyhead_package_dir}"
+)

@@ -1,0 +1,17 @@
+# Warnings and sanitizers for our own code: polyhead_target_defaults(target [NO_CONVERSION] [NO_SANITIZE]).
+function(polyhead_target_defaults target)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CONVERSION;NO_SANITIZE" "" "")
+    target_compile_features(${target} PUBLIC cxx_std_17)
+    target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${POLYHEAD_WERROR}>:-Werror>)
+    if(NOT arg_NO_CONVERSION)
+        target_compile_options(${target} PRIVATE -Wconversion)
+    endif()
+    if(POLYHEAD_SANITIZE AND NOT arg_NO_SANITIZE)
+        # Alignment is checked too; a failure of UBSan ends the program, as one of ASan does.
+        target_compile_options(
+            ${target}
+            PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+        )
+        target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+    endif()
+endfunction()

@@ -1,0 +1,76 @@
+"""Installs polyhead to a fresh prefix and uses it from outside: find_package, a moved prefix, and a plain compiler line."""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+REFUSALS = [  # arguments of polyhead_add_kernel, and what its message must name
+    ("OP mha EMBED_DIM 64 NUM_HEADS 4 FROBNICATE 3", "FROBNICATE"),
+    ("OP mha EMBED_DIM 64", "NUM_HEADS"),
+    ("EMBED_DIM 64", "OP is missing"),
+    ("OP conv EMBED_DIM 64", "conv"),
+    ("OP sdpa NUM_HEADS HEAD_DIM 64", "NUM_HEADS"),
+]
+
+
+def run(command, **options):
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+    if done.returncode != 0:
+        sys.exit("%s\nfailed with status %d:\n%s" % (" ".join(command), done.returncode, done.stdout))
+    return done.stdout
+
+
+def expect_no_halide(program):
+    libraries = run(["ldd", program])
+    if "Halide" in libraries:
+        sys.exit("%s needs libHalide:\n%s" % (program, libraries))
+
+
+def by_cmake(options, prefix, folder):
+    configure = [options.cmake, "-S", HERE, "-B", folder, "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + options.make_program,
+                 "-DCMAKE_CXX_COMPILER=" + options.cxx, "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release"]
+    run(configure)
+    run([options.cmake, "--build", folder])
+    program = os.path.join(folder, "consumer")
+    print(run([program]).strip())
+    expect_no_halide(program)
+    for arguments, named in REFUSALS:
+        command = configure[:4] + [folder + "-refused"] + configure[5:] + ["-DREFUSED=" + arguments]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        text = " ".join(done.stdout.split())
+        if done.returncode == 0 or "polyhead_add_kernel(refused)" not in text or named not in text:
+            sys.exit("'%s' was not refused with a sentence that names '%s':\n%s" % (arguments, named, done.stdout))
+
+
+def by_hand(options, prefix, folder):
+    os.makedirs(folder)
+    run([os.path.join(prefix, "bin", "polyhead-generate"), "consumer_attention", "--op", "sdpa", "--num-heads", "4", "--num-kv-heads", "2",
+         "--head-dim", "16", "--causal", "-o", folder])
+    shutil.copy(os.path.join(HERE, "main.cpp"), folder)
+    library = os.path.join(prefix, options.libdir, "libpolyhead.a")
+    run(options.cxx.split() + ["-std=c++17", "-I.", "-I" + os.path.join(prefix, "include"), "main.cpp", "consumer_attention.a", library,
+                               "-lpthread", "-ldl", "-o", "consumer"], cwd=folder)
+    program = os.path.join(folder, "consumer")
+    print(run([program]).strip())
+    expect_no_halide(program)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("cmake", "build", "make-program", "cxx", "libdir"):
+        parser.add_argument("--" + name, required=True)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        first, prefix = os.path.join(folder, "first"), os.path.join(folder, "prefix")
+        run([options.cmake, "--install", options.build, "--prefix", first])
+        os.rename(first, prefix)  # a package must not know where it was installed
+        by_cmake(options, prefix, os.path.join(folder, "by_cmake"))
+        by_hand(options, prefix, os.path.join(folder, "by_hand"))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

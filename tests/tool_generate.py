@@ -1,0 +1,147 @@
+"""Holds polyhead-generate to its contract: three files that fit together, or one sentence and no file."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+SDPA = "--op sdpa --num-heads 4 --head-dim 8 "
+REFUSALS = [  # command line after the name, and what the sentence must name
+    ("--op mha --embed-dim 770 --num-heads 12", "embed_dim 770 is not divisible by num_heads 12"),
+    ("--op mha --embed-dim 768 --num-heads 0", "num_heads"),
+    ("--op mha --embed-dim -768 --num-heads 12", "embed_dim"),
+    ("--op mha --num-heads 12", "embed_dim"),
+    ("--op mha --embed-dim 64 --num-heads 4 --kdim 32", "kdim"),
+    ("--op sdpa --num-heads 4 --head-dim 577", "head_dim 577"),
+    ("--op sdpa --num-heads 4 --head-dim 0", "head_dim"),
+    ("--op sdpa --num-heads 4 --head-dim 8 --head-dim-v 577", "head_dim_v"),
+    ("--op sdpa --num-heads 7 --num-kv-heads 2 --head-dim 8", "num_heads 7 is not a multiple of num_kv_heads 2"),
+    ("--op sdpa --num-heads 4096 --head-dim 8", "num_heads"),
+    ("--op conv", "conv"),
+    ("", "op"),
+    (SDPA + "--frobnicate 3", "frobnicate"),
+    (SDPA + "surplus", "surplus"),
+    (SDPA + "--num-kv-heads two", "num-kv-heads"),
+    (SDPA + "--head-dim 99999999999999", "head-dim"),
+    (SDPA + "--bias", "bias"),
+    (SDPA + "--causal sideways", "sideways"),
+    (SDPA + "--dtype f64", "f64"),
+    (SDPA + "--seq-len-q 0", "seq_len_q"),
+    (SDPA + "--seq-len-q -3", "seq_len_q"),
+    (SDPA + "--seq-len-q-range 9:3", "9:3"),
+    (SDPA + "--seq-len-q-range 1:x", "1:x"),
+    (SDPA + "--target pdp-11", "pdp-11"),
+    (SDPA + "--target x86-64-linux-avx1024", "avx1024"),
+    (SDPA + "--target x86-64-linux,nothing", "nothing"),
+    (SDPA + "--tiling frobs=3", "frobs"),
+    (SDPA + "--tiling q_tile=many", "q_tile"),
+    (SDPA + "--emit pictures", "pictures"),
+    ("--op linear --embed-dim 8", "out_features"),
+    ("--op linear --embed-dim 8 --out-features 8 --num-heads 2", "num_heads"),
+]
+NAMES = ["2d", "with-dash", "", "a b", "../up", "__reserved"]
+
+
+class Tool:
+    def __init__(self, options, folder):
+        self.options, self.folder, self.failures = options, folder, 0
+
+    def fail(self, text):
+        self.failures += 1
+        print("FAILED: " + text)
+
+    def generate(self, name, arguments, out):
+        command = [self.options.generate] + name + arguments + ["-o", out]
+        return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def refused(self, name, arguments, named):
+        out = os.path.join(self.folder, "refused")
+        done = self.generate([name], arguments, out)
+        lines = done.stderr.splitlines()
+        if done.returncode != 1 or len(lines) != 1 or named not in done.stderr or done.stdout:
+            self.fail("'%s %s': status %d, said '%s', expected one sentence naming '%s'" % (name, arguments, done.returncode, done.stderr, named))
+        if os.path.exists(out):
+            self.fail("'%s' left %s" % (arguments, os.listdir(out)))
+
+    def written(self, name, arguments):
+        """The manifest of a kernel that must come out, its header compiled as C and as C++."""
+        out = os.path.join(self.folder, name)
+        done = self.generate([name], arguments.split(), out)
+        if done.returncode != 0:
+            self.fail("'%s': %s" % (arguments, done.stderr))
+            return None
+        for suffix in (".a", ".h", ".json"):
+            if not os.path.exists(os.path.join(out, name + suffix)):
+                self.fail("%s%s is missing" % (name, suffix))
+        for compiler, language in ((self.options.cc, "c"), (self.options.cxx, "c++")):
+            text = '#include "%s.h"\nint main(void) { return %s.num_variants > 0 ? 0 : 1; }\n' % (name, name)
+            command = compiler.split() + ["-x", language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I" + out,
+                                          "-I" + self.options.include, "-"]
+            compiled = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if compiled.returncode != 0:
+                self.fail("%s.h as %s:\n%s" % (name, language, compiled.stdout))
+        with open(os.path.join(out, name + ".json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        if manifest["library_bytes"] != os.path.getsize(os.path.join(out, name + ".a")):
+            self.fail("library_bytes %d is not the size of the archive" % manifest["library_bytes"])
+        return manifest
+
+    def equal(self, what, found, expected):
+        if found != expected:
+            self.fail("%s: found %s, expected %s" % (what, found, expected))
+
+
+def check_manifests(tool):
+    sdpa = tool.written("one_sdpa", "--op sdpa --num-heads 4 --head-dim 8 --seq-len-q 5 --seq-len-kv 9 --causal top_left")
+    if sdpa:
+        tool.equal("flops of causal pairs", sdpa["flops"]["batch_1"], 2 * 4 * (1 + 2 + 3 + 4 + 5) * 16)
+        tool.equal("bytes", sdpa["bytes_moved"]["batch_1"], 4 * 4 * (5 + 9) * 16)
+        tool.equal("parameters", sdpa["parameters"], 0)
+    layer = tool.written("one_layer", "--op mha --embed-dim 24 --num-heads 2 --bias --target x86-64-linux-avx2-fma-f16c,x86-64-linux")
+    if layer:
+        tool.equal("parameters", layer["parameters"], 4 * 24 * 24 + 4 * 24)
+        tool.equal("packed bytes", layer["weights_bytes"], 4 * 16 * (3 * 2 * 24 + 2 * 24 + 3 * 2 + 2))
+        targets = {variant["target"] for variant in layer["variants"]}
+        tool.equal("targets", len(targets), 2)
+        tool.equal("features of the plain target", layer["variants"][-1]["cpu_features"], [])
+        tool.equal("seq_len_q", layer["problem"]["seq_len_q"], "free")
+    linear = tool.written("one_linear", "--op linear --embed-dim 7 --out-features 20")
+    if linear:
+        tool.equal("packed bytes", linear["weights_bytes"], 4 * 32 * 7)
+    foreign = tool.written("one_foreign", "--op sdpa --num-heads 1 --head-dim 16 --target arm-64-linux")
+    if foreign:
+        tool.equal("runtime archive", os.path.exists(os.path.join(tool.folder, "one_foreign", foreign["runtime_archives"][0])), True)
+
+
+def check_leftovers(tool):
+    """A failure leaves an earlier library as it was, and nothing beside it."""
+    out = os.path.join(tool.folder, "one_sdpa")
+    before = {name: os.path.getmtime(os.path.join(out, name)) for name in os.listdir(out)}
+    tool.generate(["one_sdpa"], ["--op", "sdpa", "--num-heads", "4", "--head-dim", "600"], out)
+    tool.equal("files after a refusal", {name: os.path.getmtime(os.path.join(out, name)) for name in os.listdir(out)}, before)
+    blocked = os.path.join(tool.folder, "file")
+    with open(blocked, "w", encoding="utf-8"):
+        pass
+    done = tool.generate(["x"], SDPA.split(), os.path.join(blocked, "below"))
+    tool.equal("status for an output directory below a file", done.returncode, 1)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name in ("generate", "include", "cxx", "cc"):
+        parser.add_argument("--" + name, required=True)
+    with tempfile.TemporaryDirectory() as folder:
+        tool = Tool(parser.parse_args(), folder)
+        for arguments, named in REFUSALS:
+            tool.refused("refused", arguments.split(), named)
+        for name in NAMES:
+            tool.refused(name, SDPA.split(), "name: found '%s'" % name)
+        check_manifests(tool)
+        check_leftovers(tool)
+        print("%d failures" % tool.failures)
+        return 1 if tool.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

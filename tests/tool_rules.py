@@ -1,0 +1,47 @@
+"""The rule checker itself: each rule must fire on a line that breaks it and stay silent on one that does not."""
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
+import check_rules  # noqa: E402
+
+CASES = [  # check, file name, text, complaints
+    (check_rules.check_generators, "generators/x.cpp", "scores.compute_at(out, t);", 1),
+    (check_rules.check_generators, "generators/x.cpp", "scores.bound(d, 0, 64); // not vectorize()", 0),
+    (check_rules.check_generators, "generators/x.cpp", "if (target.has_feature(Target::AVX2)) return;", 2),
+    (check_rules.check_generators, "generators/x.cpp", 'refuse("Target");', 0),
+    (check_rules.check_schedules, "schedules/x.cpp", 'Func extra("extra");', 1),
+    (check_rules.check_schedules, "schedules/x.cpp", "extra(x, y) = query(x, y);", 1),
+    (check_rules.check_schedules, "schedules/x.cpp", "extra(x, y) += query(x, y);", 1),
+    (check_rules.check_schedules, "schedules/x.cpp", "Halide::Func staged = stages.key.in(stages.scores);", 0),
+    (check_rules.check_schedules, "schedules/x.cpp", "Halide::Func out = o.func;", 0),
+    (check_rules.check_schedules, "schedules/x.cpp", "Func extra(expression);", 1),
+    (check_rules.check_schedules, "schedules/x.cpp", 'staged = Func("staged");', 1),
+    (check_rules.check_schedules, "schedules/x.cpp", "void schedule(const Halide::Func &out);", 0),
+    (check_rules.check_schedules, "schedules/x.cpp", "if (f(x) == 3) {}", 0),
+    (check_rules.check_file, "runtime/x.cpp", "int main() {}", 1),
+    (check_rules.check_file, "runtime/x.cpp", "// One job.\n" + "int x;\n" * 500, 1),
+    (check_rules.check_file, "runtime/x.cpp", "// One job.\nint main() {\n" + "    step();\n" * 60 + "}\n", 1),
+    (check_rules.check_file, "runtime/x.cpp", "// One job.\nint main() {\n" + "    step();\n" * 58 + "}\n", 0),
+    (check_rules.check_file, "runtime/include/polyhead/polyhead.h", "// One job.\n" + "int x;\n" * 250, 1),
+    (check_rules.check_file, "docs/x.md", "see /ho" "me/someone/file", 1),
+    (check_rules.check_file, "docs/x.md", "TO" "DO later", 1),
+    (check_rules.check_file, "docs/x.md", "a/work/b and /usr/include", 0),
+    (check_rules.check_file, "tools/x.py", '"""One job."""\ndef f():\n' + "    g()\n" * 60, 1),
+]
+
+
+def main():
+    failures = 0
+    for check, name, text, expected in CASES:
+        found = list(check(name, text.split("\n")))
+        if len(found) != expected:
+            failures += 1
+            print("%s on %r: found %s, expected %d complaints" % (check.__name__, text[:60], found, expected))
+    print("%d failures" % failures)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

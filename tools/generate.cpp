@@ -1,0 +1,77 @@
+// polyhead-generate: writes one kernel library, or the Halide runtime; one sentence on stderr and exit status 1 when it cannot.
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+
+#include "library.h"
+
+namespace {
+
+using polyhead::tools::Request;
+
+std::string list_tilings(const Request &request) {
+    std::string error;
+    for (const polyhead::gen::VariantPlan &plan : plan_request(request, &error)) {
+        std::printf("%s %s %d:%d %s\n", plan.frame.c_str(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
+                    plan.tiling.to_string().c_str());
+    }
+    return error;
+}
+
+std::string serve(int argc, const char *const *argv) {
+    Request request;
+    std::string help;
+    std::string error = parse_request(argc, argv, &request, &help);
+    if (!error.empty() || !help.empty()) {
+        std::fputs(help.c_str(), stdout);
+        return error;
+    }
+    if (!request.runtime_path.empty()) {
+        return polyhead::tools::write_runtime(request.runtime_path, request.targets[0]);
+    }
+    error = polyhead::gen::complete(&request.problem);
+    if (!error.empty()) {
+        return error;
+    }
+    return request.list_tilings ? list_tilings(request) : polyhead::tools::write_library(request);
+}
+
+} // namespace
+
+namespace {
+
+// Halide throws from destructors too, which ends in terminate: the same sentence and the same clean folder then.
+[[noreturn]] void give_up() {
+    std::string what = "the compiler failed";
+    try {
+        if (const std::exception_ptr exception = std::current_exception()) {
+            std::rethrow_exception(exception);
+        }
+    } catch (const std::exception &exception) {
+        what = exception.what();
+    } catch (...) {
+        what += " with an unknown exception";
+    }
+    polyhead::tools::remove_work_folder();
+    std::fprintf(stderr, "polyhead generate: %s\n", what.substr(0, what.find('\n')).c_str());
+    std::_Exit(1);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    std::set_terminate(give_up);
+    std::string error;
+    try {
+        error = serve(argc, argv);
+    } catch (const std::exception &exception) { // Halide and CLI11 report by throwing
+        const std::string what = exception.what();
+        error = what.substr(0, what.find('\n'));
+    }
+    if (!error.empty()) {
+        std::fprintf(stderr, "polyhead generate: %s\n", error.c_str());
+        return 1;
+    }
+    return 0;
+}

@@ -1,0 +1,208 @@
+// Compiles a request into a library on disk: all of its files or none.
+#include "library.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <Halide.h>
+
+namespace polyhead::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder beside the results that goes away with everything in it, so that the final renames stay on one file system.
+class WorkFolder {
+public:
+    WorkFolder(const fs::path &parent, const std::string &name) {
+        std::error_code error;
+        for (fs::path folder = fs::absolute(parent, error); !folder.empty() && !fs::exists(folder, error); folder = folder.parent_path()) {
+            created_.push_back(folder);
+        }
+        fs::create_directories(parent, error);
+        std::string pattern = (parent / ("." + name + ".XXXXXX")).string();
+        path_ = ::mkdtemp(pattern.data()) != nullptr ? fs::path(pattern) : fs::path();
+        current = this;
+    }
+    ~WorkFolder() {
+        current = nullptr;
+        remove();
+    }
+    WorkFolder(const WorkFolder &) = delete;
+    WorkFolder &operator=(const WorkFolder &) = delete;
+    const fs::path &path() const { return path_; }
+    void remove() noexcept {
+        std::error_code error;
+        if (!path_.empty()) {
+            fs::remove_all(path_, error);
+        }
+        for (const fs::path &folder : created_) {
+            fs::remove(folder, error); // only while empty: nothing was delivered
+        }
+    }
+    static WorkFolder *current;
+
+private:
+    fs::path path_;
+    std::vector<fs::path> created_; // innermost first
+};
+
+WorkFolder *WorkFolder::current = nullptr;
+
+std::string write_text(const fs::path &path, const std::string &text) {
+    std::ofstream file(path, std::ios::binary);
+    file << text;
+    file.close();
+    return file ? "" : "cannot write " + path.string();
+}
+
+// Moves the finished files into place; takes back what it moved when one fails.
+std::string deliver(const std::vector<fs::path> &files, const fs::path &directory) {
+    std::vector<fs::path> moved;
+    for (const fs::path &file : files) {
+        std::error_code error;
+        const fs::path target = directory / file.filename();
+        fs::rename(file, target, error);
+        if (error) {
+            for (const fs::path &path : moved) {
+                fs::remove(path, error);
+            }
+            return "output directory: cannot write " + target.string();
+        }
+        moved.push_back(target);
+    }
+    return "";
+}
+
+bool same_machine(const Halide::Target &a, const Halide::Target &b) {
+    return a.arch == b.arch && a.bits == b.bits && a.os == b.os;
+}
+
+std::string compile_all(const Request &request, const std::vector<gen::VariantPlan> &plans, const fs::path &folder, Library *library,
+                        std::vector<fs::path> *listings) {
+    for (const gen::VariantPlan &plan : plans) {
+        const std::string symbol = "polyhead_" + request.name + "_" + std::to_string(library->variants.size());
+        std::string error;
+        LibraryVariant variant{plan, {}};
+        variant.compiled = gen::compile_variant(request.problem, plan, symbol, (folder / (symbol + ".o")).string(), request.emit, &error);
+        if (!error.empty()) {
+            return error;
+        }
+        library->variants.push_back(variant);
+    }
+    for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
+        if (entry.path().extension() != ".o") {
+            listings->push_back(entry.path());
+        }
+    }
+    return "";
+}
+
+// The runtimes of targets that this machine's libpolyhead.a cannot carry.
+std::string add_runtimes(const Request &request, const fs::path &folder, Library *library) {
+    std::set<std::string> names;
+    for (const std::string &word : request.targets) {
+        const Halide::Target target(word);
+        if (same_machine(target, Halide::get_host_target())) {
+            continue;
+        }
+        const Halide::Target plain(target.os, target.arch, target.bits);
+        const std::string name = "halide_runtime_" + plain.to_string() + ".a";
+        if (names.insert(name).second) {
+            const std::string error = write_runtime((folder / name).string(), plain.to_string());
+            if (!error.empty()) {
+                return error;
+            }
+            library->runtime_archives.push_back(name);
+        }
+    }
+    return "";
+}
+
+std::string archive(const Library &library, const fs::path &path) {
+    std::vector<std::string> objects;
+    for (const LibraryVariant &variant : library.variants) {
+        objects.push_back(variant.compiled.object_path);
+    }
+    Halide::create_static_library(objects, Halide::Target(library.variants[0].plan.target), path.string());
+    return fs::exists(path) ? "" : "cannot write " + path.string();
+}
+
+} // namespace
+
+std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *error) {
+    std::vector<gen::VariantPlan> plans = gen::plan_variants(request.problem, request.targets, request.tiling, error);
+    if (!error->empty()) {
+        return {};
+    }
+    std::vector<gen::VariantPlan> kept;
+    for (gen::VariantPlan plan : plans) {
+        plan.min_seq_len_q = std::max(plan.min_seq_len_q, request.min_seq_len_q);
+        if (request.max_seq_len_q > 0) {
+            plan.max_seq_len_q = plan.max_seq_len_q > 0 ? std::min(plan.max_seq_len_q, request.max_seq_len_q) : request.max_seq_len_q;
+        }
+        if (plan.max_seq_len_q == 0 || plan.min_seq_len_q <= plan.max_seq_len_q) {
+            kept.push_back(plan);
+        }
+    }
+    if (kept.empty()) {
+        *error = "seq-len-q-range: no variant serves query lengths " + std::to_string(request.min_seq_len_q) + ":" +
+                 std::to_string(request.max_seq_len_q);
+    }
+    return kept;
+}
+
+void remove_work_folder() noexcept {
+    if (WorkFolder::current != nullptr) {
+        WorkFolder::current->remove();
+    }
+}
+
+std::string write_runtime(const std::string &path, const std::string &target) {
+    const std::string error = gen::compile_runtime(path, target);
+    return error.empty() && !fs::exists(path) ? "runtime: cannot write " + path : error;
+}
+
+std::string write_library(const Request &request) {
+    std::string error;
+    const std::vector<gen::VariantPlan> plans = plan_request(request, &error);
+    if (!error.empty()) {
+        return error;
+    }
+    const WorkFolder work(request.directory, request.name);
+    if (work.path().empty()) {
+        return "output directory: cannot write into '" + request.directory + "'";
+    }
+    Library library{request.name, request.problem, {}, {}, 0};
+    std::vector<fs::path> files;
+    error = compile_all(request, plans, work.path(), &library, &files);
+    if (error.empty()) {
+        error = add_runtimes(request, work.path(), &library);
+    }
+    const fs::path stem = work.path() / request.name;
+    if (error.empty()) {
+        error = archive(library, stem.string() + ".a");
+    }
+    if (!error.empty()) {
+        return error;
+    }
+    library.library_bytes = static_cast<int64_t>(fs::file_size(stem.string() + ".a"));
+    for (const auto &[suffix, text] :
+         {std::pair<std::string, std::string>{".h", header_text(library)}, {".json", manifest_text(library)}}) {
+        error = write_text(stem.string() + suffix, text);
+        if (!error.empty()) {
+            return error;
+        }
+        files.push_back(stem.string() + suffix);
+    }
+    for (const std::string &name : library.runtime_archives) {
+        files.push_back(work.path() / name);
+    }
+    files.push_back(stem.string() + ".a");
+    return deliver(files, request.directory);
+}
+
+} // namespace polyhead::tools

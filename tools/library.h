@@ -1,0 +1,43 @@
+// A kernel on its way to disk: its compiled variants, and the texts and archive made of them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../generators/compile.h"
+#include "request.h"
+
+namespace polyhead::tools {
+
+struct LibraryVariant {
+    gen::VariantPlan plan;
+    gen::CompiledVariant compiled;
+};
+
+struct Library {
+    std::string name;
+    polyhead_problem problem{};
+    std::vector<LibraryVariant> variants;
+    std::vector<std::string> runtime_archives; // file names of the runtimes of foreign targets
+    int64_t library_bytes = 0;
+};
+
+// The variants that serve this request, best first; *error has one sentence when there are none.
+std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *error);
+
+// Compiles everything and moves NAME.a, NAME.h, NAME.json into the directory: all of them or none. Returns one sentence on failure.
+std::string write_library(const Request &request);
+
+// Removes what an unfinished write_library() left; for the end of a process that cannot unwind.
+void remove_work_folder() noexcept;
+
+// Writes the Halide runtime of the request's target as an object (.o) or archive (anything else).
+std::string write_runtime(const std::string &path, const std::string &target);
+
+// NAME.h, for C and C++.
+std::string header_text(const Library &library);
+
+// NAME.json.
+std::string manifest_text(const Library &library);
+
+} // namespace polyhead::tools

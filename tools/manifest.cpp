@@ -1,0 +1,175 @@
+// Writes NAME.json: what the kernel computes, how it was compiled, and its counts of parameters, operations and bytes.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "../runtime/weight_layout.h"
+#include "library.h"
+
+namespace polyhead::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Counts of one problem. Formulas are text in the glossary's names; numbers are per batch row, for fixed lengths only.
+struct Counts {
+    int64_t parameters = 0;
+    std::string flops, bytes;
+    bool fixed = false;
+    int64_t flops_number = 0, bytes_number = 0;
+};
+
+// (query, key) pairs that take part when every key is valid.
+int64_t pairs_of(const polyhead_problem &p) {
+    const int64_t seq_len_q = p.seq_len_q, seq_len_kv = p.seq_len_kv;
+    if (p.causal == POLYHEAD_NOT_CAUSAL) {
+        return seq_len_q * seq_len_kv;
+    }
+    const int64_t offset = p.causal == POLYHEAD_BOTTOM_RIGHT ? seq_len_kv - seq_len_q : 0;
+    int64_t pairs = 0;
+    for (int64_t q = 0; q < seq_len_q; q++) {
+        pairs += std::clamp<int64_t>(q + offset + 1, 0, seq_len_kv);
+    }
+    return pairs;
+}
+
+Counts count_linear(const polyhead_problem &p) {
+    Counts c;
+    const int64_t k = p.embed_dim, n = p.out_features;
+    c.parameters = k * n + (p.bias ? n : 0);
+    c.flops = "2*rows*embed_dim*out_features";
+    c.bytes = "4*(rows*(embed_dim + out_features) + parameters)";
+    c.fixed = p.seq_len_q > 0;
+    c.flops_number = 2 * p.seq_len_q * k * n;
+    c.bytes_number = 4 * (p.seq_len_q * (k + n) + c.parameters);
+    return c;
+}
+
+void count_attention(const polyhead_problem &p, Counts *c) {
+    c->fixed = p.seq_len_q > 0 && p.seq_len_kv > 0;
+    c->flops = p.causal ? "2*batch*num_heads*pairs*(head_dim + head_dim_v), pairs = query-key pairs under the causal mask"
+                        : "2*batch*num_heads*seq_len_q*seq_len_kv*(head_dim + head_dim_v)";
+    c->flops_number = 2 * p.num_heads * pairs_of(p) * (p.head_dim + p.head_dim_v);
+}
+
+Counts count_sdpa(const polyhead_problem &p) {
+    Counts c;
+    count_attention(p, &c);
+    const int64_t dims = p.head_dim + p.head_dim_v;
+    c.bytes = "4*batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)";
+    c.bytes_number = 4 * (int64_t{p.num_heads} * p.seq_len_q + int64_t{p.num_kv_heads} * p.seq_len_kv) * dims;
+    return c;
+}
+
+Counts count_mha(const polyhead_problem &p) {
+    Counts c;
+    count_attention(p, &c);
+    const int64_t heads = p.num_heads, kv_heads = p.num_kv_heads, dim = p.head_dim, dim_v = p.head_dim_v;
+    const int64_t width_q = heads * dim, width_k = kv_heads * dim, width_v = kv_heads * dim_v, width_out = heads * dim_v;
+    const int64_t embed = p.embed_dim, kdim = p.kdim, vdim = p.vdim;
+    c.parameters = width_q * embed + width_k * kdim + width_v * vdim + width_out * embed;
+    c.parameters += p.bias ? width_q + width_k + width_v + embed : 0;
+    c.flops += " + 2*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v)"
+               " + seq_len_kv*num_kv_heads*(kdim*head_dim + vdim*head_dim_v))";
+    c.flops_number += 2 * (p.seq_len_q * embed * (width_q + width_out) + p.seq_len_kv * (kdim * width_k + vdim * width_v));
+    c.bytes = p.cross ? "4*(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
+                      : "4*(2*batch*seq_len_q*embed_dim + parameters)";
+    c.bytes_number = 4 * (2 * p.seq_len_q * embed + (p.cross ? p.seq_len_kv * (kdim + vdim) : 0) + c.parameters);
+    return c;
+}
+
+Json length_json(int32_t length) {
+    return length > 0 ? Json(length) : Json("free");
+}
+
+Json problem_json(const polyhead_problem &p) {
+    static const char *ops[] = {"sdpa", "mha", "linear"};
+    static const char *causals[] = {"none", "bottom_right", "top_left"};
+    Json j;
+    j["op"] = ops[p.op];
+    j["dtype"] = "f32";
+    if (p.op == POLYHEAD_LINEAR) {
+        j["embed_dim"] = p.embed_dim;
+        j["out_features"] = p.out_features;
+        j["bias"] = p.bias != 0;
+        j["rows"] = length_json(p.seq_len_q);
+        return j;
+    }
+    j["num_heads"] = p.num_heads;
+    j["num_kv_heads"] = p.num_kv_heads;
+    j["head_dim"] = p.head_dim;
+    j["head_dim_v"] = p.head_dim_v;
+    if (p.op == POLYHEAD_MHA) {
+        j["embed_dim"] = p.embed_dim;
+        j["kdim"] = p.kdim;
+        j["vdim"] = p.vdim;
+        j["cross"] = p.cross != 0;
+        j["bias"] = p.bias != 0;
+    }
+    j["causal"] = causals[p.causal];
+    j["kv_lengths"] = p.kv_lengths != 0;
+    j["lse"] = p.lse != 0;
+    j["seq_len_q"] = length_json(p.seq_len_q);
+    j["seq_len_kv"] = length_json(p.seq_len_kv);
+    return j;
+}
+
+Json features_json(uint64_t bits) {
+    static const char *names[] = {
+        "sse41", "avx",     "f16c", "fma", "avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_bf16_vnni",
+        "sse4a", "avxvnni", "amx"};
+    Json j = Json::array();
+    for (size_t i = 0; i < std::size(names); i++) {
+        if ((bits >> i & 1) != 0) {
+            j.push_back(names[i]);
+        }
+    }
+    return j;
+}
+
+Json variant_json(const LibraryVariant &v) {
+    Json j;
+    j["name"] = v.compiled.symbol;
+    j["frame"] = v.plan.frame;
+    j["target"] = v.plan.target;
+    j["cpu_features"] = features_json(v.compiled.cpu_features);
+    j["min_seq_len_q"] = v.plan.min_seq_len_q;
+    j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? Json(v.plan.max_seq_len_q) : Json("unlimited");
+    j["tiling"] = v.plan.tiling.to_string();
+    j["scratch_bytes_per_thread"] = v.compiled.scratch_per_thread;
+    j["scratch_bytes_per_split"] = v.compiled.scratch_per_split;
+    j["split_len"] = v.compiled.split_len;
+    return j;
+}
+
+} // namespace
+
+std::string manifest_text(const Library &library) {
+    const polyhead_problem &p = library.problem;
+    const Counts c = p.op == POLYHEAD_LINEAR ? count_linear(p) : p.op == POLYHEAD_SDPA ? count_sdpa(p) : count_mha(p);
+    Json j;
+    j["name"] = library.name;
+    j["problem"] = problem_json(p);
+    j["generate"] = "polyhead generate " + library.name + " " + flags_of(p);
+    j["parameters"] = c.parameters;
+    j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/design.md
+    j["weight_layout"] = runtime::weight_layout_id(p);
+    j["flops"] = {{"formula", c.flops}};
+    j["bytes_moved"] = {{"formula", c.bytes}};
+    if (c.fixed) {
+        j["flops"]["batch_1"] = c.flops_number;
+        j["bytes_moved"]["batch_1"] = c.bytes_number;
+    }
+    j["variants"] = Json::array();
+    for (const LibraryVariant &variant : library.variants) {
+        j["variants"].push_back(variant_json(variant));
+    }
+    j["library"] = library.name + ".a";
+    j["library_bytes"] = library.library_bytes;
+    if (!library.runtime_archives.empty()) {
+        j["runtime_archives"] = library.runtime_archives;
+    }
+    j["versions"] = {{"polyhead", POLYHEAD_VERSION}, {"abi", POLYHEAD_ABI_VERSION}, {"halide", POLYHEAD_HALIDE_VERSION}};
+    return j.dump(2) + "\n";
+}
+
+} // namespace polyhead::tools

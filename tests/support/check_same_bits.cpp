@@ -39,7 +39,7 @@ void take_row(polyhead_tensor &tensor, int64_t b) {
 std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected) {
     std::string failure;
     for (int count : {2, 5}) {
-        polyhead_set_num_threads(count);
+        subject.set_threads(count);
         if (!run_fresh(subject, inputs, inputs.args(), &failure)) {
             return failure;
         }
@@ -105,7 +105,7 @@ std::string check_same_bits(const Subject &subject, const Shape &shape) {
     const int32_t threads_before = polyhead_num_threads();
     Inputs inputs(subject.problem, shape);
     std::string failure;
-    polyhead_set_num_threads(1);
+    subject.set_threads(1);
     if (run_fresh(subject, inputs, inputs.args(), &failure)) {
         const Bits expected{inputs.out(), inputs.lse()};
         failure = threads(subject, inputs, expected);
@@ -114,7 +114,7 @@ std::string check_same_bits(const Subject &subject, const Shape &shape) {
         }
         failure = failure.empty() ? padding(subject, inputs, expected) : failure;
     }
-    polyhead_set_num_threads(threads_before);
+    subject.set_threads(threads_before);
     return failure.empty() ? "" : failure + reproduce(subject, shape);
 }
 

@@ -18,6 +18,7 @@ struct Subject {
     Problem problem{};
     polyhead_weight_tensors weights{}; // unpacked, for the reference; zeroed for sdpa
     std::function<polyhead_status(const polyhead_args &)> run;
+    std::function<void(int)> set_threads = polyhead_set_num_threads; // code compiled in process has threads of its own
 };
 
 // A kernel with weights of its own, packed into guarded memory that ends at an unmapped page.
@@ -25,6 +26,7 @@ class KernelSubject {
 public:
     KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool separate_weights = false);
     const Subject &subject() const { return subject_; }
+    Subject &subject() { return subject_; }
     const polyhead_status &pack_status() const { return pack_status_; }
     const polyhead_weights &packed() const { return packed_; }
 

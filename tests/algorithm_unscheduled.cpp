@@ -1,0 +1,78 @@
+// The algorithm without any schedule, on tiny shapes, against the reference: what is computed is right before how is looked at.
+#include <Halide.h>
+
+#include "in_process.h"
+
+#include "support/catch.h"
+#include "support/check.h"
+#include "support/problems.h"
+#include "support/shapes.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+std::vector<Problem> tiny_problems() {
+    std::vector<Problem> problems;
+    Problem p = sdpa_problem(2, 3);
+    problems.push_back(p);
+    p = sdpa_problem(4, 5, 2, 2);
+    p.kv_lengths = p.lse = 1;
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    problems.push_back(p);
+    p = sdpa_problem(1, 1);
+    p.causal = POLYHEAD_TOP_LEFT;
+    p.lse = 1;
+    problems.push_back(p);
+    p = mha_problem(6, 2);
+    p.bias = p.kv_lengths = 1;
+    problems.push_back(p);
+    p = mha_problem(8, 2, 1, 3, 2);
+    p.cross = p.lse = 1;
+    p.kdim = 5;
+    p.vdim = 7;
+    problems.push_back(p);
+    p = linear_problem(9, 20);
+    p.bias = 1;
+    problems.push_back(p);
+    return problems;
+}
+
+std::vector<Shape> tiny_shapes(const Problem &p) {
+    static const int64_t lengths[][3] = {{1, 1, 1}, {2, 3, 5}, {1, 7, 4}, {1, 2, 0}};
+    std::vector<Shape> shapes;
+    for (const auto &sizes : lengths) {
+        Shape s = plain_shape(p, sizes[0], sizes[1], sizes[2], 5);
+        if (p.kv_lengths != 0) {
+            s.lengths.assign(static_cast<size_t>(s.batch), static_cast<int32_t>(s.seq_len_kv / 2));
+            s.lengths[0] = static_cast<int32_t>(s.seq_len_kv);
+            s.poison = true;
+        }
+        shapes.push_back(s);
+    }
+    return shapes;
+}
+
+} // namespace
+
+TEST_CASE("algorithm: unscheduled, it agrees with the reference in every frame") {
+    for (const Problem &p : tiny_problems()) {
+        const std::vector<std::string> frames =
+            is_linear(p) ? std::vector<std::string>{"linear"} : std::vector<std::string>{"query_lanes", "head_lanes"};
+        for (const std::string &frame : frames) {
+            INFO(generate_line(p) << " --tiling 'frame=" << frame << " unscheduled=1'");
+            const InProcessKernel compiled(p, {"host", "frame=" + frame + " unscheduled=1", "unscheduled"});
+            if (frame == "head_lanes" && !compiled.error().empty() && is_mha(p)) {
+                continue; // decoding a layer may be left to query lanes
+            }
+            REQUIRE(compiled.error() == "");
+            const KernelSubject subject(compiled.kernel(), 3);
+            for (const Shape &shape : tiny_shapes(p)) {
+                if (serves(compiled.kernel(), shape.seq_len_q)) {
+                    CHECK(check_answer(subject.subject(), shape) == "");
+                }
+            }
+        }
+    }
+}

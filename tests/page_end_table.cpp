@@ -1,0 +1,51 @@
+// Every variant of the table with all tensors against unmapped pages: behind the last element, then before the first.
+// An access outside ends the program with SIGSEGV; the kernel, variant and shape are in the message of the failed test.
+#include "kernel_table.h"
+
+#include "support/catch.h"
+#include "support/check.h"
+#include "support/environment.h"
+#include "support/problems.h"
+#include "support/shapes.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+std::vector<Shape> page_end_shapes(const polyhead_kernel &kernel) {
+    static const int64_t lengths[][2] = {{1, 1}, {1, 97}, {5, 3}, {16, 64}, {17, 33}, {63, 129}, {130, 1}};
+    std::vector<Shape> shapes;
+    for (const auto &pair : lengths) {
+        for (Layout layout : {Layout::bhsd, Layout::bshd}) {
+            for (Place place : {Place::at_end, Place::at_begin}) {
+                Shape s = plain_shape(kernel.problem, 2, pair[0], pair[1], 77);
+                s.query = s.key = s.value = s.out = layout;
+                s.place = place;
+                if (kernel.problem.kv_lengths != 0) {
+                    s.lengths.assign(static_cast<size_t>(s.batch), static_cast<int32_t>(s.seq_len_kv));
+                    s.lengths[0] /= 2;
+                    s.poison = true;
+                }
+                shapes.push_back(s);
+            }
+        }
+    }
+    return shapes;
+}
+
+} // namespace
+
+TEST_CASE("page end: no variant reads or writes outside of its tensors") {
+    for (const Kernel *kernel : kernel_table) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel)) {
+            const KernelSubject subject(forced, 21);
+            for (const Shape &shape : page_end_shapes(forced)) {
+                if (serves(forced, shape.seq_len_q)) {
+                    INFO(reproduce(subject.subject(), shape));
+                    CHECK(check_answer(subject.subject(), shape, nullptr, 1e6) == "");
+                }
+            }
+        }
+    }
+}

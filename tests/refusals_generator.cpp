@@ -1,0 +1,124 @@
+// What the generator refuses, and the sentence it says: the parameter, the value found, what is allowed.
+#include <functional>
+
+#include "generators/compile.h"
+
+#include "support/catch.h"
+#include "support/problems.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+struct Refused {
+    const char *what;
+    Problem problem;
+    std::vector<std::string> parts; // of the sentence
+};
+
+Problem with(Problem problem, const std::function<void(Problem &)> &change) {
+    change(problem);
+    return problem;
+}
+
+Problem layer(int embed_dim, int num_heads) {
+    Problem p{};
+    p.op = POLYHEAD_MHA;
+    p.embed_dim = embed_dim;
+    p.num_heads = num_heads;
+    return p;
+}
+
+std::vector<Refused> refused_problems() {
+    const Problem sdpa = sdpa_problem(4, 64);
+    return {
+        {"not divisible", layer(770, 12), {"embed_dim 770 is not divisible by num_heads 12"}},
+        {"embed_dim 0", layer(0, 12), {"embed_dim 0", "expected 1"}},
+        {"embed_dim negative", layer(-768, 12), {"embed_dim -768", "expected 1"}},
+        {"num_heads 0", layer(768, 0), {"num_heads 0", "1 to 128"}},
+        {"num_heads negative", with(sdpa, [](Problem &p) { p.num_heads = p.num_kv_heads = -1; }), {"num_heads -1", "1 to 128"}},
+        {"num_heads 129", sdpa_problem(129, 8), {"num_heads 129", "1 to 128"}},
+        {"not a multiple", sdpa_problem(12, 64, 5), {"num_heads 12", "multiple of num_kv_heads 5"}},
+        {"more kv heads than heads", sdpa_problem(4, 64, 8), {"num_heads 4", "multiple of num_kv_heads 8"}},
+        {"num_kv_heads negative", with(sdpa, [](Problem &p) { p.num_kv_heads = -2; }), {"num_kv_heads -2", "1 to 128"}},
+        {"head_dim 577", sdpa_problem(4, 577), {"head_dim 577", "1 to 576"}},
+        {"head_dim 0", sdpa_problem(4, 0), {"head_dim 0", "1 to 576"}},
+        {"head_dim negative", sdpa_problem(4, -64), {"head_dim -64", "1 to 576"}},
+        {"head_dim of a layer too large", layer(1154, 2), {"head_dim 577", "1 to 576"}},
+        {"head_dim_v 577", with(sdpa, [](Problem &p) { p.head_dim_v = 577; }), {"head_dim_v 577", "1 to 576"}},
+        {"head_dim_v negative", with(sdpa, [](Problem &p) { p.head_dim_v = -3; }), {"head_dim_v -3", "1 to 576"}},
+        {"kdim negative", with(layer(64, 4), [](Problem &p) { p.cross = 1, p.kdim = -7; }), {"kdim -7", "expected 1"}},
+        {"vdim negative", with(layer(64, 4), [](Problem &p) { p.cross = 1, p.vdim = -9; }), {"vdim -9", "expected 1"}},
+        {"kdim without cross", with(layer(64, 4), [](Problem &p) { p.kdim = 32; }), {"kdim 32", "cross"}},
+        {"vdim without cross", with(layer(64, 4), [](Problem &p) { p.vdim = 33; }), {"vdim 33", "cross"}},
+        {"out_features 0", linear_problem(64, 0), {"out_features 0", "expected 1"}},
+        {"linear embed_dim 0", linear_problem(0, 64), {"embed_dim 0", "expected 1"}},
+        {"seq_len_q negative", with(sdpa, [](Problem &p) { p.seq_len_q = -5; }), {"seq_len_q -5", "expected 0"}},
+        {"seq_len_kv negative", with(sdpa, [](Problem &p) { p.seq_len_kv = -1; }), {"seq_len_kv -1", "expected 0"}},
+        {"two lengths of a self-attention layer",
+         with(layer(64, 4), [](Problem &p) { p.seq_len_q = 5, p.seq_len_kv = 6; }),
+         {"seq_len_kv 6", "seq_len_q 5"}},
+        {"causal 3", with(sdpa, [](Problem &p) { p.causal = 3; }), {"causal 3", "bottom_right", "top_left"}},
+        {"op 9", with(sdpa, [](Problem &p) { p.op = 9; }), {"op 9", "sdpa", "mha", "linear"}},
+        {"dtype bf16", with(sdpa, [](Problem &p) { p.dtype = POLYHEAD_BF16; }), {"dtype bf16", "expected f32"}},
+        {"dtype i32", with(sdpa, [](Problem &p) { p.dtype = POLYHEAD_I32; }), {"dtype i32", "expected f32"}},
+        {"embed_dim of sdpa", with(sdpa, [](Problem &p) { p.embed_dim = 256; }), {"embed_dim", "sdpa"}},
+        {"cross of sdpa", with(sdpa, [](Problem &p) { p.cross = 1; }), {"cross", "sdpa"}},
+        {"lse of linear", with(linear_problem(8, 8), [](Problem &p) { p.lse = 1; }), {"lse", "linear"}},
+        {"causal of linear", with(linear_problem(8, 8), [](Problem &p) { p.causal = 1; }), {"causal", "linear"}},
+        {"num_heads of linear", with(linear_problem(8, 8), [](Problem &p) { p.num_heads = 2; }), {"num_heads", "linear"}},
+    };
+}
+
+void check_sentence(const std::string &sentence, const std::vector<std::string> &parts) {
+    CHECK(sentence.find('\n') == std::string::npos);
+    for (const std::string &part : parts) {
+        INFO("sentence: " << sentence << "\nmissing: " << part);
+        CHECK(sentence.find(part) != std::string::npos);
+    }
+}
+
+} // namespace
+
+TEST_CASE("generator: wrong problems are refused in one sentence") {
+    for (Refused &refused : refused_problems()) {
+        INFO(refused.what);
+        check_sentence(gen::complete(&refused.problem), refused.parts);
+    }
+}
+
+TEST_CASE("generator: what is left out is filled in") {
+    Problem p = layer(768, 12);
+    REQUIRE(gen::complete(&p) == "");
+    CHECK(p.num_kv_heads == 12);
+    CHECK(p.head_dim == 64);
+    CHECK(p.head_dim_v == 64);
+    CHECK(p.kdim == 768);
+    CHECK(p.vdim == 768);
+    CHECK(gen::refusal(p) == "");
+    for (int head_dim : {1, 576}) {
+        for (int num_heads : {1, 128}) {
+            CHECK(gen::refusal(sdpa_problem(num_heads, head_dim)) == "");
+        }
+    }
+}
+
+TEST_CASE("generator: unknown targets and tilings are refused in one sentence") {
+    const auto plan = [](const std::string &target, const std::string &tiling) {
+        std::string error;
+        CHECK(gen::plan_variants(sdpa_problem(2, 8), {target}, tiling, &error).empty());
+        return error;
+    };
+    check_sentence(plan("x86-64-linux-avx9", ""), {"x86-64-linux-avx9", "expected"});
+    check_sentence(plan("toaster", ""), {"toaster", "expected"});
+    check_sentence(plan("", ""), {"target", "expected"});
+    check_sentence(plan("x86-64", ""), {"x86-64", "expected"});
+    check_sentence(plan("host", "warp=3"), {"warp", "expected"});
+    check_sentence(plan("host", "q_tile=-1"), {"q_tile", "-1", "expected"});
+    check_sentence(plan("host", "q_tile=many"), {"q_tile", "many", "expected"});
+    check_sentence(plan("host", "frame=round"), {"round", "expected"});
+    std::string error = "left over";
+    CHECK(gen::plan_variants(sdpa_problem(2, 8), {"x86-64-linux", "toaster"}, "", &error).empty());
+    check_sentence(error, {"toaster"});
+}

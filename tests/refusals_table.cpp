@@ -1,0 +1,18 @@
+// Every kernel of the table refuses wrong arguments with the right code and leaves its outputs untouched.
+#include "kernel_table.h"
+
+#include "support/catch.h"
+#include "support/check.h"
+#include "support/shapes.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+TEST_CASE("refusals: every kernel leaves out and lse untouched") {
+    for (const Kernel *kernel : kernel_table) {
+        if (kernel->supported()) {
+            const KernelSubject subject(*kernel, 41);
+            CHECK(check_refusals(subject.subject(), plain_shape(kernel->problem, 2, 9, 12, 42)) == "");
+        }
+    }
+}

@@ -1,0 +1,33 @@
+// Switches of the test run, from the environment.
+#ifndef POLYHEAD_TESTS_ENVIRONMENT_H
+#define POLYHEAD_TESTS_ENVIRONMENT_H
+
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+namespace polyhead::test {
+
+// POLYHEAD_TEST_ALL=1: everything, to close a piece of work; otherwise the quick tier.
+inline bool test_all() {
+    const char *value = std::getenv("POLYHEAD_TEST_ALL");
+    return value != nullptr && *value != '\0' && std::string(value) != "0";
+}
+
+// A number of any text (FNV-1a).
+inline uint64_t text_seed(const std::string &text) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (const char c : text) {
+        hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
+    }
+    return hash >> 16;
+}
+
+// POLYHEAD_SWEEP_SEED: a commit hash or a number; rotates the random part of the quick tier.
+inline std::string sweep_seed_text() {
+    const char *value = std::getenv("POLYHEAD_SWEEP_SEED");
+    return value == nullptr || *value == '\0' ? "1" : value;
+}
+
+} // namespace polyhead::test
+#endif

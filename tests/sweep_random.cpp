@@ -1,0 +1,90 @@
+// The random sweep: random problems compiled in process for several machines, each over random shapes, against the reference.
+// Quick tier: six problems chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice continued to 64 problems.
+// POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
+#include <cstdio>
+
+#include <Halide.h>
+
+#include "in_process.h"
+
+#include "support/catch.h"
+#include "support/check.h"
+#include "support/environment.h"
+#include "support/problems.h"
+#include "support/random_problem.h"
+#include "support/shapes.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+constexpr int quick_problems = 6, all_problems = 64, shapes_per_problem = 14;
+
+const std::vector<std::string> targets = {
+    "host", "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
+};
+
+// Kernels compiled in process run on Halide's own threads.
+void set_threads(int threads) { Halide::JITSharedRuntime::set_num_threads(threads); }
+
+struct Swept {
+    double worst = 0; // largest error / tolerance
+    int shapes = 0;
+};
+
+Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
+    const Problem &p = compiled.kernel().problem;
+    Random random(seed ^ 0x736861706573u);
+    KernelSubject subject(compiled.kernel(), seed, random.chance(40));
+    INFO("pack: " << subject.pack_status().message);
+    REQUIRE(subject.pack_status().code == POLYHEAD_OK);
+    Swept swept;
+    for (int i = 0; i < shapes_per_problem; i++) {
+        const Shape shape = random_shape(p, random);
+        CHECK(check_answer(subject.subject(), shape, &swept.worst) == "");
+        swept.shapes++;
+    }
+    for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
+        KernelSubject one(forced, seed);
+        one.subject().set_threads = set_threads;
+        Shape shape = same_bits_shape(p, seed);
+        if (p.seq_len_q == 0 && !serves(forced, shape.seq_len_q)) {
+            shape.seq_len_q = 1 + random.below(4);
+        }
+        if (serves(forced, shape.seq_len_q)) {
+            CHECK(check_same_bits(one.subject(), shape) == "");
+            swept.shapes++;
+        }
+    }
+    return swept;
+}
+
+} // namespace
+
+TEST_CASE("sweep: random problems over random shapes") {
+    const std::string seed_text = sweep_seed_text();
+    const char *only = std::getenv("POLYHEAD_SWEEP_ONLY");
+    const int count = test_all() ? all_problems : quick_problems;
+    for (int i = 0; i < count; i++) {
+        if (only != nullptr && std::to_string(i) != only) {
+            continue;
+        }
+        const uint64_t seed = text_seed(seed_text + "/" + std::to_string(i));
+        Random random(seed);
+        const Problem p = random_problem(random);
+        const std::string target = random.pick(targets);
+        const std::string line = generate_line(p) + " --target " + target;
+        INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << i << " POLYHEAD_TEST_ALL=" << test_all());
+        INFO(line);
+        const InProcessKernel compiled(p, {target, "", "sweep_" + std::to_string(i)});
+        REQUIRE(compiled.error() == "");
+        if (!compiled.kernel().supported()) {
+            WARN("no variant for this machine, skipped: " << line);
+            continue;
+        }
+        const Swept swept = sweep(compiled, seed);
+        std::printf("sweep %d: %d shapes, largest error %.2f of the tolerance: %s\n", i, swept.shapes, swept.worst, line.c_str());
+        std::fflush(stdout);
+    }
+}

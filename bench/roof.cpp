@@ -1,19 +1,13 @@
-// The roofs of this machine: a team of threads, multiply-add loops per instruction set, and streaming reads.
+// The roofs of this machine: multiply-add loops per instruction set, and streaming reads.
 #include "roof.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <thread>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -22,7 +16,9 @@
 namespace roof {
 namespace {
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Sixteen named accumulators (an array would be spilled) cover 4 cycles of latency on up to 4 ports; asm keeps them in registers.
 #define EACH16(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
@@ -36,7 +32,9 @@ double now() { return std::chrono::duration<double>(std::chrono::steady_clock::n
 __attribute__((target("avx512f"))) void fma_avx512(int64_t count) {
     __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
     EACH16(DECLARE)
-    for (int64_t n = 0; n < count; n++) { EACH16(STEP) }
+    for (int64_t n = 0; n < count; n++) {
+        EACH16(STEP)
+    }
 }
 #undef DECLARE
 #undef STEP
@@ -48,7 +46,9 @@ __attribute__((target("avx512f"))) void fma_avx512(int64_t count) {
 __attribute__((target("avx2,fma"))) void fma_avx2(int64_t count) {
     __m256 x = _mm256_set1_ps(0.999f), y = _mm256_set1_ps(1e-3f);
     EACH12(DECLARE) // 12 and not 16: there are only 16 registers
-    for (int64_t n = 0; n < count; n++) { EACH12(STEP) }
+    for (int64_t n = 0; n < count; n++) {
+        EACH12(STEP)
+    }
 }
 #undef DECLARE
 #undef STEP
@@ -69,7 +69,9 @@ typedef float Vec4 __attribute__((vector_size(16)));
 void fma_128(int64_t count) {
     Vec4 x = {0.999f, 0.999f, 0.999f, 0.999f}, y = {1e-3f, 1e-3f, 1e-3f, 1e-3f};
     EACH12(DECLARE)
-    for (int64_t n = 0; n < count; n++) { EACH12(STEP) }
+    for (int64_t n = 0; n < count; n++) {
+        EACH12(STEP)
+    }
     Vec4 sum = a0 + a1 + a2 + a3 + a4 + a5 + a6 + a7 + a8 + a9 + a10 + a11;
     volatile float sink = sum[0];
     (void)sink;
@@ -120,105 +122,11 @@ void read_words(const char *data, size_t bytes) {
     (void)sink;
 }
 
-std::vector<int> allowed_cpus() {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    std::vector<int> cpus;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-            if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    return cpus;
-}
-
-void pin(int cpu) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(cpu, &set);
-    pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
 } // namespace
 
-struct Team::State {
-    int threads = 1;
-    std::vector<std::thread> workers;
-    std::vector<double> end;
-    std::mutex mutex;
-    std::condition_variable wake;
-    const std::function<void(int)> *work = nullptr;
-    uint64_t generation = 0;
-    bool stop = false;
-    std::atomic<int> ready{0}, done{0};
-    std::vector<int> cpus = allowed_cpus();
-
-    // All threads leave this spin together; then each does its part.
-    void part(int thread, const std::function<void(int)> &job) {
-        ready++;
-        while (ready.load() < threads) std::this_thread::yield();
-        job(thread);
-        end[thread] = now();
-        done++;
-    }
-
-    void loop(int thread) {
-        if (static_cast<int>(cpus.size()) >= threads) pin(cpus[thread]);
-        uint64_t seen = 0;
-        while (true) {
-            const std::function<void(int)> *job;
-            {
-                std::unique_lock<std::mutex> lock(mutex);
-                wake.wait(lock, [&] { return stop || generation != seen; });
-                if (stop) return;
-                seen = generation;
-                job = work;
-            }
-            part(thread, *job);
-        }
-    }
-};
-
-Team::Team(int threads) : state_(new State) {
-    state_->threads = std::max(1, threads);
-    state_->end.resize(state_->threads);
-    for (int i = 1; i < state_->threads; i++) state_->workers.emplace_back([this, i] { state_->loop(i); });
+const char *fma_name() {
+    return fma_loop().name;
 }
-
-Team::~Team() {
-    {
-        std::lock_guard<std::mutex> lock(state_->mutex);
-        state_->stop = true;
-    }
-    state_->wake.notify_all();
-    for (std::thread &worker : state_->workers) worker.join();
-}
-
-int Team::threads() const { return state_->threads; }
-
-double Team::run(const std::function<void(int)> &work) {
-    State &s = *state_;
-    cpu_set_t before;
-    bool pinned = s.threads > 1 && static_cast<int>(s.cpus.size()) >= s.threads && sched_getaffinity(0, sizeof before, &before) == 0;
-    if (pinned) pin(s.cpus[0]); // the workers have the others
-    double start = 0;
-    const std::function<void(int)> timed = [&](int thread) {
-        if (thread == 0) start = now();
-        work(thread);
-    };
-    {
-        std::lock_guard<std::mutex> lock(s.mutex);
-        s.ready = 0;
-        s.done = 0;
-        s.work = &timed;
-        s.generation++;
-    }
-    s.wake.notify_all();
-    s.part(0, timed);
-    while (s.done.load() < s.threads) std::this_thread::yield();
-    if (pinned) sched_setaffinity(0, sizeof before, &before);
-    return *std::max_element(s.end.begin(), s.end.end()) - start;
-}
-
-const char *fma_name() { return fma_loop().name; }
 
 double fma_gflops(Team &team, double seconds) {
     const FmaLoop &loop = fma_loop();
@@ -236,27 +144,31 @@ double fma_gflops(Team &team, double seconds) {
 
 double read_gbs(Team &team) {
     const size_t page = size_t(2) << 20, bytes = size_t(256) << 20, share = bytes / team.threads() / page * page;
-    char *data = static_cast<char *>(std::aligned_alloc(page, bytes));
-    if (!data || share == 0) {
-        std::free(data);
+    static char *data = [&] { // kept: making it costs more than reading it
+        char *memory = static_cast<char *>(std::aligned_alloc(page, bytes));
+        if (memory) {
+            madvise(memory, bytes, MADV_HUGEPAGE);
+            std::memset(memory, 1, bytes);
+        }
+        return memory;
+    }();
+    if (!data || share == 0)
         return 0;
-    }
-    madvise(data, bytes, MADV_HUGEPAGE);
-    std::memset(data, 1, bytes);
     double best = 1e30;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 3; i++)
         best = std::min(best, team.run([&](int thread) {
 #if defined(__x86_64__)
-            if (__builtin_cpu_supports("avx2")) return read_avx2(data + thread * share, share);
+            if (__builtin_cpu_supports("avx2"))
+                return read_avx2(data + thread * share, share);
 #endif
             read_words(data + thread * share, share);
         }));
-    std::free(data);
     return static_cast<double>(share) * team.threads() / best / 1e9;
 }
 
 Spread spread(std::vector<double> values) {
-    if (values.empty()) return {};
+    if (values.empty())
+        return {};
     std::sort(values.begin(), values.end());
     auto at = [&](double part) {
         double place = part * static_cast<double>(values.size() - 1);
@@ -266,19 +178,32 @@ Spread spread(std::vector<double> values) {
     return {at(0.5), at(0.25), at(0.75)};
 }
 
-Round measure_round(Team &team, const std::function<void()> &call, double min_seconds, int min_calls) {
-    double begin = now();
-    call(); // warms caches and pool, and sets the length of the peak slices
-    double slice = std::min(0.05, std::max(0.0005, now() - begin)), total = 0;
-    std::vector<double> calls, peaks;
-    while (total < min_seconds || static_cast<int>(calls.size()) < min_calls) {
-        peaks.push_back(fma_gflops(team, slice));
+Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times) {
+    std::vector<std::vector<double>> seconds(calls.size());
+    std::vector<double> peaks;
+    double slice = 0, least = 0;
+    for (const auto &call : calls) { // warms caches and pool, and sets the length of the peak slices
         double start = now();
         call();
-        calls.push_back(now() - start);
-        total += calls.back();
+        slice += (now() - start) / static_cast<double>(calls.size());
     }
-    return {spread(calls).median, spread(peaks).median};
+    slice = std::min(0.05, std::max(0.0005, slice));
+    for (int times = 0; times < min_times || least < min_seconds; times++) {
+        double shortest = 1e30;
+        for (size_t i = 0; i < calls.size(); i++) {
+            peaks.push_back(fma_gflops(team, slice));
+            double start = now();
+            calls[i]();
+            seconds[i].push_back(now() - start);
+            shortest = std::min(shortest, seconds[i].back());
+        }
+        least += shortest;
+    }
+    Round round;
+    for (const auto &times : seconds)
+        round.seconds.push_back(spread(times).median);
+    round.peak_gflops = spread(peaks).median;
+    return round;
 }
 
 } // namespace roof

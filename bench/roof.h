@@ -3,26 +3,11 @@
 #define BENCH_ROOF_H
 
 #include <functional>
-#include <memory>
 #include <vector>
 
+#include "team.h"
+
 namespace roof {
-
-// Threads that start together and sleep in between; the caller is thread 0.
-class Team {
-public:
-    explicit Team(int threads);
-    ~Team();
-    Team(const Team &) = delete;
-    Team &operator=(const Team &) = delete;
-    int threads() const;
-    // Runs work(thread) on all of them; the seconds from the common start to the end of the slowest.
-    double run(const std::function<void(int)> &work);
-
-private:
-    struct State;
-    std::unique_ptr<State> state_;
-};
 
 // The widest multiply-add this machine has: "AVX-512 FMA", "AVX2 FMA", "SSE multiply and add", "128-bit vectors".
 const char *fma_name();
@@ -38,13 +23,13 @@ struct Spread {
 };
 Spread spread(std::vector<double> values);
 
-// One round: calls and peak slices of the same length in turn, so that whatever disturbs the machine disturbs both alike.
+// One round: calls and peak slices of the same length in turn, so that whatever disturbs the machine disturbs all of them alike.
 struct Round {
-    double seconds = 0;     // median of the calls
-    double peak_gflops = 0; // median of the peak slices
+    std::vector<double> seconds; // median time of each call
+    double peak_gflops = 0;      // median of the peak slices
 };
-// At least `min_calls` calls and `min_seconds` of calls.
-Round measure_round(Team &team, const std::function<void()> &call, double min_seconds, int min_calls = 5);
+// At least `min_times` turns, and `min_seconds` of every call.
+Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times = 5);
 
 } // namespace roof
 #endif

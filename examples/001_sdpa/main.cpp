@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <vector>
 
-#include <example_sdpa.h> // generated: op sdpa, 8 heads of 64
+#include <attention_h8_d64.h> // generated: 8 heads of 64
 #include <polyhead/polyhead.h>
 
 int main() {
@@ -13,7 +13,7 @@ int main() {
     args.key = polyhead::view(key.data(), {batch, heads, seq_len, head_dim});
     args.value = polyhead::view(value.data(), {batch, heads, seq_len, head_dim});
     args.out = polyhead::view(out.data(), {batch, heads, seq_len, head_dim});
-    polyhead::Status status = example_sdpa.run(args);
+    polyhead::Status status = attention_h8_d64.run(args);
     std::printf("%s out[0] = %g, expected 0.5\n", status.ok() ? "ok:" : status.message(), out[0]);
     return status.ok() && out[0] > 0.4999f && out[0] < 0.5001f ? 0 : 1;
 }

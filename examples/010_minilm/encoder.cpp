@@ -17,21 +17,26 @@ void layer_norm(const LayerNorm &norm, std::vector<float> *rows) {
     for (size_t start = 0; start < rows->size(); start += embed_dim) {
         float *row = rows->data() + start;
         double mean = 0, variance = 0;
-        for (int i = 0; i < embed_dim; i++) mean += row[i];
+        for (int i = 0; i < embed_dim; i++)
+            mean += row[i];
         mean /= embed_dim;
-        for (int i = 0; i < embed_dim; i++) variance += (row[i] - mean) * (row[i] - mean);
+        for (int i = 0; i < embed_dim; i++)
+            variance += (row[i] - mean) * (row[i] - mean);
         const double inverse = 1 / std::sqrt(variance / embed_dim + layer_norm_eps);
-        for (int i = 0; i < embed_dim; i++) row[i] = static_cast<float>((row[i] - mean) * inverse) * norm.weight[i] + norm.bias[i];
+        for (int i = 0; i < embed_dim; i++)
+            row[i] = static_cast<float>((row[i] - mean) * inverse) * norm.weight[i] + norm.bias[i];
     }
 }
 
 // The exact GELU, x times the normal distribution's mass below x.
 void gelu(std::vector<float> *values) {
-    for (float &x : *values) x = 0.5f * x * (1 + std::erf(x * 0.70710678f));
+    for (float &x : *values)
+        x = 0.5f * x * (1 + std::erf(x * 0.70710678f));
 }
 
 void add(const std::vector<float> &other, std::vector<float> *sum) {
-    for (size_t i = 0; i < sum->size(); i++) (*sum)[i] += other[i];
+    for (size_t i = 0; i < sum->size(); i++)
+        (*sum)[i] += other[i];
 }
 
 std::vector<float> embed(const Model &model, const Batch &batch) {
@@ -39,7 +44,8 @@ std::vector<float> embed(const Model &model, const Batch &batch) {
     for (int64_t token = 0; token < batch.tokens(); token++) {
         const float *word = model.word + int64_t(batch.ids[token]) * embed_dim;
         const float *position = model.position + token % batch.seq_len * embed_dim;
-        for (int i = 0; i < embed_dim; i++) hidden[token * embed_dim + i] = word[i] + model.token_type[i] + position[i];
+        for (int i = 0; i < embed_dim; i++)
+            hidden[token * embed_dim + i] = word[i] + model.token_type[i] + position[i];
     }
     layer_norm(model.embedding_norm, &hidden);
     return hidden;
@@ -51,11 +57,14 @@ std::vector<float> pool(const Batch &batch, const std::vector<float> &hidden) {
     for (int64_t b = 0; b < batch.batch; b++) {
         std::vector<double> mean(embed_dim, 0.0);
         for (int32_t t = 0; t < batch.lengths[b]; t++)
-            for (int i = 0; i < embed_dim; i++) mean[i] += hidden[(b * batch.seq_len + t) * embed_dim + i];
+            for (int i = 0; i < embed_dim; i++)
+                mean[i] += hidden[(b * batch.seq_len + t) * embed_dim + i];
         double norm = 0;
-        for (double x : mean) norm += x * x;
+        for (double x : mean)
+            norm += x * x;
         norm = norm > 0 ? std::sqrt(norm) : 1;
-        for (int i = 0; i < embed_dim; i++) embedding[b * embed_dim + i] = static_cast<float>(mean[i] / norm);
+        for (int i = 0; i < embed_dim; i++)
+            embedding[b * embed_dim + i] = static_cast<float>(mean[i] / norm);
     }
     return embedding;
 }
@@ -97,9 +106,12 @@ std::string Encoder::init(const Model &model) {
         const Layer &layer = model.layers[i];
         Packed &packed = packed_[i];
         polyhead::Status status = minilm_layer.pack(attention_weights(layer), &packed.attention);
-        if (status.ok()) status = minilm_ffn_up.pack(linear_weights(layer.ffn_up, ffn_dim, embed_dim), &packed.ffn_up);
-        if (status.ok()) status = minilm_ffn_down.pack(linear_weights(layer.ffn_down, embed_dim, ffn_dim), &packed.ffn_down);
-        if (!status.ok()) return status.message();
+        if (status.ok())
+            status = minilm_ffn_up.pack(linear_weights(layer.ffn_up, ffn_dim, embed_dim), &packed.ffn_up);
+        if (status.ok())
+            status = minilm_ffn_down.pack(linear_weights(layer.ffn_down, embed_dim, ffn_dim), &packed.ffn_down);
+        if (!status.ok())
+            return status.message();
     }
     return "";
 }
@@ -118,7 +130,8 @@ std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded) 
     std::vector<float> &attended = encoded->attention[index], &hidden = encoded->hidden[index + 1];
     attended.resize(input.size());
     polyhead::Status status = attention(index, batch, input.data(), attended.data());
-    if (!status.ok()) return status.message();
+    if (!status.ok())
+        return status.message();
     std::vector<float> residual = attended;
     add(input, &residual);
     layer_norm(model_.layers[index].attention_norm, &residual);
@@ -126,11 +139,15 @@ std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded) 
     const int64_t tokens = batch.tokens();
     std::vector<float> wide(tokens * ffn_dim);
     hidden.resize(input.size());
-    status = run_linear(minilm_ffn_up, packed_[index].ffn_up, view(residual.data(), {tokens, embed_dim}), view(wide.data(), {tokens, ffn_dim}));
-    if (!status.ok()) return status.message();
+    status =
+        run_linear(minilm_ffn_up, packed_[index].ffn_up, view(residual.data(), {tokens, embed_dim}), view(wide.data(), {tokens, ffn_dim}));
+    if (!status.ok())
+        return status.message();
     gelu(&wide);
-    status = run_linear(minilm_ffn_down, packed_[index].ffn_down, view(wide.data(), {tokens, ffn_dim}), view(hidden.data(), {tokens, embed_dim}));
-    if (!status.ok()) return status.message();
+    status = run_linear(minilm_ffn_down, packed_[index].ffn_down, view(wide.data(), {tokens, ffn_dim}),
+                        view(hidden.data(), {tokens, embed_dim}));
+    if (!status.ok())
+        return status.message();
     add(residual, &hidden);
     layer_norm(model_.layers[index].ffn_norm, &hidden);
     return "";
@@ -140,7 +157,8 @@ std::string Encoder::run(const Batch &batch, Encoded *encoded) const {
     encoded->hidden[0] = embed(model_, batch);
     for (int i = 0; i < num_layers; i++) {
         std::string error = run_layer(i, batch, encoded);
-        if (!error.empty()) return error;
+        if (!error.empty())
+            return error;
     }
     encoded->embedding = pool(batch, encoded->hidden[num_layers]);
     return "";

@@ -23,25 +23,32 @@ int fail(const std::string &message) {
 std::vector<std::string> read_lines(const std::string &path) {
     std::vector<std::string> lines;
     std::ifstream stream(path);
-    for (std::string line; std::getline(stream, line);) lines.push_back(line);
+    for (std::string line; std::getline(stream, line);)
+        lines.push_back(line);
     return lines;
 }
 
 int run(const Options &options) {
-    if (options.threads > 0) polyhead::set_num_threads(options.threads);
+    if (options.threads > 0)
+        polyhead::set_num_threads(options.threads);
     examples::SafeTensors file;
     minilm::Model model;
     minilm::Batch batch;
     std::string error = file.open(options.model);
-    if (error.empty()) error = minilm::load_model(file, &model);
-    if (error.empty()) error = minilm::load_batch(options.ids, options.lengths, &batch);
-    if (!error.empty()) return fail(error);
+    if (error.empty())
+        error = minilm::load_model(file, &model);
+    if (error.empty())
+        error = minilm::load_batch(options.ids, options.lengths, &batch);
+    if (!error.empty())
+        return fail(error);
 
     minilm::Encoder encoder;
     minilm::Encoded encoded;
     error = encoder.init(model);
-    if (error.empty()) error = encoder.run(batch, &encoded);
-    if (!error.empty()) return fail(error);
+    if (error.empty())
+        error = encoder.run(batch, &encoded);
+    if (!error.empty())
+        return fail(error);
     if (!options.check.empty()) {
         error = minilm::check_against(options.check, batch, encoded);
         return error.empty() ? 0 : fail(error);

@@ -13,7 +13,8 @@ public:
 
     const float *tensor(const std::string &name, const std::vector<uint64_t> &shape) {
         const float *data = nullptr;
-        if (error_.empty()) error_ = file_.f32(name, shape, &data);
+        if (error_.empty())
+            error_ = file_.f32(name, shape, &data);
         return data;
     }
     Linear linear(const std::string &name, uint64_t out_features, uint64_t in_features) {
@@ -53,15 +54,19 @@ std::string load_model(const examples::SafeTensors &file, Model *model) {
 std::string load_batch(const std::string &ids_path, const std::string &lengths_path, Batch *batch) {
     std::vector<int64_t> shape, lengths_shape;
     std::string error = examples::read_npy(ids_path, &shape, &batch->ids);
-    if (error.empty()) error = examples::read_npy(lengths_path, &lengths_shape, &batch->lengths);
-    if (!error.empty()) return error;
+    if (error.empty())
+        error = examples::read_npy(lengths_path, &lengths_shape, &batch->lengths);
+    if (!error.empty())
+        return error;
     if (shape.size() != 2 || shape[0] < 1 || shape[1] < 1 || shape[1] > max_seq_len)
         return ids_path + " must be [sentences, 1.." + std::to_string(max_seq_len) + " tokens].";
-    if (lengths_shape != std::vector<int64_t>{shape[0]}) return lengths_path + " must hold one length per sentence of " + ids_path + ".";
+    if (lengths_shape != std::vector<int64_t>{shape[0]})
+        return lengths_path + " must hold one length per sentence of " + ids_path + ".";
     batch->batch = shape[0];
     batch->seq_len = shape[1];
     for (int32_t id : batch->ids)
-        if (id < 0 || id >= vocab_size) return ids_path + ": token id " + std::to_string(id) + " is outside the vocabulary of 30522.";
+        if (id < 0 || id >= vocab_size)
+            return ids_path + ": token id " + std::to_string(id) + " is outside the vocabulary of 30522.";
     for (int32_t length : batch->lengths)
         if (length < 1 || length > batch->seq_len)
             return lengths_path + ": length " + std::to_string(length) + " is outside 1.." + std::to_string(batch->seq_len) + ".";

@@ -13,7 +13,9 @@ namespace minilm {
 namespace {
 
 // NaN anywhere must show: std::max would drop it.
-double larger(double error, double other) { return other <= error ? error : std::isnan(error) ? error : other; }
+double larger(double error, double other) {
+    return other <= error ? error : std::isnan(error) ? error : other;
+}
 
 template <class A, class B> double cosine(const A *a, const B *b) {
     double ab = 0, aa = 0, bb = 0;
@@ -29,7 +31,8 @@ template <class A, class B> double cosine(const A *a, const B *b) {
 double difference(const Batch &batch, int64_t b, const std::vector<float> &found, const std::vector<double> &exact) {
     double error = 0;
     const float *row = found.data() + b * batch.seq_len * embed_dim;
-    for (size_t i = 0; i < exact.size(); i++) error = larger(error, std::fabs(row[i] - exact[i]));
+    for (size_t i = 0; i < exact.size(); i++)
+        error = larger(error, std::fabs(row[i] - exact[i]));
     return error;
 }
 
@@ -40,7 +43,8 @@ constexpr double token_tolerance = 2e-5, padding_tolerance = 2e-4;
 // Multiply-adds count two. Projections see every row, padding too; the scores see each row's own keys.
 double attention_flops(const Batch &batch) {
     double keys = 0;
-    for (int32_t length : batch.lengths) keys += length;
+    for (int32_t length : batch.lengths)
+        keys += length;
     return 8.0 * static_cast<double>(batch.tokens()) * embed_dim * embed_dim + 4.0 * static_cast<double>(batch.seq_len) * keys * embed_dim;
 }
 
@@ -50,11 +54,13 @@ Errors errors_against_f64(const Model &model, const Batch &batch, const Encoded 
     Errors errors;
     for (int64_t b = 0; b < batch.batch; b++) {
         const EncodedF64 exact = encode_f64(model, batch.ids.data() + b * batch.seq_len, batch.lengths[b]);
-        for (int i = 0; i <= num_layers; i++) errors.hidden[i] = larger(errors.hidden[i], difference(batch, b, encoded.hidden[i], exact.hidden[i]));
+        for (int i = 0; i <= num_layers; i++)
+            errors.hidden[i] = larger(errors.hidden[i], difference(batch, b, encoded.hidden[i], exact.hidden[i]));
         for (int i = 0; i < num_layers; i++) {
             const float *start = encoded.hidden[i].data() + b * batch.seq_len * embed_dim;
             const std::vector<double> input(start, start + int64_t(batch.lengths[b]) * embed_dim);
-            errors.attention[i] = larger(errors.attention[i], difference(batch, b, encoded.attention[i], attention_f64(model.layers[i], input)));
+            errors.attention[i] =
+                larger(errors.attention[i], difference(batch, b, encoded.attention[i], attention_f64(model.layers[i], input)));
         }
         const double same = cosine(encoded.embedding.data() + b * embed_dim, exact.embedding.data());
         errors.cosine = same >= errors.cosine ? errors.cosine : same;
@@ -64,22 +70,27 @@ Errors errors_against_f64(const Model &model, const Batch &batch, const Encoded 
 
 void print_errors(const Errors &errors) {
     std::printf("Largest error against float64\n  layer                          ");
-    for (int i = 0; i < num_layers; i++) std::printf("%9d", i);
+    for (int i = 0; i < num_layers; i++)
+        std::printf("%9d", i);
     std::printf("\n  attention layer alone          ");
-    for (double error : errors.attention) std::printf("%9.1e", error);
+    for (double error : errors.attention)
+        std::printf("%9.1e", error);
     std::printf("\n  hidden state after the layer   ");
-    for (int i = 0; i < num_layers; i++) std::printf("%9.1e", errors.hidden[i + 1]);
+    for (int i = 0; i < num_layers; i++)
+        std::printf("%9.1e", errors.hidden[i + 1]);
     std::printf("\n  sentence embeddings: smallest cosine with the float64 ones is 1 - %.1e\n\n", std::max(0.0, 1 - errors.cosine));
 }
 
 void print_similarity(const Batch &batch, const Encoded &encoded, const std::vector<std::string> &texts) {
     std::printf("Similarity of the sentences (cosine of their embeddings)\n     ");
-    for (int64_t b = 0; b < batch.batch; b++) std::printf("%6lld", static_cast<long long>(b + 1));
+    for (int64_t b = 0; b < batch.batch; b++)
+        std::printf("%6lld", static_cast<long long>(b + 1));
     for (int64_t a = 0; a < batch.batch; a++) {
         std::printf("\n%5lld", static_cast<long long>(a + 1));
         for (int64_t b = 0; b < batch.batch; b++)
             std::printf("%6.2f", cosine(encoded.embedding.data() + a * embed_dim, encoded.embedding.data() + b * embed_dim));
-        if (a < static_cast<int64_t>(texts.size())) std::printf("  %s", texts[a].c_str());
+        if (a < static_cast<int64_t>(texts.size()))
+            std::printf("  %s", texts[a].c_str());
     }
     std::printf("\n\n");
 }
@@ -88,22 +99,25 @@ std::string print_speed(const Encoder &encoder, const Batch &batch, const Encode
     polyhead::Status status;
     std::vector<float> out(batch.tokens() * embed_dim);
     auto all_layers = [&] {
-        for (int i = 0; i < num_layers && status.ok(); i++) status = encoder.attention(i, batch, encoded.hidden[i].data(), out.data());
+        for (int i = 0; i < num_layers && status.ok(); i++)
+            status = encoder.attention(i, batch, encoded.hidden[i].data(), out.data());
     };
     roof::Team team(polyhead::num_threads());
     const double flops = attention_flops(batch);
     std::vector<double> seconds, gflops, peaks, percents;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, all_layers, 0.03);
-        if (!status.ok()) return status.message();
-        seconds.push_back(round.seconds / num_layers);
+        const roof::Round round = roof::measure_round(team, {all_layers}, 0.03);
+        if (!status.ok())
+            return status.message();
+        seconds.push_back(round.seconds[0] / num_layers);
         gflops.push_back(flops / seconds.back() / 1e9);
         peaks.push_back(round.peak_gflops);
         percents.push_back(100 * gflops.back() / round.peak_gflops);
     }
     const roof::Spread percent = roof::spread(percents);
-    std::printf("Attention layer by minilm_layer, %lld x %lld tokens, %d thread%s (median of %d rounds)\n", static_cast<long long>(batch.batch),
-                static_cast<long long>(batch.seq_len), team.threads(), team.threads() == 1 ? "" : "s", rounds);
+    std::printf("Attention layer by minilm_layer, %lld x %lld tokens, %d thread%s (median of %d rounds)\n",
+                static_cast<long long>(batch.batch), static_cast<long long>(batch.seq_len), team.threads(), team.threads() == 1 ? "" : "s",
+                rounds);
     std::printf("  %.3f ms per layer, %.1f GFLOP/s, %.0f %% of the FMA peak (quartiles %.0f..%.0f)\n", 1e3 * roof::spread(seconds).median,
                 roof::spread(gflops).median, percent.median, percent.q1, percent.q3);
     std::printf("  FMA peak measured in the same rounds: %.1f GFLOP/s (%s)\n", roof::spread(peaks).median, roof::fma_name());
@@ -115,11 +129,15 @@ std::string check_against(const std::string &directory, const Batch &batch, cons
     std::vector<float> hidden;
     std::vector<double> embedding;
     std::string error = examples::read_npy(directory + "/hidden_states.npy", &shape, &hidden);
-    if (!error.empty()) return error;
-    if (shape != std::vector<int64_t>{num_layers + 1, batch.batch, batch.seq_len, embed_dim}) return "hidden_states.npy belongs to other sentences.";
+    if (!error.empty())
+        return error;
+    if (shape != std::vector<int64_t>{num_layers + 1, batch.batch, batch.seq_len, embed_dim})
+        return "hidden_states.npy belongs to other sentences.";
     error = examples::read_npy(directory + "/embedding.npy", &shape, &embedding);
-    if (!error.empty()) return error;
-    if (shape != std::vector<int64_t>{batch.batch, embed_dim}) return "embedding.npy belongs to other sentences.";
+    if (!error.empty())
+        return error;
+    if (shape != std::vector<int64_t>{batch.batch, embed_dim})
+        return "embedding.npy belongs to other sentences.";
 
     char text[200];
     for (int layer = 0; layer <= num_layers; layer++) {
@@ -133,7 +151,8 @@ std::string check_against(const std::string &directory, const Batch &batch, cons
         }
         std::printf("hidden state %d: largest difference %.2e on tokens, %.2e on padding\n", layer, token, padding);
         if (!(token <= token_tolerance) || !(padding <= padding_tolerance)) {
-            std::snprintf(text, sizeof text, "hidden state %d differs from the reference by %.3e on tokens and %.3e on padding, allowed are %.0e and %.0e.",
+            std::snprintf(text, sizeof text,
+                          "hidden state %d differs from the reference by %.3e on tokens and %.3e on padding, allowed are %.0e and %.0e.",
                           layer, token, padding, token_tolerance, padding_tolerance);
             return text;
         }
@@ -141,7 +160,8 @@ std::string check_against(const std::string &directory, const Batch &batch, cons
     for (int64_t b = 0; b < batch.batch; b++) {
         const double same = cosine(encoded.embedding.data() + b * embed_dim, embedding.data() + b * embed_dim);
         if (!(same >= 1 - 1e-6)) {
-            std::snprintf(text, sizeof text, "embedding %lld has cosine %.9f with the reference, expected at least 1 - 1e-6.", static_cast<long long>(b), same);
+            std::snprintf(text, sizeof text, "embedding %lld has cosine %.9f with the reference, expected at least 1 - 1e-6.",
+                          static_cast<long long>(b), same);
             return text;
         }
     }

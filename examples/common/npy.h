@@ -12,17 +12,25 @@ namespace examples {
 std::string read_npy(const std::string &path, const std::string &expected, std::vector<int64_t> *shape, std::vector<unsigned char> *bytes);
 
 template <class T> const char *npy_dtype();
-template <> inline const char *npy_dtype<int32_t>() { return "<i4"; }
-template <> inline const char *npy_dtype<float>() { return "<f4"; }
-template <> inline const char *npy_dtype<double>() { return "<f8"; }
+template <> inline const char *npy_dtype<int32_t>() {
+    return "<i4";
+}
+template <> inline const char *npy_dtype<float>() {
+    return "<f4";
+}
+template <> inline const char *npy_dtype<double>() {
+    return "<f8";
+}
 
 // The same into a typed vector.
 template <class T> std::string read_npy(const std::string &path, std::vector<int64_t> *shape, std::vector<T> *values) {
     std::vector<unsigned char> bytes;
     std::string error = read_npy(path, npy_dtype<T>(), shape, &bytes);
-    if (!error.empty()) return error;
+    if (!error.empty())
+        return error;
     values->resize(bytes.size() / sizeof(T));
-    for (size_t i = 0; i < bytes.size(); i++) reinterpret_cast<unsigned char *>(values->data())[i] = bytes[i];
+    for (size_t i = 0; i < bytes.size(); i++)
+        reinterpret_cast<unsigned char *>(values->data())[i] = bytes[i];
     return "";
 }
 

@@ -1,0 +1,112 @@
+// The table of promised speeds: % of the FMA peak, growth with threads, free lengths against fixed ones.
+#include "ratio.h"
+
+#include <cstdio>
+#include <memory>
+
+#include <kernel_table.h>
+
+#include "roof.h"
+#include "workload.h"
+
+namespace bench {
+namespace {
+
+constexpr double min_growth = 0.95, max_free_over_fixed = 1.03;
+
+// A kernel with neither key lengths nor other extras is the plainest measure of a line, so it goes first.
+const polyhead::Kernel *find(const SpeedLine &line, bool fixed) {
+    const polyhead::Kernel *found = nullptr;
+    for (size_t i = 0; i < kernel_table_count; i++) {
+        const polyhead::Kernel *kernel = kernel_table[i];
+        if (serves(line, kernel->problem, fixed) && (!found || kernel->problem.kv_lengths < found->problem.kv_lengths))
+            found = kernel;
+    }
+    return found;
+}
+
+// What one line gave on one number of threads; `fixed` stays empty when no kernel with fixed lengths is in the table.
+struct Measured {
+    std::vector<double> free_percent, fixed_percent, free_over_fixed, peak;
+};
+
+std::string measure(const SpeedLine &line, int threads, int rounds, Measured *measured) {
+    polyhead::set_num_threads(threads);
+    std::vector<std::unique_ptr<Workload>> workloads;
+    std::vector<std::function<void()>> calls;
+    for (bool fixed : {false, true}) {
+        const polyhead::Kernel *kernel = find(line, fixed);
+        if (!kernel && !fixed)
+            return "no kernel of the table serves it";
+        if (!kernel)
+            continue;
+        workloads.push_back(std::make_unique<Workload>(*kernel, line.shape));
+        Workload *workload = workloads.back().get();
+        std::string error = workload->status().ok() ? workload->check() : workload->status().message();
+        if (!error.empty())
+            return std::string(kernel->name) + ": " + error;
+        calls.push_back([workload] { (void)workload->run(); }); // checked above; the same call cannot be refused later
+    }
+    roof::Team team(threads);
+    for (int i = 0; i < rounds; i++) {
+        const roof::Round round = roof::measure_round(team, calls, 0.05);
+        const double flops = workloads[0]->flops() / 1e9;
+        measured->peak.push_back(round.peak_gflops);
+        measured->free_percent.push_back(100 * flops / round.seconds[0] / round.peak_gflops);
+        if (calls.size() < 2)
+            continue;
+        measured->fixed_percent.push_back(100 * flops / round.seconds[1] / round.peak_gflops);
+        measured->free_over_fixed.push_back(round.seconds[0] / round.seconds[1]);
+    }
+    return "";
+}
+
+void print_percent(const std::vector<double> &percents) {
+    const roof::Spread s = roof::spread(percents);
+    if (percents.empty())
+        std::printf("  %13s", "-");
+    else
+        std::printf("  %6.1f (%4.1f)", s.median, s.iqr());
+}
+
+} // namespace
+
+int print_ratios(int threads, int rounds) {
+    int broken = 0;
+    std::printf("%% of the FMA peak (%s), median (interquartile range) of %d rounds, the peak measured in each of them\n", roof::fma_name(),
+                rounds);
+    std::printf("%-28s  floor  free, 1 thr.   fixed, 1 thr.  free, %d thr.   fixed, %d thr.  growth  free/fixed time  peak GFLOP/s\n", "",
+                threads, threads);
+    for (const SpeedLine &line : speed_lines()) {
+        Measured one, many;
+        std::string error = measure(line, 1, rounds, &one);
+        if (error.empty())
+            error = measure(line, threads, rounds, &many);
+        if (!error.empty()) {
+            std::printf("%-28s  %5.0f  %s\n", line.name, line.min_percent, error.c_str());
+            broken++;
+            continue;
+        }
+        const double percent = roof::spread(one.free_percent).median, growth = roof::spread(many.free_percent).median / percent;
+        const roof::Spread free_over_fixed = roof::spread(one.free_over_fixed);
+        std::printf("%-28s  %5.0f", line.name, line.min_percent);
+        for (const auto *percents : {&one.free_percent, &one.fixed_percent, &many.free_percent, &many.fixed_percent})
+            print_percent(*percents);
+        std::printf("  %6.3f", growth);
+        if (one.free_over_fixed.empty())
+            std::printf("  %15s", "-");
+        else
+            std::printf("  %7.3f (%.3f)", free_over_fixed.median, free_over_fixed.iqr());
+        std::printf("  %.0f, %.0f", roof::spread(one.peak).median, roof::spread(many.peak).median);
+        const bool slow = percent < line.min_percent, flat = growth<min_growth, dear = free_over_fixed.median> max_free_over_fixed;
+        std::printf("%s%s%s%s\n", slow ? "  BELOW FLOOR" : "", flat ? "  GROWTH" : "", dear ? "  FREE LENGTHS" : "",
+                    slow || flat || dear ? "" : "  ok");
+        std::fflush(stdout);
+        broken += slow || flat || dear;
+    }
+    std::printf("growth: %% on %d threads over %% on 1, at least %.2f; free/fixed at most %.2f\n", threads, min_growth,
+                max_free_over_fixed);
+    return broken ? 1 : 0;
+}
+
+} // namespace bench

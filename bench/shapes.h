@@ -1,0 +1,32 @@
+// Which run-time shapes a kernel is timed over.
+#ifndef BENCH_SHAPES_H
+#define BENCH_SHAPES_H
+
+#include <string>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+namespace bench {
+
+// Lengths of one call; linear has its rows in seq_len_q.
+struct Shape {
+    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0;
+};
+std::string to_string(const polyhead::Problem &problem, const Shape &shape);
+// The shapes of this kernel: its fixed lengths where it has them, else short, long and awkward ones.
+std::vector<Shape> shapes_of(const polyhead::Problem &problem);
+
+// A case with a promised speed, and how to recognise kernels that serve it.
+struct SpeedLine {
+    const char *name;
+    polyhead::Problem problem; // num_heads 0, head_dim 0, ... are free; lengths are those of `shape` or free
+    Shape shape;
+    double min_percent; // of the FMA peak, one thread
+};
+const std::vector<SpeedLine> &speed_lines();
+// Whether the kernel computes this line's case; `fixed` asks for one whose lengths are built in.
+bool serves(const SpeedLine &line, const polyhead::Problem &problem, bool fixed);
+
+} // namespace bench
+#endif

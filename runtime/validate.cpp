@@ -146,8 +146,8 @@ polyhead_status check_kv_lengths(const polyhead_args &args, const CallShape &sha
     for (int64_t b = 0; b < shape.batch; ++b) {
         const int32_t length = lengths[shape.batch > 1 ? b * t.stride[0] : 0];
         if (length < 0 || length > shape.seq_len_kv) {
-            return failure(POLYHEAD_BAD_VALUE, "kv_lengths: value %d at index %lld of dimension 0, expected 0 to %lld, the extent of key",
-                           length, static_cast<long long>(b), static_cast<long long>(shape.seq_len_kv));
+            return failure(POLYHEAD_BAD_VALUE, "kv_lengths: value %d at index %lld of dimension 0, expected 0 to %lld (seq_len_kv)", length,
+                           static_cast<long long>(b), static_cast<long long>(shape.seq_len_kv));
         }
     }
     return success();

@@ -1,0 +1,101 @@
+// A stand-in for a generated kernel: its one variant records what it was called with, and can fail on purpose.
+#ifndef POLYHEAD_TESTS_RUNTIME_FAKE_H
+#define POLYHEAD_TESTS_RUNTIME_FAKE_H
+
+#include <HalideRuntime.h>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+#include "../runtime/weight_layout.h"
+
+namespace polyhead::test {
+
+// A buffer as the kernel saw it, innermost dimension first.
+struct SeenBuffer {
+    void *host;
+    halide_type_t type;
+    std::vector<int32_t> extents, strides;
+};
+
+class FakeKernel {
+public:
+    explicit FakeKernel(const Problem &problem) {
+        variant.name = "fake_variant";
+        variant.target = "x86-64-linux";
+        variant.tiling = "q_tile=16";
+        variant.call = &FakeKernel::call;
+        variant.context = this;
+        variant.weight_layout = runtime::weight_layout_id(problem);
+        variant.abi = POLYHEAD_ABI_VERSION;
+        table = {"fake", problem, &variant, 1};
+    }
+    FakeKernel(const FakeKernel &) = delete;
+    FakeKernel &operator=(const FakeKernel &) = delete;
+
+    Kernel kernel() const { return Kernel(table); }
+    polyhead_status run(const polyhead_args &args) const { return polyhead_run(&table, &args); }
+
+    SeenBuffer buffer(int index) const {
+        const auto *b = static_cast<const halide_buffer_t *>(argv[index]);
+        SeenBuffer seen{b->host, b->type, {}, {}};
+        for (int i = 0; i < b->dimensions; ++i) {
+            seen.extents.push_back(b->dim[i].extent);
+            seen.strides.push_back(b->dim[i].stride);
+        }
+        return seen;
+    }
+    template <typename T> T scalar(int index) const {
+        T value;
+        std::memcpy(&value, argv[index], sizeof value);
+        return value;
+    }
+
+    polyhead_variant variant{};
+    polyhead_kernel table{};
+    int calls = 0, result = 0;
+    void **argv = nullptr;                     // valid inside on_call only
+    std::function<void(FakeKernel &)> on_call; // may look at buffer() and scalar()
+
+private:
+    static int call(void *context, void **argv) {
+        FakeKernel &self = *static_cast<FakeKernel *>(context);
+        ++self.calls;
+        self.argv = argv;
+        if (self.on_call)
+            self.on_call(self);
+        self.argv = nullptr;
+        return self.result;
+    }
+};
+
+inline Problem sdpa(int heads, int kv_heads, int d, int d_v) {
+    Problem p{};
+    p.op = POLYHEAD_SDPA;
+    p.num_heads = heads;
+    p.num_kv_heads = kv_heads;
+    p.head_dim = d;
+    p.head_dim_v = d_v;
+    return p;
+}
+
+inline Problem mha(int embed_dim, int heads) {
+    Problem p = sdpa(heads, heads, embed_dim / heads, embed_dim / heads);
+    p.op = POLYHEAD_MHA;
+    p.embed_dim = p.kdim = p.vdim = embed_dim;
+    return p;
+}
+
+inline Problem linear(int in_features, int out_features) {
+    Problem p{};
+    p.op = POLYHEAD_LINEAR;
+    p.embed_dim = in_features;
+    p.out_features = out_features;
+    return p;
+}
+
+} // namespace polyhead::test
+#endif

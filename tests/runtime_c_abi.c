@@ -1,0 +1,62 @@
+/* The C ABI from C: the header compiles as C, a table is constant data, and a call runs. Returns 0 when all is well. */
+#include <stdio.h>
+#include <string.h>
+
+#include <polyhead/c_api.h>
+
+static int calls = 0;
+
+static int entry(void **argv) {
+    ++calls;
+    return argv == NULL;
+}
+
+static const polyhead_variant variants[] = {
+    {.name = "c_variant", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
+static const polyhead_kernel kernel = {
+    .name = "c_kernel",
+    .problem = {.op = POLYHEAD_SDPA, .dtype = POLYHEAD_F32, .num_heads = 1, .num_kv_heads = 1, .head_dim = 4, .head_dim_v = 4},
+    .variants = variants,
+    .num_variants = 1,
+};
+
+static polyhead_tensor row(float *data) {
+    polyhead_tensor tensor = {data, POLYHEAD_F32, 4, {1, 1, 1, 4}, {4, 4, 4, 1}};
+    return tensor;
+}
+
+static int expect(int condition, const char *what, const polyhead_status *status) {
+    if (!condition)
+        fprintf(stderr, "%s (%d: %s)\n", what, (int)status->code, status->message);
+    return condition ? 0 : 1;
+}
+
+int main(void) {
+    float query[4] = {0}, key[4] = {0}, value[4] = {0}, out[4] = {0};
+    char text[512], names[64];
+    int failures = 0;
+    polyhead_args args;
+    polyhead_status status;
+    memset(&args, 0, sizeof args);
+    args.op = POLYHEAD_SDPA;
+    args.query = row(query);
+    args.key = row(key);
+    args.value = row(value);
+    args.out = row(out);
+
+    status = polyhead_run(&kernel, &args);
+    failures += expect(status.code == POLYHEAD_OK && calls == 1, "a call runs", &status);
+    failures += expect(polyhead_scratch_bytes(&kernel, &args, &status) == 0 && status.code == POLYHEAD_OK, "scratch", &status);
+    failures += expect(polyhead_scratch_bytes(&kernel, &args, NULL) == 0, "scratch without a status", &status);
+    status = polyhead_explain(&kernel, &args, text, sizeof text);
+    failures += expect(strstr(text, "runs c_variant") != NULL, "explain", &status);
+    args.out = row(query);
+    status = polyhead_run(&kernel, &args);
+    failures += expect(status.code == POLYHEAD_ALIASED && calls == 1, "aliasing is refused", &status);
+    failures += expect(polyhead_weights_bytes(&kernel) == 0, "no weights", &status);
+    failures += expect(polyhead_num_threads() > 0, "threads", &status);
+    polyhead_cpu_feature_names(POLYHEAD_CPU_AMX, names, sizeof names);
+    failures += expect(strcmp(names, "amx") == 0, "names", &status);
+    failures += expect(strlen(polyhead_version()) > 0, "version", &status);
+    return failures;
+}

@@ -1,0 +1,146 @@
+// The default number of threads, cgroup quotas of both versions, and many threads calling one kernel.
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sched.h>
+#include <unistd.h>
+
+#include "../runtime/threads.h"
+#include "runtime_fake.h"
+#include "support/catch.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+// A file tree that stands for the root of a system.
+struct FakeRoot {
+    fs::path path = fs::temp_directory_path() / ("polyhead_root_" + std::to_string(getpid()));
+    FakeRoot() { fs::remove_all(path); }
+    ~FakeRoot() { fs::remove_all(path); }
+    void file(const std::string &name, const std::string &text) const {
+        fs::create_directories((path / name).parent_path());
+        std::ofstream(path / name) << text;
+    }
+    int quota() const { return runtime::cgroup_cpu_quota(path.c_str()); }
+};
+
+struct Environment {
+    std::string before;
+    bool had;
+    Environment() : had(std::getenv("HL_NUM_THREADS") != nullptr) {
+        if (had)
+            before = std::getenv("HL_NUM_THREADS");
+    }
+    ~Environment() { had ? setenv("HL_NUM_THREADS", before.c_str(), 1) : unsetenv("HL_NUM_THREADS"); }
+};
+
+} // namespace
+
+TEST_CASE("threads: cgroup version 2", "[runtime]") {
+    FakeRoot root;
+    CHECK(root.quota() == 0); // no cgroups at all
+    root.file("proc/self/cgroup", "0::/app/worker\n");
+    CHECK(root.quota() == 0);
+    root.file("sys/fs/cgroup/app/worker/cpu.max", "max 100000\n");
+    CHECK(root.quota() == 0);
+    root.file("sys/fs/cgroup/app/worker/cpu.max", "250000 100000\n");
+    CHECK(root.quota() == 3); // rounded up
+    root.file("sys/fs/cgroup/app/cpu.max", "200000 100000\n");
+    CHECK(root.quota() == 2); // a group above is tighter
+    root.file("sys/fs/cgroup/cpu.max", "50000 100000\n");
+    CHECK(root.quota() == 1);
+    root.file("sys/fs/cgroup/cpu.max", "rubbish\n");
+    CHECK(root.quota() == 2);
+}
+
+TEST_CASE("threads: in a container the group's path is the host's and only the mount point exists", "[runtime]") {
+    FakeRoot root;
+    root.file("proc/self/cgroup", "0::/../../docker/abc\n");
+    root.file("sys/fs/cgroup/cpu.max", "400000 100000\n");
+    CHECK(root.quota() == 4);
+}
+
+TEST_CASE("threads: cgroup version 1", "[runtime]") {
+    FakeRoot root;
+    root.file("proc/self/cgroup", "9:name=systemd:/\n4:memory:/x\n3:cpuset:/y\n2:cpuacct,cpu:/docker/abc\n0::/\n");
+    CHECK(root.quota() == 0);
+    root.file("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "-1\n");
+    root.file("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_period_us", "100000\n");
+    CHECK(root.quota() == 0);
+    root.file("sys/fs/cgroup/cpu/docker/abc/cpu.cfs_quota_us", "150000\n");
+    CHECK(root.quota() == 2);
+    root.file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "100000\n");
+    root.file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
+    CHECK(root.quota() == 1);
+}
+
+TEST_CASE("threads: default and override", "[runtime]") {
+    Environment environment;
+    unsetenv("HL_NUM_THREADS");
+    cpu_set_t set;
+    REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+    const int standard = runtime::default_num_threads();
+    CHECK(standard >= 1);
+    CHECK(standard <= CPU_COUNT(&set));
+    setenv("HL_NUM_THREADS", "7", 1);
+    CHECK(runtime::default_num_threads() == 7);
+    for (const char *text : {"0", "-3", "many", ""}) {
+        setenv("HL_NUM_THREADS", text, 1);
+        CHECK(runtime::default_num_threads() == standard);
+    }
+    set_num_threads(5);
+    CHECK(num_threads() == 5);
+    CHECK(halide_get_num_threads() == 5);
+    set_num_threads(100000);
+    CHECK(num_threads() == 256);
+    set_num_threads(0);
+    CHECK(num_threads() == standard);
+    CHECK(halide_get_num_threads() == standard);
+}
+
+TEST_CASE("threads: many callers at once", "[runtime]") {
+    // No recording here: the variant writes a function of its arguments.
+    Problem p = sdpa(1, 1, 4, 4);
+    polyhead_variant variant{};
+    variant.name = "adds";
+    variant.abi = POLYHEAD_ABI_VERSION;
+    variant.call = [](void *, void **argv) {
+        const auto *query = static_cast<const halide_buffer_t *>(argv[0]);
+        const auto *out = static_cast<const halide_buffer_t *>(argv[4]);
+        for (int i = 0; i < 4; ++i) {
+            reinterpret_cast<float *>(out->host)[i] = reinterpret_cast<const float *>(query->host)[i] + *static_cast<float *>(argv[3]);
+        }
+        return 0;
+    };
+    const Kernel kernel({"adds", p, &variant, 1});
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            float query[4] = {}, key[4] = {}, out[4];
+            SdpaArgs args;
+            args.query = view(query, {1, 1, 1, 4});
+            args.key = args.value = view(key, {1, 1, 1, 4});
+            args.out = view(out, {1, 1, 1, 4});
+            for (int i = 0; i < 2000; ++i) {
+                query[3] = static_cast<float>(i);
+                args.softmax_scale = static_cast<float>(t);
+                if (!kernel.run(args).ok() || out[3] != static_cast<float>(i + t))
+                    ++wrong;
+                if (i % 500 == 0)
+                    polyhead_limit_cpu_features(~UINT64_C(0));
+            }
+        });
+    }
+    for (std::thread &thread : threads)
+        thread.join();
+    CHECK(wrong == 0);
+}

@@ -36,7 +36,7 @@ double difference(const Batch &batch, int64_t b, const std::vector<float> &found
     return error;
 }
 
-// Rows of padding reach nothing that is used, and are ill-conditioned: any f32 evaluation, NumPy's too, misses float64 by 5e-5 there
+// Rows of padding reach nothing that is used, and are ill-conditioned: any f32 evaluation, NumPy's too, misses float64 by some 5e-5 there
 // and by 3e-6 on the real tokens.
 constexpr double token_tolerance = 2e-5, padding_tolerance = 2e-4;
 
@@ -88,7 +88,9 @@ void print_similarity(const Batch &batch, const Encoded &encoded, const std::vec
     for (int64_t a = 0; a < batch.batch; a++) {
         std::printf("\n%5lld", static_cast<long long>(a + 1));
         for (int64_t b = 0; b < batch.batch; b++)
-            std::printf("%6.2f", cosine(encoded.embedding.data() + a * embed_dim, encoded.embedding.data() + b * embed_dim));
+            std::printf("%6.2f",
+                        std::round(100 * cosine(encoded.embedding.data() + a * embed_dim, encoded.embedding.data() + b * embed_dim)) / 100 +
+                            0.0);
         if (a < static_cast<int64_t>(texts.size()))
             std::printf("  %s", texts[a].c_str());
     }

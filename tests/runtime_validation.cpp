@@ -1,97 +1,12 @@
 // Every rule of a call: which code, which sentence, and that nothing was written and no kernel was started.
-#include <cmath>
 #include <limits>
 #include <string>
 #include <vector>
 
-#include "runtime_fake.h"
-#include "support/catch.h"
+#include "runtime_calls.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
-
-namespace {
-
-constexpr int64_t B = 2, H = 4, H_kv = 2, T_q = 3, T_kv = 5, d = 8, d_v = 6;
-constexpr float untouched = 12345.0f;
-
-// A correct call of grouped attention with all optional tensors; tests spoil one thing each.
-struct SdpaCall {
-    std::vector<float> query = std::vector<float>(B * H * T_q * d), key = std::vector<float>(B * H_kv * T_kv * d),
-                       value = std::vector<float>(B * H_kv * T_kv * d_v), out = std::vector<float>(B * H * T_q * d_v, untouched),
-                       lse = std::vector<float>(B * H * T_q, untouched);
-    std::vector<int32_t> lengths = {5, 0};
-    FakeKernel fake{problem()};
-    polyhead_args args{};
-
-    static Problem problem() {
-        Problem p = sdpa(H, H_kv, d, d_v);
-        p.kv_lengths = p.lse = 1;
-        p.causal = POLYHEAD_BOTTOM_RIGHT;
-        return p;
-    }
-    SdpaCall() {
-        args.op = POLYHEAD_SDPA;
-        args.query = view(query.data(), {B, H, T_q, d});
-        args.key = view(key.data(), {B, H_kv, T_kv, d});
-        args.value = view(value.data(), {B, H_kv, T_kv, d_v});
-        args.kv_lengths = view(lengths.data(), {B});
-        args.out = view(out.data(), {B, H, T_q, d_v});
-        args.lse = view(lse.data(), {B, H, T_q});
-    }
-    void refused(polyhead_code code, const std::string &message) {
-        const polyhead_status status = fake.run(args);
-        CHECK(status.code == code);
-        CHECK(std::string(status.message) == message);
-        CHECK(fake.calls == 0);
-        CHECK(out == std::vector<float>(out.size(), untouched));
-        CHECK(lse == std::vector<float>(lse.size(), untouched));
-    }
-};
-
-struct MhaCall {
-    explicit MhaCall(Problem p = mha(8, 2)) : problem(p), fake(p) {
-        const size_t bytes = polyhead_weights_bytes(&fake.table);
-        memory.resize(bytes / sizeof(float) + 16);
-        void *aligned = memory.data();
-        size_t space = memory.size() * sizeof(float);
-        std::align(64, bytes, aligned, space);
-        weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, POLYHEAD_F32};
-        args.op = POLYHEAD_MHA;
-        args.query = view(input.data(), {B, T_q, 8});
-        if (p.cross) {
-            args.key = view(key.data(), {B, T_kv, p.kdim});
-            args.value = view(value.data(), {B, T_kv, p.vdim});
-        }
-        args.weights = &weights;
-        args.out = view(out.data(), {B, T_q, 8});
-    }
-    static Problem cross() {
-        Problem p = mha(8, 2);
-        p.cross = 1;
-        p.kdim = 10;
-        p.vdim = 12;
-        p.bias = 1;
-        p.kv_lengths = 1;
-        return p;
-    }
-    void refused(polyhead_code code, const std::string &message) {
-        const polyhead_status status = fake.run(args);
-        CHECK(status.code == code);
-        CHECK(std::string(status.message) == message);
-        CHECK(fake.calls == 0);
-        CHECK(out == std::vector<float>(out.size(), untouched));
-    }
-
-    Problem problem;
-    FakeKernel fake;
-    std::vector<float> input = std::vector<float>(B * T_q * 8), key = std::vector<float>(B * T_kv * 12),
-                       value = std::vector<float>(B * T_kv * 12), out = std::vector<float>(B * T_q * 8, untouched), memory;
-    polyhead_weights weights{};
-    polyhead_args args{};
-};
-
-} // namespace
 
 TEST_CASE("runtime: a correct call passes", "[runtime]") {
     SdpaCall call;
@@ -187,45 +102,6 @@ TEST_CASE("runtime: shapes", "[runtime]") {
         call.fake.table.problem.seq_len_q = 0;
         call.fake.table.problem.seq_len_kv = 7;
         call.refused(POLYHEAD_WRONG_SHAPE, "key: extent 5 of dimension 2, expected 7");
-    }
-}
-
-TEST_CASE("runtime: shapes of a layer and of a linear layer", "[runtime]") {
-    SECTION("width of the input") {
-        MhaCall call;
-        call.args.query.shape[2] = 7;
-        call.refused(POLYHEAD_WRONG_SHAPE, "input: extent 7 of dimension 2, expected 8");
-    }
-    SECTION("either fixed length of self-attention") {
-        Problem p = mha(8, 2);
-        p.seq_len_kv = 9;
-        MhaCall call(p);
-        call.refused(POLYHEAD_WRONG_SHAPE, "input: extent 3 of dimension 1, expected 9");
-    }
-    SECTION("kdim, vdim, lengths of cross-attention") {
-        MhaCall call(MhaCall::cross());
-        SECTION("kdim") {
-            call.args.key.shape[2] = 11;
-            call.refused(POLYHEAD_WRONG_SHAPE, "key: extent 11 of dimension 2, expected 10");
-        }
-        SECTION("value length") {
-            call.args.value.shape[1] = 4;
-            call.refused(POLYHEAD_WRONG_SHAPE, "value: extent 4 of dimension 1, expected 5 as in key");
-        }
-        SECTION("batch of out") {
-            call.args.out.shape[0] = 1;
-            call.refused(POLYHEAD_WRONG_SHAPE, "out: extent 1 of dimension 0, expected 2 as in input");
-        }
-    }
-    SECTION("linear") {
-        MhaCall weights(linear(8, 5));
-        std::vector<float> out(3 * 5);
-        weights.args.op = POLYHEAD_LINEAR;
-        weights.args.query = view(weights.input.data(), {3, 8});
-        weights.args.out = view(out.data(), {4, 5});
-        weights.refused(POLYHEAD_WRONG_SHAPE, "out: extent 4 of dimension 0, expected 3 as in input");
-        weights.args.out = view(out.data(), {3, 5});
-        CHECK(weights.fake.run(weights.args).code == POLYHEAD_OK);
     }
 }
 
@@ -425,48 +301,6 @@ TEST_CASE("runtime: another operation, and tensors the kernel was not built to t
         projection.refused(POLYHEAD_WRONG_OPERATION, "softmax_scale: given, expected none, because the kernel is a linear layer");
         projection.args.value = view(projection.value.data(), {3, 8});
         projection.refused(POLYHEAD_WRONG_OPERATION, "value: given, expected none, because the kernel is a linear layer");
-    }
-}
-
-TEST_CASE("runtime: weights", "[runtime]") {
-    MhaCall call;
-    SECTION("missing") {
-        call.args.weights = nullptr;
-        call.refused(POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel fake");
-    }
-    SECTION("never packed") {
-        call.weights = polyhead_weights{};
-        call.refused(POLYHEAD_NULL_POINTER, "weights: null pointer, expected packed weights (pack them first)");
-    }
-    SECTION("of another problem") {
-        char expected[128];
-        const uint32_t id = call.weights.layout;
-        call.weights.layout = runtime::weight_layout_id(mha(16, 2));
-        std::snprintf(expected, sizeof expected, "weights: layout id %08x, expected %08x: they were packed for another problem",
-                      call.weights.layout, id);
-        call.refused(POLYHEAD_WRONG_WEIGHTS, expected);
-    }
-    SECTION("panel, dtype, bytes") {
-        call.weights.panel = 8;
-        call.refused(POLYHEAD_WRONG_WEIGHTS, "weights: panel 8, expected 16");
-        call.weights.panel = 16;
-        call.weights.dtype = POLYHEAD_F16;
-        call.refused(POLYHEAD_WRONG_WEIGHTS, "weights: dtype f16, expected f32");
-        call.weights.dtype = POLYHEAD_F32;
-        call.weights.bytes -= 4;
-        call.refused(POLYHEAD_WRONG_WEIGHTS,
-                     "weights: " + std::to_string(call.weights.bytes) + " bytes, expected " + std::to_string(call.weights.bytes + 4));
-    }
-    SECTION("alignment") {
-        call.weights.data = static_cast<const char *>(call.weights.data) + 4;
-        CHECK(call.fake.run(call.args).code == POLYHEAD_WRONG_WEIGHTS);
-    }
-    SECTION("a layer whose projections outgrow one allocation") {
-        // One element at every place: stride 0, except in out, whose pages are never touched.
-        call.args.query = view(call.input.data(), {1 << 13, 1 << 13, 8}, {0, 0, 1});
-        call.args.out = view(call.out.data(), {1 << 13, 1 << 13, 8});
-        call.refused(POLYHEAD_UNSUPPORTED, "input: the query of 8192 batch rows between the stages takes 2147483648 bytes, "
-                                           "expected less than 2^31: split the batch");
     }
 }
 

@@ -1,0 +1,26 @@
+# Tests of the runtime library with stand-ins for kernels, and of its C ABI from C.
+polyhead_test(
+    test_runtime
+    LABEL runtime
+    TIMEOUT 120
+    SOURCES
+        runtime_arguments.cpp
+        runtime_dispatch.cpp
+        runtime_threads.cpp
+        runtime_validation.cpp
+        runtime_validation_layer.cpp
+        runtime_weights.cpp
+)
+# The stand-ins look into halide_buffer_t, as a kernel does.
+target_include_directories(test_runtime SYSTEM PRIVATE "${POLYHEAD_HALIDE_INCLUDE_DIR}")
+
+add_executable(test_runtime_c_abi runtime_c_abi.c)
+target_compile_options(test_runtime_c_abi PRIVATE -Wall -Wextra -Wpedantic)
+set_target_properties(
+    test_runtime_c_abi
+    PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF LINKER_LANGUAGE CXX
+)
+target_link_libraries(test_runtime_c_abi PRIVATE polyhead::polyhead)
+add_dependencies(polyhead_tests test_runtime_c_abi)
+add_test(NAME "runtime: the C ABI from C" COMMAND test_runtime_c_abi)
+set_tests_properties("runtime: the C ABI from C" PROPERTIES LABELS runtime TIMEOUT 60)

@@ -41,12 +41,14 @@ private:
 
 std::string with_length(uint64_t length, const std::string &rest) {
     std::string file;
-    for (int i = 0; i < 8; i++) file += static_cast<char>(length >> (8 * i) & 255);
+    for (int i = 0; i < 8; i++)
+        file += static_cast<char>(length >> (8 * i) & 255);
     return file + rest;
 }
 
 std::string stored(std::string header, size_t data_bytes) {
-    while (header.size() % 8) header += ' ';
+    while (header.size() % 8)
+        header += ' ';
     return with_length(header.size(), header + std::string(data_bytes, '\1'));
 }
 
@@ -92,7 +94,9 @@ TEST_CASE("every truncation of a safetensors file is refused", "[minilm][safeten
 TEST_CASE("foreign and hostile safetensors files are refused", "[minilm][safetensors]") {
     auto one = [](const std::string &entry) { return stored("{\"a\":" + entry + "}", 8); };
     const std::vector<std::string> files = {
-        std::string("\x7f" "ELF\2\1\1\0\0\0\0\0\0\0\0\0", 16),
+        std::string("\x7f"
+                    "ELF\2\1\1\0\0\0\0\0\0\0\0\0",
+                    16),
         "PK\3\4 a zip archive of some kind",
         std::string(64, '\0'),
         std::string(64, '\xff'),
@@ -143,12 +147,14 @@ TEST_CASE("random damage to a safetensors file never crashes", "[minilm][safeten
     INFO("seed " << seed);
     for (int i = 0; i < 2000; i++) {
         std::string file = stored(good, 32);
-        for (unsigned n = 1 + random() % 4; n > 0; n--) file[random() % (file.size() - 32)] = static_cast<char>(random());
+        for (unsigned n = 1 + random() % 4; n > 0; n--)
+            file[random() % (file.size() - 32)] = static_cast<char>(random());
         TempFile damaged(file);
         SafeTensors tensors;
         std::string error = tensors.open(damaged.path());
         if (error.empty()) { // the damage hit a name or a blank: what is left must still lie inside the file
-            for (const auto &entry : tensors.tensors()) CHECK(entry.second.bytes <= 32);
+            for (const auto &entry : tensors.tensors())
+                CHECK(entry.second.bytes <= 32);
         } else if (!is_sentence(error)) {
             FAIL("not a sentence: " << error);
         }
@@ -157,7 +163,8 @@ TEST_CASE("random damage to a safetensors file never crashes", "[minilm][safeten
 
 TEST_CASE("a misaligned f32 tensor is refused when it is asked for", "[minilm][safetensors]") {
     std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})";
-    while (header.size() % 4 != 1) header += ' ';
+    while (header.size() % 4 != 1)
+        header += ' ';
     TempFile file(with_length(header.size(), header + std::string(8, '\1')));
     SafeTensors tensors;
     REQUIRE(tensors.open(file.path()) == "");
@@ -167,7 +174,8 @@ TEST_CASE("a misaligned f32 tensor is refused when it is asked for", "[minilm][s
 
 TEST_CASE(".npy files are read or refused", "[minilm][npy]") {
     auto npy = [](std::string header, size_t bytes) {
-        while ((header.size() + 10) % 64) header += ' ';
+        while ((header.size() + 10) % 64)
+            header += ' ';
         std::string file = std::string("\x93NUMPY\1\0", 8) + static_cast<char>(header.size() & 255) + static_cast<char>(header.size() >> 8);
         return file + header + std::string(bytes, '\0');
     };
@@ -176,15 +184,18 @@ TEST_CASE(".npy files are read or refused", "[minilm][npy]") {
         std::vector<int64_t> shape;
         std::vector<int32_t> values;
         std::string error = examples::read_npy(file.path(), &shape, &values);
-        if (error.empty()) CHECK(values.size() == 6);
+        if (error.empty())
+            CHECK(values.size() == 6);
         return error;
     };
     const std::string header = "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3), }", whole = npy(header, 24);
     CHECK(error_of_npy(whole) == "");
-    for (size_t size = 0; size < whole.size(); size++) CHECK(is_sentence(error_of_npy(whole.substr(0, size))));
-    for (const char *bad : {"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }", "{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }",
-                            "{'descr': '<i4', 'fortran_order': False, 'shape': (2, -3), }", "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3",
-                            "{'descr': '<i4', 'fortran_order': False, 'shape': (999999999999999999999, 3), }",
-                            "{'descr': '<i4', 'fortran_order': False, 'shape': (1000000000000, 1000000000000), }", "{'descr': '<i4'}", "'descr'", ""})
+    for (size_t size = 0; size < whole.size(); size++)
+        CHECK(is_sentence(error_of_npy(whole.substr(0, size))));
+    for (const char *bad :
+         {"{'descr': '<i8', 'fortran_order': False, 'shape': (2, 3), }", "{'descr': '<i4', 'fortran_order': True, 'shape': (2, 3), }",
+          "{'descr': '<i4', 'fortran_order': False, 'shape': (2, -3), }", "{'descr': '<i4', 'fortran_order': False, 'shape': (2, 3",
+          "{'descr': '<i4', 'fortran_order': False, 'shape': (999999999999999999999, 3), }",
+          "{'descr': '<i4', 'fortran_order': False, 'shape': (1000000000000, 1000000000000), }", "{'descr': '<i4'}", "'descr'", ""})
         CHECK(is_sentence(error_of_npy(npy(bad, 24))));
 }

@@ -1,4 +1,5 @@
 // Comparison of one call with the float64 reference.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <sstream>
@@ -59,6 +60,14 @@ private:
     double worst_ratio_ = 0;
     std::string worst_;
 };
+
+// In a self-attention layer the poison beyond the length sits in query rows too: numbers near 3e38 overflow in f32 and not in double.
+void drop_poisoned_queries(const Problem &p, const polyhead_args &args, RowSets &rows) {
+    for (size_t b = 0; b < rows.size(); b++) {
+        const int64_t limit = visible_keys(p, args, static_cast<int64_t>(b), num_rows(args) - 1);
+        rows[b].erase(std::lower_bound(rows[b].begin(), rows[b].end(), limit), rows[b].end());
+    }
+}
 
 double error_of(float plain, double truth) {
     const double error = std::abs(static_cast<double>(plain) - truth);
@@ -138,13 +147,16 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
         return "refused with code " + std::to_string(status.code) + ": " + status.message + reproduce(subject, shape);
     }
     const std::vector<float> out = inputs.out(), lse = inputs.lse();
-    const bool may_be_nan = shape.poison_key >= 0 || (shape.poison && is_mha(p) && p.cross == 0);
+    const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0, may_be_nan = shape.poison_key >= 0 || poisoned_queries;
     std::string failure = unwritten("out", out, may_be_nan);
     failure = failure.empty() ? unwritten("lse", lse, may_be_nan) : failure;
     if (failure.empty() && !inputs.gaps_untouched()) {
         failure = "memory outside of the elements of out and lse was written";
     }
     Expected expected{sample_rows(p, args, shape.seed, max_flops), {}, {}};
+    if (poisoned_queries) {
+        drop_poisoned_queries(p, args, expected.rows);
+    }
     expected.truth = evaluate<double>(p, args, subject.weights, expected.rows);
     expected.plain = evaluate<float>(p, args, subject.weights, expected.rows);
     Report report;

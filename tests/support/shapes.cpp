@@ -101,6 +101,9 @@ void decorate(const Problem &p, Shape &s, Random &random) {
 }
 
 int64_t random_seq_len(Random &random) {
+    if (random.chance(5)) {
+        return 0;
+    }
     switch (random.below(4)) {
     case 0: return random.pick(awkward_lengths);
     case 1: return random.between(0, 20);

@@ -52,16 +52,19 @@ Call::Call(const polyhead_problem &given, const polyhead_args &args, const CallS
         add_tensor(args.key);
         add_tensor(args.value);
     }
-    if (problem.op != POLYHEAD_SDPA)
+    if (problem.op != POLYHEAD_SDPA) {
         add_weights(problem, *args.weights);
+    }
     if (problem.op != POLYHEAD_LINEAR) {
-        if (problem.kv_lengths)
+        if (problem.kv_lengths) {
             add_kv_lengths(args.kv_lengths, shape);
+        }
         add_scalars(problem, args);
     }
     add_tensor(args.out);
-    if (problem.op != POLYHEAD_LINEAR && problem.lse)
+    if (problem.op != POLYHEAD_LINEAR && problem.lse) {
         add_tensor(args.lse);
+    }
 }
 
 halide_buffer_t *Call::new_buffer(const void *data, int32_t dtype, int rank) noexcept {
@@ -84,16 +87,18 @@ void Call::add_tensor(const polyhead_tensor &tensor) noexcept {
         const int64_t extent = tensor.shape[outer];
         // The stride of a dimension of one element is free: callers leave anything there, kernels get what contiguity asks for.
         int64_t stride = extent > 1 ? tensor.stride[outer] : dense;
-        if (no_elements)
+        if (no_elements) {
             stride = i == 0 ? 1 : 0;
+        }
         set(buffer->dim[i], extent, stride);
         dense = std::abs(stride) * extent;
     }
 }
 
 void Call::add_kv_lengths(const polyhead_tensor &tensor, const CallShape &shape) noexcept {
-    if (!absent(tensor))
+    if (!absent(tensor)) {
         return add_tensor(tensor);
+    }
     full_length_ = static_cast<int32_t>(shape.seq_len_kv);
     set(new_buffer(&full_length_, POLYHEAD_I32, 1)->dim[0], shape.batch, 0);
 }
@@ -114,22 +119,26 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
     const WeightLayout layout = weight_layout(problem);
     const WeightSection sections[] = {layout.query, layout.key, layout.value, layout.out};
     for (const WeightSection &s : sections) {
-        if (s.heads > 0)
+        if (s.heads > 0) {
             add_panels(at(weights, s.weight_offset), s.depth, s.panels());
+        }
     }
-    if (!problem.bias)
+    if (!problem.bias) {
         return;
+    }
     for (const WeightSection &s : sections) {
-        if (s.heads > 0)
+        if (s.heads > 0) {
             add_vector(at(weights, s.bias_offset), s.panels() * POLYHEAD_WEIGHT_PANEL);
+        }
     }
 }
 
 void Call::add_scalars(const polyhead_problem &problem, const polyhead_args &args) noexcept {
     softmax_scale_ = args.has_softmax_scale ? args.softmax_scale : 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
     argv_[num_arguments_++] = &softmax_scale_;
-    if (problem.causal == POLYHEAD_NOT_CAUSAL)
+    if (problem.causal == POLYHEAD_NOT_CAUSAL) {
         return;
+    }
     from_end_ = (args.alignment != 0 ? args.alignment : problem.causal) == POLYHEAD_BOTTOM_RIGHT;
     argv_[num_arguments_++] = &from_end_;
 }

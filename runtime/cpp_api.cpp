@@ -11,8 +11,9 @@ namespace polyhead {
 namespace {
 
 void set_scale(const std::optional<float> &softmax_scale, polyhead_args *args) noexcept {
-    if (!softmax_scale)
+    if (!softmax_scale) {
         return;
+    }
     args->has_softmax_scale = 1;
     args->softmax_scale = *softmax_scale;
 }
@@ -75,17 +76,20 @@ TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t>
     data = data_;
     dtype = static_cast<int32_t>(dtype_);
     rank = static_cast<int32_t>(shape_.size()); // one that is too large is kept, so that run() can name it
-    if (shape_.size() > POLYHEAD_MAX_RANK)
+    if (shape_.size() > POLYHEAD_MAX_RANK) {
         return;
+    }
     int i = 0;
-    for (const int64_t extent : shape_)
+    for (const int64_t extent : shape_) {
         shape[i++] = extent;
+    }
     int64_t dense = 1;
     for (i = rank - 1; i >= 0; --i) {
         stride[i] = dense;
         // An absurd extent is refused by run(); here it must only not overflow.
-        if (__builtin_mul_overflow(dense, shape[i], &dense))
+        if (__builtin_mul_overflow(dense, shape[i], &dense)) {
             dense = INT64_MAX;
+        }
     }
 }
 
@@ -95,11 +99,13 @@ TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t>
         static_cast<polyhead_tensor &>(*this) = polyhead_tensor{};
         return;
     }
-    if (stride_.size() > POLYHEAD_MAX_RANK)
+    if (stride_.size() > POLYHEAD_MAX_RANK) {
         return;
+    }
     int i = 0;
-    for (const int64_t step : stride_)
+    for (const int64_t step : stride_) {
         stride[i++] = step;
+    }
 }
 
 TensorView view(const float *data, std::initializer_list<int64_t> shape) noexcept {
@@ -115,8 +121,9 @@ TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexc
 }
 
 TensorView from_bshd(const TensorView &tensor) noexcept {
-    if (tensor.rank != 4)
+    if (tensor.rank != 4) {
         return {};
+    }
     TensorView swapped = tensor;
     std::swap(swapped.shape[1], swapped.shape[2]);
     std::swap(swapped.stride[1], swapped.stride[2]);
@@ -124,8 +131,9 @@ TensorView from_bshd(const TensorView &tensor) noexcept {
 }
 
 TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
-    if (tensor.rank != 3 || num_heads < 1 || tensor.shape[2] % num_heads != 0)
+    if (tensor.rank != 3 || num_heads < 1 || tensor.shape[2] % num_heads != 0) {
         return {};
+    }
     const int64_t head_dim = tensor.shape[2] / num_heads;
     TensorView split = tensor;
     split.rank = 4;
@@ -166,13 +174,15 @@ Status Kernel::run(const LinearArgs &args) const noexcept {
 
 Status Kernel::pack(const WeightTensors &tensors, Weights *weights) const noexcept {
     using namespace runtime;
-    if (!weights)
+    if (!weights) {
         return Status(failure(POLYHEAD_NULL_POINTER, "weights: null pointer, expected Weights to fill"));
+    }
     Weights packed; // replaces the caller's only when all went well
     const size_t bytes = weights_bytes();
     void *memory = allocate_weights(bytes > 0 ? bytes : 1);
-    if (!memory)
+    if (!memory) {
         return Status(failure(POLYHEAD_OUT_OF_MEMORY, "weights: %zu bytes could not be had", bytes));
+    }
     const polyhead_status status = polyhead_pack(this, &tensors, memory, &packed.raw_);
     if (status.code != POLYHEAD_OK) {
         free_weights(memory);
@@ -200,8 +210,9 @@ std::string Kernel::explain(const MhaArgs &args) const {
 
 bool Kernel::supported() const noexcept {
     for (int32_t i = 0; i < num_variants; ++i) {
-        if (variants[i].abi == POLYHEAD_ABI_VERSION && runtime::runs_here(variants[i]))
+        if (variants[i].abi == POLYHEAD_ABI_VERSION && runtime::runs_here(variants[i])) {
             return true;
+        }
     }
     return false;
 }

@@ -41,8 +41,9 @@ constexpr unsigned bit(int n) noexcept {
 
 // Register state that the operating system saves (XCR0): without it the instructions fault.
 uint64_t enabled_state(const Registers &leaf1) noexcept {
-    if (!all(leaf1.ecx, bit(27)))
+    if (!all(leaf1.ecx, bit(27))) {
         return 0; // OSXSAVE
+    }
     unsigned low, high;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return (uint64_t(high) << 32) | low;
@@ -50,18 +51,22 @@ uint64_t enabled_state(const Registers &leaf1) noexcept {
 
 uint64_t avx512_features(const Registers &leaf7, const Registers &leaf7_1) noexcept {
     uint64_t found = 0;
-    if (!all(leaf7.ebx, bit(16) | bit(28)))
+    if (!all(leaf7.ebx, bit(16) | bit(28))) {
         return found; // F, CD
+    }
     found |= POLYHEAD_CPU_AVX512;
-    if (!all(leaf7.ebx, bit(17) | bit(30) | bit(31)))
+    if (!all(leaf7.ebx, bit(17) | bit(30) | bit(31))) {
         return found; // DQ, BW, VL
+    }
     found |= POLYHEAD_CPU_AVX512_SKYLAKE;
-    if (!all(leaf7.ebx, bit(21)) || !all(leaf7.ecx, bit(1)))
+    if (!all(leaf7.ebx, bit(21)) || !all(leaf7.ecx, bit(1))) {
         return found; // IFMA, VBMI
+    }
     found |= POLYHEAD_CPU_AVX512_CANNONLAKE;
     const bool small_types = all(leaf7.ecx, bit(6) | bit(11) | bit(12) | bit(14)); // VBMI2, VNNI, BITALG, VPOPCNTDQ
-    if (small_types && all(leaf7_1.eax, bit(5)))
+    if (small_types && all(leaf7_1.eax, bit(5))) {
         found |= POLYHEAD_CPU_AVX512_BF16_VNNI;
+    }
     return found;
 }
 
@@ -70,27 +75,34 @@ uint64_t detect() noexcept {
     const Registers leaf1 = cpuid(1), leaf7 = cpuid(7), leaf7_1 = leaf7.eax >= 1 ? cpuid(7, 1) : Registers(), amd = cpuid(0x80000001u);
     const uint64_t state = enabled_state(leaf1);
     uint64_t found = 0;
-    if (all(amd.ecx, bit(6)))
+    if (all(amd.ecx, bit(6))) {
         found |= POLYHEAD_CPU_SSE4A;
-    if (!all(leaf1.ecx, bit(0) | bit(9) | bit(19)))
+    }
+    if (!all(leaf1.ecx, bit(0) | bit(9) | bit(19))) {
         return found; // SSE3, SSSE3, SSE4.1
+    }
     found |= POLYHEAD_CPU_SSE41;
     const bool ymm_saved = (state & 6) == 6;
-    if (!ymm_saved || !all(leaf1.ecx, bit(20) | bit(23) | bit(28)))
+    if (!ymm_saved || !all(leaf1.ecx, bit(20) | bit(23) | bit(28))) {
         return found; // SSE4.2, POPCNT, AVX
+    }
     found |= POLYHEAD_CPU_AVX;
     const bool f16c = all(leaf1.ecx, bit(29)), fma = all(leaf1.ecx, bit(12));
-    if (f16c)
+    if (f16c) {
         found |= POLYHEAD_CPU_F16C;
-    if (fma)
+    }
+    if (fma) {
         found |= POLYHEAD_CPU_FMA;
+    }
     // Code for AVX2 is compiled for the first CPU that had it, which brought all of these along: AVX2, BMI1, BMI2, MOVBE, LZCNT.
     const bool haswell = all(leaf7.ebx, bit(5) | bit(3) | bit(8)) && all(leaf1.ecx, bit(22)) && all(amd.ecx, bit(5));
-    if (!haswell || !f16c || !fma)
+    if (!haswell || !f16c || !fma) {
         return found;
+    }
     found |= POLYHEAD_CPU_AVX2;
-    if (all(leaf7_1.eax, bit(4)))
+    if (all(leaf7_1.eax, bit(4))) {
         found |= POLYHEAD_CPU_AVXVNNI;
+    }
     const bool zmm_saved = (state & 0xe6) == 0xe6;
     return zmm_saved ? found | avx512_features(leaf7, leaf7_1) : found;
 }
@@ -102,8 +114,9 @@ uint64_t detect_amx() noexcept {
     constexpr int request_state_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     const Registers leaf7 = cpuid(7);
     const bool present = all(leaf7.edx, bit(22) | bit(23) | bit(24) | bit(25)) && (enabled_state(cpuid(1)) & 0x60000) == 0x60000;
-    if (present && syscall(SYS_arch_prctl, request_state_permission, tile_data) == 0)
+    if (present && syscall(SYS_arch_prctl, request_state_permission, tile_data) == 0) {
         return POLYHEAD_CPU_AMX;
+    }
 #endif
     return 0;
 }
@@ -155,6 +168,7 @@ void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes) {
         }
         mask >>= 1;
     }
-    if (mask)
+    if (mask) {
         names.append("%sunknown", separator);
+    }
 }

@@ -44,19 +44,22 @@ bool runs_here(const polyhead_variant &variant) noexcept {
 }
 
 bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, int64_t seq_len_q, Text *why_not) noexcept {
-    if (well_formed(kernel, variant) && runs_here(variant) && serves_length(variant, seq_len_q))
+    if (well_formed(kernel, variant) && runs_here(variant) && serves_length(variant, seq_len_q)) {
         return true;
-    if (why_not)
+    }
+    if (why_not) {
         say_why_not(kernel, variant, why_not);
+    }
     return false;
 }
 
 const polyhead_variant *select_variant(const polyhead_kernel &kernel, int64_t seq_len_q, polyhead_status *status) noexcept {
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
-        if (eligible(kernel, kernel.variants[i], seq_len_q, nullptr))
+        if (eligible(kernel, kernel.variants[i], seq_len_q, nullptr)) {
             return &kernel.variants[i];
+        }
     }
-    *status = failure(POLYHEAD_UNSUPPORTED, "%s", "");
+    status->code = POLYHEAD_UNSUPPORTED;
     Text text(status->message, sizeof status->message);
     text.append("kernel %s: no variant for seq_len_q %lld on this CPU", kernel.name, static_cast<long long>(seq_len_q));
     for (int32_t i = 0; i < kernel.num_variants; ++i) {

@@ -18,32 +18,34 @@
 namespace polyhead::runtime {
 namespace {
 
-// Checks everything and chooses; on success the call can run.
-polyhead_status prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape,
-                        const polyhead_variant **variant) noexcept {
-    if (!kernel)
-        return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
-    if (!args)
-        return failure(POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
-    polyhead_status status = validate(*kernel, *args, shape);
-    if (status.code != POLYHEAD_OK)
-        return status;
-    *variant = select_variant(*kernel, shape->seq_len_q, &status);
-    return status;
+// Checks everything and chooses: the variant that can run the call, or null and a status.
+const polyhead_variant *prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape,
+                                polyhead_status *status) noexcept {
+    if (!kernel) {
+        refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
+        return nullptr;
+    }
+    if (!args) {
+        refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
+        return nullptr;
+    }
+    return validate(*kernel, *args, shape, status) ? select_variant(*kernel, shape->seq_len_q, status) : nullptr;
 }
 
 // Tensors between the stages of a layer: the projections and the attention output of the whole batch.
 int64_t stage_bytes(const polyhead_problem &p, const CallShape &s) noexcept {
-    if (p.op != POLYHEAD_MHA)
+    if (p.op != POLYHEAD_MHA) {
         return 0;
+    }
     const int64_t query_side = s.seq_len_q * p.num_heads * (int64_t(p.head_dim) + p.head_dim_v);
     const int64_t key_side = s.seq_len_kv * p.num_kv_heads * (int64_t(p.head_dim) + p.head_dim_v);
     return int64_t(sizeof(float)) * s.batch * (query_side + key_side);
 }
 
 int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {
-    if (s.nothing_to_do())
+    if (s.nothing_to_do()) {
         return 0;
+    }
     const polyhead_problem p = with_defaults(given);
     int64_t bytes = num_threads() * variant.scratch_per_thread + stage_bytes(p, s);
     if (variant.split_len > 0) {
@@ -71,25 +73,31 @@ void describe_call(const polyhead_kernel &kernel, const CallShape &s, Text *text
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args) {
     using namespace polyhead::runtime;
     CallShape shape;
-    const polyhead_variant *variant = nullptr;
-    const polyhead_status status = prepare(kernel, args, &shape, &variant);
-    if (status.code != POLYHEAD_OK || shape.nothing_to_do())
+    polyhead_status status = success();
+    const polyhead_variant *variant = prepare(kernel, args, &shape, &status);
+    if (!variant || shape.nothing_to_do()) {
         return status;
+    }
     const int64_t bytes = scratch_bytes(kernel->problem, *variant, shape);
     if (!can_allocate(bytes)) {
-        return failure(POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be had", kernel->name,
-                       static_cast<long long>(bytes));
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be had", kernel->name,
+               static_cast<long long>(bytes));
+        return status;
     }
-    return kernel_result(kernel->name, Call(kernel->problem, *args, shape).run(*variant));
+    const int result = Call(kernel->problem, *args, shape).run(*variant);
+    if (result != 0) {
+        kernel_failure(kernel->name, result, &status);
+    }
+    return status;
 }
 
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
     using namespace polyhead::runtime;
     Text out(text, text_bytes);
     CallShape shape;
-    const polyhead_variant *chosen = nullptr;
-    const polyhead_status status = prepare(kernel, args, &shape, &chosen);
-    if (status.code != POLYHEAD_OK) {
+    polyhead_status status = success();
+    const polyhead_variant *chosen = prepare(kernel, args, &shape, &status);
+    if (!chosen) {
         out.append("refused: %s\n", status.message);
         return status;
     }
@@ -107,11 +115,12 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
 int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status) {
     using namespace polyhead::runtime;
     CallShape shape;
-    const polyhead_variant *variant = nullptr;
-    const polyhead_status prepared = prepare(kernel, args, &shape, &variant);
-    if (status)
+    polyhead_status prepared = success();
+    const polyhead_variant *variant = prepare(kernel, args, &shape, &prepared);
+    if (status) {
         *status = prepared;
-    return prepared.code == POLYHEAD_OK ? scratch_bytes(kernel->problem, *variant, shape) : 0;
+    }
+    return variant ? scratch_bytes(kernel->problem, *variant, shape) : 0;
 }
 
 const char *polyhead_version(void) {

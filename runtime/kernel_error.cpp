@@ -23,20 +23,21 @@ void take_reported(char *text, size_t bytes) noexcept {
 
 } // namespace
 
-polyhead_status kernel_result(const char *kernel_name, int code) noexcept {
-    if (code == halide_error_code_success)
-        return success();
+void kernel_failure(const char *kernel_name, int code, polyhead_status *status) noexcept {
     char text[sizeof reported];
     take_reported(text, sizeof text);
-    if (text[0] == 0)
+    if (text[0] == 0) {
         std::snprintf(text, sizeof text, "error %d without a text", code);
+    }
     polyhead_code kind = POLYHEAD_INTERNAL;
-    if (code == halide_error_code_out_of_memory)
+    if (code == halide_error_code_out_of_memory) {
         kind = POLYHEAD_OUT_OF_MEMORY;
+    }
     // A tensor between two stages outgrew 2^31 - 1 bytes: too long for the kernel, not an error in it.
-    if (code == halide_error_code_buffer_allocation_too_large || code == halide_error_code_buffer_extents_too_large)
+    if (code == halide_error_code_buffer_allocation_too_large || code == halide_error_code_buffer_extents_too_large) {
         kind = POLYHEAD_UNSUPPORTED;
-    return failure(kind, "kernel %s: %s", kernel_name, text);
+    }
+    refuse(status, kind, "kernel %s: %s", kernel_name, text);
 }
 
 } // namespace polyhead::runtime
@@ -44,8 +45,9 @@ polyhead_status kernel_result(const char *kernel_name, int code) noexcept {
 extern "C" void halide_error(void *, const char *text) {
     using namespace polyhead::runtime;
     const std::lock_guard<std::mutex> lock(reported_mutex);
-    if (reported[0] != 0)
+    if (reported[0] != 0) {
         return; // the first is the cause, later ones are its consequences
+    }
     std::snprintf(reported, sizeof reported, "%s", text);
     reported[std::strcspn(reported, "\n")] = 0;
 }

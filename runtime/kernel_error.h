@@ -6,8 +6,8 @@
 
 namespace polyhead::runtime {
 
-// The status of a kernel that returned this code, success for 0.
-polyhead_status kernel_result(const char *kernel_name, int code) noexcept;
+// Fills the status of a kernel that returned this code, which is not 0.
+void kernel_failure(const char *kernel_name, int code, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

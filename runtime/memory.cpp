@@ -35,12 +35,14 @@ size_t &size_of(void *block) noexcept {
 }
 
 void *block_from_system(size_t bytes) noexcept {
-    if (bytes > SIZE_MAX - 3 * alignment)
+    if (bytes > SIZE_MAX - 3 * alignment) {
         return nullptr;
+    }
     bytes = (bytes + alignment - 1) / alignment * alignment;
     void *memory = std::aligned_alloc(alignment, bytes + 2 * alignment);
-    if (!memory)
+    if (!memory) {
         return nullptr;
+    }
     void *block = static_cast<char *>(memory) + alignment;
     size_of(block) = bytes;
     return block;
@@ -60,8 +62,9 @@ struct BlockCache {
     void *remove(int index) noexcept {
         void *block = blocks[index];
         bytes -= size_of(block);
-        for (--count; index < count; ++index)
+        for (--count; index < count; ++index) {
             blocks[index] = blocks[index + 1];
+        }
         return block;
     }
 
@@ -69,18 +72,21 @@ struct BlockCache {
     void *take(size_t wanted) noexcept {
         for (int i = count - 1; i >= 0; --i) {
             const size_t size = size_of(blocks[i]);
-            if (size >= wanted && size / 2 <= wanted + alignment)
+            if (size >= wanted && size / 2 <= wanted + alignment) {
                 return remove(i);
+            }
         }
         return nullptr;
     }
 
     void put(void *block, size_t limit) noexcept {
         const size_t size = size_of(block);
-        if (size > limit)
+        if (size > limit) {
             return block_to_system(block);
-        while (count == capacity || bytes + size > limit)
+        }
+        while (count == capacity || bytes + size > limit) {
             block_to_system(remove(0));
+        }
         blocks[count++] = block;
         bytes += size;
     }
@@ -90,8 +96,9 @@ struct ThreadCache {
     BlockCache cache{};
     bool ended = false;
     ~ThreadCache() {
-        while (cache.count > 0)
+        while (cache.count > 0) {
             block_to_system(cache.remove(0));
+        }
         ended = true;
     }
 };
@@ -101,15 +108,17 @@ std::mutex of_process_mutex;
 BlockCache of_process{};
 
 void *take_block(size_t bytes) noexcept {
-    if (bytes < large_block)
+    if (bytes < large_block) {
         return of_thread.cache.take(bytes);
+    }
     const std::lock_guard<std::mutex> lock(of_process_mutex);
     return of_process.take(bytes);
 }
 
 void put_block(void *block) noexcept {
-    if (size_of(block) < large_block)
+    if (size_of(block) < large_block) {
         return of_thread.ended ? block_to_system(block) : of_thread.cache.put(block, kept_per_thread);
+    }
     const std::lock_guard<std::mutex> lock(of_process_mutex);
     of_process.put(block, kept_by_process);
 }
@@ -119,14 +128,17 @@ void put_block(void *block) noexcept {
 bool can_allocate(int64_t bytes) noexcept {
     // What was had once is mostly still in the caches; only more than ever before is worth a question to the system.
     static std::atomic<int64_t> known{0};
-    if (bytes <= known.load(std::memory_order_relaxed))
+    if (bytes <= known.load(std::memory_order_relaxed)) {
         return true;
+    }
     void *volatile block = block_from_system(static_cast<size_t>(bytes)); // volatile: the pair must not be optimised away
-    if (!block)
+    if (!block) {
         return false;
+    }
     block_to_system(block);
-    if (bytes <= static_cast<int64_t>(kept_by_process))
+    if (bytes <= static_cast<int64_t>(kept_by_process)) {
         known.store(bytes, std::memory_order_relaxed);
+    }
     return true;
 }
 
@@ -144,15 +156,17 @@ void free_weights(const void *memory) noexcept {
 extern "C" void *halide_malloc(void *, size_t bytes) {
     using namespace polyhead::runtime;
     if (keep_blocks) {
-        if (void *block = take_block(bytes))
+        if (void *block = take_block(bytes)) {
             return block;
+        }
     }
     return block_from_system(bytes);
 }
 
 extern "C" void halide_free(void *, void *block) {
     using namespace polyhead::runtime;
-    if (!block)
+    if (!block) {
         return;
+    }
     keep_blocks ? put_block(block) : block_to_system(block);
 }

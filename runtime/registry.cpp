@@ -57,23 +57,27 @@ template <size_t count, typename Visit>
 void differences(const Field (&fields)[count], const Problem &kernel, const Problem &wanted, Visit visit) {
     for (const Field &field : fields) {
         const int32_t has = kernel.*field.value, wants = wanted.*field.value;
-        if (!field.serves(has, wants))
+        if (!field.serves(has, wants)) {
             visit(field, has, wants);
+        }
     }
 }
 
 template <typename Visit> void all_differences(const Problem &kernel, const Problem &wanted, Visit visit) {
-    if (wanted.op == POLYHEAD_LINEAR)
+    if (wanted.op == POLYHEAD_LINEAR) {
         return differences(linear_fields, kernel, wanted, visit);
+    }
     differences(attention_fields, kernel, wanted, visit);
-    if (wanted.op == POLYHEAD_MHA)
+    if (wanted.op == POLYHEAD_MHA) {
         differences(layer_fields, kernel, wanted, visit);
+    }
 }
 
 // 0 when the kernel computes the problem.
 int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
-    if (kernel.op != wanted.op)
+    if (kernel.op != wanted.op) {
         return INT32_MAX;
+    }
     int count = 0;
     all_differences(runtime::with_defaults(kernel), runtime::with_defaults(wanted), [&](const Field &, int32_t, int32_t) { ++count; });
     return count;
@@ -96,40 +100,52 @@ std::string flag(const char *name, int32_t value) {
 std::string generate_line(const Problem &given) {
     const Problem p = runtime::with_defaults(given);
     std::string line = std::string("polyhead generate NAME --op ") + runtime::op_name(p.op);
-    if (p.op != POLYHEAD_SDPA)
+    if (p.op != POLYHEAD_SDPA) {
         line += flag("embed-dim", p.embed_dim);
+    }
     if (p.op == POLYHEAD_LINEAR) {
         line += flag("out-features", p.out_features);
     } else {
         line += flag("num-heads", p.num_heads);
-        if (p.num_kv_heads != p.num_heads)
+        if (p.num_kv_heads != p.num_heads) {
             line += flag("num-kv-heads", p.num_kv_heads);
-        if (p.op == POLYHEAD_SDPA || int64_t(p.head_dim) * p.num_heads != p.embed_dim)
+        }
+        if (p.op == POLYHEAD_SDPA || int64_t(p.head_dim) * p.num_heads != p.embed_dim) {
             line += flag("head-dim", p.head_dim);
-        if (p.head_dim_v != p.head_dim)
+        }
+        if (p.head_dim_v != p.head_dim) {
             line += flag("head-dim-v", p.head_dim_v);
+        }
     }
     if (p.op == POLYHEAD_MHA && p.cross) {
         line += " --cross";
-        if (p.kdim != p.embed_dim)
+        if (p.kdim != p.embed_dim) {
             line += flag("kdim", p.kdim);
-        if (p.vdim != p.embed_dim)
+        }
+        if (p.vdim != p.embed_dim) {
             line += flag("vdim", p.vdim);
+        }
     }
-    if (p.op != POLYHEAD_SDPA)
+    if (p.op != POLYHEAD_SDPA) {
         line += p.bias ? " --bias" : " --no-bias";
-    if (p.op != POLYHEAD_LINEAR) {
-        if (p.causal)
-            line += std::string(" --causal ") + causal_name(p.causal);
-        if (p.kv_lengths)
-            line += " --kv-lengths";
-        if (p.lse)
-            line += " --lse";
     }
-    if (p.seq_len_q > 0)
+    if (p.op != POLYHEAD_LINEAR) {
+        if (p.causal) {
+            line += std::string(" --causal ") + causal_name(p.causal);
+        }
+        if (p.kv_lengths) {
+            line += " --kv-lengths";
+        }
+        if (p.lse) {
+            line += " --lse";
+        }
+    }
+    if (p.seq_len_q > 0) {
         line += flag("seq-len-q", p.seq_len_q);
-    if (p.seq_len_kv > 0)
+    }
+    if (p.seq_len_kv > 0) {
         line += flag("seq-len-kv", p.seq_len_kv);
+    }
     return line + " --dtype " + runtime::dtype_name(p.dtype);
 }
 
@@ -158,8 +174,9 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
             best = set[i];
         }
     }
-    if (!best)
+    if (!best) {
         return std::string("No kernel of the set has operation ") + runtime::op_name(wanted.op) + ".\n";
+    }
     std::string text = std::string("No kernel of the set computes this problem; the nearest, ") + best->name + ", differs:";
     const char *separator = " ";
     all_differences(runtime::with_defaults(best->problem), runtime::with_defaults(wanted),
@@ -175,17 +192,20 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
 const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem &problem) noexcept {
     const Kernel *best = nullptr;
     for (size_t i = 0; i < count; ++i) {
-        if (num_differences(set[i]->problem, problem) > 0)
+        if (num_differences(set[i]->problem, problem) > 0) {
             continue;
-        if (!best || preference(*set[i], problem) > preference(*best, problem))
+        }
+        if (!best || preference(*set[i], problem) > preference(*best, problem)) {
             best = set[i];
+        }
     }
     return best;
 }
 
 std::string explain(const Kernel *const *set, size_t count, const Problem &problem) {
-    if (const Kernel *kernel = find_kernel(set, count, problem))
+    if (const Kernel *kernel = find_kernel(set, count, problem)) {
         return why_this(*kernel);
+    }
     return nearest(set, count, problem) + "Add one with:\n  " + generate_line(problem) + "\n";
 }
 

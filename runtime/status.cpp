@@ -13,14 +13,30 @@ polyhead_status success() noexcept {
     return status;
 }
 
+namespace {
+
+void fill(polyhead_status *status, polyhead_code code, const char *format, va_list arguments) noexcept {
+    status->code = code;
+    std::vsnprintf(status->message, sizeof status->message, format, arguments);
+}
+
+} // namespace
+
 polyhead_status failure(polyhead_code code, const char *format, ...) noexcept {
-    polyhead_status status{};
-    status.code = code;
+    polyhead_status status;
     va_list arguments;
     va_start(arguments, format);
-    std::vsnprintf(status.message, sizeof status.message, format, arguments);
+    fill(&status, code, format, arguments);
     va_end(arguments);
     return status;
+}
+
+bool refuse(polyhead_status *status, polyhead_code code, const char *format, ...) noexcept {
+    va_list arguments;
+    va_start(arguments, format);
+    fill(status, code, format, arguments);
+    va_end(arguments);
+    return false;
 }
 
 const char *dtype_name(int32_t dtype) noexcept {
@@ -39,22 +55,26 @@ int dtype_bytes(int32_t dtype) noexcept {
 }
 
 Text::Text(char *text, size_t bytes) noexcept : text_(text), bytes_(text ? bytes : 0) {
-    if (bytes_ > 0)
+    if (bytes_ > 0) {
         text_[0] = 0;
+    }
 }
 
 void Text::append(const char *format, ...) noexcept {
-    if (used_ + 1 >= bytes_)
+    if (used_ + 1 >= bytes_) {
         return;
+    }
     va_list arguments;
     va_start(arguments, format);
     const int length = std::vsnprintf(text_ + used_, bytes_ - used_, format, arguments);
     va_end(arguments);
-    if (length <= 0)
+    if (length <= 0) {
         return;
+    }
     used_ += static_cast<size_t>(length);
-    if (used_ >= bytes_)
+    if (used_ >= bytes_) {
         used_ = bytes_ - 1;
+    }
 }
 
 } // namespace polyhead::runtime

@@ -12,27 +12,28 @@ namespace {
 // Kernels index with 32-bit integers.
 constexpr int64_t index_limit = INT32_MAX;
 
-polyhead_status check_shape(const TensorRule &rule) noexcept {
+bool check_shape(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
-    if (t.rank != rule.rank)
-        return failure(POLYHEAD_WRONG_SHAPE, "%s: rank %d, expected %d", rule.name, t.rank, rule.rank);
+    if (t.rank != rule.rank) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: rank %d, expected %d", rule.name, t.rank, rule.rank);
+    }
     for (int i = 0; i < t.rank; ++i) {
         const long long found = t.shape[i], expected = rule.extents[i].extent;
         if (expected != any_extent && found != expected) {
             const char *as_in = rule.extents[i].as_in;
-            return failure(POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected %lld%s%s", rule.name, found, i, expected,
-                           as_in ? " as in " : "", as_in ? as_in : "");
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected %lld%s%s", rule.name, found, i, expected,
+                          as_in ? " as in " : "", as_in ? as_in : "");
         }
         if (found < 0 || found > index_limit) {
-            return failure(POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected 0 to %lld", rule.name, found, i,
-                           static_cast<long long>(index_limit));
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected 0 to %lld", rule.name, found, i,
+                          static_cast<long long>(index_limit));
         }
     }
-    return success();
+    return true;
 }
 
 // Every index and every product that a kernel forms from extents and strides fits its integers.
-polyhead_status check_reach(const TensorRule &rule) noexcept {
+bool check_reach(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
     int64_t elements = 1, reach = 1;
     for (int i = 0; i < t.rank; ++i) {
@@ -42,60 +43,62 @@ polyhead_status check_reach(const TensorRule &rule) noexcept {
         bool far = elements > index_limit;
         if (moves && !far) {
             far = t.stride[i] > index_limit || t.stride[i] < -index_limit || t.shape[i] * std::abs(t.stride[i]) > index_limit;
-            if (!far)
+            if (!far) {
                 reach += (t.shape[i] - 1) * std::abs(t.stride[i]);
+            }
         }
         if (far || reach > index_limit) {
-            return failure(POLYHEAD_WRONG_STRIDE,
-                           "%s: extent %lld with stride %lld of dimension %d reaches beyond 2^31 elements, expected less", rule.name,
-                           static_cast<long long>(t.shape[i]), static_cast<long long>(t.stride[i]), i);
+            return refuse(status, POLYHEAD_WRONG_STRIDE,
+                          "%s: extent %lld with stride %lld of dimension %d reaches beyond 2^31 elements, expected less", rule.name,
+                          static_cast<long long>(t.shape[i]), static_cast<long long>(t.stride[i]), i);
         }
     }
-    return success();
+    return true;
 }
 
 // From the smallest stride upwards, each must step over all that the smaller ones reach.
-polyhead_status check_no_overlap(const TensorRule &rule) noexcept {
+bool check_no_overlap(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
     int order[POLYHEAD_MAX_RANK], count = 0;
     for (int i = t.rank - 1; i >= 0; --i) {
-        if (t.shape[i] > 1)
+        if (t.shape[i] > 1) {
             order[count++] = i;
+        }
     }
     std::stable_sort(order, order + count, [&](int a, int b) { return std::abs(t.stride[a]) < std::abs(t.stride[b]); });
     int64_t reach = 1;
     for (int n = 0; n < count; ++n) {
         const int i = order[n];
         if (std::abs(t.stride[i]) < reach) {
-            return failure(POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d makes elements overlap, expected at least %lld",
-                           rule.name, static_cast<long long>(t.stride[i]), i, static_cast<long long>(reach));
+            return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d makes elements overlap, expected at least %lld",
+                          rule.name, static_cast<long long>(t.stride[i]), i, static_cast<long long>(reach));
         }
         reach += (t.shape[i] - 1) * std::abs(t.stride[i]);
     }
-    return success();
+    return true;
 }
 
-polyhead_status check_strides(const TensorRule &rule) noexcept {
+bool check_strides(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
     const int innermost = t.rank - 1;
     const bool dense = rule.role == Role::input || rule.role == Role::output;
     if (dense && t.shape[innermost] > 1 && t.stride[innermost] != 1) {
-        return failure(POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d, expected 1", rule.name,
-                       static_cast<long long>(t.stride[innermost]), innermost);
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d, expected 1", rule.name,
+                      static_cast<long long>(t.stride[innermost]), innermost);
     }
-    const polyhead_status reach = check_reach(rule);
-    return reach.code == POLYHEAD_OK && rule.role == Role::output ? check_no_overlap(rule) : reach;
+    return check_reach(rule, status) && (rule.role != Role::output || check_no_overlap(rule, status));
 }
 
-polyhead_status check_address(const TensorRule &rule) noexcept {
-    if (!rule.tensor->data)
-        return failure(POLYHEAD_NULL_POINTER, "%s: null pointer, expected the address of its elements", rule.name);
+bool check_address(const TensorRule &rule, polyhead_status *status) noexcept {
+    if (!rule.tensor->data) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected the address of its elements", rule.name);
+    }
     const int bytes = dtype_bytes(rule.dtype);
     if (reinterpret_cast<uintptr_t>(rule.tensor->data) % static_cast<unsigned>(bytes) != 0) {
-        return failure(POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", rule.name,
-                       rule.tensor->data, bytes, dtype_name(rule.dtype));
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", rule.name,
+                      rule.tensor->data, bytes, dtype_name(rule.dtype));
     }
-    return success();
+    return true;
 }
 
 } // namespace
@@ -108,24 +111,25 @@ bool empty(const polyhead_tensor &tensor) noexcept {
     return std::find(tensor.shape, tensor.shape + tensor.rank, int64_t(0)) != tensor.shape + tensor.rank;
 }
 
-polyhead_status check_tensor(const TensorRule &rule) noexcept {
+bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
-    if (absent(t))
-        return failure(POLYHEAD_NULL_POINTER, "%s: missing, expected a tensor of rank %d", rule.name, rule.rank);
-    if (t.dtype != rule.dtype) {
-        return failure(POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s", rule.name, dtype_name(t.dtype), dtype_name(rule.dtype));
+    if (absent(t)) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "%s: missing, expected a tensor of rank %d", rule.name, rule.rank);
     }
-    const polyhead_status shape = check_shape(rule);
+    if (t.dtype != rule.dtype) {
+        return refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s", rule.name, dtype_name(t.dtype), dtype_name(rule.dtype));
+    }
+    if (!check_shape(rule, status)) {
+        return false;
+    }
     // Strides and address of an empty tensor mean nothing.
-    if (shape.code != POLYHEAD_OK || empty(t))
-        return shape;
-    const polyhead_status strides = check_strides(rule);
-    return strides.code != POLYHEAD_OK ? strides : check_address(rule);
+    return empty(t) || (check_strides(rule, status) && check_address(rule, status));
 }
 
 MemoryRange memory_of(const polyhead_tensor &t) noexcept {
-    if (absent(t) || empty(t))
+    if (absent(t) || empty(t)) {
         return {0, 0};
+    }
     int64_t lowest = 0, highest = 0;
     for (int i = 0; i < t.rank; ++i) {
         const int64_t last = t.shape[i] > 1 ? (t.shape[i] - 1) * t.stride[i] : 0;

@@ -40,7 +40,7 @@ struct MemoryRange {
 bool absent(const polyhead_tensor &tensor) noexcept;
 bool empty(const polyhead_tensor &tensor) noexcept;
 
-polyhead_status check_tensor(const TensorRule &rule) noexcept;
+bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
 
 // Of a checked tensor.
 MemoryRange memory_of(const polyhead_tensor &tensor) noexcept;

@@ -11,14 +11,6 @@
 namespace polyhead::runtime {
 namespace {
 
-// Gives up with the first failure.
-#define POLYHEAD_CHECK(expression)                                                                                                         \
-    do {                                                                                                                                   \
-        const polyhead_status checked = expression;                                                                                        \
-        if (checked.code != POLYHEAD_OK)                                                                                                   \
-            return checked;                                                                                                                \
-    } while (false)
-
 Extent fixed_or_any(int32_t length) noexcept {
     return {length > 0 ? length : any_extent, nullptr};
 }
@@ -31,93 +23,115 @@ bool self_attention(const polyhead_problem &p) noexcept {
     return p.op == POLYHEAD_MHA && !p.cross;
 }
 
-polyhead_status check_operation(const polyhead_kernel &kernel, const polyhead_args &args) noexcept {
-    if (args.op == kernel.problem.op)
-        return success();
-    return failure(POLYHEAD_WRONG_OPERATION, "arguments: of operation %s, expected %s, which kernel %s computes", op_name(args.op),
-                   op_name(kernel.problem.op), kernel.name);
+bool check_operation(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (args.op == kernel.problem.op) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_WRONG_OPERATION, "arguments: of operation %s, expected %s, which kernel %s computes", op_name(args.op),
+                  op_name(kernel.problem.op), kernel.name);
 }
 
-polyhead_status refuse_given(const polyhead_tensor &tensor, const char *name, const char *reason) noexcept {
-    if (absent(tensor))
-        return success();
-    return failure(POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel %s", name, reason);
+bool refuse_given(const polyhead_tensor &tensor, const char *name, const char *reason, polyhead_status *status) noexcept {
+    if (absent(tensor)) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel %s", name, reason);
 }
 
-polyhead_status check_surplus(const polyhead_problem &p, const polyhead_args &args) noexcept {
+bool check_surplus(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
     const bool linear = p.op == POLYHEAD_LINEAR;
     if (linear || self_attention(p)) {
         const char *reason = linear ? "is a linear layer" : "is self-attention";
-        POLYHEAD_CHECK(refuse_given(args.key, "key", reason));
-        POLYHEAD_CHECK(refuse_given(args.value, "value", reason));
+        if (!refuse_given(args.key, "key", reason, status) || !refuse_given(args.value, "value", reason, status)) {
+            return false;
+        }
     }
-    if (linear || !p.kv_lengths)
-        POLYHEAD_CHECK(refuse_given(args.kv_lengths, "kv_lengths", "was built without key lengths"));
-    if (linear || !p.lse)
-        POLYHEAD_CHECK(refuse_given(args.lse, "lse", "was built without lse"));
+    if (!(p.kv_lengths && !linear) && !refuse_given(args.kv_lengths, "kv_lengths", "was built without key lengths", status)) {
+        return false;
+    }
+    if (!(p.lse && !linear) && !refuse_given(args.lse, "lse", "was built without lse", status)) {
+        return false;
+    }
     if (p.op == POLYHEAD_SDPA && args.weights) {
-        return failure(POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel is bare attention");
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel is bare attention");
     }
     if (linear && args.has_softmax_scale) {
-        return failure(POLYHEAD_WRONG_OPERATION, "softmax_scale: given, expected none, because the kernel is a linear layer");
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "softmax_scale: given, expected none, because the kernel is a linear layer");
     }
-    return success();
+    return true;
 }
 
-polyhead_status check_scalars(const polyhead_problem &p, const polyhead_args &args) noexcept {
+bool check_scalars(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
     // The kernel multiplies by log2 e as well; the product must stay finite.
     if (args.has_softmax_scale && !std::isfinite(args.softmax_scale * 1.4426951f)) {
-        return failure(POLYHEAD_BAD_VALUE, "softmax_scale: value %g, expected a finite number below 2.3e38",
-                       static_cast<double>(args.softmax_scale));
+        return refuse(status, POLYHEAD_BAD_VALUE, "softmax_scale: value %g, expected a finite number below 2.3e38",
+                      static_cast<double>(args.softmax_scale));
     }
     if (args.alignment < POLYHEAD_NOT_CAUSAL || args.alignment > POLYHEAD_TOP_LEFT) {
-        return failure(POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0 (of the problem), 1 (bottom_right) or 2 (top_left)",
-                       args.alignment);
+        return refuse(status, POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0 (of the problem), 1 (bottom_right) or 2 (top_left)",
+                      args.alignment);
     }
     if (args.alignment != 0 && p.causal == POLYHEAD_NOT_CAUSAL) {
-        return failure(POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0, because the kernel is not causal", args.alignment);
+        return refuse(status, POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0, because the kernel is not causal", args.alignment);
     }
-    return success();
+    return true;
 }
 
-polyhead_status check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape) noexcept {
+bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
     const Extent heads = built(p.num_heads), kv_heads = built(p.num_kv_heads);
-    POLYHEAD_CHECK(check_tensor({"query", &a.query, p.dtype, Role::input, 4, {{}, heads, fixed_or_any(p.seq_len_q), built(p.head_dim)}}));
+    if (!check_tensor({"query", &a.query, p.dtype, Role::input, 4, {{}, heads, fixed_or_any(p.seq_len_q), built(p.head_dim)}}, status)) {
+        return false;
+    }
     const Extent batch{a.query.shape[0], "query"}, seq_len_q{a.query.shape[2], "query"};
-    POLYHEAD_CHECK(
-        check_tensor({"key", &a.key, p.dtype, Role::input, 4, {batch, kv_heads, fixed_or_any(p.seq_len_kv), built(p.head_dim)}}));
+    if (!check_tensor({"key", &a.key, p.dtype, Role::input, 4, {batch, kv_heads, fixed_or_any(p.seq_len_kv), built(p.head_dim)}}, status)) {
+        return false;
+    }
     const Extent seq_len_kv{a.key.shape[2], "key"};
-    POLYHEAD_CHECK(check_tensor({"value", &a.value, p.dtype, Role::input, 4, {batch, kv_heads, seq_len_kv, built(p.head_dim_v)}}));
-    POLYHEAD_CHECK(check_tensor({"out", &a.out, p.dtype, Role::output, 4, {batch, heads, seq_len_q, built(p.head_dim_v)}}));
+    if (!check_tensor({"value", &a.value, p.dtype, Role::input, 4, {batch, kv_heads, seq_len_kv, built(p.head_dim_v)}}, status)) {
+        return false;
+    }
+    if (!check_tensor({"out", &a.out, p.dtype, Role::output, 4, {batch, heads, seq_len_q, built(p.head_dim_v)}}, status)) {
+        return false;
+    }
     *shape = {a.query.shape[0], a.query.shape[2], a.key.shape[2]};
-    return success();
+    return true;
 }
 
-polyhead_status check_mha_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape) noexcept {
+bool check_mha_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
     const bool self = self_attention(p);
     const Extent length = fixed_or_any(p.seq_len_q > 0 || !self ? p.seq_len_q : p.seq_len_kv);
-    POLYHEAD_CHECK(check_tensor({"input", &a.query, p.dtype, Role::input, 3, {{}, length, built(p.embed_dim)}}));
+    if (!check_tensor({"input", &a.query, p.dtype, Role::input, 3, {{}, length, built(p.embed_dim)}}, status)) {
+        return false;
+    }
     const Extent batch{a.query.shape[0], "input"}, seq_len_q{a.query.shape[1], "input"};
     *shape = {a.query.shape[0], a.query.shape[1], a.query.shape[1]};
     if (!self) {
-        POLYHEAD_CHECK(check_tensor({"key", &a.key, p.dtype, Role::input, 3, {batch, fixed_or_any(p.seq_len_kv), built(p.kdim)}}));
+        if (!check_tensor({"key", &a.key, p.dtype, Role::input, 3, {batch, fixed_or_any(p.seq_len_kv), built(p.kdim)}}, status)) {
+            return false;
+        }
         shape->seq_len_kv = a.key.shape[1];
         const Extent seq_len_kv{a.key.shape[1], "key"};
-        POLYHEAD_CHECK(check_tensor({"value", &a.value, p.dtype, Role::input, 3, {batch, seq_len_kv, built(p.vdim)}}));
+        if (!check_tensor({"value", &a.value, p.dtype, Role::input, 3, {batch, seq_len_kv, built(p.vdim)}}, status)) {
+            return false;
+        }
     }
-    POLYHEAD_CHECK(check_tensor({"out", &a.out, p.dtype, Role::output, 3, {batch, seq_len_q, built(p.embed_dim)}}));
-    return success();
+    if (!check_tensor({"out", &a.out, p.dtype, Role::output, 3, {batch, seq_len_q, built(p.embed_dim)}}, status)) {
+        return false;
+    }
+    return true;
 }
 
-polyhead_status check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape) noexcept {
-    POLYHEAD_CHECK(check_tensor({"input", &a.query, p.dtype, Role::input, 2, {fixed_or_any(p.seq_len_q), built(p.embed_dim)}}));
+bool check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
+    if (!check_tensor({"input", &a.query, p.dtype, Role::input, 2, {fixed_or_any(p.seq_len_q), built(p.embed_dim)}}, status)) {
+        return false;
+    }
     const Extent rows{a.query.shape[0], "input"};
     *shape = {1, a.query.shape[0], 0};
-    return check_tensor({"out", &a.out, p.dtype, Role::output, 2, {rows, built(p.out_features)}});
+    return check_tensor({"out", &a.out, p.dtype, Role::output, 2, {rows, built(p.out_features)}}, status);
 }
 
 // A layer keeps the projections of the whole batch; each is one allocation that Halide addresses with 31 bits.
-polyhead_status check_projections(const polyhead_problem &p, const CallShape &s) noexcept {
+bool check_projections(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
     const struct {
         const char *name;
         double elements; // a product of four extents may not fit 64 bits
@@ -128,60 +142,68 @@ polyhead_status check_projections(const polyhead_problem &p, const CallShape &s)
         {"attention", double(s.batch) * double(s.seq_len_q) * p.num_heads * p.head_dim_v},
     };
     for (const auto &projection : projections) {
-        if (projection.elements * sizeof(float) < 2147483648.0)
+        if (projection.elements * sizeof(float) < 2147483648.0) {
             continue;
-        return failure(POLYHEAD_UNSUPPORTED,
-                       "input: the %s of %lld batch rows between the stages takes %.0f bytes, expected less than 2^31: split the batch",
-                       projection.name, static_cast<long long>(s.batch), projection.elements * sizeof(float));
+        }
+        return refuse(status, POLYHEAD_UNSUPPORTED,
+                      "input: the %s of %lld batch rows between the stages takes %.0f bytes, expected less than 2^31: split the batch",
+                      projection.name, static_cast<long long>(s.batch), projection.elements * sizeof(float));
     }
-    return success();
+    return true;
 }
 
-polyhead_status check_kv_lengths(const polyhead_args &args, const CallShape &shape, const char *first) noexcept {
+bool check_kv_lengths(const polyhead_args &args, const CallShape &shape, const char *first, polyhead_status *status) noexcept {
     const polyhead_tensor &t = args.kv_lengths;
-    if (absent(t))
-        return success();
-    POLYHEAD_CHECK(check_tensor({"kv_lengths", &t, POLYHEAD_I32, Role::lengths, 1, {{shape.batch, first}}}));
+    if (absent(t)) {
+        return true;
+    }
+    if (!check_tensor({"kv_lengths", &t, POLYHEAD_I32, Role::lengths, 1, {{shape.batch, first}}}, status)) {
+        return false;
+    }
     const int32_t *lengths = static_cast<const int32_t *>(t.data);
     for (int64_t b = 0; b < shape.batch; ++b) {
         const int32_t length = lengths[shape.batch > 1 ? b * t.stride[0] : 0];
         if (length < 0 || length > shape.seq_len_kv) {
-            return failure(POLYHEAD_BAD_VALUE, "kv_lengths: value %d at index %lld of dimension 0, expected 0 to %lld (seq_len_kv)", length,
-                           static_cast<long long>(b), static_cast<long long>(shape.seq_len_kv));
+            return refuse(status, POLYHEAD_BAD_VALUE, "kv_lengths: value %d at index %lld of dimension 0, expected 0 to %lld (seq_len_kv)",
+                          length, static_cast<long long>(b), static_cast<long long>(shape.seq_len_kv));
         }
     }
-    return success();
+    return true;
 }
 
-polyhead_status check_lse(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, const char *first) noexcept {
-    return check_tensor(
-        {"lse", &args.lse, POLYHEAD_F32, Role::output, 3, {{shape.batch, first}, built(p.num_heads), {shape.seq_len_q, first}}});
+bool check_lse(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, const char *first,
+               polyhead_status *status) noexcept {
+    const Extent batch{shape.batch, first}, seq_len_q{shape.seq_len_q, first};
+    return check_tensor({"lse", &args.lse, POLYHEAD_F32, Role::output, 3, {batch, built(p.num_heads), seq_len_q}}, status);
 }
 
-polyhead_status check_weights(const polyhead_kernel &kernel, const polyhead_weights *weights) noexcept {
-    if (!weights)
-        return failure(POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel %s", kernel.name);
-    if (!weights->data)
-        return failure(POLYHEAD_NULL_POINTER, "weights: null pointer, expected packed weights (pack them first)");
+bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
+    if (!weights) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel %s", kernel.name);
+    }
+    if (!weights->data) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "weights: null pointer, expected packed weights (pack them first)");
+    }
     const uint32_t id = weight_layout_id(kernel.problem);
     if (weights->layout != id) {
-        return failure(POLYHEAD_WRONG_WEIGHTS, "weights: layout id %08x, expected %08x: they were packed for another problem",
-                       weights->layout, id);
+        return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: layout id %08x, expected %08x: they were packed for another problem",
+                      weights->layout, id);
     }
     if (weights->panel != POLYHEAD_WEIGHT_PANEL) {
-        return failure(POLYHEAD_WRONG_WEIGHTS, "weights: panel %d, expected %d", weights->panel, POLYHEAD_WEIGHT_PANEL);
+        return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: panel %d, expected %d", weights->panel, POLYHEAD_WEIGHT_PANEL);
     }
     if (weights->dtype != kernel.problem.dtype) {
-        return failure(POLYHEAD_WRONG_WEIGHTS, "weights: dtype %s, expected %s", dtype_name(weights->dtype),
-                       dtype_name(kernel.problem.dtype));
+        return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: dtype %s, expected %s", dtype_name(weights->dtype),
+                      dtype_name(kernel.problem.dtype));
     }
     const size_t bytes = weight_layout(kernel.problem).bytes;
-    if (weights->bytes != bytes)
-        return failure(POLYHEAD_WRONG_WEIGHTS, "weights: %zu bytes, expected %zu", weights->bytes, bytes);
-    if (reinterpret_cast<uintptr_t>(weights->data) % 64 != 0) {
-        return failure(POLYHEAD_WRONG_WEIGHTS, "weights: address %p, expected a multiple of 64", weights->data);
+    if (weights->bytes != bytes) {
+        return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: %zu bytes, expected %zu", weights->bytes, bytes);
     }
-    return success();
+    if (reinterpret_cast<uintptr_t>(weights->data) % 64 != 0) {
+        return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: address %p, expected a multiple of 64", weights->data);
+    }
+    return true;
 }
 
 struct NamedRange {
@@ -189,7 +211,7 @@ struct NamedRange {
     MemoryRange range;
 };
 
-polyhead_status check_aliasing(const polyhead_args &args, const char *first) noexcept {
+bool check_aliasing(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
     const polyhead_weights *w = args.weights;
     const uintptr_t packed = w ? reinterpret_cast<uintptr_t>(w->data) : 0;
     const NamedRange outputs[] = {{"out", memory_of(args.out)}, {"lse", memory_of(args.lse)}};
@@ -200,15 +222,16 @@ polyhead_status check_aliasing(const polyhead_args &args, const char *first) noe
                                  {"weights", {packed, w ? packed + w->bytes : 0}}};
     for (const NamedRange &output : outputs) {
         for (const NamedRange &input : inputs) {
-            if (!overlap(output.range, input.range))
+            if (!overlap(output.range, input.range)) {
                 continue;
-            return failure(POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output.name, input.name);
+            }
+            return refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output.name, input.name);
         }
     }
     if (overlap(outputs[0].range, outputs[1].range)) {
-        return failure(POLYHEAD_ALIASED, "lse: shares memory with out, expected memory of its own");
+        return refuse(status, POLYHEAD_ALIASED, "lse: shares memory with out, expected memory of its own");
     }
-    return success();
+    return true;
 }
 
 } // namespace
@@ -217,26 +240,38 @@ const char *first_tensor_name(const polyhead_problem &problem) noexcept {
     return problem.op == POLYHEAD_SDPA ? "query" : "input";
 }
 
-polyhead_status validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape) noexcept {
+bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
     const polyhead_problem p = with_defaults(kernel.problem);
     const char *first = first_tensor_name(p);
-    POLYHEAD_CHECK(check_operation(kernel, args));
-    POLYHEAD_CHECK(check_surplus(p, args));
-    POLYHEAD_CHECK(check_scalars(p, args));
-    if (p.op == POLYHEAD_SDPA) {
-        POLYHEAD_CHECK(check_sdpa_tensors(p, args, shape));
-    } else {
-        POLYHEAD_CHECK(p.op == POLYHEAD_MHA ? check_mha_tensors(p, args, shape) : check_linear_tensors(p, args, shape));
-        POLYHEAD_CHECK(check_weights(kernel, args.weights));
+    if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_scalars(p, args, status)) {
+        return false;
     }
-    if (p.op == POLYHEAD_MHA)
-        POLYHEAD_CHECK(check_projections(p, *shape));
-    if (p.op != POLYHEAD_LINEAR) {
-        POLYHEAD_CHECK(check_kv_lengths(args, *shape, first));
-        if (p.lse)
-            POLYHEAD_CHECK(check_lse(p, args, *shape, first));
+    switch (p.op) {
+    case POLYHEAD_SDPA:
+        if (!check_sdpa_tensors(p, args, shape, status)) {
+            return false;
+        }
+        break;
+    case POLYHEAD_MHA:
+        if (!check_mha_tensors(p, args, shape, status) || !check_projections(p, *shape, status)) {
+            return false;
+        }
+        break;
+    default:
+        if (!check_linear_tensors(p, args, shape, status)) {
+            return false;
+        }
     }
-    return check_aliasing(args, first);
+    if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
+        return false;
+    }
+    if (p.op != POLYHEAD_LINEAR && !check_kv_lengths(args, *shape, first, status)) {
+        return false;
+    }
+    if (p.op != POLYHEAD_LINEAR && p.lse && !check_lse(p, args, *shape, first, status)) {
+        return false;
+    }
+    return check_aliasing(args, first, status);
 }
 
 } // namespace polyhead::runtime

@@ -15,7 +15,7 @@ struct CallShape {
 // "input" or "query": what the first tensor is called in messages.
 const char *first_tensor_name(const polyhead_problem &problem) noexcept;
 
-polyhead_status validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape) noexcept;
+bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

@@ -11,17 +11,22 @@ namespace polyhead::runtime {
 
 // The problem with every dimension that was left 0 "as usual" written out.
 inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
-    if (problem.num_kv_heads == 0)
+    if (problem.num_kv_heads == 0) {
         problem.num_kv_heads = problem.num_heads;
-    if (problem.head_dim == 0 && problem.num_heads > 0)
+    }
+    if (problem.head_dim == 0 && problem.num_heads > 0) {
         problem.head_dim = problem.embed_dim / problem.num_heads;
-    if (problem.head_dim_v == 0)
+    }
+    if (problem.head_dim_v == 0) {
         problem.head_dim_v = problem.head_dim;
+    }
     if (problem.op == POLYHEAD_MHA) {
-        if (problem.kdim == 0)
+        if (problem.kdim == 0) {
             problem.kdim = problem.embed_dim;
-        if (problem.vdim == 0)
+        }
+        if (problem.vdim == 0) {
             problem.vdim = problem.embed_dim;
+        }
     }
     return problem;
 }
@@ -67,16 +72,19 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     }
     for (WeightSection *s : sections) {
         s->bias_offset = layout.bytes;
-        if (p.bias)
+        if (p.bias) {
             layout.bytes += static_cast<size_t>(s->panels() * panel) * sizeof(float);
+        }
     }
     return layout;
 }
 
-// Equal for problems whose packed weights are interchangeable, never 0 when there are weights (32-bit FNV-1a of what shapes them).
+// Equal for problems whose packed weights are interchangeable, never 0 when there are weights (a hash of what shapes them, FNV-1a by
+// words).
 inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
-    if (given.op != POLYHEAD_MHA && given.op != POLYHEAD_LINEAR)
+    if (given.op != POLYHEAD_MHA && given.op != POLYHEAD_LINEAR) {
         return 0;
+    }
     const polyhead_problem p = with_defaults(given);
     const bool mha = p.op == POLYHEAD_MHA;
     const int32_t facts[] = {POLYHEAD_WEIGHT_PANEL,
@@ -93,9 +101,8 @@ inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
                              mha ? 0 : p.out_features};
     uint32_t hash = 2166136261u;
     for (const int32_t fact : facts) {
-        for (int shift = 0; shift < 32; shift += 8) {
-            hash = (hash ^ ((static_cast<uint32_t>(fact) >> shift) & 255u)) * 16777619u;
-        }
+        hash = (hash ^ static_cast<uint32_t>(fact)) * 16777619u;
+        hash ^= hash >> 15; // the product moves differences upwards only
     }
     return hash != 0 ? hash : 1u;
 }

@@ -26,11 +26,13 @@ void pack_panel(const Rows &from, int64_t first_row, int64_t columns, int64_t de
         const int64_t k1 = std::min(k0 + block, depth);
         for (int64_t j = 0; j < columns; ++j) {
             const float *row = from.weight_row(first_row + j);
-            for (int64_t k = k0; k < k1; ++k)
+            for (int64_t k = k0; k < k1; ++k) {
                 to[k * panel_width + j] = row[k * step];
+            }
         }
-        for (int64_t k = k0; k < k1; ++k)
+        for (int64_t k = k0; k < k1; ++k) {
             std::fill(to + k * panel_width + columns, to + (k + 1) * panel_width, 0.0f);
+        }
     }
 }
 
@@ -43,10 +45,12 @@ void pack_section(const WeightSection &section, const Rows &from, void *memory) 
             const int64_t columns = std::min(panel_width, section.head_width - column);
             pack_panel(from, row, columns, section.depth, weight);
             weight += section.depth * panel_width;
-            if (!from.bias)
+            if (!from.bias) {
                 continue;
-            for (int64_t j = 0; j < panel_width; ++j)
+            }
+            for (int64_t j = 0; j < panel_width; ++j) {
                 *bias++ = j < columns ? from.bias_at(row + j) : 0.0f;
+            }
         }
     }
 }
@@ -61,18 +65,21 @@ struct Source {
     int64_t extents[2];
 };
 
-polyhead_status check_source(const Source &source, const MemoryRange &packed) noexcept {
+bool check_source(const Source &source, const MemoryRange &packed, polyhead_status *status) noexcept {
     if (!source.wanted) {
-        if (absent(*source.tensor))
-            return success();
-        return failure(POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because %s", source.name, source.why_not);
+        if (absent(*source.tensor)) {
+            return true;
+        }
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because %s", source.name, source.why_not);
     }
     const TensorRule rule{source.name, source.tensor, POLYHEAD_F32, Role::weight, source.rank, {{source.extents[0]}, {source.extents[1]}}};
-    const polyhead_status status = check_tensor(rule);
-    if (status.code == POLYHEAD_OK && overlap(memory_of(*source.tensor), packed)) {
-        return failure(POLYHEAD_ALIASED, "memory: shares bytes with %s, expected memory of its own", source.name);
+    if (!check_tensor(rule, status)) {
+        return false;
     }
-    return status;
+    if (overlap(memory_of(*source.tensor), packed)) {
+        return refuse(status, POLYHEAD_ALIASED, "memory: shares bytes with %s, expected memory of its own", source.name);
+    }
+    return true;
 }
 
 // Which of the two forms the caller chose for the weights, and for the biases: joined in one tensor or separate.
@@ -90,14 +97,14 @@ Given given_forms(const polyhead_problem &p, const polyhead_weight_tensors &t) n
     return {!absent(t.in_proj) || !separate_weights, !absent(t.in_bias) || !separate_biases};
 }
 
-polyhead_status check_mha_sources(const polyhead_problem &p, const polyhead_weight_tensors &t, const Given &given,
-                                  const MemoryRange &packed) noexcept {
+bool check_mha_sources(const polyhead_problem &p, const polyhead_weight_tensors &t, const Given &given, const MemoryRange &packed,
+                       polyhead_status *status) noexcept {
     const int64_t query = int64_t(p.num_heads) * p.head_dim, key = int64_t(p.num_kv_heads) * p.head_dim;
     const int64_t value = int64_t(p.num_kv_heads) * p.head_dim_v, out = int64_t(p.num_heads) * p.head_dim_v;
     if (given.in_proj && !one_input_width(p)) {
-        return failure(POLYHEAD_WRONG_OPERATION,
-                       "in_proj: given, expected query, key and value weights, because kdim %d and vdim %d are not both embed_dim %d",
-                       p.kdim, p.vdim, p.embed_dim);
+        return refuse(status, POLYHEAD_WRONG_OPERATION,
+                      "in_proj: given, expected query, key and value weights, because kdim %d and vdim %d are not both embed_dim %d",
+                      p.kdim, p.vdim, p.embed_dim);
     }
     const char *packed_weight = "in_proj is given", *packed_bias = "in_bias is given", *no_bias = "the kernel was built without biases";
     const bool bias = p.bias != 0;
@@ -114,14 +121,15 @@ polyhead_status check_mha_sources(const polyhead_problem &p, const polyhead_weig
         {"out_bias", &t.out_bias, bias, no_bias, 1, {p.embed_dim, 0}},
     };
     for (const Source &source : sources) {
-        const polyhead_status status = check_source(source, packed);
-        if (status.code != POLYHEAD_OK)
-            return status;
+        if (!check_source(source, packed, status)) {
+            return false;
+        }
     }
-    return success();
+    return true;
 }
 
-polyhead_status check_linear_sources(const polyhead_problem &p, const polyhead_weight_tensors &t, const MemoryRange &packed) noexcept {
+bool check_linear_sources(const polyhead_problem &p, const polyhead_weight_tensors &t, const MemoryRange &packed,
+                          polyhead_status *status) noexcept {
     const char *linear = "the kernel is a linear layer, which takes out_proj and out_bias";
     const Source sources[] = {
         {"in_proj", &t.in_proj, false, linear, 0, {}},
@@ -136,11 +144,11 @@ polyhead_status check_linear_sources(const polyhead_problem &p, const polyhead_w
         {"out_bias", &t.out_bias, p.bias != 0, "the kernel was built without biases", 1, {p.out_features, 0}},
     };
     for (const Source &source : sources) {
-        const polyhead_status status = check_source(source, packed);
-        if (status.code != POLYHEAD_OK)
-            return status;
+        if (!check_source(source, packed, status)) {
+            return false;
+        }
     }
-    return success();
+    return true;
 }
 
 void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyhead_weight_tensors &t, const Given &given,
@@ -156,34 +164,41 @@ void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyh
     for (const auto &part : parts) {
         // The two forms may be mixed (nn.MultiheadAttention with kdim has separate weights and one bias): cut both to the part's rows.
         polyhead_tensor weight = given.in_proj ? t.in_proj : *part.weight, bias = given.in_bias ? t.in_bias : *part.bias;
-        if (given.in_proj)
+        if (given.in_proj) {
             weight.data = static_cast<float *>(weight.data) + part.row_when_joined * weight.stride[0];
-        if (p.bias && given.in_bias)
+        }
+        if (p.bias && given.in_bias) {
             bias.data = static_cast<float *>(bias.data) + part.row_when_joined * bias.stride[0];
+        }
         pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, memory);
     }
 }
 
-polyhead_status check_destination(const polyhead_kernel &kernel, const void *memory, const polyhead_weights *packed) noexcept {
-    if (!memory)
-        return failure(POLYHEAD_NULL_POINTER, "memory: null pointer, expected %zu bytes", polyhead_weights_bytes(&kernel));
-    if (!packed)
-        return failure(POLYHEAD_NULL_POINTER, "packed: null pointer, expected a polyhead_weights to fill");
-    if (reinterpret_cast<uintptr_t>(memory) % 64 != 0) {
-        return failure(POLYHEAD_BAD_VALUE, "memory: address %p, expected a multiple of 64", memory);
+bool check_destination(const polyhead_kernel &kernel, const void *memory, const polyhead_weights *packed,
+                       polyhead_status *status) noexcept {
+    if (!memory) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "memory: null pointer, expected %zu bytes", polyhead_weights_bytes(&kernel));
     }
-    return success();
+    if (!packed) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "packed: null pointer, expected a polyhead_weights to fill");
+    }
+    if (reinterpret_cast<uintptr_t>(memory) % 64 != 0) {
+        return refuse(status, POLYHEAD_BAD_VALUE, "memory: address %p, expected a multiple of 64", memory);
+    }
+    return true;
 }
 
-polyhead_status check_takes_weights(const polyhead_kernel &kernel) noexcept {
+bool check_takes_weights(const polyhead_kernel &kernel, polyhead_status *status) noexcept {
     const int32_t op = kernel.problem.op;
     if (op != POLYHEAD_MHA && op != POLYHEAD_LINEAR) {
-        return failure(POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because kernel %s computes %s", kernel.name, op_name(op));
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because kernel %s computes %s", kernel.name,
+                      op_name(op));
     }
     if (kernel.problem.dtype != POLYHEAD_F32) {
-        return failure(POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected f32", kernel.name, dtype_name(kernel.problem.dtype));
+        return refuse(status, POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected f32", kernel.name,
+                      dtype_name(kernel.problem.dtype));
     }
-    return success();
+    return true;
 }
 
 } // namespace
@@ -196,28 +211,31 @@ size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed) {
     using namespace polyhead::runtime;
-    if (!kernel)
+    if (!kernel) {
         return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
-    if (!tensors)
+    }
+    if (!tensors) {
         return failure(POLYHEAD_NULL_POINTER, "tensors: null pointer, expected weight tensors");
-    polyhead_status status = check_takes_weights(*kernel);
-    if (status.code == POLYHEAD_OK)
-        status = check_destination(*kernel, memory, packed);
-    if (status.code != POLYHEAD_OK)
+    }
+    polyhead_status status = success();
+    if (!check_takes_weights(*kernel, &status) || !check_destination(*kernel, memory, packed, &status)) {
         return status;
+    }
 
     const polyhead_problem p = with_defaults(kernel->problem);
     const WeightLayout layout = weight_layout(p);
     const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
     const MemoryRange range{begin, begin + layout.bytes};
     const Given given = given_forms(p, *tensors);
-    status = p.op == POLYHEAD_MHA ? check_mha_sources(p, *tensors, given, range) : check_linear_sources(p, *tensors, range);
-    if (status.code != POLYHEAD_OK)
+    const bool mha = p.op == POLYHEAD_MHA;
+    if (!(mha ? check_mha_sources(p, *tensors, given, range, &status) : check_linear_sources(p, *tensors, range, &status))) {
         return status;
+    }
 
-    if (p.op == POLYHEAD_MHA)
+    if (mha) {
         pack_mha(p, layout, *tensors, given, memory);
+    }
     pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, memory);
     *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype};
-    return success();
+    return status;
 }

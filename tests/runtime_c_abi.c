@@ -26,8 +26,9 @@ static polyhead_tensor row(float *data) {
 }
 
 static int expect(int condition, const char *what, const polyhead_status *status) {
-    if (!condition)
+    if (!condition) {
         fprintf(stderr, "%s (%d: %s)\n", what, (int)status->code, status->message);
+    }
     return condition ? 0 : 1;
 }
 

@@ -198,8 +198,9 @@ TEST_CASE("dispatch: explain", "[runtime]") {
     for (size_t bytes = 0; bytes <= 8; ++bytes) {
         std::memset(text, 'x', sizeof text);
         CHECK(polyhead_explain(&kernel, &c, text, bytes).code == POLYHEAD_WRONG_OPERATION);
-        if (bytes > 0)
+        if (bytes > 0) {
             CHECK(std::strlen(text) == bytes - 1);
+        }
         CHECK(text[bytes] == 'x');
     }
     polyhead_set_num_threads(0);

@@ -65,8 +65,9 @@ private:
         FakeKernel &self = *static_cast<FakeKernel *>(context);
         ++self.calls;
         self.argv = argv;
-        if (self.on_call)
+        if (self.on_call) {
             self.on_call(self);
+        }
         self.argv = nullptr;
         return self.result;
     }

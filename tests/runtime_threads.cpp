@@ -36,8 +36,9 @@ struct Environment {
     std::string before;
     bool had;
     Environment() : had(std::getenv("HL_NUM_THREADS") != nullptr) {
-        if (had)
+        if (had) {
             before = std::getenv("HL_NUM_THREADS");
+        }
     }
     ~Environment() { had ? setenv("HL_NUM_THREADS", before.c_str(), 1) : unsetenv("HL_NUM_THREADS"); }
 };
@@ -133,14 +134,17 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
             for (int i = 0; i < 2000; ++i) {
                 query[3] = static_cast<float>(i);
                 args.softmax_scale = static_cast<float>(t);
-                if (!kernel.run(args).ok() || out[3] != static_cast<float>(i + t))
+                if (!kernel.run(args).ok() || out[3] != static_cast<float>(i + t)) {
                     ++wrong;
-                if (i % 500 == 0)
+                }
+                if (i % 500 == 0) {
                     polyhead_limit_cpu_features(~UINT64_C(0));
+                }
             }
         });
     }
-    for (std::thread &thread : threads)
+    for (std::thread &thread : threads) {
         thread.join();
+    }
     CHECK(wrong == 0);
 }

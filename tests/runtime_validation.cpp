@@ -192,8 +192,9 @@ TEST_CASE("runtime: aliasing", "[runtime]") {
         call.args.query.data = call.out.data();
         call.args.query.shape[0] = 1;
         call.args.query.stride[1] = 0; // reads only the first few elements of out
-        for (polyhead_tensor *t : {&call.args.key, &call.args.value, &call.args.out, &call.args.lse, &call.args.kv_lengths})
+        for (polyhead_tensor *t : {&call.args.key, &call.args.value, &call.args.out, &call.args.lse, &call.args.kv_lengths}) {
             t->shape[0] = 1;
+        }
         call.refused(POLYHEAD_ALIASED, "out: shares memory with query, expected memory of its own");
     }
     SECTION("the last element of value is the first of out") {

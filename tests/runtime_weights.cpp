@@ -52,8 +52,9 @@ struct Sources {
     static void fill(std::vector<float> &values, int64_t count) {
         static std::mt19937 random(7);
         values.resize(static_cast<size_t>(count));
-        for (float &value : values)
+        for (float &value : values) {
             value = static_cast<float>(random() % 20001) / 1000.0f - 10.0f;
+        }
     }
 };
 
@@ -61,12 +62,14 @@ struct Sources {
 const float *expect_weight(const float *packed, const float *source, int64_t heads, int64_t width, int64_t depth) {
     const int64_t panels = (width + 15) / 16;
     int64_t wrong = 0;
-    for (int64_t h = 0; h < heads; ++h)
-        for (int64_t n = 0; n < panels * 16; ++n)
+    for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t n = 0; n < panels * 16; ++n) {
             for (int64_t k = 0; k < depth; ++k) {
                 const float expected = n < width ? source[(h * width + n) * depth + k] : 0.0f;
                 wrong += packed[((h * panels + n / 16) * depth + k) * 16 + n % 16] != expected;
             }
+        }
+    }
     CHECK(wrong == 0);
     return packed + heads * panels * depth * 16;
 }
@@ -74,9 +77,11 @@ const float *expect_weight(const float *packed, const float *source, int64_t hea
 const float *expect_bias(const float *packed, const float *source, int64_t heads, int64_t width) {
     const int64_t padded = (width + 15) / 16 * 16;
     int64_t wrong = 0;
-    for (int64_t h = 0; h < heads; ++h)
-        for (int64_t n = 0; n < padded; ++n)
+    for (int64_t h = 0; h < heads; ++h) {
+        for (int64_t n = 0; n < padded; ++n) {
             wrong += packed[h * padded + n] != (n < width ? source[h * width + n] : 0.0f);
+        }
+    }
     CHECK(wrong == 0);
     return packed + heads * padded;
 }
@@ -144,9 +149,11 @@ TEST_CASE("weights: every form of the sources gives the same bytes", "[runtime]"
     CHECK(bytes_of(joined) == bytes_of(mixed));
     // Stored [in_features, out_features] and seen through strides.
     std::vector<float> out_proj(s.out_proj.size());
-    for (int64_t n = 0; n < p.embed_dim; ++n)
-        for (int64_t k = 0; k < s.out; ++k)
+    for (int64_t n = 0; n < p.embed_dim; ++n) {
+        for (int64_t k = 0; k < s.out; ++k) {
             out_proj[static_cast<size_t>(k * p.embed_dim + n)] = s.out_proj[static_cast<size_t>(n * s.out + k)];
+        }
+    }
     WeightTensors strided = s.joined();
     strided.out_proj = view(out_proj.data(), {p.embed_dim, s.out}, {1, p.embed_dim});
     REQUIRE(fake.kernel().pack(strided, &transposed).ok());

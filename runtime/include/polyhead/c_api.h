@@ -20,15 +20,15 @@ extern "C" {
 
 typedef enum polyhead_code {
     POLYHEAD_OK = 0,
-    POLYHEAD_NULL_POINTER = 1,    /* a required tensor or weight is missing */
-    POLYHEAD_WRONG_SHAPE = 2,     /* rank or extent */
-    POLYHEAD_WRONG_STRIDE = 3,    /* innermost stride not 1, overlapping output, or reach beyond 2^31 elements */
+    POLYHEAD_NULL_POINTER = 1, /* a required tensor or weight is missing */
+    POLYHEAD_WRONG_SHAPE = 2,  /* rank or extent */
+    POLYHEAD_WRONG_STRIDE = 3, /* innermost stride not 1, overlapping output, reach beyond 2^31 elements, unaligned address */
     POLYHEAD_WRONG_DTYPE = 4,
     POLYHEAD_ALIASED = 5,         /* an output shares memory with an input or another output */
     POLYHEAD_BAD_VALUE = 6,       /* a key length outside 0..seq_len_kv, a softmax_scale that is not finite */
     POLYHEAD_WRONG_OPERATION = 7, /* arguments of another operation, or a tensor that this kernel was not built to take */
     POLYHEAD_WRONG_WEIGHTS = 8,   /* packed for another layout or problem */
-    POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, or another ABI version */
+    POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, another ABI version, a layer too large for one call */
     POLYHEAD_OUT_OF_MEMORY = 10,
     POLYHEAD_INTERNAL = 11
 } polyhead_code;
@@ -82,30 +82,30 @@ typedef struct polyhead_problem {
 #define POLYHEAD_CPU_AVX (UINT64_C(1) << 1)
 #define POLYHEAD_CPU_F16C (UINT64_C(1) << 2)
 #define POLYHEAD_CPU_FMA (UINT64_C(1) << 3)
-#define POLYHEAD_CPU_AVX2 (UINT64_C(1) << 4)
+#define POLYHEAD_CPU_AVX2 (UINT64_C(1) << 4)              /* + BMI, BMI2, LZCNT, MOVBE, F16C, FMA: what compilers emit with it */
 #define POLYHEAD_CPU_AVX512 (UINT64_C(1) << 5)            /* F, CD */
 #define POLYHEAD_CPU_AVX512_SKYLAKE (UINT64_C(1) << 6)    /* + VL, BW, DQ */
 #define POLYHEAD_CPU_AVX512_CANNONLAKE (UINT64_C(1) << 7) /* + IFMA, VBMI */
-#define POLYHEAD_CPU_AVX512_BF16_VNNI (UINT64_C(1) << 8)  /* + BF16, VNNI, BITALG, VBMI2 */
+#define POLYHEAD_CPU_AVX512_BF16_VNNI (UINT64_C(1) << 8)  /* + BF16, VNNI, BITALG, VBMI2, VPOPCNTDQ */
 #define POLYHEAD_CPU_SSE4A (UINT64_C(1) << 9)             /* AMD; code made for zen4 may use it */
 #define POLYHEAD_CPU_AVXVNNI (UINT64_C(1) << 10)
-#define POLYHEAD_CPU_AMX (UINT64_C(1) << 11)              /* AMX tiles, and the operating system's permission */
+#define POLYHEAD_CPU_AMX (UINT64_C(1) << 11) /* AMX tiles, AVX512_FP16, the operating system's permission */
 
 /* One compiled function and its facts. */
 typedef struct polyhead_variant {
-    const char *name;              /* symbol, unique in a program */
-    const char *target;            /* Halide target string it was compiled for */
-    const char *tiling;            /* "key=value ..." of every knob */
-    int (*entry)(void **argv);     /* Halide's argv convention, or null when `call` is set */
+    const char *name;                        /* symbol, unique in a program */
+    const char *target;                      /* Halide target string it was compiled for */
+    const char *tiling;                      /* "key=value ..." of every knob */
+    int (*entry)(void **argv);               /* Halide's argv convention, or null when `call` is set */
     int (*call)(void *context, void **argv); /* the same for code compiled in process */
     void *context;
-    uint64_t cpu_features;         /* all of these must be present */
+    uint64_t cpu_features;                /* all of these must be present */
     int32_t min_seq_len_q, max_seq_len_q; /* lengths it serves, inclusive; max 0 = no limit */
-    int64_t scratch_per_thread;    /* bytes each thread takes while it works */
-    int64_t scratch_per_split;     /* bytes per (batch row, key/value head) and chunk of split_len keys; 0 if keys are not split */
-    int32_t split_len;             /* keys of one split, or 0 */
-    uint32_t weight_layout;        /* id that packed weights must carry; 0 = takes none */
-    uint32_t abi;                  /* POLYHEAD_ABI_VERSION it was generated for */
+    int64_t scratch_per_thread;           /* bytes each thread takes while it works */
+    int64_t scratch_per_split;            /* bytes per (batch row, key/value head) and chunk of split_len keys; 0 if keys are not split */
+    int32_t split_len;                    /* keys of one split, or 0 */
+    uint32_t weight_layout;               /* id that packed weights must carry; 0 = takes none */
+    uint32_t abi;                         /* POLYHEAD_ABI_VERSION it was generated for */
 } polyhead_variant;
 
 /* A named problem and its variants, best first. Constant data, no initialisation needed. */
@@ -116,7 +116,8 @@ typedef struct polyhead_kernel {
     int32_t num_variants;
 } polyhead_kernel;
 
-/* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. */
+/* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. The innermost stride
+ * is 1 (kv_lengths and unpacked weights: any); strides of inputs may be 0 or negative; a dimension of one element has no stride. */
 typedef struct polyhead_tensor {
     void *data;
     int32_t dtype; /* polyhead_dtype */
@@ -145,20 +146,22 @@ typedef struct polyhead_weight_tensors {
 
 /* Arguments of one call. Unused tensors stay zeroed. */
 typedef struct polyhead_args {
-    int32_t op;               /* polyhead_op these arguments are for */
-    polyhead_tensor query;    /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear [M,K] */
-    polyhead_tensor key;      /* sdpa [B,H_kv,T_kv,d]; mha with cross [B,T_kv,kdim] */
-    polyhead_tensor value;    /* sdpa [B,H_kv,T_kv,d_v]; mha with cross [B,T_kv,vdim] */
+    int32_t op;                      /* polyhead_op these arguments are for */
+    polyhead_tensor query;           /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear [M,K] */
+    polyhead_tensor key;             /* sdpa [B,H_kv,T_kv,d]; mha with cross [B,T_kv,kdim] */
+    polyhead_tensor value;           /* sdpa [B,H_kv,T_kv,d_v]; mha with cross [B,T_kv,vdim] */
     const polyhead_weights *weights; /* mha, linear */
-    polyhead_tensor kv_lengths; /* int32 [B], 0..T_kv; absent = all keys valid */
-    polyhead_tensor out;      /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
-    polyhead_tensor lse;      /* f32 [B,H,T_q], exactly when the kernel was built with lse */
-    int32_t has_softmax_scale; /* 0: 1/sqrt(head_dim) */
+    polyhead_tensor kv_lengths;      /* int32 [B], 0..T_kv; absent = all keys valid */
+    polyhead_tensor out;             /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
+    polyhead_tensor lse;             /* f32 [B,H,T_q], exactly when the kernel was built with lse */
+    int32_t has_softmax_scale;       /* 0: 1/sqrt(head_dim) */
     float softmax_scale;
-    int32_t alignment;        /* polyhead_causal of a causal kernel; 0 = the problem's own */
+    int32_t alignment; /* polyhead_causal of a causal kernel; 0 = the problem's own */
 } polyhead_args;
 
-/* Runs the best variant for this machine and these lengths. On any status but ok nothing was written to out or lse. Thread-safe. */
+/* Runs the best variant for this machine and these lengths. Thread-safe, takes no memory of its own. Unless the status is ok nothing was
+ * written to out or lse; memory is asked for beforehand, so only POLYHEAD_OUT_OF_MEMORY met while the kernel works (memory that was there
+ * at the start and then taken by others) may leave them partly written. Overlap of tensors is judged by their address ranges. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments and says which variant would run and why the ones before it would not; writes text, always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
@@ -168,9 +171,10 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
 /* Bytes that packed weights of this problem take; 0 for sdpa. */
 size_t polyhead_weights_bytes(const polyhead_kernel *kernel);
 /* Packs into memory (64-byte aligned, polyhead_weights_bytes long) and fills *packed. The sources may be freed afterwards. */
-polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory, polyhead_weights *packed);
+polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
+                              polyhead_weights *packed);
 
-/* Threads that all kernels share; 0 restores the default: min(CPU affinity, cgroup quota). */
+/* Threads that all kernels share, at most 256; 0 restores the default: HL_NUM_THREADS, or min(CPU affinity, cgroup quota). */
 void polyhead_set_num_threads(int32_t threads);
 int32_t polyhead_num_threads(void);
 /* What this CPU and operating system offer, after the limit below. */

@@ -11,7 +11,7 @@
 //     status = minilm_layer.run(args);
 //     if (!status.ok()) log(status.message());
 //
-// Nothing throws across this API (Weights memory aside, see pack), prints or aborts. Strides are in elements.
+// Nothing prints or aborts, and nothing throws but the functions that return std::string (bad_alloc). Strides are in elements.
 #ifndef POLYHEAD_POLYHEAD_H
 #define POLYHEAD_POLYHEAD_H
 
@@ -53,6 +53,7 @@ private:
 };
 
 // A caller-owned tensor: pointer, shape and strides, outermost dimension first. Default-constructed = absent.
+// Strides of another number than the shape's dimensions give an absent view.
 struct TensorView : polyhead_tensor {
     TensorView() noexcept : polyhead_tensor{} {}
     TensorView(void *data, DType dtype, std::initializer_list<int64_t> shape) noexcept;
@@ -100,21 +101,21 @@ private:
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
 struct SdpaArgs {
-    TensorView query;      // [B,H,T_q,d]
-    TensorView key;        // [B,H_kv,T_kv,d]
-    TensorView value;      // [B,H_kv,T_kv,d_v]
-    TensorView kv_lengths; // int32 [B], optional at run time
-    TensorView out;        // [B,H,T_q,d_v]
-    TensorView lse;        // f32 [B,H,T_q], exactly when built with lse
+    TensorView query;                   // [B,H,T_q,d]
+    TensorView key;                     // [B,H_kv,T_kv,d]
+    TensorView value;                   // [B,H_kv,T_kv,d_v]
+    TensorView kv_lengths;              // int32 [B], optional at run time
+    TensorView out;                     // [B,H,T_q,d_v]
+    TensorView lse;                     // f32 [B,H,T_q], exactly when built with lse
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
 };
 
 // The whole layer: projections, attention, concat, output projection.
 struct MhaArgs {
-    TensorView input;      // [B,T_q,D]; with cross: the query input
-    TensorView key;        // [B,T_kv,kdim], only with cross
-    TensorView value;      // [B,T_kv,vdim], only with cross
+    TensorView input; // [B,T_q,D]; with cross: the query input
+    TensorView key;   // [B,T_kv,kdim], only with cross
+    TensorView value; // [B,T_kv,vdim], only with cross
     const Weights *weights = nullptr;
     TensorView kv_lengths; // int32 [B], optional at run time
     TensorView out;        // [B,T_q,D]
@@ -164,8 +165,12 @@ const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem 
 // Why that kernel, or the `polyhead generate` line that would add one.
 std::string explain(const Kernel *const *set, size_t count, const Problem &problem);
 
-inline void set_num_threads(int threads) noexcept { polyhead_set_num_threads(threads); }
-inline int num_threads() noexcept { return polyhead_num_threads(); }
+inline void set_num_threads(int threads) noexcept {
+    polyhead_set_num_threads(threads);
+}
+inline int num_threads() noexcept {
+    return polyhead_num_threads();
+}
 
 } // namespace polyhead
 #endif

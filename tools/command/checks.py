@@ -3,6 +3,7 @@ import concurrent.futures
 import hashlib
 import json
 import os
+import re
 import subprocess
 
 from . import build
@@ -33,10 +34,32 @@ def rules(_):
     return call([PYTHON, os.path.join("tools", "check_rules.py")], check=False) == 0
 
 
-def tidy_key(source, shared):
-    """Changes when the file, any header of the project, the settings or the compile commands change."""
-    with open(os.path.join(ROOT, source), "rb") as file:
-        return hashlib.sha256(shared + file.read()).hexdigest()
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
+
+
+def our_includes(source, seen):
+    """The source and every header of the project that it includes, found by name."""
+    if source in seen:
+        return seen
+    seen.add(source)
+    with open(os.path.join(ROOT, source), encoding="utf-8") as file:
+        names = INCLUDE.findall(file.read())
+    for name in names:
+        for folder in (os.path.dirname(source), "", "tests", "tools", os.path.join("runtime", "include")):
+            path = os.path.normpath(os.path.join(folder, name))
+            if os.path.isfile(os.path.join(ROOT, path)):
+                our_includes(path, seen)
+                break
+    return seen
+
+
+def tidy_key(source):
+    """Changes when the file, a header of ours that it includes, or the settings change."""
+    digest = hashlib.sha256()
+    for name in sorted(our_includes(source, set())) + [".clang-tidy", "requirements.txt"]:
+        with open(os.path.join(ROOT, name), "rb") as file:
+            digest.update(name.encode() + file.read())
+    return digest.hexdigest()
 
 
 def tidy_one(source, folder):
@@ -46,19 +69,18 @@ def tidy_one(source, folder):
 
 
 def tidy(_):
-    """clang-tidy over our sources that the release build knows; a file already found clean is not read again."""
+    """clang-tidy over our sources that the release build knows; a file found clean is not read again until it changes."""
     folder = build.directory("release")
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
         known = {os.path.relpath(entry["file"], ROOT) for entry in json.load(file)}
     sources = [name for name in tracked("*.cpp") if name in known]
-    shared = b"".join(open(os.path.join(ROOT, name), "rb").read() for name in tracked("*.h", ".clang-tidy", "requirements.txt"))
     cache_path = os.path.join(BUILD, "tidy.json")
     try:
         with open(cache_path, encoding="utf-8") as file:
             clean = set(json.load(file))
     except (OSError, ValueError):
         clean = set()
-    keys = {name: tidy_key(name, shared) for name in sources}
+    keys = {name: tidy_key(name) for name in sources}
     wanted = [name for name in sources if keys[name] not in clean]
     good = True
     with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:

@@ -11,9 +11,6 @@
 namespace polyhead::runtime {
 namespace {
 
-// Stands in for a tensor without elements: its pointer may be null, while a kernel may form (and prefetch) the address of a row.
-alignas(128) const char nothing[4096] = {};
-
 halide_type_t halide_type(int32_t dtype) noexcept {
     switch (dtype) {
     case POLYHEAD_F16:
@@ -79,17 +76,13 @@ halide_buffer_t *Call::new_buffer(const void *data, int32_t dtype, int rank) noe
 }
 
 void Call::add_tensor(const polyhead_tensor &tensor) noexcept {
-    const bool no_elements = empty(tensor);
-    halide_buffer_t *buffer = new_buffer(no_elements ? nothing : tensor.data, tensor.dtype, tensor.rank);
+    halide_buffer_t *buffer = new_buffer(tensor.data, tensor.dtype, tensor.rank);
     int64_t dense = 1; // the stride that a dimension would have in a contiguous tensor
     for (int i = 0; i < tensor.rank; ++i) {
         const int outer = tensor.rank - 1 - i;
         const int64_t extent = tensor.shape[outer];
         // The stride of a dimension of one element is free: callers leave anything there, kernels get what contiguity asks for.
-        int64_t stride = extent > 1 ? tensor.stride[outer] : dense;
-        if (no_elements) {
-            stride = i == 0 ? 1 : 0;
-        }
+        const int64_t stride = extent > 1 ? tensor.stride[outer] : dense;
         set(buffer->dim[i], extent, stride);
         dense = std::abs(stride) * extent;
     }

@@ -12,7 +12,7 @@ namespace polyhead::runtime {
 
 class Call {
 public:
-    // Of checked arguments, which must outlive this object.
+    // Of checked arguments whose tensors all have elements. They must outlive this object.
     Call(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;

@@ -5,6 +5,7 @@
 #include "dispatch.h"
 #include "kernel_error.h"
 #include "memory.h"
+#include "no_keys.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "threads.h"
@@ -18,18 +19,24 @@
 namespace polyhead::runtime {
 namespace {
 
-// Checks everything and chooses: the variant that can run the call, or null and a status.
-const polyhead_variant *prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape,
-                                polyhead_status *status) noexcept {
+// Checks everything and chooses the variant; null when the call has nothing to compute. False and a status when it is refused.
+bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape, const polyhead_variant **variant,
+             polyhead_status *status) noexcept {
+    *variant = nullptr;
     if (!kernel) {
-        refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
-        return nullptr;
+        return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
     if (!args) {
-        refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
-        return nullptr;
+        return refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
     }
-    return validate(*kernel, *args, shape, status) ? select_variant(*kernel, shape->seq_len_q, status) : nullptr;
+    if (!validate(*kernel, *args, shape, status)) {
+        return false;
+    }
+    if (shape->nothing_to_do()) {
+        return true;
+    }
+    *variant = select_variant(*kernel, shape->seq_len_q, status);
+    return *variant != nullptr;
 }
 
 // Tensors between the stages of a layer: the projections and the attention output of the whole batch.
@@ -43,7 +50,7 @@ int64_t stage_bytes(const polyhead_problem &p, const CallShape &s) noexcept {
 }
 
 int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {
-    if (s.nothing_to_do()) {
+    if (s.no_keys()) {
         return 0;
     }
     const polyhead_problem p = with_defaults(given);
@@ -74,8 +81,12 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
     using namespace polyhead::runtime;
     CallShape shape;
     polyhead_status status = success();
-    const polyhead_variant *variant = prepare(kernel, args, &shape, &status);
-    if (!variant || shape.nothing_to_do()) {
+    const polyhead_variant *variant = nullptr;
+    if (!prepare(kernel, args, &shape, &variant, &status) || !variant) {
+        return status;
+    }
+    if (shape.no_keys()) {
+        answer_without_keys(kernel->problem, *args);
         return status;
     }
     const int64_t bytes = scratch_bytes(kernel->problem, *variant, shape);
@@ -96,12 +107,20 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
     Text out(text, text_bytes);
     CallShape shape;
     polyhead_status status = success();
-    const polyhead_variant *chosen = prepare(kernel, args, &shape, &status);
-    if (!chosen) {
+    const polyhead_variant *chosen = nullptr;
+    if (!prepare(kernel, args, &shape, &chosen, &status)) {
         out.append("refused: %s\n", status.message);
         return status;
     }
     describe_call(*kernel, shape, &out);
+    if (!chosen) {
+        out.append("  runs nothing: there is nothing to compute\n");
+        return status;
+    }
+    if (shape.no_keys()) {
+        out.append("  runs nothing: there are no keys, every row is an empty row\n");
+        return status;
+    }
     for (const polyhead_variant *v = kernel->variants; v != chosen; ++v) {
         out.append("  not %s: ", v->name);
         eligible(*kernel, *v, shape.seq_len_q, &out);
@@ -116,7 +135,8 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
     using namespace polyhead::runtime;
     CallShape shape;
     polyhead_status prepared = success();
-    const polyhead_variant *variant = prepare(kernel, args, &shape, &prepared);
+    const polyhead_variant *variant = nullptr;
+    prepare(kernel, args, &shape, &variant, &prepared);
     if (status) {
         *status = prepared;
     }

@@ -126,7 +126,7 @@ bool check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, Cal
         return false;
     }
     const Extent rows{a.query.shape[0], "input"};
-    *shape = {1, a.query.shape[0], 0};
+    *shape = {1, a.query.shape[0], 1};
     return check_tensor({"out", &a.out, p.dtype, Role::output, 2, {rows, built(p.out_features)}}, status);
 }
 

@@ -8,8 +8,9 @@ namespace polyhead::runtime {
 
 // The free extents of a checked call.
 struct CallShape {
-    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q
+    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q, and 1 in seq_len_kv
     bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0; }
+    bool no_keys() const noexcept { return seq_len_kv == 0; }
 };
 
 // "input" or "query": what the first tensor is called in messages.

@@ -146,6 +146,8 @@ TEST_CASE("dispatch: lengths", "[runtime]") {
     Table t;
     t.add("decode", 0, 1, 16);
     t.add("prefill", 0, 17, 64);
+    CHECK(t.kernel().run(t.args(0)).ok()); // nothing to compute needs no variant
+    CHECK(t.ran.empty());
     CHECK(t.runs(1) == "decode");
     CHECK(t.runs(16) == "decode");
     CHECK(t.runs(17) == "prefill");
@@ -189,6 +191,8 @@ TEST_CASE("dispatch: explain", "[runtime]") {
     CHECK(t.ran.empty());
     SdpaArgs wrong = t.args(20);
     wrong.key.shape[3] = 5;
+    CHECK(t.kernel().explain(t.args(0)) == "table: sdpa, batch 1, seq_len_q 0, seq_len_kv 2, 2 threads\n"
+                                           "  runs nothing: there is nothing to compute\n");
     CHECK(t.kernel().explain(wrong) == "refused: key: extent 5 of dimension 3, expected 4\n");
     // Any buffer size is respected.
     polyhead_args c{};

@@ -88,3 +88,19 @@ TEST_CASE("runtime: weights", "[runtime]") {
                                            "expected less than 2^31: split the batch");
     }
 }
+
+TEST_CASE("runtime: a layer without keys gives the bias of its output projection", "[runtime]") {
+    MhaCall call(MhaCall::cross());
+    const runtime::WeightLayout layout = runtime::weight_layout(call.problem);
+    auto *bias = reinterpret_cast<float *>(static_cast<char *>(const_cast<void *>(call.weights.data)) + layout.out.bias_offset);
+    for (int i = 0; i < 8; ++i) {
+        bias[i] = static_cast<float>(i);
+    }
+    call.args.key = view(static_cast<const float *>(nullptr), {B, 0, 10});
+    call.args.value = view(static_cast<const float *>(nullptr), {B, 0, 12});
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.fake.calls == 0);
+    for (size_t i = 0; i < call.out.size(); ++i) {
+        CHECK(call.out[i] == static_cast<float>(i % 8));
+    }
+}

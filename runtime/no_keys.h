@@ -1,0 +1,13 @@
+// The answer when seq_len_kv is 0.
+#ifndef POLYHEAD_RUNTIME_NO_KEYS_H
+#define POLYHEAD_RUNTIME_NO_KEYS_H
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::runtime {
+
+// Writes out and lse of checked arguments without keys: every row is an empty row.
+void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept;
+
+} // namespace polyhead::runtime
+#endif

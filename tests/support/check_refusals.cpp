@@ -28,7 +28,9 @@ void add_for_tensor(std::vector<Mistake> &mistakes, const polyhead_args &good, c
     add("rank one less", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.rank--; });
     add("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
     add("negative extent", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.shape[0] = -1; });
-    add("innermost stride 2", POLYHEAD_WRONG_STRIDE, [inner](polyhead_tensor &t) { t.stride[inner] = 2; });
+    if ((good.*tensor).shape[inner] > 1) { // the stride of a single element means nothing
+        add("innermost stride 2", POLYHEAD_WRONG_STRIDE, [inner](polyhead_tensor &t) { t.stride[inner] = 2; });
+    }
     add("dtype bf16", POLYHEAD_WRONG_DTYPE, [](polyhead_tensor &t) { t.dtype = POLYHEAD_BF16; });
 }
 

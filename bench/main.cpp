@@ -61,6 +61,7 @@ void round_of(benchmark::State &state, const std::string &name, const polyhead::
         state.counters["GB/s"] = workload.bytes() / round.seconds[0] / 1e9;
         state.counters["peak GFLOP/s"] = round.peak_gflops;
         state.counters["read GB/s"] = current.read_gbs;
+        state.counters["others busy"] = round.others_busy;
     }
 }
 
@@ -100,7 +101,8 @@ public:
     bool ReportContext(const Context &context) override {
         PrintBasicContext(&GetErrorStream(), context);
         std::printf("%% of peak: median and interquartile range of the rounds, each against the FMA peak measured in it\n\n");
-        std::printf("%-52s %10s %9s %9s %14s %12s %10s\n", "case", "ms", "GFLOP/s", "GB/s", "% of peak", "peak GFLOP/s", "read GB/s");
+        std::printf("%-52s %10s %9s %9s %14s %12s %10s %12s\n", "case", "ms", "GFLOP/s", "GB/s", "% of peak", "peak GFLOP/s", "read GB/s",
+                    "others busy");
         return true;
     }
 
@@ -118,9 +120,9 @@ public:
         if (!median || !iqr)
             return;
         auto counter = [&](const char *name) { return median->counters.at(name).value; };
-        std::printf("%-52s %10.4f %9.1f %9.1f %7.1f (%4.1f) %12.1f %10.1f\n", case_name(*median).c_str(), median->GetAdjustedRealTime(),
-                    counter("GFLOP/s"), counter("GB/s"), counter("% of peak"), iqr->counters.at("% of peak").value, counter("peak GFLOP/s"),
-                    counter("read GB/s"));
+        std::printf("%-52s %10.4f %9.1f %9.1f %7.1f (%4.1f) %12.1f %10.1f %12.2f\n", case_name(*median).c_str(),
+                    median->GetAdjustedRealTime(), counter("GFLOP/s"), counter("GB/s"), counter("% of peak"),
+                    iqr->counters.at("% of peak").value, counter("peak GFLOP/s"), counter("read GB/s"), counter("others busy"));
         std::fflush(stdout);
     }
 

@@ -27,6 +27,7 @@ Spread spread(std::vector<double> values);
 struct Round {
     std::vector<double> seconds; // median time of each call
     double peak_gflops = 0;      // median of the peak slices
+    double others_busy = 0;      // cores that other programs kept busy meanwhile; above 0.1 the round says little
 };
 // At least `min_times` turns, and `min_seconds` of every call.
 Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times = 5);

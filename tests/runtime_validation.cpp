@@ -148,6 +148,10 @@ TEST_CASE("runtime: strides", "[runtime]") {
         CHECK(std::string(fake.run(call.args).message) ==
               "query: extent 65536 with stride 0 of dimension 2 reaches beyond 2^31 elements, expected less");
     }
+}
+
+TEST_CASE("runtime: addresses, and strides that are fine", "[runtime]") {
+    SdpaCall call;
     SECTION("an address between two floats") {
         call.args.query.data = reinterpret_cast<char *>(call.query.data()) + 2;
         CHECK(std::string(call.fake.run(call.args).message).find("expected a multiple of 4, the bytes of one f32") != std::string::npos);

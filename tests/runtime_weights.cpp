@@ -99,6 +99,21 @@ std::vector<char> bytes_of(const Weights &weights) {
     return std::vector<char>(data, data + weights.bytes());
 }
 
+struct Refusal {
+    Problem p = odd_layer(true);
+    Sources s{p};
+    FakeKernel fake{p};
+    WeightTensors t = s.joined();
+
+    std::string message(const WeightTensors &tensors, polyhead_code code) const {
+        Weights weights;
+        const Status status = fake.kernel().pack(tensors, &weights);
+        CHECK(status.code() == code);
+        CHECK(weights.raw()->data == nullptr);
+        return status.message();
+    }
+};
+
 } // namespace
 
 TEST_CASE("weights: the layout", "[runtime]") {
@@ -189,18 +204,7 @@ TEST_CASE("weights: a linear layer, into the caller's memory", "[runtime]") {
           "memory: shares bytes with out_proj, expected memory of its own");
 }
 
-TEST_CASE("weights: refusals", "[runtime]") {
-    const Problem p = odd_layer(true);
-    const Sources s(p);
-    FakeKernel fake(p);
-    const auto message = [&](const WeightTensors &t, polyhead_code code) {
-        Weights weights;
-        const Status status = fake.kernel().pack(t, &weights);
-        CHECK(status.code() == code);
-        CHECK(weights.raw()->data == nullptr);
-        return std::string(status.message());
-    };
-    WeightTensors t = s.joined();
+TEST_CASE_METHOD(Refusal, "weights: refused tensors", "[runtime]") {
     SECTION("nothing given") {
         CHECK(message(WeightTensors(), POLYHEAD_NULL_POINTER) == "in_proj: missing, expected a tensor of rank 2");
     }
@@ -233,6 +237,9 @@ TEST_CASE("weights: refusals", "[runtime]") {
         CHECK(message(s.joined(), POLYHEAD_WRONG_OPERATION) ==
               "in_bias: given, expected none, because the kernel was built without biases");
     }
+}
+
+TEST_CASE_METHOD(Refusal, "weights: refused problems, and what a failure leaves", "[runtime]") {
     SECTION("in_proj when the inputs have different widths") {
         fake.table.problem.kdim = 40;
         CHECK(message(t, POLYHEAD_WRONG_OPERATION) ==

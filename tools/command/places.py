@@ -18,12 +18,14 @@ def tool(name):
 
 
 def environment():
-    """The caller's environment with every cache and setting folder moved into .venv."""
+    """The caller's environment with every folder that a child may write to moved into .venv."""
     env = dict(os.environ)
-    for name in ("CACHE", "CONFIG", "DATA", "STATE"):
+    for name in ("CACHE", "DATA", "STATE"):
         env["XDG_%s_HOME" % name] = os.path.join(VENV, "xdg", name.lower())
     env.update(PIP_CACHE_DIR=os.path.join(VENV, "xdg", "pip"), PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONDONTWRITEBYTECODE="1",
                MPLCONFIGDIR=os.path.join(VENV, "xdg", "matplotlib"))
+    # pip asks `rustc --version` for its user agent, and rustup's stand-in for rustc makes a folder in an empty home.
+    env["RUSTUP_HOME"] = os.path.join(VENV, "xdg", "rustup")
     env["PATH"] = os.path.join(VENV, "bin") + os.pathsep + env.get("PATH", os.defpath)
     if not env.get("HOME"):
         env["HOME"] = os.path.join(VENV, "xdg")

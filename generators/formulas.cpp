@@ -23,9 +23,9 @@ Expr AttentionFormulas::visible(const Expr &q, const Expr &b) const {
     return Halide::clamp(q + offset + 1, 0, length);
 }
 
-Expr AttentionFormulas::logit(const Expr &score, const Expr &q, const Expr &kv, const Expr &b) const {
+Expr AttentionFormulas::logit(const Expr &score, const Expr &kv, const Expr &visible) const {
     // Without causal every row sees the same keys, and the frames' key loops already end there.
-    return causal() ? Halide::select(kv < visible(q, b), score, excluded_logit) : score;
+    return causal() ? Halide::select(kv < visible, score, excluded_logit) : score;
 }
 
 Expr AttentionFormulas::lse(const Expr &row_reference, const Expr &row_sum) {

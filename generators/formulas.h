@@ -44,8 +44,8 @@ public:
     Halide::Expr kv_length(const Halide::Expr &b) const;
     // Query q takes part with keys 0 .. visible(q, b) - 1. It never falls with q, so the ends of a tile bound the tile.
     Halide::Expr visible(const Halide::Expr &q, const Halide::Expr &b) const;
-    // score, or the excluded logit.
-    Halide::Expr logit(const Halide::Expr &score, const Halide::Expr &q, const Halide::Expr &kv, const Halide::Expr &b) const;
+    // score, or the excluded logit, for key kv of a row that sees `visible` keys.
+    Halide::Expr logit(const Halide::Expr &score, const Halide::Expr &kv, const Halide::Expr &visible) const;
     // Natural log-sum-exp from a row's reference exponent and sum; -inf for an empty row.
     static Halide::Expr lse(const Halide::Expr &row_reference, const Halide::Expr &row_sum);
     // acc / row_sum; 0 for an empty row.

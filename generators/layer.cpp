@@ -18,20 +18,23 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     in.panels = num_heads * panels_per_head;
     in.num_rows = rows.count;
     p.linear = linear(name + "_acc", in);
-    p.head_dim = head_dim;
-    p.num_heads = num_heads;
+    p.panels_per_head = panels_per_head;
     p.heads = Halide::Func(name);
-    p.heads(p.d, p.t, p.h, p.b) = p.linear.head_out(p.d, p.h, panels_per_head, p.t, p.b);
+    p.heads(p.column, p.t, p.panel, p.b) = p.linear.acc(p.column, p.panel, p.t, p.b);
     return p;
 }
 
+Expr HeadProjection::at(const Expr &d, const Expr &row, const Expr &head, const Expr &batch) const {
+    return heads(d % POLYHEAD_WEIGHT_PANEL, row, head * panels_per_head + d / POLYHEAD_WEIGHT_PANEL, batch);
+}
+
 void read_heads(AttentionInputs *inputs, const HeadProjection &query, const HeadProjection &key, const HeadProjection &value) {
-    auto reader = [](const Halide::Func &heads) {
-        return [heads](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return heads(d, t, h, b); };
+    auto reader = [](const HeadProjection &projection) {
+        return [projection](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return projection.at(d, t, h, b); };
     };
-    inputs->query = reader(query.heads);
-    inputs->key = reader(key.heads);
-    inputs->value = reader(value.heads);
+    inputs->query = reader(query);
+    inputs->key = reader(key);
+    inputs->value = reader(value);
 }
 
 LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LayerWeights &weights) {

@@ -21,12 +21,15 @@ struct LayerRows {
     Halide::Expr count;
 };
 
-// A projection and the Func it fills: head-major, rows of one head are contiguous.
+// A projection and the Func it fills: panels of 16 columns, a head owns panels_per_head of them. In memory [B,panels,T,16]: what a
+// tile of values reads is contiguous, and a register tile of the projection may span the panels of two heads.
 struct HeadProjection {
     LinearStages linear;
-    Halide::Var d{"d"}, t{"t"}, h{"h"}, b{"b"};
-    Halide::Func heads; // (d, t, h, b)
-    int head_dim, num_heads;
+    Halide::Var column{"column"}, t{"t"}, panel{"panel"}, b{"b"};
+    Halide::Func heads; // (column, t, panel, b)
+    int panels_per_head;
+
+    Halide::Expr at(const Halide::Expr &d, const Halide::Expr &t, const Halide::Expr &h, const Halide::Expr &b) const;
 };
 
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight, const LayerWeights::Bias &bias,

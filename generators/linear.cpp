@@ -24,8 +24,4 @@ Expr LinearStages::out(const Expr &n, const Expr &row, const Expr &batch) const 
     return acc(n % POLYHEAD_WEIGHT_PANEL, n / POLYHEAD_WEIGHT_PANEL, row, batch);
 }
 
-Expr LinearStages::head_out(const Expr &d, const Expr &h, int panels_per_head, const Expr &row, const Expr &batch) const {
-    return acc(d % POLYHEAD_WEIGHT_PANEL, h * panels_per_head + d / POLYHEAD_WEIGHT_PANEL, row, batch);
-}
-
 } // namespace polyhead::gen

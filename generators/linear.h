@@ -27,8 +27,6 @@ struct LinearStages {
 
     // Column n of row m.
     Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;
-    // Column d of head h of row m: heads are padded to whole panels.
-    Halide::Expr head_out(const Halide::Expr &d, const Halide::Expr &h, int panels_per_head, const Halide::Expr &m, const Halide::Expr &b) const;
 };
 
 inline int panels_of(int columns) { return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL; }

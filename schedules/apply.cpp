@@ -55,8 +55,7 @@ Expr AttentionStages::lse(const Expr &q, const Expr &h, const Expr &b) const {
 
 void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machine) {
     for (HeadProjection &p : k->projections) {
-        p.heads.compute_root().bound(p.h, 0, p.num_heads);
-        schedule_linear(p.linear, {p.heads, p.d, p.t, {p.h, p.b}, p.head_dim}, tiling, machine);
+        schedule_projection(p, tiling, machine);
     }
     if (k->attention.query_lanes) {
         const AttentionOut &o = k->attention_out;
@@ -84,10 +83,10 @@ void schedule_nothing(KernelStages *k) {
     }
     std::vector<Func> funcs;
     if (const auto &s = k->attention.query_lanes) {
-        funcs = {s->query_tile, s->scores, s->logits,          s->row_max, s->row_reference, s->probs,  s->row_sum,    s->acc,
+        funcs = {s->visible, s->query_tile, s->scores, s->logits,          s->row_max, s->row_reference, s->probs,  s->row_sum,    s->acc,
                  s->chunk_out,  s->partial, s->group_reference, s->weight,  s->group_acc,     s->merged, s->inverse_sum, s->normalised};
     } else if (const auto &s = k->attention.head_lanes) {
-        funcs = {s->query_rows, s->lane_scores, s->scores,  s->logits,    s->row_max, s->row_reference,
+        funcs = {s->visible, s->query_rows, s->lane_scores, s->scores,  s->logits,    s->row_max, s->row_reference,
                  s->probs,      s->row_sum,     s->acc,     s->partial,   s->reference, s->merged};
     }
     if (k->has_linear) {

@@ -49,29 +49,25 @@ RegisterTile register_tile(int panels, const Tiling &tiling, const Machine &mach
 
 } // namespace
 
-void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const Machine &machine) {
+namespace {
+
+// The loop nest above, over a Func whose dimensions were brought to (column in panel, panel, m[, batch]).
+void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
+                     const Machine &machine) {
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
-    const RegisterTile tile = register_tile(panels_of(o.columns), t, machine);
+    const RegisterTile tile = register_tile(s.panels, t, machine);
     const int block = std::max(1, t.linear_block / tile.rows) * tile.rows;
-    Var no("no"), ni("ni"), mo("mo"), mm("mm"), mi("mi"), task("task");
-    Halide::Func out = o.func;
-    out.bound(o.n, 0, o.columns)
-        .split(o.n, no, ni, tile.panels * POLYHEAD_WEIGHT_PANEL, TailStrategy::GuardWithIf)
-        .split(o.m, mo, mm, block, TailStrategy::GuardWithIf)
+    Var po("po"), pi("pi"), mo("mo"), mm("mm"), mi("mi"), task("task");
+    out.split(panel, po, pi, tile.panels, TailStrategy::GuardWithIf)
+        .split(m, mo, mm, block, TailStrategy::GuardWithIf)
         .split(mm, mm, mi, tile.rows, TailStrategy::GuardWithIf);
-    std::vector<Halide::VarOrRVar> order = {ni, mi, mm, no};
-    // Heads beside columns, then row blocks, then batches: neighbours in time share the rows.
-    const size_t inside = o.outer.empty() ? 0 : o.outer.size() - 1;
-    order.insert(order.end(), o.outer.begin(), o.outer.begin() + inside);
-    order.push_back(mo);
-    order.insert(order.end(), o.outer.begin() + inside, o.outer.end());
-    out.reorder(order);
-    Var fused = no;
-    for (size_t i = 4; i < order.size(); i++) {
-        out.fuse(fused, Var(order[i].name()), task);
-        fused = task;
+    std::vector<Halide::VarOrRVar> order = {column, pi, mi, mm, po, mo};
+    order.insert(order.end(), outer.begin(), outer.end());
+    out.reorder(order).fuse(po, mo, task);
+    for (const Var &v : outer) {
+        out.fuse(task, v, task);
     }
-    out.parallel(fused).vectorize(ni, lanes, TailStrategy::GuardWithIf).unroll(ni);
+    out.parallel(task).unroll(pi).vectorize(column, lanes).unroll(column);
     s.acc.compute_at(out, mm)
         .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
         .bound_extent(s.panel, tile.panels)
@@ -86,6 +82,20 @@ void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const
         .unroll(s.column)
         .unroll(s.panel)
         .unroll(s.m);
+}
+
+} // namespace
+
+void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const Machine &machine) {
+    Var column("column"), panel("panel");
+    Halide::Func out = o.func;
+    out.bound(o.n, 0, o.columns).split(o.n, panel, column, POLYHEAD_WEIGHT_PANEL, TailStrategy::GuardWithIf);
+    schedule_panels(s, out, column, panel, o.m, o.outer, t, machine);
+}
+
+void schedule_projection(HeadProjection &p, const Tiling &t, const Machine &machine) {
+    p.heads.compute_root().bound(p.column, 0, POLYHEAD_WEIGHT_PANEL).bound(p.panel, 0, p.linear.panels);
+    schedule_panels(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
 }
 
 } // namespace polyhead::gen

@@ -1,20 +1,23 @@
 // CPU schedule of the linear layer.
 #pragma once
 
-#include "../generators/linear.h"
+#include "../generators/layer.h"
 #include "machine.h"
 #include "tiling.h"
 
 namespace polyhead::gen {
 
-// The Func that reads the layer's out() or head_out(), its Vars, and the number of panels that `n` spans.
+// The Func that takes the layer's result, and its Vars: columns of a panel, panels, rows, and batches (undefined name: none).
 struct LinearOut {
     Halide::Func func;
     Halide::Var n, m;
-    std::vector<Halide::Var> outer; // the rest, innermost first
+    std::vector<Halide::Var> outer; // at most one: the batch
     int columns;
 };
 
+// Result as rows of `columns` numbers.
 void schedule_linear(LinearStages &stages, const LinearOut &out, const Tiling &tiling, const Machine &machine);
+// Result as heads of whole panels.
+void schedule_projection(HeadProjection &projection, const Tiling &tiling, const Machine &machine);
 
 } // namespace polyhead::gen

@@ -22,6 +22,8 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
         .vectorize(o.d, std::min(vec, o.columns), TailStrategy::GuardWithIf);
     auto lanes = [&](Func f) { return f.vectorize(s.qi, vec).unroll(s.qi); };
     auto lanes_of_update = [&](Halide::Stage f) { return f.vectorize(s.qi, vec).unroll(s.qi); };
+    s.visible.compute_at(out, tile);
+    lanes(s.visible);
     s.normalised.compute_at(out, tile).bound_extent(s.qi, q_tile).bound_extent(s.qt, 1);
     lanes(s.normalised);
     lanes(s.inverse_sum.compute_at(out, tile));
@@ -35,8 +37,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     Halide::LoopLevel group_level(out, tile);
     if (!s.single_group) {
         s.merged.update().reorder(s.qi, s.merge_columns.x, s.merge_columns.y);
-        RVar xo("xo"), xi("xi");
-        lanes_of_update(s.merged.update());
+        lanes_of_update(s.merged.update().never_partition({s.merge_columns.y}));
         group_level = Halide::LoopLevel(s.merged, s.merge_columns.y);
     }
     s.group_acc.compute_at(group_level);
@@ -49,7 +50,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     lanes_of_update(s.group_reference.update());
     s.partial.compute_at(group_level).bound(s.x, 0, s.head_dim_v + 2).bound_extent(s.qi, q_tile).bound(s.m, 0, s.blocking.merge_group);
     s.partial.update().reorder(s.qi, s.x, s.group_chunks, s.g, s.qt, s.h, s.b);
-    lanes_of_update(s.partial.update());
+    lanes_of_update(s.partial.update().never_partition({s.group_chunks}));
     const RVar chunk = s.group_chunks;
 
     // one chunk
@@ -79,7 +80,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     s.logits.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     s.logits.update().reorder(s.qi, s.key_blocks.x, s.key_blocks.y);
     lanes_of_update(s.logits.update().unroll(s.key_blocks.x));
-    s.scores.compute_at(s.logits, s.key_blocks.y).unroll(s.kk);
+    s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
     lanes(s.scores);
     s.scores.update().reorder(s.qi, s.kk, s.rd).unroll(s.kk);
     lanes_of_update(s.scores.update());

@@ -19,11 +19,17 @@ struct Coordinates {
     // Rows beyond the last query repeat it.
     Expr query(const Expr &r, const Expr &rt) const { return min(row(r, rt) / formulas.group_size(), formulas.inputs().seq_len_q - 1); }
     Expr head(const Expr &r, const Expr &rt, const Expr &hkv) const { return hkv * formulas.group_size() + row(r, rt) % formulas.group_size(); }
-    Expr key(const Expr &kk, const Expr &sp) const { return sp * blocking.split_len + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().seq_len_kv - 1); }
+    // Keys that some row, and that every row of the tile sees.
     Expr visible_to_some(const Expr &rt, const Expr &b) const { return formulas.visible(query(blocking.row_tile - 1, rt), b); }
     Expr visible_to_all(const Expr &rt, const Expr &b) const { return formulas.visible(query(0, rt), b); }
+    Expr key(const Expr &kk, const Expr &sp) const { return sp * blocking.split_len + kk; }
+    Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().seq_len_kv - 1); }
 };
+
+// How many keys each row, some row and every row of a tile sees (Funcs of their own, as in the frame "query lanes").
+void define_visibility(HeadLanesStages &s, const Coordinates &at) {
+    s.visible(s.r, s.rt, s.b) = at.formulas.visible(at.query(s.r, s.rt), s.b);
+}
 
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
@@ -42,7 +48,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.key_blocks = RDom(0, blocking.key_unroll, 0, blocking.split_len / blocking.key_unroll, "key_blocks");
     s.key_blocks.where(at.key(s.key_blocks.y * blocking.key_unroll, sp) < at.visible_to_some(rt, b));
     Expr key = s.key_blocks.x + blocking.key_unroll * s.key_blocks.y;
-    Expr is_visible = at.key(key, sp) < formulas.visible(at.query(r, rt), b);
+    Expr is_visible = at.key(key, sp) < s.visible(r, rt, b);
     s.logits(kk, r, sp, rt, hkv, b) = excluded_logit;
     s.logits(key, r, sp, rt, hkv, b) = select(is_visible, s.scores(r, key, sp, rt, hkv, b), excluded_logit);
 }
@@ -72,7 +78,7 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
         s.partial_keys.where(key >= at.visible_to_all(rt, b));
         s.partial_keys.where(key < at.visible_to_some(rt, b));
         Expr sum = s.acc(d, r, sp, rt, hkv, b) + product(s.partial_keys);
-        s.acc(d, r, sp, rt, hkv, b) = select(key < formulas.visible(at.query(r, rt), b), sum, s.acc(d, r, sp, rt, hkv, b));
+        s.acc(d, r, sp, rt, hkv, b) = select(key < s.visible(r, rt, b), sum, s.acc(d, r, sp, rt, hkv, b));
     }
     s.partial(x, r, sp, rt, hkv, b) = select(x < s.head_dim_v, Halide::likely(s.acc(min(x, s.head_dim_v - 1), r, sp, rt, hkv, b)), //
                                              x == s.head_dim_v, s.row_sum(r, sp, rt, hkv, b), s.row_reference(r, sp, rt, hkv, b));
@@ -87,6 +93,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &nu
     s.group_size = formulas.group_size();
     s.causal = formulas.causal();
     Coordinates at{formulas, blocking};
+    define_visibility(s, at);
     define_logits(s, at);
     define_partial(s, at, numerics);
     // merge: reference = max over splits, merged = sum over splits of 2^(row_reference - reference) * partial

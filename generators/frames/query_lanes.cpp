@@ -21,11 +21,17 @@ struct Coordinates {
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * blocking.q_tile + qi, formulas.inputs().seq_len_q - 1); }
     Expr key(const Expr &kk, const Expr &c) const { return c * blocking.kv_tile + kk; }
     Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().seq_len_kv - 1); }
-    Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
     // Keys that some row, and that every row of the tile sees.
     Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(blocking.q_tile - 1, qt), b); }
     Expr visible_to_all(const Expr &qt, const Expr &b) const { return formulas.visible(query(0, qt), b); }
+    Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
 };
+
+// How many keys each row, some row and every row of a tile sees. Funcs of their own: a loop bound that is one load is trimmed
+// cleanly, where the whole formula would leave tests in the innermost loops.
+void define_visibility(QueryLanesStages &s, const Coordinates &at) {
+    s.visible(s.qi, s.qt, s.b) = at.formulas.visible(at.query(s.qi, s.qt), s.b);
+}
 
 void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
@@ -42,7 +48,7 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     s.key_blocks.where(at.key(s.key_blocks.y * blocking.key_panel, c) < at.visible_to_some(qt, b));
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
-    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), at.query(qi, qt), at.key(key, c), b);
+    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), at.key(key, c), s.visible(qi, qt, b));
 }
 
 void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &numerics) {
@@ -85,7 +91,7 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
         s.partial_keys.where(key >= at.visible_to_all(qt, b));
         s.partial_keys.where(key < at.visible_to_some(qt, b));
         Expr sum = s.acc(qi, d, c, qt, h, b) + product(s.partial_keys);
-        s.acc(qi, d, c, qt, h, b) = select(key < formulas.visible(at.query(qi, qt), b), sum, s.acc(qi, d, c, qt, h, b));
+        s.acc(qi, d, c, qt, h, b) = select(key < s.visible(qi, qt, b), sum, s.acc(qi, d, c, qt, h, b));
     }
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
@@ -138,6 +144,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &
     s.causal = formulas.causal();
     s.single_group = p.seq_len_kv > 0 && p.seq_len_kv <= blocking.kv_tile * blocking.merge_group;
     Coordinates at{formulas, blocking};
+    define_visibility(s, at);
     define_scores(s, at);
     define_softmax(s, at, numerics);
     define_chunk_out(s, at);

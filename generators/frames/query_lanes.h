@@ -26,6 +26,7 @@ struct QueryLanesStages {
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"};
     Halide::RDom rd, key_blocks, prob_blocks, keys, whole_keys, partial_keys, group_chunks, groups, merge_columns;
 
+    Halide::Func visible{"visible"};                 // (qi, qt, b): keys that a row sees
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
     Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)
     Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)

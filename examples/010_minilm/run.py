@@ -62,10 +62,10 @@ def code_bytes(archive):
 
 
 def print_sizes(build):
-    sizes = {name: find(build, name + ".a") for name in KERNELS + ["libpolyhead"]}
-    if not all(sizes.values()):
-        return
-    print("Library: " + ", ".join(f"{name} {code_bytes(path) / 1024:.0f} KiB" for name, path in sizes.items()) + " of code and constants")
+    """Sizes of the kernels, and of the runtime where it was built here too and not found installed."""
+    paths = {name: find(build, name + ".a") for name in KERNELS + ["libpolyhead"]}
+    sizes = [f"{name} {code_bytes(path) / 1024:.0f} KiB" for name, path in paths.items() if path]
+    print("Library: " + ", ".join(sizes) + " of code and constants")
 
 
 def main():

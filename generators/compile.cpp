@@ -53,6 +53,7 @@ uint64_t cpu_features_of(const Target &t) {
     add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
     add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
     add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
+    add(spr, POLYHEAD_CPU_AMX);      // Halide 21 compiles it for a CPU with AMX and AVX512-FP16 and may use either
     add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
     return bits;
 }

@@ -39,14 +39,21 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     return *variant != nullptr;
 }
 
-// Tensors between the stages of a layer: the projections and the attention output of the whole batch.
-int64_t stage_bytes(const polyhead_problem &p, const CallShape &s) noexcept {
-    if (p.op != POLYHEAD_MHA) {
-        return 0;
+int64_t whole_panels(int64_t columns) noexcept {
+    return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL * POLYHEAD_WEIGHT_PANEL;
+}
+
+// Tensors between the stages, for the whole batch: a layer's projections, and the attention output where out does not take it at
+// once (a layer, or lse beside out: one more column).
+int64_t stage_bytes(const polyhead_problem &p, const polyhead_variant &variant, const CallShape &s) noexcept {
+    const bool layer = p.op == POLYHEAD_MHA, lse_column = p.lse && variant.split_len == 0;
+    int64_t query_side = layer || lse_column ? whole_panels(p.head_dim_v + int64_t(lse_column)) : 0, key_side = 0;
+    if (layer) {
+        query_side += whole_panels(p.head_dim);
+        key_side = whole_panels(p.head_dim) + whole_panels(p.head_dim_v);
     }
-    const int64_t query_side = s.seq_len_q * p.num_heads * (int64_t(p.head_dim) + p.head_dim_v);
-    const int64_t key_side = s.seq_len_kv * p.num_kv_heads * (int64_t(p.head_dim) + p.head_dim_v);
-    return int64_t(sizeof(float)) * s.batch * (query_side + key_side);
+    const int64_t floats = s.seq_len_q * p.num_heads * query_side + s.seq_len_kv * p.num_kv_heads * key_side;
+    return int64_t(sizeof(float)) * s.batch * floats;
 }
 
 int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {
@@ -54,7 +61,7 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
         return 0;
     }
     const polyhead_problem p = with_defaults(given);
-    int64_t bytes = num_threads() * variant.scratch_per_thread + stage_bytes(p, s);
+    int64_t bytes = num_threads() * variant.scratch_per_thread + stage_bytes(p, variant, s);
     if (variant.split_len > 0) {
         const int64_t splits = (s.seq_len_kv + variant.split_len - 1) / variant.split_len;
         bytes += s.batch * p.num_kv_heads * splits * variant.scratch_per_split;

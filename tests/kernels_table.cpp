@@ -15,7 +15,9 @@ using namespace polyhead::test;
 namespace {
 
 // One seed per kernel, so that kernels do not all see the same shapes.
-uint64_t seed_of(const polyhead_kernel &kernel) { return text_seed(kernel.name); }
+uint64_t seed_of(const polyhead_kernel &kernel) {
+    return text_seed(kernel.name);
+}
 
 void check_shapes(const polyhead_kernel &kernel, uint64_t seed, int count) {
     const KernelSubject subject(kernel, seed, seed % 2 == 1);

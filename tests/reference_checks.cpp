@@ -70,7 +70,9 @@ Shape full_shape() {
     return s;
 }
 
-bool contains(const std::string &text, const char *part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string &text, const char *part) {
+    return text.find(part) != std::string::npos;
+}
 
 } // namespace
 
@@ -89,7 +91,8 @@ TEST_CASE("checks: the plain f32 formula passes every check") {
                 CHECK(check_answer(subject, shape) == "");
             }
         }
-        CHECK(check_answer(subject, full_shape().lengths.size() == 3 && p.kv_lengths != 0 ? full_shape() : plain_shape(p, 2, 5, 6, 9)) == "");
+        CHECK(check_answer(subject, full_shape().lengths.size() == 3 && p.kv_lengths != 0 ? full_shape() : plain_shape(p, 2, 5, 6, 9)) ==
+              "");
         CHECK(check_same_bits(subject, same_bits_shape(p, 10)) == "");
     }
 }
@@ -112,12 +115,13 @@ TEST_CASE("checks: planted faults are caught") {
     caught(nullptr, [](const Problem &, polyhead_args &a) { *element(a.out, 0, 3, 10, 5) += 2e-4f; }, "1 of");
     caught(nullptr, [](const Problem &, polyhead_args &a) { *element(a.lse, 0, 1, 10) += 1e-3f; }, "lse[");
     caught(nullptr, [](const Problem &, polyhead_args &a) { *element(a.out, 0, 0, 1, 0) = NAN; }, "out[6] is NaN");
-    caught(nullptr,
-           [](const Problem &, polyhead_args &a) {
-               const uint32_t canary = GuardedBuffer::canary;
-               std::copy_n(reinterpret_cast<const char *>(&canary), 4, reinterpret_cast<char *>(element(a.out, 1, 2, 3, 4)));
-           },
-           "was not written");
+    caught(
+        nullptr,
+        [](const Problem &, polyhead_args &a) {
+            const uint32_t canary = GuardedBuffer::canary;
+            std::copy_n(reinterpret_cast<const char *>(&canary), 4, reinterpret_cast<char *>(element(a.out, 1, 2, 3, 4)));
+        },
+        "was not written");
     caught(nullptr, [](const Problem &, polyhead_args &a) { *element(a.out, 0, 0, 0, 6) = 0; }, "outside");
     // empty rows: the mean, a tiny number, a finite lse
     caught(nullptr, [](const Problem &, polyhead_args &a) { *element(a.out, 2, 0, 0, 0) = 1e-30f; }, "exactly 0");

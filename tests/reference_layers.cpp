@@ -99,8 +99,8 @@ TEST_CASE("reference: a layer equals its definition, element by element") {
     }
     const LayerWeights weights(p, 3, true);
     const Inputs inputs(p, shape);
-    CHECK(largest_difference(truth(p, inputs.args(), weights.tensors()).out,
-                             layer_by_definition(p, inputs.args(), weights.tensors())) < 1e-12);
+    CHECK(largest_difference(truth(p, inputs.args(), weights.tensors()).out, layer_by_definition(p, inputs.args(), weights.tensors())) <
+          1e-12);
 }
 
 TEST_CASE("reference: packed weights are the separate ones stacked: query, key, value") {

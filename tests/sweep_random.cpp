@@ -22,11 +22,14 @@ namespace {
 constexpr int quick_problems = 8, all_problems = 64, shapes_per_problem = 14;
 
 const std::vector<std::string> targets = {
-    "host", "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
+    "host",         "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41",
+    "x86-64-linux",
 };
 
 // Kernels compiled in process run on Halide's own threads.
-void set_threads(int threads) { Halide::Internal::JITSharedRuntime::set_num_threads(threads); }
+void set_threads(int threads) {
+    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
+}
 
 struct Swept {
     double worst = 0; // largest error / tolerance
@@ -63,7 +66,42 @@ Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
     return swept;
 }
 
+// Every mask with every way of fixing lengths, at lengths that fill no tile.
+std::vector<Problem> mask_problems() {
+    std::vector<Problem> problems;
+    for (int32_t causal : {POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT}) {
+        for (int32_t kv_lengths : {0, 1}) {
+            for (int32_t seq_len_q : {0, 33}) {
+                for (int32_t seq_len_kv : {0, 31, 127, 300}) {
+                    Problem p = sdpa_problem(2, 16, 1);
+                    p.causal = causal;
+                    p.kv_lengths = kv_lengths;
+                    p.lse = 1;
+                    p.seq_len_q = seq_len_q;
+                    p.seq_len_kv = seq_len_kv;
+                    problems.push_back(p);
+                }
+            }
+        }
+    }
+    return problems;
+}
+
 } // namespace
+
+TEST_CASE("sweep: every mask with every way of fixing lengths") {
+    const std::vector<Problem> problems = mask_problems();
+    const size_t step = test_all() ? 1 : 4, first = test_all() ? 0 : text_seed(sweep_seed_text()) % step;
+    for (size_t i = first; i < problems.size(); i += step) {
+        INFO(generate_line(problems[i]));
+        const InProcessKernel compiled(problems[i], {"host", "", "masks"});
+        REQUIRE(compiled.error() == "");
+        const KernelSubject subject(compiled.kernel(), i);
+        for (const Shape &shape : awkward_shapes(problems[i], i, 10)) {
+            CHECK(check_answer(subject.subject(), shape) == "");
+        }
+    }
+}
 
 TEST_CASE("sweep: random problems over random shapes") {
     const std::string seed_text = sweep_seed_text();

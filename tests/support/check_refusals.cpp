@@ -63,8 +63,7 @@ std::vector<Mistake> mistakes_of(const Problem &p, const polyhead_args &good) {
 }
 
 // One sentence, or nothing when the call was refused as it should be.
-std::string refused(const Subject &subject, const Inputs &inputs, const std::string &name, const polyhead_args &args,
-                    polyhead_code code) {
+std::string refused(const Subject &subject, const Inputs &inputs, const std::string &name, const polyhead_args &args, polyhead_code code) {
     const polyhead_status status = subject.run(args);
     if (status.code == POLYHEAD_OK) {
         return name + ": accepted";

@@ -22,7 +22,9 @@ inline polyhead_tensor dense(const float *data, const std::vector<int64_t> &shap
     return view;
 }
 
-inline polyhead_tensor dense(const std::vector<float> &data, const std::vector<int64_t> &shape) { return dense(data.data(), shape); }
+inline polyhead_tensor dense(const std::vector<float> &data, const std::vector<int64_t> &shape) {
+    return dense(data.data(), shape);
+}
 
 inline polyhead_tensor dense(const std::vector<int32_t> &data) {
     polyhead_tensor view = dense(static_cast<const float *>(nullptr), {static_cast<int64_t>(data.size())});

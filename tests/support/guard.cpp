@@ -38,9 +38,15 @@ GuardedBuffer::GuardedBuffer(size_t bytes, Place place) : bytes_(bytes) {
     uint32_t *words = reinterpret_cast<uint32_t *>(mapping_ + page);
     std::fill(words, words + usable / sizeof(uint32_t), canary);
     switch (place) {
-    case Place::inside: data_ = mapping_ + page + margin; break;
-    case Place::at_begin: data_ = mapping_ + page - (bytes == 0 ? 64 : 0); break;
-    case Place::at_end: data_ = mapping_ + page + usable - bytes; break;
+    case Place::inside:
+        data_ = mapping_ + page + margin;
+        break;
+    case Place::at_begin:
+        data_ = mapping_ + page - (bytes == 0 ? 64 : 0);
+        break;
+    case Place::at_end:
+        data_ = mapping_ + page + usable - bytes;
+        break;
     }
 }
 
@@ -50,7 +56,9 @@ GuardedBuffer::~GuardedBuffer() {
     }
 }
 
-GuardedBuffer::GuardedBuffer(GuardedBuffer &&other) noexcept { *this = std::move(other); }
+GuardedBuffer::GuardedBuffer(GuardedBuffer &&other) noexcept {
+    *this = std::move(other);
+}
 
 GuardedBuffer &GuardedBuffer::operator=(GuardedBuffer &&other) noexcept {
     std::swap(mapping_, other.mapping_);

@@ -200,6 +200,8 @@ bool Inputs::gaps_untouched() {
     return outputs_untouched();
 }
 
-bool Inputs::outputs_untouched() const { return out_.memory.all_canary() && lse_.memory.all_canary(); }
+bool Inputs::outputs_untouched() const {
+    return out_.memory.all_canary() && lse_.memory.all_canary();
+}
 
 } // namespace polyhead::test

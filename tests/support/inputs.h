@@ -26,8 +26,8 @@ struct Shape {
     Layout query = Layout::bhsd, key = Layout::bhsd, value = Layout::bhsd, out = Layout::bhsd;
     Place place = Place::inside;
     Values values = Values::normal;
-    bool poison = false;      // NaN, infinities and huge numbers in every key and value that no row may see
-    int64_t poison_key = -1;  // this key and value row is NaN although later rows of a causal problem see it
+    bool poison = false;     // NaN, infinities and huge numbers in every key and value that no row may see
+    int64_t poison_key = -1; // this key and value row is NaN although later rows of a causal problem see it
     std::optional<float> softmax_scale;
     Alignment alignment = Alignment::of_problem;
     uint64_t seed = 1;

@@ -12,9 +12,12 @@ const char *layout_name(Layout layout) {
 
 std::vector<int64_t> head_strides(Layout layout, int64_t heads, int64_t length, int64_t dim) {
     switch (layout) {
-    case Layout::bhsd: return {heads * length * dim, length * dim, dim, 1};
-    case Layout::shared: return {0, length * dim, dim, 1};
-    case Layout::bshd: return {length * heads * dim, dim, heads * dim, 1};
+    case Layout::bhsd:
+        return {heads * length * dim, length * dim, dim, 1};
+    case Layout::shared:
+        return {0, length * dim, dim, 1};
+    case Layout::bshd:
+        return {length * heads * dim, dim, heads * dim, 1};
     case Layout::bhsd_padded: {
         const int64_t row = dim + 5, head = length * row + 3;
         return {heads * head + 7, head, row, 1};
@@ -29,11 +32,16 @@ std::vector<int64_t> head_strides(Layout layout, int64_t heads, int64_t length, 
 
 std::vector<int64_t> token_strides(Layout layout, int64_t batch, int64_t length, int64_t features) {
     switch (layout) {
-    case Layout::bhsd: return {length * features, features, 1};
-    case Layout::shared: return {0, features, 1};
-    case Layout::bshd: return {features, batch * features, 1};
-    case Layout::bhsd_padded: return {length * (features + 3) + 5, features + 3, 1};
-    case Layout::bshd_padded: return {features + 1, batch * (features + 1) + 6, 1};
+    case Layout::bhsd:
+        return {length * features, features, 1};
+    case Layout::shared:
+        return {0, features, 1};
+    case Layout::bshd:
+        return {features, batch * features, 1};
+    case Layout::bhsd_padded:
+        return {length * (features + 3) + 5, features + 3, 1};
+    case Layout::bshd_padded:
+        return {features + 1, batch * (features + 1) + 6, 1};
     }
     return {};
 }

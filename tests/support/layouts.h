@@ -33,8 +33,7 @@ Tensor make_tensor(DType dtype, const std::vector<int64_t> &shape, const std::ve
 void fill_normal(const Tensor &tensor, Random &random, float scale);
 
 // Calls visit(float *row, int64_t i0, i1, i2) for every innermost row of a view of rank 1 to 4.
-template <class Visit>
-void for_each_row(const polyhead_tensor &t, Visit visit) {
+template <class Visit> void for_each_row(const polyhead_tensor &t, Visit visit) {
     std::array<int64_t, 3> extent = {1, 1, 1};
     for (int dim = 0; dim + 1 < t.rank; dim++) {
         extent[static_cast<size_t>(dim)] = t.shape[dim];

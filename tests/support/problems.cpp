@@ -65,8 +65,14 @@ std::string generate_line(const Problem &p) {
     return line;
 }
 
-bool is_sdpa(const Problem &problem) { return problem.op == POLYHEAD_SDPA; }
-bool is_mha(const Problem &problem) { return problem.op == POLYHEAD_MHA; }
-bool is_linear(const Problem &problem) { return problem.op == POLYHEAD_LINEAR; }
+bool is_sdpa(const Problem &problem) {
+    return problem.op == POLYHEAD_SDPA;
+}
+bool is_mha(const Problem &problem) {
+    return problem.op == POLYHEAD_MHA;
+}
+bool is_linear(const Problem &problem) {
+    return problem.op == POLYHEAD_LINEAR;
+}
 
 } // namespace polyhead::test

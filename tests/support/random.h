@@ -26,8 +26,7 @@ public:
         const int64_t sum = static_cast<int64_t>((word & 0xffff) + ((word >> 16) & 0xffff) + ((word >> 32) & 0xffff) + (word >> 48));
         return static_cast<float>(sum - 2 * 65535) * (1.7320508f / 65536.0f);
     }
-    template <class T>
-    const T &pick(const std::vector<T> &choices) {
+    template <class T> const T &pick(const std::vector<T> &choices) {
         return choices[static_cast<size_t>(below(static_cast<int64_t>(choices.size())))];
     }
 

@@ -26,8 +26,8 @@ void choose_masks(Problem &p, Random &random) {
 }
 
 Problem random_sdpa(Random &random) {
-    const std::vector<int32_t> dims = {1,  2,  3,  7,  8,  15, 16, 17, 24, 31, 32,  33,  40,  48,  63,
-                                       64, 64, 65, 72, 80, 96, 99, 127, 128, 129, 160, 200, 256};
+    const std::vector<int32_t> dims = {1,  2,  3,  7,  8,  15, 16, 17, 24,  31,  32,  33,  40,  48,
+                                       63, 64, 64, 65, 72, 80, 96, 99, 127, 128, 129, 160, 200, 256};
     Problem p = sdpa_problem(1, random.pick(dims));
     p.head_dim_v = random.chance(60) ? p.head_dim : random.pick(dims);
     choose_heads(p, random, {1, 2, 3, 4, 5, 6, 8, 12, 16});

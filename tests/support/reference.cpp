@@ -15,8 +15,7 @@ namespace {
 constexpr int64_t token_block = 8; // tokens that share one pass over a weight
 
 // A dense matrix of Real.
-template <class Real>
-struct Matrix {
+template <class Real> struct Matrix {
     int64_t rows, columns;
     std::vector<Real> data;
     Matrix(int64_t r, int64_t c) : rows(r), columns(c), data(static_cast<size_t>(r * c), Real(0)) {}
@@ -25,8 +24,7 @@ struct Matrix {
 };
 
 // One nn.Linear: the weight transposed to [in][out], and its bias.
-template <class Real>
-struct Linear {
+template <class Real> struct Linear {
     Matrix<Real> weight;
     std::vector<Real> bias;
 
@@ -69,8 +67,7 @@ struct Linear {
 };
 
 // Key and value of one head: key transposed to [d][n] so that one query meets all keys in a contiguous loop.
-template <class Real>
-struct HeadKeys {
+template <class Real> struct HeadKeys {
     Matrix<Real> key_transposed, value;
     std::vector<double> max_value; // largest |value| among the first n + 1 keys
     HeadKeys(int64_t keys, int64_t head_dim, int64_t head_dim_v)
@@ -124,8 +121,7 @@ Real attend(const Real *query, const HeadKeys<Real> &keys, int64_t visible, Real
     return row_max + std::log(row_sum);
 }
 
-template <class Real>
-Real softmax_scale(const Problem &problem, const polyhead_args &args) {
+template <class Real> Real softmax_scale(const Problem &problem, const polyhead_args &args) {
     return args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim));
 }
 
@@ -134,8 +130,7 @@ int64_t most_visible(const Problem &problem, const polyhead_args &args, int64_t 
     return num_rows(args) == 0 ? 0 : std::max<int64_t>(0, visible_keys(problem, args, b, num_rows(args) - 1));
 }
 
-template <class Real>
-Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows) {
+template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows) {
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args);
     Answer<Real> answer;
     answer.out.assign(static_cast<size_t>(batch * p.num_heads * rows_q * p.head_dim_v), Real(0));
@@ -161,8 +156,8 @@ Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const Ro
                     std::copy(row, row + p.head_dim, query.begin());
                     const int64_t visible = visible_keys(p, args, b, q);
                     const int64_t index = (b * p.num_heads + h) * rows_q + q;
-                    answer.lse[index] = attend(query.data(), head, visible, softmax_scale<Real>(p, args), probs,
-                                               answer.out.data() + index * p.head_dim_v);
+                    answer.lse[index] =
+                        attend(query.data(), head, visible, softmax_scale<Real>(p, args), probs, answer.out.data() + index * p.head_dim_v);
                     answer.max_value[index] = visible > 0 ? head.max_value[visible - 1] : 0.0;
                 }
             }
@@ -172,8 +167,7 @@ Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const Ro
 }
 
 // The four projections of a layer, from packed or separate weights.
-template <class Real>
-struct Layer {
+template <class Real> struct Layer {
     Linear<Real> query, key, value, out;
     static Linear<Real> part(const polyhead_tensor &packed, const polyhead_tensor &packed_bias, const polyhead_tensor &own,
                              const polyhead_tensor &own_bias, int64_t first, int64_t count) {
@@ -188,8 +182,7 @@ struct Layer {
 };
 
 // Chosen positions of batch row b of a [B,T,features] tensor.
-template <class Real>
-Matrix<Real> tokens(const polyhead_tensor &tensor, int64_t b, const std::vector<int64_t> &positions) {
+template <class Real> Matrix<Real> tokens(const polyhead_tensor &tensor, int64_t b, const std::vector<int64_t> &positions) {
     Matrix<Real> x(static_cast<int64_t>(positions.size()), tensor.shape[2]);
     for (size_t i = 0; i < positions.size(); i++) {
         const float *row = element(tensor, b, positions[i]);
@@ -198,8 +191,7 @@ Matrix<Real> tokens(const polyhead_tensor &tensor, int64_t b, const std::vector<
     return x;
 }
 
-template <class Real>
-HeadKeys<Real> split_head(const Problem &p, const Matrix<Real> &key, const Matrix<Real> &value, int64_t hkv) {
+template <class Real> HeadKeys<Real> split_head(const Problem &p, const Matrix<Real> &key, const Matrix<Real> &value, int64_t hkv) {
     HeadKeys<Real> head(key.rows, p.head_dim, p.head_dim_v);
     for (int64_t n = 0; n < key.rows; n++) {
         for (int64_t d = 0; d < p.head_dim; d++) {

@@ -13,15 +13,14 @@ namespace polyhead::test {
 using RowSets = std::vector<std::vector<int64_t>>;
 
 // Dense results in the order of the tensors' shapes; rows that were not asked for stay 0.
-template <class Real>
-struct Answer {
+template <class Real> struct Answer {
     std::vector<Real> out;         // sdpa [B,H,T_q,d_v], mha [B,T_q,D], linear [M,N]
     std::vector<Real> lse;         // [B,H,T_q]; natural logarithm; empty for linear
     std::vector<double> max_value; // per row of out: largest |value| that the row attends to (mha: projected, over all heads)
 };
 
 int64_t num_groups(const Problem &problem, const polyhead_args &args);
-int64_t num_rows(const polyhead_args &args);     // query positions (linear: rows)
+int64_t num_rows(const polyhead_args &args); // query positions (linear: rows)
 int64_t num_keys(const Problem &problem, const polyhead_args &args);
 int64_t batch_size(const Problem &problem, const polyhead_args &args);
 

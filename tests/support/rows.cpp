@@ -8,9 +8,13 @@
 
 namespace polyhead::test {
 
-int64_t batch_size(const Problem &problem, const polyhead_args &args) { return is_linear(problem) ? 1 : args.query.shape[0]; }
+int64_t batch_size(const Problem &problem, const polyhead_args &args) {
+    return is_linear(problem) ? 1 : args.query.shape[0];
+}
 
-int64_t num_rows(const polyhead_args &args) { return args.query.shape[args.query.rank - 2]; }
+int64_t num_rows(const polyhead_args &args) {
+    return args.query.shape[args.query.rank - 2];
+}
 
 int64_t num_keys(const Problem &problem, const polyhead_args &args) {
     return is_linear(problem) ? 0 : is_sdpa(problem) ? args.key.shape[2] : problem.cross != 0 ? args.key.shape[1] : args.query.shape[1];

@@ -57,9 +57,12 @@ void make_affordable(const Problem &p, Shape &s, double limit) {
 
 int32_t random_length(int64_t seq_len_kv, Random &random) {
     switch (random.below(5)) {
-    case 0: return static_cast<int32_t>(seq_len_kv);
-    case 1: return static_cast<int32_t>(std::min<int64_t>(seq_len_kv, random.below(3)));
-    default: return static_cast<int32_t>(random.between(0, seq_len_kv));
+    case 0:
+        return static_cast<int32_t>(seq_len_kv);
+    case 1:
+        return static_cast<int32_t>(std::min<int64_t>(seq_len_kv, random.below(3)));
+    default:
+        return static_cast<int32_t>(random.between(0, seq_len_kv));
     }
 }
 
@@ -94,7 +97,8 @@ void decorate(const Problem &p, Shape &s, Random &random) {
     if (random.chance(25)) {
         s.softmax_scale = random.pick(std::vector<float>{0.05f, 0.3f, 1.0f});
     }
-    s.values = random.pick(std::vector<Values>{Values::normal, Values::normal, Values::peaked, Values::extreme_logits, Values::huge_values});
+    s.values =
+        random.pick(std::vector<Values>{Values::normal, Values::normal, Values::peaked, Values::extreme_logits, Values::huge_values});
     if (s.values == Values::extreme_logits && !is_sdpa(p)) {
         s.values = Values::normal; // projections would blur the exact distances of the logits
     }
@@ -105,10 +109,14 @@ int64_t random_seq_len(Random &random) {
         return 0;
     }
     switch (random.below(4)) {
-    case 0: return random.pick(awkward_lengths);
-    case 1: return random.between(0, 20);
-    case 2: return random.between(1, 200);
-    default: return random.between(1, 700);
+    case 0:
+        return random.pick(awkward_lengths);
+    case 1:
+        return random.between(0, 20);
+    case 2:
+        return random.between(1, 200);
+    default:
+        return random.between(1, 700);
     }
 }
 

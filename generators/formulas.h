@@ -25,6 +25,9 @@ struct AttentionInputs {
     std::function<Halide::Expr(Halide::Expr d, Halide::Expr kv, Halide::Expr kv_head, Halide::Expr b)> value;
     std::function<Halide::Expr(Halide::Expr b)> kv_lengths; // empty when the problem has none
     Halide::Expr seq_len_q, seq_len_kv;
+    // Rows that key and value have in memory, for clamping loads. A run-time value also where seq_len_kv is fixed: against a constant
+    // Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row too many.
+    Halide::Expr key_rows;
     Halide::Expr softmax_scale;
     Halide::Expr from_end; // causal only: nonzero = bottom_right
 };

@@ -114,8 +114,8 @@ private:
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
             constrain(*query_, p.head_dim, 1, p.seq_len_q);
-            constrain(*key_, p.head_dim, 1, p.seq_len_kv);
-            constrain(*value_, p.head_dim_v, 1, p.seq_len_kv);
+            constrain(*key_, p.head_dim, 1, 0);
+            constrain(*value_, p.head_dim_v, 1, 0);
         } else {
             constrain(*query_, p.embed_dim, 1, p.seq_len_q);
             if (p.cross) {
@@ -152,6 +152,7 @@ private:
         AttentionInputs in;
         in.seq_len_q = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
         in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : key_->dim(1).extent();
+        in.key_rows = p.op == POLYHEAD_SDPA ? Expr(key_->dim(1).extent()) : in.seq_len_kv;
         in.softmax_scale = *softmax_scale_;
         if (from_end_) {
             in.from_end = *from_end_;
@@ -234,17 +235,17 @@ private:
 
     void generate_linear(const Problem &p) {
         LinearInputs in;
-        in.rows = [this](const Expr &k, const Expr &, const Expr &m, const Expr &) { return (*query_)(k, m); };
+        in.inner = reduction_block(p.embed_dim);
+        in.outer = p.embed_dim / in.inner;
+        in.rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) { return (*query_)(block * in.inner + k, m); };
         in.weight = [this](const Expr &column, const Expr &k, const Expr &panel) { return (*weights_[0])(column, k, panel); };
         if (p.bias) {
             in.bias = [this](const Expr &column) { return (*biases_[0])(column); };
         }
-        in.inner = p.embed_dim;
-        in.outer = 1;
         in.panels = panels_of(p.out_features);
         in.num_rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
         plan_.has_linear = true;
-        plan_.linear = linear("acc", in);
+        plan_.linear = linear("linear", in);
         write_linear(p.out_features, false);
     }
 

@@ -10,14 +10,14 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     HeadProjection p;
     const int panels_per_head = panels_of(head_dim);
     LinearInputs in;
-    in.rows = [&](const Expr &k, const Expr &, const Expr &t, const Expr &b) { return rows.at(k, t, b); };
+    in.inner = reduction_block(rows.width);
+    in.outer = rows.width / in.inner;
+    in.rows = [&](const Expr &k, const Expr &block, const Expr &t, const Expr &b) { return rows.at(block * in.inner + k, t, b); };
     in.weight = weight;
     in.bias = bias;
-    in.inner = rows.width;
-    in.outer = 1;
     in.panels = num_heads * panels_per_head;
     in.num_rows = rows.count;
-    p.linear = linear(name + "_acc", in);
+    p.linear = linear(name, in);
     p.panels_per_head = panels_per_head;
     p.heads = Halide::Func(name);
     p.heads(p.column, p.t, p.panel, p.b) = p.linear.acc(p.column, p.panel, p.t, p.b);
@@ -46,7 +46,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     in.outer = problem.num_heads;
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = count;
-    return linear("out_acc", in);
+    return linear("out_linear", in);
 }
 
 } // namespace polyhead::gen

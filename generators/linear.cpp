@@ -1,22 +1,39 @@
 // The linear layer as an algorithm.
 #include "linear.h"
 
+#include <algorithm>
+
 namespace polyhead::gen {
 
 using Halide::Expr;
 using Halide::min;
 
+int reduction_block(int width) {
+    for (int block = std::min(width, 192); block >= 16; block--) {
+        if (width % block == 0) {
+            return block;
+        }
+    }
+    return width;
+}
+
 LinearStages linear(const std::string &name, const LinearInputs &in) {
     LinearStages s;
     s.panels = in.panels;
-    s.acc = Halide::Func(name);
-    s.k = Halide::RDom(0, in.inner, 0, in.outer, name + "_k");
+    s.block_sum = Halide::Func(name + "_block_sum");
+    s.acc = Halide::Func(name + "_acc");
+    s.k = Halide::RDom(0, in.inner, name + "_k");
+    s.blocks = Halide::RDom(0, in.outer, name + "_blocks");
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
     Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
     Expr bias = in.bias ? in.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
-    // acc = bias + sum over k of rows(k) * weight(k)
+    // block_sum = sum over the block's k of rows(k) * weight(k)
+    s.block_sum(s.column, s.panel, s.m, s.b, s.block) = 0.0f;
+    s.block_sum(s.column, s.panel, s.m, s.b, s.block) +=
+        in.rows(s.k, s.block, row, s.b) * in.weight(s.column, s.block * in.inner + s.k, panel);
+    // acc = bias + sum over blocks of block_sum
     s.acc(s.column, s.panel, s.m, s.b) = bias;
-    s.acc(s.column, s.panel, s.m, s.b) += in.rows(s.k.x, s.k.y, row, s.b) * in.weight(s.column, s.k.y * in.inner + s.k.x, panel);
+    s.acc(s.column, s.panel, s.m, s.b) += s.block_sum(s.column, s.panel, s.m, s.b, s.blocks);
     return s;
 }
 

@@ -9,7 +9,8 @@
 
 namespace polyhead::gen {
 
-// What the layer reads. The reduction runs over inner * outer inputs, so that a [.., H, d] input keeps an affine index.
+// What the layer reads. The reduction runs over `outer` blocks of `inner` inputs, each block summed on its own: rounding errors grow
+// with the root of the block, not of the whole width, and a [.., H, d] input keeps an affine index.
 struct LinearInputs {
     std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> rows;
     std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> weight;
@@ -20,16 +21,20 @@ struct LinearInputs {
 };
 
 struct LinearStages {
-    Halide::Var column{"column"}, panel{"panel"}, m{"m"}, b{"b"};
-    Halide::RDom k;
+    Halide::Var column{"column"}, panel{"panel"}, m{"m"}, b{"b"}, block{"block"};
+    Halide::RDom k, blocks;
     int panels;
-    Halide::Func acc; // (column in panel, panel, m, b), in registers
+    Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers
+    Halide::Func acc;       // (column in panel, panel, m, b)
 
     // Column n of row m.
     Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;
 };
 
 inline int panels_of(int columns) { return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL; }
+
+// Inputs of one block for a row of `width` inputs: its largest divisor up to 192, or all of it when none is worth the trouble.
+int reduction_block(int width);
 
 LinearStages linear(const std::string &name, const LinearInputs &inputs);
 

@@ -1,6 +1,8 @@
 // Problem: completion and refusal.
 #include "problem.h"
 
+#include <iterator>
+
 namespace polyhead::gen {
 
 namespace {
@@ -61,7 +63,9 @@ std::string refuse_op(const Problem &p) {
 
 std::string refusal(const Problem &p) {
     if (p.dtype != POLYHEAD_F32) {
-        return "dtype is not supported: expected f32";
+        static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
+        const bool known = p.dtype > 0 && p.dtype < int(std::size(names));
+        return "dtype " + (known ? names[p.dtype] : std::to_string(p.dtype)) + " is not supported: expected f32";
     }
     if (p.causal < POLYHEAD_NOT_CAUSAL || p.causal > POLYHEAD_TOP_LEFT) {
         return number("causal", p.causal) + " is not allowed: expected bottom_right or top_left";

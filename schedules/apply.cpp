@@ -78,6 +78,7 @@ void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machi
 
 void schedule_nothing(KernelStages *k) {
     for (HeadProjection &p : k->projections) {
+        p.linear.block_sum.compute_root();
         p.linear.acc.compute_root();
         p.heads.compute_root();
     }
@@ -90,7 +91,7 @@ void schedule_nothing(KernelStages *k) {
                  s->probs,      s->row_sum,     s->acc,     s->partial,   s->reference, s->merged};
     }
     if (k->has_linear) {
-        funcs.push_back(k->linear.acc);
+        funcs.insert(funcs.end(), {k->linear.block_sum, k->linear.acc});
     }
     if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
         funcs.push_back(k->attention_out.func);

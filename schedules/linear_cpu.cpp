@@ -1,9 +1,11 @@
 // CPU schedule of the linear layer.
 //
 //   parallel (batch, block of linear_block rows, [head,] linear_panels panels of columns)
-//     for linear_rows rows                                        acc: linear_rows x linear_panels panels, all in registers
-//       for k                                                     one broadcast per row, one vector of weight per lane group
-//         acc += rows(k) * weight(k)
+//     for linear_rows rows                                        block_sum: linear_rows x linear_panels panels in registers
+//       for blocks of k
+//         for k                                                   one broadcast per row, one vector of weight per lane group
+//           block_sum += rows(k) * weight(k)
+//         acc += block_sum                                        acc waits in L1: 1 addition per up to 192 multiply-adds
 //
 // Registers on AVX-512: 8 rows x 3 panels = 24 accumulators + 3 vectors of weight + 1 broadcast = 28 of 32. On AVX2 a panel is
 // two vectors: 6 rows x 1 panel = 12 + 2 + 1 of 16. The block of rows keeps the weight panels (768 x 48 floats = 147 KB) in L2
@@ -67,7 +69,7 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
     for (const Var &v : outer) {
         out.fuse(task, v, task);
     }
-    out.parallel(task).unroll(pi).vectorize(column, lanes).unroll(column);
+    out.parallel(task).unroll(mi).unroll(pi).vectorize(column, lanes).unroll(column);
     s.acc.compute_at(out, mm)
         .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
         .bound_extent(s.panel, tile.panels)
@@ -76,8 +78,17 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
         .unroll(s.column)
         .unroll(s.panel)
         .unroll(s.m);
-    s.acc.update()
-        .reorder(s.column, s.panel, s.m, s.k.x, s.k.y)
+    s.acc.update().reorder(s.column, s.panel, s.m, s.blocks).vectorize(s.column, lanes).unroll(s.column).unroll(s.panel).unroll(s.m);
+    s.block_sum.compute_at(s.acc, s.blocks)
+        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
+        .bound_extent(s.panel, tile.panels)
+        .bound_extent(s.m, tile.rows)
+        .vectorize(s.column, lanes)
+        .unroll(s.column)
+        .unroll(s.panel)
+        .unroll(s.m);
+    s.block_sum.update()
+        .reorder(s.column, s.panel, s.m, s.k)
         .vectorize(s.column, lanes)
         .unroll(s.column)
         .unroll(s.panel)

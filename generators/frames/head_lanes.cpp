@@ -23,7 +23,7 @@ struct Coordinates {
     Expr visible_to_some(const Expr &rt, const Expr &b) const { return formulas.visible(query(blocking.row_tile - 1, rt), b); }
     Expr visible_to_all(const Expr &rt, const Expr &b) const { return formulas.visible(query(0, rt), b); }
     Expr key(const Expr &kk, const Expr &sp) const { return sp * blocking.split_len + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().seq_len_kv - 1); }
+    Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().key_rows - 1); }
 };
 
 // How many keys each row, some row and every row of a tile sees (Funcs of their own, as in the frame "query lanes").

@@ -20,7 +20,7 @@ struct Coordinates {
     // Rows beyond the last query repeat it, so that they never ask for more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * blocking.q_tile + qi, formulas.inputs().seq_len_q - 1); }
     Expr key(const Expr &kk, const Expr &c) const { return c * blocking.kv_tile + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().seq_len_kv - 1); }
+    Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().key_rows - 1); }
     // Keys that some row, and that every row of the tile sees.
     Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(blocking.q_tile - 1, qt), b); }
     Expr visible_to_all(const Expr &qt, const Expr &b) const { return formulas.visible(query(0, qt), b); }

@@ -53,7 +53,7 @@ uint64_t cpu_features_of(const Target &t) {
     add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
     add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
     add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
-    add(spr, POLYHEAD_CPU_AMX);      // Halide 21 compiles it for a CPU with AMX and AVX512-FP16 and may use either
+    add(spr, POLYHEAD_CPU_AMX);    // Halide 21 compiles it for a CPU with AMX and AVX512-FP16 and may use either
     add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
     return bits;
 }
@@ -66,7 +66,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     if (plan.frame == "query_lanes") {
         const int64_t columns = p.head_dim_v + 2;
         const int64_t per_query = p.head_dim + 2 * t.kv_tile + t.key_panel + 2 * t.value_panel + p.head_dim_v // one chunk
-                                  + columns * t.merge_group + t.merge_group + 3 * columns + 8;               // partials and merge
+                                  + columns * t.merge_group + t.merge_group + 3 * columns + 8;                // partials and merge
         facts.scratch_per_thread = 4 * t.q_tile * per_query;
     } else if (plan.frame == "head_lanes") {
         facts.split_len = t.split_len;
@@ -156,7 +156,8 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
             if (!wanted || !frame_serves(frame, p, machine)) {
                 continue;
             }
-            if (std::string(frame) == "query_lanes" && only.empty() && p.seq_len_q > 0 && !plans.empty() && plans.back().target == target.to_string()) {
+            if (std::string(frame) == "query_lanes" && only.empty() && p.seq_len_q > 0 && !plans.empty() &&
+                plans.back().target == target.to_string()) {
                 continue; // the fixed length is served by head lanes
             }
             VariantPlan plan{frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0, decode ? head_lanes_max_seq_len_q : 0};
@@ -168,7 +169,8 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         }
     }
     if (plans.empty()) {
-        *error = "no frame" + (only.empty() ? std::string() : " '" + only + "'") + " serves this problem: expected query_lanes, head_lanes or linear";
+        *error = "no frame" + (only.empty() ? std::string() : " '" + only + "'") +
+                 " serves this problem: expected query_lanes, head_lanes or linear";
     }
     return plans;
 }

@@ -3,12 +3,10 @@
 
 #include <functional>
 
-#include <Halide.h>
 #include "problem.h"
+#include <Halide.h>
 
 namespace polyhead::gen {
-
-
 
 // Logits live in units of log2 e: one multiplication folded into the query makes every exponential a power of two.
 constexpr float log2_e = 1.4426950408889634f;

@@ -222,9 +222,11 @@ private:
             return LayerRows{[tensor](const Expr &k, const Expr &t, const Expr &b) { return (*tensor)(k, t, b); }, width, count};
         };
         plan_.projections = {
-            project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias, p.head_dim, p.num_heads),
+            project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias, p.head_dim,
+                          p.num_heads),
             project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim, p.num_kv_heads),
-            project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias, p.head_dim_v, p.num_kv_heads)};
+            project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias, p.head_dim_v,
+                          p.num_kv_heads)};
         read_heads(&in, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         Halide::Func context("context");
         attend(p, in, context, true);

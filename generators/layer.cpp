@@ -5,8 +5,8 @@ namespace polyhead::gen {
 
 using Halide::Expr;
 
-HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight, const LayerWeights::Bias &bias,
-                             int head_dim, int num_heads) {
+HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
+                             const LayerWeights::Bias &bias, int head_dim, int num_heads) {
     HeadProjection p;
     const int panels_per_head = panels_of(head_dim);
     LinearInputs in;

@@ -32,8 +32,8 @@ struct HeadProjection {
     Halide::Expr at(const Halide::Expr &d, const Halide::Expr &t, const Halide::Expr &h, const Halide::Expr &b) const;
 };
 
-HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight, const LayerWeights::Bias &bias,
-                             int head_dim, int num_heads);
+HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
+                             const LayerWeights::Bias &bias, int head_dim, int num_heads);
 
 // The attention inputs that read projected heads instead of tensors.
 void read_heads(AttentionInputs *inputs, const HeadProjection &query, const HeadProjection &key, const HeadProjection &value);

@@ -20,6 +20,7 @@ int reduction_block(int width) {
 LinearStages linear(const std::string &name, const LinearInputs &in) {
     LinearStages s;
     s.panels = in.panels;
+    s.num_rows = in.num_rows;
     s.block_sum = Halide::Func(name + "_block_sum");
     s.acc = Halide::Func(name + "_acc");
     s.k = Halide::RDom(0, in.inner, name + "_k");

@@ -24,6 +24,7 @@ struct LinearStages {
     Halide::Var column{"column"}, panel{"panel"}, m{"m"}, b{"b"}, block{"block"};
     Halide::RDom k, blocks;
     int panels;
+    Halide::Expr num_rows;
     Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers
     Halide::Func acc;       // (column in panel, panel, m, b)
 
@@ -31,7 +32,9 @@ struct LinearStages {
     Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;
 };
 
-inline int panels_of(int columns) { return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL; }
+inline int panels_of(int columns) {
+    return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL;
+}
 
 // Inputs of one block for a row of `width` inputs: its largest divisor up to 192, or all of it when none is worth the trouble.
 int reduction_block(int width);

@@ -70,7 +70,8 @@ std::string refusal(const Problem &p) {
     if (p.causal < POLYHEAD_NOT_CAUSAL || p.causal > POLYHEAD_TOP_LEFT) {
         return number("causal", p.causal) + " is not allowed: expected bottom_right or top_left";
     }
-    std::string found = first(refuse_op(p), outside("seq_len_q", p.seq_len_q, 0, most_length), outside("seq_len_kv", p.seq_len_kv, 0, most_length));
+    std::string found =
+        first(refuse_op(p), outside("seq_len_q", p.seq_len_q, 0, most_length), outside("seq_len_kv", p.seq_len_kv, 0, most_length));
     if (found.empty() && p.op == POLYHEAD_MHA && !p.cross) {
         if (p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
             const bool key = p.kdim != p.embed_dim;

@@ -66,7 +66,9 @@ void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machi
         }
         if (k->copy.defined()) {
             Halide::Var task("task");
-            k->copy.fuse(o.h, o.b, task).parallel(task).vectorize(o.d, std::min(machine.lanes, o.columns - 1), Halide::TailStrategy::GuardWithIf);
+            k->copy.fuse(o.h, o.b, task)
+                .parallel(task)
+                .vectorize(o.d, std::min(machine.lanes, o.columns - 1), Halide::TailStrategy::GuardWithIf);
         }
     } else if (k->attention.head_lanes) {
         schedule_head_lanes(*k->attention.head_lanes, k->attention_out, machine);
@@ -84,11 +86,12 @@ void schedule_nothing(KernelStages *k) {
     }
     std::vector<Func> funcs;
     if (const auto &s = k->attention.query_lanes) {
-        funcs = {s->visible, s->query_tile, s->scores, s->logits,          s->row_max, s->row_reference, s->probs,  s->row_sum,    s->acc,
-                 s->chunk_out,  s->partial, s->group_reference, s->weight,  s->group_acc,     s->merged, s->inverse_sum, s->normalised};
+        funcs = {s->visible, s->query_tile, s->scores, s->logits,      s->row_max,   s->row_reference,
+                 s->probs,   s->row_sum,    s->acc,    s->chunk_out,   s->partial,   s->group_reference,
+                 s->weight,  s->group_acc,  s->merged, s->inverse_sum, s->normalised};
     } else if (const auto &s = k->attention.head_lanes) {
         funcs = {s->visible, s->query_rows, s->lane_scores, s->scores,  s->logits,    s->row_max, s->row_reference,
-                 s->probs,      s->row_sum,     s->acc,     s->partial,   s->reference, s->merged};
+                 s->probs,   s->row_sum,    s->acc,         s->partial, s->reference, s->merged};
     }
     if (k->has_linear) {
         funcs.insert(funcs.end(), {k->linear.block_sum, k->linear.acc});

@@ -33,10 +33,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     Var task("task"), merge_task("merge_task"), out_task("out_task");
     Func out = o.func;
     out.vectorize(o.d, s.blocking.lanes).fuse(o.h, o.b, out_task);
-    s.merged.compute_root()
-        .bound(s.x, 0, s.head_dim_v + 1)
-        .bound(s.r, 0, rows)
-        .vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    s.merged.compute_root().bound(s.x, 0, s.head_dim_v + 1).bound(s.r, 0, rows).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
     s.merged.fuse(s.hkv, s.b, merge_task).parallel(merge_task);
     s.merged.update().reorder(s.x, s.splits, s.r, s.rt, s.hkv, s.b).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
     s.merged.update().fuse(s.hkv, s.b, merge_task).parallel(merge_task);

@@ -58,7 +58,9 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
                      const Machine &machine) {
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
     const RegisterTile tile = register_tile(s.panels, t, machine);
-    const int block = std::max(1, t.linear_block / tile.rows) * tile.rows;
+    // Blocks of equal size, at most linear_block rows each: 197 rows are 104 + 93, not 128 + 69 and never 192 + 5.
+    const Halide::Expr blocks = (s.num_rows + t.linear_block - 1) / t.linear_block;
+    const Halide::Expr block = (s.num_rows + blocks * tile.rows - 1) / (blocks * tile.rows) * tile.rows;
     Var po("po"), pi("pi"), mo("mo"), mm("mm"), mi("mi"), task("task");
     out.split(panel, po, pi, tile.panels, TailStrategy::GuardWithIf)
         .split(m, mo, mm, block, TailStrategy::GuardWithIf)
@@ -87,12 +89,7 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
         .unroll(s.column)
         .unroll(s.panel)
         .unroll(s.m);
-    s.block_sum.update()
-        .reorder(s.column, s.panel, s.m, s.k)
-        .vectorize(s.column, lanes)
-        .unroll(s.column)
-        .unroll(s.panel)
-        .unroll(s.m);
+    s.block_sum.update().reorder(s.column, s.panel, s.m, s.k).vectorize(s.column, lanes).unroll(s.column).unroll(s.panel).unroll(s.m);
 }
 
 } // namespace

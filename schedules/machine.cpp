@@ -7,18 +7,20 @@ using Halide::Target;
 
 Machine machine_of(const Target &target) {
     if (target.arch == Target::X86) {
-        if (target.features_any_of({Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4, Target::AVX512_SapphireRapids})) {
-            return {16, 32, true};
+        // A flag stands alone in a target string: avx2 does not bring avx along.
+        if (target.features_any_of({Target::AVX512, Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4,
+                                    Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
+            return {16, 32};
         }
-        if (target.has_feature(Target::AVX)) {
-            return {8, 16, true};
+        if (target.features_any_of({Target::AVX, Target::AVX2})) {
+            return {8, 16};
         }
-        return {4, 16, false};
+        return {4, 16};
     }
     if (target.arch == Target::ARM && target.bits == 64) {
-        return {4, 32, false};
+        return {4, 32};
     }
-    return {4, 16, false};
+    return {4, 16};
 }
 
 } // namespace polyhead::gen

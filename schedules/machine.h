@@ -8,7 +8,6 @@ namespace polyhead::gen {
 struct Machine {
     int lanes;     // f32 lanes of a vector register
     int registers; // vector registers
-    bool masked_vectors; // partial vectors are loaded and stored under a mask
 };
 
 Machine machine_of(const Halide::Target &target);

@@ -98,7 +98,7 @@ void head_lanes_defaults(Tiling &t, const Problem &p, const Machine &machine) {
     const int group_size = p.num_heads / p.num_kv_heads;
     fill(t.row_tile, std::min(group_size, machine.registers == 32 ? 8 : 4));
     fill(t.split_len, 256);
-    fill(t.key_unroll, t.row_tile <= 4 ? 4 : 2);
+    fill(t.key_unroll, t.row_tile * 4 <= (machine.registers - 4) ? 4 : 2);
 }
 
 } // namespace
@@ -110,7 +110,7 @@ Tiling default_tiling(const std::string &frame, const Problem &problem, const Ma
         head_lanes_defaults(t, problem, machine);
     }
     if (problem.op != POLYHEAD_SDPA) {
-        fill(t.linear_block, 64);
+        fill(t.linear_block, 128);
     }
     return t;
 }
@@ -120,16 +120,18 @@ std::string tiling_refusal(const std::string &frame, const Tiling &t, const Mach
     if (frame == "query_lanes") {
         std::string refusal = must(t.q_tile % machine.lanes == 0, "q_tile " + std::to_string(t.q_tile) + " is not a multiple of the " +
                                                                       std::to_string(machine.lanes) + " lanes of the target");
-        return refusal.empty() ? must(t.kv_tile % t.key_panel == 0, "kv_tile " + std::to_string(t.kv_tile) + " is not a multiple of key_panel " +
-                                                                        std::to_string(t.key_panel))
+        return refusal.empty() ? must(t.kv_tile % t.key_panel == 0, "kv_tile " + std::to_string(t.kv_tile) +
+                                                                        " is not a multiple of key_panel " + std::to_string(t.key_panel))
                                : refusal;
     }
     if (frame == "head_lanes") {
-        std::string refusal = must(t.split_len % machine.lanes == 0, "split_len " + std::to_string(t.split_len) + " is not a multiple of the " +
-                                                                         std::to_string(machine.lanes) + " lanes of the target");
-        return refusal.empty() ? must(t.split_len % t.key_unroll == 0, "split_len " + std::to_string(t.split_len) +
-                                                                           " is not a multiple of key_unroll " + std::to_string(t.key_unroll))
-                               : refusal;
+        std::string refusal =
+            must(t.split_len % machine.lanes == 0, "split_len " + std::to_string(t.split_len) + " is not a multiple of the " +
+                                                       std::to_string(machine.lanes) + " lanes of the target");
+        return refusal.empty()
+                   ? must(t.split_len % t.key_unroll == 0,
+                          "split_len " + std::to_string(t.split_len) + " is not a multiple of key_unroll " + std::to_string(t.key_unroll))
+                   : refusal;
     }
     return "";
 }

@@ -18,7 +18,9 @@ struct Coordinates {
     Expr row(const Expr &r, const Expr &rt) const { return rt * blocking.row_tile + r; }
     // Rows beyond the last query repeat it.
     Expr query(const Expr &r, const Expr &rt) const { return min(row(r, rt) / formulas.group_size(), formulas.inputs().seq_len_q - 1); }
-    Expr head(const Expr &r, const Expr &rt, const Expr &hkv) const { return hkv * formulas.group_size() + row(r, rt) % formulas.group_size(); }
+    Expr head(const Expr &r, const Expr &rt, const Expr &hkv) const {
+        return hkv * formulas.group_size() + row(r, rt) % formulas.group_size();
+    }
     // Keys that some row, and that every row of the tile sees.
     Expr visible_to_some(const Expr &rt, const Expr &b) const { return formulas.visible(query(blocking.row_tile - 1, rt), b); }
     Expr visible_to_all(const Expr &rt, const Expr &b) const { return formulas.visible(query(0, rt), b); }
@@ -41,7 +43,8 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.rl = RDom(0, blocking.lanes, "rl");
     Expr entry = l + blocking.lanes * s.rv;
     s.lane_scores(l, r, kk, sp, rt, hkv, b) = 0.0f;
-    s.lane_scores(l, r, kk, sp, rt, hkv, b) += s.query_rows(entry, r, rt, hkv, b) * formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
+    s.lane_scores(l, r, kk, sp, rt, hkv, b) +=
+        s.query_rows(entry, r, rt, hkv, b) * formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
     s.scores(r, kk, sp, rt, hkv, b) = 0.0f;
     s.scores(r, kk, sp, rt, hkv, b) += s.lane_scores(s.rl, r, kk, sp, rt, hkv, b);
     // logits = scores where the key is visible; keys that no row sees are not computed

@@ -24,7 +24,7 @@ struct HeadLanesStages {
     Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, sp{"sp"}, rt{"rt"}, hkv{"hkv"}, b{"b"}, x{"x"};
     Halide::RDom rv, rl, key_blocks, keys, whole_keys, partial_keys, splits;
 
-    Halide::Func visible{"visible"};                 // (r, rt, b): keys that a row sees
+    Halide::Func visible{"visible"};             // (r, rt, b): keys that a row sees
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, hkv, b)
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, sp, rt, hkv, b)
     Halide::Func scores{"scores"};               // (r, kk, sp, rt, hkv, b)

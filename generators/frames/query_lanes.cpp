@@ -106,9 +106,8 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     s.group_chunks.where(at.key(0, chunk(s.group_chunks)) < at.visible_to_some(qt, b));
     const Expr rm = s.group_chunks, rc = chunk(rm);
     s.partial(qi, x, m, g, qt, h, b) = undef<float>();
-    s.partial(qi, x, rm, g, qt, h, b) =
-        select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), //
-               x == sum_column, s.row_sum(qi, rc, qt, h, b), s.row_reference(qi, rc, qt, h, b));
+    s.partial(qi, x, rm, g, qt, h, b) = select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), //
+                                               x == sum_column, s.row_sum(qi, rc, qt, h, b), s.row_reference(qi, rc, qt, h, b));
     // group: reference = max, weight = 2^(reference of chunk - reference of group), acc and row_sum weighted
     s.group_reference(qi, g, qt, h, b) = row_reference_floor;
     s.group_reference(qi, g, qt, h, b) = max(s.group_reference(qi, g, qt, h, b), s.partial(qi, reference_column, rm, g, qt, h, b));
@@ -116,8 +115,8 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     s.group_acc(qi, x, g, qt, h, b) = 0.0f;
     s.group_acc(qi, x, g, qt, h, b) += s.weight(qi, rm, g, qt, h, b) * s.partial(qi, x, rm, g, qt, h, b);
     if (s.single_group) {
-        s.merged(qi, x, qt, h, b) =
-            select(x < reference_column, Halide::likely(s.group_acc(qi, min(x, sum_column), 0, qt, h, b)), s.group_reference(qi, 0, qt, h, b));
+        s.merged(qi, x, qt, h, b) = select(x < reference_column, Halide::likely(s.group_acc(qi, min(x, sum_column), 0, qt, h, b)),
+                                           s.group_reference(qi, 0, qt, h, b));
         return;
     }
     // merged = groups one after another; the reference column is written last, so the others still see the old one

@@ -15,7 +15,7 @@ using Halide::Target;
 namespace {
 
 // Decode up to here through head lanes: beyond it a tile of queries wastes less than reading the keys lane by lane.
-constexpr int head_lanes_max_seq_len_q = 8;
+constexpr int head_lanes_max_seq_len_q = 16;
 
 bool parse_target(const std::string &text, Target *target, std::string *error) {
     if (text.empty() || !Target::validate_target_string(text)) {

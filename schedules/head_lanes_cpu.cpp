@@ -2,7 +2,7 @@
 //
 //   parallel (batch, key/value head, split)
 //     for tiles of rows                                     a second tile finds the split's keys in L2
-//       for key_unroll keys: lane_scores, scores, logits    one load of key per row_tile multiply-adds
+//       for key_unroll keys: lane_scores, scores, logits    one load of key per row_tile multiply-adds, head_dim unrolled
 //       row_max, probs, row_sum                             vectors along the keys of the split
 //       for keys: acc += probs * value                      row_tile x head_dim_v/lanes accumulators
 //       partial
@@ -71,7 +71,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
     s.lane_scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
-    s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk);
+    s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
     s.query_rows.compute_root().bound(s.r, 0, rows).vectorize(s.d, s.blocking.lanes);
 }
 

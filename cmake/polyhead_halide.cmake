@@ -24,13 +24,18 @@ set(POLYHEAD_HALIDE_VERSION "${Halide_VERSION}")
 
 # Target for kernels of this build, and for the Halide runtime inside libpolyhead: the plain operating system and processor,
 # because a kernel brings its own instructions and the runtime must start everywhere.
-set(POLYHEAD_DEFAULT_TARGET host)
+set(POLYHEAD_TARGETS
+    host
+    CACHE STRING
+    "Targets of kernels that name none, best first, separated by commas"
+)
+set(POLYHEAD_DEFAULT_TARGET "${POLYHEAD_TARGETS}")
 set(_polyhead_runtime_target host)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     set(_polyhead_runtime_target x86-64-linux)
 endif()
 if(POLYHEAD_SANITIZE)
-    string(APPEND POLYHEAD_DEFAULT_TARGET -asan)
+    string(REPLACE "," "-asan," POLYHEAD_DEFAULT_TARGET "${POLYHEAD_DEFAULT_TARGET}-asan")
     string(APPEND _polyhead_runtime_target -asan)
 endif()
 

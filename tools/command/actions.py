@@ -25,7 +25,9 @@ def bench(options):
     build.configure()
     build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))
     command = [build.program("release", "polyhead_bench")]
-    for name in ("json", "filter", "threads"):
+    if options.ratio:
+        command.append("--ratio")
+    for name in ("json", "filter", "threads", "rounds"):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name == "json" else value]

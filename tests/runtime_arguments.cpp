@@ -288,6 +288,15 @@ TEST_CASE("runtime: scratch bytes", "[runtime]") {
     layer_args.input = view(data.data(), {2, 5, 8});
     layer_args.weights = &weights;
     layer_args.out = view(data.data() + 2048, {2, 5, 8});
-    CHECK(fake_layer.kernel().scratch_bytes(layer_args) == 3 * 1000 + 4 * 2 * 5 * 8 * 4);
+    // Heads of 4 lie in whole panels of 16: query and context, key and value.
+    CHECK(fake_layer.kernel().scratch_bytes(layer_args) == 3 * 1000 + 4 * 2 * (5 * 2 * (16 + 16) + 5 * 2 * (16 + 16)));
+
+    // lse beside out: attention goes through an intermediate of one more column, unless keys are split.
+    p.lse = 1;
+    FakeKernel fake_lse(p);
+    fake_lse.variant.scratch_per_thread = 1000;
+    args.out.shape[0] = 2;
+    args.lse = view(data.data() + 3000, {2, 4, 3});
+    CHECK(fake_lse.kernel().scratch_bytes(args) == 3 * 1000 + 4 * 2 * 3 * 4 * 16);
     polyhead_set_num_threads(0);
 }

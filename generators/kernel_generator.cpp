@@ -218,26 +218,27 @@ private:
     void generate_mha(const Problem &p) {
         AttentionInputs in = attention_inputs(p);
         const LayerWeights weights = layer_weights();
+        const int block = tiling().reduction_block;
         auto rows = [](Tensor *tensor, int width, const Expr &count) {
             return LayerRows{[tensor](const Expr &k, const Expr &t, const Expr &b) { return (*tensor)(k, t, b); }, width, count};
         };
         plan_.projections = {
             project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias, p.head_dim,
-                          p.num_heads),
-            project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim, p.num_kv_heads),
+                          p.num_heads, block),
+            project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim, p.num_kv_heads, block),
             project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias, p.head_dim_v,
-                          p.num_kv_heads)};
+                          p.num_kv_heads, block)};
         read_heads(&in, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;
-        plan_.linear = project_out(p, context, in.seq_len_q, weights);
+        plan_.linear = project_out(p, context, in.seq_len_q, weights, block);
         write_linear(p.embed_dim, true);
     }
 
     void generate_linear(const Problem &p) {
         LinearInputs in;
-        in.inner = reduction_block(p.embed_dim);
+        in.inner = reduction_block(p.embed_dim, tiling().reduction_block);
         in.outer = p.embed_dim / in.inner;
         in.rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) { return (*query_)(block * in.inner + k, m); };
         in.weight = [this](const Expr &column, const Expr &k, const Expr &panel) { return (*weights_[0])(column, k, panel); };

@@ -6,11 +6,11 @@ namespace polyhead::gen {
 using Halide::Expr;
 
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
-                             const LayerWeights::Bias &bias, int head_dim, int num_heads) {
+                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int most_per_block) {
     HeadProjection p;
     const int panels_per_head = panels_of(head_dim);
     LinearInputs in;
-    in.inner = reduction_block(rows.width);
+    in.inner = reduction_block(rows.width, most_per_block);
     in.outer = rows.width / in.inner;
     in.rows = [&](const Expr &k, const Expr &block, const Expr &t, const Expr &b) { return rows.at(block * in.inner + k, t, b); };
     in.weight = weight;
@@ -37,13 +37,19 @@ void read_heads(AttentionInputs *inputs, const HeadProjection &query, const Head
     inputs->value = reader(value);
 }
 
-LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LayerWeights &weights) {
+LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LayerWeights &weights,
+                         int most_per_block) {
     LinearInputs in;
-    in.rows = [context](const Expr &d, const Expr &h, const Expr &t, const Expr &b) { return context(d, h, t, b); };
+    // Blocks lie within a head, so that both indices stay affine.
+    const int width = problem.head_dim_v;
+    in.inner = reduction_block(width, most_per_block);
+    in.outer = width / in.inner * problem.num_heads;
+    const int blocks_per_head = width / in.inner, inner = in.inner;
+    in.rows = [=](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
+        return context(block % blocks_per_head * inner + k, block / blocks_per_head, t, b);
+    };
     in.weight = weights.out;
     in.bias = weights.out_bias;
-    in.inner = problem.head_dim_v;
-    in.outer = problem.num_heads;
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = count;
     return linear("out_linear", in);

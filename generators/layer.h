@@ -33,12 +33,13 @@ struct HeadProjection {
 };
 
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
-                             const LayerWeights::Bias &bias, int head_dim, int num_heads);
+                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int reduction_block);
 
 // The attention inputs that read projected heads instead of tensors.
 void read_heads(AttentionInputs *inputs, const HeadProjection &query, const HeadProjection &key, const HeadProjection &value);
 
 // out = context * W_O^T + bias, where context(d, h, t, b) is [B,T,H,d] in memory: the concat is only an index.
-LinearStages project_out(const Problem &problem, const Halide::Func &context, const Halide::Expr &count, const LayerWeights &weights);
+LinearStages project_out(const Problem &problem, const Halide::Func &context, const Halide::Expr &count, const LayerWeights &weights,
+                         int reduction_block);
 
 } // namespace polyhead::gen

@@ -8,8 +8,8 @@ namespace polyhead::gen {
 using Halide::Expr;
 using Halide::min;
 
-int reduction_block(int width) {
-    for (int block = std::min(width, 192); block >= 16; block--) {
+int reduction_block(int width, int most) {
+    for (int block = std::min(width, most); block >= 8; block--) {
         if (width % block == 0) {
             return block;
         }

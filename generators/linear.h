@@ -36,8 +36,8 @@ inline int panels_of(int columns) {
     return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL;
 }
 
-// Inputs of one block for a row of `width` inputs: its largest divisor up to 192, or all of it when none is worth the trouble.
-int reduction_block(int width);
+// Inputs of one block for a row of `width` inputs: its largest divisor up to `most`, or all of it when none is worth the trouble.
+int reduction_block(int width, int most);
 
 LinearStages linear(const std::string &name, const LinearInputs &inputs);
 

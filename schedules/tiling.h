@@ -21,6 +21,7 @@ namespace polyhead::gen {
     X(linear_rows, "linear: rows of a register tile")                                                                                      \
     X(linear_panels, "linear: weight panels of a register tile")                                                                           \
     X(linear_block, "linear: rows of a task")                                                                                              \
+    X(reduction_block, "linear: inputs summed on their own before they meet the rest; fewer is more accurate, and slower")                 \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)")
 
 struct Tiling {

@@ -7,47 +7,55 @@
 #include <minilm_ffn_up.h>
 #include <minilm_layer.h>
 
+#include "encoder_f64.h"
+
 namespace minilm {
 namespace {
 
 using polyhead::view;
 
 // Each row to mean 0 and variance 1, then scaled and shifted; in place.
-void layer_norm(const LayerNorm &norm, std::vector<float> *rows) {
-    for (size_t start = 0; start < rows->size(); start += embed_dim) {
-        float *row = rows->data() + start;
-        double mean = 0, variance = 0;
+// Sums and statistics in double, rounded once: between the generated kernels nothing adds to the error.
+void layer_norm(const LayerNorm &norm, const std::vector<double> &row, float *out) {
+    double mean = 0, variance = 0;
+    for (double x : row)
+        mean += x;
+    mean /= embed_dim;
+    for (double x : row)
+        variance += (x - mean) * (x - mean);
+    const double inverse = 1 / std::sqrt(variance / embed_dim + layer_norm_eps);
+    for (int i = 0; i < embed_dim; i++)
+        out[i] = static_cast<float>((row[i] - mean) * inverse * norm.weight[i] + norm.bias[i]);
+}
+
+// The residual connection and its LayerNorm.
+std::vector<float> add_and_norm(const LayerNorm &norm, const std::vector<float> &input, const std::vector<float> &change) {
+    std::vector<float> out(input.size());
+    std::vector<double> row(embed_dim);
+    for (size_t at = 0; at < input.size(); at += embed_dim) {
         for (int i = 0; i < embed_dim; i++)
-            mean += row[i];
-        mean /= embed_dim;
-        for (int i = 0; i < embed_dim; i++)
-            variance += (row[i] - mean) * (row[i] - mean);
-        const double inverse = 1 / std::sqrt(variance / embed_dim + layer_norm_eps);
-        for (int i = 0; i < embed_dim; i++)
-            row[i] = static_cast<float>((row[i] - mean) * inverse) * norm.weight[i] + norm.bias[i];
+            row[i] = double(input[at + i]) + change[at + i];
+        layer_norm(norm, row, &out[at]);
     }
+    return out;
 }
 
 // The exact GELU, x times the normal distribution's mass below x.
 void gelu(std::vector<float> *values) {
     for (float &x : *values)
-        x = 0.5f * x * (1 + std::erf(x * 0.70710678f));
-}
-
-void add(const std::vector<float> &other, std::vector<float> *sum) {
-    for (size_t i = 0; i < sum->size(); i++)
-        (*sum)[i] += other[i];
+        x = static_cast<float>(0.5 * x * (1 + std::erf(x * 0.70710678118654752)));
 }
 
 std::vector<float> embed(const Model &model, const Batch &batch) {
     std::vector<float> hidden(batch.tokens() * embed_dim);
+    std::vector<double> row(embed_dim);
     for (int64_t token = 0; token < batch.tokens(); token++) {
         const float *word = model.word + int64_t(batch.ids[token]) * embed_dim;
         const float *position = model.position + token % batch.seq_len * embed_dim;
         for (int i = 0; i < embed_dim; i++)
-            hidden[token * embed_dim + i] = word[i] + model.token_type[i] + position[i];
+            row[i] = double(word[i]) + model.token_type[i] + position[i];
+        layer_norm(model.embedding_norm, row, &hidden[token * embed_dim]);
     }
-    layer_norm(model.embedding_norm, &hidden);
     return hidden;
 }
 
@@ -125,16 +133,20 @@ polyhead::Status Encoder::attention(int layer, const Batch &batch, const float *
     return minilm_layer.run(args);
 }
 
-std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded) const {
+std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const {
     const std::vector<float> &input = encoded->hidden[index];
     std::vector<float> &attended = encoded->attention[index], &hidden = encoded->hidden[index + 1];
     attended.resize(input.size());
     polyhead::Status status = attention(index, batch, input.data(), attended.data());
     if (!status.ok())
         return status.message();
-    std::vector<float> residual = attended;
-    add(input, &residual);
-    layer_norm(model_.layers[index].attention_norm, &residual);
+    if (feed_forward == FeedForward::float64) {
+        std::vector<double> rows(input.begin(), input.end());
+        rest_of_layer_f64(model_.layers[index], std::vector<double>(attended.begin(), attended.end()), &rows);
+        hidden.assign(rows.begin(), rows.end());
+        return "";
+    }
+    const std::vector<float> residual = add_and_norm(model_.layers[index].attention_norm, input, attended);
 
     const int64_t tokens = batch.tokens();
     std::vector<float> wide(tokens * ffn_dim);
@@ -148,15 +160,14 @@ std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded) 
                         view(hidden.data(), {tokens, embed_dim}));
     if (!status.ok())
         return status.message();
-    add(residual, &hidden);
-    layer_norm(model_.layers[index].ffn_norm, &hidden);
+    hidden = add_and_norm(model_.layers[index].ffn_norm, residual, hidden);
     return "";
 }
 
-std::string Encoder::run(const Batch &batch, Encoded *encoded) const {
+std::string Encoder::run(const Batch &batch, Encoded *encoded, FeedForward feed_forward) const {
     encoded->hidden[0] = embed(model_, batch);
     for (int i = 0; i < num_layers; i++) {
-        std::string error = run_layer(i, batch, encoded);
+        std::string error = run_layer(i, batch, encoded, feed_forward);
         if (!error.empty())
             return error;
     }

@@ -18,17 +18,21 @@ struct Encoded {
     std::vector<float> embedding;                          // [batch, embed_dim], of length 1
 };
 
+// How a layer goes on behind its attention: by generated linear kernels, or in float64, so that the f32 attention kernels are the only
+// source of error.
+enum class FeedForward { generated, float64 };
+
 class Encoder {
 public:
     // Packs the weights once. Returns "", or one sentence.
     std::string init(const Model &model);
     // Token ids to sentence embeddings. Returns "", or one sentence.
-    std::string run(const Batch &batch, Encoded *encoded) const;
+    std::string run(const Batch &batch, Encoded *encoded, FeedForward feed_forward = FeedForward::generated) const;
     // One attention layer by the generated kernel: input and out are [batch, seq_len, embed_dim].
     polyhead::Status attention(int layer, const Batch &batch, const float *input, float *out) const;
 
 private:
-    std::string run_layer(int layer, const Batch &batch, Encoded *encoded) const;
+    std::string run_layer(int layer, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const;
 
     Model model_;
     struct Packed {

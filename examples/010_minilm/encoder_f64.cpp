@@ -85,6 +85,16 @@ std::vector<double> attention_f64(const Layer &layer, const std::vector<double> 
     return linear(layer.out, heads, embed_dim, embed_dim);
 }
 
+void rest_of_layer_f64(const Layer &layer, const std::vector<double> &attended, std::vector<double> *hidden) {
+    add(attended, hidden);
+    layer_norm(layer.attention_norm, hidden);
+    Matrix wide = linear(layer.ffn_up, *hidden, embed_dim, ffn_dim);
+    for (double &x : wide)
+        x = 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+    add(linear(layer.ffn_down, wide, ffn_dim, embed_dim), hidden);
+    layer_norm(layer.ffn_norm, hidden);
+}
+
 EncodedF64 encode_f64(const Model &model, const int32_t *ids, int length) {
     EncodedF64 encoded;
     Matrix hidden(int64_t(length) * embed_dim);
@@ -95,14 +105,7 @@ EncodedF64 encode_f64(const Model &model, const int32_t *ids, int length) {
     layer_norm(model.embedding_norm, &hidden);
     encoded.hidden[0] = hidden;
     for (int index = 0; index < num_layers; index++) {
-        const Layer &layer = model.layers[index];
-        add(attention_f64(layer, hidden), &hidden);
-        layer_norm(layer.attention_norm, &hidden);
-        Matrix wide = linear(layer.ffn_up, hidden, embed_dim, ffn_dim);
-        for (double &x : wide)
-            x = 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-        add(linear(layer.ffn_down, wide, ffn_dim, embed_dim), &hidden);
-        layer_norm(layer.ffn_norm, &hidden);
+        rest_of_layer_f64(model.layers[index], attention_f64(model.layers[index], hidden), &hidden);
         encoded.hidden[index + 1] = hidden;
     }
     encoded.embedding.assign(embed_dim, 0.0);

@@ -17,6 +17,8 @@ struct EncodedF64 {
 
 // One attention layer (projections, heads, output projection) over the tokens of one sentence.
 std::vector<double> attention_f64(const Layer &layer, const std::vector<double> &input);
+// The rest of a layer, in place: hidden + attended and its LayerNorm, the feed-forward part and its LayerNorm.
+void rest_of_layer_f64(const Layer &layer, const std::vector<double> &attended, std::vector<double> *hidden);
 // The whole encoder over one sentence without padding.
 EncodedF64 encode_f64(const Model &model, const int32_t *ids, int length);
 

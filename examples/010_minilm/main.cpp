@@ -45,14 +45,14 @@ int run(const Options &options) {
     minilm::Encoder encoder;
     minilm::Encoded encoded;
     error = encoder.init(model);
+    if (error.empty() && !options.check.empty()) {
+        error = minilm::check_against(options.check, encoder, batch);
+        return error.empty() ? 0 : fail(error);
+    }
     if (error.empty())
         error = encoder.run(batch, &encoded);
     if (!error.empty())
         return fail(error);
-    if (!options.check.empty()) {
-        error = minilm::check_against(options.check, batch, encoded);
-        return error.empty() ? 0 : fail(error);
-    }
     minilm::print_similarity(batch, encoded, read_lines(options.texts));
     minilm::print_errors(minilm::errors_against_f64(model, batch, encoded));
     error = minilm::print_speed(encoder, batch, encoded, options.rounds);

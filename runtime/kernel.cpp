@@ -102,6 +102,7 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
                static_cast<long long>(bytes));
         return status;
     }
+    const ThreadsInUse threads;
     const int result = Call(kernel->problem, *args, shape).run(*variant);
     if (result != 0) {
         kernel_failure(kernel->name, result, &status);

@@ -125,13 +125,26 @@ int affinity() noexcept {
     return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
 }
 
+// Kernels that run hold it shared. Function-local: constructed at the first call, whatever the order of static constructors.
+std::shared_mutex &in_use() noexcept {
+    static std::shared_mutex mutex;
+    return mutex;
+}
+
+// Halide 21 wakes every worker it ever made, so a smaller number needs a new pool; the next kernel starts it.
 int apply(int threads) noexcept {
+    const std::unique_lock<std::shared_mutex> nobody_runs(in_use());
+    if (threads < present.load(std::memory_order_relaxed)) {
+        halide_shutdown_thread_pool();
+    }
     halide_set_num_threads(threads);
     present.store(threads, std::memory_order_release);
     return threads;
 }
 
 } // namespace
+
+ThreadsInUse::ThreadsInUse() noexcept : lock_(in_use()) {}
 
 int cgroup_cpu_quota(const char *root) noexcept {
     char path[path_bytes], line[path_bytes];

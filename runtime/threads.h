@@ -2,7 +2,18 @@
 #ifndef POLYHEAD_RUNTIME_THREADS_H
 #define POLYHEAD_RUNTIME_THREADS_H
 
+#include <shared_mutex>
+
 namespace polyhead::runtime {
+
+// Held while a kernel runs: the number of threads changes between calls, never under one.
+class ThreadsInUse {
+public:
+    ThreadsInUse() noexcept;
+
+private:
+    std::shared_lock<std::shared_mutex> lock_;
+};
 
 // The present number; the first call of the process applies the default.
 int num_threads() noexcept;

@@ -1,8 +1,11 @@
 // The default number of threads, cgroup quotas of both versions, and many threads calling one kernel.
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -18,7 +21,27 @@ using namespace polyhead;
 using namespace polyhead::test;
 namespace fs = std::filesystem;
 
+// The Halide runtime inside of libpolyhead: the loop that every kernel's parallel part goes through.
+extern "C" int halide_do_par_for(void *user_context, int (*task)(void *, int, uint8_t *), int min, int size, uint8_t *closure);
+
 namespace {
+
+// How many threads take part in a parallel loop whose tasks last long enough for all to join.
+size_t threads_of_a_loop() {
+    struct Seen {
+        std::mutex mutex;
+        std::set<std::thread::id> ids;
+    } seen;
+    auto task = [](void *, int, uint8_t *closure) {
+        auto *all = reinterpret_cast<Seen *>(closure);
+        std::this_thread::sleep_for(std::chrono::milliseconds(2));
+        const std::lock_guard<std::mutex> lock(all->mutex);
+        all->ids.insert(std::this_thread::get_id());
+        return 0;
+    };
+    CHECK(halide_do_par_for(nullptr, task, 0, 64, reinterpret_cast<uint8_t *>(&seen)) == 0);
+    return seen.ids.size();
+}
 
 // A file tree that stands for the root of a system.
 struct FakeRoot {
@@ -147,4 +170,14 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
         thread.join();
     }
     CHECK(wrong == 0);
+}
+
+TEST_CASE("threads: a smaller number is obeyed after a larger one", "[runtime]") {
+    for (const int threads : {4, 1, 3, 2, 1}) {
+        polyhead_set_num_threads(threads);
+        const size_t seen = threads_of_a_loop();
+        CHECK(seen >= 1);
+        CHECK(seen <= size_t(threads));
+    }
+    polyhead_set_num_threads(0);
 }

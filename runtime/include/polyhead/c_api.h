@@ -174,7 +174,8 @@ size_t polyhead_weights_bytes(const polyhead_kernel *kernel);
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed);
 
-/* Threads that all kernels share, at most 256; 0 restores the default: HL_NUM_THREADS, or min(CPU affinity, cgroup quota). */
+/* Threads that all kernels share, at most 256; 0 restores the default: HL_NUM_THREADS, or min(CPU affinity, cgroup quota).
+ * Waits for calls that run. */
 void polyhead_set_num_threads(int32_t threads);
 int32_t polyhead_num_threads(void);
 /* What this CPU and operating system offer, after the limit below. */

@@ -47,7 +47,9 @@ std::vector<Mistake> mistakes_of(const Problem &p, const polyhead_args &good) {
     };
     add("another operation", POLYHEAD_WRONG_OPERATION, [&p](polyhead_args &a) { a.op = is_linear(p) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
     add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });
-    add("out rows overlap", POLYHEAD_WRONG_STRIDE, [](polyhead_args &a) { a.out.stride[a.out.rank - 2] = 0; });
+    if (good.out.shape[good.out.rank - 2] > 1) { // the stride of one row means nothing
+        add("out rows overlap", POLYHEAD_WRONG_STRIDE, [](polyhead_args &a) { a.out.stride[a.out.rank - 2] = 0; });
+    }
     if (!is_linear(p)) {
         add("softmax_scale NaN", POLYHEAD_BAD_VALUE, [](polyhead_args &a) {
             a.has_softmax_scale = 1;

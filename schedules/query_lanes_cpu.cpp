@@ -18,6 +18,8 @@
 // Tried and lost:
 // - transposing query_tile and out by perfect shuffles (interleaves instead of scalar stores): clean code, no gain, because the time
 //   there is the first touch of memory.
+// - prefetching query 8, 16 rows ahead and keys 1, 2 blocks ahead: no change (the transposition of query_tile itself is 3 % at
+//   T_q 512, in scalar stores; 512 keys are few to pay for it).
 // - unrolling head_dim by 4, 8, 16 or fully; 48 or 64 queries per tile; chunks of 64, 96, 144, 192, 256 keys; panels of 12: all
 //   within the noise of 32 x 128 x 8 x 8 or below it.
 // - the bound "keys that some row sees" as a Func: value bounds of that Func relax the loops, blocks that no row sees are computed

@@ -100,7 +100,8 @@ int print_ratios(int threads, int rounds) {
             broken++;
             continue;
         }
-        const double percent = roof::spread(one.free_percent).median, growth = roof::spread(many.free_percent).median / percent;
+        const roof::Spread percent = roof::spread(one.free_percent);
+        const double growth = roof::spread(many.free_percent).median / percent.median;
         const roof::Spread free_over_fixed = roof::spread(one.free_over_fixed);
         std::printf("%-28s  %5.0f", line.name, line.min_percent);
         for (const auto *percents : {&one.free_percent, &one.fixed_percent, &many.free_percent, &many.fixed_percent})
@@ -112,7 +113,9 @@ int print_ratios(int threads, int rounds) {
             std::printf("  %7.3f (%.3f)", free_over_fixed.median, free_over_fixed.iqr());
         std::printf("      %4.0f, %4.0f   %.2f, %.2f", roof::spread(one.peak).median, roof::spread(many.peak).median,
                     roof::spread(one.others).median, roof::spread(many.others).median);
-        const bool slow = percent < line.min_percent, flat = growth<min_growth, dear = free_over_fixed.median> max_free_over_fixed;
+        const bool slow = percent.median < line.min_percent - percent.iqr() / 2;
+        const bool flat = growth < min_growth;
+        const bool dear = max_free_over_fixed < free_over_fixed.median;
         std::printf("%s%s%s%s\n", slow ? "  BELOW FLOOR" : "", flat ? "  GROWTH" : "", dear ? "  FREE LENGTHS" : "",
                     slow || flat || dear ? "" : "  ok");
         std::fflush(stdout);
@@ -120,6 +123,7 @@ int print_ratios(int threads, int rounds) {
     }
     std::printf("others busy: cores that other programs used meanwhile, median on 1 and %d threads; above 0.1 repeat on a quiet machine\n",
                 threads);
+    std::printf("floor: reached when the median is above it less half of the interquartile range\n");
     std::printf("growth: %% on %d threads over %% on 1, at least %.2f; free/fixed at most %.2f\n", threads, min_growth,
                 max_free_over_fixed);
     return broken ? 1 : 0;

@@ -28,6 +28,10 @@ Expr AttentionFormulas::logit(const Expr &score, const Expr &kv, const Expr &vis
     return causal() ? Halide::select(kv < visible, score, excluded_logit) : score;
 }
 
+Expr AttentionFormulas::accumulate(const Expr &acc, const Expr &product, const Expr &kv, const Expr &visible) {
+    return Halide::select(kv < visible, acc + product, acc);
+}
+
 Expr AttentionFormulas::lse(const Expr &row_reference, const Expr &row_sum) {
     // log() of a positive sum; the select decides emptiness, never the size of a logit. -inf is made from its bits because
     // the default float mode assumes that none exists.
@@ -37,6 +41,13 @@ Expr AttentionFormulas::lse(const Expr &row_reference, const Expr &row_sum) {
 
 Expr AttentionFormulas::inverse_sum(const Expr &row_sum) {
     return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(row_sum, 1e-37f), 0.0f);
+}
+
+TileKeys::TileKeys(int length, const Expr &first, const Expr &visible_to_all, const Expr &visible_to_some)
+    : whole(0, length, "whole_keys"), partial(0, length, "partial_keys") {
+    whole.where(first + whole < visible_to_all);
+    partial.where(first + partial >= visible_to_all);
+    partial.where(first + partial < visible_to_some);
 }
 
 } // namespace polyhead::gen

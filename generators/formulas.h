@@ -47,6 +47,9 @@ public:
     Halide::Expr visible(const Halide::Expr &q, const Halide::Expr &b) const;
     // score, or the excluded logit, for key kv of a row that sees `visible` keys.
     Halide::Expr logit(const Halide::Expr &score, const Halide::Expr &kv, const Halide::Expr &visible) const;
+    // acc + product for a row that sees `visible` keys, acc for one that does not see key kv and must not meet its value, NaN perhaps.
+    static Halide::Expr accumulate(const Halide::Expr &acc, const Halide::Expr &product, const Halide::Expr &kv,
+                                   const Halide::Expr &visible);
     // Natural log-sum-exp from a row's reference exponent and sum; -inf for an empty row.
     static Halide::Expr lse(const Halide::Expr &row_reference, const Halide::Expr &row_sum);
     // acc / row_sum; 0 for an empty row.
@@ -55,6 +58,13 @@ public:
 private:
     Problem problem_;
     AttentionInputs inputs_;
+};
+
+// Keys first .. first + length - 1 as seen by a tile of rows: those that every row sees, and those that only some do (causal).
+struct TileKeys {
+    Halide::RDom whole, partial;
+    TileKeys() = default;
+    TileKeys(int length, const Halide::Expr &first, const Halide::Expr &visible_to_all, const Halide::Expr &visible_to_some);
 };
 
 } // namespace polyhead::gen

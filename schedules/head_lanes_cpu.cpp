@@ -52,7 +52,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     const int lanes_per_pass = s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - 8) / rows));
     for (int i = 0; i <= int(s.causal); i++) {
         Var d_outer("d_outer"), d_inner("d_inner");
-        const RVar keys = i == 0 ? RVar(s.whole_keys) : RVar(s.partial_keys);
+        const RVar keys = i == 0 ? RVar(s.value_keys.whole) : RVar(s.value_keys.partial);
         s.acc.update(i)
             .split(s.d, d_outer, d_inner, lanes_per_pass, TailStrategy::GuardWithIf)
             .reorder(d_inner, s.r, keys, d_outer)

@@ -72,24 +72,13 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
         out.fuse(task, v, task);
     }
     out.parallel(task).unroll(mi).unroll(pi).vectorize(column, lanes).unroll(column);
-    s.acc.compute_at(out, mm)
-        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
-        .bound_extent(s.panel, tile.panels)
-        .bound_extent(s.m, tile.rows)
-        .vectorize(s.column, lanes)
-        .unroll(s.column)
-        .unroll(s.panel)
-        .unroll(s.m);
-    s.acc.update().reorder(s.column, s.panel, s.m, s.blocks).vectorize(s.column, lanes).unroll(s.column).unroll(s.panel).unroll(s.m);
-    s.block_sum.compute_at(s.acc, s.blocks)
-        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
-        .bound_extent(s.panel, tile.panels)
-        .bound_extent(s.m, tile.rows)
-        .vectorize(s.column, lanes)
-        .unroll(s.column)
-        .unroll(s.panel)
-        .unroll(s.m);
-    s.block_sum.update().reorder(s.column, s.panel, s.m, s.k).vectorize(s.column, lanes).unroll(s.column).unroll(s.panel).unroll(s.m);
+    auto unrolled = [&](auto f) { f.vectorize(s.column, lanes).unroll(s.column).unroll(s.panel).unroll(s.m); };
+    for (Halide::Func f : {s.acc.compute_at(out, mm), s.block_sum.compute_at(s.acc, s.blocks)}) {
+        f.bound_extent(s.column, POLYHEAD_WEIGHT_PANEL).bound_extent(s.panel, tile.panels).bound_extent(s.m, tile.rows);
+        unrolled(f);
+    }
+    unrolled(s.acc.update().reorder(s.column, s.panel, s.m, s.blocks));
+    unrolled(s.block_sum.update().reorder(s.column, s.panel, s.m, s.k));
 }
 
 } // namespace

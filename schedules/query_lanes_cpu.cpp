@@ -71,7 +71,7 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     lanes(s.chunk_out, s, vec);
     lanes(s.acc.compute_at(s.chunk_out, d_outer).unroll(s.d), s, vec);
     for (int i = 0; i <= int(s.causal); i++) {
-        const RVar keys = i == 0 ? RVar(s.whole_keys) : RVar(s.partial_keys);
+        const RVar keys = i == 0 ? RVar(s.value_keys.whole) : RVar(s.value_keys.partial);
         lanes(s.acc.update(i).reorder(s.qi, s.d, keys), s, vec).unroll(s.d);
     }
 }

@@ -71,17 +71,13 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
     auto product = [&](const Expr &key) {
         return s.probs(key, r, sp, rt, hkv, b) * formulas.inputs().value(d, at.clamped_key(key, sp), hkv, b);
     };
+    s.value_keys = TileKeys(blocking.split_len, at.key(0, sp), at.visible_to_all(rt, b), at.visible_to_some(rt, b));
     s.acc(d, r, sp, rt, hkv, b) = 0.0f;
-    s.whole_keys = RDom(0, blocking.split_len, "whole_keys");
-    s.whole_keys.where(at.key(s.whole_keys, sp) < at.visible_to_all(rt, b));
-    s.acc(d, r, sp, rt, hkv, b) += product(s.whole_keys);
+    s.acc(d, r, sp, rt, hkv, b) += product(s.value_keys.whole);
     if (s.causal) {
-        s.partial_keys = RDom(0, blocking.split_len, "partial_keys");
-        Expr key = at.key(s.partial_keys, sp);
-        s.partial_keys.where(key >= at.visible_to_all(rt, b));
-        s.partial_keys.where(key < at.visible_to_some(rt, b));
-        Expr sum = s.acc(d, r, sp, rt, hkv, b) + product(s.partial_keys);
-        s.acc(d, r, sp, rt, hkv, b) = select(key < s.visible(r, rt, b), sum, s.acc(d, r, sp, rt, hkv, b));
+        const Expr key = s.value_keys.partial;
+        s.acc(d, r, sp, rt, hkv, b) =
+            AttentionFormulas::accumulate(s.acc(d, r, sp, rt, hkv, b), product(key), at.key(key, sp), s.visible(r, rt, b));
     }
     s.partial(x, r, sp, rt, hkv, b) = select(x < s.head_dim_v, Halide::likely(s.acc(min(x, s.head_dim_v - 1), r, sp, rt, hkv, b)), //
                                              x == s.head_dim_v, s.row_sum(r, sp, rt, hkv, b), s.row_reference(r, sp, rt, hkv, b));

@@ -22,7 +22,8 @@ struct HeadLanesStages {
     bool causal;
 
     Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, sp{"sp"}, rt{"rt"}, hkv{"hkv"}, b{"b"}, x{"x"};
-    Halide::RDom rv, rl, key_blocks, keys, whole_keys, partial_keys, splits;
+    Halide::RDom rv, rl, key_blocks, keys, splits;
+    TileKeys value_keys;
 
     Halide::Func visible{"visible"};             // (r, rt, b): keys that a row sees
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, hkv, b)

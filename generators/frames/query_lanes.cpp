@@ -80,18 +80,13 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     auto product = [&](const Expr &key) {
         return s.probs(qi, key, c, qt, h, b) * in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
     };
+    s.value_keys = TileKeys(blocking.kv_tile, at.key(0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
     s.acc(qi, d, c, qt, h, b) = 0.0f;
-    s.whole_keys = RDom(0, blocking.kv_tile, "whole_keys");
-    s.whole_keys.where(at.key(s.whole_keys, c) < at.visible_to_all(qt, b));
-    s.acc(qi, d, c, qt, h, b) += product(s.whole_keys);
+    s.acc(qi, d, c, qt, h, b) += product(s.value_keys.whole);
     if (s.causal) {
-        // keys that only some rows see: a row that does not must not meet the value, which may be NaN
-        s.partial_keys = RDom(0, blocking.kv_tile, "partial_keys");
-        Expr key = at.key(s.partial_keys, c);
-        s.partial_keys.where(key >= at.visible_to_all(qt, b));
-        s.partial_keys.where(key < at.visible_to_some(qt, b));
-        Expr sum = s.acc(qi, d, c, qt, h, b) + product(s.partial_keys);
-        s.acc(qi, d, c, qt, h, b) = select(key < s.visible(qi, qt, b), sum, s.acc(qi, d, c, qt, h, b));
+        const Expr key = s.value_keys.partial;
+        s.acc(qi, d, c, qt, h, b) =
+            AttentionFormulas::accumulate(s.acc(qi, d, c, qt, h, b), product(key), at.key(key, c), s.visible(qi, qt, b));
     }
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }

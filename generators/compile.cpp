@@ -30,6 +30,20 @@ bool parse_target(const std::string &text, Target *target, std::string *error) {
     return true;
 }
 
+// This machine, as far as f32 kernels gain by it. Halide's code for zen4 may use SSE4a, which only AMD has, and its code for Sapphire
+// Rapids AMX and AVX512-FP16, which the operating system may withhold; bf16 is the first to need either.
+std::string host_target() {
+    Target host = Halide::get_host_target();
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("sse4a")) {
+        host = host.without_feature(Target::AVX512_Zen4).without_feature(Target::AVX512_Zen5);
+    }
+    host = host.without_feature(Target::AVX512_SapphireRapids);
+#endif
+    return host.to_string();
+}
+
 // Halide's features in polyhead's bits; a flag of the AVX-512 ladder includes those below it.
 uint64_t cpu_features_of(const Target &t) {
     if (t.arch != Target::X86) {
@@ -135,6 +149,11 @@ int call_in_process(void *context, void **argv) {
 
 } // namespace
 
+std::string resolve_target(const std::string &target) {
+    const bool host = target.rfind("host", 0) == 0 && (target.size() == 4 || target[4] == '-');
+    return host ? host_target() + target.substr(4) : target;
+}
+
 std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
                                        std::string *error) {
     *error = refusal(p);
@@ -146,7 +165,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
     std::vector<VariantPlan> plans;
     for (const std::string &text : targets) {
         Target target;
-        if (!error->empty() || !parse_target(text == "host" ? Halide::get_host_target().to_string() : text, &target, error)) {
+        if (!error->empty() || !parse_target(resolve_target(text), &target, error)) {
             return {};
         }
         const Machine machine = machine_of(target);
@@ -229,7 +248,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
 std::string compile_runtime(const std::string &path, const std::string &text) {
     Target target;
     std::string error;
-    if (!parse_target(text == "host" ? Halide::get_host_target().to_string() : text, &target, &error)) {
+    if (!parse_target(resolve_target(text), &target, &error)) {
         return error;
     }
     const bool object = path.size() > 2 && path.substr(path.size() - 2) == ".o";

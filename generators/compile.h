@@ -34,6 +34,9 @@ struct InProcessVariant : VariantFacts {
     std::shared_ptr<void> context;
 };
 
+// A target string in full: "host" and "host-FEATURE..." become this machine as far as f32 kernels gain by it, others stay.
+std::string resolve_target(const std::string &target);
+
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
 // tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only. On refusal *error has one sentence.
 std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,

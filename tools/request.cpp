@@ -8,6 +8,8 @@
 #include <CLI/CLI.hpp>
 #include <Halide.h>
 
+#include "../generators/compile.h"
+
 namespace polyhead::tools {
 namespace {
 
@@ -76,7 +78,7 @@ std::string read_targets(const std::string &text, std::vector<std::string> *targ
             return "target: '" + word +
                    "' is not a Halide target; expected host or arch-bits-os[-feature...] such as x86-64-linux-avx2-fma-f16c";
         }
-        const Halide::Target target(word);
+        const Halide::Target target(gen::resolve_target(word));
         if (target.has_unknowns()) {
             return "target: '" + word + "' does not name architecture, bits and operating system";
         }

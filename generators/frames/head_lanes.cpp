@@ -57,7 +57,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &numerics) {
-    const auto &[formulas, blocking] = at;
+    const HeadLanesBlocking &blocking = at.blocking;
     const auto &[d, r, kk, sp, rt, hkv, b, x] = std::tie(s.d, s.r, s.kk, s.sp, s.rt, s.hkv, s.b, s.x);
     // row_max, row_reference, probs, row_sum: as in every frame, over all keys of the split (excluded ones are exactly 0)
     s.keys = RDom(0, blocking.split_len, "keys");
@@ -68,9 +68,9 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
     s.row_sum(r, sp, rt, hkv, b) = 0.0f;
     s.row_sum(r, sp, rt, hkv, b) += s.probs(s.keys, r, sp, rt, hkv, b);
     // acc = sum over keys of probs * value; a row never meets the value of a key that it does not see
-    auto product = [&](const Expr &key) {
-        return s.probs(key, r, sp, rt, hkv, b) * formulas.inputs().value(d, at.clamped_key(key, sp), hkv, b);
-    };
+    const AttentionInputs &in = at.formulas.inputs();
+    const Expr column = d;
+    auto product = [&](const Expr &key) { return s.probs(key, r, sp, rt, hkv, b) * in.value(column, at.clamped_key(key, sp), hkv, b); };
     s.value_keys = TileKeys(blocking.split_len, at.key(0, sp), at.visible_to_all(rt, b), at.visible_to_some(rt, b));
     s.acc(d, r, sp, rt, hkv, b) = 0.0f;
     s.acc(d, r, sp, rt, hkv, b) += product(s.value_keys.whole);

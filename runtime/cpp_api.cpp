@@ -18,10 +18,11 @@ void set_scale(const std::optional<float> &softmax_scale, polyhead_args *args) n
     args->softmax_scale = *softmax_scale;
 }
 
-polyhead_args c_args(const SdpaArgs &a) noexcept {
+// What bare attention and the whole layer have in common.
+template <class Args> polyhead_args attention_args(const Args &a, polyhead_op op, const TensorView &query) noexcept {
     polyhead_args args{};
-    args.op = POLYHEAD_SDPA;
-    args.query = a.query;
+    args.op = op;
+    args.query = query;
     args.key = a.key;
     args.value = a.value;
     args.kv_lengths = a.kv_lengths;
@@ -32,18 +33,13 @@ polyhead_args c_args(const SdpaArgs &a) noexcept {
     return args;
 }
 
+polyhead_args c_args(const SdpaArgs &a) noexcept {
+    return attention_args(a, POLYHEAD_SDPA, a.query);
+}
+
 polyhead_args c_args(const MhaArgs &a) noexcept {
-    polyhead_args args{};
-    args.op = POLYHEAD_MHA;
-    args.query = a.input;
-    args.key = a.key;
-    args.value = a.value;
+    polyhead_args args = attention_args(a, POLYHEAD_MHA, a.input);
     args.weights = a.weights ? a.weights->raw() : nullptr;
-    args.kv_lengths = a.kv_lengths;
-    args.out = a.out;
-    args.lse = a.lse;
-    args.alignment = static_cast<int32_t>(a.alignment);
-    set_scale(a.softmax_scale, &args);
     return args;
 }
 

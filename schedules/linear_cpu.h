@@ -7,7 +7,7 @@
 
 namespace polyhead::gen {
 
-// The Func that takes the layer's result, and its Vars: columns of a panel, panels, rows, and batches (undefined name: none).
+// The Func that takes the layer's result, and its Vars: column, row, and the batch where there is one.
 struct LinearOut {
     Halide::Func func;
     Halide::Var n, m;

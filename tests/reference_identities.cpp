@@ -5,6 +5,7 @@
 
 #include "support/catch.h"
 #include "support/dense.h"
+#include "support/difference.h"
 #include "support/problems.h"
 
 using namespace polyhead;
@@ -13,15 +14,6 @@ using namespace polyhead::test;
 namespace {
 
 constexpr double tight = 1e-12;
-
-double largest_difference(const std::vector<double> &a, const std::vector<double> &b) {
-    REQUIRE(a.size() == b.size());
-    double largest = 0;
-    for (size_t i = 0; i < a.size(); i++) {
-        largest = std::max(largest, std::abs(a[i] - b[i]));
-    }
-    return largest;
-}
 
 // A random sdpa call that owns its tensors.
 struct Call {

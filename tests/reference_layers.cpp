@@ -4,6 +4,7 @@
 
 #include "support/catch.h"
 #include "support/dense.h"
+#include "support/difference.h"
 #include "support/inputs.h"
 #include "support/problems.h"
 
@@ -11,15 +12,6 @@ using namespace polyhead;
 using namespace polyhead::test;
 
 namespace {
-
-double largest_difference(const std::vector<double> &a, const std::vector<double> &b) {
-    REQUIRE(a.size() == b.size());
-    double largest = 0;
-    for (size_t i = 0; i < a.size(); i++) {
-        largest = std::max(largest, std::abs(a[i] - b[i]));
-    }
-    return largest;
-}
 
 // y = x W^T + b in double, by the definition, one element at a time.
 std::vector<double> project(const polyhead_tensor &x, const polyhead_tensor &weight, const polyhead_tensor &bias) {

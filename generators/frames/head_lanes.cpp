@@ -28,7 +28,7 @@ struct Coordinates {
     Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().key_rows - 1); }
 };
 
-// How many keys each row, some row and every row of a tile sees (Funcs of their own, as in the frame "query lanes").
+// How many keys a row sees, as a Func (as in the frame "query lanes").
 void define_visibility(HeadLanesStages &s, const Coordinates &at) {
     s.visible(s.r, s.rt, s.b) = at.formulas.visible(at.query(s.r, s.rt), s.b);
 }

@@ -27,8 +27,8 @@ struct Coordinates {
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
 };
 
-// How many keys each row, some row and every row of a tile sees. Funcs of their own: a loop bound that is one load is trimmed
-// cleanly, where the whole formula would leave tests in the innermost loops.
+// How many keys a row sees, as a Func: the vector compares of causal read one row of numbers. The tile's bounds above stay
+// expressions; as Funcs they would relax the loops (docs/schedules.md, section 6).
 void define_visibility(QueryLanesStages &s, const Coordinates &at) {
     s.visible(s.qi, s.qt, s.b) = at.formulas.visible(at.query(s.qi, s.qt), s.b);
 }

@@ -24,7 +24,7 @@ struct QueryLanesStages {
     bool single_group; // the fixed key length fits in one group: no running merge
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"};
-    Halide::RDom rd, key_blocks, prob_blocks, keys, group_chunks, groups, merge_columns;
+    Halide::RDom rd, key_blocks, prob_blocks, keys, group_chunks, merge_columns;
     TileKeys value_keys;
 
     Halide::Func visible{"visible"};                 // (qi, qt, b): keys that a row sees

@@ -34,22 +34,41 @@ set(_polyhead_runtime_target host)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     set(_polyhead_runtime_target x86-64-linux)
 endif()
+# Targets of the GPU kernels of the table. CUDA code of capability 8.0 runs on every newer device: the driver compiles it there.
+set(POLYHEAD_GPU_TARGETS
+    "${_polyhead_runtime_target}-opencl,${_polyhead_runtime_target}-cuda-cuda_capability_80"
+    CACHE STRING
+    "Targets of the table's GPU kernels, separated by commas; empty: none are made"
+)
+set(_polyhead_gpu_runtime_target "${_polyhead_runtime_target}-cuda-opencl-vulkan")
 if(POLYHEAD_SANITIZE)
     string(REPLACE "," "-asan," POLYHEAD_DEFAULT_TARGET "${POLYHEAD_DEFAULT_TARGET}-asan")
     string(APPEND _polyhead_runtime_target -asan)
+    string(APPEND _polyhead_gpu_runtime_target -asan)
 endif()
 
-# Sets VARIABLE to the object file of the Halide runtime, made by the generator.
-function(polyhead_halide_runtime variable)
-    set(object "${CMAKE_BINARY_DIR}/polyhead_halide_runtime.o")
+# Sets VARIABLE to the object file of a Halide runtime, made by the generator by the target NAME.
+function(_polyhead_runtime_object variable name target)
+    set(object "${CMAKE_BINARY_DIR}/${name}.o")
     add_custom_command(
         OUTPUT "${object}"
-        COMMAND polyhead-generate --runtime "${object}" --target ${_polyhead_runtime_target}
+        COMMAND polyhead-generate --runtime "${object}" --target ${target}
         DEPENDS polyhead-generate
-        COMMENT "Halide runtime for ${_polyhead_runtime_target}"
+        COMMENT "Halide runtime for ${target}"
         VERBATIM
     )
     # For generators other than Ninja, which order by target and not by file.
-    add_custom_target(polyhead_halide_runtime DEPENDS "${object}")
+    add_custom_target(${name} DEPENDS "${object}")
+    set(${variable} "${object}" PARENT_SCOPE)
+endfunction()
+
+# The runtime inside libpolyhead, and the one with the GPU APIs inside libpolyhead_gpu: targets polyhead_halide_runtime and
+# polyhead_halide_gpu_runtime. The second contains the first; their symbols are weak, so a program with both has each once.
+function(polyhead_halide_runtime variable)
+    _polyhead_runtime_object(object polyhead_halide_runtime ${_polyhead_runtime_target})
+    set(${variable} "${object}" PARENT_SCOPE)
+endfunction()
+function(polyhead_halide_gpu_runtime variable)
+    _polyhead_runtime_object(object polyhead_halide_gpu_runtime ${_polyhead_gpu_runtime_target})
     set(${variable} "${object}" PARENT_SCOPE)
 endfunction()

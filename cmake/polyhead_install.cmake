@@ -1,4 +1,4 @@
-# cmake --install and find_package(polyhead): libpolyhead.a, headers, the generator and polyhead_add_kernel().
+# cmake --install and find_package(polyhead): libpolyhead.a, libpolyhead_gpu.a, headers, the generator and polyhead_add_kernel().
 #
 # The generator needs libHalide.so. By default a copy is installed beside it (lib/polyhead, about 160 MB), so that the package
 # stands alone; with POLYHEAD_INSTALL_HALIDE=OFF the installed generator keeps an rpath to the one of this build. Programs that
@@ -29,8 +29,13 @@ if(POLYHEAD_INSTALL_HALIDE)
 endif()
 
 set_target_properties(polyhead PROPERTIES EXPORT_NAME polyhead)
+set(_polyhead_libraries polyhead)
+if(TARGET polyhead_gpu)
+    set_target_properties(polyhead_gpu PROPERTIES EXPORT_NAME gpu)
+    list(APPEND _polyhead_libraries polyhead_gpu)
+endif()
 install(
-    TARGETS polyhead polyhead-generate
+    TARGETS ${_polyhead_libraries} polyhead-generate
     EXPORT polyheadTargets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"

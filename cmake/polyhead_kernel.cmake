@@ -1,8 +1,27 @@
 # polyhead_add_kernel() and polyhead_kernel_set(): kernels as CMake targets, in this build and in one that found the package.
 
+# Sets VARIABLE to the runtime library that kernels with these generate flags need: polyhead::gpu when a target names a GPU API.
+# It links polyhead::polyhead. Metal and WebGPU kernels bring a Halide runtime of their own instead, as those of foreign machines do.
+function(_polyhead_runtime_library variable name)
+    list(FIND ARGN --target at)
+    math(EXPR at "${at} + 1")
+    list(GET ARGN ${at} targets)
+    set(${variable} polyhead::polyhead PARENT_SCOPE)
+    if("${targets}," MATCHES "-(cuda|opencl|vulkan)[-,]")
+        if(NOT TARGET polyhead::gpu)
+            message(
+                FATAL_ERROR
+                "polyhead_add_kernel(${name}): ${targets} needs polyhead::gpu, which this polyhead was built without"
+            )
+        endif()
+        set(${variable} polyhead::gpu PARENT_SCOPE)
+    endif()
+endfunction()
+
 # Writes NAME.a, NAME.h, NAME.json with the given generate flags and makes the library target NAME of them.
 function(_polyhead_generate_kernel name)
     set(flags ${ARGN})
+    _polyhead_runtime_library(runtime ${name} ${flags})
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels")
     file(MAKE_DIRECTORY "${folder}")
     set(files "${folder}/${name}.a" "${folder}/${name}.h" "${folder}/${name}.json")
@@ -21,13 +40,13 @@ function(_polyhead_generate_kernel name)
         PROPERTIES
             IMPORTED_LOCATION "${folder}/${name}.a"
             INTERFACE_INCLUDE_DIRECTORIES "${folder}"
-            INTERFACE_LINK_LIBRARIES polyhead::polyhead
+            INTERFACE_LINK_LIBRARIES ${runtime}
     )
 endfunction()
 
 # polyhead_add_kernel(NAME OP sdpa|mha|linear
 #     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
-#     [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32]
+#     [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..."])
 # Values themselves are checked by the generator when it builds the kernel.
 function(polyhead_add_kernel name)

@@ -1,44 +1,98 @@
 # The kernel table (kernels/table.txt): one line per kernel, read by builds, tests and benches.
 #
-# Makes two kernel sets with the same header, kernel_table.h (kernel_table[], kernel_table_count):
-#   polyhead_kernel_table         every kernel
-#   polyhead_kernel_table_tested  those of POLYHEAD_KERNEL_TIER: `all`, or `fast`: the lines tagged fast, and of the others every
-#                                 fourth, chosen by name and POLYHEAD_KERNEL_SAMPLE, so that each commit tests other ones
+# Makes four kernel sets with the same header, kernel_table.h (kernel_table[], kernel_table_count):
+#   polyhead_kernel_table             every CPU kernel
+#   polyhead_kernel_table_tested      those of POLYHEAD_KERNEL_TIER: `all`, or `fast`: the lines tagged fast, and of the others
+#                                     every fourth, chosen by name and POLYHEAD_KERNEL_SAMPLE, so that each commit tests other ones
+#   polyhead_kernel_table_gpu         every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, of each line tagged gpu or gpu_only
+#   polyhead_kernel_table_gpu_tested  those of the tier
+# A set without kernels is not made.
+
+# The flags of a GPU twin: those of the line with the options in `dropped` (and their values) left out and the GPU targets added.
+function(_polyhead_twin_flags variable dropped)
+    set(flags "")
+    set(skip FALSE)
+    foreach(flag IN LISTS ARGN)
+        if(skip)
+            set(skip FALSE)
+        elseif(flag IN_LIST dropped)
+            set(skip TRUE)
+        else()
+            list(APPEND flags "${flag}")
+        endif()
+    endforeach()
+    set(${variable} ${flags} --target "${POLYHEAD_GPU_TARGETS}" PARENT_SCOPE)
+endfunction()
+
+# NAME, tags and flags of one line, in `name`, `tags` and `flags` of the caller.
+function(_polyhead_table_line file line)
+    if(NOT line MATCHES "^([A-Za-z0-9_]+) *\\(([a-z_ ]*)\\) *: *(.*)$")
+        message(FATAL_ERROR "${file}: expected `NAME (tags) : generate flags`, found `${line}`")
+    endif()
+    set(name "${CMAKE_MATCH_1}" PARENT_SCOPE)
+    separate_arguments(tags UNIX_COMMAND "${CMAKE_MATCH_2}")
+    separate_arguments(flags UNIX_COMMAND "${CMAKE_MATCH_3}")
+    foreach(tag IN LISTS tags)
+        if(NOT tag MATCHES "^(fast|speed|gpu|gpu_only)$")
+            message(
+                FATAL_ERROR
+                "${file}: expected tags fast, speed, gpu or gpu_only, found `${line}`"
+            )
+        endif()
+    endforeach()
+    set(tags "${tags}" PARENT_SCOPE)
+    set(flags "${flags}" PARENT_SCOPE)
+endfunction()
+
 function(polyhead_kernel_table file)
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${file}")
     file(STRINGS "${file}" lines)
-    set(all "")
-    set(tested "")
+    foreach(set "" _tested _gpu _gpu_tested)
+        set(kernels${set} "")
+    endforeach()
     foreach(line IN LISTS lines)
         if(line MATCHES "^ *(#.*)?$")
             continue()
         endif()
-        if(NOT line MATCHES "^([A-Za-z0-9_]+) *\\(([a-z ]*)\\) *: *(.*)$")
-            message(FATAL_ERROR "${file}: expected `NAME (tags) : generate flags`, found `${line}`")
-        endif()
-        set(name "${CMAKE_MATCH_1}")
-        separate_arguments(tags UNIX_COMMAND "${CMAKE_MATCH_2}")
-        separate_arguments(flags UNIX_COMMAND "${CMAKE_MATCH_3}")
-        if(NOT "--target" IN_LIST flags)
-            list(APPEND flags --target ${POLYHEAD_DEFAULT_TARGET})
-        endif()
-        _polyhead_generate_kernel(${name} ${flags})
-        list(APPEND all ${name})
+        _polyhead_table_line("${file}" "${line}")
         string(MD5 hash "${name} ${POLYHEAD_KERNEL_SAMPLE}")
+        set(tested FALSE)
         if(POLYHEAD_KERNEL_TIER STREQUAL "all" OR "fast" IN_LIST tags OR hash MATCHES "^[0123]")
-            list(APPEND tested ${name})
+            set(tested TRUE)
+        endif()
+        if(NOT "gpu_only" IN_LIST tags)
+            set(cpu_flags ${flags})
+            if(NOT "--target" IN_LIST flags)
+                list(APPEND cpu_flags --target ${POLYHEAD_DEFAULT_TARGET})
+            endif()
+            _polyhead_generate_kernel(${name} ${cpu_flags})
+            list(APPEND kernels ${name})
+            if(tested)
+                list(APPEND kernels_tested ${name})
+            endif()
+        endif()
+        if(POLYHEAD_GPU_TARGETS AND ("gpu" IN_LIST tags OR "gpu_only" IN_LIST tags))
+            # A tiling beside a CPU kernel is one of CPU frames.
+            set(dropped --target)
+            if(NOT "gpu_only" IN_LIST tags)
+                list(APPEND dropped --tiling)
+            endif()
+            _polyhead_twin_flags(twin_flags "${dropped}" ${flags})
+            _polyhead_generate_kernel(${name}_gpu ${twin_flags})
+            list(APPEND kernels_gpu ${name}_gpu)
+            if(tested)
+                list(APPEND kernels_gpu_tested ${name}_gpu)
+            endif()
         endif()
     endforeach()
-    polyhead_kernel_set(
-        polyhead_kernel_table
-        HEADER kernel_table.h
-        ARRAY kernel_table
-        KERNELS ${all}
-    )
-    polyhead_kernel_set(
-        polyhead_kernel_table_tested
-        HEADER kernel_table.h
-        ARRAY kernel_table
-        KERNELS ${tested}
-    )
+    foreach(set "" _tested _gpu _gpu_tested)
+        if(kernels${set})
+            polyhead_kernel_set(
+                polyhead_kernel_table${set}
+                HEADER kernel_table.h
+                ARRAY kernel_table
+                KERNELS ${kernels${set}}
+            )
+        endif()
+    endforeach()
 endfunction()

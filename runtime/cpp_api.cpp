@@ -29,6 +29,7 @@ template <class Args> polyhead_args attention_args(const Args &a, polyhead_op op
     args.out = a.out;
     args.lse = a.lse;
     args.alignment = static_cast<int32_t>(a.alignment);
+    args.device = a.device ? a.device->raw() : nullptr;
     set_scale(a.softmax_scale, &args);
     return args;
 }
@@ -49,6 +50,7 @@ polyhead_args c_args(const LinearArgs &a) noexcept {
     args.query = a.input;
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.out = a.out;
+    args.device = a.device ? a.device->raw() : nullptr;
     return args;
 }
 
@@ -116,6 +118,13 @@ TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexc
     return TensorView(const_cast<int32_t *>(data), DType::i32, shape);
 }
 
+TensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset) noexcept {
+    TensorView tensor(data, dtype, shape);
+    tensor.device = device.raw();
+    tensor.offset = offset;
+    return tensor;
+}
+
 TensorView from_bshd(const TensorView &tensor) noexcept {
     if (tensor.rank != 4) {
         return {};
@@ -143,7 +152,7 @@ TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
 }
 
 Weights::~Weights() {
-    runtime::free_weights(raw_.data);
+    raw_.device ? polyhead_weights_free(&raw_) : runtime::free_weights(raw_.data);
 }
 
 Weights::Weights(Weights &&other) noexcept : raw_(std::exchange(other.raw_, polyhead_weights{})) {}
@@ -186,6 +195,15 @@ Status Kernel::pack(const WeightTensors &tensors, Weights *weights) const noexce
     }
     *weights = std::move(packed);
     return Status(status);
+}
+
+Status Device::put(const Weights &host, Weights *on_device) const noexcept {
+    Weights moved; // replaces the caller's only when all went well
+    const Status status(polyhead_weights_to_device(raw_, host.raw(), &moved.raw_));
+    if (status.ok() && on_device) {
+        *on_device = std::move(moved);
+    }
+    return status;
 }
 
 int64_t Kernel::scratch_bytes(const SdpaArgs &args) const noexcept {

@@ -236,6 +236,6 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
         pack_mha(p, layout, *tensors, given, memory);
     }
     pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, memory);
-    *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype};
+    *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
     return status;
 }

@@ -21,7 +21,7 @@ static const polyhead_kernel kernel = {
 };
 
 static polyhead_tensor row(float *data) {
-    polyhead_tensor tensor = {data, POLYHEAD_F32, 4, {1, 1, 1, 4}, {4, 4, 4, 1}};
+    polyhead_tensor tensor = {data, POLYHEAD_F32, 4, {1, 1, 1, 4}, {4, 4, 4, 1}, NULL, 0};
     return tensor;
 }
 

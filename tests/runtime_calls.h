@@ -55,7 +55,7 @@ struct MhaCall {
         void *aligned = memory.data();
         size_t space = memory.size() * sizeof(float);
         std::align(64, bytes, aligned, space);
-        weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, POLYHEAD_F32};
+        weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, POLYHEAD_F32, nullptr};
         args.op = POLYHEAD_MHA;
         args.query = view(input.data(), {B, T_q, 8});
         if (p.cross) {

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel of another version is refused. */
-#define POLYHEAD_ABI_VERSION 1
+#define POLYHEAD_ABI_VERSION 2
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one packed weight panel; weights carry it, and run() refuses weights of another panel. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -30,7 +30,9 @@ typedef enum polyhead_code {
     POLYHEAD_WRONG_WEIGHTS = 8,   /* packed for another layout or problem */
     POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, another ABI version, a layer too large for one call */
     POLYHEAD_OUT_OF_MEMORY = 10,
-    POLYHEAD_INTERNAL = 11
+    POLYHEAD_INTERNAL = 11,
+    POLYHEAD_NO_DEVICE = 12,   /* no driver, no such device, a device of too low a capability */
+    POLYHEAD_WRONG_DEVICE = 13 /* a tensor or the weights are not where they were said to be, or not where the call can use them */
 } polyhead_code;
 
 typedef struct polyhead_status {
@@ -46,6 +48,19 @@ typedef enum polyhead_dtype {
     POLYHEAD_I32 = 4,
     POLYHEAD_BOOL = 5
 } polyhead_dtype;
+
+/* What a variant runs on: the CPU, or a device spoken to by one of these interfaces. */
+typedef enum polyhead_api {
+    POLYHEAD_CPU = 0,
+    POLYHEAD_CUDA = 1,
+    POLYHEAD_OPENCL = 2,
+    POLYHEAD_VULKAN = 3,
+    POLYHEAD_METAL = 4,
+    POLYHEAD_WEBGPU = 5
+} polyhead_api;
+
+/* An open device, see c_device.h. */
+typedef struct polyhead_device polyhead_device;
 
 typedef enum polyhead_op { POLYHEAD_SDPA = 0, POLYHEAD_MHA = 1, POLYHEAD_LINEAR = 2 } polyhead_op;
 
@@ -100,6 +115,9 @@ typedef struct polyhead_variant {
     int (*call)(void *context, void **argv); /* the same for code compiled in process */
     void *context;
     uint64_t cpu_features;                /* all of these must be present */
+    int32_t api;                          /* polyhead_api */
+    int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */
+    int32_t alignment;                    /* bytes that address and outer strides of query, key and value are multiples of; 0 = any */
     int32_t min_seq_len_q, max_seq_len_q; /* lengths it serves, inclusive; max 0 = no limit */
     int64_t scratch_per_thread;           /* bytes each thread takes while it works */
     int64_t scratch_per_split;            /* bytes per (batch row, key/value head) and chunk of split_len keys; 0 if keys are not split */
@@ -117,13 +135,16 @@ typedef struct polyhead_kernel {
 } polyhead_kernel;
 
 /* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. The innermost stride
- * is 1 (kv_lengths and unpacked weights: any); strides of inputs may be 0 or negative; a dimension of one element has no stride. */
+ * is 1 (kv_lengths and unpacked weights: any); strides of inputs may be 0 or negative; a dimension of one element has no stride.
+ * With a device, data is what that device calls memory: a CUDA device pointer (CUdeviceptr), an OpenCL buffer (cl_mem). */
 typedef struct polyhead_tensor {
     void *data;
     int32_t dtype; /* polyhead_dtype */
     int32_t rank;
     int64_t shape[POLYHEAD_MAX_RANK];
     int64_t stride[POLYHEAD_MAX_RANK];
+    const polyhead_device *device; /* null: host memory */
+    int64_t offset;                /* elements between data and the tensor's first element */
 } polyhead_tensor;
 
 /* Packed weights of an mha or linear kernel; memory owned by the caller, 64-byte aligned (see polyhead_pack). */
@@ -133,6 +154,7 @@ typedef struct polyhead_weights {
     uint32_t layout; /* id of layout and problem */
     int32_t panel;
     int32_t dtype;
+    const polyhead_device *device; /* null: host memory */
 } polyhead_weights;
 
 /* Weights as nn.Linear stores them: [out_features, in_features], y = x W^T + b. Either in_proj (rows: query, key, value)
@@ -156,7 +178,8 @@ typedef struct polyhead_args {
     polyhead_tensor lse;             /* f32 [B,H,T_q], exactly when the kernel was built with lse */
     int32_t has_softmax_scale;       /* 0: 1/sqrt(head_dim) */
     float softmax_scale;
-    int32_t alignment; /* polyhead_causal of a causal kernel; 0 = the problem's own */
+    int32_t alignment;       /* polyhead_causal of a causal kernel; 0 = the problem's own */
+    polyhead_device *device; /* null: the CPU. Otherwise tensors live there or on the host, from where they are copied and back */
 } polyhead_args;
 
 /* Runs the best variant for this machine and these lengths. Thread-safe, takes no memory of its own. Unless the status is ok nothing was
@@ -189,4 +212,6 @@ const char *polyhead_version(void);
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
+
+#include <polyhead/c_device.h>
 #endif

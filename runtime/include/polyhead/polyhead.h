@@ -21,6 +21,7 @@
 #include <string>
 
 #include <polyhead/c_api.h>
+#include <polyhead/device.h>
 
 namespace polyhead {
 
@@ -39,19 +40,6 @@ enum class DType : int32_t {
 // Corner in which the causal diagonal ends when seq_len_q differs from the valid key length.
 enum class Alignment : int32_t { of_problem = 0, bottom_right = POLYHEAD_BOTTOM_RIGHT, top_left = POLYHEAD_TOP_LEFT };
 
-// The outcome of a call: a code and one sentence naming tensor, dimension, found and expected.
-class Status {
-public:
-    Status() noexcept : raw_{} {}
-    explicit Status(const polyhead_status &raw) noexcept : raw_(raw) {}
-    bool ok() const noexcept { return raw_.code == POLYHEAD_OK; }
-    polyhead_code code() const noexcept { return static_cast<polyhead_code>(raw_.code); }
-    const char *message() const noexcept { return raw_.message; }
-
-private:
-    polyhead_status raw_;
-};
-
 // A caller-owned tensor: pointer, shape and strides, outermost dimension first. Default-constructed = absent.
 // Strides of another number than the shape's dimensions give an absent view.
 struct TensorView : polyhead_tensor {
@@ -64,6 +52,8 @@ struct TensorView : polyhead_tensor {
 TensorView view(const float *data, std::initializer_list<int64_t> shape) noexcept;
 TensorView view(const float *data, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept;
 TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexcept;
+// A contiguous view of memory of a device, beginning `offset` elements behind data.
+TensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset = 0) noexcept;
 
 // The same memory seen as [B,H,T,d]: from [B,T,H,d], and from [B,T,H*d]. No copies; an impossible request gives an absent view.
 TensorView from_bshd(const TensorView &tensor) noexcept;
@@ -82,7 +72,7 @@ struct WeightTensors : polyhead_weight_tensors {
     }
 };
 
-// Packed weights that own their memory. Movable. Filled by Kernel::pack.
+// Packed weights that own their memory, on the host or on a device. Movable. Filled by Kernel::pack and Device::put.
 class Weights {
 public:
     Weights() noexcept : raw_{} {}
@@ -96,8 +86,11 @@ public:
 
 private:
     friend class Kernel;
+    friend class Device;
     polyhead_weights raw_;
 };
+
+// Arguments name the device that computes, or none for the CPU. Tensors lie there or on the host, from where they are copied and back.
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
 struct SdpaArgs {
@@ -109,6 +102,7 @@ struct SdpaArgs {
     TensorView lse;                     // f32 [B,H,T_q], exactly when built with lse
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
+    const Device *device = nullptr;
 };
 
 // The whole layer: projections, attention, concat, output projection.
@@ -122,6 +116,7 @@ struct MhaArgs {
     TensorView lse;        // f32 [B,H,T_q], exactly when built with lse
     std::optional<float> softmax_scale;
     Alignment alignment = Alignment::of_problem;
+    const Device *device = nullptr;
 };
 
 // out = input W^T + b.
@@ -129,6 +124,7 @@ struct LinearArgs {
     TensorView input; // [M,K]
     const Weights *weights = nullptr;
     TensorView out; // [M,N]
+    const Device *device = nullptr;
 };
 
 // A generated kernel: stateless, constant-initialised, safe to call from many threads.

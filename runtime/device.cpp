@@ -1,0 +1,108 @@
+// The C functions of an open device, and packed weights on one. Opening lives in runtime/gpu.
+#include "device.h"
+
+#include <cstdio>
+
+#include "status.h"
+#include "weight_layout.h"
+
+namespace {
+
+using polyhead::runtime::failure;
+using polyhead::runtime::success;
+
+polyhead_status no_device() noexcept {
+    return failure(POLYHEAD_NULL_POINTER, "device: null pointer, expected an open device");
+}
+
+polyhead_status no_memory(const char *name) noexcept {
+    return failure(POLYHEAD_NULL_POINTER, "%s: null pointer, expected memory", name);
+}
+
+} // namespace
+
+void polyhead_close_device(polyhead_device *device) {
+    delete device;
+}
+
+polyhead_status polyhead_synchronize(polyhead_device *device) {
+    return device ? device->synchronize() : no_device();
+}
+
+void polyhead_device_name(const polyhead_device *device, char *text, size_t text_bytes) {
+    if (text && text_bytes > 0) {
+        std::snprintf(text, text_bytes, "%s", device ? device->name : "no device");
+    }
+}
+
+polyhead_status polyhead_device_allocate(polyhead_device *device, size_t bytes, void **data) {
+    if (!data) {
+        return no_memory("data");
+    }
+    *data = nullptr;
+    if (!device) {
+        return no_device();
+    }
+    return bytes > 0 ? device->allocate(bytes, data) : success();
+}
+
+void polyhead_device_free(polyhead_device *device, void *data) {
+    if (device && data) {
+        device->free(data);
+    }
+}
+
+polyhead_status polyhead_copy_to_device(polyhead_device *device, const void *host, size_t bytes, void *data, size_t byte_offset) {
+    if (!device) {
+        return no_device();
+    }
+    if (bytes == 0) {
+        return success();
+    }
+    return !host ? no_memory("host") : !data ? no_memory("data") : device->copy_to_device(host, bytes, data, byte_offset);
+}
+
+polyhead_status polyhead_copy_to_host(polyhead_device *device, const void *data, size_t byte_offset, size_t bytes, void *host) {
+    if (!device) {
+        return no_device();
+    }
+    if (bytes == 0) {
+        return success();
+    }
+    return !host ? no_memory("host") : !data ? no_memory("data") : device->copy_to_host(data, byte_offset, bytes, host);
+}
+
+polyhead_status polyhead_weights_to_device(polyhead_device *device, const polyhead_weights *host, polyhead_weights *on_device) {
+    if (!device) {
+        return no_device();
+    }
+    if (!host || !host->data) {
+        return failure(POLYHEAD_NULL_POINTER, "weights: null pointer, expected packed weights (pack them first)");
+    }
+    if (!on_device) {
+        return failure(POLYHEAD_NULL_POINTER, "on_device: null pointer, expected a polyhead_weights to fill");
+    }
+    if (host->device) {
+        return failure(POLYHEAD_WRONG_DEVICE, "weights: lie on device %s, expected host memory", host->device->name);
+    }
+    void *data = nullptr;
+    polyhead_status status = polyhead_device_allocate(device, host->bytes, &data);
+    if (status.code == POLYHEAD_OK) {
+        status = polyhead_copy_to_device(device, host->data, host->bytes, data, 0);
+    }
+    if (status.code != POLYHEAD_OK) {
+        polyhead_device_free(device, data);
+        return status;
+    }
+    *on_device = {data, host->bytes, host->layout, host->panel, host->dtype, device};
+    return status;
+}
+
+void polyhead_weights_free(polyhead_weights *weights) {
+    if (!weights || !weights->device) {
+        return;
+    }
+    // The handle is const in the struct because calls only compare it; the memory is its device's to free.
+    polyhead_device_free(const_cast<polyhead_device *>(weights->device), const_cast<void *>(weights->data));
+    *weights = polyhead_weights{};
+}

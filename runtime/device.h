@@ -1,0 +1,77 @@
+// What the core knows of an open device: this interface. Its implementations live in runtime/gpu, in an archive of their own.
+#ifndef POLYHEAD_RUNTIME_DEVICE_H
+#define POLYHEAD_RUNTIME_DEVICE_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <polyhead/c_api.h>
+
+struct halide_buffer_t;
+
+namespace polyhead::runtime {
+
+// The user context of one call: what Halide's runtime hands back to us whenever it needs a context or reports an error.
+struct CallContext {
+    static constexpr uint64_t ours = 0x706f6c7968656164; // "polyhead": other code of the process may use Halide with other contexts
+
+    explicit CallContext(polyhead_device *device_) noexcept : device(device_) { text[0] = 0; }
+
+    // Null when this user context is not one of ours.
+    static CallContext *of(void *user_context) noexcept {
+        auto *context = static_cast<CallContext *>(user_context);
+        return context && context->mark == ours ? context : nullptr;
+    }
+
+    const uint64_t mark = ours;
+    polyhead_device *const device;
+    std::atomic<bool> reported{false}; // the first error is the cause, later ones are its consequences
+    char text[sizeof(polyhead_status::message)];
+};
+
+// Memory of a device behind one Halide buffer, while a call runs.
+struct Attachment {
+    uint64_t offset = 0;     // with memory: the two words that Halide's OpenCL runtime expects behind a buffer's device field
+    void *memory = nullptr;  // OpenCL: the buffer that the kernel uses
+    void *copy_of = nullptr; // OpenCL: the caller's buffer, when the kernel uses a copy of its bytes
+    uint64_t copy_offset = 0, bytes = 0;
+    bool owned = false;
+};
+
+// A range of bytes of one tensor, relative to its data pointer.
+struct DeviceRange {
+    const char *name; // of the tensor, for messages
+    const void *data;
+    int64_t begin, end;  // bytes, of lowest and behind the highest element
+    int64_t first;       // byte of the first element: begin unless a stride is negative
+    bool output = false; // the kernel writes it
+};
+
+} // namespace polyhead::runtime
+
+struct polyhead_device {
+    int32_t api = POLYHEAD_CPU;
+    int32_t capability = 0; // CUDA: compute capability times 10
+    char name[160] = "";
+
+    polyhead_device() = default;
+    polyhead_device(const polyhead_device &) = delete;
+    polyhead_device &operator=(const polyhead_device &) = delete;
+    virtual ~polyhead_device() = default; // waits for the work of the device
+
+    virtual polyhead_status synchronize() noexcept = 0;
+    virtual polyhead_status allocate(size_t bytes, void **data) noexcept = 0;
+    virtual void free(void *data) noexcept = 0;
+    virtual polyhead_status copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept = 0;
+    virtual polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept = 0;
+
+    // Is this memory of this device, and does it hold the range? False and a status when not; nothing is read.
+    virtual bool check(const polyhead::runtime::DeviceRange &range, polyhead_status *status) const noexcept = 0;
+    // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
+    virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
+                        polyhead_status *status) noexcept = 0;
+    virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
+};
+
+#endif

@@ -31,7 +31,8 @@ void add_for_tensor(std::vector<Mistake> &mistakes, const polyhead_args &good, c
     if ((good.*tensor).shape[inner] > 1) { // the stride of a single element means nothing
         add("innermost stride 2", POLYHEAD_WRONG_STRIDE, [inner](polyhead_tensor &t) { t.stride[inner] = 2; });
     }
-    add("dtype bf16", POLYHEAD_WRONG_DTYPE, [](polyhead_tensor &t) { t.dtype = POLYHEAD_BF16; });
+    add("another dtype", POLYHEAD_WRONG_DTYPE,
+        [](polyhead_tensor &t) { t.dtype = t.dtype == POLYHEAD_BF16 ? POLYHEAD_F16 : POLYHEAD_BF16; });
 }
 
 std::vector<Mistake> mistakes_of(const Problem &p, const polyhead_args &good) {

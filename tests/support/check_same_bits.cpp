@@ -31,7 +31,7 @@ bool same(const std::vector<float> &a, const std::vector<float> &b, size_t begin
 // The view of batch row b alone.
 void take_row(polyhead_tensor &tensor, int64_t b) {
     if (tensor.rank != 0) {
-        tensor.data = static_cast<char *>(tensor.data) + b * tensor.stride[0] * 4; // f32 and int32
+        tensor.data = static_cast<char *>(tensor.data) + b * tensor.stride[0] * dtype_bytes(tensor.dtype);
         tensor.shape[0] = 1;
     }
 }

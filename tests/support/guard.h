@@ -27,8 +27,9 @@ public:
     // True when every mapped word, inside data() too, holds the canary.
     bool all_canary() const;
 
-    // A quiet NaN of its own: an output element that still holds it was never written.
-    static constexpr uint32_t canary = 0x7fc5a5a5u;
+    // A quiet NaN of its own, in f32 and, half by half, in f16 and bf16: an output element that still holds it was never written.
+    static constexpr uint32_t canary = 0x7fc57fc5u;
+    static constexpr uint16_t canary_16 = 0x7fc5u;
 
 private:
     char *mapping_ = nullptr;

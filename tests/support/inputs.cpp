@@ -32,11 +32,18 @@ void fill_extreme(const Tensor &query, const Tensor &key, float scale) {
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinite = std::numeric_limits<float>::infinity();
 
-void poison_row(float *row, int64_t features, int64_t position) {
-    static constexpr float hostile[] = {nan_value, 1e30f, infinite, -3e38f, -infinite, -1e30f};
+void poison_row(float *row, int64_t features, int64_t position, int32_t dtype) {
+    static constexpr float wide[] = {nan_value, 1e30f, infinite, -3e38f, -infinite, -1e30f};
+    static constexpr float f16[] = {nan_value, 65504.0f, infinite, -65504.0f, -infinite, -6e4f}; // the huge numbers that it has
+    const float *hostile = dtype == POLYHEAD_F16 ? f16 : wide;
     for (int64_t d = 0; d < features; d++) {
         row[d] = position % 7 == 0 ? hostile[d % 6] : hostile[position % 6];
     }
+}
+
+// As huge as sums of them may be in the storage type; behind two projections less.
+float huge_value(const Problem &p) {
+    return p.dtype == POLYHEAD_F16 ? (is_sdpa(p) ? 1e4f : 1e3f) : is_sdpa(p) ? 1e30f : 1e20f;
 }
 
 } // namespace
@@ -81,9 +88,19 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
         make_lengths_and_lse(problem);
         poison(problem);
     }
-    query_.memory.make_read_only();
-    key_.memory.make_read_only();
-    value_.memory.make_read_only();
+    reference_args_ = args_;
+    store(problem.dtype, query_, stored_query_, args_.query);
+    store(problem.dtype, key_, stored_key_, args_.key);
+    store(problem.dtype, value_, stored_value_, args_.value);
+}
+
+void Inputs::store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument) {
+    if (is_16_bit(dtype) && values.view.rank != 0) {
+        stored = test::store(values, dtype, shape_.place);
+        argument = stored.view;
+        stored.memory.make_read_only();
+    }
+    values.memory.make_read_only();
 }
 
 void Inputs::make_sdpa(const Problem &p) {
@@ -94,12 +111,13 @@ void Inputs::make_sdpa(const Problem &p) {
     query_ = tensor(s.query, p.num_heads, s.seq_len_q, p.head_dim);
     key_ = tensor(s.key, p.num_kv_heads, s.seq_len_kv, p.head_dim);
     value_ = tensor(s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim_v);
-    out_ = tensor(s.out, p.num_heads, s.seq_len_q, p.head_dim_v);
+    out_ = make_tensor(static_cast<DType>(p.dtype), {s.batch, p.num_heads, s.seq_len_q, p.head_dim_v},
+                       head_strides(s.out, p.num_heads, s.seq_len_q, p.head_dim_v), s.place);
     Random random(s.seed);
     const float scale = s.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
     fill_normal(query_, random, s.values == Values::peaked ? 8.0f : 1.0f);
     fill_normal(key_, random, 1.0f);
-    fill_normal(value_, random, s.values == Values::huge_values ? 1e30f : 1.0f);
+    fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
     if (s.values == Values::extreme_logits) {
         fill_extreme(query_, key_, scale);
     }
@@ -117,20 +135,21 @@ void Inputs::make_mha(const Problem &p) {
         key_ = tensor(s.key, s.seq_len_kv, p.kdim);
         value_ = tensor(s.value, s.seq_len_kv, p.vdim);
         fill_normal(key_, random, 1.0f);
-        fill_normal(value_, random, s.values == Values::huge_values ? 1e20f : 1.0f);
+        fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
     }
-    out_ = tensor(s.out, s.seq_len_q, p.embed_dim);
+    out_ = make_tensor(static_cast<DType>(p.dtype), {s.batch, s.seq_len_q, p.embed_dim},
+                       token_strides(s.out, s.batch, s.seq_len_q, p.embed_dim), s.place);
 }
 
 void Inputs::make_linear(const Problem &p) {
-    const auto tensor = [this](Layout layout, int64_t features) {
+    const auto tensor = [this](DType dtype, Layout layout, int64_t features) {
         const int64_t stride = layout == Layout::bhsd || layout == Layout::bshd ? features : features + 3;
-        return make_tensor(DType::f32, {shape_.seq_len_q, features}, {stride, 1}, shape_.place);
+        return make_tensor(dtype, {shape_.seq_len_q, features}, {stride, 1}, shape_.place);
     };
     Random random(shape_.seed);
-    query_ = tensor(shape_.query, p.embed_dim);
+    query_ = tensor(DType::f32, shape_.query, p.embed_dim);
     fill_normal(query_, random, 1.0f);
-    out_ = tensor(shape_.out, p.out_features);
+    out_ = tensor(static_cast<DType>(p.dtype), shape_.out, p.out_features);
 }
 
 void Inputs::make_lengths_and_lse(const Problem &p) {
@@ -163,7 +182,7 @@ void Inputs::poison(const Problem &p) {
             if (position == shape_.poison_key) {
                 std::fill(row, row + features, nan_value);
             } else if (shape_.poison && position >= visible_keys(p, args_, i, rows - 1)) {
-                poison_row(row, features, position);
+                poison_row(row, features, position, p.dtype);
             }
         });
     };
@@ -180,20 +199,49 @@ void Inputs::poison(const Problem &p) {
 
 std::vector<float> Inputs::read(const Tensor &tensor) {
     std::vector<float> dense;
-    if (tensor.view.rank != 0 && tensor.memory.bytes() != 0) {
-        for_each_row(tensor.view, [&](float *row, int64_t, int64_t, int64_t) {
-            dense.insert(dense.end(), row, row + tensor.view.shape[tensor.view.rank - 1]);
+    const polyhead_tensor &view = tensor.view;
+    if (view.rank != 0 && tensor.memory.bytes() != 0) {
+        for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
+            for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++) {
+                dense.push_back(is_16_bit(view.dtype) ? from_storage_bits(static_cast<const uint16_t *>(view.data)[i], view.dtype)
+                                                      : static_cast<const float *>(view.data)[i]);
+            }
         });
     }
     return dense;
 }
 
+std::string Inputs::unwritten() const {
+    for (const Tensor *tensor : {&out_, &lse_}) {
+        const polyhead_tensor &view = tensor->view;
+        int64_t index = 0, found = -1;
+        if (view.rank == 0 || tensor->memory.bytes() == 0) {
+            continue;
+        }
+        for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
+            for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++, index++) {
+                const bool canary = is_16_bit(view.dtype) ? static_cast<const uint16_t *>(view.data)[i] == GuardedBuffer::canary_16
+                                                          : static_cast<const uint32_t *>(view.data)[i] == GuardedBuffer::canary;
+                found = canary && found < 0 ? index : found;
+            }
+        });
+        if (found >= 0) {
+            return (tensor == &out_ ? "out[" : "lse[") + std::to_string(found) + "] was not written";
+        }
+    }
+    return "";
+}
+
 bool Inputs::gaps_untouched() {
     for (const Tensor *tensor : {&out_, &lse_}) {
-        if (tensor->view.rank != 0 && tensor->memory.bytes() != 0) {
-            for_each_row(tensor->view, [&](float *row, int64_t, int64_t, int64_t) {
-                uint32_t *words = reinterpret_cast<uint32_t *>(row);
-                std::fill(words, words + tensor->view.shape[tensor->view.rank - 1], GuardedBuffer::canary);
+        const polyhead_tensor &view = tensor->view;
+        if (view.rank != 0 && tensor->memory.bytes() != 0) {
+            for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
+                if (is_16_bit(view.dtype)) {
+                    std::fill_n(static_cast<uint16_t *>(view.data) + offset, view.shape[view.rank - 1], GuardedBuffer::canary_16);
+                } else {
+                    std::fill_n(static_cast<uint32_t *>(view.data) + offset, view.shape[view.rank - 1], GuardedBuffer::canary);
+                }
             });
         }
     }

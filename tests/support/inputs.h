@@ -41,10 +41,14 @@ public:
     Inputs(const Problem &problem, const Shape &shape);
     const polyhead_args &args() const { return args_; }
     polyhead_args &args() { return args_; }
+    // The same with f32 tensors of the same values, for the reference. Differs from args() for problems of a 16-bit type only.
+    const polyhead_args &reference_args() const { return reference_args_; }
     const Shape &shape() const { return shape_; }
-    // Output elements in the order of the shape.
+    // Output elements in the order of the shape, as floats.
     std::vector<float> out() const { return read(out_); }
     std::vector<float> lse() const { return read(lse_); }
+    // "out[5] was not written" for the first element that still holds the canary, or nothing.
+    std::string unwritten() const;
     // True when nothing but the elements of out and lse was written. Destroys the outputs.
     bool gaps_untouched();
     // True when no element of out or lse was written either.
@@ -56,11 +60,13 @@ private:
     void make_linear(const Problem &problem);
     void make_lengths_and_lse(const Problem &problem);
     void poison(const Problem &problem);
+    void store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument);
     static std::vector<float> read(const Tensor &tensor);
 
     Shape shape_;
-    polyhead_args args_{};
-    Tensor query_, key_, value_, kv_lengths_, out_, lse_;
+    polyhead_args args_{}, reference_args_{};
+    Tensor query_, key_, value_, kv_lengths_, out_, lse_; // inputs in f32
+    Tensor stored_query_, stored_key_, stored_value_;     // the same in 16 bits, when the problem has them
 };
 
 } // namespace polyhead::test

@@ -61,13 +61,30 @@ Tensor make_tensor(DType dtype, const std::vector<int64_t> &shape, const std::ve
         empty = empty || shape[dim] == 0;
         elements += (shape[dim] - 1) * stride[dim];
     }
-    Tensor tensor{GuardedBuffer(empty ? 0 : static_cast<size_t>(elements) * 4, place), {}};
+    Tensor tensor{GuardedBuffer(empty ? 0 : static_cast<size_t>(elements * dtype_bytes(static_cast<int32_t>(dtype))), place), {}};
     tensor.view.data = tensor.memory.data();
     tensor.view.dtype = static_cast<int32_t>(dtype);
     tensor.view.rank = static_cast<int32_t>(shape.size());
     std::copy(shape.begin(), shape.end(), tensor.view.shape);
     std::copy(stride.begin(), stride.end(), tensor.view.stride);
     return tensor;
+}
+
+Tensor store(Tensor &values, int32_t dtype, Place place) {
+    const polyhead_tensor &view = values.view;
+    const std::vector<int64_t> shape(view.shape, view.shape + view.rank), stride(view.stride, view.stride + view.rank);
+    Tensor stored = make_tensor(static_cast<DType>(dtype), shape, stride, place);
+    if (stored.memory.bytes() != 0) {
+        uint16_t *bits = static_cast<uint16_t *>(stored.view.data);
+        float *floats = static_cast<float *>(view.data);
+        for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
+            for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++) {
+                bits[i] = to_storage_bits(floats[i], dtype);
+                floats[i] = from_storage_bits(bits[i], dtype);
+            }
+        });
+    }
+    return stored;
 }
 
 void fill_normal(const Tensor &tensor, Random &random, float scale) {

@@ -9,6 +9,7 @@
 #include <polyhead/polyhead.h>
 
 #include "guard.h"
+#include "half.h"
 #include "random.h"
 
 namespace polyhead::test {
@@ -30,10 +31,12 @@ struct Tensor {
 };
 // stride in elements, outermost first; memory reaches exactly to the last element.
 Tensor make_tensor(DType dtype, const std::vector<int64_t> &shape, const std::vector<int64_t> &stride, Place place);
+// A tensor of a 16-bit type with the same shape, strides and values. The values themselves become what the type can hold of them.
+Tensor store(Tensor &values, int32_t dtype, Place place);
 void fill_normal(const Tensor &tensor, Random &random, float scale);
 
-// Calls visit(float *row, int64_t i0, i1, i2) for every innermost row of a view of rank 1 to 4.
-template <class Visit> void for_each_row(const polyhead_tensor &t, Visit visit) {
+// Calls visit(int64_t offset, i0, i1, i2) with the first element of every innermost row of a view of rank 1 to 4.
+template <class Visit> void for_each_offset(const polyhead_tensor &t, Visit visit) {
     std::array<int64_t, 3> extent = {1, 1, 1};
     for (int dim = 0; dim + 1 < t.rank; dim++) {
         extent[static_cast<size_t>(dim)] = t.shape[dim];
@@ -46,10 +49,15 @@ template <class Visit> void for_each_row(const polyhead_tensor &t, Visit visit) 
                 for (int dim = 0; dim + 1 < t.rank; dim++) {
                     offset += index[static_cast<size_t>(dim)] * t.stride[dim];
                 }
-                visit(static_cast<float *>(t.data) + offset, i, j, k);
+                visit(offset, i, j, k);
             }
         }
     }
+}
+
+// Calls visit(float *row, int64_t i0, i1, i2) for every innermost row of an f32 view.
+template <class Visit> void for_each_row(const polyhead_tensor &t, Visit visit) {
+    for_each_offset(t, [&](int64_t offset, int64_t i, int64_t j, int64_t k) { visit(static_cast<float *>(t.data) + offset, i, j, k); });
 }
 
 } // namespace polyhead::test

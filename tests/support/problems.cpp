@@ -56,6 +56,7 @@ std::string generate_line(const Problem &p) {
     }
     line += p.kv_lengths != 0 ? " --kv-lengths" : "";
     line += p.lse != 0 ? " --lse" : "";
+    line += p.dtype == POLYHEAD_F16 ? " --dtype f16" : p.dtype == POLYHEAD_BF16 ? " --dtype bf16" : "";
     if (p.seq_len_q != 0) {
         number("seq-len-q", p.seq_len_q);
     }

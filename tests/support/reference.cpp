@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "half.h"
 #include "problems.h"
 
 namespace polyhead::test {
@@ -84,9 +85,22 @@ template <class Real> struct HeadKeys {
     }
 };
 
+template <class Real> void round_all(Real *values, int64_t count, int32_t storage) {
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = Real(round_to(static_cast<float>(values[i]), storage));
+    }
+}
+
+// What all rows of a call share.
+template <class Real> struct Softmax {
+    Real scale;
+    int32_t storage;
+};
+
 // out = softmax(scale * query key^T) value over the first `visible` keys; returns lse. A row without keys gives 0 and -inf.
+// Scores and probs are rounded to a 16-bit storage type.
 template <class Real>
-Real attend(const Real *query, const HeadKeys<Real> &keys, int64_t visible, Real scale, std::vector<Real> &probs, Real *out) {
+Real attend(const Real *query, const HeadKeys<Real> &keys, int64_t visible, Softmax<Real> softmax, std::vector<Real> &probs, Real *out) {
     const int64_t head_dim_v = keys.value.columns;
     std::fill(out, out + head_dim_v, Real(0));
     if (visible <= 0) {
@@ -101,13 +115,26 @@ Real attend(const Real *query, const HeadKeys<Real> &keys, int64_t visible, Real
     }
     Real row_max = -std::numeric_limits<Real>::infinity();
     for (int64_t n = 0; n < visible; n++) {
-        probs[n] *= scale;
+        probs[n] *= softmax.scale;
+    }
+    const bool rounds = is_16_bit(softmax.storage);
+    if (rounds) {
+        round_all(probs.data(), visible, softmax.storage);
+    }
+    for (int64_t n = 0; n < visible; n++) {
         row_max = std::max(row_max, probs[n]);
     }
     Real row_sum = 0;
     for (int64_t n = 0; n < visible; n++) {
         probs[n] = std::exp(probs[n] - row_max);
         row_sum += probs[n];
+    }
+    const Real divisor = rounds ? Real(1) : row_sum;
+    if (rounds) {
+        for (int64_t n = 0; n < visible; n++) {
+            probs[n] /= row_sum;
+        }
+        round_all(probs.data(), visible, softmax.storage);
     }
     for (int64_t n = 0; n < visible; n++) {
         const Real *value = keys.value.row(n);
@@ -116,13 +143,13 @@ Real attend(const Real *query, const HeadKeys<Real> &keys, int64_t visible, Real
         }
     }
     for (int64_t d = 0; d < head_dim_v; d++) {
-        out[d] /= row_sum;
+        out[d] /= divisor;
     }
     return row_max + std::log(row_sum);
 }
 
-template <class Real> Real softmax_scale(const Problem &problem, const polyhead_args &args) {
-    return args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim));
+template <class Real> Softmax<Real> softmax_of(const Problem &problem, const polyhead_args &args, int32_t storage) {
+    return {args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim)), storage};
 }
 
 // The most keys that any row of batch row b sees: later ones must not matter, so they are not even read.
@@ -130,7 +157,7 @@ int64_t most_visible(const Problem &problem, const polyhead_args &args, int64_t 
     return num_rows(args) == 0 ? 0 : std::max<int64_t>(0, visible_keys(problem, args, b, num_rows(args) - 1));
 }
 
-template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows) {
+template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, int32_t storage) {
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args);
     Answer<Real> answer;
     answer.out.assign(static_cast<size_t>(batch * p.num_heads * rows_q * p.head_dim_v), Real(0));
@@ -138,6 +165,7 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
     answer.max_value.assign(answer.lse.size(), 0.0);
     std::vector<Real> probs, query(static_cast<size_t>(p.head_dim));
     const int64_t group_size = p.num_heads / p.num_kv_heads;
+    const Softmax<Real> softmax = softmax_of<Real>(p, args, storage);
     for (int64_t b = 0; b < batch; b++) {
         const int64_t keys = most_visible(p, args, b);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
@@ -156,8 +184,7 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
                     std::copy(row, row + p.head_dim, query.begin());
                     const int64_t visible = visible_keys(p, args, b, q);
                     const int64_t index = (b * p.num_heads + h) * rows_q + q;
-                    answer.lse[index] =
-                        attend(query.data(), head, visible, softmax_scale<Real>(p, args), probs, answer.out.data() + index * p.head_dim_v);
+                    answer.lse[index] = attend(query.data(), head, visible, softmax, probs, answer.out.data() + index * p.head_dim_v);
                     answer.max_value[index] = visible > 0 ? head.max_value[visible - 1] : 0.0;
                 }
             }
@@ -204,8 +231,10 @@ template <class Real> HeadKeys<Real> split_head(const Problem &p, const Matrix<R
 }
 
 template <class Real>
-Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows) {
+Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
+                          int32_t storage) {
     const Layer<Real> layer(p, weights);
+    const Softmax<Real> softmax = softmax_of<Real>(p, args, storage);
     const polyhead_tensor &key_input = p.cross != 0 ? args.key : args.query, &value_input = p.cross != 0 ? args.value : args.query;
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer;
@@ -228,8 +257,7 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
                 for (int64_t i = 0; i < query.rows; i++) {
                     const int64_t q = rows[b][i], visible = visible_keys(p, args, b, q);
                     answer.lse[(b * p.num_heads + h) * rows_q + q] =
-                        attend(query.row(i) + h * p.head_dim, head, visible, softmax_scale<Real>(p, args), probs,
-                               concat.row(i) + h * p.head_dim_v);
+                        attend(query.row(i) + h * p.head_dim, head, visible, softmax, probs, concat.row(i) + h * p.head_dim_v);
                     double &largest = answer.max_value[b * rows_q + q];
                     largest = std::max(largest, visible > 0 ? head.max_value[visible - 1] : 0.0);
                 }
@@ -264,13 +292,18 @@ Answer<Real> evaluate_linear(const Problem &p, const polyhead_args &args, const 
 } // namespace
 
 template <class Real>
-Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows) {
-    return is_linear(problem) ? evaluate_linear<Real>(problem, args, weights, rows)
-           : is_mha(problem)  ? evaluate_mha<Real>(problem, args, weights, rows)
-                              : evaluate_sdpa<Real>(problem, args, rows);
+Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
+                      int32_t storage) {
+    Answer<Real> answer = is_linear(problem) ? evaluate_linear<Real>(problem, args, weights, rows)
+                          : is_mha(problem)  ? evaluate_mha<Real>(problem, args, weights, rows, storage)
+                                             : evaluate_sdpa<Real>(problem, args, rows, storage);
+    if (is_16_bit(storage)) {
+        round_all(answer.out.data(), static_cast<int64_t>(answer.out.size()), storage);
+    }
+    return answer;
 }
 
-template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &);
-template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &);
+template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
+template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
 
 } // namespace polyhead::test

@@ -1,4 +1,4 @@
-// The formula, evaluated plainly: in double it is the truth of every test, in float the "plain f32 formula" of the tolerance.
+// The formula, evaluated plainly: in double it is the truth of every test, in float the "plain formula" of the tolerance.
 #ifndef POLYHEAD_TESTS_REFERENCE_H
 #define POLYHEAD_TESTS_REFERENCE_H
 
@@ -31,12 +31,15 @@ RowSets all_rows(const Problem &problem, const polyhead_args &args);
 // First and last rows and a deterministic choice of others, different for each group, so that about max_flops are spent.
 RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t seed, double max_flops = 1e8);
 
-// Evaluates the rows. Reads args as polyhead_run does, and the weights unpacked. Real is double or float.
+// Evaluates the rows. Reads args as polyhead_run does, and the weights unpacked; both in f32, whatever the problem stores (see
+// Inputs::reference_args). Real is double or float. With a 16-bit storage type scores, probs and out are each rounded to it, as the
+// plain formula in that type would; lse is then that of the rounded scores.
 template <class Real>
-Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows);
+Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
+                      int32_t storage = POLYHEAD_F32);
 
-extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &);
-extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &);
+extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
+extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
 
 // Address of an f32 element.
 inline float *element(const polyhead_tensor &t, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0) {

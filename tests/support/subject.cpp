@@ -14,7 +14,7 @@ KernelSubject::KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool 
     }
     subject_.name = std::string(kernel.name) + (kernel.num_variants == 1 ? std::string(" variant ") + kernel.variants[0].name : "");
     subject_.problem = kernel.problem;
-    subject_.weights = weights_.tensors();
+    subject_.weights = weights_.reference();
     subject_.run = [this](const polyhead_args &args) {
         polyhead_args with_weights = args;
         with_weights.weights = is_sdpa(kernel_.problem) ? nullptr : &packed_;

@@ -1,9 +1,11 @@
-// How far an f32 answer may lie from the float64 reference.
+// How far an answer may lie from the float64 reference.
 #ifndef POLYHEAD_TESTS_TOLERANCE_H
 #define POLYHEAD_TESTS_TOLERANCE_H
 
 #include <algorithm>
 #include <cmath>
+
+#include <polyhead/polyhead.h>
 
 namespace polyhead::test {
 
@@ -13,7 +15,14 @@ inline double f32_tolerance(double reference, double max_value, double plain_err
     return 1e-5 * std::max(1.0, max_value) + 5e-6 * std::abs(reference) + 4.0 * plain_error;
 }
 
-// True when `got` is an acceptable f32 answer. NaN is never one; an infinite or zero-row reference must be met exactly by the caller.
+// For f16 and bf16: twice the error of the plain formula in that type on that head + 1e-5, and at most 1e-2 (f16) or 5e-2 (bf16) of
+// max(1, abs(ref)); but never less than f32 may take, which matters where huge values cancel.
+inline double tolerance_16_bit(int32_t dtype, double reference, double max_value, double plain_error) {
+    const double limit = (dtype == POLYHEAD_F16 ? 1e-2 : 5e-2) * std::max(1.0, std::abs(reference));
+    return std::max(f32_tolerance(reference, max_value, 0.0), std::min(2.0 * plain_error + 1e-5, limit));
+}
+
+// True when `got` is an acceptable answer. NaN is never one; an infinite or zero-row reference must be met exactly by the caller.
 inline bool within(float got, double reference, double tolerance) {
     const double error = std::abs(static_cast<double>(got) - reference);
     return error <= tolerance; // false for NaN on either side

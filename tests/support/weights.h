@@ -11,15 +11,18 @@
 
 namespace polyhead::test {
 
-// Weights as nn.Linear has them; packed in_proj or separate tensors.
+// Weights as nn.Linear has them, in the storage type of the problem; packed in_proj or separate tensors.
 class LayerWeights {
 public:
     LayerWeights(const Problem &problem, uint64_t seed, bool separate = false);
     const polyhead_weight_tensors &tensors() const { return tensors_; }
+    // The same values in f32, for the reference.
+    const polyhead_weight_tensors &reference() const { return reference_; }
 
 private:
-    polyhead_tensor add(const std::vector<int64_t> &shape, float scale, Random &random);
-    polyhead_weight_tensors tensors_{};
+    void add(polyhead_tensor polyhead_weight_tensors::*place, const std::vector<int64_t> &shape, float scale, Random &random);
+    int32_t dtype_;
+    polyhead_weight_tensors tensors_{}, reference_{};
     std::vector<Tensor> storage_;
 };
 

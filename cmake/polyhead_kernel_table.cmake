@@ -6,9 +6,11 @@
 #                                     every fourth, chosen by name and POLYHEAD_KERNEL_SAMPLE, so that each commit tests other ones
 #   polyhead_kernel_table_gpu         every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, of each line tagged gpu or gpu_only
 #   polyhead_kernel_table_gpu_tested  those of the tier
-# A set without kernels is not made.
+# A set without kernels is not made. The names of the GPU kernels are in the global properties POLYHEAD_TABLE_GPU and
+# POLYHEAD_TABLE_GPU_TESTED, the flags of one in its property POLYHEAD_FLAGS.
 
-# The flags of a GPU twin: those of the line with the options in `dropped` (and their values) left out and the GPU targets added.
+# The flags of a GPU twin: those of the line with the options in `dropped` (and their values) left out, the GPU targets added, and
+# with the listings in which tests/gpu_sources reads how kernels are launched.
 function(_polyhead_twin_flags variable dropped)
     set(flags "")
     set(skip FALSE)
@@ -21,7 +23,14 @@ function(_polyhead_twin_flags variable dropped)
             list(APPEND flags "${flag}")
         endif()
     endforeach()
-    set(${variable} ${flags} --target "${POLYHEAD_GPU_TARGETS}" PARENT_SCOPE)
+    set(${variable}
+        ${flags}
+        --target
+        "${POLYHEAD_GPU_TARGETS}"
+        --emit
+        stmt
+        PARENT_SCOPE
+    )
 endfunction()
 
 # NAME, tags and flags of one line, in `name`, `tags` and `flags` of the caller.
@@ -79,12 +88,15 @@ function(polyhead_kernel_table file)
             endif()
             _polyhead_twin_flags(twin_flags "${dropped}" ${flags})
             _polyhead_generate_kernel(${name}_gpu ${twin_flags})
+            set_target_properties(${name}_gpu PROPERTIES POLYHEAD_FLAGS "${twin_flags}")
             list(APPEND kernels_gpu ${name}_gpu)
             if(tested)
                 list(APPEND kernels_gpu_tested ${name}_gpu)
             endif()
         endif()
     endforeach()
+    set_property(GLOBAL PROPERTY POLYHEAD_TABLE_GPU ${kernels_gpu})
+    set_property(GLOBAL PROPERTY POLYHEAD_TABLE_GPU_TESTED ${kernels_gpu_tested})
     foreach(set "" _tested _gpu _gpu_tested)
         if(kernels${set})
             polyhead_kernel_set(

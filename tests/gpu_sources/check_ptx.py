@@ -1,0 +1,98 @@
+"""Assembles PTX with ptxas and holds it to the house's limits; without a GPU."""
+import glob
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import ptx
+
+ARCHITECTURES = ("sm_80", "sm_90")
+MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
+# Heads of more dimensions may spill: a row of them does not fit into 255 registers.
+STRICT_HEAD_DIM = 128
+PROPERTIES = re.compile(
+    r"Function properties for (\w+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+    r"\n.*?Used (\d+) registers(.*)")
+
+
+def assembler():
+    """ptxas of PyPI's nvidia-cuda-nvcc in .venv, else the one in the path."""
+    folders = [os.path.join(folder, "nvidia", "cu*", "bin", "ptxas") for folder in sys.path if folder.endswith("-packages")]
+    found = [path for pattern in folders for path in sorted(glob.glob(pattern))]
+    return found[0] if found else shutil.which("ptxas")
+
+
+def properties(text):
+    """{kernel: its numbers} out of what ptxas -v says."""
+    found = {}
+    for name, stack, stores, loads, registers, rest in PROPERTIES.findall(text):
+        static = re.search(r"(\d+) bytes smem", rest)
+        found[name] = {"registers": int(registers), "stack_bytes": int(stack), "spill_stores": int(stores), "spill_loads": int(loads),
+                       "static_shared_bytes": int(static.group(1)) if static else 0}
+    return found
+
+
+def assemble(text, architecture):
+    """({kernel: numbers}, error) of one module."""
+    tool = assembler()
+    if tool is None:
+        return {}, "ptxas was not found: ./polyhead setup installs it (PyPI's nvidia-cuda-nvcc)"
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "module.ptx")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        done = subprocess.run([tool, "-v", "-arch=" + architecture, path, "-o", os.path.join(folder, "module.cubin")],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        return {}, "ptxas -arch=%s: %s" % (architecture, (done.stdout.strip() or "failed").splitlines()[0])
+    return properties(done.stdout), ""
+
+
+def launch_faults(numbers):
+    """Sentences about one kernel's block: threads, shared memory, and whether its registers fit into a multiprocessor."""
+    threads, shared = numbers["threads"], numbers["shared_bytes"]
+    if threads is None or shared is None:
+        return ["threads per block %s and shared bytes %s are not constants" % (threads, shared)]
+    faults = []
+    if threads > MAX_THREADS:
+        faults.append("%d threads per block, at most %d" % (threads, MAX_THREADS))
+    if shared > MAX_SHARED_BYTES:
+        faults.append("%d bytes of shared memory, at most %d" % (shared, MAX_SHARED_BYTES))
+    # Registers are given out to whole warps, in steps of 8 per thread.
+    block = (numbers["registers"] + 7) // 8 * 8 * ((threads + 31) // 32 * 32)
+    if block > REGISTERS_OF_BLOCK:
+        faults.append("%d registers for a block of %d threads, at most %d" % (block, threads, REGISTERS_OF_BLOCK))
+    return faults
+
+
+def check(text, strict, launches):
+    """(sentences, records) of one PTX module; a record per architecture and kernel."""
+    counts, faults, records = ptx.kernels(text), [], []
+    if not counts:
+        faults.append("no kernel in the PTX")
+    for architecture in ARCHITECTURES:
+        assembled, error = assemble(text, architecture)
+        if error:
+            faults.append(error)
+            continue
+        if sorted(assembled) != sorted(counts):
+            faults.append("%s: ptxas names %s, the PTX %s" % (architecture, sorted(assembled), sorted(counts)))
+        for name, numbers in sorted(assembled.items()):
+            launch = launches.get(name)
+            if launch is None:
+                faults.append("%s: never launched" % name)
+                continue
+            axes = [launch["threads_" + axis] for axis in "xyz"]
+            numbers["threads"] = None if None in axes else axes[0] * axes[1] * axes[2]
+            numbers["shared_bytes"] = None if launch["shared_bytes"] is None else launch["shared_bytes"] + numbers["static_shared_bytes"]
+            told = launch_faults(numbers)
+            if strict:
+                told += ["%d %s, expected 0" % (numbers[key], key.replace("_", " "))
+                         for key in ("stack_bytes", "spill_stores", "spill_loads") if numbers[key]]
+                told += ["%d accesses to local memory, expected 0" % n for n in [counts[name]["whole"]["local"]] if n]
+            faults += ["%s %s: %s" % (architecture, name, sentence) for sentence in told]
+            records.append(dict(numbers, architecture=architecture, kernel=name, **counts.get(name, {})))
+    return faults, records

@@ -101,7 +101,7 @@ class Cases:
 def check_ptx_cases(cases):
     good = PTX % ("", "")
     cases.good("PTX", check_ptx.check(good, True, LAUNCH)[0])
-    cases.bad("unknown opcode", check_ptx.check(good.replace("add.s32", "addd.s32"), True, LAUNCH)[0], "ptxas")
+    cases.bad("unknown opcode", check_ptx.check(good.replace("add.s32", "addx.s32"), True, LAUNCH)[0], "ptxas")
     cases.bad("newer than the device", check_ptx.check(good.replace("sm_80", "sm_100"), True, LAUNCH)[0], "ptxas")
     cases.bad("local memory", check_ptx.check(PTX % LOCAL, True, LAUNCH)[0], "stack bytes")
     cases.good("local memory of a wide head", check_ptx.check(PTX % LOCAL, False, LAUNCH)[0])

@@ -17,7 +17,8 @@ def demo(options):
     build.configure()
     build.build("release", ["example_minilm"], quiet=build.ninja_idle("release", ["example_minilm"]))
     script = os.path.join(ROOT, "examples", "010_minilm", "run.py")
-    return call([PYTHON, script, "--build", build.directory("release")] + options.texts, check=False)
+    device = ["--device", options.device] if options.device else []
+    return call([PYTHON, script, "--build", build.directory("release")] + device + options.texts, check=False)
 
 
 def bench(options):

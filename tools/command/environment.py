@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 
+from . import gpu
 from .places import PYTHON, ROOT, VENV, Failure, call, environment, step
 
 STAMP = os.path.join(VENV, "polyhead-setup.json")
@@ -73,8 +74,21 @@ def install_packages(packages):
             raise Failure(sentence)
 
 
+def install_for_gpu_tests():
+    """What runs GPU kernels on the CPU. Only tests need it, so a user who may not install packages goes on without."""
+    packages = gpu.missing_packages()
+    if packages and administrator() is not None:
+        try:
+            install_packages(packages)
+        except Failure as failure:
+            print("polyhead: %s" % failure, file=sys.stderr)
+        packages = gpu.missing_packages()
+    if packages:
+        step("GPU kernels cannot be tested on this machine's CPU; that needs: apt-get install %s" % " ".join(packages))
+
+
 def fingerprint():
-    text = json.dumps([sorted(PACKAGES), VENV, sys.version_info[:2]])
+    text = json.dumps([sorted(PACKAGES), sorted(gpu.PACKAGES), VENV, sys.version_info[:2]])
     with open(os.path.join(ROOT, "requirements.txt"), encoding="utf-8") as file:
         return hashlib.sha256((text + file.read()).encode()).hexdigest()
 
@@ -108,6 +122,7 @@ def ensure(force=False, quiet=True):
             left = missing_packages()
             if left:
                 raise Failure("still missing after installing: %s" % " ".join(left))
+        install_for_gpu_tests()
         make_venv()
         with open(STAMP, "w", encoding="utf-8") as file:
             json.dump({"fingerprint": fingerprint()}, file)

@@ -12,6 +12,7 @@ examples:
   ./polyhead generate minilm_layer --op mha --embed-dim 384 --num-heads 12 --kv-lengths -o out
   ./polyhead test --label runtime
   ./polyhead bench --filter sdpa --threads 1 --json out.json
+  ./polyhead test --device cuda
 """
 
 
@@ -29,18 +30,23 @@ def parser():
     setup = add("setup", actions.setup, "install what is needed: .venv here, Debian packages when allowed")
     setup.add_argument("--force", action="store_true", help="make .venv again")
     demo = add("demo", actions.demo, "build and run all-MiniLM-L6-v2 on generated attention layers")
+    demo.add_argument("--device", metavar="API", help="run the layers on a GPU: cuda or opencl, with :N for another device than the first")
     demo.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to compare (default: a few of its own)")
     test = add("test", testing.test, "build and run the tests")
     test.add_argument("--all", action="store_true", help="every kernel of the table, also for AVX2 and plain x86-64, the long tests and the sanitizer build")
     test.add_argument("--label", help="only the tests of this label")
     test.add_argument("--filter", metavar="REGEX", help="only the tests whose names match")
     test.add_argument("--preset", default="release", choices=["release", "targets", "asan", "dev"], help="build to test (default release)")
+    test.add_argument("--device", metavar="API", help="only the GPU kernels, on a device of this machine: cuda, opencl or vulkan, with :N for another than the first")
+    test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are there")
     bench = add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak")
     bench.add_argument("--json", metavar="FILE", help="also write the results to FILE")
     bench.add_argument("--filter", metavar="REGEX", help="only the cases whose names match")
     bench.add_argument("--threads", metavar="N", help="threads of the kernels")
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
     bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, growth with threads, free against fixed lengths")
+    bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
+    bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
     check = add("check", actions.check, "format, lint, spelling and the rules of the house")

@@ -3,7 +3,7 @@ import os
 import time
 import xml.etree.ElementTree as ElementTree
 
-from . import build, environment
+from . import build, environment, gpu
 from .places import Failure, call, jobs, step, tool
 from .places import environment as environment_of_children
 
@@ -17,6 +17,7 @@ class Tally:
         self.passed = self.failed = self.skipped = 0
         self.labels = {}  # label -> [tests, seconds]
         self.failures = []
+        self.not_run = {}  # label -> packages that its tests need
 
     def read(self, path):
         try:
@@ -47,7 +48,8 @@ class Tally:
 
     def closing_line(self):
         line = "%d passed, %d failed" % (self.passed, self.failed)
-        return line + (", %d skipped" % self.skipped if self.skipped else "")
+        line += ", %d skipped" % self.skipped if self.skipped else ""
+        return line + "".join("; label %s not run: apt-get install %s" % (label, " ".join(packages)) for label, packages in sorted(self.not_run.items()))
 
 
 def compiled_since(preset, before):
@@ -87,8 +89,12 @@ def run_preset(preset, tier, options, tally):
         command += ["-L", "^%s$" % options.label]
     if options.filter:
         command += ["-R", options.filter]
-    if not options.all and options.label != "long":
-        command += ["-LE", "^long$"]
+    left_out = [] if options.all or options.label == "long" else ["long"]
+    if not os.environ.get("CI") and not options.label:
+        tally.not_run = gpu.labels_without_device()
+        left_out += sorted(tally.not_run)
+    if left_out:
+        command += ["-LE", "^(%s)$" % "|".join(left_out)]
     step("test (%s)" % preset)
     child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit())
     if options.all:
@@ -98,7 +104,34 @@ def run_preset(preset, tier, options, tally):
     return ["%s: %s in %.0f s; tests ran %.0f s" % (preset, compiled_since(preset, before), built - started, time.monotonic() - built)]
 
 
+# The programs that hold the GPU kernels of the table to the reference; POLYHEAD_TEST_DEVICE tells them where.
+DEVICE_PROGRAMS = ["test_kernels_gpu"]
+
+
+def test_on_device(options):
+    """The suite of the GPU kernels on a device of this machine; prebuilt ones need nothing but a driver and this checkout."""
+    if not options.no_build:
+        environment.ensure()
+        build.configure(options.preset, POLYHEAD_KERNEL_TIER="all" if options.all else "fast", POLYHEAD_KERNEL_SAMPLE=build.head_commit())
+        build.build(options.preset, DEVICE_PROGRAMS)
+    child = dict(environment_of_children(), POLYHEAD_TEST_DEVICE=options.device)
+    if options.all:
+        child["POLYHEAD_TEST_ALL"] = "1"
+    tally = Tally()
+    for name in DEVICE_PROGRAMS:
+        step("%s on %s" % (name, options.device))
+        command = [build.program(options.preset, name), "--durations", "yes"] + ([options.filter] if options.filter else [])
+        if call(command, check=False, env=child) == 0:
+            tally.passed += 1
+        else:
+            tally.fail("%s on %s" % (name, options.device))
+    print("programs: " + tally.closing_line(), flush=True)
+    return 0 if tally.failed == 0 else 1
+
+
 def test(options):
+    if options.device:
+        return test_on_device(options)
     environment.ensure()
     runs = [(options.preset, "all" if options.all else "fast")]
     if options.all and options.preset == "release" and not (options.label or options.filter):

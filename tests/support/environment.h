@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <limits>
 #include <string>
 
 namespace polyhead::test {
@@ -12,6 +13,12 @@ namespace polyhead::test {
 inline bool test_all() {
     const char *value = std::getenv("POLYHEAD_TEST_ALL");
     return value != nullptr && *value != '\0' && std::string(value) != "0";
+}
+
+// POLYHEAD_TEST_BUDGET: about how many multiply-adds a kernel may do in one check, for devices that are emulated; absent = no limit.
+inline double test_budget() {
+    const char *value = std::getenv("POLYHEAD_TEST_BUDGET");
+    return value == nullptr || *value == '\0' ? std::numeric_limits<double>::infinity() : std::strtod(value, nullptr);
 }
 
 // A number of any text (FNV-1a).

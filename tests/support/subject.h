@@ -21,21 +21,31 @@ struct Subject {
     std::function<void(int)> set_threads = polyhead_set_num_threads; // code compiled in process has threads of its own
 };
 
-// A kernel with weights of its own, packed into guarded memory that ends at an unmapped page.
+// Where the tensors of a call on a device live: on the host, on the device, or key, value and lengths on the device and the rest on
+// the host. Packed weights lie on the device in the last two cases.
+enum class Home { host, device, mixed };
+
+// A kernel with weights of its own, packed into guarded memory that ends at an unmapped page. With a device it runs there.
 class KernelSubject {
 public:
-    KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool separate_weights = false);
+    KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool separate_weights = false, polyhead_device *device = nullptr,
+                  Home home = Home::host);
+    ~KernelSubject();
     const Subject &subject() const { return subject_; }
     Subject &subject() { return subject_; }
     const polyhead_status &pack_status() const { return pack_status_; }
     const polyhead_weights &packed() const { return packed_; }
 
 private:
+    polyhead_status run_on_device(polyhead_args args) const;
+
     polyhead_kernel kernel_;
     LayerWeights weights_;
     GuardedBuffer memory_;
-    polyhead_weights packed_{};
+    polyhead_weights packed_{}, on_device_{};
     polyhead_status pack_status_{};
+    polyhead_device *device_;
+    Home home_;
     Subject subject_;
 
 public:
@@ -43,9 +53,9 @@ public:
     KernelSubject &operator=(const KernelSubject &) = delete;
 };
 
-// One-variant copies of the kernel, for the variants that this machine can run: each forces its variant.
+// One-variant copies of the kernel, for its variants of one api that this machine can run: each forces its variant.
 // The copies point into the kernel's table.
-std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel);
+std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api = Api::cpu);
 // Whether the first variant of the kernel serves this query length.
 bool serves(const polyhead_kernel &kernel, int64_t seq_len_q);
 

@@ -1,0 +1,89 @@
+// Every GPU variant of the table gives the same bits when repeated, alone and among other batch rows, with and without padding, and
+// wherever its tensors live. And every GPU kernel refuses wrong arguments and leaves its outputs untouched.
+#include <cstring>
+
+#include "gpu_tests.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
+    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+Shape shape_for(const polyhead_kernel &forced, uint64_t seed) {
+    Shape shape = same_bits_shape(forced.problem, seed);
+    if (!serves(forced, shape.seq_len_q) && forced.problem.seq_len_q == 0) {
+        shape.seq_len_q = 1 + static_cast<int64_t>(seed) % 4; // a variant for few queries
+    }
+    return shape;
+}
+
+} // namespace
+
+TEST_CASE("gpu same bits: every variant, whatever neighbours and padding") {
+    const TestDevice &device = required_device();
+    for (const Kernel *kernel : kernels_for(device)) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+            const KernelSubject subject(forced, 31, false, device.raw(), Home::host);
+            for (uint64_t seed = 1; seed <= (test_all() && !emulated() ? 4u : 1u); seed++) {
+                const Shape shape = shape_for(forced, seed);
+                if (serves(forced, shape.seq_len_q)) {
+                    CHECK(check_same_bits(subject.subject(), shape) == "");
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("gpu same bits: whether tensors live on the host or on the device") {
+    const TestDevice &device = required_device();
+    for (const Kernel *kernel : kernels_for(device)) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel, device.api())) {
+            const Shape shape = shape_for(forced, 2);
+            if (!serves(forced, shape.seq_len_q)) {
+                continue;
+            }
+            std::vector<float> first_out, first_lse;
+            for (Home home : homes_of(device)) {
+                const KernelSubject subject(forced, 33, false, device.raw(), home);
+                Inputs inputs(forced.problem, shape);
+                const polyhead_status status = subject.subject().run(inputs.args());
+                INFO(status.message << reproduce(subject.subject(), shape));
+                REQUIRE(status.code == POLYHEAD_OK);
+                if (home == Home::host) {
+                    first_out = inputs.out();
+                    first_lse = inputs.lse();
+                }
+                CHECK(same_bits(inputs.out(), first_out));
+                CHECK(same_bits(inputs.lse(), first_lse));
+            }
+        }
+    }
+}
+
+TEST_CASE("gpu refusals: every kernel leaves out and lse untouched") {
+    const TestDevice &device = required_device();
+    for (const Kernel *kernel : kernels_for(device)) {
+        const KernelSubject subject(*kernel, 41, false, device.raw(), Home::host);
+        CHECK(check_refusals(subject.subject(), plain_shape(kernel->problem, 2, 9, 12, 42)) == "");
+    }
+}
+
+TEST_CASE("gpu refusals: wrong shapes of tensors on the device leave out and lse untouched") {
+    const TestDevice &device = required_device();
+    for (const Kernel *kernel : kernels_for(device)) {
+        for (Home home : homes_of(device)) {
+            const KernelSubject subject(*kernel, 43, false, device.raw(), home);
+            Inputs inputs(kernel->problem, plain_shape(kernel->problem, 2, 9, 12, 44));
+            polyhead_args args = inputs.args();
+            args.query.shape[args.query.rank - 1]--; // fewer elements than there are: everything that is copied exists
+            const polyhead_status status = subject.subject().run(args);
+            INFO(subject.subject().name << ": " << status.message);
+            CHECK(status.code == POLYHEAD_WRONG_SHAPE);
+            CHECK(inputs.outputs_untouched());
+        }
+    }
+}

@@ -1,0 +1,68 @@
+// What the tests of GPU kernels share: the kernels and variants for the device of this run, and how much it can pay.
+#ifndef POLYHEAD_TESTS_GPU_TESTS_H
+#define POLYHEAD_TESTS_GPU_TESTS_H
+
+#include <cmath>
+#include <vector>
+
+#include "kernel_table.h"
+
+#include "support/catch.h"
+#include "support/check.h"
+#include "support/device.h"
+#include "support/environment.h"
+#include "support/problems.h"
+#include "support/shapes.h"
+
+namespace polyhead::test {
+
+// Ends the test case when the device cannot be opened: these tests never pass without one.
+inline const TestDevice &required_device() {
+    const TestDevice &device = TestDevice::get();
+    INFO(device.error());
+    REQUIRE(device.raw() != nullptr);
+    return device;
+}
+
+inline bool emulated() {
+    return std::isfinite(test_budget());
+}
+
+// Whether this device can pay for one call. Only a fixed length makes a kernel too expensive; its twin with free lengths is not.
+inline bool affordable(const Problem &problem) {
+    return multiply_adds(problem, plain_shape(problem, 1, 1, 1, 1)) <= 4 * test_budget();
+}
+
+// Kernels of the table that this device can run at all and pay for.
+inline std::vector<const Kernel *> kernels_for(const TestDevice &device) {
+    std::vector<const Kernel *> kernels;
+    for (const Kernel *kernel : kernel_table) {
+        INFO(kernel->name);
+        CHECK(!forced_variants(*kernel, device.api()).empty());
+        if (affordable(kernel->problem)) {
+            kernels.push_back(kernel);
+        } else {
+            WARN(kernel->name << ": its fixed lengths are too much for an emulated device, left out");
+        }
+    }
+    CHECK(!kernels.empty());
+    return kernels;
+}
+
+// Devices without memory of their own to hand out take tensors from the host only.
+inline std::vector<Home> homes_of(const TestDevice &device) {
+    return device.api() == Api::vulkan ? std::vector<Home>{Home::host} : std::vector<Home>{Home::host, Home::device, Home::mixed};
+}
+
+// The shape with query, key and value as a variant wants them that reads whole vectors: no gaps of odd size between rows.
+inline Shape aligned(Shape shape, const polyhead_kernel &forced) {
+    if (forced.variants[0].alignment > 0) {
+        for (Layout *layout : {&shape.query, &shape.key, &shape.value}) {
+            *layout = *layout == Layout::bhsd_padded ? Layout::bhsd : *layout == Layout::bshd_padded ? Layout::bshd : *layout;
+        }
+    }
+    return shape;
+}
+
+} // namespace polyhead::test
+#endif

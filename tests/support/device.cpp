@@ -1,0 +1,42 @@
+// Opens the device of a test run.
+#include "device.h"
+
+#include <cstdlib>
+
+namespace polyhead::test {
+
+bool parse_device(const std::string &text, Api *api, int *index) {
+    const size_t colon = text.find(':');
+    const std::string name = text.substr(0, colon), number = colon == std::string::npos ? "0" : text.substr(colon + 1);
+    *api = name == "cuda" ? Api::cuda : name == "opencl" ? Api::opencl : name == "vulkan" ? Api::vulkan : Api::cpu;
+    const bool digits = !number.empty() && number.size() < 4 && number.find_first_not_of("0123456789") == std::string::npos;
+    *index = digits ? std::atoi(number.c_str()) : 0;
+    return *api != Api::cpu && digits;
+}
+
+const TestDevice &TestDevice::get() {
+    static const TestDevice *const device = new TestDevice; // never closed: its driver may be gone when static objects end
+    return *device;
+}
+
+TestDevice::TestDevice() {
+    const char *text = std::getenv("POLYHEAD_TEST_DEVICE");
+    int index = 0;
+    if (text == nullptr || !parse_device(text, &api_, &index)) {
+        error_ = std::string("POLYHEAD_TEST_DEVICE is ") + (text == nullptr ? "not set" : text) +
+                 ", expected cuda, opencl or vulkan, with :INDEX if it is not the first device";
+        return;
+    }
+    const Status status = Device::open(api_, index, &device_);
+    if (!status.ok()) {
+        error_ = std::string("POLYHEAD_TEST_DEVICE=") + text + ": " + status.message();
+    }
+}
+
+std::string TestDevice::name() const {
+    char text[200];
+    polyhead_device_name(raw(), text, sizeof text);
+    return text;
+}
+
+} // namespace polyhead::test

@@ -1,0 +1,33 @@
+// The device that a test program runs its kernels on.
+#ifndef POLYHEAD_TESTS_DEVICE_H
+#define POLYHEAD_TESTS_DEVICE_H
+
+#include <cstdint>
+#include <string>
+
+#include <polyhead/polyhead.h>
+
+namespace polyhead::test {
+
+// The device that POLYHEAD_TEST_DEVICE names: cuda, opencl or vulkan, with an index behind a colon if it is not the first.
+// Opened at the first call and kept. When there is none, a test that needs it must fail with error().
+class TestDevice {
+public:
+    static const TestDevice &get();
+    const std::string &error() const { return error_; }
+    polyhead_device *raw() const { return device_.raw(); }
+    Api api() const { return api_; }
+    std::string name() const;
+
+private:
+    TestDevice();
+    Api api_ = Api::cpu;
+    Device device_;
+    std::string error_;
+};
+
+// "opencl" and "opencl:2" to api and index; false for anything else.
+bool parse_device(const std::string &text, Api *api, int *index);
+
+} // namespace polyhead::test
+#endif

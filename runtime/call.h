@@ -6,14 +6,16 @@
 
 #include <polyhead/c_api.h>
 
+#include "device.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
 
 class Call {
 public:
-    // Of checked arguments whose tensors all have elements. They must outlive this object.
-    Call(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
+    // Of checked arguments whose tensors all have elements. They must outlive this object. Variants of a device take a user context
+    // first; a buffer whose memory lies on a device has no host pointer yet.
+    Call(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, CallContext *context = nullptr) noexcept;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
@@ -21,21 +23,33 @@ public:
         return variant.entry ? variant.entry(argv_) : variant.call(variant.context, argv_);
     }
 
-private:
-    static constexpr int most_buffers = 16, most_arguments = 18;
+    int num_buffers() const noexcept { return num_buffers_; }
+    halide_buffer_t &buffer(int i) noexcept { return buffers_[i]; }
+    // Where the memory of buffer i was said to be. A host buffer has its bytes from its first element on.
+    const DeviceRange &range(int i) const noexcept { return ranges_[i]; }
+    bool on_device(int i) const noexcept { return on_device_[i]; }
+    // The buffer that stands for key lengths that the call left out, or -1.
+    int full_lengths() const noexcept { return full_lengths_; }
+    int32_t full_length() const noexcept { return full_length_; }
 
-    halide_buffer_t *new_buffer(const void *data, int32_t dtype, int rank) noexcept;
-    void add_tensor(const polyhead_tensor &tensor) noexcept;
+    static constexpr int most_buffers = 16, most_arguments = 19;
+
+private:
+    halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
+    void add_tensor(const char *name, const polyhead_tensor &tensor, bool output = false) noexcept;
     void add_kv_lengths(const polyhead_tensor &tensor, const CallShape &shape) noexcept;
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
     void add_scalars(const polyhead_problem &problem, const polyhead_args &args) noexcept;
-    void add_panels(const void *data, int64_t depth, int64_t panels) noexcept;
-    void add_vector(const void *data, int64_t extent) noexcept;
+    void add_panels(const polyhead_weights &weights, size_t offset, int64_t depth, int64_t panels) noexcept;
+    void add_vector(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept;
 
     halide_buffer_t buffers_[most_buffers];
     halide_dimension_t dimensions_[most_buffers][POLYHEAD_MAX_RANK];
+    DeviceRange ranges_[most_buffers];
+    bool on_device_[most_buffers];
     void *argv_[most_arguments];
-    int num_buffers_ = 0, num_arguments_ = 0;
+    void *context_;
+    int num_buffers_ = 0, num_arguments_ = 0, full_lengths_ = -1;
     int32_t full_length_ = 0, from_end_ = 0;
     float softmax_scale_ = 0;
 };

@@ -222,9 +222,9 @@ std::string Kernel::explain(const MhaArgs &args) const {
     return explain_call(*this, c_args(args));
 }
 
-bool Kernel::supported() const noexcept {
+bool Kernel::supported(const Device *device) const noexcept {
     for (int32_t i = 0; i < num_variants; ++i) {
-        if (variants[i].abi == POLYHEAD_ABI_VERSION && runtime::runs_here(variants[i])) {
+        if (variants[i].abi == POLYHEAD_ABI_VERSION && runtime::runs_on(variants[i], device ? device->raw() : nullptr)) {
             return true;
         }
     }

@@ -26,7 +26,8 @@ struct CallContext {
 
     const uint64_t mark = ours;
     polyhead_device *const device;
-    std::atomic<bool> reported{false}; // the first error is the cause, later ones are its consequences
+    // The first error is the cause, later ones are its consequences.
+    std::atomic<bool> claimed{false}, reported{false};
     char text[sizeof(polyhead_status::message)];
 };
 
@@ -71,6 +72,8 @@ struct polyhead_device {
     // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
     virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
                         polyhead_status *status) noexcept = 0;
+    // The same for one element that holds a key length, without waiting for anything; false when that cannot be had.
+    virtual bool attach_length(int32_t length, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
     virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
 };
 

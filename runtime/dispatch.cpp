@@ -1,12 +1,18 @@
-// Chooses a variant: by CPU features and query length only, the first of the table that may run.
+// Chooses a variant: the first of the table that may run.
 #include "dispatch.h"
 
 #include "cpu_features.h"
+#include "staging.h"
 #include "status.h"
+#include "tensor_rules.h"
 #include "weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
+
+int32_t api_of(const polyhead_device *device) noexcept {
+    return device ? device->api : int32_t(POLYHEAD_CPU);
+}
 
 bool serves_length(const polyhead_variant &variant, int64_t seq_len_q) noexcept {
     return seq_len_q >= variant.min_seq_len_q && (variant.max_seq_len_q == 0 || seq_len_q <= variant.max_seq_len_q);
@@ -17,55 +23,116 @@ bool well_formed(const polyhead_kernel &kernel, const polyhead_variant &variant)
            variant.weight_layout == weight_layout_id(kernel.problem);
 }
 
+bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return variant.capability == 0 || (device && device->capability >= variant.capability);
+}
+
+// Code compiled in process has a Halide runtime of its own, which knows neither our contexts nor memory of ours.
+const char *first_on_device(const polyhead_args &args, const char *first) noexcept {
+    const polyhead_tensor *tensors[] = {&args.query, &args.key, &args.value, &args.kv_lengths, &args.out, &args.lse};
+    const char *names[] = {first, "key", "value", "kv_lengths", "out", "lse"};
+    for (int i = 0; i < 6; ++i) {
+        if (tensors[i]->device) {
+            return names[i];
+        }
+    }
+    return args.weights && args.weights->device ? "weights" : nullptr;
+}
+
+// True when address and outer strides of a tensor, as the kernel will get it, are multiples of so many bytes.
+bool aligned(const polyhead_tensor &given, int32_t alignment) noexcept {
+    if (absent(given)) {
+        return true;
+    }
+    const polyhead_tensor t = given.device ? given : staged_layout(given);
+    const int64_t element = dtype_bytes(t.dtype);
+    // Host tensors are copied to memory that is aligned for everything; OpenCL memory begins aligned.
+    uint64_t bits = 0;
+    if (t.device) {
+        bits = static_cast<uint64_t>(t.offset * element) | (t.device->api == POLYHEAD_OPENCL ? 0 : reinterpret_cast<uintptr_t>(t.data));
+    }
+    for (int i = 0; i + 1 < t.rank; ++i) {
+        bits |= t.shape[i] > 1 ? static_cast<uint64_t>(t.stride[i] * element) : 0;
+    }
+    return bits % static_cast<uint64_t>(alignment) == 0;
+}
+
+const char *first_unaligned(const polyhead_variant &variant, const polyhead_args &args, const char *first) noexcept {
+    if (variant.alignment <= 1) {
+        return nullptr;
+    }
+    return !aligned(args.query, variant.alignment)   ? first
+           : !aligned(args.key, variant.alignment)   ? "key"
+           : !aligned(args.value, variant.alignment) ? "value"
+                                                     : nullptr;
+}
+
 // Only asked when a variant was passed over.
-void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant, Text *text) noexcept {
+void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                 Text *text) noexcept {
     const uint64_t missing = variant.cpu_features & ~cpu_features(variant.cpu_features);
+    const char *first = first_tensor_name(kernel.problem);
     if (variant.abi != POLYHEAD_ABI_VERSION) {
         text->append("was generated for ABI %u, expected %u", variant.abi, POLYHEAD_ABI_VERSION);
     } else if (!variant.entry && !variant.call) {
         text->append("has no entry");
     } else if (variant.weight_layout != weight_layout_id(kernel.problem)) {
         text->append("reads weight layout %08x, expected %08x", variant.weight_layout, weight_layout_id(kernel.problem));
+    } else if (variant.api != api_of(args.device)) {
+        text->append("runs on %s", api_name(variant.api));
     } else if (missing) {
         char names[128];
         polyhead_cpu_feature_names(missing, names, sizeof names);
         text->append("needs %s", names);
-    } else if (variant.max_seq_len_q == 0) {
-        text->append("serves seq_len_q from %d", variant.min_seq_len_q);
-    } else {
-        text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
+    } else if (!capable(variant, args.device)) {
+        text->append("needs compute capability %d.%d", variant.capability / 10, variant.capability % 10);
+    } else if (!serves_length(variant, shape.seq_len_q)) {
+        variant.max_seq_len_q == 0 ? text->append("serves seq_len_q from %d", variant.min_seq_len_q)
+                                   : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
+    } else if (const char *tensor = first_unaligned(variant, args, first)) {
+        text->append("wants address and strides of %s to be multiples of %d bytes", tensor, variant.alignment);
+    } else if (const char *name = first_on_device(args, first)) {
+        text->append("was compiled in process and takes host memory, but %s lies on the device", name);
     }
 }
 
 } // namespace
 
-bool runs_here(const polyhead_variant &variant) noexcept {
-    return (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
+bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return variant.api == api_of(device) && capable(variant, device) && (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
 }
 
-bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, int64_t seq_len_q, Text *why_not) noexcept {
-    if (well_formed(kernel, variant) && runs_here(variant) && serves_length(variant, seq_len_q)) {
+bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+              Text *why_not) noexcept {
+    const char *first = first_tensor_name(kernel.problem);
+    if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_length(variant, shape.seq_len_q) &&
+        !first_unaligned(variant, args, first) && (variant.entry || !args.device || !first_on_device(args, first))) {
         return true;
     }
     if (why_not) {
-        say_why_not(kernel, variant, why_not);
+        say_why_not(kernel, variant, args, shape, why_not);
     }
     return false;
 }
 
-const polyhead_variant *select_variant(const polyhead_kernel &kernel, int64_t seq_len_q, polyhead_status *status) noexcept {
+const polyhead_variant *select_variant(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape,
+                                       polyhead_status *status) noexcept {
+    bool too_old = false; // the device: a variant of its api wants a newer one
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
-        if (eligible(kernel, kernel.variants[i], seq_len_q, nullptr)) {
-            return &kernel.variants[i];
+        const polyhead_variant &variant = kernel.variants[i];
+        if (eligible(kernel, variant, args, shape, nullptr)) {
+            return &variant;
         }
+        too_old = too_old || (variant.api == api_of(args.device) && !capable(variant, args.device));
     }
-    status->code = POLYHEAD_UNSUPPORTED;
+    status->code = too_old ? POLYHEAD_NO_DEVICE : POLYHEAD_UNSUPPORTED;
     Text text(status->message, sizeof status->message);
-    text.append("kernel %s: no variant for seq_len_q %lld on this CPU", kernel.name, static_cast<long long>(seq_len_q));
+    text.append("kernel %s: no variant for seq_len_q %lld on %s", kernel.name, static_cast<long long>(shape.seq_len_q),
+                args.device ? args.device->name : "this CPU");
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         const polyhead_variant &variant = kernel.variants[i];
         text.append("%s%s ", i == 0 ? ": " : ", ", variant.name);
-        eligible(kernel, variant, seq_len_q, &text);
+        eligible(kernel, variant, args, shape, &text);
     }
     return nullptr;
 }

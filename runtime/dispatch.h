@@ -1,21 +1,26 @@
-// Chooses a variant: by CPU features and query length only, the first of the table that may run.
+// Chooses a variant: the first of the table that may run. Asked are the place of the call, CPU features, query length and, where a
+// variant wants it, the alignment of query, key and value.
 #ifndef POLYHEAD_RUNTIME_DISPATCH_H
 #define POLYHEAD_RUNTIME_DISPATCH_H
 
 #include <polyhead/c_api.h>
 
+#include "validate.h"
+
 namespace polyhead::runtime {
 
 class Text;
 
-// True when this machine has what the variant needs.
-bool runs_here(const polyhead_variant &variant) noexcept;
+// True when this machine, and the device if one is given, has what the variant needs; without a device only CPU variants run.
+bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept;
 
-// True when the variant may run this length here; otherwise why_not, if given, gets half a sentence ("needs avx512_skylake").
-bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, int64_t seq_len_q, Text *why_not) noexcept;
+// True when the variant may serve this call; otherwise why_not, if given, gets half a sentence ("needs avx512_skylake").
+bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+              Text *why_not) noexcept;
 
 // The first eligible variant, or null and a status that says what is missing.
-const polyhead_variant *select_variant(const polyhead_kernel &kernel, int64_t seq_len_q, polyhead_status *status) noexcept;
+const polyhead_variant *select_variant(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape,
+                                       polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "call.h"
+#include "device_call.h"
 #include "dispatch.h"
 #include "kernel_error.h"
 #include "memory.h"
@@ -35,7 +36,7 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     if (shape->nothing_to_do()) {
         return true;
     }
-    *variant = select_variant(*kernel, shape->seq_len_q, status);
+    *variant = select_variant(*kernel, *args, *shape, status);
     return *variant != nullptr;
 }
 
@@ -61,7 +62,8 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
         return 0;
     }
     const polyhead_problem p = with_defaults(given);
-    int64_t bytes = num_threads() * variant.scratch_per_thread + stage_bytes(p, variant, s);
+    const int threads = variant.api == POLYHEAD_CPU ? num_threads() : 0; // on a device scratch is registers and shared memory
+    int64_t bytes = threads * variant.scratch_per_thread + stage_bytes(p, variant, s);
     if (variant.split_len > 0) {
         const int64_t splits = (s.seq_len_kv + variant.split_len - 1) / variant.split_len;
         bytes += s.batch * p.num_kv_heads * splits * variant.scratch_per_split;
@@ -69,7 +71,7 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
     return bytes;
 }
 
-void describe_call(const polyhead_kernel &kernel, const CallShape &s, Text *text) noexcept {
+void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &s, Text *text) noexcept {
     const polyhead_problem &p = kernel.problem;
     text->append("%s: %s", kernel.name, op_name(p.op));
     if (p.op == POLYHEAD_LINEAR) {
@@ -78,7 +80,7 @@ void describe_call(const polyhead_kernel &kernel, const CallShape &s, Text *text
         text->append(", batch %lld, seq_len_q %lld, seq_len_kv %lld", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),
                      static_cast<long long>(s.seq_len_kv));
     }
-    text->append(", %d threads\n", num_threads());
+    args.device ? text->append(", on %s\n", args.device->name) : text->append(", %d threads\n", num_threads());
 }
 
 } // namespace
@@ -93,8 +95,12 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
         return status;
     }
     if (shape.no_keys()) {
-        answer_without_keys(kernel->problem, *args);
+        answer_without_keys(kernel->problem, *args, &status);
         return status;
+    }
+    if (args->device) {
+        const ThreadsInUse threads; // a variant may leave little things to the CPU
+        return run_on_device(*kernel, *variant, *args, shape);
     }
     const int64_t bytes = scratch_bytes(kernel->problem, *variant, shape);
     if (!can_allocate(bytes)) {
@@ -120,7 +126,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
         out.append("refused: %s\n", status.message);
         return status;
     }
-    describe_call(*kernel, shape, &out);
+    describe_call(*kernel, *args, shape, &out);
     if (!chosen) {
         out.append("  runs nothing: there is nothing to compute\n");
         return status;
@@ -131,7 +137,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
     }
     for (const polyhead_variant *v = kernel->variants; v != chosen; ++v) {
         out.append("  not %s: ", v->name);
-        eligible(*kernel, *v, shape.seq_len_q, &out);
+        eligible(*kernel, *v, *args, shape, &out);
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",

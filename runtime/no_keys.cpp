@@ -2,50 +2,107 @@
 // It is written here and not by kernels, because Halide refuses an input without elements before it looks at loops that run 0 times.
 #include "no_keys.h"
 
+#include <HalideRuntime.h>
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
 #include "status.h"
+#include "tensor_rules.h"
 #include "weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
 
-// Calls write(row) for the first byte of every innermost row, whose stride is 1.
-template <typename Write> void for_each_row(const polyhead_tensor &t, Write write) noexcept {
-    int64_t extents[POLYHEAD_MAX_RANK], strides[POLYHEAD_MAX_RANK];
-    std::fill(extents, extents + POLYHEAD_MAX_RANK, 1);
-    std::fill(strides, strides + POLYHEAD_MAX_RANK, 0);
-    std::copy(t.shape, t.shape + t.rank - 1, extents);
-    std::copy(t.stride, t.stride + t.rank - 1, strides);
-    char *data = static_cast<char *>(t.data);
-    for (int64_t i = 0; i < extents[0]; ++i) {
-        for (int64_t j = 0; j < extents[1]; ++j) {
-            for (int64_t k = 0; k < extents[2]; ++k) {
-                write(data + (i * strides[0] + j * strides[1] + k * strides[2]) * dtype_bytes(t.dtype));
-            }
+constexpr int64_t most_chunk_elements = 1 << 16;
+
+// Elements that follow one another in memory: the innermost dimension, and those outside of it as long as they continue it.
+struct Chunk {
+    int dimensions = 0; // outer ones that are left
+    int64_t elements = 1;
+};
+
+Chunk chunk_of(const polyhead_tensor &t) noexcept {
+    Chunk chunk{t.rank, 1};
+    while (chunk.dimensions > 0) {
+        const int i = chunk.dimensions - 1;
+        const bool continues = t.shape[i] == 1 || t.stride[i] == chunk.elements;
+        if (!continues || (i < t.rank - 1 && chunk.elements * t.shape[i] > most_chunk_elements)) {
+            break;
         }
+        chunk.elements *= t.shape[i];
+        --chunk.dimensions;
     }
+    return chunk;
+}
+
+// Calls write(element offset) for the first element of every chunk.
+template <typename Write>
+void for_each_chunk(const polyhead_tensor &t, const Chunk &chunk, int dimension, int64_t offset, const Write &write) noexcept {
+    if (dimension == chunk.dimensions) {
+        return write(offset);
+    }
+    for (int64_t i = 0; i < t.shape[dimension]; ++i) {
+        for_each_chunk(t, chunk, dimension + 1, offset + i * t.stride[dimension], write);
+    }
+}
+
+// Fills the tensor with rows that are all alike.
+void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, polyhead_device *device, polyhead_status *status) noexcept {
+    const Chunk chunk = chunk_of(t);
+    const int64_t bytes = dtype_bytes(t.dtype);
+    const size_t row_bytes = static_cast<size_t>(row_elements * bytes), chunk_bytes = static_cast<size_t>(chunk.elements * bytes);
+    char *source = static_cast<char *>(halide_malloc(nullptr, chunk_bytes));
+    if (!source) {
+        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be had", chunk_bytes);
+        return;
+    }
+    for (size_t at = 0; at < chunk_bytes; at += row_bytes) {
+        std::memcpy(source + at, row, row_bytes);
+    }
+    for_each_chunk(t, chunk, 0, t.offset, [&](int64_t offset) {
+        if (!t.device) {
+            std::memcpy(static_cast<char *>(t.data) + offset * bytes, source, chunk_bytes);
+        } else if (status->code == POLYHEAD_OK) {
+            *status = device->copy_to_device(source, chunk_bytes, t.data, static_cast<size_t>(offset * bytes));
+        }
+    });
+    halide_free(nullptr, source);
+}
+
+// A row of out: zeros, or the bias of the output projection, which lies packed without gaps because it is one head and has the dtype
+// of out.
+bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, void *row, size_t bytes, polyhead_status *status) noexcept {
+    if (problem.op != POLYHEAD_MHA || !problem.bias) {
+        std::memset(row, 0, bytes); // 0 in every storage type
+        return true;
+    }
+    const size_t offset = weight_layout(problem).out.bias_offset;
+    if (args.weights->device) {
+        *status = args.device->copy_to_host(args.weights->data, offset, bytes, row);
+        return status->code == POLYHEAD_OK;
+    }
+    std::memcpy(row, static_cast<const char *>(args.weights->data) + offset, bytes);
+    return true;
 }
 
 } // namespace
 
-void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
-    const size_t row_bytes = static_cast<size_t>(args.out.shape[args.out.rank - 1] * dtype_bytes(args.out.dtype));
-    if (problem.op == POLYHEAD_MHA && problem.bias) {
-        // Biases lie packed without gaps when a section is one head. Packed weights are f32, and so is out.
-        const char *bias = static_cast<const char *>(args.weights->data) + weight_layout(problem).out.bias_offset;
-        for_each_row(args.out, [=](char *row) { std::memcpy(row, bias, row_bytes); });
-    } else {
-        for_each_row(args.out, [=](char *row) { std::memset(row, 0, row_bytes); }); // 0 in every storage type
+void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept {
+    const int64_t width = args.out.shape[args.out.rank - 1];
+    const size_t row_bytes = static_cast<size_t>(width * dtype_bytes(args.out.dtype));
+    void *row = halide_malloc(nullptr, row_bytes);
+    if (!row) {
+        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be had", row_bytes);
+        return;
     }
-    if (problem.lse) {
-        const int64_t rows = args.lse.shape[2];
-        for_each_row(args.lse, [=](char *row) {
-            float *lse = reinterpret_cast<float *>(row);
-            std::fill(lse, lse + rows, -std::numeric_limits<float>::infinity());
-        });
+    if (row_of_out(problem, args, row, row_bytes, status)) {
+        fill(args.out, row, width, args.device, status);
+    }
+    halide_free(nullptr, row);
+    if (problem.lse && status->code == POLYHEAD_OK) {
+        const float nothing = -std::numeric_limits<float>::infinity();
+        fill(args.lse, &nothing, 1, args.device, status);
     }
 }
 

@@ -6,8 +6,8 @@
 
 namespace polyhead::runtime {
 
-// Writes out and lse of checked arguments without keys: every row is an empty row.
-void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept;
+// Writes out and lse of checked arguments without keys: every row is an empty row. Only memory of a device can fail.
+void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

@@ -49,6 +49,11 @@ const char *op_name(int32_t op) noexcept {
     return op >= POLYHEAD_SDPA && op <= POLYHEAD_LINEAR ? names[op] : "unknown";
 }
 
+const char *api_name(int32_t api) noexcept {
+    static const char *const names[] = {"the CPU", "cuda", "opencl", "vulkan", "metal", "webgpu"};
+    return api >= POLYHEAD_CPU && api <= POLYHEAD_WEBGPU ? names[api] : "an unknown interface";
+}
+
 int dtype_bytes(int32_t dtype) noexcept {
     static const int bytes[] = {4, 2, 2, 1, 4, 1};
     return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? bytes[dtype] : 0;

@@ -25,6 +25,7 @@ POLYHEAD_PRINTF(3, 4) bool refuse(polyhead_status *status, polyhead_code code, c
 // "f32", "sdpa": the names used in messages, never null.
 const char *dtype_name(int32_t dtype) noexcept;
 const char *op_name(int32_t op) noexcept;
+const char *api_name(int32_t api) noexcept; // "the CPU", "cuda"
 
 // Bytes of one element, or 0 for an unknown dtype.
 int dtype_bytes(int32_t dtype) noexcept;

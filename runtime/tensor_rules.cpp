@@ -11,6 +11,20 @@ namespace {
 
 // Kernels index with 32-bit integers.
 constexpr int64_t index_limit = INT32_MAX;
+constexpr int64_t offset_limit = int64_t(1) << 48; // more memory than an address space has
+
+// OpenCL memory is an object; everything else is addresses.
+bool has_addresses(const polyhead_device *device) noexcept {
+    return !device || device->api != POLYHEAD_OPENCL;
+}
+
+MemoryRange in_space(const polyhead_device *device, const void *data, int64_t begin, int64_t end) noexcept {
+    if (!has_addresses(device)) {
+        return {static_cast<uintptr_t>(begin), static_cast<uintptr_t>(end), data};
+    }
+    const uintptr_t address = reinterpret_cast<uintptr_t>(data);
+    return {address + static_cast<uintptr_t>(begin), address + static_cast<uintptr_t>(end), device};
+}
 
 bool check_shape(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
@@ -93,10 +107,14 @@ bool check_address(const TensorRule &rule, polyhead_status *status) noexcept {
     if (!rule.tensor->data) {
         return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected the address of its elements", rule.name);
     }
+    const polyhead_tensor &t = *rule.tensor;
     const int bytes = dtype_bytes(rule.dtype);
-    if (reinterpret_cast<uintptr_t>(rule.tensor->data) % static_cast<unsigned>(bytes) != 0) {
-        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", rule.name,
-                      rule.tensor->data, bytes, dtype_name(rule.dtype));
+    if (has_addresses(t.device) && reinterpret_cast<uintptr_t>(t.data) % static_cast<unsigned>(bytes) != 0) {
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", rule.name, t.data,
+                      bytes, dtype_name(rule.dtype));
+    }
+    if (t.offset < 0 || t.offset > offset_limit) {
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: offset %lld, expected 0 to 2^48", rule.name, static_cast<long long>(t.offset));
     }
     return true;
 }
@@ -126,18 +144,26 @@ bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
     return empty(t) || (check_strides(rule, status) && check_address(rule, status));
 }
 
-MemoryRange memory_of(const polyhead_tensor &t) noexcept {
-    if (absent(t) || empty(t)) {
-        return {0, 0};
-    }
-    int64_t lowest = 0, highest = 0;
+DeviceRange range_of(const char *name, const polyhead_tensor &t) noexcept {
+    int64_t lowest = t.offset, highest = t.offset;
     for (int i = 0; i < t.rank; ++i) {
         const int64_t last = t.shape[i] > 1 ? (t.shape[i] - 1) * t.stride[i] : 0;
         (last < 0 ? lowest : highest) += last;
     }
     const int64_t bytes = dtype_bytes(t.dtype);
-    const uintptr_t address = reinterpret_cast<uintptr_t>(t.data);
-    return {address + static_cast<uintptr_t>(lowest * bytes), address + static_cast<uintptr_t>((highest + 1) * bytes)};
+    return {name, t.data, lowest * bytes, (highest + 1) * bytes, t.offset * bytes};
+}
+
+MemoryRange memory_of(const polyhead_tensor &t) noexcept {
+    if (absent(t) || empty(t)) {
+        return {0, 0};
+    }
+    const DeviceRange range = range_of("", t);
+    return in_space(t.device, t.data, range.begin, range.end);
+}
+
+MemoryRange memory_of(const polyhead_weights *weights) noexcept {
+    return weights ? in_space(weights->device, weights->data, 0, static_cast<int64_t>(weights->bytes)) : MemoryRange{0, 0};
 }
 
 } // namespace polyhead::runtime

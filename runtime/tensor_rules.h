@@ -6,6 +6,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "device.h"
+
 namespace polyhead::runtime {
 
 constexpr int64_t any_extent = -1;
@@ -32,9 +34,11 @@ struct TensorRule {
     Extent extents[POLYHEAD_MAX_RANK];
 };
 
-// Bytes [begin, end) between the lowest and the highest element of a tensor; empty for an empty tensor.
+// Bytes [begin, end) between the lowest and the highest element of a tensor; empty for an empty tensor. Addresses, but where memory is
+// an object without addresses (OpenCL): then bytes of that object.
 struct MemoryRange {
     uintptr_t begin, end;
+    const void *space = nullptr; // what the addresses are of: null for host memory, a device, an object
 };
 
 bool absent(const polyhead_tensor &tensor) noexcept;
@@ -42,11 +46,20 @@ bool empty(const polyhead_tensor &tensor) noexcept;
 
 bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
 
+// Address of the first element of a tensor in host memory.
+inline char *elements(const polyhead_tensor &tensor, int element_bytes) noexcept {
+    return static_cast<char *>(tensor.data) + tensor.offset * element_bytes;
+}
+
 // Of a checked tensor.
 MemoryRange memory_of(const polyhead_tensor &tensor) noexcept;
+MemoryRange memory_of(const polyhead_weights *weights) noexcept;
 inline bool overlap(const MemoryRange &a, const MemoryRange &b) noexcept {
-    return a.begin < b.end && b.begin < a.end;
+    return a.space == b.space && a.begin < b.end && b.begin < a.end;
 }
+
+// The same bytes relative to the data of a checked tensor that has elements.
+DeviceRange range_of(const char *name, const polyhead_tensor &tensor) noexcept;
 
 } // namespace polyhead::runtime
 #endif

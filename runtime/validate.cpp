@@ -152,6 +152,55 @@ bool check_projections(const polyhead_problem &p, const CallShape &s, polyhead_s
     return true;
 }
 
+// Where one tensor, or the weights, lie against where the call runs.
+bool check_place(const char *name, const polyhead_device *place, const polyhead_device *device, polyhead_status *status) noexcept {
+    if (!place || place == device) {
+        return true;
+    }
+    if (!device) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory, because the call names no device", name,
+                      place->name);
+    }
+    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory or the device of the call, %s%s", name,
+                  place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " opened another time" : "");
+}
+
+struct NamedTensor {
+    const char *name;
+    const polyhead_tensor *tensor;
+};
+
+// All tensors of a call; unused ones are absent.
+struct Tensors {
+    NamedTensor named[6];
+    Tensors(const polyhead_args &args, const char *first) noexcept
+        : named{{first, &args.query}, {"key", &args.key}, {"value", &args.value}, {"kv_lengths", &args.kv_lengths},
+                {"out", &args.out},   {"lse", &args.lse}} {}
+};
+
+bool check_places(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
+    for (const NamedTensor &t : Tensors(args, first).named) {
+        if (!absent(*t.tensor) && !check_place(t.name, t.tensor->device, args.device, status)) {
+            return false;
+        }
+    }
+    return !args.weights || check_place("weights", args.weights->device, args.device, status);
+}
+
+// Asks the device whether it holds what was said to be there; after shapes and strides are known to be right.
+bool check_device_memory(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
+    if (!args.device) {
+        return true;
+    }
+    for (const NamedTensor &t : Tensors(args, first).named) {
+        if (t.tensor->device && !empty(*t.tensor) && !args.device->check(range_of(t.name, *t.tensor), status)) {
+            return false;
+        }
+    }
+    const polyhead_weights *w = args.weights;
+    return !w || !w->device || args.device->check({"weights", w->data, 0, static_cast<int64_t>(w->bytes), 0}, status);
+}
+
 bool check_kv_lengths(const polyhead_args &args, const CallShape &shape, const char *first, polyhead_status *status) noexcept {
     const polyhead_tensor &t = args.kv_lengths;
     if (absent(t)) {
@@ -160,7 +209,10 @@ bool check_kv_lengths(const polyhead_args &args, const CallShape &shape, const c
     if (!check_tensor({"kv_lengths", &t, POLYHEAD_I32, Role::lengths, 1, {{shape.batch, first}}}, status)) {
         return false;
     }
-    const int32_t *lengths = static_cast<const int32_t *>(t.data);
+    if (t.device) {
+        return true; // reading them would wait for the device: kernels clamp them instead
+    }
+    const int32_t *lengths = static_cast<const int32_t *>(t.data) + t.offset;
     for (int64_t b = 0; b < shape.batch; ++b) {
         const int32_t length = lengths[shape.batch > 1 ? b * t.stride[0] : 0];
         if (length < 0 || length > shape.seq_len_kv) {
@@ -200,7 +252,7 @@ bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weight
     if (weights->bytes != bytes) {
         return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: %zu bytes, expected %zu", weights->bytes, bytes);
     }
-    if (reinterpret_cast<uintptr_t>(weights->data) % 64 != 0) {
+    if (!weights->device && reinterpret_cast<uintptr_t>(weights->data) % 64 != 0) {
         return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: address %p, expected a multiple of 64", weights->data);
     }
     return true;
@@ -212,14 +264,12 @@ struct NamedRange {
 };
 
 bool check_aliasing(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
-    const polyhead_weights *w = args.weights;
-    const uintptr_t packed = w ? reinterpret_cast<uintptr_t>(w->data) : 0;
     const NamedRange outputs[] = {{"out", memory_of(args.out)}, {"lse", memory_of(args.lse)}};
     const NamedRange inputs[] = {{first, memory_of(args.query)},
                                  {"key", memory_of(args.key)},
                                  {"value", memory_of(args.value)},
                                  {"kv_lengths", memory_of(args.kv_lengths)},
-                                 {"weights", {packed, w ? packed + w->bytes : 0}}};
+                                 {"weights", memory_of(args.weights)}};
     for (const NamedRange &output : outputs) {
         for (const NamedRange &input : inputs) {
             if (!overlap(output.range, input.range)) {
@@ -243,7 +293,8 @@ const char *first_tensor_name(const polyhead_problem &problem) noexcept {
 bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
     const polyhead_problem p = with_defaults(kernel.problem);
     const char *first = first_tensor_name(p);
-    if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_scalars(p, args, status)) {
+    if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_scalars(p, args, status) ||
+        !check_places(args, first, status)) {
         return false;
     }
     switch (p.op) {
@@ -271,7 +322,7 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
     if (p.op != POLYHEAD_LINEAR && p.lse && !check_lse(p, args, *shape, first, status)) {
         return false;
     }
-    return check_aliasing(args, first, status);
+    return check_aliasing(args, first, status) && check_device_memory(args, first, status);
 }
 
 } // namespace polyhead::runtime

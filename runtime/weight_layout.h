@@ -31,6 +31,15 @@ inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
     return problem;
 }
 
+// Bytes that sections begin at multiples of: what OpenCL devices ask of a part of a buffer (CL_DEVICE_MEM_BASE_ADDR_ALIGN), so that
+// every section can be used where it lies.
+constexpr size_t weight_section_alignment = 512;
+
+// Bytes of one packed element: weights are stored as the problem's tensors are.
+inline size_t weight_element_bytes(const polyhead_problem &problem) noexcept {
+    return problem.dtype == POLYHEAD_F16 || problem.dtype == POLYHEAD_BF16 ? 2 : 4;
+}
+
 // One weight [panels][depth][16] and its bias [panels][16]. Output column n of a head lies in panel head * panels_per_head + n / 16,
 // lane n % 16; lanes beyond head_width are zero. A weight that is not split into heads is one head.
 struct WeightSection {
@@ -38,7 +47,7 @@ struct WeightSection {
     int64_t head_width;      // valid columns of a head
     int64_t panels_per_head; // ceil(head_width / 16)
     int64_t depth;           // in_features
-    size_t weight_offset;    // bytes from the start of the packed memory, a multiple of 64
+    size_t weight_offset;    // bytes from the start of the packed memory, a multiple of weight_section_alignment
     size_t bias_offset;      // the same; meaningful when the problem has biases
 
     int64_t panels() const noexcept { return heads * panels_per_head; }
@@ -64,17 +73,20 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     } else if (p.op == POLYHEAD_LINEAR) {
         layout.out = section(1, p.out_features, p.embed_dim);
     }
-    // 16 floats are 64 bytes: every section begins aligned without padding between them.
+    const size_t element = weight_element_bytes(p);
+    const auto place = [&](int64_t elements) { // where a section of so many elements begins
+        const size_t offset = (layout.bytes + weight_section_alignment - 1) / weight_section_alignment * weight_section_alignment;
+        if (elements > 0) {
+            layout.bytes = offset + static_cast<size_t>(elements) * element;
+        }
+        return offset;
+    };
     WeightSection *const sections[] = {&layout.query, &layout.key, &layout.value, &layout.out};
     for (WeightSection *s : sections) {
-        s->weight_offset = layout.bytes;
-        layout.bytes += static_cast<size_t>(s->panels() * s->depth * panel) * sizeof(float);
+        s->weight_offset = place(s->panels() * s->depth * panel);
     }
     for (WeightSection *s : sections) {
-        s->bias_offset = layout.bytes;
-        if (p.bias) {
-            layout.bytes += static_cast<size_t>(s->panels() * panel) * sizeof(float);
-        }
+        s->bias_offset = place(p.bias ? s->panels() * panel : 0);
     }
     return layout;
 }
@@ -88,6 +100,7 @@ inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
     const polyhead_problem p = with_defaults(given);
     const bool mha = p.op == POLYHEAD_MHA;
     const int32_t facts[] = {POLYHEAD_WEIGHT_PANEL,
+                             static_cast<int32_t>(weight_section_alignment),
                              p.op,
                              p.dtype,
                              p.bias != 0,

@@ -1,5 +1,6 @@
 // Packs nn.Linear weights into panels of 16 columns (weight_layout.h), in one pass over source and destination.
 #include <algorithm>
+#include <cstring>
 
 #include "status.h"
 #include "tensor_rules.h"
@@ -13,44 +14,70 @@ constexpr int64_t panel_width = POLYHEAD_WEIGHT_PANEL;
 // The rows of a weight [out_features, in_features] and of its bias that one section is packed from; bias is null when there is none.
 struct Rows {
     const polyhead_tensor *weight, *bias;
-
-    const float *weight_row(int64_t row) const noexcept { return static_cast<const float *>(weight->data) + row * weight->stride[0]; }
-    float bias_at(int64_t row) const noexcept { return static_cast<const float *>(bias->data)[row * bias->stride[0]]; }
 };
 
+// Element is the bits of one number: packing moves them and adds zeros, which are 0 in every storage type.
+template <typename Element> const Element *elements_of(const polyhead_tensor &tensor) noexcept {
+    return reinterpret_cast<const Element *>(elements(tensor, sizeof(Element)));
+}
+
 // to[k][0..15] = rows first_row .. first_row + columns - 1 of the source, zeros beyond.
-void pack_panel(const Rows &from, int64_t first_row, int64_t columns, int64_t depth, float *to) noexcept {
-    constexpr int64_t block = 16; // floats of a cache line: each source line is read once, each block of lines written at once
-    const int64_t step = from.weight->stride[1];
+template <typename Element>
+void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t columns, int64_t depth, Element *to) noexcept {
+    constexpr int64_t block = 64 / sizeof(Element); // a cache line: each source line is read once, each block of lines written at once
+    const int64_t step = weight.stride[1];
     for (int64_t k0 = 0; k0 < depth; k0 += block) {
         const int64_t k1 = std::min(k0 + block, depth);
         for (int64_t j = 0; j < columns; ++j) {
-            const float *row = from.weight_row(first_row + j);
+            const Element *row = elements_of<Element>(weight) + (first_row + j) * weight.stride[0];
             for (int64_t k = k0; k < k1; ++k) {
                 to[k * panel_width + j] = row[k * step];
             }
         }
         for (int64_t k = k0; k < k1; ++k) {
-            std::fill(to + k * panel_width + columns, to + (k + 1) * panel_width, 0.0f);
+            std::fill(to + k * panel_width + columns, to + (k + 1) * panel_width, Element(0));
         }
     }
 }
 
-void pack_section(const WeightSection &section, const Rows &from, void *memory) noexcept {
-    float *weight = reinterpret_cast<float *>(static_cast<char *>(memory) + section.weight_offset);
-    float *bias = reinterpret_cast<float *>(static_cast<char *>(memory) + section.bias_offset);
+template <typename Element> void pack_section_of(const WeightSection &section, const Rows &from, void *memory) noexcept {
+    Element *weight = reinterpret_cast<Element *>(static_cast<char *>(memory) + section.weight_offset);
+    Element *bias = reinterpret_cast<Element *>(static_cast<char *>(memory) + section.bias_offset);
     for (int64_t head = 0; head < section.heads; ++head) {
         for (int64_t column = 0; column < section.head_width; column += panel_width) {
             const int64_t row = head * section.head_width + column;
             const int64_t columns = std::min(panel_width, section.head_width - column);
-            pack_panel(from, row, columns, section.depth, weight);
+            pack_panel(*from.weight, row, columns, section.depth, weight);
             weight += section.depth * panel_width;
             if (!from.bias) {
                 continue;
             }
             for (int64_t j = 0; j < panel_width; ++j) {
-                *bias++ = j < columns ? from.bias_at(row + j) : 0.0f;
+                *bias++ = j < columns ? elements_of<Element>(*from.bias)[(row + j) * from.bias->stride[0]] : Element(0);
             }
+        }
+    }
+}
+
+void pack_section(const WeightSection &section, const Rows &from, void *memory) noexcept {
+    dtype_bytes(from.weight->dtype) == 2 ? pack_section_of<uint16_t>(section, from, memory)
+                                         : pack_section_of<uint32_t>(section, from, memory);
+}
+
+// Sections begin at multiples of some bytes: what lies between them is 0, so that equal weights are equal bytes.
+void zero_gaps(const polyhead_problem &p, const WeightLayout &layout, void *memory) noexcept {
+    const size_t element = weight_element_bytes(p);
+    const auto zero_behind = [&](size_t offset, int64_t elements) {
+        const size_t end = offset + static_cast<size_t>(elements) * element;
+        const size_t next = (end + weight_section_alignment - 1) / weight_section_alignment * weight_section_alignment;
+        if (end < layout.bytes) {
+            std::memset(static_cast<char *>(memory) + end, 0, std::min(next, layout.bytes) - end);
+        }
+    };
+    for (const WeightSection *s : {&layout.query, &layout.key, &layout.value, &layout.out}) {
+        if (s->heads > 0) {
+            zero_behind(s->weight_offset, s->panels() * s->depth * panel_width);
+            zero_behind(s->bias_offset, p.bias ? s->panels() * panel_width : 0);
         }
     }
 }
@@ -65,14 +92,18 @@ struct Source {
     int64_t extents[2];
 };
 
-bool check_source(const Source &source, const MemoryRange &packed, polyhead_status *status) noexcept {
+bool check_source(const polyhead_problem &p, const Source &source, const MemoryRange &packed, polyhead_status *status) noexcept {
     if (!source.wanted) {
         if (absent(*source.tensor)) {
             return true;
         }
         return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because %s", source.name, source.why_not);
     }
-    const TensorRule rule{source.name, source.tensor, POLYHEAD_F32, Role::weight, source.rank, {{source.extents[0]}, {source.extents[1]}}};
+    if (source.tensor->device) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory", source.name,
+                      source.tensor->device->name);
+    }
+    const TensorRule rule{source.name, source.tensor, p.dtype, Role::weight, source.rank, {{source.extents[0]}, {source.extents[1]}}};
     if (!check_tensor(rule, status)) {
         return false;
     }
@@ -121,7 +152,7 @@ bool check_mha_sources(const polyhead_problem &p, const polyhead_weight_tensors 
         {"out_bias", &t.out_bias, bias, no_bias, 1, {p.embed_dim, 0}},
     };
     for (const Source &source : sources) {
-        if (!check_source(source, packed, status)) {
+        if (!check_source(p, source, packed, status)) {
             return false;
         }
     }
@@ -144,7 +175,7 @@ bool check_linear_sources(const polyhead_problem &p, const polyhead_weight_tenso
         {"out_bias", &t.out_bias, p.bias != 0, "the kernel was built without biases", 1, {p.out_features, 0}},
     };
     for (const Source &source : sources) {
-        if (!check_source(source, packed, status)) {
+        if (!check_source(p, source, packed, status)) {
             return false;
         }
     }
@@ -165,10 +196,10 @@ void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyh
         // The two forms may be mixed (nn.MultiheadAttention with kdim has separate weights and one bias): cut both to the part's rows.
         polyhead_tensor weight = given.in_proj ? t.in_proj : *part.weight, bias = given.in_bias ? t.in_bias : *part.bias;
         if (given.in_proj) {
-            weight.data = static_cast<float *>(weight.data) + part.row_when_joined * weight.stride[0];
+            weight.offset += part.row_when_joined * weight.stride[0];
         }
         if (p.bias && given.in_bias) {
-            bias.data = static_cast<float *>(bias.data) + part.row_when_joined * bias.stride[0];
+            bias.offset += part.row_when_joined * bias.stride[0];
         }
         pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, memory);
     }
@@ -194,9 +225,10 @@ bool check_takes_weights(const polyhead_kernel &kernel, polyhead_status *status)
         return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because kernel %s computes %s", kernel.name,
                       op_name(op));
     }
-    if (kernel.problem.dtype != POLYHEAD_F32) {
-        return refuse(status, POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected f32", kernel.name,
-                      dtype_name(kernel.problem.dtype));
+    const int32_t dtype = kernel.problem.dtype;
+    if (dtype != POLYHEAD_F32 && dtype != POLYHEAD_F16 && dtype != POLYHEAD_BF16) {
+        return refuse(status, POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected f32, f16 or bf16", kernel.name,
+                      dtype_name(dtype));
     }
     return true;
 }
@@ -236,6 +268,7 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
         pack_mha(p, layout, *tensors, given, memory);
     }
     pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, memory);
+    zero_gaps(p, layout, memory);
     *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
     return status;
 }

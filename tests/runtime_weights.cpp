@@ -59,13 +59,13 @@ struct Sources {
 };
 
 // The layout as docs state it: [heads * ceil(width / 16)][depth][16], zeros beyond width. Returns the bytes after the section.
-const float *expect_weight(const float *packed, const float *source, int64_t heads, int64_t width, int64_t depth) {
+template <typename T> const T *expect_weight(const T *packed, const T *source, int64_t heads, int64_t width, int64_t depth) {
     const int64_t panels = (width + 15) / 16;
     int64_t wrong = 0;
     for (int64_t h = 0; h < heads; ++h) {
         for (int64_t n = 0; n < panels * 16; ++n) {
             for (int64_t k = 0; k < depth; ++k) {
-                const float expected = n < width ? source[(h * width + n) * depth + k] : 0.0f;
+                const T expected = n < width ? source[(h * width + n) * depth + k] : T(0);
                 wrong += packed[((h * panels + n / 16) * depth + k) * 16 + n % 16] != expected;
             }
         }
@@ -74,16 +74,24 @@ const float *expect_weight(const float *packed, const float *source, int64_t hea
     return packed + heads * panels * depth * 16;
 }
 
-const float *expect_bias(const float *packed, const float *source, int64_t heads, int64_t width) {
+template <typename T> const T *expect_bias(const T *packed, const T *source, int64_t heads, int64_t width) {
     const int64_t padded = (width + 15) / 16 * 16;
     int64_t wrong = 0;
     for (int64_t h = 0; h < heads; ++h) {
         for (int64_t n = 0; n < padded; ++n) {
-            wrong += packed[h * padded + n] != (n < width ? source[h * width + n] : 0.0f);
+            wrong += packed[h * padded + n] != (n < width ? source[h * width + n] : T(0));
         }
     }
     CHECK(wrong == 0);
     return packed + heads * padded;
+}
+
+// The next section begins at a multiple of 512 bytes; zeros until there.
+template <typename T> const T *next_section(const T *begin, const T *at) {
+    for (; (at - begin) * sizeof(T) % 512 != 0; ++at) {
+        CHECK(*at == T(0));
+    }
+    return at;
 }
 
 Problem odd_layer(bool bias) {
@@ -133,14 +141,16 @@ TEST_CASE("weights: the layout", "[runtime]") {
             const int64_t D = p.embed_dim;
             const float *at = static_cast<const float *>(weights.raw()->data), *begin = at;
             at = expect_weight(at, s.in_proj.data(), p.num_heads, p.head_dim, D);
+            at = next_section(begin, at);
             at = expect_weight(at, s.in_proj.data() + s.q * D, p.num_kv_heads, p.head_dim, D);
+            at = next_section(begin, at);
             at = expect_weight(at, s.in_proj.data() + (s.q + s.k) * D, p.num_kv_heads, p.head_dim_v, D);
-            at = expect_weight(at, s.out_proj.data(), 1, D, s.out);
+            at = expect_weight(next_section(begin, at), s.out_proj.data(), 1, D, s.out);
             if (bias) {
-                at = expect_bias(at, s.in_bias.data(), p.num_heads, p.head_dim);
-                at = expect_bias(at, s.in_bias.data() + s.q, p.num_kv_heads, p.head_dim);
-                at = expect_bias(at, s.in_bias.data() + s.q + s.k, p.num_kv_heads, p.head_dim_v);
-                at = expect_bias(at, s.out_bias.data(), 1, D);
+                at = expect_bias(next_section(begin, at), s.in_bias.data(), p.num_heads, p.head_dim);
+                at = expect_bias(next_section(begin, at), s.in_bias.data() + s.q, p.num_kv_heads, p.head_dim);
+                at = expect_bias(next_section(begin, at), s.in_bias.data() + s.q + s.k, p.num_kv_heads, p.head_dim_v);
+                at = expect_bias(next_section(begin, at), s.out_bias.data(), 1, D);
             }
             CHECK(static_cast<size_t>(at - begin) * sizeof(float) == weights.bytes());
             CHECK(weights.bytes() == fake.kernel().weights_bytes());
@@ -175,6 +185,39 @@ TEST_CASE("weights: every form of the sources gives the same bytes", "[runtime]"
     CHECK(bytes_of(joined) == bytes_of(transposed));
 }
 
+TEST_CASE("weights: 16 bits keep their bits", "[runtime]") {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        Problem p = linear(19, 21);
+        p.bias = 1;
+        p.dtype = static_cast<int32_t>(dtype);
+        FakeKernel fake(p);
+        std::vector<uint16_t> w(21 * 19 + 3), b(21);
+        uint16_t next = 1;
+        for (std::vector<uint16_t> *values : {&w, &b}) {
+            for (uint16_t &value : *values) {
+                value = next = static_cast<uint16_t>(next * 25173 + 13849); // any pattern, NaN too
+            }
+        }
+        WeightTensors t;
+        t.out_proj = TensorView(w.data(), dtype, {21, 19});
+        t.out_proj.offset = 3;
+        t.out_bias = TensorView(b.data(), dtype, {21});
+        Weights weights;
+        const Status status = fake.kernel().pack(t, &weights);
+        INFO(status.message());
+        REQUIRE(status.ok());
+        CHECK(weights.raw()->dtype == p.dtype);
+        const uint16_t *begin = static_cast<const uint16_t *>(weights.raw()->data);
+        const uint16_t *end = next_section(begin, expect_weight(begin, w.data() + 3, 1, 21, 19));
+        end = expect_bias(end, b.data(), 1, 21);
+        CHECK(static_cast<size_t>(end - begin) * 2 == weights.bytes());
+        // Sources of the other type are refused, and so are weights of the other type.
+        t.out_bias.dtype = POLYHEAD_F32;
+        CHECK(std::string(fake.kernel().pack(t, &weights).message()).find("out_bias: dtype f32, expected ") == 0);
+        CHECK(weights.bytes() == static_cast<size_t>(end - begin) * 2);
+    }
+}
+
 TEST_CASE("weights: a linear layer, into the caller's memory", "[runtime]") {
     Problem p = linear(19, 21);
     p.bias = 1;
@@ -186,13 +229,14 @@ TEST_CASE("weights: a linear layer, into the caller's memory", "[runtime]") {
     t.out_proj = view(w.data(), {21, 19});
     t.out_bias = view(b.data(), {21});
     const size_t bytes = fake.kernel().weights_bytes();
-    CHECK(bytes == (2 * 19 * 16 + 32) * sizeof(float));
+    CHECK(bytes == 5 * 512 + 32 * sizeof(float)); // 2 * 19 * 16 floats fit into 5 times 512 bytes
     std::vector<float> memory(bytes / sizeof(float) + 32, 777.0f);
     const size_t shift = (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) % 64 / sizeof(float);
     float *aligned = memory.data() + shift;
     polyhead_weights packed{};
     REQUIRE(fake.kernel().pack_into(t, aligned, &packed).ok());
-    const float *end = expect_bias(expect_weight(aligned, w.data(), 1, 21, 19), b.data(), 1, 21);
+    const float *bias = next_section<float>(aligned, expect_weight<float>(aligned, w.data(), 1, 21, 19));
+    const float *end = expect_bias<float>(bias, b.data(), 1, 21);
     CHECK(*end == 777.0f); // not a byte more
     CHECK(packed.data == aligned);
     CHECK(packed.bytes == bytes);

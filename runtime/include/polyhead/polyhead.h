@@ -152,8 +152,8 @@ public:
     // Which variant would run, and why the ones before it would not. May throw std::bad_alloc.
     std::string explain(const SdpaArgs &args) const;
     std::string explain(const MhaArgs &args) const;
-    // True when at least one variant can run on this machine.
-    bool supported() const noexcept;
+    // True when at least one variant can run on this machine's CPU, or on the device.
+    bool supported(const Device *device = nullptr) const noexcept;
 };
 
 // The kernel of the set that computes this problem (a fixed length serves exactly itself, a free one any), or null.

@@ -1,0 +1,172 @@
+// One call on a device: host tensors are packed and copied there by Halide's runtime, device tensors go into the call as they are,
+// results come back. Whatever happens, nothing stays behind on the device.
+#include "device_call.h"
+
+#include <HalideRuntime.h>
+
+#include "call.h"
+#include "kernel_error.h"
+#include "staging.h"
+#include "status.h"
+#include "tensor_rules.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// Host tensors that one copy cannot move, in packed form.
+class Staging {
+public:
+    explicit Staging(polyhead_args *args) noexcept : args_(args) {}
+    ~Staging() {
+        for (int i = 0; i < count_; ++i) {
+            halide_free(nullptr, packed_[i].data);
+        }
+    }
+    Staging(const Staging &) = delete;
+    Staging &operator=(const Staging &) = delete;
+
+    // Puts packed tensors into the arguments; inputs with their elements.
+    bool pack(polyhead_status *status) noexcept {
+        polyhead_args &a = *args_;
+        return pack_one(&a.query, true, status) && pack_one(&a.key, true, status) && pack_one(&a.value, true, status) &&
+               pack_one(&a.kv_lengths, true, status) && pack_one(&a.out, false, status) && pack_one(&a.lse, false, status);
+    }
+
+    // Copies packed outputs to where the caller wants them.
+    void unpack() const noexcept {
+        for (int i = 0; i < count_; ++i) {
+            if (!input_[i]) {
+                copy_elements(packed_[i], original_[i]);
+            }
+        }
+    }
+
+private:
+    bool pack_one(polyhead_tensor *tensor, bool input, polyhead_status *status) noexcept {
+        if (absent(*tensor) || tensor->device) {
+            return true;
+        }
+        polyhead_tensor packed = staged_layout(*tensor);
+        if (same_layout(packed, *tensor)) {
+            return true;
+        }
+        packed.offset = 0;
+        packed.data = halide_malloc(nullptr, staged_bytes(packed));
+        if (!packed.data) {
+            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes to pack a tensor for the device could not be had",
+                          staged_bytes(packed));
+        }
+        if (input) {
+            copy_elements(*tensor, packed);
+        }
+        original_[count_] = *tensor;
+        input_[count_] = input;
+        *tensor = packed_[count_++] = packed;
+        return true;
+    }
+
+    polyhead_args *args_;
+    polyhead_tensor original_[6], packed_[6];
+    bool input_[6];
+    int count_ = 0;
+};
+
+// The buffers of a call while it runs: device memory behind those whose tensors lie there, copies behind the others.
+class PlacedBuffers {
+public:
+    // user_context is what Halide's functions are called with: null for code compiled in process, which has a runtime of its own.
+    PlacedBuffers(Call *call, polyhead_device *device, void *user_context) noexcept
+        : call_(call), device_(device), user_context_(user_context) {}
+    ~PlacedBuffers() {
+        for (int i = 0; i < placed_; ++i) {
+            halide_buffer_t &buffer = call_->buffer(i);
+            if (attached_[i]) {
+                device_->detach(&buffer, &attachments_[i]);
+            } else if (buffer.device_interface) {
+                buffer.device_interface->device_free(user_context_, &buffer);
+            }
+        }
+    }
+    PlacedBuffers(const PlacedBuffers &) = delete;
+    PlacedBuffers &operator=(const PlacedBuffers &) = delete;
+
+    bool place(polyhead_status *status) noexcept {
+        for (; placed_ < call_->num_buffers(); ++placed_) {
+            const int i = placed_;
+            attached_[i] = false;
+            if (call_->on_device(i)) {
+                if (!device_->attach(call_->range(i), &call_->buffer(i), &attachments_[i], status)) {
+                    return false;
+                }
+                attached_[i] = true;
+                call_->buffer(i).set_device_dirty(!call_->range(i).output);
+            } else if (i == call_->full_lengths() && user_context_ &&
+                       device_->attach_length(call_->full_length(), &call_->buffer(i), &attachments_[i])) {
+                attached_[i] = true;
+            } else {
+                on_host_ = true;
+                call_->buffer(i).set_host_dirty(!call_->range(i).output);
+            }
+        }
+        return true;
+    }
+
+    // 0, or the code of what failed. When anything lies on the host, everything is done afterwards.
+    int bring_back() noexcept {
+        for (int i = 0; i < placed_; ++i) {
+            halide_buffer_t &buffer = call_->buffer(i);
+            if (attached_[i] || !call_->range(i).output || !buffer.device_dirty()) {
+                continue;
+            }
+            if (const int result = buffer.device_interface->copy_to_host(user_context_, &buffer)) {
+                return result;
+            }
+        }
+        return 0;
+    }
+    bool any_on_host() const noexcept { return on_host_; }
+
+private:
+    Call *call_;
+    polyhead_device *device_;
+    void *user_context_;
+    Attachment attachments_[Call::most_buffers];
+    bool attached_[Call::most_buffers];
+    int placed_ = 0;
+    bool on_host_ = false;
+};
+
+} // namespace
+
+polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+                              const CallShape &shape) noexcept {
+    polyhead_status status = success();
+    polyhead_args placed = args;
+    Staging staging(&placed);
+    if (!staging.pack(&status)) {
+        return status;
+    }
+    CallContext context(args.device);
+    Call call(kernel.problem, placed, shape, &context);
+    PlacedBuffers buffers(&call, args.device, variant.entry ? &context : nullptr);
+    if (!buffers.place(&status)) {
+        return status;
+    }
+    int result = call.run(variant);
+    if (result == 0) {
+        result = buffers.bring_back();
+    }
+    if (result != 0) {
+        device_failure(kernel.name, result, context, &status);
+        return status;
+    }
+    if (buffers.any_on_host() && variant.entry) {
+        status = args.device->synchronize();
+    }
+    if (status.code == POLYHEAD_OK) {
+        staging.unpack();
+    }
+    return status;
+}
+
+} // namespace polyhead::runtime

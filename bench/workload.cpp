@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+#include <utility>
 
 #include "reference_row.h"
 
 namespace bench {
 namespace {
-
-using polyhead::view;
 
 // Uniform values of the given deviation, the same on every machine.
 std::vector<float> random_values(int64_t count, double deviation, uint64_t seed) {
@@ -31,7 +29,8 @@ std::vector<float> random_weight(int64_t out_features, int64_t in_features, uint
 
 } // namespace
 
-Workload::Workload(const polyhead::Kernel &kernel, const Shape &shape) : kernel_(kernel), p_(kernel.problem), shape_(shape) {
+Workload::Workload(const polyhead::Kernel &kernel, const Shape &shape, const polyhead::Device *device)
+    : kernel_(kernel), p_(kernel.problem), shape_(shape), device_(device), storage_(p_.dtype, device) {
     if (p_.kv_lengths)
         lengths_.assign(shape.batch, static_cast<int32_t>(shape.seq_len_kv));
     if (p_.lse)
@@ -42,6 +41,19 @@ Workload::Workload(const polyhead::Kernel &kernel, const Shape &shape) : kernel_
         make_mha();
     if (p_.op == POLYHEAD_LINEAR)
         make_linear();
+    sdpa_.device = mha_.device = linear_.device = device;
+    if (status_.ok())
+        status_ = storage_.status();
+}
+
+// Packs for the kernel, and puts the panels where it runs.
+void Workload::pack(const polyhead::WeightTensors &tensors) {
+    status_ = kernel_.pack(tensors, &weights_);
+    if (status_.ok() && device_) {
+        polyhead::Weights host = std::move(weights_);
+        weights_ = polyhead::Weights();
+        status_ = device_->put(host, &weights_);
+    }
 }
 
 void Workload::make_sdpa() {
@@ -50,14 +62,14 @@ void Workload::make_sdpa() {
     key_ = random_values(B * H_kv * T_kv * p_.head_dim, 1, 2);
     value_ = random_values(B * H_kv * T_kv * p_.head_dim_v, 1, 3);
     out_.resize(B * H * T_q * p_.head_dim_v);
-    sdpa_.query = view(query_.data(), {B, H, T_q, p_.head_dim});
-    sdpa_.key = view(key_.data(), {B, H_kv, T_kv, p_.head_dim});
-    sdpa_.value = view(value_.data(), {B, H_kv, T_kv, p_.head_dim_v});
-    sdpa_.out = view(out_.data(), {B, H, T_q, p_.head_dim_v});
+    sdpa_.query = storage_.input(&query_, {B, H, T_q, p_.head_dim});
+    sdpa_.key = storage_.input(&key_, {B, H_kv, T_kv, p_.head_dim});
+    sdpa_.value = storage_.input(&value_, {B, H_kv, T_kv, p_.head_dim_v});
+    sdpa_.out = storage_.output(&out_, {B, H, T_q, p_.head_dim_v});
     if (p_.lse)
-        sdpa_.lse = view(lse_.data(), {B, H, T_q});
+        sdpa_.lse = storage_.output(&lse_, {B, H, T_q}, POLYHEAD_F32);
     if (p_.kv_lengths)
-        sdpa_.kv_lengths = view(lengths_.data(), {B});
+        sdpa_.kv_lengths = storage_.input(lengths_);
 }
 
 void Workload::make_mha() {
@@ -72,34 +84,34 @@ void Workload::make_mha() {
     w_out_ = random_weight(D, n_o, 7);
     out_.resize(B * T_q * D);
     polyhead::WeightTensors tensors;
-    tensors.query = view(w_query_.data(), {n_q, D});
-    tensors.key = view(w_key_.data(), {n_k, kdim});
-    tensors.value = view(w_value_.data(), {n_v, vdim});
-    tensors.out_proj = view(w_out_.data(), {D, n_o});
+    tensors.query = storage_.host_input(&w_query_, {n_q, D});
+    tensors.key = storage_.host_input(&w_key_, {n_k, kdim});
+    tensors.value = storage_.host_input(&w_value_, {n_v, vdim});
+    tensors.out_proj = storage_.host_input(&w_out_, {D, n_o});
     if (p_.bias) {
         b_query_ = random_values(n_q, 1, 8);
         b_key_ = random_values(n_k, 1, 9);
         b_value_ = random_values(n_v, 1, 10);
         b_out_ = random_values(D, 1, 11);
-        tensors.query_bias = view(b_query_.data(), {n_q});
-        tensors.key_bias = view(b_key_.data(), {n_k});
-        tensors.value_bias = view(b_value_.data(), {n_v});
-        tensors.out_bias = view(b_out_.data(), {D});
+        tensors.query_bias = storage_.host_input(&b_query_, {n_q});
+        tensors.key_bias = storage_.host_input(&b_key_, {n_k});
+        tensors.value_bias = storage_.host_input(&b_value_, {n_v});
+        tensors.out_bias = storage_.host_input(&b_out_, {D});
     }
-    status_ = kernel_.pack(tensors, &weights_);
-    mha_.input = view(query_.data(), {B, T_q, D});
+    pack(tensors);
+    mha_.input = storage_.input(&query_, {B, T_q, D});
     if (p_.cross) {
         key_ = random_values(B * T_kv * kdim, 1, 2);
         value_ = random_values(B * T_kv * vdim, 1, 3);
-        mha_.key = view(key_.data(), {B, T_kv, kdim});
-        mha_.value = view(value_.data(), {B, T_kv, vdim});
+        mha_.key = storage_.input(&key_, {B, T_kv, kdim});
+        mha_.value = storage_.input(&value_, {B, T_kv, vdim});
     }
     mha_.weights = &weights_;
-    mha_.out = view(out_.data(), {B, T_q, D});
+    mha_.out = storage_.output(&out_, {B, T_q, D});
     if (p_.lse)
-        mha_.lse = view(lse_.data(), {B, p_.num_heads, T_q});
+        mha_.lse = storage_.output(&lse_, {B, p_.num_heads, T_q}, POLYHEAD_F32);
     if (p_.kv_lengths)
-        mha_.kv_lengths = view(lengths_.data(), {B});
+        mha_.kv_lengths = storage_.input(lengths_);
 }
 
 void Workload::make_linear() {
@@ -108,15 +120,15 @@ void Workload::make_linear() {
     w_out_ = random_weight(N, K, 7);
     out_.resize(M * N);
     polyhead::WeightTensors tensors;
-    tensors.out_proj = view(w_out_.data(), {N, K});
+    tensors.out_proj = storage_.host_input(&w_out_, {N, K});
     if (p_.bias) {
         b_out_ = random_values(N, 1, 11);
-        tensors.out_bias = view(b_out_.data(), {N});
+        tensors.out_bias = storage_.host_input(&b_out_, {N});
     }
-    status_ = kernel_.pack(tensors, &weights_);
-    linear_.input = view(query_.data(), {M, K});
+    pack(tensors);
+    linear_.input = storage_.input(&query_, {M, K});
     linear_.weights = &weights_;
-    linear_.out = view(out_.data(), {M, N});
+    linear_.out = storage_.output(&out_, {M, N});
 }
 
 polyhead::Status Workload::run() {
@@ -148,8 +160,9 @@ double Workload::flops() const {
 }
 
 double Workload::bytes() const {
-    const size_t floats = query_.size() + key_.size() + value_.size() + out_.size() + lse_.size();
-    return static_cast<double>(floats) * sizeof(float) + static_cast<double>(weights_.bytes());
+    const size_t stored = query_.size() + key_.size() + value_.size() + out_.size();
+    const double bytes = static_cast<double>(stored) * (p_.dtype == POLYHEAD_F32 ? 4 : 2);
+    return bytes + static_cast<double>(lse_.size()) * sizeof(float) + static_cast<double>(weights_.bytes());
 }
 
 std::string Workload::check_row(int64_t b, int64_t h, int64_t q) const {
@@ -178,7 +191,10 @@ std::string Workload::check_row(int64_t b, int64_t h, int64_t q) const {
         found = out_.data() + (b * T_q + q) * static_cast<int64_t>(expected.size());
     }
     for (size_t i = 0; i < expected.size(); i++) {
-        const double error = std::fabs(found[i] - expected[i]), allowed = 2e-5 + 1e-5 * std::fabs(expected[i]);
+        const double error = std::fabs(found[i] - expected[i]), size = std::fabs(expected[i]);
+        const double allowed = p_.dtype == POLYHEAD_F32   ? 2e-5 + 1e-5 * size
+                               : p_.dtype == POLYHEAD_F16 ? 1e-2 * std::max(1.0, size)
+                                                          : 5e-2 * std::max(1.0, size);
         if (!(error <= allowed))
             return "wrong answer in row " + std::to_string(q) + " of batch " + std::to_string(b) + ", head " + std::to_string(h) +
                    ", column " + std::to_string(i) + ": found " + std::to_string(found[i]) + ", expected " + std::to_string(expected[i]) +
@@ -188,8 +204,11 @@ std::string Workload::check_row(int64_t b, int64_t h, int64_t q) const {
 }
 
 std::string Workload::check() {
-    std::fill(out_.begin(), out_.end(), std::numeric_limits<float>::quiet_NaN());
-    status_ = run();
+    status_ = storage_.spoil();
+    if (status_.ok())
+        status_ = run();
+    if (status_.ok())
+        status_ = storage_.fetch();
     if (!status_.ok())
         return status_.message();
     for (float value : out_)

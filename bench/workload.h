@@ -8,13 +8,15 @@
 #include <polyhead/polyhead.h>
 
 #include "shapes.h"
+#include "storage.h"
 
 namespace bench {
 
 class Workload {
 public:
     // Fills the inputs with fixed pseudo-random values and packs the weights; status() says whether that worked.
-    Workload(const polyhead::Kernel &kernel, const Shape &shape);
+    // With a device: everything lies there, and run() returns after the launch.
+    Workload(const polyhead::Kernel &kernel, const Shape &shape, const polyhead::Device *device = nullptr);
     const polyhead::Status &status() const { return status_; }
 
     polyhead::Status run();
@@ -28,13 +30,16 @@ private:
     void make_sdpa();
     void make_mha();
     void make_linear();
+    void pack(const polyhead::WeightTensors &tensors);
     int64_t visible_keys(int64_t q) const;
     std::string check_row(int64_t b, int64_t h, int64_t q) const;
 
     const polyhead::Kernel &kernel_;
     const polyhead::Problem &p_;
     Shape shape_;
+    const polyhead::Device *device_;
     polyhead::Status status_;
+    Storage storage_;
     std::vector<float> query_, key_, value_, out_, lse_; // mha: query_ is the input; linear: query_ is the input
     std::vector<float> w_query_, w_key_, w_value_, w_out_, b_query_, b_key_, b_value_, b_out_;
     polyhead::Weights weights_;

@@ -22,13 +22,15 @@ def demo(options):
 
 
 def bench(options):
-    environment.ensure()
-    build.configure()
-    build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))
-    command = [build.program("release", "polyhead_bench")]
+    program = "polyhead_bench_gpu" if options.device else "polyhead_bench"
+    if not (options.device and options.no_build):
+        environment.ensure()
+        build.configure()
+        build.build("release", [program], quiet=build.ninja_idle("release", [program]))
+    command = [build.program("release", program)]
     if options.ratio:
         command.append("--ratio")
-    for name in ("json", "filter", "threads", "rounds"):
+    for name in ("device", "json", "filter", "threads", "rounds", "longest"):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name == "json" else value]

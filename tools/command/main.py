@@ -46,6 +46,7 @@ def parser():
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
     bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, growth with threads, free against fixed lengths")
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
+    bench.add_argument("--longest", metavar="N", help="with --device: tokens of the long cases (default 4096)")
     bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)

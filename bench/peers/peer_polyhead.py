@@ -26,12 +26,13 @@ class Status(ctypes.Structure):
 
 class Tensor(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("dtype", ctypes.c_int32), ("rank", ctypes.c_int32),
-                ("shape", ctypes.c_int64 * 6), ("stride", ctypes.c_int64 * 6)]  # fmt: skip
+                ("shape", ctypes.c_int64 * 6), ("stride", ctypes.c_int64 * 6),
+                ("device", ctypes.c_void_p), ("offset", ctypes.c_int64)]  # fmt: skip
 
 
 class Weights(ctypes.Structure):
     _fields_ = [("data", ctypes.c_void_p), ("bytes", ctypes.c_size_t), ("layout", ctypes.c_uint32),
-                ("panel", ctypes.c_int32), ("dtype", ctypes.c_int32)]  # fmt: skip
+                ("panel", ctypes.c_int32), ("dtype", ctypes.c_int32), ("device", ctypes.c_void_p)]  # fmt: skip
 
 
 class WeightTensors(ctypes.Structure):
@@ -42,7 +43,7 @@ class WeightTensors(ctypes.Structure):
 class Args(ctypes.Structure):
     _fields_ = [("op", ctypes.c_int32), ("query", Tensor), ("key", Tensor), ("value", Tensor), ("weights", ctypes.POINTER(Weights)),
                 ("kv_lengths", Tensor), ("out", Tensor), ("lse", Tensor), ("has_softmax_scale", ctypes.c_int32),
-                ("softmax_scale", ctypes.c_float), ("alignment", ctypes.c_int32)]  # fmt: skip
+                ("softmax_scale", ctypes.c_float), ("alignment", ctypes.c_int32), ("device", ctypes.c_void_p)]  # fmt: skip
 
 
 def tensor(array):
@@ -67,22 +68,27 @@ def built(name):
     return max(found, key=lambda path: path.stat().st_mtime)
 
 
-def library(name, flags):
+def library(name, flags, archives=("libpolyhead.a",)):
     """A shared library with one kernel and polyhead's runtime, generated when it is missing or older than generator and runtime."""
-    generator, runtime = built("polyhead-generate"), built("libpolyhead.a")
+    generator, runtimes = built("polyhead-generate"), [built(archive) for archive in archives]
     folder = ROOT / "build" / "peers"
     folder.mkdir(parents=True, exist_ok=True)
     shared = folder / f"{name}.so"
-    if not shared.exists() or shared.stat().st_mtime < max(generator.stat().st_mtime, runtime.stat().st_mtime):
+    if not shared.exists() or shared.stat().st_mtime < max(path.stat().st_mtime for path in [generator, *runtimes]):
         subprocess.run([generator, name, *flags, "-o", folder], check=True, stdout=subprocess.DEVNULL)
         source = folder / f"{name}.c"
         source.write_text(f"#include <{name}.h>\nconst polyhead_kernel *peer_kernel(void) {{ return &{name}; }}\n")
         subprocess.run(["gcc", "-O2", "-fPIC", "-c", source, "-o", f"{shared}.o", "-I", folder, "-I", ROOT / "runtime" / "include"], check=True)
         # The whole runtime, so that every function of the C ABI is there; written beside and moved, because benches run in parallel.
         part = f"{shared}.{os.getpid()}"
-        subprocess.run(["g++", "-shared", "-o", part, f"{shared}.o", folder / f"{name}.a", "-Wl,--whole-archive", runtime,
+        subprocess.run(["g++", "-shared", "-o", part, f"{shared}.o", folder / f"{name}.a", "-Wl,--whole-archive", *runtimes,
                         "-Wl,--no-whole-archive", "-lpthread", "-ldl"], check=True)  # fmt: skip
         os.replace(part, shared)
+    return load(shared)
+
+
+def load(shared):
+    """The C ABI of such a library."""
     lib = ctypes.CDLL(str(shared))
     lib.peer_kernel.restype = ctypes.c_void_p
     lib.polyhead_run.argtypes = [ctypes.c_void_p, ctypes.POINTER(Args)]

@@ -6,6 +6,7 @@ add_library(
     generators/formulas.cpp
     generators/frames/head_lanes.cpp
     generators/frames/query_lanes.cpp
+    generators/frames/rows.cpp
     generators/kernel_generator.cpp
     generators/layer.cpp
     generators/linear.cpp
@@ -14,8 +15,10 @@ add_library(
     schedules/apply.cpp
     schedules/head_lanes_cpu.cpp
     schedules/linear_cpu.cpp
+    schedules/linear_gpu.cpp
     schedules/machine.cpp
     schedules/query_lanes_cpu.cpp
+    schedules/rows_gpu.cpp
     schedules/tiling.cpp
 )
 # Exprs are built from plain ints and floats all over: conversion warnings would bury the formulas. Halide itself is not sanitized.

@@ -75,7 +75,10 @@ uint64_t cpu_features_of(const Target &t) {
 // f32 bytes that one task of the kernel holds at once; a little more than Halide allocates, never less.
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
+    const Machine machine = machine_of(target);
     facts.cpu_features = cpu_features_of(target);
+    facts.api = machine.api;
+    facts.capability = machine.capability;
     const Tiling &t = plan.tiling;
     if (plan.frame == "query_lanes") {
         const int64_t columns = p.head_dim_v + 2;
@@ -103,9 +106,12 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
     return generator;
 }
 
-// Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query.
-Target kernel_target(const Target &target) {
-    return target.with_feature(Target::NoBoundsQuery);
+// Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query. What runs on
+// a device takes a user context, from which the runtime tells the device.
+Target kernel_target(Target target) {
+    target.set_feature(Target::NoBoundsQuery);
+    target.set_feature(Target::UserContext, target.has_gpu_feature());
+    return target;
 }
 
 std::string one_sentence(const std::exception &e) {
@@ -134,6 +140,7 @@ std::string read_overrides(const std::string &text, std::string *frame, Tiling *
 struct InProcessCode {
     Halide::Callable callable;
     size_t num_arguments;
+    bool takes_context; // argv begins with a user context
 };
 
 int call_in_process(void *context, void **argv) {
@@ -143,6 +150,7 @@ int call_in_process(void *context, void **argv) {
     Halide::JITUserContext *const user = &user_context;
     const auto *code = static_cast<const InProcessCode *>(context);
     const void *arguments[32] = {&user};
+    argv += code->takes_context ? 1 : 0;
     std::copy(argv, argv + code->num_arguments, arguments + 1);
     return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
 }
@@ -153,6 +161,30 @@ std::string resolve_target(const std::string &target) {
     const bool host = target.rfind("host", 0) == 0 && (target.size() == 4 || target[4] == '-');
     return host ? host_target() + target.substr(4) : target;
 }
+
+namespace {
+
+// `here`: this target has a variant already.
+bool wanted_by_default(const std::string &frame, const Problem &p, const Machine &machine, bool here) {
+    if (frame == "head_lanes") {
+        return p.seq_len_q <= head_lanes_max_seq_len_q;
+    }
+    if (frame == "query_lanes") {
+        return !here || p.seq_len_q == 0; // a fixed length may be served by head lanes
+    }
+    // Lanes are what makes thread rows fast; without them every key is read once per row.
+    return frame == "thread_rows" ? machine.warp() > 1 : frame != "block_tiles" || !here;
+}
+
+std::string target_refusal(const Problem &p, const std::string &target, const Machine &machine) {
+    const bool has_16_bits = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
+    if (p.dtype != POLYHEAD_F32 && !has_16_bits) {
+        return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CUDA or OpenCL target";
+    }
+    return "";
+}
+
+} // namespace
 
 std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
                                        std::string *error) {
@@ -169,18 +201,19 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
             return {};
         }
         const Machine machine = machine_of(target);
-        for (const char *frame : {"head_lanes", "query_lanes", "linear"}) {
+        *error = target_refusal(p, target.to_string(), machine);
+        if (!error->empty()) {
+            return {};
+        }
+        for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
             const bool decode = std::string(frame) == "head_lanes";
-            const bool wanted = only.empty() ? !decode || p.seq_len_q <= head_lanes_max_seq_len_q : only == frame;
+            const bool here = !plans.empty() && plans.back().target == target.to_string();
+            const bool wanted = only.empty() ? wanted_by_default(frame, p, machine, here) : only == frame;
             if (!wanted || !frame_serves(frame, p, machine)) {
                 continue;
             }
-            if (std::string(frame) == "query_lanes" && only.empty() && p.seq_len_q > 0 && !plans.empty() &&
-                plans.back().target == target.to_string()) {
-                continue; // the fixed length is served by head lanes
-            }
             VariantPlan plan{frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0, decode ? head_lanes_max_seq_len_q : 0};
-            *error = tiling_refusal(frame, plan.tiling, machine);
+            *error = tiling_refusal(frame, p, plan.tiling, machine);
             if (!error->empty()) {
                 return {};
             }
@@ -189,7 +222,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
     }
     if (plans.empty()) {
         *error = "no frame" + (only.empty() ? std::string() : " '" + only + "'") +
-                 " serves this problem: expected query_lanes, head_lanes or linear";
+                 " serves this problem: expected query_lanes, head_lanes or linear, on a GPU thread_rows, block_tiles or linear";
     }
     return plans;
 }
@@ -233,10 +266,11 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
     }
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
     try {
-        auto generator = make_generator(p, plan, kernel_target(target).with_feature(Target::JIT));
+        auto generator = make_generator(p, plan, kernel_target(target).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
         compiled->callable = generator->compile_to_callable();
         compiled->num_arguments = generator->arginfos().size();
+        compiled->takes_context = target.has_gpu_feature();
         out.context = compiled;
         out.call = call_in_process;
     } catch (const std::exception &e) {

@@ -22,6 +22,7 @@ struct VariantFacts {
     int64_t scratch_per_thread = 0, scratch_per_split = 0;
     int32_t split_len = 0;
     uint64_t cpu_features = 0;
+    int32_t api = POLYHEAD_CPU, capability = 0, alignment = 0;
 };
 
 struct CompiledVariant : VariantFacts {

@@ -47,7 +47,7 @@ public:
         if (p.causal) {
             from_end_ = add_input<int32_t>("from_end");
         }
-        out_ = add_output<Buffer<void>>("out", Halide::Float(32), p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
+        out_ = add_output<Buffer<void>>("out", storage().type, p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
         if (p.lse) {
             lse_ = add_output<Buffer<void>>("lse_out", Halide::Float(32), 3);
         }
@@ -83,7 +83,11 @@ private:
     Output<Buffer<void>> *out_ = nullptr, *lse_ = nullptr;
     KernelStages plan_;
 
-    Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, Halide::Float(32), dimensions); }
+    Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
+
+    Storage storage() const { return storage_of(param_dtype, machine_of(get_target()).api == POLYHEAD_CUDA); }
+    // Elements of a tensor as floats.
+    template <class... Index> Expr load(Tensor *tensor, const Index &...index) const { return storage().load((*tensor)(index...)); }
 
     Problem problem() const {
         Problem p{};
@@ -163,8 +167,8 @@ private:
         return in;
     }
 
-    static auto reader(Tensor *tensor) {
-        return [tensor](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return (*tensor)(d, t, h, b); };
+    auto reader(Tensor *tensor) const {
+        return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return load(tensor, d, t, h, b); };
     }
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and lse if asked for.
@@ -174,26 +178,22 @@ private:
         AttentionOut &o = plan_.attention_out;
         // Two outputs of different shape cannot share a loop nest: where the frame keeps its tile inside the task, lse travels as one
         // more column of `attended`, and the outputs copy.
-        const bool joined = p.lse && attention.query_lanes;
+        const bool joined = p.lse && attention.writes_one_output();
         o.func = joined && !heads_inside ? Halide::Func("attended") : result;
-        Expr value = attention.out(joined ? Halide::min(o.d, p.head_dim_v - 1) : Expr(o.d), o.q, o.h, o.b);
-        if (joined) {
-            value = Halide::select(o.d < p.head_dim_v, Halide::likely(value), attention.lse(o.q, o.h, o.b));
-        }
         o.columns = p.head_dim_v + int(joined);
-        auto at = [&](const Halide::Func &f, const Expr &d) { return heads_inside ? f(d, o.h, o.q, o.b) : f(d, o.q, o.h, o.b); };
-        if (heads_inside) {
-            o.func(o.d, o.h, o.q, o.b) = value;
-        } else {
-            o.func(o.d, o.q, o.h, o.b) = value;
-        }
+        auto at = [&](const Expr &d, const Expr &q) {
+            return heads_inside ? std::vector<Expr>{d, o.h, q, o.b} : std::vector<Expr>{d, q, o.h, o.b};
+        };
+        // What is an intermediate stays f32.
+        const bool stored = !heads_inside && !joined;
+        plan_.attention.write(o, joined, in.seq_len_q, at, stored ? storage().store : [](const Expr &x) { return x; });
         if (joined && !heads_inside) {
             plan_.copy = result;
-            plan_.copy(o.d, o.q, o.h, o.b) = at(o.func, o.d);
+            plan_.copy(o.d, o.q, o.h, o.b) = storage().store(o.func(at(o.d, o.q)));
         }
         if (p.lse) {
             plan_.lse = *lse_;
-            plan_.lse(o.q, o.h, o.b) = joined ? at(o.func, p.head_dim_v) : attention.lse(o.q, o.h, o.b);
+            plan_.lse(o.q, o.h, o.b) = joined ? o.func(at(p.head_dim_v, o.q)) : attention.lse(o.q, o.h, o.b);
         }
     }
 
@@ -207,10 +207,10 @@ private:
 
     LayerWeights layer_weights() {
         auto panel = [this](int i) {
-            return [this, i](const Expr &column, const Expr &k, const Expr &panel) { return (*weights_[i])(column, k, panel); };
+            return [this, i](const Expr &column, const Expr &k, const Expr &panel) { return load(weights_[i], column, k, panel); };
         };
         auto bias = [this](int i) -> LayerWeights::Bias {
-            return biases_[i] ? LayerWeights::Bias([this, i](const Expr &column) { return (*biases_[i])(column); }) : LayerWeights::Bias();
+            return biases_[i] ? LayerWeights::Bias([this, i](const Expr &column) { return load(biases_[i], column); }) : LayerWeights::Bias();
         };
         return {panel(0), panel(1), panel(2), panel(3), bias(0), bias(1), bias(2), bias(3)};
     }
@@ -219,15 +219,17 @@ private:
         AttentionInputs in = attention_inputs(p);
         const LayerWeights weights = layer_weights();
         const int block = tiling().reduction_block;
-        auto rows = [](Tensor *tensor, int width, const Expr &count) {
-            return LayerRows{[tensor](const Expr &k, const Expr &t, const Expr &b) { return (*tensor)(k, t, b); }, width, count};
+        const auto threads = thread_blocking(tiling(), machine_of(get_target()));
+        auto rows = [this](Tensor *tensor, int width, const Expr &count) {
+            return LayerRows{[=](const Expr &k, const Expr &t, const Expr &b) { return load(tensor, k, t, b); }, width, count};
         };
         plan_.projections = {
             project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias, p.head_dim,
-                          p.num_heads, block),
-            project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim, p.num_kv_heads, block),
+                          p.num_heads, block, threads),
+            project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim, p.num_kv_heads, block,
+                          threads),
             project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias, p.head_dim_v,
-                          p.num_kv_heads, block)};
+                          p.num_kv_heads, block, threads)};
         read_heads(&in, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         Halide::Func context("context");
         attend(p, in, context, true);
@@ -240,10 +242,10 @@ private:
         LinearInputs in;
         in.inner = reduction_block(p.embed_dim, tiling().reduction_block);
         in.outer = p.embed_dim / in.inner;
-        in.rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) { return (*query_)(block * in.inner + k, m); };
-        in.weight = [this](const Expr &column, const Expr &k, const Expr &panel) { return (*weights_[0])(column, k, panel); };
+        in.rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) { return load(query_, block * in.inner + k, m); };
+        in.weight = [this](const Expr &column, const Expr &k, const Expr &panel) { return load(weights_[0], column, k, panel); };
         if (p.bias) {
-            in.bias = [this](const Expr &column) { return (*biases_[0])(column); };
+            in.bias = [this](const Expr &column) { return load(biases_[0], column); };
         }
         in.panels = panels_of(p.out_features);
         in.num_rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
@@ -261,9 +263,21 @@ private:
         o.columns = columns;
         if (batched) {
             o.outer = {Halide::Var("b")};
-            o.func(o.n, o.m, o.outer[0]) = plan_.linear.out(o.n, o.m, o.outer[0]);
+        }
+        const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
+        auto arguments = [&](const Expr &n, const Expr &m) {
+            return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m};
+        };
+        if (const auto threads = thread_blocking(tiling(), machine_of(get_target()))) {
+            std::vector<Halide::Var> vars = {o.n, o.m};
+            vars.insert(vars.end(), o.outer.begin(), o.outer.end());
+            auto at = [&](const Expr &column, const Expr &panel, const Expr &m) {
+                return arguments(Halide::min(panel * POLYHEAD_WEIGHT_PANEL + column, columns - 1), //
+                                 Halide::min(m, plan_.linear.num_rows - 1));
+            };
+            plan_.linear.write(*out_, vars, batch, columns, *threads, at, storage().store);
         } else {
-            o.func(o.n, o.m) = plan_.linear.out(o.n, o.m, 0);
+            o.func(arguments(o.n, o.m)) = storage().store(plan_.linear.out(o.n, o.m, batch));
         }
     }
 };

@@ -6,7 +6,8 @@ namespace polyhead::gen {
 using Halide::Expr;
 
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
-                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int most_per_block) {
+                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int most_per_block,
+                             const std::optional<ThreadBlocking> &threads) {
     HeadProjection p;
     const int panels_per_head = panels_of(head_dim);
     LinearInputs in;
@@ -20,7 +21,13 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     p.linear = linear(name, in);
     p.panels_per_head = panels_per_head;
     p.heads = Halide::Func(name);
-    p.heads(p.column, p.t, p.panel, p.b) = p.linear.acc(p.column, p.panel, p.t, p.b);
+    if (threads) {
+        auto at = [&p](const Expr &column, const Expr &panel, const Expr &t) { return std::vector<Expr>{column, t, panel, p.b}; };
+        p.linear.write(p.heads, {p.column, p.t, p.panel, p.b}, p.b, in.panels * POLYHEAD_WEIGHT_PANEL, *threads, at,
+                       [](const Expr &x) { return x; });
+    } else {
+        p.heads(p.column, p.t, p.panel, p.b) = p.linear.acc(p.column, p.panel, p.t, p.b);
+    }
     return p;
 }
 

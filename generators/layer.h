@@ -1,6 +1,8 @@
 // The whole attention layer: projections, attention, output projection. Heads are split and merged by index, never by a copy.
 #pragma once
 
+#include <optional>
+
 #include "formulas.h"
 #include "linear.h"
 
@@ -32,8 +34,10 @@ struct HeadProjection {
     Halide::Expr at(const Halide::Expr &d, const Halide::Expr &t, const Halide::Expr &h, const Halide::Expr &b) const;
 };
 
+// With `threads` the heads are written in the coordinates of threads.
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
-                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int reduction_block);
+                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int reduction_block,
+                             const std::optional<ThreadBlocking> &threads);
 
 // The attention inputs that read projected heads instead of tensors.
 void read_heads(AttentionInputs *inputs, const HeadProjection &query, const HeadProjection &key, const HeadProjection &value);

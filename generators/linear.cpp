@@ -42,4 +42,27 @@ Expr LinearStages::out(const Expr &n, const Expr &row, const Expr &batch) const 
     return acc(n % POLYHEAD_WEIGHT_PANEL, n / POLYHEAD_WEIGHT_PANEL, row, batch);
 }
 
+void LinearStages::write(Halide::Func out, const std::vector<Halide::Var> &vars, const Expr &batch, int columns,
+                         const ThreadBlocking &blocking, const Arguments &at, const std::function<Expr(Expr)> &store) {
+    constexpr int panel_width = POLYHEAD_WEIGHT_PANEL;
+    threads = blocking;
+    threads.panels = std::min(threads.panels, panels);
+    const int block_rows = threads.rows * threads.row_threads;
+    written = Halide::RDom({{0, threads.columns},
+                            {0, threads.rows},
+                            {0, panel_width / threads.columns},
+                            {0, threads.panels},
+                            {0, threads.row_threads},
+                            {0, (panels + threads.panels - 1) / threads.panels},
+                            {0, (num_rows + block_rows - 1) / block_rows}},
+                           out.name() + "_written");
+    const Expr in_panel = written[2] * threads.columns + written[0], panel_index = written[5] * threads.panels + written[3];
+    const Expr row = written[6] * block_rows + written[4] * threads.rows + written[1];
+    written.where(panel_index * panel_width + in_panel < columns);
+    written.where(row < num_rows);
+    const Expr value = store(acc(in_panel, panel_index, row, batch));
+    out(vars) = Halide::undef(value.type());
+    out(at(in_panel, panel_index, row)) = value;
+}
+
 } // namespace polyhead::gen

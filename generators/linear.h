@@ -20,6 +20,13 @@ struct LinearInputs {
     Halide::Expr num_rows;
 };
 
+// Blocking numbers of a GPU.
+struct ThreadBlocking {
+    int columns, rows; // of a thread; columns divides a panel
+    int panels;        // of a block
+    int row_threads;   // of a block
+};
+
 struct LinearStages {
     Halide::Var column{"column"}, panel{"panel"}, m{"m"}, b{"b"}, block{"block"};
     Halide::RDom k, blocks;
@@ -30,6 +37,14 @@ struct LinearStages {
 
     // Column n of row m.
     Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;
+
+    // Writes `columns` columns of out in the coordinates of threads (GPU), so that each knows its place exactly.
+    // `at` gives out's arguments for a column of a panel and a row, `store` what is kept of a value.
+    using Arguments = std::function<std::vector<Halide::Expr>(Halide::Expr column, Halide::Expr panel, Halide::Expr m)>;
+    void write(Halide::Func out, const std::vector<Halide::Var> &vars, const Halide::Expr &batch, int columns,
+               const ThreadBlocking &blocking, const Arguments &at, const std::function<Halide::Expr(Halide::Expr)> &store);
+    ThreadBlocking threads;
+    Halide::RDom written; // (column, row) of a thread, thread over columns, panel, thread over rows, block of panels, block of rows
 };
 
 inline int panels_of(int columns) {

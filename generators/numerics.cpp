@@ -1,5 +1,7 @@
-// Portable numerics: exp2 by a polynomial and an integer shift, with exact zero below the range.
+// Numerics: exp2 by a polynomial and an integer shift or by an instruction, sums over lanes, 16-bit storage.
 #include "numerics.h"
+
+#include <polyhead/c_api.h>
 
 namespace polyhead::gen {
 
@@ -7,6 +9,10 @@ using Halide::cast;
 using Halide::Expr;
 
 namespace {
+
+Expr pure_call(const char *function, const std::vector<Expr> &args) {
+    return Halide::Internal::Call::make(Halide::Float(32), function, args, Halide::Internal::Call::PureExtern);
+}
 
 // 2^n by writing the exponent field. n = -127 gives the bits of +0, so clamping there flushes to exactly 0.
 Expr exponent_bits(const Expr &n) {
@@ -37,10 +43,82 @@ Expr round_up_loose(Expr x) {
     return Halide::select(Halide::abs(x) < all_integral, whole + 1.0f, x);
 }
 
+Expr no_lanes(const Expr &x, int lanes) {
+        return x;
+}
+
+// Butterfly: every lane adds the same pairs in the same order.
+Expr sum_by_shuffles(Expr x, int lanes) {
+    for (int distance = 1; distance < lanes; distance *= 2) {
+        x += pure_call("llvm.nvvm.shfl.sync.bfly.f32", {-1, x, distance, 31});
+    }
+    return x;
+}
+
+Expr word(uint32_t value) {
+    return Halide::Internal::make_const(Halide::UInt(32), value);
+}
+
+Expr f32_of_bf16(const Expr &bits) {
+    return Halide::reinterpret<float>(cast<uint32_t>(bits) << word(16));
+}
+
+Expr f32_of_f16(const Expr &bits) {
+    Expr magnitude = cast<uint32_t>(bits) & word(0x7fff), sign = (cast<uint32_t>(bits) & word(0x8000)) << word(16);
+    // Exponents of f16 are biased by 15, of f32 by 127. Subnormals are whole multiples of 2^-24.
+    Expr normal = (magnitude << word(13)) + word((127 - 15) << 23), special = (magnitude << word(13)) | word(0x7f800000);
+    Expr subnormal = Halide::reinterpret<uint32_t>(cast<float>(cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
+    return Halide::reinterpret<float>(
+        sign | Halide::select(magnitude < word(0x0400), subnormal, magnitude >= word(0x7c00), special, normal));
+}
+
+Expr bf16_of_f32(const Expr &value) {
+    Expr bits = Halide::reinterpret<uint32_t>(value), upper = bits >> word(16);
+    Expr rounded = (bits + word(0x7fff) + (upper & word(1))) >> word(16), quiet_nan = upper | word(0x40);
+    return cast<uint16_t>(Halide::select((bits & word(0x7fffffff)) > word(0x7f800000), quiet_nan, rounded));
+}
+
+Expr f16_of_f32(const Expr &value) {
+    Expr bits = Halide::reinterpret<uint32_t>(value), magnitude = bits & word(0x7fffffff), sign = (bits >> word(16)) & word(0x8000);
+    Expr normal = (magnitude - word((127 - 15) << 23) + word(0x0fff) + ((magnitude >> word(13)) & word(1))) >> word(13);
+    // Added to 0.5, whose last place is worth 2^-24, a smaller number is rounded to whole multiples of that, ties to even.
+    Expr subnormal = Halide::reinterpret<uint32_t>(Halide::reinterpret<float>(magnitude) + 0.5f) - word(0x3f000000);
+    constexpr uint32_t infinity = 0x7f800000, overflow = 0x477ff000 /* 65520 */, smallest_normal = 0x38800000 /* 2^-14 */;
+    Expr half = Halide::select(magnitude > word(infinity), word(0x7e00), magnitude >= word(overflow), word(0x7c00),
+                               magnitude < word(smallest_normal), subnormal, normal);
+    return cast<uint16_t>(sign | half);
+}
+
 } // namespace
 
 Numerics portable_numerics() {
-    return {exp2_polynomial, pow2_integral, round_up_loose};
+    return {exp2_polynomial, pow2_integral, round_up_loose, no_lanes};
+}
+
+Numerics opencl_numerics() {
+    // Overloaded in OpenCL C, so a float argument takes the float function.
+    return {[](const Expr &x) { return pure_call("exp2", {x}); }, pow2_integral, round_up_loose, no_lanes};
+}
+
+Numerics cuda_numerics() {
+    // Results below 2^-126 are flushed to 0.
+    return {[](const Expr &x) { return pure_call("llvm.nvvm.ex2.approx.ftz.f", {x}); }, pow2_integral, round_up_loose, sum_by_shuffles};
+}
+
+Storage storage_of(int dtype, bool hardware_f16) {
+    const Halide::Type bits = Halide::UInt(16), half = Halide::Float(16);
+    switch (dtype) {
+    case POLYHEAD_BF16:
+        return {bits, f32_of_bf16, bf16_of_f32};
+    case POLYHEAD_F16:
+        if (hardware_f16) {
+            return {bits, [=](const Expr &x) { return cast<float>(Halide::reinterpret(half, x)); },
+                    [=](const Expr &x) { return Halide::reinterpret(bits, Halide::cast(half, x)); }};
+        }
+        return {bits, f32_of_f16, f16_of_f32};
+    default:
+        return {Halide::Float(32), [](const Expr &x) { return x; }, [](const Expr &x) { return x; }};
+    }
 }
 
 } // namespace polyhead::gen

@@ -8,15 +8,32 @@
 namespace polyhead::gen {
 
 struct Numerics {
-    // 2^x for x <= 0; exactly 0 for x <= -127, so that an excluded logit leaves nothing behind.
+    // 2^x for x <= 0; exactly 0 for the logit of an excluded key, so that it leaves nothing behind.
     std::function<Halide::Expr(Halide::Expr)> exp2;
     // 2^n for integral n <= 0 held in a float; exactly 0 for n <= -127.
     std::function<Halide::Expr(Halide::Expr)> pow2;
     // The smallest integer that the frame may use as reference exponent of x: at least x, at most x + 2.
     std::function<Halide::Expr(Halide::Expr)> round_up;
+    // The sum of an Expr over `lanes` neighbouring threads of a warp, the same bits in all of them; the Expr itself for 1 lane.
+    std::function<Halide::Expr(Halide::Expr, int lanes)> sum_over_lanes;
 };
 
-// Polynomials and integer shifts only: every machine with 32-bit integers and floats.
+// Polynomials and integer shifts only: every machine with 32-bit integers and floats. No lanes.
 Numerics portable_numerics();
+// The exp2 of OpenCL C, at most 3 units in the last place wrong, which devices map to their instruction. No lanes.
+Numerics opencl_numerics();
+// ex2.approx and shuffles of CUDA.
+Numerics cuda_numerics();
+
+// How elements of a storage type lie in memory, and what they mean. 16-bit floats are UInt(16) elements.
+struct Storage {
+    Halide::Type type;
+    std::function<Halide::Expr(Halide::Expr)> load;  // element to float
+    std::function<Halide::Expr(Halide::Expr)> store; // float to element, to nearest, ties to even
+};
+
+// Without hardware_f16 conversions are shifts and masks only, right for subnormals, infinities and NaN too: Halide 21 prints bf16 as
+// half for OpenCL and cannot compile it for CUDA, and few OpenCL devices have 16-bit floats.
+Storage storage_of(int dtype, bool hardware_f16);
 
 } // namespace polyhead::gen

@@ -61,11 +61,14 @@ std::string refuse_op(const Problem &p) {
 
 } // namespace
 
+std::string dtype_name(int dtype) {
+    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
+    return dtype >= 0 && dtype < int(std::size(names)) ? names[dtype] : std::to_string(dtype);
+}
+
 std::string refusal(const Problem &p) {
-    if (p.dtype != POLYHEAD_F32) {
-        static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
-        const bool known = p.dtype > 0 && p.dtype < int(std::size(names));
-        return "dtype " + (known ? names[p.dtype] : std::to_string(p.dtype)) + " is not supported: expected f32";
+    if (p.dtype < POLYHEAD_F32 || p.dtype > POLYHEAD_BF16) {
+        return "dtype " + dtype_name(p.dtype) + " is not supported: expected f32, f16 or bf16";
     }
     if (p.causal < POLYHEAD_NOT_CAUSAL || p.causal > POLYHEAD_TOP_LEFT) {
         return number("causal", p.causal) + " is not allowed: expected bottom_right or top_left";

@@ -29,6 +29,8 @@ using Problem = polyhead_problem;
     X(seq_len_q)                                                                                                                           \
     X(seq_len_kv)
 
+std::string dtype_name(int dtype);
+
 // Why this problem cannot be generated, or empty. Names the parameter, the value found and what is allowed.
 std::string refusal(const Problem &problem);
 

@@ -2,7 +2,9 @@
 #include "apply.h"
 
 #include "head_lanes_cpu.h"
+#include "linear_gpu.h"
 #include "query_lanes_cpu.h"
+#include "rows_gpu.h"
 
 namespace polyhead::gen {
 
@@ -20,6 +22,10 @@ int head_lanes_of(const Problem &p, const Machine &machine) {
     return lanes;
 }
 
+Numerics numerics_of(const Machine &machine) {
+    return machine.api == POLYHEAD_CUDA ? cuda_numerics() : machine.api == POLYHEAD_OPENCL ? opencl_numerics() : portable_numerics();
+}
+
 } // namespace
 
 bool frame_serves(const std::string &frame, const Problem &problem, const Machine &machine) {
@@ -27,33 +33,82 @@ bool frame_serves(const std::string &frame, const Problem &problem, const Machin
         return problem.op == POLYHEAD_LINEAR;
     }
     if (frame == "head_lanes") {
-        return problem.op == POLYHEAD_SDPA && head_lanes_of(problem, machine) >= 4;
+        return !machine.gpu() && problem.op == POLYHEAD_SDPA && head_lanes_of(problem, machine) >= 4;
     }
-    return frame == "query_lanes" && problem.op != POLYHEAD_LINEAR;
+    const bool attends = problem.op != POLYHEAD_LINEAR;
+    if (frame == "thread_rows") {
+        return machine.gpu() && attends && thread_rows_fit(problem, machine);
+    }
+    return frame == (machine.gpu() ? "block_tiles" : "query_lanes") && attends;
 }
 
 AttentionStages make_attention(const AttentionFormulas &formulas, const std::string &frame, const Tiling &t, const Machine &machine) {
     AttentionStages s;
     s.frame = frame;
+    const Numerics numerics = numerics_of(machine);
     if (frame == "head_lanes") {
         const HeadLanesBlocking blocking{head_lanes_of(formulas.problem(), machine), t.row_tile, t.split_len, t.key_unroll};
-        s.head_lanes = std::make_shared<HeadLanesStages>(head_lanes(formulas, portable_numerics(), blocking));
-    } else {
+        s.head_lanes = std::make_shared<HeadLanesStages>(head_lanes(formulas, numerics, blocking));
+    } else if (frame == "query_lanes") {
         const QueryLanesBlocking blocking{t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group};
-        s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, portable_numerics(), blocking));
+        s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, numerics, blocking));
+    } else {
+        const bool staged = frame == "block_tiles";
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, staged || t.row_lanes == 1 ? 1 : 4, t.kv_tile, staged};
+        s.rows = std::make_shared<RowsStages>(rows_frame(formulas, numerics, blocking));
     }
     return s;
 }
 
-Expr AttentionStages::out(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
-    return head_lanes ? head_lanes->out(d, q, h, b) : query_lanes->out(d, q, h, b);
+void AttentionStages::write(const AttentionOut &o, bool with_lse, const Expr &seq_len_q, const RowsStages::Arguments &at,
+                            const std::function<Expr(Expr)> &store) {
+    if (rows) {
+        return rows->write(o, with_lse, seq_len_q, at, store);
+    }
+    const Expr d = with_lse ? Halide::min(o.d, o.columns - 2) : Expr(o.d);
+    Expr value = head_lanes ? head_lanes->out(d, o.q, o.h, o.b) : query_lanes->out(d, o.q, o.h, o.b);
+    if (with_lse) {
+        value = Halide::select(o.d < o.columns - 1, Halide::likely(value), lse(o.q, o.h, o.b));
+    }
+    Func out = o.func;
+    out(at(o.d, o.q)) = store(value);
 }
 
 Expr AttentionStages::lse(const Expr &q, const Expr &h, const Expr &b) const {
     return head_lanes ? head_lanes->lse(q, h, b) : query_lanes->lse(q, h, b);
 }
 
+namespace {
+
+void schedule_gpu(KernelStages *k) {
+    for (HeadProjection &p : k->projections) {
+        schedule_projection_gpu(p);
+    }
+    if (k->attention.rows) {
+        const AttentionOut &o = k->attention_out;
+        schedule_rows(*k->attention.rows, o);
+        Func attended = o.func;
+        if (k->has_linear || k->copy.defined()) {
+            attended.compute_root().bound(o.d, 0, o.columns);
+        }
+        if (k->copy.defined()) {
+            schedule_copy_gpu(k->copy, o.d, {o.q, o.h, o.b});
+        }
+        if (k->lse.defined()) {
+            schedule_copy_gpu(k->lse, o.q, {o.h, o.b});
+        }
+    }
+    if (k->has_linear) {
+        schedule_linear_gpu(k->linear, k->linear_out);
+    }
+}
+
+} // namespace
+
 void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machine) {
+    if (machine.gpu()) {
+        return schedule_gpu(k);
+    }
     for (HeadProjection &p : k->projections) {
         schedule_projection(p, tiling, machine);
     }
@@ -92,6 +147,9 @@ void schedule_nothing(KernelStages *k) {
     } else if (const auto &s = k->attention.head_lanes) {
         funcs = {s->visible, s->query_rows, s->lane_scores, s->scores,  s->logits,    s->row_max, s->row_reference,
                  s->probs,   s->row_sum,    s->acc,         s->partial, s->reference, s->merged};
+    }
+    if (const auto &s = k->attention.rows) {
+        funcs = s->funcs();
     }
     if (k->has_linear) {
         funcs.insert(funcs.end(), {k->linear.block_sum, k->linear.acc});

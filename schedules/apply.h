@@ -3,8 +3,9 @@
 
 #include "../generators/frames/head_lanes.h"
 #include "../generators/frames/query_lanes.h"
+#include "../generators/frames/rows.h"
 #include "../generators/layer.h"
-#include "attention_out.h"
+#include "../generators/frames/attention_out.h"
 #include "linear_cpu.h"
 #include "tiling.h"
 
@@ -15,8 +16,14 @@ struct AttentionStages {
     std::string frame;
     std::shared_ptr<QueryLanesStages> query_lanes;
     std::shared_ptr<HeadLanesStages> head_lanes;
+    std::shared_ptr<RowsStages> rows;
 
-    Halide::Expr out(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    // Its tile stays inside a task, so that two outputs of different shape cannot be written from it.
+    bool writes_one_output() const { return !head_lanes; }
+
+    // Defines o.func, whose arguments `at` gives: head_dim_v columns, and lse as one more where it travels with them.
+    void write(const AttentionOut &o, bool with_lse, const Halide::Expr &seq_len_q, const RowsStages::Arguments &at,
+               const std::function<Halide::Expr(Halide::Expr)> &store);
     Halide::Expr lse(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
 };
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../generators/frames/head_lanes.h"
-#include "attention_out.h"
+#include "../generators/frames/attention_out.h"
 #include "machine.h"
 
 namespace polyhead::gen {

@@ -1,11 +1,33 @@
-// Machine facts per Halide target: AVX-512, AVX2, SSE and a generic 4-lane machine.
+// Machine facts per Halide target: GPU APIs, AVX-512, AVX2, SSE and a generic 4-lane machine.
 #include "machine.h"
 
 namespace polyhead::gen {
 
 using Halide::Target;
 
+namespace {
+
+int api_of(const Target &target) {
+    const std::pair<Target::Feature, int> apis[] = {{Target::CUDA, POLYHEAD_CUDA},
+                                                    {Target::OpenCL, POLYHEAD_OPENCL},
+                                                    {Target::Vulkan, POLYHEAD_VULKAN},
+                                                    {Target::Metal, POLYHEAD_METAL},
+                                                    {Target::WebGPU, POLYHEAD_WEBGPU}};
+    for (const auto &[feature, api] : apis) {
+        if (target.has_feature(feature)) {
+            return api;
+        }
+    }
+    return POLYHEAD_CPU;
+}
+
+} // namespace
+
 Machine machine_of(const Target &target) {
+    if (const int api = api_of(target)) {
+        // Threads take the place of vectors; 4 floats are the widest load.
+        return {4, 255, api, api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0};
+    }
     if (target.arch == Target::X86) {
         // A flag stands alone in a target string: avx2 does not bring avx along.
         if (target.features_any_of({Target::AVX512, Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4,

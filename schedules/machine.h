@@ -1,13 +1,20 @@
-// What a schedule needs to know of a machine: lanes and registers, read from a Halide target once.
+// What a schedule needs to know of a machine: lanes and registers, or the GPU's API, read from a Halide target once.
 #pragma once
 
 #include <Halide.h>
+#include <polyhead/c_api.h>
 
 namespace polyhead::gen {
 
 struct Machine {
     int lanes;     // f32 lanes of a vector register
     int registers; // vector registers
+    int api = POLYHEAD_CPU;
+    int capability = 0; // CUDA compute capability x 10
+
+    bool gpu() const { return api != POLYHEAD_CPU; }
+    // Threads that can exchange values without memory.
+    int warp() const { return api == POLYHEAD_CUDA && capability >= 70 ? 32 : 1; }
 };
 
 Machine machine_of(const Halide::Target &target);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../generators/frames/query_lanes.h"
-#include "attention_out.h"
+#include "../generators/frames/attention_out.h"
 #include "machine.h"
 
 namespace polyhead::gen {

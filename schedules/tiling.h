@@ -3,6 +3,9 @@
 
 #include <string>
 
+#include <optional>
+
+#include "../generators/linear.h"
 #include "../generators/problem.h"
 #include "machine.h"
 
@@ -11,7 +14,7 @@ namespace polyhead::gen {
 // X(name, meaning): the one list of knobs.
 #define POLYHEAD_TILING_KNOBS(X)                                                                                                           \
     X(q_tile, "query lanes: queries of a tile")                                                                                            \
-    X(kv_tile, "query lanes: keys of a chunk")                                                                                             \
+    X(kv_tile, "keys of a chunk")                                                                                                          \
     X(key_panel, "query lanes: keys whose scores share registers")                                                                         \
     X(value_panel, "query lanes: value columns whose sums share registers")                                                                \
     X(merge_group, "query lanes: chunks kept before they are merged")                                                                      \
@@ -22,6 +25,10 @@ namespace polyhead::gen {
     X(linear_panels, "linear: weight panels of a register tile")                                                                           \
     X(linear_block, "linear: rows of a task")                                                                                              \
     X(reduction_block, "linear: inputs summed on their own before they meet the rest; fewer is more accurate, and slower")                 \
+    X(thread_rows, "GPU: query rows of a thread")                                                                                          \
+    X(row_lanes, "GPU: threads that share a query row, each with its part of head_dim")                                                    \
+    X(row_groups, "GPU: threads over the query rows of a block")                                                                           \
+    X(linear_columns, "GPU linear: columns of a thread")                                                                                   \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)")
 
 struct Tiling {
@@ -40,6 +47,10 @@ struct Tiling {
 // Fills the knobs that are 0 for this frame, problem and machine.
 Tiling default_tiling(const std::string &frame, const Problem &problem, const Machine &machine, Tiling overrides);
 // Why the frame cannot be built with this tiling, or empty.
-std::string tiling_refusal(const std::string &frame, const Tiling &tiling, const Machine &machine);
+std::string tiling_refusal(const std::string &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
+// How a GPU's threads share a linear layer; nothing on a CPU.
+std::optional<ThreadBlocking> thread_blocking(const Tiling &tiling, const Machine &machine);
+// Registers allow the frame "thread rows" for these head dims.
+bool thread_rows_fit(const Problem &problem, const Machine &machine);
 
 } // namespace polyhead::gen

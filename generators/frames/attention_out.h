@@ -1,4 +1,4 @@
-// The Func through which a schedule sees the result of an attention frame.
+// The Func that takes the result of an attention frame, as frame and schedule see it.
 #pragma once
 
 #include <Halide.h>

@@ -1,0 +1,63 @@
+// Frames of a GPU: query rows held by threads, a running softmax over chunks of keys.
+//
+// "thread rows": a thread (or a few lanes of a warp, each with its part of head_dim) makes scores, probs and sums of its own rows, all in
+// registers. "block tiles": chunks of key and value are staged for the whole block, and the scores of a chunk are spread over its threads.
+#pragma once
+
+#include "../formulas.h"
+#include "../numerics.h"
+#include "attention_out.h"
+
+namespace polyhead::gen {
+
+// Blocking numbers of both frames.
+struct RowsBlocking {
+    int rows;    // query rows of a thread
+    int groups;  // threads over the rows of a block: a tile has groups * rows queries
+    int lanes;   // threads that share a row
+    int vec;     // neighbouring entries of head_dim that stay in one thread
+    int kv_tile; // keys of a chunk
+    bool staged; // block tiles
+};
+
+// The named Funcs. Coordinates: r = row in thread, l = lane, g = thread over rows, qt = tile, qi = g * rows + r, kk = key in chunk, c = chunk,
+// x = entry of head_dim in a lane, or column of acc.
+struct RowsStages {
+    RowsBlocking blocking;
+    int head_dim, head_dim_v;
+    bool causal;
+    int query_entries, value_entries; // of a lane; the last ones of a lane may lie beyond head_dim
+    int stat_columns;                 // columns of acc before its entries: reference before the chunk, reference, row_sum, padding
+
+    Halide::Var x{"x"}, r{"r"}, l{"l"}, g{"g"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, qi{"qi"}, d{"d"};
+    Halide::RDom rd, keys, whole, partial; // whole, partial: (column, chunk); block tiles have one domain for both
+    TileKeys value_keys;                   // block tiles
+
+    Halide::Func visible{"visible"};         // (r, g, qt, b): keys that a row sees
+    Halide::Func query_rows{"query_rows"};   // (x, r, l, g, qt, h, b)
+    Halide::Func key_chunk{"key_chunk"};     // block tiles: (d, kk, c, qt, h, b)
+    Halide::Func value_chunk{"value_chunk"}; // block tiles: (d, kk, c, qt, h, b)
+    // Thread rows: (kk, r, c, l, g, qt, h, b); block tiles: (kk, qi, c, qt, h, b), row_* without kk
+    Halide::Func dot{"dot"};       // scores, or a lane's part of them
+    Halide::Func logits{"logits"}; //
+    Halide::Func row_max{"row_max"};
+    Halide::Func row_reference{"row_reference"};
+    Halide::Func probs{"probs"};
+    Halide::Func row_sum{"row_sum"};
+    Halide::Func chunk_acc{"chunk_acc"}; // block tiles: (x, r, c, l, g, qt, h, b)
+    Halide::Func acc{"acc"};             // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it
+
+    // Writes head_dim_v columns of out, and lse as one more column where asked for, in the frame's own coordinates: a thread's place is
+    // then exact, where the quotients and remainders of (d, q) would look like the whole tile to bounds inference.
+    // `at` gives out's arguments, `store` what is kept of a value.
+    using Arguments = std::function<std::vector<Halide::Expr>(Halide::Expr d, Halide::Expr q)>;
+    void write(const AttentionOut &out, bool with_lse, const Halide::Expr &seq_len_q, const Arguments &at,
+               const std::function<Halide::Expr(Halide::Expr)> &store);
+    Halide::RDom written; // (entry, row in thread, lane, group, tile)
+    // Every Func, producers first.
+    std::vector<Halide::Func> funcs() const;
+};
+
+RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numerics, const RowsBlocking &blocking);
+
+} // namespace polyhead::gen

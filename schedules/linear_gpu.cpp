@@ -1,0 +1,68 @@
+// GPU schedule of the linear layer.
+//
+//   blocks (linear_panels panels of 16 columns, linear_block rows, batch)
+//     threads (columns in linear_columns, rows in linear_rows)
+//       for blocks of k
+//         for k                                    one load per row, linear_columns / 4 wide loads of weight
+//           block_sum += rows(k) * weight(k)       8 x 8 sums in registers: 16 floats loaded for 64 multiply-adds
+//         acc += block_sum
+//
+// Rows and weights come through the first-level cache: the threads of a warp share 2 pieces of weight and 4 of rows. Sums of a block in
+// registers and chunks in shared memory do not go together in Halide 21 (docs/schedules.md).
+#include "linear_gpu.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+using Halide::MemoryType;
+using Halide::RVar;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace {
+
+// The loop nest above, over a Func that was written in the coordinates of threads.
+void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer) {
+    const Halide::RDom &w = s.written;
+    const int columns = s.threads.columns, rows = s.threads.rows;
+    // Every element has one place; Halide need not prove it.
+    auto stage = out.update().allow_race_conditions();
+    std::vector<Halide::VarOrRVar> order;
+    for (int i = 0; i < w.dimensions(); i++) {
+        order.emplace_back(w[i]);
+    }
+    order.insert(order.end(), outer.begin(), outer.end());
+    stage.reorder(order).unroll(w[0]).unroll(w[1]).gpu_threads(w[2], w[3], w[4]);
+    outer.empty() ? stage.gpu_blocks(w[5], w[6]) : stage.gpu_blocks(w[5], w[6], outer[0]);
+    for (Func f : {s.acc, s.block_sum}) {
+        f.bound_extent(s.column, columns).bound_extent(s.panel, 1).bound_extent(s.m, rows).bound_extent(s.b, 1);
+        f.store_in(MemoryType::Stack).unroll(s.column).unroll(s.panel).unroll(s.m);
+    }
+    s.acc.compute_at(out, RVar(w[2]));
+    s.acc.update().reorder(s.column, s.panel, s.m, s.blocks).unroll(s.column).unroll(s.panel).unroll(s.m);
+    s.block_sum.compute_at(s.acc, s.blocks).bound_extent(s.block, 1);
+    s.block_sum.update().reorder(s.column, s.panel, s.m, s.k).unroll(s.column).unroll(s.panel).unroll(s.m);
+}
+
+} // namespace
+
+void schedule_linear_gpu(LinearStages &s, const LinearOut &o) {
+    schedule_threads(s, o.func, o.outer);
+}
+
+void schedule_projection_gpu(HeadProjection &p) {
+    p.heads.compute_root();
+    schedule_threads(p.linear, p.heads, {p.b});
+}
+
+void schedule_copy_gpu(Func func, const Var &inner, const std::vector<Var> &outer) {
+    Var block("block"), thread("thread"), rest("rest");
+    func.split(inner, block, thread, 32, TailStrategy::GuardWithIf);
+    Var fused = block;
+    for (size_t i = 0; i + 1 < outer.size(); i++) {
+        func.fuse(fused, outer[i], fused);
+    }
+    func.gpu_threads(thread).gpu_blocks(fused, outer.back());
+}
+
+} // namespace polyhead::gen

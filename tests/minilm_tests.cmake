@@ -24,6 +24,26 @@ if(TARGET example_minilm)
             --check
             "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
     )
+    if(TARGET minilm_layer_gpu)
+        polyhead_script_test(
+            "the encoder on a device against stored hidden states"
+            LABEL opencl
+            TIMEOUT 600
+            DEPENDS example_minilm
+            COMMAND
+                "${PROJECT_SOURCE_DIR}/examples/010_minilm/run.py"
+                --build
+                $<TARGET_FILE_DIR:example_minilm>
+                --device
+                opencl
+                --check
+                "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
+        )
+        set_tests_properties(
+            "opencl: the encoder on a device against stored hidden states"
+            PROPERTIES ENVIRONMENT "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+        )
+    endif()
     add_test(NAME "examples: the smallest consumer" COMMAND example_sdpa)
     set_tests_properties("examples: the smallest consumer" PROPERTIES LABELS examples TIMEOUT 60)
     list(APPEND POLYHEAD_EXAMPLE_TEST_TARGETS example_sdpa)

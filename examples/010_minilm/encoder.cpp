@@ -2,10 +2,7 @@
 #include "encoder.h"
 
 #include <cmath>
-
-#include <minilm_ffn_down.h>
-#include <minilm_ffn_up.h>
-#include <minilm_layer.h>
+#include <utility>
 
 #include "encoder_f64.h"
 
@@ -97,27 +94,37 @@ polyhead::WeightTensors linear_weights(const Linear &linear, int out_features, i
     return tensors;
 }
 
-polyhead::Status run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
-                            const polyhead::TensorView &out) {
+} // namespace
+
+polyhead::Status Encoder::pack(const polyhead::Kernel &kernel, const polyhead::WeightTensors &tensors, polyhead::Weights *weights) const {
+    const polyhead::Status status = kernel.pack(tensors, weights);
+    if (!status.ok() || !kernels_.device)
+        return status;
+    const polyhead::Weights host = std::move(*weights);
+    return kernels_.device->put(host, weights);
+}
+
+polyhead::Status Encoder::run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
+                                     const polyhead::TensorView &out) const {
     polyhead::LinearArgs args;
     args.input = input;
     args.weights = &weights;
     args.out = out;
+    args.device = kernels_.device;
     return kernel.run(args);
 }
 
-} // namespace
-
-std::string Encoder::init(const Model &model) {
+std::string Encoder::init(const Model &model, const Kernels &kernels) {
     model_ = model;
+    kernels_ = kernels;
     for (int i = 0; i < num_layers; i++) {
         const Layer &layer = model.layers[i];
         Packed &packed = packed_[i];
-        polyhead::Status status = minilm_layer.pack(attention_weights(layer), &packed.attention);
+        polyhead::Status status = pack(*kernels_.attention, attention_weights(layer), &packed.attention);
         if (status.ok())
-            status = minilm_ffn_up.pack(linear_weights(layer.ffn_up, ffn_dim, embed_dim), &packed.ffn_up);
+            status = pack(*kernels_.ffn_up, linear_weights(layer.ffn_up, ffn_dim, embed_dim), &packed.ffn_up);
         if (status.ok())
-            status = minilm_ffn_down.pack(linear_weights(layer.ffn_down, embed_dim, ffn_dim), &packed.ffn_down);
+            status = pack(*kernels_.ffn_down, linear_weights(layer.ffn_down, embed_dim, ffn_dim), &packed.ffn_down);
         if (!status.ok())
             return status.message();
     }
@@ -130,7 +137,8 @@ polyhead::Status Encoder::attention(int layer, const Batch &batch, const float *
     args.weights = &packed_[layer].attention;
     args.kv_lengths = view(batch.lengths.data(), {batch.batch});
     args.out = view(out, {batch.batch, batch.seq_len, embed_dim});
-    return minilm_layer.run(args);
+    args.device = kernels_.device;
+    return kernels_.attention->run(args);
 }
 
 std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const {
@@ -151,12 +159,12 @@ std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded, 
     const int64_t tokens = batch.tokens();
     std::vector<float> wide(tokens * ffn_dim);
     hidden.resize(input.size());
-    status =
-        run_linear(minilm_ffn_up, packed_[index].ffn_up, view(residual.data(), {tokens, embed_dim}), view(wide.data(), {tokens, ffn_dim}));
+    status = run_linear(*kernels_.ffn_up, packed_[index].ffn_up, view(residual.data(), {tokens, embed_dim}),
+                        view(wide.data(), {tokens, ffn_dim}));
     if (!status.ok())
         return status.message();
     gelu(&wide);
-    status = run_linear(minilm_ffn_down, packed_[index].ffn_down, view(wide.data(), {tokens, ffn_dim}),
+    status = run_linear(*kernels_.ffn_down, packed_[index].ffn_down, view(wide.data(), {tokens, ffn_dim}),
                         view(hidden.data(), {tokens, embed_dim}));
     if (!status.ok())
         return status.message();

@@ -8,6 +8,7 @@
 
 #include <polyhead/polyhead.h>
 
+#include "kernels.h"
 #include "model.h"
 
 namespace minilm {
@@ -24,17 +25,22 @@ enum class FeedForward { generated, float64 };
 
 class Encoder {
 public:
-    // Packs the weights once. Returns "", or one sentence.
-    std::string init(const Model &model);
+    // Packs the weights once, and puts them on the device of the kernels. Returns "", or one sentence.
+    std::string init(const Model &model, const Kernels &kernels);
     // Token ids to sentence embeddings. Returns "", or one sentence.
     std::string run(const Batch &batch, Encoded *encoded, FeedForward feed_forward = FeedForward::generated) const;
     // One attention layer by the generated kernel: input and out are [batch, seq_len, embed_dim].
     polyhead::Status attention(int layer, const Batch &batch, const float *input, float *out) const;
+    const Kernels &kernels() const { return kernels_; }
 
 private:
+    polyhead::Status pack(const polyhead::Kernel &kernel, const polyhead::WeightTensors &tensors, polyhead::Weights *weights) const;
+    polyhead::Status run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
+                                const polyhead::TensorView &out) const;
     std::string run_layer(int layer, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const;
 
     Model model_;
+    Kernels kernels_;
     struct Packed {
         polyhead::Weights attention, ffn_up, ffn_down;
     };

@@ -11,7 +11,7 @@
 namespace {
 
 struct Options {
-    std::string model, ids, lengths, texts, check;
+    std::string model, ids, lengths, texts, check, device;
     int threads = 0, rounds = 7;
 };
 
@@ -42,9 +42,17 @@ int run(const Options &options) {
     if (!error.empty())
         return fail(error);
 
+    polyhead::Device device; // before the encoder, whose weights may lie on it
+    minilm::Kernels kernels = minilm::cpu_kernels();
+    if (!options.device.empty()) {
+        error = minilm::gpu_kernels(options.device, &device, &kernels);
+        if (!error.empty())
+            return fail(error);
+        std::printf("Attention and linear layers run on %s\n\n", minilm::name_of(device).c_str());
+    }
     minilm::Encoder encoder;
     minilm::Encoded encoded;
-    error = encoder.init(model);
+    error = encoder.init(model, kernels);
     if (error.empty() && !options.check.empty()) {
         error = minilm::check_against(options.check, encoder, batch);
         return error.empty() ? 0 : fail(error);
@@ -69,6 +77,7 @@ int main(int argc, char **argv) {
     app.add_option("--lengths", options.lengths, "real tokens of each sentence, int32 [sentences] .npy")->required();
     app.add_option("--texts", options.texts, "the sentences, one per line, for the table");
     app.add_option("--check", options.check, "directory of reference .npy files to hold the run against");
+    app.add_option("--device", options.device, "cuda or opencl, with :INDEX if it is not the first device (default: the CPU)");
     app.add_option("--threads", options.threads, "threads (default: all)")->check(CLI::Range(1, 1024));
     app.add_option("--rounds", options.rounds, "rounds of the time measurement")->check(CLI::Range(1, 1000));
     CLI11_PARSE(app, argc, argv);

@@ -22,7 +22,7 @@ void print_errors(const Errors &errors);
 // Cosines between all sentences; texts may be empty.
 void print_similarity(const Batch &batch, const Encoded &encoded, const std::vector<std::string> &texts);
 
-// Time per attention layer against the FMA peak, both measured in turns. Returns "", or one sentence.
+// Time per attention layer against the FMA peak, both measured in turns; on a device the time alone. Returns "", or one sentence.
 std::string print_speed(const Encoder &encoder, const Batch &batch, const Encoded &encoded, int rounds);
 
 // Holds the encoder against hidden_states.npy [layers+1, batch, seq_len, embed_dim] and embedding.npy [batch, embed_dim] of a

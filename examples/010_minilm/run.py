@@ -3,6 +3,7 @@
 
     run.py --build DIR [text ...]              similarity table, errors, speed
     run.py --build DIR --check reference.npz   hold the encoder against stored hidden states and embeddings
+    run.py --build DIR --device opencl ...     the same on a device
 """
 
 import argparse
@@ -73,6 +74,7 @@ def main():
     parser.add_argument("--build", default="build", help="folder in which example_minilm was built")
     parser.add_argument("--model", help="folder of model.safetensors and tokenizer.json (default: the installed package)")
     parser.add_argument("--check", metavar="NPZ", help="reference with input_ids, lengths, hidden_states, embedding")
+    parser.add_argument("--device", help="cuda or opencl, with :INDEX if it is not the first device (default: the CPU)")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("texts", nargs="*")
@@ -99,6 +101,8 @@ def main():
         np.save(place / "ids.npy", np.ascontiguousarray(ids, np.int32))
         np.save(place / "lengths.npy", np.ascontiguousarray(lengths, np.int32))
         command += ["--ids", str(place / "ids.npy"), "--lengths", str(place / "lengths.npy")]
+        if args.device:
+            command += ["--device", args.device]
         if args.threads:
             command += ["--threads", str(args.threads)]
         sys.stdout.flush()

@@ -1,27 +1,25 @@
 # polyhead_add_kernel() and polyhead_kernel_set(): kernels as CMake targets, in this build and in one that found the package.
 
-# Sets VARIABLE to the runtime library that kernels with these generate flags need: polyhead::gpu when a target names a GPU API.
-# It links polyhead::polyhead. Metal and WebGPU kernels bring a Halide runtime of their own instead, as those of foreign machines do.
-function(_polyhead_runtime_library variable name)
-    list(FIND ARGN --target at)
-    math(EXPR at "${at} + 1")
-    list(GET ARGN ${at} targets)
-    set(${variable} polyhead::polyhead PARENT_SCOPE)
+# Whether kernels for these targets call CUDA, OpenCL or Vulkan, whose runtime is in polyhead::gpu. Metal and WebGPU kernels bring a
+# Halide runtime of their own instead, as those of foreign machines do.
+function(_polyhead_needs_gpu variable targets)
+    set(${variable} FALSE PARENT_SCOPE)
     if("${targets}," MATCHES "-(cuda|opencl|vulkan)[-,]")
-        if(NOT TARGET polyhead::gpu)
-            message(
-                FATAL_ERROR
-                "polyhead_add_kernel(${name}): ${targets} needs polyhead::gpu, which this polyhead was built without"
-            )
-        endif()
-        set(${variable} polyhead::gpu PARENT_SCOPE)
+        set(${variable} TRUE PARENT_SCOPE)
     endif()
 endfunction()
 
 # Writes NAME.a, NAME.h, NAME.json with the given generate flags and makes the library target NAME of them.
 function(_polyhead_generate_kernel name)
     set(flags ${ARGN})
-    _polyhead_runtime_library(runtime ${name} ${flags})
+    list(FIND flags --target at)
+    math(EXPR at "${at} + 1")
+    list(GET flags ${at} targets)
+    _polyhead_needs_gpu(needs_gpu "${targets}")
+    set(runtime polyhead::polyhead)
+    if(needs_gpu AND TARGET polyhead::gpu)
+        set(runtime polyhead::gpu) # which links polyhead::polyhead
+    endif()
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels")
     file(MAKE_DIRECTORY "${folder}")
     set(files "${folder}/${name}.a" "${folder}/${name}.h" "${folder}/${name}.json")
@@ -113,6 +111,13 @@ function(polyhead_add_kernel name)
         set(arg_TARGETS "${POLYHEAD_DEFAULT_TARGET}")
     endif()
     list(JOIN arg_TARGETS "," targets)
+    _polyhead_needs_gpu(needs_gpu "${targets}")
+    if(needs_gpu AND NOT TARGET polyhead::gpu)
+        message(
+            FATAL_ERROR
+            "${who}: ${targets} needs polyhead::gpu, which this polyhead was built without"
+        )
+    endif()
     _polyhead_generate_kernel(${name} ${flags} --target ${targets})
 endfunction()
 

@@ -6,8 +6,8 @@
 #                                     every fourth, chosen by name and POLYHEAD_KERNEL_SAMPLE, so that each commit tests other ones
 #   polyhead_kernel_table_gpu         every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, of each line tagged gpu or gpu_only
 #   polyhead_kernel_table_gpu_tested  those of the tier
-# A set without kernels is not made. The names of the GPU kernels are in the global properties POLYHEAD_TABLE_GPU and
-# POLYHEAD_TABLE_GPU_TESTED, the flags of one in its property POLYHEAD_FLAGS.
+# A set without kernels is not made, nor one of GPU kernels without polyhead::gpu. The names of the GPU kernels are in the global
+# properties POLYHEAD_TABLE_GPU and POLYHEAD_TABLE_GPU_TESTED, the flags of one in its property POLYHEAD_FLAGS.
 
 # The flags of a GPU twin: those of the line with the options in `dropped` (and their values) left out, the GPU targets added, and
 # with the listings in which tests/gpu_sources reads how kernels are launched.
@@ -98,7 +98,7 @@ function(polyhead_kernel_table file)
     set_property(GLOBAL PROPERTY POLYHEAD_TABLE_GPU ${kernels_gpu})
     set_property(GLOBAL PROPERTY POLYHEAD_TABLE_GPU_TESTED ${kernels_gpu_tested})
     foreach(set "" _tested _gpu _gpu_tested)
-        if(kernels${set})
+        if(kernels${set} AND (NOT set MATCHES "gpu" OR TARGET polyhead::gpu))
             polyhead_kernel_set(
                 polyhead_kernel_table${set}
                 HEADER kernel_table.h

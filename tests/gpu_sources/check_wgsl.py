@@ -1,5 +1,7 @@
 """Holds WGSL source to its language with naga, the compiler inside PyPI's wgpu, and makes a pipeline of every kernel."""
+import os
 import re
+import tempfile
 
 MAX_THREADS, MAX_SHARED_BYTES = 256, 16384  # what every WebGPU device has; more must be asked for
 ENTRY = re.compile(r"@compute[^\n]*\nfn (\w+)\(")
@@ -9,6 +11,7 @@ _devices = []
 def device():
     """One WebGPU device for the process; lavapipe where there is no GPU. Raises RuntimeError with one sentence."""
     if not _devices:
+        os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
         try:
             import wgpu
 

@@ -28,7 +28,8 @@ std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const 
     std::ostringstream text;
     text << "{" << quoted(v.compiled.symbol) << ", " << quoted(v.plan.target) << ",\n     "
          << quoted("frame=" + v.plan.frame + " " + v.plan.tiling.to_string()) << ",\n     " << entry_of(v) << ", " << null << ", " << null
-         << ", UINT64_C(" << v.compiled.cpu_features << "), " << POLYHEAD_CPU << ", 0, 0, " << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", INT64_C("
+         << ", UINT64_C(" << v.compiled.cpu_features << "), " << v.compiled.api << ", " << v.compiled.capability << ", "
+         << v.compiled.alignment << ", " << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", INT64_C("
          << v.compiled.scratch_per_thread << "), INT64_C(" << v.compiled.scratch_per_split << "), " << v.compiled.split_len << ", "
          << weight_layout << "u, " << POLYHEAD_ABI_VERSION << "u}";
     return text.str();

@@ -24,9 +24,9 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
             contexts_.push_back(compiled.context);
             const Texts &texts = *texts_.back();
             variants_.push_back({texts.name.c_str(), texts.target.c_str(), texts.tiling.c_str(), nullptr, compiled.call,
-                                 compiled.context.get(), compiled.cpu_features, POLYHEAD_CPU, 0, 0, plan.min_seq_len_q, plan.max_seq_len_q,
-                                 compiled.scratch_per_thread, compiled.scratch_per_split, compiled.split_len,
-                                 runtime::weight_layout_id(problem), POLYHEAD_ABI_VERSION});
+                                 compiled.context.get(), compiled.cpu_features, compiled.api, compiled.capability, compiled.alignment,
+                                 plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch_per_thread, compiled.scratch_per_split,
+                                 compiled.split_len, runtime::weight_layout_id(problem), POLYHEAD_ABI_VERSION});
         }
     } catch (const std::exception &exception) {
         error_ = exception.what();

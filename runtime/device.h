@@ -37,7 +37,8 @@ struct Attachment {
     void *memory = nullptr;  // OpenCL: the buffer that the kernel uses
     void *copy_of = nullptr; // OpenCL: the caller's buffer, when the kernel uses a copy of its bytes
     uint64_t copy_offset = 0, bytes = 0;
-    bool owned = false;
+    bool owned = false; // OpenCL: memory is released with the attachment
+    int slot = -1;      // of a key length
 };
 
 // A range of bytes of one tensor, relative to its data pointer.
@@ -74,7 +75,10 @@ struct polyhead_device {
                         polyhead_status *status) noexcept = 0;
     // The same for one element that holds a key length, without waiting for anything; false when that cannot be had.
     virtual bool attach_length(int32_t length, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
-    virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
+    // ran: the kernel was started, and what it writes is wanted.
+    virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment, bool ran) noexcept = 0;
+    // Starts what was queued, where a driver waits to be told.
+    virtual void flush() noexcept {}
 };
 
 #endif

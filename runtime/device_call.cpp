@@ -77,16 +77,7 @@ public:
     // user_context is what Halide's functions are called with: null for code compiled in process, which has a runtime of its own.
     PlacedBuffers(Call *call, polyhead_device *device, void *user_context) noexcept
         : call_(call), device_(device), user_context_(user_context) {}
-    ~PlacedBuffers() {
-        for (int i = 0; i < placed_; ++i) {
-            halide_buffer_t &buffer = call_->buffer(i);
-            if (attached_[i]) {
-                device_->detach(&buffer, &attachments_[i]);
-            } else if (buffer.device_interface) {
-                buffer.device_interface->device_free(user_context_, &buffer);
-            }
-        }
-    }
+    ~PlacedBuffers() { release(false); }
     PlacedBuffers(const PlacedBuffers &) = delete;
     PlacedBuffers &operator=(const PlacedBuffers &) = delete;
 
@@ -124,6 +115,18 @@ public:
         }
         return 0;
     }
+
+    // Takes the memory from behind the buffers; ran: the kernel was started, and what it writes is wanted.
+    void release(bool ran) noexcept {
+        for (; placed_ > 0; --placed_) {
+            halide_buffer_t &buffer = call_->buffer(placed_ - 1);
+            if (attached_[placed_ - 1]) {
+                device_->detach(&buffer, &attachments_[placed_ - 1], ran);
+            } else if (buffer.device_interface) {
+                buffer.device_interface->device_free(user_context_, &buffer);
+            }
+        }
+    }
     bool any_on_host() const noexcept { return on_host_; }
 
 private:
@@ -156,14 +159,15 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
     if (result == 0) {
         result = buffers.bring_back();
     }
-    if (result != 0) {
-        device_failure(kernel.name, result, context, &status);
-        return status;
-    }
-    if (buffers.any_on_host() && variant.entry) {
+    buffers.release(result == 0);
+    if (!buffers.any_on_host()) {
+        args.device->flush();
+    } else if (variant.entry) { // code compiled in process has waited already
         status = args.device->synchronize();
     }
-    if (status.code == POLYHEAD_OK) {
+    if (result != 0) {
+        device_failure(kernel.name, result, context, &status);
+    } else if (status.code == POLYHEAD_OK) {
         staging.unpack();
     }
     return status;

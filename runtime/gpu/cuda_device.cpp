@@ -1,0 +1,286 @@
+// CUDA devices: memory, copies and checks on a context and a stream, which Halide's runtime is told to use as well.
+#include "cuda_device.h"
+
+#include <HalideRuntimeCuda.h>
+#include <cstdio>
+#include <mutex>
+#include <new>
+
+#include "../status.h"
+#include "apis.h"
+#include "cuda_modules.h"
+
+namespace polyhead::runtime::cuda {
+namespace {
+
+// What Halide did before; code of others in this process may rely on it.
+halide_cuda_acquire_context_t other_acquire;
+halide_cuda_release_context_t other_release;
+halide_cuda_get_stream_t other_stream;
+
+const Device *device_of(void *user_context) noexcept {
+    const CallContext *call = CallContext::of(user_context);
+    return call && call->device && call->device->api == POLYHEAD_CUDA ? static_cast<const Device *>(call->device) : nullptr;
+}
+
+int acquire_context(void *user_context, void **context, bool create) {
+    const Device *device = device_of(user_context);
+    if (!device) {
+        return other_acquire(user_context, context, create);
+    }
+    *context = device->context();
+    return 0;
+}
+
+int release_context(void *user_context) {
+    return device_of(user_context) ? 0 : other_release(user_context);
+}
+
+int get_stream(void *user_context, void *context, void **stream) {
+    const Device *device = device_of(user_context);
+    if (!device) {
+        return other_stream(user_context, context, stream);
+    }
+    *stream = device->stream();
+    return 0;
+}
+
+void tell_halide() noexcept {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        other_acquire = halide_set_cuda_acquire_context(acquire_context);
+        other_release = halide_set_cuda_release_context(release_context);
+        other_stream = halide_set_cuda_get_stream(get_stream);
+    });
+}
+
+// Attributes of pointers (CUpointer_attribute).
+enum { pointer_context = 1, pointer_memory_type = 2, pointer_is_managed = 8, pointer_ordinal = 9, pointer_begin = 11, pointer_bytes = 12 };
+constexpr unsigned host_memory = 1; // CU_MEMORYTYPE_HOST
+
+Pointer pointer(const void *data) noexcept {
+    return reinterpret_cast<Pointer>(data);
+}
+
+bool wrong_memory(const DeviceRange &range, const char *what, const char *device, polyhead_status *status) noexcept {
+    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: address %p is %s, expected memory of device %s", range.name, range.data, what,
+                  device);
+}
+
+} // namespace
+
+Device::Device(const Driver &driver, int ordinal, Context context, Stream stream, bool primary) noexcept
+    : driver_(driver), ordinal_(ordinal), context_(context), stream_(stream), primary_(primary) {
+    api = POLYHEAD_CUDA;
+    opened(context_);
+}
+
+Device::~Device() {
+    {
+        const Current current(driver_, context_);
+        driver_.synchronize(stream_);
+        lengths_.clear([this](void *memory) { driver_.free(pointer(memory)); });
+        CallContext call(this);
+        halide_cuda_release_unused_device_allocations(&call);
+        closed(driver_, context_);
+    }
+    if (primary_) {
+        driver_.release_primary(ordinal_);
+    }
+}
+
+polyhead_status Device::result(int error, const char *what) const noexcept {
+    if (error == 0) {
+        return success();
+    }
+    return failure(error == out_of_memory ? POLYHEAD_OUT_OF_MEMORY : POLYHEAD_INTERNAL, "device %s: %s: %s", name, what,
+                   error_name(driver_, error));
+}
+
+polyhead_status Device::synchronize() noexcept {
+    const Current current(driver_, context_);
+    return result(current.error() ? current.error() : driver_.synchronize(stream_), "waiting for its stream");
+}
+
+polyhead_status Device::allocate(size_t bytes, void **data) noexcept {
+    const Current current(driver_, context_);
+    Pointer memory = 0;
+    int error = current.error() ? current.error() : driver_.allocate(&memory, bytes);
+    if (error == out_of_memory) { // what freed scratch memory holds back
+        CallContext call(this);
+        halide_cuda_release_unused_device_allocations(&call);
+        error = driver_.allocate(&memory, bytes);
+    }
+    *data = reinterpret_cast<void *>(memory);
+    return result(error, "allocating");
+}
+
+void Device::free(void *data) noexcept {
+    const Current current(driver_, context_);
+    driver_.free(pointer(data));
+}
+
+polyhead_status Device::copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept {
+    const Current current(driver_, context_);
+    int error = current.error() ? current.error() : driver_.copy_to_device(pointer(data) + byte_offset, host, bytes, stream_);
+    error = error ? error : driver_.synchronize(stream_);
+    return result(error, "copying to it");
+}
+
+polyhead_status Device::copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept {
+    const Current current(driver_, context_);
+    int error = current.error() ? current.error() : driver_.copy_to_host(host, pointer(data) + byte_offset, bytes, stream_);
+    error = error ? error : driver_.synchronize(stream_);
+    return result(error, "copying from it");
+}
+
+bool Device::check(const DeviceRange &range, polyhead_status *status) const noexcept {
+    const Current current(driver_, context_);
+    const Pointer first = pointer(range.data) + static_cast<Pointer>(range.first);
+    const auto ask = [&](void *answer, int attribute) { return driver_.pointer_attribute(answer, attribute, first) == 0; };
+    unsigned type = 0, managed = 0;
+    if (!ask(&type, pointer_memory_type)) {
+        return wrong_memory(range, "unknown to the driver, host memory perhaps", name, status);
+    }
+    ask(&managed, pointer_is_managed);
+    if (type == host_memory && !managed) {
+        return wrong_memory(range, "host memory", name, status);
+    }
+    Context context = nullptr; // none: memory of a pool, which belongs to a device
+    int ordinal = ordinal_;
+    ask(&context, pointer_context);
+    ask(&ordinal, pointer_ordinal);
+    if ((context && context != context_) || ordinal != ordinal_) {
+        return wrong_memory(range, context && context != context_ ? "memory of another context" : "memory of another device", name, status);
+    }
+    Pointer begin = 0;
+    size_t bytes = 0;
+    if (!ask(&begin, pointer_begin) || !ask(&bytes, pointer_bytes)) {
+        return true; // an old driver
+    }
+    const Pointer low = pointer(range.data) + static_cast<Pointer>(range.begin);
+    if (low < begin || pointer(range.data) + static_cast<Pointer>(range.end) > begin + bytes) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE,
+                      "%s: takes %lld bytes from %p on, expected to lie inside the %zu bytes allocated at %p", range.name,
+                      static_cast<long long>(range.end - range.begin), reinterpret_cast<void *>(low), bytes,
+                      reinterpret_cast<void *>(begin));
+    }
+    return true;
+}
+
+bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *, polyhead_status *status) noexcept {
+    CallContext call(this);
+    if (halide_cuda_wrap_device_ptr(&call, buffer, pointer(range.data) + static_cast<Pointer>(range.first)) != 0) {
+        return refuse(status, POLYHEAD_INTERNAL, "%s: %.180s", range.name, call.text);
+    }
+    return true;
+}
+
+bool Device::attach_length(int32_t length, halide_buffer_t *buffer, Attachment *attachment) noexcept {
+    const Current current(driver_, context_);
+    const auto fill = [this](void **memory, int32_t value) {
+        Pointer made = pointer(*memory);
+        if (!made && driver_.allocate(&made, sizeof value) != 0) {
+            return false;
+        }
+        *memory = reinterpret_cast<void *>(made);
+        return driver_.fill(made, static_cast<unsigned>(value), 1, stream_) == 0;
+    };
+    attachment->slot = current.error() ? -1 : lengths_.take(length, fill);
+    if (attachment->slot < 0) {
+        return false;
+    }
+    CallContext call(this);
+    if (halide_cuda_wrap_device_ptr(&call, buffer, pointer(lengths_.memory(attachment->slot))) != 0) {
+        lengths_.release(attachment->slot);
+        return false;
+    }
+    return true;
+}
+
+void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool) noexcept {
+    CallContext call(this);
+    halide_cuda_detach_device_ptr(&call, buffer);
+    if (attachment->slot >= 0) {
+        lengths_.release(attachment->slot);
+    }
+}
+
+namespace {
+
+// The device that a context is of.
+int ordinal_of(const Driver &functions, Context context, int *ordinal) noexcept {
+    const Current current(functions, context);
+    return current.error() ? current.error() : functions.context_device(ordinal);
+}
+
+bool check_index(const Driver &functions, int index, polyhead_status *status) noexcept {
+    int count = 0;
+    const int error = functions.device_count(&count);
+    if (error) {
+        return refuse(status, POLYHEAD_NO_DEVICE, "cuda: the driver counts no devices: %s", error_name(functions, error));
+    }
+    if (index < 0 || index >= count) {
+        return refuse(status, POLYHEAD_NO_DEVICE, "cuda: device %d, expected %s%d", index, count > 0 ? "0 to " : "none: there are ",
+                      count > 0 ? count - 1 : 0);
+    }
+    return true;
+}
+
+void describe(const Driver &functions, int ordinal, Device *device) noexcept {
+    constexpr int capability_major = 75, capability_minor = 76; // CUdevice_attribute
+    int major = 0, minor = 0;
+    functions.device_attribute(&major, capability_major, ordinal);
+    functions.device_attribute(&minor, capability_minor, ordinal);
+    device->capability = 10 * major + minor;
+    char model[128] = "device";
+    functions.device_name(model, sizeof model, ordinal);
+    std::snprintf(device->name, sizeof device->name, "%s (cuda %d.%d)", model, major, minor);
+}
+
+} // namespace
+} // namespace polyhead::runtime::cuda
+
+namespace polyhead::runtime {
+
+int32_t count_cuda_devices() noexcept {
+    const cuda::Driver *functions = cuda::driver(nullptr);
+    int count = 0;
+    return functions && functions->device_count(&count) == 0 ? count : 0;
+}
+
+polyhead_device *open_cuda(const polyhead_device_options &options, polyhead_status *status) noexcept {
+    using namespace cuda;
+    const Driver *functions = driver(status);
+    if (!functions) {
+        return nullptr;
+    }
+    Context context = options.context;
+    int ordinal = options.index;
+    if (context) {
+        if (const int error = ordinal_of(*functions, context, &ordinal)) {
+            refuse(status, POLYHEAD_NO_DEVICE, "cuda: context %p: %s, expected a CUcontext", context, error_name(*functions, error));
+            return nullptr;
+        }
+    } else {
+        if (!check_index(*functions, options.index, status)) {
+            return nullptr;
+        }
+        functions->device_get(&ordinal, options.index);
+        if (const int error = functions->retain_primary(&context, ordinal)) {
+            refuse(status, error == out_of_memory ? POLYHEAD_OUT_OF_MEMORY : POLYHEAD_NO_DEVICE,
+                   "cuda: the primary context of device %d could not be had: %s", options.index, error_name(*functions, error));
+            return nullptr;
+        }
+    }
+    tell_halide();
+    Device *device = new (std::nothrow) Device(*functions, ordinal, context, options.stream, !options.context);
+    if (!device) {
+        refuse(status, POLYHEAD_OUT_OF_MEMORY, "cuda: no memory for a device handle");
+        return nullptr;
+    }
+    describe(*functions, ordinal, device);
+    return device;
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,64 @@
+// Loads NVIDIA's driver when it is first asked for.
+#include "cuda_driver.h"
+
+#include <dlfcn.h>
+#include <mutex>
+
+#include "../status.h"
+
+namespace polyhead::runtime::cuda {
+namespace {
+
+std::mutex loading;
+Driver loaded{};
+bool ready = false;
+
+bool load_functions(Driver *driver, polyhead_status *status) noexcept {
+    driver->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (!driver->library) {
+        return refuse(status, POLYHEAD_NO_DEVICE, "cuda: no driver, libcuda.so.1 was not found");
+    }
+#define POLYHEAD_CUDA_LOAD(member, name, arguments)                                                                                        \
+    driver->member = reinterpret_cast<int(*) arguments>(dlsym(driver->library, name));                                                     \
+    if (!driver->member) {                                                                                                                 \
+        return refuse(status, POLYHEAD_NO_DEVICE, "cuda: the driver has no function %s, expected one of CUDA 11 or newer", name);          \
+    }
+    POLYHEAD_CUDA_FUNCTIONS(POLYHEAD_CUDA_LOAD)
+#undef POLYHEAD_CUDA_LOAD
+    return true;
+}
+
+} // namespace
+
+const char *error_name(const Driver &driver, int error) noexcept {
+    const char *name = nullptr;
+    return driver.error_name(error, &name) == 0 && name ? name : "an unknown error";
+}
+
+const Driver *driver(polyhead_status *status) noexcept {
+    polyhead_status ignored;
+    status = status ? status : &ignored;
+    const std::lock_guard<std::mutex> lock(loading);
+    if (ready) {
+        return &loaded;
+    }
+    if (!loaded.library && !load_functions(&loaded, status)) {
+        loaded = Driver{};
+        return nullptr;
+    }
+    if (const int error = loaded.init(0)) {
+        refuse(status, POLYHEAD_NO_DEVICE, "cuda: the driver could not be started: %s", error_name(loaded, error));
+        return nullptr;
+    }
+    ready = true;
+    return &loaded;
+}
+
+} // namespace polyhead::runtime::cuda
+
+// Halide would look for libcuda.so, which only a CUDA toolkit installs.
+extern "C" void *halide_cuda_get_symbol(void *, const char *name) {
+    using namespace polyhead::runtime::cuda;
+    const Driver *driver = polyhead::runtime::cuda::driver(nullptr);
+    return driver ? dlsym(driver->library, name) : nullptr;
+}

@@ -1,0 +1,223 @@
+// Loads kernels into CUDA contexts and launches them, in the place of what Halide 21 brings. Halide's own limits every kernel to 64
+// registers unless the environment says otherwise, asks for each function again at each launch, and, after a context was closed and
+// another one made at the same address, may take modules for loaded that are gone.
+#include "cuda_modules.h"
+
+#include <HalideRuntimeCuda.h>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+
+extern "C" {
+int halide_cuda_acquire_context(void *user_context, void **context, bool create);
+int halide_cuda_release_context(void *user_context);
+int halide_cuda_get_stream(void *user_context, void *context, void **stream);
+}
+
+namespace polyhead::runtime::cuda {
+namespace {
+
+constexpr int most_registers = 255; // of a thread, on every device of capability 3.5 or newer
+constexpr size_t most_arguments = 64;
+
+struct Loaded {
+    Module module = nullptr;
+    std::map<std::string, Function> functions;
+};
+
+std::mutex guard;
+uintptr_t next_id = 1;                                    // Halide keeps the id of a kernel's code in a static variable of the kernel
+std::map<std::pair<Context, uintptr_t>, Loaded> *modules; // never destroyed: kernels may run while the program ends
+std::map<Context, int> *users;                            // open devices of a context
+
+// Halide's errors are a text and a code.
+int report(void *user_context, const char *what, const char *why) noexcept {
+    char text[256];
+    std::snprintf(text, sizeof text, "CUDA error: %s, %s", why, what);
+    halide_error(user_context, text);
+    return halide_error_code_gpu_device_error;
+}
+
+// The context of a call, current while this lives.
+class InContext {
+public:
+    explicit InContext(void *user_context) noexcept : user_context_(user_context), driver_(driver(nullptr)) {
+        if (!driver_) {
+            error_ = report(user_context, "the driver", "not found");
+            return;
+        }
+        error_ = halide_cuda_acquire_context(user_context, &context_, true);
+        if (error_ == 0 && !context_) {
+            error_ = report(user_context, "acquire", "no context");
+        }
+        if (error_ == 0) {
+            if (const int result = driver_->push(context_)) {
+                error_ = report(user_context, "cuCtxPushCurrent", error_name(*driver_, result));
+            } else {
+                pushed_ = true;
+            }
+        }
+    }
+    ~InContext() {
+        Context popped = nullptr;
+        if (pushed_) {
+            driver_->pop(&popped);
+        }
+        halide_cuda_release_context(user_context_);
+    }
+    InContext(const InContext &) = delete;
+    InContext &operator=(const InContext &) = delete;
+    int error() const noexcept { return error_; }
+    const Driver &functions() const noexcept { return *driver_; }
+    Context context() const noexcept { return context_; }
+
+private:
+    void *user_context_;
+    const Driver *driver_;
+    Context context_ = nullptr;
+    int error_ = 0;
+    bool pushed_ = false;
+};
+
+int register_limit() noexcept {
+    const char *text = std::getenv("HL_CUDA_JIT_MAX_REGISTERS"); // Halide's own variable
+    const int limit = text ? std::atoi(text) : 0;
+    return limit > 0 ? limit : most_registers;
+}
+
+// Compiles PTX for the device of the current context.
+int load(void *user_context, const Driver &functions, const char *ptx, Module *module) noexcept {
+    constexpr int max_registers = 0, log_buffer = 5, log_bytes = 6; // CUjit_option
+    char log[512] = "";
+    int options[] = {max_registers, log_buffer, log_bytes};
+    void *values[] = {reinterpret_cast<void *>(static_cast<uintptr_t>(register_limit())), log,
+                      reinterpret_cast<void *>(static_cast<uintptr_t>(sizeof log))};
+    const int result = functions.load_module(module, ptx, 3, options, values);
+    if (result == 0) {
+        return 0;
+    }
+    char why[128];
+    std::snprintf(why, sizeof why, "%s %.80s", error_name(functions, result), log);
+    return report(user_context, "cuModuleLoadDataEx", why);
+}
+
+// The function of that name; null when the code was not loaded into this context.
+Function find_function(const Driver &functions, Context context, uintptr_t id, const char *name, int *result) {
+    const std::lock_guard<std::mutex> lock(guard);
+    const auto found = modules->find({context, id});
+    if (found == modules->end()) {
+        *result = no_device;
+        return nullptr;
+    }
+    Function &function = found->second.functions[name];
+    if (!function) {
+        *result = functions.get_function(&function, found->second.module, name);
+    }
+    return function;
+}
+
+} // namespace
+
+void opened(Context context) noexcept {
+    const std::lock_guard<std::mutex> lock(guard);
+    try {
+        if (!users) {
+            users = new std::map<Context, int>;
+        }
+        ++(*users)[context];
+    } catch (const std::bad_alloc &) {
+        // Without a count the context's modules stay loaded until the program ends.
+    }
+}
+
+void closed(const Driver &functions, Context context) noexcept {
+    const std::lock_guard<std::mutex> lock(guard);
+    const auto user = users ? users->find(context) : decltype(users->begin()){};
+    if (!users || user == users->end() || --user->second > 0) {
+        return;
+    }
+    users->erase(user);
+    for (auto entry = modules ? modules->lower_bound({context, 0}) : decltype(modules->begin()){};
+         modules && entry != modules->end() && entry->first.first == context;) {
+        functions.unload_module(entry->second.module);
+        entry = modules->erase(entry);
+    }
+}
+
+} // namespace polyhead::runtime::cuda
+
+extern "C" int halide_cuda_initialize_kernels(void *user_context, void **state, const char *ptx, int) {
+    using namespace polyhead::runtime::cuda;
+    const InContext in(user_context);
+    if (in.error()) {
+        return in.error();
+    }
+    const std::lock_guard<std::mutex> lock(guard);
+    try {
+        if (!modules) {
+            modules = new std::map<std::pair<Context, uintptr_t>, Loaded>;
+        }
+        if (!*state) {
+            *state = reinterpret_cast<void *>(next_id++);
+        }
+        Loaded &loaded = (*modules)[{in.context(), reinterpret_cast<uintptr_t>(*state)}];
+        if (loaded.module) {
+            return 0;
+        }
+        const int result = load(user_context, in.functions(), ptx, &loaded.module);
+        if (result != 0) {
+            modules->erase({in.context(), reinterpret_cast<uintptr_t>(*state)});
+        }
+        return result;
+    } catch (const std::bad_alloc &) {
+        return halide_error_code_out_of_memory;
+    }
+}
+
+extern "C" void halide_cuda_finalize_kernels(void *, void *) {
+    // Modules stay loaded until the last device of their context is closed.
+}
+
+extern "C" int halide_cuda_run(void *user_context, void *state, const char *entry, int blocks_x, int blocks_y, int blocks_z, int threads_x,
+                               int threads_y, int threads_z, int shared_bytes, size_t argument_bytes[], void *arguments[],
+                               int8_t is_buffer[]) {
+    using namespace polyhead::runtime::cuda;
+    const InContext in(user_context);
+    if (in.error()) {
+        return in.error();
+    }
+    int result = 0;
+    Function function = nullptr;
+    try {
+        function = find_function(in.functions(), in.context(), reinterpret_cast<uintptr_t>(state), entry, &result);
+    } catch (const std::bad_alloc &) {
+        return halide_error_code_out_of_memory;
+    }
+    if (!function) {
+        return report(user_context, "cuModuleGetFunction", error_name(in.functions(), result));
+    }
+    void *translated[most_arguments + 1] = {};
+    uint64_t device_pointers[most_arguments];
+    for (size_t i = 0; argument_bytes[i] != 0; ++i) {
+        if (i == most_arguments) {
+            return report(user_context, entry, "more than 64 arguments");
+        }
+        translated[i] = arguments[i];
+        if (is_buffer[i]) {
+            device_pointers[i] = static_cast<halide_buffer_t *>(arguments[i])->device;
+            translated[i] = &device_pointers[i];
+        }
+    }
+    Stream stream = nullptr;
+    if (const int error = halide_cuda_get_stream(user_context, in.context(), &stream)) {
+        return error;
+    }
+    result = in.functions().launch(function, static_cast<unsigned>(blocks_x), static_cast<unsigned>(blocks_y),
+                                   static_cast<unsigned>(blocks_z), static_cast<unsigned>(threads_x), static_cast<unsigned>(threads_y),
+                                   static_cast<unsigned>(threads_z), static_cast<unsigned>(shared_bytes), stream, translated, nullptr);
+    return result == 0 ? 0 : report(user_context, "cuLaunchKernel", error_name(in.functions(), result));
+}

@@ -1,0 +1,14 @@
+// The code that was loaded into CUDA contexts.
+#ifndef POLYHEAD_RUNTIME_GPU_CUDA_MODULES_H
+#define POLYHEAD_RUNTIME_GPU_CUDA_MODULES_H
+
+#include "cuda_driver.h"
+
+namespace polyhead::runtime::cuda {
+
+// A device on this context was opened; closed() for the last of them unloads the context's modules, while it is current.
+void opened(Context context) noexcept;
+void closed(const Driver &driver, Context context) noexcept;
+
+} // namespace polyhead::runtime::cuda
+#endif

@@ -1,0 +1,53 @@
+// Counts and opens devices of any interface.
+#include "../status.h"
+#include "apis.h"
+
+namespace {
+
+using namespace polyhead::runtime;
+
+struct Api {
+    int32_t api;
+    int32_t (*count)() noexcept;
+    polyhead_device *(*open)(const polyhead_device_options &, polyhead_status *) noexcept;
+};
+
+constexpr Api apis[] = {
+    {POLYHEAD_CUDA, count_cuda_devices, open_cuda},
+    {POLYHEAD_OPENCL, count_opencl_devices, open_opencl},
+    {POLYHEAD_VULKAN, count_vulkan_devices, open_vulkan},
+};
+
+const Api *find(int32_t api) noexcept {
+    for (const Api &entry : apis) {
+        if (entry.api == api) {
+            return &entry;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace
+
+int32_t polyhead_device_count(int32_t api) {
+    const Api *entry = find(api);
+    return entry ? entry->count() : 0;
+}
+
+polyhead_status polyhead_open_device(const polyhead_device_options *options, polyhead_device **device) {
+    if (!options) {
+        return failure(POLYHEAD_NULL_POINTER, "options: null pointer, expected an api and an index");
+    }
+    if (!device) {
+        return failure(POLYHEAD_NULL_POINTER, "device: null pointer, expected where to put the handle");
+    }
+    *device = nullptr;
+    const Api *entry = find(options->api);
+    if (!entry) {
+        return failure(POLYHEAD_NO_DEVICE, "api: %s (%d), expected cuda, opencl or vulkan, which this library can open",
+                       api_name(options->api), options->api);
+    }
+    polyhead_status status = success();
+    *device = entry->open(*options, &status);
+    return status;
+}

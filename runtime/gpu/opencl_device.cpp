@@ -1,0 +1,217 @@
+// OpenCL devices: memory, copies and checks on a context and a queue, which Halide's runtime is told to use as well.
+#include "opencl_device.h"
+
+#include <HalideRuntimeOpenCL.h>
+
+#include "../status.h"
+
+namespace polyhead::runtime::opencl {
+namespace {
+
+enum : unsigned {
+    device_base_alignment = 0x1019, // CL_DEVICE_MEM_BASE_ADDR_ALIGN, in bits
+    memory_type = 0x1100,
+    memory_bytes = 0x1102,
+    memory_context = 0x1106,
+    memory_parent = 0x1107, // CL_MEM_ASSOCIATED_MEMOBJECT
+    type_buffer = 0x10F0,
+    create_region = 0x1220,
+};
+constexpr uint64_t read_write = 1;
+constexpr unsigned wait = 1, no_wait = 0;
+
+// What Halide 21 expects behind a buffer's device field.
+static_assert(offsetof(Attachment, offset) == 0 && offsetof(Attachment, memory) == 8, "an Attachment begins as Halide's device_handle");
+
+} // namespace
+
+Device::Device(const Driver &driver, Object device, Object context, Object queue, bool own_context, bool own_queue) noexcept
+    : driver_(driver), context_(context), queue_(queue), own_context_(own_context), own_queue_(own_queue) {
+    api = POLYHEAD_OPENCL;
+    unsigned bits = 0;
+    if (driver_.device_info(device, device_base_alignment, sizeof bits, &bits, nullptr) == 0 && bits >= 8) {
+        part_alignment_ = bits / 8;
+    }
+}
+
+Device::~Device() {
+    driver_.finish(queue_);
+    lengths_.clear([this](void *memory) { driver_.release_memory(memory); });
+    CallContext call(this);
+    halide_device_release(&call, halide_opencl_device_interface()); // the programs of this context
+    if (own_queue_) {
+        driver_.release_queue(queue_);
+    }
+    if (own_context_) {
+        driver_.release_context(context_);
+    }
+}
+
+polyhead_status Device::synchronize() noexcept {
+    const int error = driver_.finish(queue_);
+    return error ? failed(name, "waiting for its queue", error) : success();
+}
+
+polyhead_status Device::allocate(size_t bytes, void **data) noexcept {
+    int error = 0;
+    *data = driver_.create_buffer(context_, read_write, bytes, nullptr, &error);
+    return error ? failed(name, "allocating", error) : success();
+}
+
+void Device::free(void *data) noexcept {
+    driver_.release_memory(data);
+}
+
+polyhead_status Device::copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept {
+    const int error = driver_.write(queue_, data, wait, byte_offset, bytes, host, 0, nullptr, nullptr);
+    return error ? failed(name, "copying to it", error) : success();
+}
+
+polyhead_status Device::copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept {
+    const int error = driver_.read(queue_, const_cast<void *>(data), wait, byte_offset, bytes, host, 0, nullptr, nullptr);
+    return error ? failed(name, "copying from it", error) : success();
+}
+
+// The loader calls through the first word of whatever it is given: look at it before it does.
+bool Device::is_buffer_here(const void *data) const noexcept {
+    uintptr_t word = 0, ours = 0;
+    unsigned type = 0;
+    return first_word(data, &word) && first_word(context_, &ours) && word == ours &&
+           driver_.memory_info(const_cast<void *>(data), memory_type, sizeof type, &type, nullptr) == 0 && type == type_buffer;
+}
+
+bool Device::check(const DeviceRange &range, polyhead_status *status) const noexcept {
+    if (!is_buffer_here(range.data)) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: %p is not an OpenCL buffer of this driver, expected a cl_mem of device %s",
+                      range.name, range.data, name);
+    }
+    const Object memory = const_cast<void *>(range.data);
+    Object context = nullptr;
+    size_t bytes = 0;
+    driver_.memory_info(memory, memory_context, sizeof context, &context, nullptr);
+    driver_.memory_info(memory, memory_bytes, sizeof bytes, &bytes, nullptr);
+    if (context != context_) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: a buffer of another context, expected one of device %s", range.name, name);
+    }
+    if (range.begin < range.first) {
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: a negative stride, expected 0 or more on an OpenCL device", range.name);
+    }
+    if (range.end > static_cast<int64_t>(bytes)) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: reaches to byte %lld of its buffer, expected at most %zu, which it has",
+                      range.name, static_cast<long long>(range.end), bytes);
+    }
+    return true;
+}
+
+// A tensor that does not begin where its buffer does is a part of it, where the device allows parts.
+bool Device::attach_part(const DeviceRange &range, Attachment *attachment) noexcept {
+    const Object memory = const_cast<void *>(range.data);
+    Object parent = nullptr;
+    driver_.memory_info(memory, memory_parent, sizeof parent, &parent, nullptr);
+    if (parent || static_cast<uint64_t>(range.first) % part_alignment_ != 0) {
+        return false;
+    }
+    const size_t region[] = {static_cast<size_t>(range.first), static_cast<size_t>(range.end - range.first)};
+    int error = 0;
+    const Object part = driver_.create_sub_buffer(memory, 0, create_region, region, &error); // 0: may be used as the whole may
+    if (error) {
+        return false;
+    }
+    attachment->memory = part;
+    attachment->owned = true;
+    return true;
+}
+
+// Elsewhere the kernel works on a copy, on the device. What lies between the elements of an output travels both ways.
+bool Device::attach_copy(const DeviceRange &range, Attachment *attachment, polyhead_status *status) noexcept {
+    const Object memory = const_cast<void *>(range.data);
+    const size_t offset = static_cast<size_t>(range.first), bytes = static_cast<size_t>(range.end - range.first);
+    int error = 0;
+    const Object copy = driver_.create_buffer(context_, read_write, bytes, nullptr, &error);
+    if (!error) {
+        error = driver_.copy(queue_, memory, copy, offset, 0, bytes, 0, nullptr, nullptr);
+    }
+    if (error) {
+        if (copy) {
+            driver_.release_memory(copy);
+        }
+        *status = failed(name, range.name, error);
+        return false;
+    }
+    attachment->memory = copy;
+    attachment->owned = true;
+    if (range.output) {
+        attachment->copy_of = memory;
+        attachment->copy_offset = offset;
+        attachment->bytes = bytes;
+    }
+    return true;
+}
+
+bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *attachment, polyhead_status *status) noexcept {
+    *attachment = Attachment{};
+    if (range.first == 0) {
+        attachment->memory = const_cast<void *>(range.data);
+    } else if (!attach_part(range, attachment) && !attach_copy(range, attachment, status)) {
+        return false;
+    }
+    buffer->device = reinterpret_cast<uint64_t>(attachment);
+    buffer->device_interface = halide_opencl_device_interface();
+    return true;
+}
+
+bool Device::attach_length(int32_t length, halide_buffer_t *buffer, Attachment *attachment) noexcept {
+    *attachment = Attachment{};
+    attachment->slot = lengths_.take(length, [this](void **memory, int32_t value) {
+        int error = 0;
+        if (!*memory) {
+            *memory = driver_.create_buffer(context_, read_write, sizeof value, nullptr, &error);
+        }
+        return *memory && driver_.fill(queue_, *memory, &value, sizeof value, 0, sizeof value, 0, nullptr, nullptr) == 0;
+    });
+    if (attachment->slot < 0) {
+        return false;
+    }
+    attachment->memory = lengths_.memory(attachment->slot);
+    buffer->device = reinterpret_cast<uint64_t>(attachment);
+    buffer->device_interface = halide_opencl_device_interface();
+    return true;
+}
+
+void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) noexcept {
+    buffer->device = 0;
+    buffer->device_interface = nullptr;
+    if (attachment->slot >= 0) {
+        lengths_.release(attachment->slot);
+    }
+    if (attachment->copy_of && ran) {
+        driver_.copy(queue_, attachment->memory, attachment->copy_of, 0, attachment->copy_offset, attachment->bytes, 0, nullptr, nullptr);
+    }
+    if (attachment->owned) {
+        driver_.release_memory(attachment->memory); // commands that wait for their turn hold references of their own
+    }
+}
+
+} // namespace polyhead::runtime::opencl
+
+// Halide has no function that installs these; it says to define them. Its own would make a context that nobody else knows.
+extern "C" int halide_acquire_cl_context(void *user_context, void **context, void **queue, bool create) {
+    using namespace polyhead::runtime;
+    const CallContext *call = CallContext::of(user_context);
+    *context = *queue = nullptr;
+    if (call && call->device && call->device->api == POLYHEAD_OPENCL) {
+        const auto *device = static_cast<const opencl::Device *>(call->device);
+        *context = device->context();
+        *queue = device->queue();
+        return 0;
+    }
+    if (!create) {
+        return 0;
+    }
+    halide_error(user_context, "OpenCL: called without a device that polyhead opened");
+    return halide_error_code_gpu_device_error;
+}
+
+extern "C" int halide_release_cl_context(void *) {
+    return 0;
+}

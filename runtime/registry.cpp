@@ -146,7 +146,34 @@ std::string generate_line(const Problem &given) {
     if (p.seq_len_kv > 0) {
         line += flag("seq-len-kv", p.seq_len_kv);
     }
-    return line + " --dtype " + runtime::dtype_name(p.dtype);
+    line += std::string(" --dtype ") + runtime::dtype_name(p.dtype);
+    if (p.dtype != POLYHEAD_F32) { // only GPU kernels store 16 bits
+        line += " --target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl";
+    }
+    return line;
+}
+
+std::string needs_of(const Variant &variant) {
+    char names[256];
+    polyhead_cpu_feature_names(variant.cpu_features, names, sizeof names);
+    std::string text = names[0] ? names : "nothing special";
+    if (variant.api != POLYHEAD_CPU) {
+        text = std::string("a device, ") + runtime::api_name(variant.api);
+        if (variant.capability > 0) {
+            text += " " + std::to_string(variant.capability / 10) + "." + std::to_string(variant.capability % 10) + " or newer";
+        }
+        text += names[0] ? std::string(", and ") + names : "";
+    }
+    return text;
+}
+
+bool for_devices_only(const Kernel &kernel) {
+    for (int32_t i = 0; i < kernel.num_variants; ++i) {
+        if (kernel.variants[i].api == POLYHEAD_CPU) {
+            return false;
+        }
+    }
+    return kernel.num_variants > 0;
 }
 
 std::string why_this(const Kernel &kernel) {
@@ -155,11 +182,9 @@ std::string why_this(const Kernel &kernel) {
     const std::string q = p.seq_len_q > 0 ? std::to_string(p.seq_len_q) : "free",
                       kv = p.seq_len_kv > 0 ? std::to_string(p.seq_len_kv) : "free";
     text += p.op == POLYHEAD_LINEAR ? " (rows " + q + ")" : " (seq_len_q " + q + ", seq_len_kv " + kv + ")";
-    text += kernel.supported() ? "; variants:" : ", but this CPU lacks what each of its variants needs:";
+    text += kernel.supported() || for_devices_only(kernel) ? "; variants:" : ", but this CPU lacks what each of its variants needs:";
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
-        char names[256];
-        polyhead_cpu_feature_names(kernel.variants[i].cpu_features, names, sizeof names);
-        text += std::string("\n  ") + kernel.variants[i].name + ": needs " + (names[0] ? names : "nothing special");
+        text += std::string("\n  ") + kernel.variants[i].name + ": needs " + needs_of(kernel.variants[i]);
     }
     return text + "\n";
 }

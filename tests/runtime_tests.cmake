@@ -5,6 +5,7 @@ polyhead_test(
     TIMEOUT 120
     SOURCES
         runtime_arguments.cpp
+        runtime_device_rules.cpp
         runtime_dispatch.cpp
         runtime_threads.cpp
         runtime_validation.cpp

@@ -5,7 +5,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 #include <Halide.h>
 
@@ -101,23 +100,45 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
     return "";
 }
 
-// The runtimes of targets that this machine's libpolyhead.a cannot carry.
+// Interfaces that code of a runtime speaks; those that libpolyhead_gpu.a carries first.
+constexpr Halide::Target::Feature device_features[] = {Halide::Target::CUDA,  Halide::Target::OpenCL, Halide::Target::Vulkan,
+                                                       Halide::Target::Metal, Halide::Target::WebGPU, Halide::Target::D3D12Compute};
+constexpr size_t carried_features = 3;
+
+bool is_carried(const Halide::Target &target) {
+    if (!same_machine(target, Halide::get_host_target())) {
+        return false;
+    }
+    return std::none_of(std::begin(device_features) + carried_features, std::end(device_features),
+                        [&](Halide::Target::Feature feature) { return target.has_feature(feature); });
+}
+
+// The runtimes of targets that this machine's libpolyhead.a and libpolyhead_gpu.a cannot carry: one for each machine, which speaks the
+// interfaces of all its targets.
 std::string add_runtimes(const Request &request, const fs::path &folder, Library *library) {
-    std::set<std::string> names;
+    std::vector<Halide::Target> runtimes;
     for (const std::string &word : request.targets) {
         const Halide::Target target(word);
-        if (same_machine(target, Halide::get_host_target())) {
+        if (is_carried(target)) {
             continue;
         }
-        const Halide::Target plain(target.os, target.arch, target.bits);
-        const std::string name = "halide_runtime_" + plain.to_string() + ".a";
-        if (names.insert(name).second) {
-            const std::string error = write_runtime((folder / name).string(), plain.to_string());
-            if (!error.empty()) {
-                return error;
-            }
-            library->runtime_archives.push_back(name);
+        auto runtime = std::find_if(runtimes.begin(), runtimes.end(), [&](const Halide::Target &r) { return same_machine(r, target); });
+        if (runtime == runtimes.end()) {
+            runtime = runtimes.insert(runtimes.end(), Halide::Target(target.os, target.arch, target.bits));
         }
+        for (const Halide::Target::Feature feature : device_features) {
+            if (target.has_feature(feature)) {
+                runtime->set_feature(feature);
+            }
+        }
+    }
+    for (const Halide::Target &runtime : runtimes) {
+        const std::string name = "halide_runtime_" + runtime.to_string() + ".a";
+        const std::string error = write_runtime((folder / name).string(), runtime.to_string());
+        if (!error.empty()) {
+            return error;
+        }
+        library->runtime_archives.push_back(name);
     }
     return "";
 }

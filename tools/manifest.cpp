@@ -18,6 +18,15 @@ struct Counts {
     int64_t flops_number = 0, bytes_number = 0;
 };
 
+// Bytes of one element of tensors and weights, as a number and as the formulas begin.
+int64_t element_bytes(const polyhead_problem &p) {
+    return p.dtype == POLYHEAD_F16 || p.dtype == POLYHEAD_BF16 ? 2 : 4;
+}
+
+std::string times_bytes(const polyhead_problem &p, const std::string &elements) {
+    return std::to_string(element_bytes(p)) + "*" + elements;
+}
+
 // (query, key) pairs that take part when every key is valid.
 int64_t pairs_of(const polyhead_problem &p) {
     const int64_t seq_len_q = p.seq_len_q, seq_len_kv = p.seq_len_kv;
@@ -37,10 +46,10 @@ Counts count_linear(const polyhead_problem &p) {
     const int64_t k = p.embed_dim, n = p.out_features;
     c.parameters = k * n + (p.bias ? n : 0);
     c.flops = "2*rows*embed_dim*out_features";
-    c.bytes = "4*(rows*(embed_dim + out_features) + parameters)";
+    c.bytes = times_bytes(p, "(rows*(embed_dim + out_features) + parameters)");
     c.fixed = p.seq_len_q > 0;
     c.flops_number = 2 * p.seq_len_q * k * n;
-    c.bytes_number = 4 * (p.seq_len_q * (k + n) + c.parameters);
+    c.bytes_number = element_bytes(p) * (p.seq_len_q * (k + n) + c.parameters);
     return c;
 }
 
@@ -55,8 +64,8 @@ Counts count_sdpa(const polyhead_problem &p) {
     Counts c;
     count_attention(p, &c);
     const int64_t dims = p.head_dim + p.head_dim_v;
-    c.bytes = "4*batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)";
-    c.bytes_number = 4 * (int64_t{p.num_heads} * p.seq_len_q + int64_t{p.num_kv_heads} * p.seq_len_kv) * dims;
+    c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)");
+    c.bytes_number = element_bytes(p) * (int64_t{p.num_heads} * p.seq_len_q + int64_t{p.num_kv_heads} * p.seq_len_kv) * dims;
     return c;
 }
 
@@ -71,9 +80,9 @@ Counts count_mha(const polyhead_problem &p) {
     c.flops += " + 2*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v)"
                " + seq_len_kv*num_kv_heads*(kdim*head_dim + vdim*head_dim_v))";
     c.flops_number += 2 * (p.seq_len_q * embed * (width_q + width_out) + p.seq_len_kv * (kdim * width_k + vdim * width_v));
-    c.bytes = p.cross ? "4*(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
-                      : "4*(2*batch*seq_len_q*embed_dim + parameters)";
-    c.bytes_number = 4 * (2 * p.seq_len_q * embed + (p.cross ? p.seq_len_kv * (kdim + vdim) : 0) + c.parameters);
+    c.bytes = times_bytes(p, p.cross ? "(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
+                                     : "(2*batch*seq_len_q*embed_dim + parameters)");
+    c.bytes_number = element_bytes(p) * (2 * p.seq_len_q * embed + (p.cross ? p.seq_len_kv * (kdim + vdim) : 0) + c.parameters);
     return c;
 }
 
@@ -83,10 +92,11 @@ Json length_json(int32_t length) {
 
 Json problem_json(const polyhead_problem &p) {
     static const char *ops[] = {"sdpa", "mha", "linear"};
+    static const char *dtypes[] = {"f32", "f16", "bf16"};
     static const char *causals[] = {"none", "bottom_right", "top_left"};
     Json j;
     j["op"] = ops[p.op];
-    j["dtype"] = "f32";
+    j["dtype"] = dtypes[p.dtype];
     if (p.op == POLYHEAD_LINEAR) {
         j["embed_dim"] = p.embed_dim;
         j["out_features"] = p.out_features;
@@ -132,6 +142,14 @@ Json variant_json(const LibraryVariant &v) {
     j["frame"] = v.plan.frame;
     j["target"] = v.plan.target;
     j["cpu_features"] = features_json(v.compiled.cpu_features);
+    static const char *apis[] = {"cpu", "cuda", "opencl", "vulkan", "metal", "webgpu"};
+    j["api"] = apis[v.compiled.api];
+    if (v.compiled.capability > 0) {
+        j["capability"] = v.compiled.capability;
+    }
+    if (v.compiled.alignment > 0) {
+        j["alignment"] = v.compiled.alignment;
+    }
     j["min_seq_len_q"] = v.plan.min_seq_len_q;
     j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? Json(v.plan.max_seq_len_q) : Json("unlimited");
     j["tiling"] = v.plan.tiling.to_string();

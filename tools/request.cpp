@@ -42,7 +42,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_flag("--lse", p.lse, "also writes the log-sum-exp [B,H,T_q]");
     words->seq_len_q_option = app.add_option("--seq-len-q", words->seq_len_q, "fixed query length (default: free at run time)");
     words->seq_len_kv_option = app.add_option("--seq-len-kv", words->seq_len_kv, "fixed key length (default: free at run time)");
-    app.add_option("--dtype", words->dtype, "storage type: f32");
+    app.add_option("--dtype", words->dtype, "storage type: f32; f16 or bf16 for GPU targets");
     app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
     app.add_option("--seq-len-q-range", words->range, "MIN:MAX query lengths to make variants for (MAX empty: no limit)");
@@ -108,6 +108,7 @@ std::string read_range(const std::string &text, Request *request) {
 
 std::string read_problem_words(const Words &words, polyhead_problem *p) {
     static const std::map<std::string, int32_t> ops = {{"sdpa", POLYHEAD_SDPA}, {"mha", POLYHEAD_MHA}, {"linear", POLYHEAD_LINEAR}};
+    static const std::map<std::string, int32_t> dtypes = {{"f32", POLYHEAD_F32}, {"f16", POLYHEAD_F16}, {"bf16", POLYHEAD_BF16}};
     static const std::map<std::string, int32_t> causals = {
         {"", POLYHEAD_BOTTOM_RIGHT}, {"bottom_right", POLYHEAD_BOTTOM_RIGHT}, {"top_left", POLYHEAD_TOP_LEFT}};
     const auto op = ops.find(words.op);
@@ -115,10 +116,11 @@ std::string read_problem_words(const Words &words, polyhead_problem *p) {
         return "op: found '" + words.op + "', expected sdpa, mha or linear";
     }
     p->op = op->second;
-    if (words.dtype != "f32") {
-        return "dtype: found '" + words.dtype + "', expected f32";
+    const auto dtype = dtypes.find(words.dtype);
+    if (dtype == dtypes.end()) {
+        return "dtype: found '" + words.dtype + "', expected f32, f16 or bf16";
     }
-    p->dtype = POLYHEAD_F32;
+    p->dtype = dtype->second;
     if (words.bias && words.no_bias) {
         return "bias: found both --bias and --no-bias, expected one of them";
     }
@@ -217,6 +219,9 @@ std::string flags_of(const polyhead_problem &p) {
     }
     if (p.causal != POLYHEAD_NOT_CAUSAL) {
         text << " --causal " << (p.causal == POLYHEAD_TOP_LEFT ? "top_left" : "bottom_right");
+    }
+    if (p.dtype != POLYHEAD_F32) {
+        text << " --dtype " << (p.dtype == POLYHEAD_F16 ? "f16" : "bf16");
     }
     text << (p.cross ? " --cross" : "") << (p.bias ? " --bias" : "") << (p.kv_lengths ? " --kv-lengths" : "") << (p.lse ? " --lse" : "");
     return text.str();

@@ -1,0 +1,413 @@
+// Calls on a device that is a stand-in: what is refused, what is chosen, what the kernel gets, what stays behind.
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "runtime_calls.h"
+#include "runtime_fake_device.h"
+#include "support/catch.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+// The stand-in kernel as code of a device: ahead of time it has an entry, which is all that tells the two apart.
+FakeKernel *entered = nullptr;
+int enter(void **argv) {
+    return entered->variant.call(entered->variant.context, argv);
+}
+
+struct DeviceCall : SdpaCall {
+    FakeDevice device;
+    DeviceCall() {
+        entered = &fake;
+        fake.variant.api = POLYHEAD_CUDA;
+        fake.variant.entry = enter;
+        args.device = &device;
+    }
+    ~DeviceCall() { entered = nullptr; }
+    // Moves a tensor to the device, some elements behind the start of its memory.
+    void move(polyhead_tensor *tensor, int64_t offset = 0) {
+        int64_t elements = 1;
+        for (int i = 0; i < tensor->rank; ++i) {
+            elements *= tensor->shape[i];
+        }
+        const int64_t bytes = runtime::dtype_bytes(tensor->dtype);
+        void *memory = nullptr;
+        REQUIRE(polyhead_device_allocate(&device, static_cast<size_t>((elements + offset) * bytes), &memory).code == POLYHEAD_OK);
+        polyhead_copy_to_device(&device, tensor->data, static_cast<size_t>(elements * bytes), memory, static_cast<size_t>(offset * bytes));
+        tensor->data = memory;
+        tensor->offset = offset;
+        tensor->device = &device;
+    }
+    void move_all() {
+        for (polyhead_tensor *t : {&args.query, &args.key, &args.value, &args.kv_lengths, &args.out, &args.lse}) {
+            move(t);
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("device rules: where tensors lie", "[runtime]") {
+    DeviceCall call;
+    FakeDevice other(Api::cuda, 80, "Other (cuda 8.0)"), twin;
+    SECTION("on a device in a call on the CPU") {
+        call.move(&call.args.key);
+        call.args.device = nullptr;
+        call.refused(POLYHEAD_WRONG_DEVICE, "key: lies on device Fake (cuda 8.0), expected host memory, because the call names no device");
+    }
+    SECTION("on another device") {
+        call.move(&call.args.out);
+        call.args.out.device = &other;
+        call.refused(POLYHEAD_WRONG_DEVICE,
+                     "out: lies on device Other (cuda 8.0), expected host memory or the device of the call, Fake (cuda 8.0)");
+    }
+    SECTION("on the same device, opened twice") {
+        call.move(&call.args.lse);
+        call.args.lse.device = &twin;
+        call.refused(POLYHEAD_WRONG_DEVICE, "lse: lies on device Fake (cuda 8.0), expected host memory or the device of the call, "
+                                            "Fake (cuda 8.0) opened another time");
+    }
+    SECTION("said to be there, but not") {
+        call.args.value.device = &call.device;
+        call.refused(POLYHEAD_WRONG_DEVICE, "value: not there");
+    }
+    SECTION("beyond the end of its memory") {
+        call.move(&call.args.query);
+        call.args.query.offset = 1;
+        call.refused(POLYHEAD_WRONG_DEVICE, "query: not there");
+    }
+    SECTION("an offset below 0") {
+        call.args.query.offset = -1;
+        call.refused(POLYHEAD_WRONG_STRIDE, "query: offset -1, expected 0 to 2^48");
+    }
+    SECTION("key lengths there are not read, here they are") {
+        call.lengths[1] = 99;
+        call.refused(POLYHEAD_BAD_VALUE, "kv_lengths: value 99 at index 1 of dimension 0, expected 0 to 5 (seq_len_kv)");
+        call.move(&call.args.kv_lengths);
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.fake.calls == 1);
+    }
+}
+
+TEST_CASE("device rules: shared memory on a device", "[runtime]") {
+    DeviceCall call;
+    call.move_all();
+    call.args.lse = call.args.query;
+    call.args.lse.rank = 3;
+    const int64_t shape[] = {B, H, T_q}, stride[] = {H * T_q, T_q, 1};
+    std::copy(shape, shape + 3, call.args.lse.shape);
+    std::copy(stride, stride + 3, call.args.lse.stride);
+    call.refused(POLYHEAD_ALIASED, "lse: shares memory with query, expected memory of its own");
+    // The same numbers of host and device are different memory.
+    call.args.lse.device = nullptr;
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+}
+
+TEST_CASE("device rules: parts of an OpenCL buffer", "[runtime]") {
+    DeviceCall call;
+    call.device.api = POLYHEAD_OPENCL;
+    call.fake.variant.api = POLYHEAD_OPENCL;
+    // query and out in one buffer: they share memory when their bytes do, whatever its address is.
+    const int64_t query_elements = B * H * T_q * d, out_elements = B * H * T_q * d_v;
+    void *memory = nullptr;
+    REQUIRE(polyhead_device_allocate(&call.device, static_cast<size_t>(query_elements + out_elements) * 4, &memory).code == POLYHEAD_OK);
+    call.args.query.data = call.args.out.data = memory;
+    call.args.query.device = call.args.out.device = &call.device;
+    call.args.out.offset = query_elements;
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    call.args.out.offset = query_elements - 1;
+    CHECK(std::string(call.fake.run(call.args).message) == "out: shares memory with query, expected memory of its own");
+}
+
+TEST_CASE("device rules: weights", "[runtime]") {
+    MhaCall call;
+    FakeDevice device, other(Api::cuda, 80, "Other (cuda 8.0)");
+    entered = &call.fake;
+    call.fake.variant.api = POLYHEAD_CUDA;
+    call.fake.variant.entry = enter;
+    call.args.device = &device;
+    polyhead_weights there{};
+    REQUIRE(polyhead_weights_to_device(&device, &call.weights, &there).code == POLYHEAD_OK);
+    CHECK(device.blocks.size() == 1);
+    CHECK(polyhead_weights_to_device(&device, &there, &there).code == POLYHEAD_WRONG_DEVICE);
+    call.args.weights = &there;
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        const auto *weight = static_cast<const halide_buffer_t *>(kernel.argv[2]),
+                   *second = static_cast<const halide_buffer_t *>(kernel.argv[3]);
+        CHECK(weight->device == reinterpret_cast<uint64_t>(there.data));
+        CHECK(second->device == weight->device + runtime::weight_layout(call.problem).key.weight_offset);
+        CHECK(weight->host == nullptr);
+    };
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.fake.calls == 1);
+    call.fake.calls = 0;
+    SECTION("on another device") {
+        call.args.device = &other;
+        call.refused(POLYHEAD_WRONG_DEVICE,
+                     "weights: lies on device Fake (cuda 8.0), expected host memory or the device of the call, Other (cuda 8.0)");
+    }
+    SECTION("in a call on the CPU") {
+        call.args.device = nullptr;
+        call.refused(POLYHEAD_WRONG_DEVICE,
+                     "weights: lies on device Fake (cuda 8.0), expected host memory, because the call names no device");
+    }
+    polyhead_weights_free(&there);
+    CHECK(device.blocks.empty());
+    CHECK(there.data == nullptr);
+    entered = nullptr;
+}
+
+TEST_CASE("device rules: which variant", "[runtime]") {
+    DeviceCall call;
+    polyhead_variant variants[3] = {call.fake.variant, call.fake.variant, call.fake.variant};
+    variants[0].name = "newest";
+    variants[0].capability = 90;
+    variants[1].name = "wide";
+    variants[1].alignment = 8;
+    variants[2].name = "any";
+    const polyhead_kernel kernel{"three", call.fake.table.problem, variants, 3};
+    const auto explain = [&] {
+        char text[2048];
+        polyhead_explain(&kernel, &call.args, text, sizeof text);
+        return std::string(text);
+    };
+    SECTION("all is well for the second") {
+        const std::string text = explain();
+        CHECK(text.find("on Fake (cuda 8.0)") != std::string::npos);
+        CHECK(text.find("not newest: needs compute capability 9.0\n") != std::string::npos);
+        CHECK(text.find("runs wide:") != std::string::npos);
+    }
+    SECTION("a newer device") {
+        call.device.capability = 90;
+        CHECK(explain().find("runs newest:") != std::string::npos);
+    }
+    SECTION("strides on the device") {
+        call.move_all();
+        CHECK(explain().find("runs wide:") != std::string::npos);
+        call.args.key.offset = 0;
+        call.move(&call.args.key, 1);
+        CHECK(explain().find("not wide: wants address and strides of key to be multiples of 8 bytes\n") != std::string::npos);
+        CHECK(explain().find("runs any:") != std::string::npos);
+    }
+    SECTION("strides on the host are packed") {
+        std::vector<float> wide(B * H_kv * T_kv * (d + 1));
+        call.args.key = view(wide.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * (d + 1), T_kv * (d + 1), d + 1, 1});
+        CHECK(explain().find("runs wide:") != std::string::npos);
+        call.args.key = view(wide.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * d, T_kv * d, 0, 1});
+        CHECK(explain().find("runs wide:") != std::string::npos);
+    }
+    SECTION("nothing fits") {
+        call.device.capability = 75;
+        const polyhead_kernel only_newest{"three", call.fake.table.problem, variants, 1};
+        const polyhead_status status = polyhead_run(&only_newest, &call.args);
+        CHECK(status.code == POLYHEAD_NO_DEVICE);
+        CHECK(std::string(status.message) ==
+              "kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest needs compute capability 9.0");
+    }
+    SECTION("another api, and the CPU") {
+        call.device.api = POLYHEAD_OPENCL;
+        CHECK(explain().find("refused: kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest runs on cuda") == 0);
+        call.args.device = nullptr;
+        const polyhead_status status = polyhead_run(&kernel, &call.args);
+        CHECK(status.code == POLYHEAD_UNSUPPORTED);
+        CHECK(std::string(status.message).find("on this CPU: newest runs on cuda") != std::string::npos);
+        CHECK(!Kernel(kernel).supported());
+        variants[2].api = POLYHEAD_CPU;
+        CHECK(polyhead_run(&kernel, &call.args).code == POLYHEAD_OK);
+    }
+    SECTION("code compiled in process takes host memory") {
+        variants[2].entry = nullptr;
+        const polyhead_kernel last{"three", call.fake.table.problem, variants + 2, 1};
+        CHECK(polyhead_run(&last, &call.args).code == POLYHEAD_OK);
+        call.move(&call.args.value);
+        CHECK(std::string(polyhead_run(&last, &call.args).message).find("takes host memory, but value lies on the device") !=
+              std::string::npos);
+    }
+}
+
+TEST_CASE("device rules: what the kernel gets", "[runtime]") {
+    DeviceCall call;
+    SECTION("device tensors, as they are") {
+        call.move_all();
+        call.fake.on_call = [&](FakeKernel &kernel) {
+            CHECK(runtime::CallContext::of(*static_cast<void **>(kernel.argv[0]))->device == &call.device);
+            const auto *query = static_cast<const halide_buffer_t *>(kernel.argv[1]),
+                       *out = static_cast<const halide_buffer_t *>(kernel.argv[7]);
+            CHECK(query->device == reinterpret_cast<uint64_t>(call.args.query.data));
+            CHECK(query->host == nullptr);
+            CHECK(query->device_dirty());
+            CHECK(!out->device_dirty());
+            CHECK(call.device.attached == 6);
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.device.waits == 0); // asynchronous
+        CHECK(call.device.flushes == 1);
+        call.args.kv_lengths = polyhead_tensor{};
+        call.fake.on_call = [&](FakeKernel &kernel) {
+            const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[4]);
+            CHECK(lengths->device != 0);
+            CHECK(lengths->dim[0].stride == 0);
+            CHECK(call.device.full_length == T_kv);
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.device.waits == 0);
+    }
+    SECTION("one host tensor: the call waits") {
+        call.move(&call.args.query);
+        call.fake.on_call = [&](FakeKernel &kernel) {
+            CHECK(static_cast<const halide_buffer_t *>(kernel.argv[2])->host_dirty());
+            CHECK(!static_cast<const halide_buffer_t *>(kernel.argv[7])->host_dirty());
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.device.waits == 1);
+    }
+    SECTION("host tensors that are not contiguous are packed, with their values") {
+        std::vector<float> backwards(B * H_kv * T_kv * d);
+        for (size_t i = 0; i < backwards.size(); ++i) {
+            backwards[i] = static_cast<float>(i);
+        }
+        call.args.key = view(backwards.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * d, T_kv * d, -d, 1});
+        call.args.key.offset = (T_kv - 1) * d;
+        std::vector<float> wide(B * H * T_q * (d_v + 3), untouched);
+        call.args.out = view(wide.data(), {B, H, T_q, d_v}, {H * T_q * (d_v + 3), T_q * (d_v + 3), d_v + 3, 1});
+        call.fake.on_call = [&](FakeKernel &kernel) {
+            const SeenBuffer key = kernel.buffer(2), out = kernel.buffer(7);
+            CHECK(key.strides == std::vector<int32_t>{1, int(d), int(T_kv * d), int(H_kv * T_kv * d)});
+            CHECK(static_cast<const float *>(key.host)[0] == (T_kv - 1) * d);
+            CHECK(static_cast<const float *>(key.host)[d] == (T_kv - 2) * d);
+            CHECK(out.strides == std::vector<int32_t>{1, int(d_v), int(T_q * d_v), int(H * T_q * d_v)});
+            for (int64_t i = 0; i < B * H * T_q * d_v; ++i) {
+                static_cast<float *>(out.host)[i] = static_cast<float>(i);
+            }
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.fake.calls == 1);
+        for (int64_t row = 0; row < B * H * T_q; ++row) {
+            for (int64_t x = 0; x < d_v + 3; ++x) {
+                CHECK(wide[static_cast<size_t>(row * (d_v + 3) + x)] == (x < d_v ? static_cast<float>(row * d_v + x) : untouched));
+            }
+        }
+        // A call that fails leaves out alone.
+        std::fill(wide.begin(), wide.end(), untouched);
+        call.fake.result = -1;
+        CHECK(call.fake.run(call.args).code == POLYHEAD_INTERNAL);
+        CHECK(wide == std::vector<float>(wide.size(), untouched));
+    }
+    SECTION("in any order of dimensions, and with stride 0, a tensor is contiguous enough") {
+        call.args.key.stride[0] = 0;
+        call.args.query = from_bshd(view(call.query.data(), {B, T_q, H, d}));
+        call.fake.on_call = [&](FakeKernel &kernel) {
+            CHECK(kernel.buffer(1).host == call.query.data());
+            CHECK(kernel.buffer(2).host == call.key.data());
+            CHECK(kernel.buffer(2).strides[3] == 0);
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    }
+}
+
+TEST_CASE("device rules: errors", "[runtime]") {
+    DeviceCall call;
+    call.move_all();
+    SECTION("the kernel's text becomes the status of its call") {
+        call.fake.result = halide_error_code_gpu_device_error;
+        call.fake.on_call = [](FakeKernel &kernel) {
+            halide_error(*static_cast<void **>(kernel.argv[0]), "CUDA error: CUDA_ERROR_OUT_OF_MEMORY cuMemAlloc failed\nmore");
+            halide_error(*static_cast<void **>(kernel.argv[0]), "a consequence");
+        };
+        const polyhead_status status = call.fake.run(call.args);
+        CHECK(status.code == POLYHEAD_OUT_OF_MEMORY);
+        CHECK(std::string(status.message) == "kernel fake on Fake (cuda 8.0): CUDA error: CUDA_ERROR_OUT_OF_MEMORY cuMemAlloc failed");
+        CHECK(call.device.attached == 0);
+        // The next call is not about it.
+        call.fake.on_call = [](FakeKernel &kernel) { halide_error(*static_cast<void **>(kernel.argv[0]), "something else"); };
+        CHECK(std::string(call.fake.run(call.args).message) == "kernel fake on Fake (cuda 8.0): something else");
+    }
+    SECTION("a driver that cannot use the code") {
+        call.fake.result = halide_error_code_gpu_device_error;
+        call.fake.on_call = [](FakeKernel &kernel) {
+            halide_error(*static_cast<void **>(kernel.argv[0]), "CUDA error: CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadDataEx");
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_NO_DEVICE);
+    }
+    SECTION("memory that cannot be placed") {
+        call.device.refused_name = "out";
+        call.refused(POLYHEAD_OUT_OF_MEMORY, "out: no room");
+        CHECK(call.device.attached == 0);
+    }
+}
+
+TEST_CASE("device rules: no keys", "[runtime]") {
+    DeviceCall call;
+    call.args.key.shape[2] = call.args.value.shape[2] = 0;
+    call.args.kv_lengths = polyhead_tensor{};
+    call.move(&call.args.out, 3);
+    call.move(&call.args.lse);
+    REQUIRE(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.fake.calls == 0);
+    const float *out = static_cast<const float *>(call.args.out.data) + 3, *lse = static_cast<const float *>(call.args.lse.data);
+    for (size_t i = 0; i < call.out.size(); ++i) {
+        CHECK(out[i] == 0.0f);
+    }
+    for (size_t i = 0; i < call.lse.size(); ++i) {
+        CHECK(lse[i] == -std::numeric_limits<float>::infinity());
+    }
+    SECTION("a layer in 16 bits answers with its bias, wherever its weights lie") {
+        Problem p = MhaCall::cross();
+        p.dtype = POLYHEAD_F16;
+        MhaCall layer(p);
+        layer.weights.dtype = POLYHEAD_F16;
+        layer.fake.variant.api = POLYHEAD_CUDA;
+        layer.fake.variant.entry = enter;
+        uint16_t *packed = static_cast<uint16_t *>(const_cast<void *>(layer.weights.data));
+        const size_t bias = runtime::weight_layout(p).out.bias_offset / sizeof(uint16_t);
+        for (size_t i = 0; i < 8; ++i) {
+            packed[bias + i] = static_cast<uint16_t>(0x1234 + i);
+        }
+        polyhead_weights there{};
+        REQUIRE(polyhead_weights_to_device(&call.device, &layer.weights, &there).code == POLYHEAD_OK);
+        std::vector<uint16_t> result(B * T_q * 8, 7);
+        for (polyhead_tensor *t : {&layer.args.query, &layer.args.key, &layer.args.value}) {
+            t->dtype = POLYHEAD_F16;
+        }
+        layer.args.key.shape[1] = layer.args.value.shape[1] = 0;
+        layer.args.out = TensorView(result.data(), DType::f16, {B, T_q, 8});
+        layer.args.device = &call.device;
+        layer.args.weights = &there;
+        const polyhead_status status = layer.fake.run(layer.args);
+        INFO(status.message);
+        REQUIRE(status.code == POLYHEAD_OK);
+        for (size_t i = 0; i < result.size(); ++i) {
+            CHECK(result[i] == 0x1234 + i % 8);
+        }
+        polyhead_weights_free(&there);
+    }
+}
+
+TEST_CASE("device rules: handles", "[runtime]") {
+    FakeDevice device;
+    char name[64];
+    polyhead_device_name(&device, name, sizeof name);
+    CHECK(std::string(name) == "Fake (cuda 8.0)");
+    polyhead_device_name(nullptr, name, sizeof name);
+    CHECK(std::string(name) == "no device");
+    void *data = &device;
+    CHECK(polyhead_device_allocate(nullptr, 4, &data).code == POLYHEAD_NULL_POINTER);
+    CHECK(data == nullptr);
+    CHECK(polyhead_device_allocate(&device, 0, &data).code == POLYHEAD_OK);
+    CHECK(data == nullptr);
+    CHECK(polyhead_device_allocate(&device, 4, nullptr).code == POLYHEAD_NULL_POINTER);
+    CHECK(polyhead_synchronize(nullptr).code == POLYHEAD_NULL_POINTER);
+    float value = 0;
+    CHECK(polyhead_copy_to_device(&device, &value, 4, nullptr, 0).code == POLYHEAD_NULL_POINTER);
+    CHECK(polyhead_copy_to_device(&device, nullptr, 0, nullptr, 0).code == POLYHEAD_OK);
+    CHECK(polyhead_copy_to_host(nullptr, &value, 0, 4, &value).code == POLYHEAD_NULL_POINTER);
+    polyhead_device_free(&device, nullptr);
+    polyhead_close_device(nullptr);
+    polyhead_weights_free(nullptr);
+    const Device none;
+    CHECK(!none);
+    CHECK(none.synchronize().code() == POLYHEAD_NULL_POINTER);
+}

@@ -1,0 +1,298 @@
+// The loops over blocks, warps and instructions; divergence by a stack of paths that meet at postdominators.
+#include "execute.h"
+
+#include <algorithm>
+
+namespace polyhead::cuda_driver {
+
+namespace {
+
+constexpr size_t register_alignment = 64;
+
+std::string place_of(const uint32_t *index) {
+    return "(" + std::to_string(index[0]) + ", " + std::to_string(index[1]) + ", " + std::to_string(index[2]) + ")";
+}
+
+uint32_t special_value(const Warp &warp, int which, int lane) {
+    const Launch &launch = *warp.launch;
+    const uint32_t thread = static_cast<uint32_t>(warp.thread(lane));
+    switch (which) { // the order of the names in decoder.cpp
+    case 0:
+        return thread % launch.block[0];
+    case 1:
+        return thread / launch.block[0] % launch.block[1];
+    case 2:
+        return thread / launch.block[0] / launch.block[1];
+    case 3:
+    case 4:
+    case 5:
+        return launch.block[which - 3];
+    case 6:
+    case 7:
+    case 8:
+        return warp.block->index[which - 6];
+    case 9:
+    case 10:
+    case 11:
+        return launch.grid[which - 9];
+    case 12:
+        return static_cast<uint32_t>(lane);
+    default:
+        return static_cast<uint32_t>(warp.index);
+    }
+}
+
+void start_warp(Warp &warp, Launch &launch, Block &block, int index) {
+    const Kernel &kernel = *launch.kernel;
+    const uint32_t threads = launch.block[0] * launch.block[1] * launch.block[2];
+    const uint32_t here = std::min<uint32_t>(lanes, threads - static_cast<uint32_t>(index) * lanes);
+    warp.launch = &launch;
+    warp.block = &block;
+    warp.index = index;
+    warp.initial = warp.live = here == lanes ? ~0u : (1u << here) - 1;
+    warp.active = 0;
+    std::fill(warp.active_lanes, warp.active_lanes + lanes, 0u);
+    warp.barrier = -1;
+    warp.paths.assign(1, Path{0, -1, warp.live});
+    warp.register_room.resize(kernel.register_bytes + register_alignment);
+    const size_t base = reinterpret_cast<size_t>(warp.register_room.data());
+    warp.registers = warp.register_room.data() + (register_alignment - base % register_alignment) % register_alignment;
+    warp.constants = kernel.constants.data();
+    warp.written.assign(static_cast<size_t>(kernel.registers), 0);
+    warp.local_memory.assign(kernel.local_bytes * lanes, static_cast<char>(0xff));
+    for (const auto &[which, operand] : kernel.specials) {
+        for (int lane = 0; lane < lanes; lane++) {
+            target<uint32_t>(warp, operand)[lane] = special_value(warp, which, lane);
+        }
+        warp.written[static_cast<size_t>(operand.register_id)] = ~0u;
+    }
+}
+
+bool has_value(const Warp &warp, const Operand &operand, uint32_t mask) {
+    return operand.register_id < 0 || (warp.written[static_cast<size_t>(operand.register_id)] & mask) == mask;
+}
+
+bool never_written(Warp &warp, const Instruction &instruction, const char *what) {
+    return warp.fail(FaultKind::launch, instruction, std::string(what) + " of the instruction was never written by a thread that reads it");
+}
+
+// Copies hand on which lanes have a value; everything else must find one.
+bool note_registers(Warp &warp, const Instruction &instruction) {
+    const uint32_t mask = warp.active;
+    uint32_t valid = mask;
+    const auto of = [&](size_t input) {
+        const int32_t id = instruction.inputs[input].register_id;
+        return id < 0 ? ~0u : warp.written[static_cast<size_t>(id)];
+    };
+    if (instruction.reading == Reading::strict) {
+        for (const Operand &input : instruction.inputs) {
+            if (!has_value(warp, input, mask)) {
+                return never_written(warp, instruction, "an input");
+            }
+        }
+    } else if (instruction.reading == Reading::select) {
+        if (!has_value(warp, instruction.inputs[2], mask)) {
+            return never_written(warp, instruction, "the predicate");
+        }
+        const uint32_t first = predicate(warp, instruction.inputs[2]);
+        valid = mask & ((of(0) & first) | (of(1) & ~first));
+    } else {
+        for (size_t input = 0; input < instruction.inputs.size(); input++) {
+            valid &= of(input);
+        }
+    }
+    for (const Operand &output : instruction.outputs) {
+        uint32_t &written = warp.written[static_cast<size_t>(output.register_id)];
+        written = (written & ~mask) | valid;
+    }
+    return true;
+}
+
+// The path divides: the side that falls through waits below the side that jumps, both above the place where they meet.
+bool branch(Warp &warp, const Instruction &instruction, uint32_t taken) {
+    Path &path = warp.paths.back();
+    const uint32_t stays = path.mask & ~taken;
+    if (stays == 0 || taken == 0) {
+        path.pc = taken ? instruction.target : path.pc + 1;
+        return true;
+    }
+    if (instruction.uniform) {
+        return warp.fail(FaultKind::launch, instruction, "the branch says that it is uniform, but the threads of the warp disagree");
+    }
+    const int32_t meeting = instruction.reconverge, through = path.pc + 1;
+    path.pc = meeting;
+    if (meeting < 0) {
+        warp.paths.pop_back(); // both sides run to the end on their own
+    }
+    for (const Path &side : {Path{through, meeting, stays}, Path{instruction.target, meeting, taken}}) {
+        if (side.pc != meeting) {
+            warp.paths.push_back(side);
+        }
+    }
+    return true;
+}
+
+void leave(Warp &warp, uint32_t mask) {
+    warp.live &= ~mask;
+    for (Path &path : warp.paths) {
+        path.mask &= ~mask;
+    }
+    while (!warp.paths.empty() && warp.paths.back().mask == 0) {
+        warp.paths.pop_back();
+    }
+}
+
+bool reach_barrier(Warp &warp, const Instruction &instruction, uint32_t mask) {
+    if (mask == 0) { // the guard lets nobody wait
+        warp.paths.back().pc++;
+        return true;
+    }
+    if (mask != warp.initial) {
+        return warp.fail(FaultKind::launch, instruction,
+                         "not all threads of the warp are at the barrier: " + std::to_string(__builtin_popcount(mask)) + " of " +
+                             std::to_string(__builtin_popcount(warp.initial)));
+    }
+    warp.barrier = instruction.index;
+    warp.paths.back().pc++;
+    return true;
+}
+
+// What the warp loop does itself. False: the warp has failed.
+bool flow(Warp &warp, const Instruction &instruction, uint32_t mask) {
+    Path &path = warp.paths.back();
+    switch (instruction.flow) {
+    case Flow::branch:
+        return branch(warp, instruction, mask);
+    case Flow::leave:
+        path.pc++;
+        leave(warp, mask);
+        return true;
+    case Flow::barrier:
+        return reach_barrier(warp, instruction, mask);
+    case Flow::trap:
+        return mask == 0 ? (path.pc++, true) : warp.fail(FaultKind::trap, instruction, "the kernel gave up");
+    case Flow::plain:
+        break;
+    }
+    return true;
+}
+
+// The paths that have arrived where their sides meet end; the path below goes on with all of their threads.
+bool merge_paths(Warp &warp) {
+    while (!warp.paths.empty() && (warp.paths.back().mask == 0 || warp.paths.back().pc == warp.paths.back().reconverge)) {
+        warp.paths.pop_back();
+    }
+    return !warp.paths.empty();
+}
+
+// Runs until the warp waits at a barrier or is done.
+bool run_warp(Warp &warp) {
+    Launch &launch = *warp.launch;
+    const std::vector<Instruction> &code = launch.kernel->code;
+    warp.barrier = -1;
+    while (merge_paths(warp)) {
+        Path &path = warp.paths.back();
+        const Instruction &instruction = code[static_cast<size_t>(path.pc)];
+        uint32_t mask = path.mask;
+        if (instruction.guard.width != 0) {
+            if (!has_value(warp, instruction.guard, mask)) {
+                warp.activate(mask);
+                return never_written(warp, instruction, "the guard");
+            }
+            mask &= predicate(warp, instruction.guard);
+        }
+        if (++launch.steps > launch.step_limit) {
+            return warp.fail(FaultKind::too_long, instruction, "the launch takes more steps than the limit allows");
+        }
+        launch.executed[static_cast<size_t>(instruction.index)] += mask != 0;
+        launch.threads[static_cast<size_t>(instruction.index)] += static_cast<uint64_t>(__builtin_popcount(mask));
+        if (instruction.flow != Flow::plain) {
+            if (!flow(warp, instruction, mask)) {
+                return false;
+            }
+            if (warp.barrier >= 0) {
+                return true;
+            }
+            continue;
+        }
+        if (mask != 0) {
+            warp.activate(mask);
+            if (!note_registers(warp, instruction) || !instruction.execute(warp, instruction)) {
+                return false;
+            }
+        }
+        path.pc++;
+    }
+    return true;
+}
+
+// All warps have stopped: at one barrier, or at the end.
+bool check_barrier(std::vector<Warp> &warps, bool &done) {
+    Warp *waiting = nullptr;
+    for (Warp &warp : warps) {
+        if (warp.barrier >= 0) {
+            waiting = &warp;
+        }
+    }
+    done = waiting == nullptr;
+    for (const Warp &warp : warps) {
+        if (waiting && warp.barrier != waiting->barrier) {
+            const Instruction &instruction = waiting->launch->kernel->code[static_cast<size_t>(waiting->barrier)];
+            return waiting->fail(FaultKind::launch, instruction,
+                                 "warp " + std::to_string(waiting->index) + " waits at this barrier, warp " + std::to_string(warp.index) +
+                                     (warp.barrier < 0 ? " has ended" : " waits at another one"));
+        }
+    }
+    return true;
+}
+
+bool run_block(Launch &launch, Block &block, std::vector<Warp> &warps) {
+    block.shared.start_block();
+    for (size_t index = 0; index < warps.size(); index++) {
+        start_warp(warps[index], launch, block, static_cast<int>(index));
+    }
+    for (bool done = false; !done;) {
+        for (Warp &warp : warps) {
+            if (!run_warp(warp)) {
+                return false;
+            }
+        }
+        if (!check_barrier(warps, done)) {
+            return false;
+        }
+        block.shared.pass_barrier();
+    }
+    return true;
+}
+
+} // namespace
+
+bool Warp::fail(FaultKind kind, const Instruction &instruction, const std::string &what) {
+    launch->fault.kind = kind;
+    launch->fault.text = "kernel " + launch->kernel->name + ", PTX line " + std::to_string(instruction.line) + ": \"" + instruction.text +
+                         "\": " + what + "; block " + place_of(block->index) + ", warp " + std::to_string(index);
+    return false;
+}
+
+bool execute(Launch &launch) {
+    const Kernel &kernel = *launch.kernel;
+    launch.executed.assign(kernel.code.size(), 0);
+    launch.threads.assign(kernel.code.size(), 0);
+    launch.found.assign(kernel.code.size(), nullptr);
+    const size_t threads = static_cast<size_t>(launch.block[0]) * launch.block[1] * launch.block[2];
+    std::vector<Warp> warps((threads + lanes - 1) / lanes);
+    Block block;
+    block.shared.resize(kernel.static_shared + launch.dynamic_shared, kernel.shared_granule);
+    for (block.index[2] = 0; block.index[2] < launch.grid[2]; block.index[2]++) {
+        for (block.index[1] = 0; block.index[1] < launch.grid[1]; block.index[1]++) {
+            for (block.index[0] = 0; block.index[0] < launch.grid[0]; block.index[0]++) {
+                if (!run_block(launch, block, warps)) {
+                    return false;
+                }
+            }
+        }
+    }
+    return true;
+}
+
+} // namespace polyhead::cuda_driver

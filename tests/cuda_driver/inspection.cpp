@@ -1,0 +1,111 @@
+// What tests ask the driver beyond CUDA: the last problem, counts of instructions, launches and allocations.
+#include "state.h"
+
+#include <cstring>
+
+using namespace polyhead::cuda_driver;
+
+namespace {
+
+Count total(const char *opcode) {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    const std::string wanted = opcode;
+    Count sum;
+    for (const auto &[name, count] : s.counts) {
+        const bool fits = wanted.empty() || name == wanted || name.compare(0, wanted.size() + 1, wanted + ".") == 0;
+        sum.warps += fits ? count.warps : 0;
+        sum.threads += fits ? count.threads : 0;
+    }
+    return sum;
+}
+
+} // namespace
+
+const char *polyhead_cuda_driver_error() {
+    thread_local std::string text;
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    text = s.problem;
+    return text.c_str();
+}
+
+uint64_t polyhead_cuda_driver_executed(const char *opcode) {
+    return total(opcode).warps;
+}
+uint64_t polyhead_cuda_driver_executed_threads(const char *opcode) {
+    return total(opcode).threads;
+}
+
+size_t polyhead_cuda_driver_statistics(char *text, size_t bytes) {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    std::string all;
+    for (const auto &[name, count] : s.counts) {
+        all += name + " " + std::to_string(count.warps) + " " + std::to_string(count.threads) + "\n";
+    }
+    if (text && bytes > 0) {
+        std::strncpy(text, all.c_str(), bytes);
+        text[bytes - 1] = 0;
+    }
+    return all.size() + 1;
+}
+
+void polyhead_cuda_driver_reset_statistics() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    s.counts.clear();
+    s.problem.clear();
+}
+
+uint64_t polyhead_cuda_driver_launches(CUcontext context, CUstream stream) {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    if (!context) {
+        return s.launches;
+    }
+    if (!s.contexts.count(context)) {
+        return 0;
+    }
+    const auto found = context->launches.find(stream);
+    return found == context->launches.end() ? 0 : found->second;
+}
+
+uint64_t polyhead_cuda_driver_memory_in_use() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    uint64_t bytes = 0;
+    for (const Device &device : s.devices) {
+        bytes += device.memory.used();
+    }
+    return bytes;
+}
+
+uint64_t polyhead_cuda_driver_allocations() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    uint64_t count = 0;
+    for (const Device &device : s.devices) {
+        count += device.memory.count();
+    }
+    return count;
+}
+
+uint64_t polyhead_cuda_driver_contexts() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    return s.contexts.size();
+}
+
+int polyhead_cuda_driver_max_registers() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    return s.max_registers;
+}
+
+void polyhead_cuda_driver_restart() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    s.clear();
+    context_stack().clear();
+}

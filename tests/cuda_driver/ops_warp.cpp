@@ -1,0 +1,152 @@
+// What concerns more than one lane: shuffles, votes, barriers, fences, the end.
+#include "decoder.h"
+#include "warp.h"
+
+namespace polyhead::cuda_driver {
+
+namespace {
+
+enum Shuffle { shuffle_up, shuffle_down, shuffle_bfly, shuffle_idx };
+
+bool members_present(Warp &warp, const Instruction &instruction, uint32_t members) {
+    // Lanes that have left or never were may be named; lanes that are alive must come.
+    if ((members & warp.live & ~warp.active) != 0) {
+        return warp.fail(FaultKind::launch, instruction, "a lane that the member mask names is not here: the warp has diverged");
+    }
+    if ((warp.active & ~members) != 0) {
+        return warp.fail(FaultKind::launch, instruction, "a lane is here that the member mask does not name");
+    }
+    return true;
+}
+
+// The source lane and whether it lies inside of the segment, as the PTX manual defines it.
+int source_lane(int mode, int lane, uint32_t by, uint32_t control, bool &inside) {
+    const int segment = static_cast<int>((control >> 8) & 31u), clamp = static_cast<int>(control & 31u), b = static_cast<int>(by & 31u);
+    const int last = (lane & segment) | (clamp & ~segment), first = lane & segment;
+    int source = lane;
+    switch (mode) {
+    case shuffle_up:
+        source = lane - b;
+        inside = source >= last;
+        break;
+    case shuffle_down:
+        source = lane + b;
+        inside = source <= last;
+        break;
+    case shuffle_bfly:
+        source = lane ^ b;
+        inside = source <= last;
+        break;
+    default:
+        source = first | (b & ~segment);
+        inside = source <= last;
+        break;
+    }
+    return inside ? source : lane;
+}
+
+bool shuffle(Warp &warp, const Instruction &instruction) {
+    const uint32_t *a = values<uint32_t>(warp, instruction.inputs[0]), *by = values<uint32_t>(warp, instruction.inputs[1]);
+    const uint32_t *control = values<uint32_t>(warp, instruction.inputs[2]), *members = values<uint32_t>(warp, instruction.inputs[3]);
+    uint32_t results[lanes], inside_bits = 0, undefined = 0;
+    for (int lane = 0; lane < lanes; lane++) {
+        bool inside = false;
+        const int source = source_lane(instruction.mode, lane, by[lane], control[lane], inside);
+        results[lane] = a[source];
+        inside_bits |= static_cast<uint32_t>(inside) << lane;
+        undefined |= (((warp.active >> source) & 1u) ^ 1u) << lane;
+        if (((warp.active >> lane) & 1u) && !members_present(warp, instruction, members[lane])) {
+            return false;
+        }
+    }
+    write_lanes(warp, instruction.outputs[0], results);
+    // What a lane got from one that is not here is nothing: whoever uses it is found by the check of registers never written.
+    warp.written[static_cast<size_t>(instruction.outputs[0].register_id)] &= ~(undefined & warp.active);
+    if (instruction.outputs.size() == 2) {
+        set_predicate(warp, instruction.outputs[1], inside_bits);
+    }
+    return true;
+}
+
+bool wait_for_warp(Warp &warp, const Instruction &instruction) {
+    const uint32_t *members = values<uint32_t>(warp, instruction.inputs[0]);
+    for (int lane = 0; lane < lanes; lane++) {
+        if (((warp.active >> lane) & 1u) && !members_present(warp, instruction, members[lane])) {
+            return false;
+        }
+    }
+    return true;
+}
+
+bool do_nothing(Warp &, const Instruction &) {
+    return true;
+}
+
+bool decode_shuffle(Decoder &decoder, Modifiers &modifiers) {
+    const int mode = modifiers.take_one_of({"up", "down", "bfly", "idx"});
+    if (!modifiers.take("sync") || !modifiers.take("b32") || mode < 0) {
+        return false;
+    }
+    if (decoder.expect(5)) {
+        const std::vector<std::string> results = split_at(decoder.operands()[0], '|');
+        decoder.output_text(results[0], Type::b32);
+        if (results.size() == 2) {
+            decoder.output_text(results[1], Type::pred);
+        }
+        for (size_t index = 1; index <= 4; index++) {
+            decoder.input(index, Type::b32);
+        }
+        decoder.instruction().mode = mode;
+    }
+    decoder.set(shuffle);
+    return true;
+}
+
+bool decode_barrier(Decoder &decoder, Modifiers &modifiers) {
+    const bool warp_only = modifiers.take("warp");
+    modifiers.take("cta");
+    modifiers.take("aligned");
+    if (!modifiers.take("sync")) {
+        return false;
+    }
+    Instruction &instruction = decoder.instruction();
+    if (!decoder.expect(1)) {
+        return true;
+    }
+    if (warp_only) {
+        decoder.input(0, Type::b32);
+        decoder.set(wait_for_warp);
+        return true;
+    }
+    if (!parse_integer(decoder.operands()[0], instruction.displacement)) {
+        decoder.refuse("the number of the barrier is not a constant");
+    }
+    instruction.flow = Flow::barrier;
+    return true;
+}
+
+} // namespace
+
+bool decode_warp(Decoder &decoder, Modifiers &modifiers) {
+    const std::string &base = modifiers.base();
+    if (base == "shfl") {
+        return decode_shuffle(decoder, modifiers);
+    }
+    if (base == "bar" || base == "barrier") {
+        return decode_barrier(decoder, modifiers);
+    }
+    if (base == "ret" || base == "exit" || base == "trap") {
+        decoder.instruction().flow = base == "trap" ? Flow::trap : Flow::leave;
+        modifiers.take("uni");
+        return decoder.expect(0) || true;
+    }
+    if (base == "membar" || base == "fence") { // warps take turns and memory is one: every fence is already there
+        const bool known = modifiers.take_one_of({"cta", "gl", "gpu", "sys"}) >= 0;
+        modifiers.take_one_of({"sc", "acq_rel"});
+        decoder.set(do_nothing);
+        return known;
+    }
+    return false;
+}
+
+} // namespace polyhead::cuda_driver

@@ -1,0 +1,140 @@
+// What must be found: unknown opcodes, wrong addresses, races, threads that miss a barrier, values that never were.
+#include "test_program.h"
+
+using namespace polyhead::test;
+
+namespace {
+
+CUresult faulty(const std::string &body, const Shape &shape = {}, size_t words = 32) {
+    const CUdeviceptr out = upload(std::vector<uint32_t>(words, 0)), in = upload(std::vector<uint32_t>(words, 0));
+    return run(own_words() + body + "\nret;", out, in, shape);
+}
+
+Shape of_threads(unsigned threads, unsigned shared = 0) {
+    Shape shape;
+    shape.block[0] = threads;
+    shape.shared = shared;
+    return shape;
+}
+
+} // namespace
+
+TEST_CASE("what the interpreter does not know does not run", "[cuda_driver]") {
+    const Fresh fresh;
+    for (const char *statement :
+         {"frobnicate.b32 %r1, %r2;", "add.rz.f32 %r1, %r2, %r3;", "add.s32 %r1, %r0;", "add.s32 %d5, %r0, 1;",
+          "ld.global.v3.b32 {%r1, %r2, %r3}, [%d0];", "shl.f32 %r1, %r0, 1;", "mov.b32 %r1, nobody;", "cvt.f32.f64 %r1, %d0;",
+          "setp.ltx.s32 %p1, %r0, 1;", "mov.b32 %r1, 0d3FF0000000000000;", "ex2.f32 %r1, %r0;", "call.uni (%r1), other, (%r0);"}) {
+        INFO(statement);
+        // Even behind a return: a launch that could reach it is refused.
+        REQUIRE(faulty(std::string("ret;\n") + statement) == CUDA_ERROR_ILLEGAL_INSTRUCTION);
+        REQUIRE(error_says(std::string(statement).substr(0, std::strlen(statement) - 1).c_str()));
+        REQUIRE(error_says("PTX line "));
+    }
+    REQUIRE(faulty("add.s32 %r1, %r0, 1;") == CUDA_SUCCESS);
+}
+
+TEST_CASE("accesses outside of an allocation", "[cuda_driver]") {
+    const Fresh fresh;
+    REQUIRE(faulty("ld.global.b32 %r1, [%d2];", {}, 31) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    REQUIRE(error_says("lane 31, reads 4 bytes"));
+    REQUIRE(error_says("0 bytes behind the end of an allocation of 124 bytes"));
+    REQUIRE(faulty("st.global.b32 [%d2+4], %r0;") == CUDA_ERROR_ILLEGAL_ADDRESS);
+    REQUIRE(faulty("ld.global.b32 %r1, [%d2+-4];") == CUDA_ERROR_ILLEGAL_ADDRESS);
+    REQUIRE(error_says("lane 0"));
+    REQUIRE(faulty("mov.b64 %d5, 0;\nld.global.b32 %r1, [%d5];") == CUDA_ERROR_ILLEGAL_ADDRESS);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\n@%p1 ld.global.b32 %r1, [%d2];", {}, 31) == CUDA_SUCCESS);
+
+    // After its release memory is nobody's, also for another allocation that follows.
+    const CUdeviceptr gone = upload(std::vector<uint32_t>(32, 0));
+    REQUIRE(cuMemFree_v2(gone) == CUDA_SUCCESS);
+    upload(std::vector<uint32_t>(32, 0));
+    REQUIRE(run("ld.global.b32 %r1, [%d0];\nret;", gone, 0) == CUDA_ERROR_ILLEGAL_ADDRESS);
+
+    // Nor is host memory ever memory of the device.
+    uint32_t host = 0;
+    REQUIRE(run("ld.global.b32 %r1, [%d0];\nret;", reinterpret_cast<uintptr_t>(&host), 0) == CUDA_ERROR_ILLEGAL_ADDRESS);
+
+    REQUIRE(faulty("mov.b32 %r1, 60;\nld.shared.b32 %r2, [%r1+4];", of_threads(1, 64)) == CUDA_ERROR_ILLEGAL_ADDRESS);
+    REQUIRE(error_says("the block has 64 bytes"));
+    REQUIRE(faulty("mov.b32 %r1, 60;\nld.shared.b32 %r2, [%r1];", of_threads(1, 64)) == CUDA_SUCCESS);
+    REQUIRE(faulty(".local .align 4 .b8 depot[16];\nmov.b64 %d5, depot;\nst.local.b32 [%d5+16], %r0;") == CUDA_ERROR_ILLEGAL_ADDRESS);
+}
+
+TEST_CASE("addresses that are not multiples of the access", "[cuda_driver]") {
+    const Fresh fresh;
+    REQUIRE(faulty("ld.global.b32 %r1, [%d0+2];") == CUDA_ERROR_MISALIGNED_ADDRESS);
+    REQUIRE(faulty("ld.global.v2.b32 {%r1, %r2}, [%d0+4];") == CUDA_ERROR_MISALIGNED_ADDRESS);
+    REQUIRE(faulty("ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d0+8];") == CUDA_ERROR_MISALIGNED_ADDRESS);
+    REQUIRE(faulty("ld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d0+16];") == CUDA_SUCCESS);
+    REQUIRE(faulty("mov.b32 %r1, 0;\nst.shared.v2.b32 [%r1+4], {%r1, %r1};", of_threads(1, 64)) == CUDA_ERROR_MISALIGNED_ADDRESS);
+}
+
+TEST_CASE("registers that were never written", "[cuda_driver]") {
+    const Fresh fresh;
+    REQUIRE(faulty("add.s32 %r1, %r2, 1;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("never written"));
+    // Written by some threads, read by all.
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\n@%p1 mov.b32 %r2, 1;\nadd.s32 %r1, %r2, 1;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\n@%p1 mov.b32 %r2, 1;\n@%p1 add.s32 %r1, %r2, 1;") == CUDA_SUCCESS);
+    // A copy of nothing is nothing; it is no fault until it is used.
+    REQUIRE(faulty("mov.b32 %r3, %r2;") == CUDA_SUCCESS);
+    REQUIRE(faulty("mov.b32 %r3, %r2;\nst.global.b32 [%d2], %r3;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 40;\nselp.b32 %r3, %r0, %r2, %p1;\nst.global.b32 [%d2], %r3;") == CUDA_SUCCESS);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\nselp.b32 %r3, %r0, %r2, %p1;\nst.global.b32 [%d2], %r3;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("@%p7 bra $end;\n$end:") == CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST_CASE("races in shared memory", "[cuda_driver]") {
+    const Fresh fresh;
+    const std::string own = "cvt.u32.u64 %r2, %d4;\n", other = "xor.b32 %r3, %r2, 128;\n"; // the word of the same lane in the other warp
+    const std::string write = "st.shared.b32 [%r2], %r0;\n", read = "ld.shared.b32 %r4, [%r3];\n", barrier = "bar.sync 0;\n";
+    const Shape two_warps = of_threads(64, 256);
+    REQUIRE(faulty(own + other + write + read, two_warps) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("race in shared memory"));
+    REQUIRE(faulty(own + other + write + barrier + read, two_warps, 64) == CUDA_SUCCESS);
+    // Read first, written by another thread before the next barrier.
+    REQUIRE(faulty(own + other + write + barrier + read + "st.shared.b32 [%r2], 5;\n", two_warps, 64) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty(own + other + write + barrier + read + barrier + "st.shared.b32 [%r2], 5;\n", two_warps, 64) == CUDA_SUCCESS);
+    // Inside of one warp it is one too: lanes promise no order.
+    REQUIRE(faulty(own + "xor.b32 %r3, %r2, 4;\n" + write + read, of_threads(32, 128)) == CUDA_ERROR_LAUNCH_FAILED);
+    // Two threads, one place: with different values a race, with the same value none.
+    REQUIRE(faulty("mov.b32 %r2, 0;\nst.shared.b32 [%r2], %r0;", two_warps) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("mov.b32 %r2, 0;\nst.shared.b32 [%r2], 7;", two_warps) == CUDA_SUCCESS);
+    // Neighbours of 16 bits share no place.
+    REQUIRE(faulty("shl.b32 %r2, %r0, 1;\ncvt.u16.u32 %h1, %r0;\nst.shared.b16 [%r2], %h1;", two_warps) == CUDA_SUCCESS);
+}
+
+TEST_CASE("threads that miss a barrier", "[cuda_driver]") {
+    const Fresh fresh;
+    const Shape shape = of_threads(64);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 16;\n@%p1 bra $over;\nbar.sync 0;\n$over:", shape) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("not all threads of the warp are at the barrier: 16 of 32"));
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 32;\n@%p1 bra $over;\nbar.sync 0;\n$over:", shape) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("has ended"));
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 32;\n@%p1 bra $over;\nbar.sync 0;\nret;\n$over:\nbar.sync 0;", shape) ==
+            CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("waits at another one"));
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 8;\n@%p1 ret;\nbar.sync 0;", shape) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("bar.sync 0;\nbar.sync 0;", shape) == CUDA_SUCCESS);
+}
+
+TEST_CASE("warps that have diverged where they must not", "[cuda_driver]") {
+    const Fresh fresh;
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 16;\n@%p1 bra $over;\nshfl.sync.bfly.b32 %r1, %r0, 1, 31, -1;\n$over:") ==
+            CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("diverged"));
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 16;\n@%p1 bra.uni $over;\n$over:\nmov.b32 %r1, 1;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("uniform"));
+    // What comes from a lane that has left is no value.
+    const std::string half = "setp.gt.u32 %p1, %r0, 15;\n@%p1 ret;\nshfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;\n";
+    REQUIRE(faulty(half) == CUDA_SUCCESS);
+    REQUIRE(faulty(half + "add.s32 %r2, %r1, 1;") == CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST_CASE("a kernel that gives up, and one that does not end", "[cuda_driver]") {
+    const Fresh fresh({"STEPS=1000"});
+    REQUIRE(faulty("trap;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("$loop:\nbra.uni $loop;") == CUDA_ERROR_LAUNCH_TIMEOUT);
+    REQUIRE(faulty("mov.b32 %r1, 1;") == CUDA_SUCCESS); // a failed launch leaves the context usable
+}

@@ -27,6 +27,25 @@ endforeach()
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
 endfunction()
 
+if(TARGET polyhead::gpu)
+    # Kernels compiled in process: the traps of Halide, and random problems.
+    foreach(program IN ITEMS traps sweep)
+        add_executable(test_gpu_${program} gpu_${program}.cpp support/device.cpp)
+        polyhead_target_defaults(test_gpu_${program} NO_CONVERSION)
+        target_link_libraries(
+            test_gpu_${program}
+            PRIVATE polyhead_test_support polyhead_catch2_main polyhead_in_process polyhead::gpu
+        )
+        add_dependencies(polyhead_tests test_gpu_${program})
+        polyhead_device_tests(
+            test_gpu_${program}
+            LABEL opencl
+            TIMEOUT 2400
+            ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+        )
+    endforeach()
+endif()
+
 if(TARGET polyhead_kernel_table_gpu_tested)
     add_executable(
         test_kernels_gpu

@@ -54,15 +54,5 @@ inline std::vector<Home> homes_of(const TestDevice &device) {
     return device.api() == Api::vulkan ? std::vector<Home>{Home::host} : std::vector<Home>{Home::host, Home::device, Home::mixed};
 }
 
-// The shape with query, key and value as a variant wants them that reads whole vectors: no gaps of odd size between rows.
-inline Shape aligned(Shape shape, const polyhead_kernel &forced) {
-    if (forced.variants[0].alignment > 0) {
-        for (Layout *layout : {&shape.query, &shape.key, &shape.value}) {
-            *layout = *layout == Layout::bhsd_padded ? Layout::bhsd : *layout == Layout::bshd_padded ? Layout::bshd : *layout;
-        }
-    }
-    return shape;
-}
-
 } // namespace polyhead::test
 #endif

@@ -13,7 +13,7 @@ KernelSubject::KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool 
     : kernel_(kernel), weights_(kernel.problem, seed, separate_weights), device_(device), home_(home) {
     const bool has_weights = !is_sdpa(kernel.problem);
     if (has_weights) {
-        memory_ = GuardedBuffer(polyhead_weights_bytes(&kernel_), Place::at_end);
+        memory_ = GuardedBuffer((polyhead_weights_bytes(&kernel_) + 63) / 64 * 64, Place::at_end); // begins at a multiple of 64
         pack_status_ = polyhead_pack(&kernel_, &weights_.tensors(), memory_.data(), &packed_);
         memory_.make_read_only();
         if (pack_status_.code == POLYHEAD_OK && home != Home::host) {
@@ -87,6 +87,15 @@ std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api 
         }
     }
     return forced;
+}
+
+Shape fitting(Shape shape, const polyhead_kernel &forced) {
+    if (forced.variants[0].alignment > 0) {
+        for (Layout *layout : {&shape.query, &shape.key, &shape.value}) {
+            *layout = *layout == Layout::bhsd_padded ? Layout::bhsd : *layout == Layout::bshd_padded ? Layout::bshd : *layout;
+        }
+    }
+    return shape;
 }
 
 bool serves(const polyhead_kernel &kernel, int64_t seq_len_q) {

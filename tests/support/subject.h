@@ -9,6 +9,7 @@
 #include <polyhead/polyhead.h>
 
 #include "guard.h"
+#include "inputs.h"
 #include "weights.h"
 
 namespace polyhead::test {
@@ -56,6 +57,8 @@ public:
 // One-variant copies of the kernel, for its variants of one api that this machine can run: each forces its variant.
 // The copies point into the kernel's table.
 std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api = Api::cpu);
+// The shape as a variant wants it that reads whole vectors of query, key and value: no gaps of odd size between their rows.
+Shape fitting(Shape shape, const polyhead_kernel &forced);
 // Whether the first variant of the kernel serves this query length.
 bool serves(const polyhead_kernel &kernel, int64_t seq_len_q);
 

@@ -1,0 +1,54 @@
+# Tests of devices with a kernel by hand: OpenCL on the driver of this machine, CUDA on the one that executes PTX.
+if(NOT TARGET polyhead_gpu)
+    return()
+endif()
+
+add_library(polyhead_test_sum STATIC runtime_sum.cpp)
+polyhead_target_defaults(polyhead_test_sum NO_CONVERSION)
+target_include_directories(polyhead_test_sum SYSTEM PRIVATE "${POLYHEAD_HALIDE_INCLUDE_DIR}")
+target_link_libraries(
+    polyhead_test_sum
+    PUBLIC polyhead_test_support polyhead_catch2_main polyhead::gpu
+)
+
+polyhead_test(
+    test_no_driver
+    LABEL runtime
+    TIMEOUT 120
+    SOURCES runtime_no_driver.cpp
+    LINK polyhead_test_sum
+)
+
+# polyhead_device_program(NAME SOURCE file): a program whose cases polyhead_device_tests() registers.
+function(polyhead_device_program name source)
+    add_executable(${name} ${source})
+    polyhead_target_defaults(${name} NO_CONVERSION)
+    target_link_libraries(${name} PRIVATE polyhead_test_sum)
+    add_dependencies(polyhead_tests ${name})
+endfunction()
+
+polyhead_device_program(test_on_device runtime_on_device.cpp)
+polyhead_device_program(test_opencl_devices runtime_opencl.cpp)
+foreach(program test_on_device test_opencl_devices)
+    polyhead_device_tests(
+        ${program}
+        LABEL opencl
+        TIMEOUT 300
+        ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+    )
+endforeach()
+if(TARGET polyhead_cuda_driver)
+    polyhead_device_program(test_cuda_devices runtime_cuda.cpp)
+    foreach(program test_on_device test_cuda_devices)
+        polyhead_device_tests(
+            ${program}
+            LABEL cuda
+            TIMEOUT 300
+            ENVIRONMENT
+                POLYHEAD_TEST_DEVICE=cuda
+                POLYHEAD_CUDA_DRIVER_QUIET=1
+                "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+        )
+        add_dependencies(${program} polyhead_cuda_driver)
+    endforeach()
+endif()

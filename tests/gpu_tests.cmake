@@ -1,15 +1,16 @@
 # Tests of GPU kernels without a GPU: OpenCL on PoCL, CUDA on a driver that executes PTX. Included by tests/CMakeLists.txt.
 
 # polyhead_device_tests(PROGRAM LABEL label TIMEOUT seconds ENVIRONMENT name=value...)
-# Registers the cases of a program once more, with a label and an environment of their own.
+# Registers the cases of a program once more, with a label and an environment of their own. Catch2 2 knows no DISCOVERY_MODE: behind
+# EXTRA_ARGS it would become part of the arguments, which then name no test, and a run of no test passes.
 function(polyhead_device_tests program)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "ENVIRONMENT")
     catch_discover_tests(
         ${program}
         TEST_PREFIX "${arg_LABEL}: "
         TEST_LIST ${program}_${arg_LABEL}
-        EXTRA_ARGS --name ${arg_LABEL}
         DISCOVERY_MODE PRE_TEST
+        EXTRA_ARGS --name ${arg_LABEL}
         PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: "
     )
     # Catch2's script cannot pass a list as a property.

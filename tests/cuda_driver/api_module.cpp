@@ -264,7 +264,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     for (size_t index = 0; index < kernel.parameters.size(); index++) {
         std::memcpy(launch.parameters.data() + kernel.parameters[index].offset, parameters[index], kernel.parameters[index].bytes);
     }
-    s.launches++;
+    launch.id = ++s.launches;
     context->launches[reinterpret_cast<uintptr_t>(stream) <= 2 ? nullptr : stream]++;
     const bool done = execute(launch);
     count_instructions(s, launch);

@@ -20,6 +20,9 @@ struct Allocation {
     std::unique_ptr<char[]> host; // what stands there
     const void *owner = nullptr;  // the context that asked for it
     bool writable = true;
+    // Which block (from 1 on) wrote the 16 bits at each place in this launch; empty until one does.
+    mutable std::vector<uint32_t> writers;
+    mutable uint64_t writers_launch = 0;
 };
 
 class DeviceMemory {

@@ -247,6 +247,7 @@ bool check_barrier(std::vector<Warp> &warps, bool &done) {
 }
 
 bool run_block(Launch &launch, Block &block, std::vector<Warp> &warps) {
+    block.number++;
     block.shared.start_block();
     for (size_t index = 0; index < warps.size(); index++) {
         start_warp(warps[index], launch, block, static_cast<int>(index));

@@ -31,7 +31,32 @@ std::string described(const Warp &warp, const Access &access, int lane) {
            std::to_string(access.bytes) + " bytes at " + hexadecimal(access.address[lane]);
 }
 
-bool lookup_global(Warp &warp, const Instruction &instruction, Access &access, int lane) {
+// Blocks run in any order, so what one writes no other may read or write otherwise before the launch ends. Bytes alone are not followed.
+bool note_block(Warp &warp, const Instruction &instruction, const Access &access, const Allocation &allocation, int lane,
+                const void *value) {
+    const uint64_t launch = warp.launch->id;
+    if (bytes_of(instruction.type) < 2 || (!access.write && allocation.writers_launch != launch)) {
+        return true;
+    }
+    if (allocation.writers_launch != launch) {
+        allocation.writers.assign((allocation.end - allocation.begin) / 2 + 1, 0);
+        allocation.writers_launch = launch;
+    }
+    const size_t first = (access.address[lane] - allocation.begin) / 2, count = static_cast<size_t>(access.bytes) / 2;
+    for (size_t place = first; place < first + count; place++) {
+        uint32_t &writer = allocation.writers[place];
+        const bool foreign = writer != 0 && writer != warp.block->number;
+        if (foreign && !(access.write && std::memcmp(access.host[lane], value, static_cast<size_t>(access.bytes)) == 0)) {
+            return warp.fail(FaultKind::launch, instruction,
+                             "race in global memory: " + described(warp, access, lane) + ", which block number " +
+                                 std::to_string(writer - 1) + " of the same launch wrote");
+        }
+        writer = access.write ? warp.block->number : writer;
+    }
+    return true;
+}
+
+bool lookup_global(Warp &warp, const Instruction &instruction, Access &access, int lane, const void *value) {
     const Allocation *&known = warp.launch->found[static_cast<size_t>(instruction.index)];
     const uint64_t at = access.address[lane], bytes = static_cast<uint64_t>(access.bytes);
     if (!known || at < known->begin || at + bytes > known->end) {
@@ -46,7 +71,7 @@ bool lookup_global(Warp &warp, const Instruction &instruction, Access &access, i
         return warp.fail(FaultKind::illegal_address, instruction, described(warp, access, lane) + ", which is constant");
     }
     access.host[lane] = known->host.get() + (at - known->begin);
-    return true;
+    return note_block(warp, instruction, access, *known, lane, value);
 }
 
 bool lookup_shared(Warp &warp, const Instruction &instruction, Access &access, int lane, uint64_t offset) {
@@ -97,7 +122,7 @@ bool resolve_lane(Warp &warp, const Instruction &instruction, Access &access, in
         return lookup_local(warp, instruction, access, lane, offset);
     }
     if (space != Space::shared) {
-        return lookup_global(warp, instruction, access, lane);
+        return lookup_global(warp, instruction, access, lane, value);
     }
     if (!lookup_shared(warp, instruction, access, lane, offset)) {
         return false;
@@ -132,10 +157,10 @@ void start_access(Warp &warp, const Instruction &instruction, Access &access, si
     }
 }
 
-// All active lanes in the allocation of the last time: the usual case, without a decision per lane.
+// All active lanes read the allocation of the last time, and nobody writes it: the usual case, without a decision per lane.
 bool resolve_together(Warp &warp, const Instruction &instruction, Access &access) {
     const Allocation *known = warp.launch->found[static_cast<size_t>(instruction.index)];
-    if (instruction.space != Space::global || !known || (access.write && !known->writable)) {
+    if (instruction.space != Space::global || !known || known->writers_launch == warp.launch->id) {
         return false;
     }
     const uint64_t size = known->end - known->begin, bytes = static_cast<uint64_t>(access.bytes);
@@ -184,7 +209,6 @@ template <class Register, class Memory> bool store(Warp &warp, const Instruction
     Access access;
     const size_t elements = instruction.inputs.size() - 1;
     start_access(warp, instruction, access, elements, true);
-    const bool together = resolve_together(warp, instruction, access);
     for (int lane = 0; lane < lanes; lane++) {
         if (!warp.active_lanes[lane]) {
             continue;
@@ -193,7 +217,7 @@ template <class Register, class Memory> bool store(Warp &warp, const Instruction
         for (size_t element = 0; element < elements; element++) {
             value[element] = static_cast<Memory>(values<Register>(warp, instruction.inputs[element + 1])[lane]);
         }
-        if (!together && !resolve_lane(warp, instruction, access, lane, value)) {
+        if (!resolve_lane(warp, instruction, access, lane, value)) {
             return false;
         }
         std::memcpy(access.host[lane], value, static_cast<size_t>(access.bytes));

@@ -105,6 +105,25 @@ TEST_CASE("races in shared memory", "[cuda_driver]") {
     REQUIRE(faulty("shl.b32 %r2, %r0, 1;\ncvt.u16.u32 %h1, %r0;\nst.shared.b16 [%r2], %h1;", two_warps) == CUDA_SUCCESS);
 }
 
+TEST_CASE("blocks that touch what another block writes", "[cuda_driver]") {
+    const Fresh fresh;
+    Shape two_blocks = of_threads(32);
+    two_blocks.grid[0] = 2;
+    const std::string own = "mov.u32 %r1, %ctaid.x;\n",
+                      other = "xor.b32 %r2, %r1, 1;\nmul.wide.u32 %d5, %r2, 128;\nadd.s64 %d6, %d2, %d5;\n";
+    REQUIRE(faulty(own + "st.global.b32 [%d2], %r1;", two_blocks) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(error_says("race in global memory"));
+    REQUIRE(faulty(own + "st.global.b32 [%d2], %r0;", two_blocks) == CUDA_SUCCESS); // the same values
+    REQUIRE(faulty(own + other + "st.global.b32 [%d6], %r1;", two_blocks, 64) == CUDA_SUCCESS);
+    // The second block reads where the first has written.
+    REQUIRE(faulty(own + other + "st.global.b32 [%d6], %r1;\nld.global.b32 %r3, [%d2+128];", two_blocks, 64) == CUDA_ERROR_LAUNCH_FAILED);
+    // Another launch may.
+    const CUdeviceptr out = upload(std::vector<uint32_t>(32, 0));
+    for (const char *value : {"1", "2"}) {
+        REQUIRE(run(std::string(own_words()) + "mov.b32 %r1, " + value + ";\nst.global.b32 [%d2], %r1;\nret;", out, 0) == CUDA_SUCCESS);
+    }
+}
+
 TEST_CASE("threads that miss a barrier", "[cuda_driver]") {
     const Fresh fresh;
     const Shape shape = of_threads(64);

@@ -26,6 +26,7 @@ struct Launch {
     uint32_t grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
     size_t dynamic_shared = 0;
     std::vector<char> parameters;
+    uint64_t id = 0; // no two launches have the same
     uint64_t step_limit = 0, steps = 0;
     std::vector<uint64_t> executed, threads; // per instruction: how often a warp, how often a thread did it
     std::vector<const Allocation *> found;   // per instruction: where its last access of global memory was
@@ -34,6 +35,7 @@ struct Launch {
 
 struct Block {
     uint32_t index[3] = {0, 0, 0};
+    uint32_t number = 0; // counted from 1 on
     SharedMemory shared;
 };
 

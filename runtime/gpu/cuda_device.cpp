@@ -72,7 +72,6 @@ bool wrong_memory(const DeviceRange &range, const char *what, const char *device
 Device::Device(const Driver &driver, int ordinal, Context context, Stream stream, bool primary) noexcept
     : driver_(driver), ordinal_(ordinal), context_(context), stream_(stream), primary_(primary) {
     api = POLYHEAD_CUDA;
-    opened(context_);
 }
 
 Device::~Device() {
@@ -274,7 +273,7 @@ polyhead_device *open_cuda(const polyhead_device_options &options, polyhead_stat
         }
     }
     tell_halide();
-    Device *device = new (std::nothrow) Device(*functions, ordinal, context, options.stream, !options.context);
+    Device *device = opened(context) ? new (std::nothrow) Device(*functions, ordinal, context, options.stream, !options.context) : nullptr;
     if (!device) {
         refuse(status, POLYHEAD_OUT_OF_MEMORY, "cuda: no memory for a device handle");
         return nullptr;

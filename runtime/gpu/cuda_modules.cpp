@@ -7,10 +7,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <mutex>
 #include <new>
 #include <string>
-#include <utility>
+
+#include "loaded_code.h"
 
 extern "C" {
 int halide_cuda_acquire_context(void *user_context, void **context, bool create);
@@ -28,11 +28,7 @@ struct Loaded {
     Module module = nullptr;
     std::map<std::string, Function> functions;
 };
-
-std::mutex guard;
-uintptr_t next_id = 1;                                    // Halide keeps the id of a kernel's code in a static variable of the kernel
-std::map<std::pair<Context, uintptr_t>, Loaded> *modules; // never destroyed: kernels may run while the program ends
-std::map<Context, int> *users;                            // open devices of a context
+using Modules = LoadedCode<Loaded>;
 
 // Halide's errors are a text and a code.
 int report(void *user_context, const char *what, const char *why) noexcept {
@@ -105,47 +101,19 @@ int load(void *user_context, const Driver &functions, const char *ptx, Module *m
     return report(user_context, "cuModuleLoadDataEx", why);
 }
 
-// The function of that name; null when the code was not loaded into this context.
-Function find_function(const Driver &functions, Context context, uintptr_t id, const char *name, int *result) {
-    const std::lock_guard<std::mutex> lock(guard);
-    const auto found = modules->find({context, id});
-    if (found == modules->end()) {
-        *result = no_device;
-        return nullptr;
-    }
-    Function &function = found->second.functions[name];
-    if (!function) {
-        *result = functions.get_function(&function, found->second.module, name);
-    }
-    return function;
-}
-
 } // namespace
 
-void opened(Context context) noexcept {
-    const std::lock_guard<std::mutex> lock(guard);
+bool opened(Context context) noexcept {
     try {
-        if (!users) {
-            users = new std::map<Context, int>;
-        }
-        ++(*users)[context];
+        Modules::of().opened(context);
     } catch (const std::bad_alloc &) {
-        // Without a count the context's modules stay loaded until the program ends.
+        return false;
     }
+    return true;
 }
 
 void closed(const Driver &functions, Context context) noexcept {
-    const std::lock_guard<std::mutex> lock(guard);
-    const auto user = users ? users->find(context) : decltype(users->begin()){};
-    if (!users || user == users->end() || --user->second > 0) {
-        return;
-    }
-    users->erase(user);
-    for (auto entry = modules ? modules->lower_bound({context, 0}) : decltype(modules->begin()){};
-         modules && entry != modules->end() && entry->first.first == context;) {
-        functions.unload_module(entry->second.module);
-        entry = modules->erase(entry);
-    }
+    Modules::of().closed(context, [&](const Loaded &loaded) { functions.unload_module(loaded.module); });
 }
 
 } // namespace polyhead::runtime::cuda
@@ -156,23 +124,9 @@ extern "C" int halide_cuda_initialize_kernels(void *user_context, void **state, 
     if (in.error()) {
         return in.error();
     }
-    const std::lock_guard<std::mutex> lock(guard);
     try {
-        if (!modules) {
-            modules = new std::map<std::pair<Context, uintptr_t>, Loaded>;
-        }
-        if (!*state) {
-            *state = reinterpret_cast<void *>(next_id++);
-        }
-        Loaded &loaded = (*modules)[{in.context(), reinterpret_cast<uintptr_t>(*state)}];
-        if (loaded.module) {
-            return 0;
-        }
-        const int result = load(user_context, in.functions(), ptx, &loaded.module);
-        if (result != 0) {
-            modules->erase({in.context(), reinterpret_cast<uintptr_t>(*state)});
-        }
-        return result;
+        return Modules::of().ensure(in.context(), state,
+                                    [&](Loaded *loaded) { return load(user_context, in.functions(), ptx, &loaded->module); });
     } catch (const std::bad_alloc &) {
         return halide_error_code_out_of_memory;
     }
@@ -190,10 +144,14 @@ extern "C" int halide_cuda_run(void *user_context, void *state, const char *entr
     if (in.error()) {
         return in.error();
     }
-    int result = 0;
+    int result = no_device;
     Function function = nullptr;
     try {
-        function = find_function(in.functions(), in.context(), reinterpret_cast<uintptr_t>(state), entry, &result);
+        Modules::of().with(in.context(), state, [&](Loaded &loaded) {
+            Function &known = loaded.functions[entry];
+            result = known ? 0 : in.functions().get_function(&known, loaded.module, entry);
+            function = known;
+        });
     } catch (const std::bad_alloc &) {
         return halide_error_code_out_of_memory;
     }

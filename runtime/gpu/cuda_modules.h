@@ -6,8 +6,9 @@
 
 namespace polyhead::runtime::cuda {
 
-// A device on this context was opened; closed() for the last of them unloads the context's modules, while it is current.
-void opened(Context context) noexcept;
+// A device on this context was opened; closed() for the last of them unloads the context's modules, while it is current. False without
+// memory.
+bool opened(Context context) noexcept;
 void closed(const Driver &driver, Context context) noexcept;
 
 } // namespace polyhead::runtime::cuda

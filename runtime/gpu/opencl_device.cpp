@@ -4,6 +4,7 @@
 #include <HalideRuntimeOpenCL.h>
 
 #include "../status.h"
+#include "opencl_programs.h"
 
 namespace polyhead::runtime::opencl {
 namespace {
@@ -37,8 +38,7 @@ Device::Device(const Driver &driver, Object device, Object context, Object queue
 Device::~Device() {
     driver_.finish(queue_);
     lengths_.clear([this](void *memory) { driver_.release_memory(memory); });
-    CallContext call(this);
-    halide_device_release(&call, halide_opencl_device_interface()); // the programs of this context
+    closed(driver_, context_);
     if (own_queue_) {
         driver_.release_queue(queue_);
     }
@@ -193,25 +193,3 @@ void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) n
 }
 
 } // namespace polyhead::runtime::opencl
-
-// Halide has no function that installs these; it says to define them. Its own would make a context that nobody else knows.
-extern "C" int halide_acquire_cl_context(void *user_context, void **context, void **queue, bool create) {
-    using namespace polyhead::runtime;
-    const CallContext *call = CallContext::of(user_context);
-    *context = *queue = nullptr;
-    if (call && call->device && call->device->api == POLYHEAD_OPENCL) {
-        const auto *device = static_cast<const opencl::Device *>(call->device);
-        *context = device->context();
-        *queue = device->queue();
-        return 0;
-    }
-    if (!create) {
-        return 0;
-    }
-    halide_error(user_context, "OpenCL: called without a device that polyhead opened");
-    return halide_error_code_gpu_device_error;
-}
-
-extern "C" int halide_release_cl_context(void *) {
-    return 0;
-}

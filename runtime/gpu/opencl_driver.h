@@ -35,6 +35,15 @@ enum : int {
     X(create_sub_buffer, "clCreateSubBuffer", Object, (Object, uint64_t, unsigned, const void *, int *))                                   \
     X(release_memory, "clReleaseMemObject", int, (Object))                                                                                 \
     X(memory_info, "clGetMemObjectInfo", int, (Object, unsigned, size_t, void *, size_t *))                                                \
+    X(create_program, "clCreateProgramWithSource", Object, (Object, unsigned, const char *const *, const size_t *, int *))                 \
+    X(build_program, "clBuildProgram", int, (Object, unsigned, const Object *, const char *, void *, void *))                              \
+    X(build_info, "clGetProgramBuildInfo", int, (Object, Object, unsigned, size_t, void *, size_t *))                                      \
+    X(release_program, "clReleaseProgram", int, (Object))                                                                                  \
+    X(create_kernel, "clCreateKernel", Object, (Object, const char *, int *))                                                              \
+    X(release_kernel, "clReleaseKernel", int, (Object))                                                                                    \
+    X(set_argument, "clSetKernelArg", int, (Object, unsigned, size_t, const void *))                                                       \
+    X(launch, "clEnqueueNDRangeKernel", int,                                                                                               \
+      (Object, Object, unsigned, const size_t *, const size_t *, const size_t *, unsigned, const void *, void *))                          \
     X(read, "clEnqueueReadBuffer", int, (Object, Object, unsigned, size_t, size_t, void *, unsigned, const void *, void *))                \
     X(write, "clEnqueueWriteBuffer", int, (Object, Object, unsigned, size_t, size_t, const void *, unsigned, const void *, void *))        \
     X(copy, "clEnqueueCopyBuffer", int, (Object, Object, Object, size_t, size_t, size_t, unsigned, const void *, void *))                  \

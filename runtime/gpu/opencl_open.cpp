@@ -8,6 +8,7 @@
 #include "../status.h"
 #include "apis.h"
 #include "opencl_device.h"
+#include "opencl_programs.h"
 
 namespace polyhead::runtime {
 namespace opencl {
@@ -154,11 +155,11 @@ polyhead_device *open(const Driver &functions, const polyhead_device_options &op
         parts.queue = functions.create_queue(parts.context, parts.device, 0, &error);
     }
     Device *device = nullptr;
-    if (!error) {
+    if (!error && opened(parts.context)) {
         device = new (std::nothrow) Device(functions, parts.device, parts.context, parts.queue, own_context, own_queue);
-        error = device ? 0 : int(out_of_host_memory);
     }
     if (!device) {
+        error = error ? error : int(out_of_host_memory);
         *status = failed(name, "opening", error);
         if (own_queue && parts.queue) {
             functions.release_queue(parts.queue);

@@ -37,7 +37,7 @@ def build(preset, targets, quiet=False):
 
 def program(preset, target):
     """Path of a built program, wherever its CMake folder put it."""
-    for folder in ("", "tools", "bench", "tests", os.path.join("examples", "010_minilm")):
+    for folder in ("", "tools", "bench", "tests", os.path.join("tests", "gpu_sources"), os.path.join("examples", "010_minilm")):
         path = os.path.join(directory(preset), folder, target)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path

@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, testing
+from . import actions, gpu_table, testing
 from .places import Failure
 
 EPILOG = """\
@@ -50,6 +50,8 @@ def parser():
     bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
+    table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/gpu.md")
+    table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
     check = add("check", actions.check, "format, lint, spelling and the rules of the house")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
     check.add_argument("--quick", action="store_true", help="without clang-tidy")

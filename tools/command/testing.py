@@ -104,21 +104,23 @@ def run_preset(preset, tier, options, tally):
     return ["%s: %s in %.0f s; tests ran %.0f s" % (preset, compiled_since(preset, before), built - started, time.monotonic() - built)]
 
 
-# The programs that hold the GPU kernels of the table to the reference; POLYHEAD_TEST_DEVICE tells them where.
-DEVICE_PROGRAMS = ["test_kernels_gpu"]
+# The programs that hold GPU kernels to the reference; POLYHEAD_TEST_DEVICE tells them where. The second compiles random problems in
+# process, so it needs libHalide and is for --all.
+DEVICE_PROGRAMS = ["test_kernels_gpu", "test_gpu_sweep"]
 
 
 def test_on_device(options):
     """The suite of the GPU kernels on a device of this machine; prebuilt ones need nothing but a driver and this checkout."""
+    programs = DEVICE_PROGRAMS if options.all else DEVICE_PROGRAMS[:1]
     if not options.no_build:
         environment.ensure()
         build.configure(options.preset, POLYHEAD_KERNEL_TIER="all" if options.all else "fast", POLYHEAD_KERNEL_SAMPLE=build.head_commit())
-        build.build(options.preset, DEVICE_PROGRAMS)
+        build.build(options.preset, programs)
     child = dict(environment_of_children(), POLYHEAD_TEST_DEVICE=options.device)
     if options.all:
         child["POLYHEAD_TEST_ALL"] = "1"
     tally = Tally()
-    for name in DEVICE_PROGRAMS:
+    for name in programs:
         step("%s on %s" % (name, options.device))
         command = [build.program(options.preset, name), "--durations", "yes"] + ([options.filter] if options.filter else [])
         if call(command, check=False, env=child) == 0:

@@ -18,9 +18,13 @@ Expr AttentionFormulas::visible(const Expr &q, const Expr &b) const {
     if (!causal()) {
         return length;
     }
-    // bottom_right: the last query sees the last valid key; top_left: query q sees keys 0..q.
-    Expr offset = Halide::select(inputs_.from_end != 0, length - inputs_.seq_len_q, 0);
-    return Halide::clamp(q + offset + 1, 0, length);
+    // top_left: query q sees keys 0..q, so min(length, q + 1). bottom_right: the last query sees the last valid key, so
+    // length + min(q + 1 - seq_len_q, 0). Both in one, without a select and with one mention of length, which may be a load: Halide 21
+    // trims loops that end here only then.
+    constexpr int longer_than_any = 1 << 30;
+    Expr from_end = inputs_.from_end * longer_than_any;
+    Expr missing = Halide::max(Halide::min(q + 1 - inputs_.seq_len_q, 0), -from_end);
+    return Halide::max(Halide::min(length, q + 1 + from_end) + missing, 0);
 }
 
 Expr AttentionFormulas::logit(const Expr &score, const Expr &kv, const Expr &visible) const {

@@ -27,7 +27,7 @@ struct AttentionInputs {
     // Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row too many.
     Halide::Expr key_rows;
     Halide::Expr softmax_scale;
-    Halide::Expr from_end; // causal only: nonzero = bottom_right
+    Halide::Expr from_end; // causal only: 1 = bottom_right, 0 = top_left
 };
 
 class AttentionFormulas {

@@ -115,11 +115,24 @@ private:
         }
     }
 
+    // Addresses and outer strides are multiples of so many elements.
+    static void align(Tensor &tensor, int elements) {
+        tensor.set_host_alignment(elements * tensor.type().bytes());
+        for (int i = 1; i < tensor.dimensions(); i++) {
+            tensor.dim(i).set_stride(tensor.dim(i).stride() / elements * elements);
+        }
+    }
+
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
             constrain(*query_, p.head_dim, 1, p.seq_len_q);
             constrain(*key_, p.head_dim, 1, 0);
             constrain(*value_, p.head_dim_v, 1, 0);
+            if (const int width = tiling().load_width; width > 1) {
+                for (Tensor *tensor : {query_, key_, value_}) {
+                    align(*tensor, width);
+                }
+            }
         } else {
             constrain(*query_, p.embed_dim, 1, p.seq_len_q);
             if (p.cross) {

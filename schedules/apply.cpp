@@ -80,13 +80,13 @@ Expr AttentionStages::lse(const Expr &q, const Expr &h, const Expr &b) const {
 
 namespace {
 
-void schedule_gpu(KernelStages *k) {
+void schedule_gpu(KernelStages *k, const Tiling &tiling) {
     for (HeadProjection &p : k->projections) {
         schedule_projection_gpu(p);
     }
     if (k->attention.rows) {
         const AttentionOut &o = k->attention_out;
-        schedule_rows(*k->attention.rows, o);
+        schedule_rows(*k->attention.rows, o, k->has_linear ? POLYHEAD_WEIGHT_PANEL / 4 : std::max(1, tiling.load_width));
         Func attended = o.func;
         if (k->has_linear || k->copy.defined()) {
             attended.compute_root().bound(o.d, 0, o.columns);
@@ -107,7 +107,7 @@ void schedule_gpu(KernelStages *k) {
 
 void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machine) {
     if (machine.gpu()) {
-        return schedule_gpu(k);
+        return schedule_gpu(k, tiling);
     }
     for (HeadProjection &p : k->projections) {
         schedule_projection(p, tiling, machine);

@@ -14,8 +14,6 @@ using Halide::Var;
 
 namespace {
 
-const char *const chunk_name = "chunk";
-
 // Blocks over (tile, h, b), threads over (lane, group of rows); what a thread writes is unrolled. The innermost loop over threads.
 LoopLevel schedule_out(Func out, const RowsStages &s, const AttentionOut &o) {
     const Halide::RDom &w = s.written;
@@ -26,7 +24,8 @@ LoopLevel schedule_out(Func out, const RowsStages &s, const AttentionOut &o) {
         .unroll(w[0])
         .unroll(w[1])
         .gpu_threads(w[2], w[3])
-        .gpu_blocks(w[4], o.h, o.b);
+        .gpu_blocks(w[4], o.h, o.b)
+        .never_partition_all(); // blocks at the edges of causal would get a copy of the whole kernel
     return LoopLevel(out, RVar(w[2]));
 }
 
@@ -45,7 +44,38 @@ void schedule_columns(RowsStages &s, const LoopLevel &level) {
     }
 }
 
-void schedule_thread_rows(RowsStages &s, const LoopLevel &thread) {
+// A lane's entries of some keys or values, as wide as they may be loaded.
+void load_rows(Func f, const RowsStages &s, const LoopLevel &level, int width) {
+    f.compute_at(level).store_in(MemoryType::Stack).bound_extent(s.x, width).bound(s.kk, 0, s.blocking.kv_tile).unroll(s.kk);
+    width > 1 ? f.vectorize(s.x) : f;
+    one_point(f, {s.c, s.l, s.qt, s.h, s.b});
+}
+
+void schedule_thread_chunk(RowsStages &s, int update, int width) {
+    ChunkStages &chunk = s.chunks[size_t(update)];
+    const int rows = s.blocking.rows;
+    const RVar column_piece("column_piece"), column("column"), entry_piece("entry_piece"), entry("entry");
+    auto stage = s.acc.update(update);
+    stage.split(chunk.domain.x, column_piece, column, width).reorder(s.r, column, column_piece, chunk.domain.y);
+    stage.unroll(s.r).unroll(column).unroll(column_piece).never_partition_all();
+    const LoopLevel level(s.acc, chunk.domain.y);
+    for (Func f : {chunk.dot, chunk.logits, chunk.row_max, chunk.row_reference, chunk.probs, chunk.row_sum}) {
+        f.compute_at(level).bound_extent(s.r, rows).store_in(MemoryType::Stack).unroll(s.r);
+        one_point(f, {s.c, s.l, s.g, s.qt, s.h, s.b});
+    }
+    for (Func f : {chunk.dot, chunk.logits, chunk.probs}) {
+        f.bound(s.kk, 0, s.blocking.kv_tile).unroll(s.kk);
+    }
+    chunk.dot.update().split(chunk.rd, entry_piece, entry, width).reorder(s.r, entry, s.kk, entry_piece);
+    chunk.dot.update().unroll(s.r).unroll(entry).unroll(s.kk).unroll(entry_piece);
+    load_rows(chunk.key_rows, s, LoopLevel(chunk.dot, entry_piece), width);
+    load_rows(chunk.value_rows, s, LoopLevel(s.acc, column_piece), width);
+    for (Func f : {chunk.row_max, chunk.row_sum}) {
+        f.update().reorder(s.r, chunk.keys).unroll(s.r).unroll(chunk.keys);
+    }
+}
+
+void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width) {
     const int rows = s.blocking.rows;
     s.visible.compute_at(thread).bound_extent(s.r, rows).unroll(s.r);
     one_point(s.visible, {s.g, s.qt, s.b});
@@ -53,29 +83,15 @@ void schedule_thread_rows(RowsStages &s, const LoopLevel &thread) {
     s.query_rows.compute_at(thread).bound(s.x, 0, s.query_entries).bound_extent(s.r, rows).unroll(s.x).unroll(s.r);
     schedule_columns(s, thread);
     s.acc.store_in(MemoryType::Stack).unroll(s.x).unroll(s.r);
-    const RVar chunk(chunk_name);
-    for (int i = 0; i < 2; i++) {
-        const Halide::RDom &domain = i == 0 ? s.whole : s.partial;
-        s.acc.update(i).rename(domain.y, chunk).reorder(s.r, domain.x, chunk).unroll(s.r).unroll(domain.x).never_partition_all();
+    for (int i = 0; i < int(s.chunks.size()); i++) {
+        schedule_thread_chunk(s, i, s.whole_pieces ? load_width : 1);
     }
-    const LoopLevel level(s.acc, chunk);
-    for (Func f : {s.dot, s.logits, s.row_max, s.row_reference, s.probs, s.row_sum}) {
-        f.compute_at(level).bound_extent(s.r, rows).store_in(MemoryType::Stack).unroll(s.r);
-        one_point(f, {s.c, s.l, s.g, s.qt, s.h, s.b});
-    }
-    for (Func f : {s.dot, s.logits, s.probs}) {
-        f.bound(s.kk, 0, s.blocking.kv_tile).unroll(s.kk);
-    }
-    s.dot.update().reorder(s.r, s.kk, s.rd).unroll(s.r).unroll(s.kk).unroll(s.rd);
-    s.row_max.update().reorder(s.r, s.keys).unroll(s.r).unroll(s.keys);
-    s.row_sum.update().reorder(s.r, s.keys).unroll(s.r).unroll(s.keys);
 }
 
-// A Func of a tile in shared memory, its first two dimensions spread over the threads: `per_thread` neighbours each.
+// A Func of a tile in shared memory, its first two dimensions spread over the threads: so many neighbours each.
 void spread(Func f, const Var &inner, const Var &outer, int inner_per_thread, int outer_per_thread) {
     Var inner_thread("inner_thread"), outer_thread("outer_thread"), i("i"), j("j");
-    f.store_in(MemoryType::GPUShared)
-        .split(inner, inner_thread, i, inner_per_thread, TailStrategy::RoundUp)
+    f.split(inner, inner_thread, i, inner_per_thread, TailStrategy::RoundUp)
         .split(outer, outer_thread, j, outer_per_thread, TailStrategy::RoundUp)
         .reorder(i, j, inner_thread, outer_thread)
         .unroll(i)
@@ -83,66 +99,78 @@ void spread(Func f, const Var &inner, const Var &outer, int inner_per_thread, in
         .gpu_threads(inner_thread, outer_thread);
 }
 
+// A chunk of key or value. Loads go along head_dim, so that neighbouring threads read neighbouring floats; one float more per key keeps
+// threads that read different keys off the same memory bank.
+void stage_chunk(Func f, const RowsStages &s, const LoopLevel &level, int width) {
+    const RowsBlocking &k = s.blocking;
+    Var d_outer("d_outer"), d_thread("d_thread"), kk_outer("kk_outer"), kk_thread("kk_thread");
+    f.compute_at(level).bound(s.d, 0, width).bound(s.kk, 0, k.kv_tile).bound_storage(s.d, width + 1);
+    f.split(s.d, d_outer, d_thread, k.lanes, TailStrategy::GuardWithIf)
+        .split(s.kk, kk_outer, kk_thread, std::min(k.groups, k.kv_tile), TailStrategy::GuardWithIf)
+        .reorder(d_outer, kk_outer, d_thread, kk_thread)
+        .gpu_threads(d_thread, kk_thread);
+}
+
+// One number per row of the tile.
+void schedule_statistic(Func f, const RowsStages &s, const ChunkStages &chunk, const LoopLevel &level) {
+    const int tile = s.blocking.rows * s.blocking.groups, width = std::min(tile, s.blocking.lanes);
+    Var outer("outer"), inner("inner");
+    f.compute_at(level).bound_extent(s.qi, tile).split(s.qi, outer, inner, width).gpu_threads(inner, outer);
+    if (f.has_update_definition()) {
+        f.update().split(s.qi, outer, inner, width).reorder(chunk.keys, inner, outer).gpu_threads(inner, outer);
+    }
+}
+
 void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     const RowsBlocking &k = s.blocking;
+    ChunkStages &chunk = s.chunks[0];
     const int tile = k.rows * k.groups, keys_per_thread = std::max(1, k.kv_tile / k.lanes);
-    const RVar chunk(chunk_name);
     schedule_columns(s, block);
-    s.acc.bound_extent(s.l, k.lanes).bound_extent(s.g, k.groups).store_in(MemoryType::GPUShared);
-    s.acc.reorder(s.x, s.r, s.l, s.g).unroll(s.r).gpu_threads(s.l, s.g);
-    s.acc.update().rename(s.whole.y, chunk).reorder(s.r, s.whole.x, s.l, s.g, chunk).unroll(s.r).unroll(s.whole.x).gpu_threads(s.l, s.g);
-    const LoopLevel level(s.acc, chunk), thread(s.acc, s.l);
-    // Loads go along head_dim, so that neighbouring threads read neighbouring floats; one float more per key keeps the threads that
-    // read different keys off the same memory bank.
-    Var d_outer("d_outer"), d_thread("d_thread"), kk_outer("kk_outer"), kk_thread("kk_thread");
-    for (Func f : {s.key_chunk, s.value_chunk}) {
-        const int width = f.name() == s.key_chunk.name() ? s.head_dim : s.head_dim_v;
-        f.compute_at(level).bound(s.d, 0, width).bound(s.kk, 0, k.kv_tile).store_in(MemoryType::GPUShared).bound_storage(s.d, width + 1);
-        f.split(s.d, d_outer, d_thread, k.lanes, TailStrategy::GuardWithIf)
-            .split(s.kk, kk_outer, kk_thread, std::min(k.groups, k.kv_tile), TailStrategy::GuardWithIf)
-            .reorder(d_outer, kk_outer, d_thread, kk_thread)
-            .gpu_threads(d_thread, kk_thread);
-    }
-    for (Func f : {s.logits, s.probs}) {
+    s.acc.bound_extent(s.l, k.lanes).bound_extent(s.g, k.groups).reorder(s.x, s.r, s.l, s.g).unroll(s.r).gpu_threads(s.l, s.g);
+    s.acc.update().reorder(s.r, chunk.domain.x, s.l, s.g, chunk.domain.y).unroll(s.r).unroll(chunk.domain.x).gpu_threads(s.l, s.g);
+    s.acc.update().never_partition_all();
+    const LoopLevel level(s.acc, chunk.domain.y), thread(s.acc, s.l);
+    stage_chunk(chunk.key_chunk, s, level, s.head_dim);
+    stage_chunk(chunk.value_chunk, s, level, s.head_dim_v);
+    for (Func f : {chunk.logits, chunk.probs}) {
         f.compute_at(level).bound(s.kk, 0, k.kv_tile).bound_extent(s.qi, tile).bound_storage(s.kk, k.kv_tile + 1);
         spread(f, s.kk, s.qi, keys_per_thread, k.rows);
     }
-    for (Func f : {s.row_max, s.row_reference, s.row_sum}) {
-        Var outer("outer"), inner("inner");
-        f.compute_at(level).bound_extent(s.qi, tile).store_in(MemoryType::GPUShared);
-        f.split(s.qi, outer, inner, std::min(tile, k.lanes)).gpu_threads(inner, outer);
-    }
-    for (Func f : {s.row_max, s.row_sum}) {
-        Var outer("outer"), inner("inner");
-        f.update().split(s.qi, outer, inner, std::min(tile, k.lanes)).reorder(s.keys, inner, outer).gpu_threads(inner, outer);
-    }
-    s.dot.compute_at(s.logits, Var("inner_thread")).store_in(MemoryType::Stack).bound_extent(s.kk, keys_per_thread).bound_extent(s.qi, k.rows);
-    s.dot.unroll(s.kk).unroll(s.qi).update().reorder(s.kk, s.qi, s.rd).unroll(s.kk).unroll(s.qi);
-    s.chunk_acc.compute_at(thread).store_in(MemoryType::Stack).bound(s.x, 0, s.value_entries).bound_extent(s.r, k.rows);
-    s.chunk_acc.unroll(s.x).unroll(s.r);
-    for (int i = 0; i <= int(s.causal); i++) {
-        const RVar keys = i == 0 ? RVar(s.value_keys.whole) : RVar(s.value_keys.partial);
-        s.chunk_acc.update(i).reorder(s.x, s.r, keys).unroll(s.x).unroll(s.r);
-    }
-    one_point(s.chunk_acc, {s.c, s.l, s.g, s.qt, s.h, s.b});
-    for (Func f : {s.key_chunk, s.value_chunk, s.logits, s.probs, s.row_max, s.row_reference, s.row_sum, s.dot}) {
-        one_point(f, {s.c, s.qt, s.h, s.b});
+    for (Func f : {chunk.row_max, chunk.row_reference, chunk.row_sum}) {
+        schedule_statistic(f, s, chunk, level);
     }
     // Inside the loop over chunks: Halide 21 would give memory that is filled before the loop, and last read before the end of its body,
     // to something else in that body (seen: wrong from the second chunk on). acc is safe, it is written at the very end.
-    s.visible.compute_at(level).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).store_in(MemoryType::GPUShared);
-    s.visible.gpu_threads(s.r, s.g);
+    s.visible.compute_at(level).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).gpu_threads(s.r, s.g);
     one_point(s.visible, {s.qt, s.b});
+    for (Func f : {s.acc, s.visible, chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference,
+                   chunk.row_sum}) {
+        f.store_in(MemoryType::GPUShared);
+    }
+    chunk.dot.compute_at(chunk.logits, Var("inner_thread")).bound_extent(s.kk, keys_per_thread).bound_extent(s.qi, k.rows);
+    chunk.dot.unroll(s.kk).unroll(s.qi).update().reorder(s.kk, s.qi, chunk.rd).unroll(s.kk).unroll(s.qi);
+    chunk.chunk_acc.compute_at(thread).bound(s.x, 0, s.value_entries).bound_extent(s.r, k.rows).unroll(s.x).unroll(s.r);
+    for (int i = 0; i <= int(s.causal); i++) {
+        const RVar keys = i == 0 ? RVar(chunk.value_keys.whole) : RVar(chunk.value_keys.partial);
+        chunk.chunk_acc.update(i).reorder(s.x, s.r, keys).unroll(s.x).unroll(s.r);
+    }
+    chunk.dot.store_in(MemoryType::Stack);
+    chunk.chunk_acc.store_in(MemoryType::Stack);
+    one_point(chunk.chunk_acc, {s.c, s.l, s.g, s.qt, s.h, s.b});
+    for (Func f : {chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum,
+                   chunk.dot}) {
+        one_point(f, {s.c, s.qt, s.h, s.b});
+    }
 }
 
 } // namespace
 
-void schedule_rows(RowsStages &s, const AttentionOut &o) {
+void schedule_rows(RowsStages &s, const AttentionOut &o, int load_width) {
     const LoopLevel thread = schedule_out(o.func, s, o);
     if (s.blocking.staged) {
         schedule_block_tiles(s, LoopLevel(o.func, RVar(s.written[4])));
     } else {
-        schedule_thread_rows(s, thread);
+        schedule_thread_rows(s, thread, load_width);
     }
 }
 

@@ -6,6 +6,7 @@
 
 namespace polyhead::gen {
 
-void schedule_rows(RowsStages &stages, const AttentionOut &out);
+// load_width: elements of key and value that one load may take; their addresses are multiples of that.
+void schedule_rows(RowsStages &stages, const AttentionOut &out, int load_width);
 
 } // namespace polyhead::gen

@@ -8,6 +8,7 @@ using Halide::max;
 using Halide::min;
 using Halide::RDom;
 using Halide::select;
+using Halide::Var;
 
 namespace {
 
@@ -31,146 +32,166 @@ struct Coordinates {
     Expr entry(const Expr &x, const Expr &l) const { return entry_of(blocking, x, l); }
     // Rows beyond the last query repeat it, so that they never ask for more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile() + qi, formulas.inputs().seq_len_q - 1); }
-    Expr key(const Expr &kk, const Expr &c) const { return c * blocking.kv_tile + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().key_rows - 1); }
     // Keys that some row, and that every row of the tile sees.
     Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(tile() - 1, qt), b); }
     Expr visible_to_all(const Expr &qt, const Expr &b) const { return formulas.visible(query(0, qt), b); }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
+    // Keys of the chunks that a set of stages passes.
+    Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return (s.first_chunk + c) * blocking.kv_tile + kk; }
+    Expr clamped_key(const ChunkStages &s, const Expr &kk, const Expr &c) const {
+        return min(key(s, kk, c), formulas.inputs().key_rows - 1);
+    }
 };
 
-// logits = scores of visible keys. Chunks are whole here, so the end of the keys is told by the logit, causal or not.
-Expr masked(const Expr &score, const Expr &key, const Expr &visible) {
-    return select(key < visible, score, excluded_logit);
+// logits = scores where the key is visible.
+Expr logit(const ChunkStages &c, const Expr &score, const Expr &key, const Expr &visible) {
+    return c.masked ? select(key < visible, score, excluded_logit) : score;
+}
+
+// query_rows = query * softmax_scale * log2 e, 0 beyond head_dim
+void define_query(RowsStages &s, const Coordinates &at) {
+    const Expr entry = at.entry(s.x, s.l), row = at.query(s.g * s.blocking.rows + s.r, s.qt);
+    const Expr query = at.formulas.scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), row, s.h, s.b);
+    s.query_rows(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = s.whole_pieces ? query : select(entry < s.head_dim, query, 0.0f);
 }
 
 // The scores of a thread's own rows; lanes add up their parts of head_dim.
-void define_thread_scores(RowsStages &s, const Coordinates &at, const Numerics &numerics) {
-    const auto &[formulas, blocking] = at;
-    const auto &in = formulas.inputs();
+void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordinates &at, const Numerics &numerics) {
+    const auto &in = at.formulas.inputs();
     const auto &[x, r, l, g, kk, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.kk, s.c, s.qt, s.h, s.b);
-    // query_rows = query * softmax_scale * log2 e, 0 beyond head_dim
-    const Expr entry = at.entry(x, l);
-    const Expr query = formulas.scaled_query(min(entry, s.head_dim - 1), at.query(g * blocking.rows + r, qt), h, b);
-    const bool exact = s.query_entries * blocking.lanes == s.head_dim;
-    s.query_rows(x, r, l, g, qt, h, b) = exact ? query : select(entry < s.head_dim, query, 0.0f);
-    // dot = query_rows . key, a lane's part of it
-    s.rd = RDom(0, s.query_entries, "rd");
-    const Expr key_entry = at.entry(s.rd, l);
-    Expr key = in.key(min(key_entry, s.head_dim - 1), at.clamped_key(kk, c), at.kv_head(h), b);
-    key = exact ? key : select(key_entry < s.head_dim, key, 0.0f);
-    s.dot(kk, r, c, l, g, qt, h, b) = 0.0f;
-    s.dot(kk, r, c, l, g, qt, h, b) += s.query_rows(s.rd, r, l, g, qt, h, b) * key;
-    const Expr score = numerics.sum_over_lanes(s.dot(kk, r, c, l, g, qt, h, b), blocking.lanes);
-    s.logits(kk, r, c, l, g, qt, h, b) = masked(score, at.key(kk, c), s.visible(r, g, qt, b));
+    const Expr entry = at.entry(x, l), row = at.clamped_key(chunk, kk, c);
+    auto within = [&](int width) { return s.whole_pieces ? entry : min(entry, width - 1); };
+    const Expr key = in.key(within(s.head_dim), row, at.kv_head(h), b);
+    chunk.key_rows(x, kk, c, l, qt, h, b) = s.whole_pieces ? key : select(entry < s.head_dim, key, 0.0f);
+    chunk.value_rows(x, kk, c, l, qt, h, b) = in.value(within(s.head_dim_v), row, at.kv_head(h), b);
+    // dot = query_rows . key_rows, a lane's part of it
+    chunk.rd = RDom(0, s.query_entries, "rd");
+    chunk.dot(kk, r, c, l, g, qt, h, b) = 0.0f;
+    chunk.dot(kk, r, c, l, g, qt, h, b) += s.query_rows(chunk.rd, r, l, g, qt, h, b) * chunk.key_rows(chunk.rd, kk, c, l, qt, h, b);
+    const Expr score = numerics.sum_over_lanes(chunk.dot(kk, r, c, l, g, qt, h, b), s.blocking.lanes);
+    chunk.logits(kk, r, c, l, g, qt, h, b) = logit(chunk, score, at.key(chunk, kk, c), s.visible(r, g, qt, b));
 }
 
 // The scores of a tile, from a chunk of keys that the block shares.
-void define_block_scores(RowsStages &s, const Coordinates &at) {
-    const auto &[formulas, blocking] = at;
-    const auto &in = formulas.inputs();
+void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordinates &at) {
+    const auto &in = at.formulas.inputs();
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
-    s.key_chunk(d, kk, c, qt, h, b) = in.key(min(d, s.head_dim - 1), at.clamped_key(kk, c), at.kv_head(h), b);
-    s.value_chunk(d, kk, c, qt, h, b) = in.value(min(d, s.head_dim_v - 1), at.clamped_key(kk, c), at.kv_head(h), b);
-    s.rd = RDom(0, s.head_dim, "rd");
-    s.dot(kk, qi, c, qt, h, b) = 0.0f;
-    s.dot(kk, qi, c, qt, h, b) += formulas.scaled_query(s.rd, at.query(qi, qt), h, b) * s.key_chunk(s.rd, kk, c, qt, h, b);
-    const Expr visible = s.visible(qi % blocking.rows, qi / blocking.rows, qt, b);
-    s.logits(kk, qi, c, qt, h, b) = masked(s.dot(kk, qi, c, qt, h, b), at.key(kk, c), visible);
+    const Expr row = at.clamped_key(chunk, kk, c);
+    chunk.key_chunk(d, kk, c, qt, h, b) = in.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
+    chunk.value_chunk(d, kk, c, qt, h, b) = in.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
+    // dot = query * softmax_scale * log2 e . key
+    chunk.rd = RDom(0, s.head_dim, "rd");
+    const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), h, b);
+    chunk.dot(kk, qi, c, qt, h, b) = 0.0f;
+    chunk.dot(kk, qi, c, qt, h, b) += query * chunk.key_chunk(chunk.rd, kk, c, qt, h, b);
+    const Expr visible = s.visible(qi % s.blocking.rows, qi / s.blocking.rows, qt, b);
+    chunk.logits(kk, qi, c, qt, h, b) = logit(chunk, chunk.dot(kk, qi, c, qt, h, b), at.key(chunk, kk, c), visible);
 }
 
 // row_max, row_reference, probs and row_sum of a chunk; `row` are the coordinates of logits after its key.
-void define_softmax(RowsStages &s, const Numerics &numerics, const std::vector<Halide::Var> &row) {
+void define_softmax(const RowsStages &s, ChunkStages &chunk, const Numerics &numerics, const std::vector<Var> &row) {
     auto with = [&row](const Expr &key) {
         std::vector<Expr> args = {key};
         args.insert(args.end(), row.begin(), row.end());
         return args;
     };
-    std::vector<Halide::Var> with_key = {s.kk};
+    std::vector<Var> with_key = {s.kk};
     with_key.insert(with_key.end(), row.begin(), row.end());
-    s.keys = RDom(0, s.blocking.kv_tile, "keys");
+    chunk.keys = RDom(0, s.blocking.kv_tile, "keys");
     // row_max = max over keys of logits; row_reference = an integer just above it, so that rescaling is exact
-    s.row_max(row) = row_reference_floor;
-    s.row_max(row) = max(s.row_max(row), s.logits(with(s.keys)));
-    s.row_reference(row) = numerics.round_up(s.row_max(row));
+    chunk.row_max(row) = row_reference_floor;
+    chunk.row_max(row) = max(chunk.row_max(row), chunk.logits(with(chunk.keys)));
+    chunk.row_reference(row) = numerics.round_up(chunk.row_max(row));
     // probs = 2^(logits - row_reference)
-    s.probs(with_key) = numerics.exp2(s.logits(with_key) - s.row_reference(row));
-    s.row_sum(row) = 0.0f;
-    s.row_sum(row) += s.probs(with(s.keys));
+    chunk.probs(with_key) = numerics.exp2(chunk.logits(with_key) - chunk.row_reference(row));
+    chunk.row_sum(row) = 0.0f;
+    chunk.row_sum(row) += chunk.probs(with(chunk.keys));
 }
 
 // acc of a chunk of keys that the block shares.
-void define_chunk_acc(RowsStages &s, const Coordinates &at) {
+void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates &at) {
     const RowsBlocking &k = at.blocking;
     const auto &[x, r, l, g, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.c, s.qt, s.h, s.b);
     const Expr column = min(at.entry(x, l), s.head_dim_v - 1);
     auto product = [&](const Expr &kk) {
-        return s.probs(kk, g * k.rows + r, c, qt, h, b) * s.value_chunk(column, kk, c, qt, h, b);
+        return chunk.probs(kk, g * k.rows + r, c, qt, h, b) * chunk.value_chunk(column, kk, c, qt, h, b);
     };
-    s.value_keys = TileKeys(k.kv_tile, at.key(0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
-    s.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
-    s.chunk_acc(x, r, c, l, g, qt, h, b) += product(s.value_keys.whole);
+    chunk.value_keys = TileKeys(k.kv_tile, at.key(chunk, 0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
+    chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
+    chunk.chunk_acc(x, r, c, l, g, qt, h, b) += product(chunk.value_keys.whole);
     if (s.causal) {
-        const Expr key = s.value_keys.partial;
-        s.chunk_acc(x, r, c, l, g, qt, h, b) = AttentionFormulas::accumulate(s.chunk_acc(x, r, c, l, g, qt, h, b), product(key),
-                                                                             at.key(key, c), s.visible(r, g, qt, b));
+        const Expr kk = chunk.value_keys.partial, before = chunk.chunk_acc(x, r, c, l, g, qt, h, b);
+        chunk.chunk_acc(x, r, c, l, g, qt, h, b) =
+            AttentionFormulas::accumulate(before, product(kk), at.key(chunk, kk, c), s.visible(r, g, qt, b));
     }
 }
 
-// The running softmax of a row over the chunks of `domain` (column, chunk). Its columns are visited in order: the reference before the
-// chunk, the reference, then row_sum and the entries, which are rescaled from one to the other. `add` gives an entry after the chunk,
-// from what it was (rescaled), the chunk's weight, and the chunk.
-template <class Add> void define_columns(RowsStages &s, const Numerics &numerics, const RDom &domain, const Add &add) {
-    const auto &[x, r, l, g, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.qt, s.h, s.b);
-    const Expr column = domain.x, c = domain.y, tile_row = g * s.blocking.rows + r;
-    auto acc = [&](const Expr &at) { return s.acc(at, r, l, g, qt, h, b); };
+// An entry of acc after a chunk, from what it was (rescaled) and the weight of the chunk.
+Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at, Expr sum, const Expr &weight, const Expr &entry,
+                const Expr &c) {
+    const auto &[r, l, g, qt, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.h, s.b);
+    if (s.blocking.staged) {
+        return sum + weight * chunk.chunk_acc(entry, r, c, l, g, qt, h, b);
+    }
+    for (int kk = 0; kk < s.blocking.kv_tile; kk++) {
+        Expr value = chunk.value_rows(entry, kk, c, l, qt, h, b);
+        // A row must not meet the value of a key that it does not see, NaN perhaps. Selecting the value, which all rows of a thread
+        // share, keeps the sum free of branches.
+        value = chunk.masked ? select(at.key(chunk, kk, c) < s.visible(r, g, qt, b), value, 0.0f) : value;
+        sum += chunk.probs(kk, r, c, l, g, qt, h, b) * weight * value;
+    }
+    return sum;
+}
+
+// The running softmax of a row. Its columns are visited in order: the reference before the chunk, the reference, then row_sum and the
+// entries, which are rescaled from one to the other.
+void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &at, const Numerics &numerics) {
+    const auto &[r, l, g, qt, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.h, s.b);
+    const Expr column = chunk.domain.x, c = chunk.domain.y, tile_row = g * s.blocking.rows + r;
+    auto acc = [&](const Expr &x) { return s.acc(x, r, l, g, qt, h, b); };
     auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, h, b) : f(r, c, l, g, qt, h, b); };
     const Expr reference = acc(reference_column), rescale = numerics.pow2(acc(before_column) - reference);
-    const Expr weight = numerics.pow2(of_row(s.row_reference) - reference);
-    const Expr entry = add(acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
-    s.acc(column, r, l, g, qt, h, b) =
-        select(column == before_column, reference, column == reference_column, max(reference, of_row(s.row_reference)),
-               column == sum_column, acc(sum_column) * rescale + of_row(s.row_sum) * weight, column < s.stat_columns, 0.0f, entry);
+    const Expr weight = numerics.pow2(of_row(chunk.row_reference) - reference);
+    const Expr entry = with_chunk(s, chunk, at, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
+    s.acc(column, r, l, g, qt, h, b) = select(column == before_column, reference, column == reference_column,
+                                              max(reference, of_row(chunk.row_reference)), column == sum_column,
+                                              acc(sum_column) * rescale + of_row(chunk.row_sum) * weight, //
+                                              column < s.stat_columns, 0.0f, entry);
 }
 
-void define_acc(RowsStages &s, const Coordinates &at, const Numerics &numerics) {
-    const auto &[formulas, blocking] = at;
-    const auto &in = formulas.inputs();
-    const RowsBlocking &k = blocking;
-    const auto &[x, r, l, g, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.qt, s.h, s.b);
-    s.acc(x, r, l, g, qt, h, b) = select(x <= reference_column, row_reference_floor, 0.0f);
-    const int columns = s.stat_columns + s.value_entries;
-    const Expr chunks = (in.seq_len_kv + k.kv_tile - 1) / k.kv_tile;
-    const Expr some = at.visible_to_some(qt, b), all = at.visible_to_all(qt, b);
-    s.whole = RDom(0, columns, 0, chunks, "whole");
-    if (k.staged) {
-        define_chunk_acc(s, at);
-        s.whole.where(s.whole.y * k.kv_tile < some);
-        define_columns(s, numerics, s.whole, [&](const Expr &before, const Expr &weight, const Expr &entry, const Expr &c) {
-            return before + weight * s.chunk_acc(entry, r, c, l, g, qt, h, b);
-        });
+// Which chunks pass where. A condition compares with the chunk itself: (chunk + 1) * kv_tile <= ... is not proved to hold inside the
+// loop that it ends. And it mentions a length once: Halide 21 would repeat the rest as a test around every stage of the loop.
+void divide_chunks(RowsStages &s, const Coordinates &at) {
+    const int kv_tile = s.blocking.kv_tile, columns = s.stat_columns + s.value_entries;
+    const Expr chunks = (at.formulas.inputs().seq_len_kv + kv_tile - 1) / kv_tile;
+    const Expr some_chunks = (at.visible_to_some(s.qt, s.b) + kv_tile - 1) / kv_tile;
+    const Expr whole_chunks = at.visible_to_all(s.qt, s.b) / kv_tile;
+    auto add = [&](const std::string &kind, const Expr &first, const Expr &count, bool masked) -> ChunkStages & {
+        ChunkStages &chunk = s.chunks.emplace_back(kind);
+        chunk.first_chunk = first;
+        chunk.masked = masked;
+        chunk.domain = RDom(0, columns, 0, count, kind + "chunks");
+        return chunk;
+    };
+    if (s.blocking.staged) {
+        const ChunkStages &all = add("", 0, chunks, true);
+        RDom(all.domain).where(all.domain.y < some_chunks);
         return;
     }
-    // Chunks that all rows of the tile see, and those that only some do, where a row must not meet the values of the others.
-    auto add = [&](bool is_whole) {
-        return [&, is_whole](Expr sum, const Expr &weight, const Expr &entry, const Expr &c) {
-            for (int kk = 0; kk < k.kv_tile; kk++) {
-                const Expr value = in.value(min(at.entry(entry, l), s.head_dim_v - 1), at.clamped_key(kk, c), at.kv_head(h), b);
-                const Expr product = s.probs(kk, r, c, l, g, qt, h, b) * weight * value;
-                sum = is_whole ? sum + product : AttentionFormulas::accumulate(sum, product, at.key(kk, c), s.visible(r, g, qt, b));
-            }
-            return sum;
-        };
-    };
-    s.whole.where((s.whole.y + 1) * k.kv_tile <= all);
-    define_columns(s, numerics, s.whole, add(true));
-    s.partial = RDom(0, columns, 0, chunks, "partial");
-    s.partial.where((s.partial.y + 1) * k.kv_tile > all);
-    s.partial.where(s.partial.y * k.kv_tile < some);
-    define_columns(s, numerics, s.partial, add(false));
+    const ChunkStages &whole = add("whole_", 0, chunks, false);
+    RDom(whole.domain).where(whole.domain.y < whole_chunks);
+    // From the first that is not whole, as many as the rows of a tile can differ by, and no condition at all: what is too much is
+    // excluded key by key.
+    const int most_partial = s.causal ? (at.tile() - 1) / kv_tile + 2 : 1;
+    add("partial_", whole_chunks, min(most_partial, chunks), true);
 }
 
 } // namespace
+
+ChunkStages::ChunkStages(const std::string &kind)
+    : key_rows(kind + "key_rows"), value_rows(kind + "value_rows"), key_chunk(kind + "key_chunk"), value_chunk(kind + "value_chunk"),
+      dot(kind + "dot"), logits(kind + "logits"), row_max(kind + "row_max"), row_reference(kind + "row_reference"), probs(kind + "probs"),
+      row_sum(kind + "row_sum"), chunk_acc(kind + "chunk_acc") {}
 
 RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numerics, const RowsBlocking &blocking) {
     RowsStages s;
@@ -182,26 +203,34 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numeric
     const int piece = blocking.vec * blocking.lanes;
     s.query_entries = padded(s.head_dim, piece) / blocking.lanes;
     s.value_entries = padded(s.head_dim_v, piece) / blocking.lanes;
+    s.whole_pieces = s.head_dim % piece == 0 && s.head_dim_v % piece == 0;
     s.stat_columns = padded(num_stats, blocking.vec);
     Coordinates at{formulas, blocking};
     s.visible(s.r, s.g, s.qt, s.b) = formulas.visible(at.query(s.g * blocking.rows + s.r, s.qt), s.b);
-    if (blocking.staged) {
-        define_block_scores(s, at);
-        define_softmax(s, numerics, {s.qi, s.c, s.qt, s.h, s.b});
-    } else {
-        define_thread_scores(s, at, numerics);
-        define_softmax(s, numerics, {s.r, s.c, s.l, s.g, s.qt, s.h, s.b});
+    if (!blocking.staged) {
+        define_query(s, at);
     }
-    define_acc(s, at, numerics);
+    divide_chunks(s, at);
+    s.acc(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = select(s.x <= reference_column, row_reference_floor, 0.0f);
+    for (ChunkStages &chunk : s.chunks) {
+        if (blocking.staged) {
+            define_block_scores(s, chunk, at);
+            define_softmax(s, chunk, numerics, {s.qi, s.c, s.qt, s.h, s.b});
+            define_chunk_acc(s, chunk, at);
+        } else {
+            define_thread_scores(s, chunk, at, numerics);
+            define_softmax(s, chunk, numerics, {s.r, s.c, s.l, s.g, s.qt, s.h, s.b});
+        }
+        define_columns(s, chunk, at, numerics);
+    }
     return s;
 }
 
 void RowsStages::write(const AttentionOut &o, bool with_lse, const Expr &seq_len_q, const Arguments &at,
                        const std::function<Expr(Expr)> &store) {
     const RowsBlocking &k = blocking;
-    const int columns = head_dim_v + int(with_lse), tile = k.rows * k.groups;
-    written = RDom({{0, padded(columns, k.vec * k.lanes) / k.lanes}, {0, k.rows}, {0, k.lanes}, {0, k.groups}, {0, (seq_len_q + tile - 1) / tile}},
-                   "written");
+    const int columns = head_dim_v + int(with_lse), tile = k.rows * k.groups, entries = padded(columns, k.vec * k.lanes) / k.lanes;
+    written = RDom({{0, entries}, {0, k.rows}, {0, k.lanes}, {0, k.groups}, {0, (seq_len_q + tile - 1) / tile}}, "written");
     const Expr x_ = written[0], r_ = written[1], l_ = written[2], g_ = written[3], qt_ = written[4];
     const Expr column = entry_of(k, x_, l_), row = qt_ * tile + g_ * k.rows + r_;
     written.where(column < columns);
@@ -219,12 +248,19 @@ void RowsStages::write(const AttentionOut &o, bool with_lse, const Expr &seq_len
 }
 
 std::vector<Halide::Func> RowsStages::funcs() const {
-    std::vector<Halide::Func> all = {visible, dot, logits, row_max, row_reference, probs, row_sum, acc};
-    if (blocking.staged) {
-        all.insert(all.begin(), {key_chunk, value_chunk, chunk_acc});
-    } else {
-        all.insert(all.begin(), query_rows);
+    std::vector<Halide::Func> all = {visible};
+    if (!blocking.staged) {
+        all.push_back(query_rows);
     }
+    for (const ChunkStages &c : chunks) {
+        if (blocking.staged) {
+            all.insert(all.end(), {c.key_chunk, c.value_chunk, c.chunk_acc});
+        } else {
+            all.insert(all.end(), {c.key_rows, c.value_rows});
+        }
+        all.insert(all.end(), {c.dot, c.logits, c.row_max, c.row_reference, c.probs, c.row_sum});
+    }
+    all.push_back(acc);
     return all;
 }
 

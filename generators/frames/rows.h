@@ -20,32 +20,38 @@ struct RowsBlocking {
     bool staged; // block tiles
 };
 
-// The named Funcs. Coordinates: r = row in thread, l = lane, g = thread over rows, qt = tile, qi = g * rows + r, kk = key in chunk, c = chunk,
-// x = entry of head_dim in a lane, or column of acc.
+// What is made of one chunk of keys. Coordinates: r = row in thread, l = lane, g = thread over rows, qt = tile, qi = g * rows + r,
+// kk = key in chunk, c = chunk, x = entry of head_dim in a lane. Thread rows: (kk, r, c, l, g, qt, h, b), or without kk, but for
+// key_rows and value_rows. Block tiles: (kk, qi, c, qt, h, b), or without kk, but for those whose coordinates are given.
+struct ChunkStages {
+    explicit ChunkStages(const std::string &kind);
+
+    Halide::Expr first_chunk; // of the chunks that pass here, for (qt, b); c counts from it
+    bool masked;              // some rows do not see some of the keys
+    Halide::RDom domain;      // (column of acc, chunk)
+    Halide::RDom rd, keys;
+    TileKeys value_keys; // block tiles
+
+    Halide::Func key_rows, value_rows;   // thread rows: (x, kk, c, l, qt, h, b), a lane's entries
+    Halide::Func key_chunk, value_chunk; // block tiles: (d, kk, c, qt, h, b)
+    Halide::Func dot;                    // scores, or a lane's part of them
+    Halide::Func logits, row_max, row_reference, probs, row_sum;
+    Halide::Func chunk_acc; // block tiles: (x, r, c, l, g, qt, h, b)
+};
+
 struct RowsStages {
     RowsBlocking blocking;
     int head_dim, head_dim_v;
     bool causal;
     int query_entries, value_entries; // of a lane; the last ones of a lane may lie beyond head_dim
+    bool whole_pieces;                // none do: pieces of vec entries lie side by side in memory
     int stat_columns;                 // columns of acc before its entries: reference before the chunk, reference, row_sum, padding
 
     Halide::Var x{"x"}, r{"r"}, l{"l"}, g{"g"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, qi{"qi"}, d{"d"};
-    Halide::RDom rd, keys, whole, partial; // whole, partial: (column, chunk); block tiles have one domain for both
-    TileKeys value_keys;                   // block tiles
-
-    Halide::Func visible{"visible"};         // (r, g, qt, b): keys that a row sees
-    Halide::Func query_rows{"query_rows"};   // (x, r, l, g, qt, h, b)
-    Halide::Func key_chunk{"key_chunk"};     // block tiles: (d, kk, c, qt, h, b)
-    Halide::Func value_chunk{"value_chunk"}; // block tiles: (d, kk, c, qt, h, b)
-    // Thread rows: (kk, r, c, l, g, qt, h, b); block tiles: (kk, qi, c, qt, h, b), row_* without kk
-    Halide::Func dot{"dot"};       // scores, or a lane's part of them
-    Halide::Func logits{"logits"}; //
-    Halide::Func row_max{"row_max"};
-    Halide::Func row_reference{"row_reference"};
-    Halide::Func probs{"probs"};
-    Halide::Func row_sum{"row_sum"};
-    Halide::Func chunk_acc{"chunk_acc"}; // block tiles: (x, r, c, l, g, qt, h, b)
-    Halide::Func acc{"acc"};             // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it
+    Halide::Func visible{"visible"};       // (r, g, qt, b): keys that a row sees
+    Halide::Func query_rows{"query_rows"}; // thread rows: (x, r, l, g, qt, h, b)
+    std::vector<ChunkStages> chunks;       // thread rows: whole chunks, then partial ones; block tiles: all
+    Halide::Func acc{"acc"};               // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it
 
     // Writes head_dim_v columns of out, and lse as one more column where asked for, in the frame's own coordinates: a thread's place is
     // then exact, where the quotients and remainders of (d, q) would look like the whole tile to bounds inference.
@@ -54,6 +60,7 @@ struct RowsStages {
     void write(const AttentionOut &out, bool with_lse, const Halide::Expr &seq_len_q, const Arguments &at,
                const std::function<Halide::Expr(Halide::Expr)> &store);
     Halide::RDom written; // (entry, row in thread, lane, group, tile)
+
     // Every Func, producers first.
     std::vector<Halide::Func> funcs() const;
 };

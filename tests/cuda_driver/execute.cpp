@@ -68,38 +68,30 @@ void start_warp(Warp &warp, Launch &launch, Block &block, int index) {
     }
 }
 
-bool has_value(const Warp &warp, const Operand &operand, uint32_t mask) {
-    return operand.register_id < 0 || (warp.written[static_cast<size_t>(operand.register_id)] & mask) == mask;
+uint32_t valid_lanes(const Warp &warp, const Operand &operand) {
+    return operand.register_id < 0 ? ~0u : warp.written[static_cast<size_t>(operand.register_id)];
 }
 
 bool never_written(Warp &warp, const Instruction &instruction, const char *what) {
-    return warp.fail(FaultKind::launch, instruction, std::string(what) + " of the instruction was never written by a thread that reads it");
+    return warp.fail(FaultKind::launch, instruction,
+                     std::string(what) + " comes from a register that was never written by the thread that reads it");
 }
 
-// Copies hand on which lanes have a value; everything else must find one.
+// Follows which lanes of a register have a value; false where one without meets memory or a decision.
 bool note_registers(Warp &warp, const Instruction &instruction) {
     const uint32_t mask = warp.active;
+    const std::vector<Operand> &inputs = instruction.inputs;
     uint32_t valid = mask;
-    const auto of = [&](size_t input) {
-        const int32_t id = instruction.inputs[input].register_id;
-        return id < 0 ? ~0u : warp.written[static_cast<size_t>(id)];
-    };
-    if (instruction.reading == Reading::strict) {
-        for (const Operand &input : instruction.inputs) {
-            if (!has_value(warp, input, mask)) {
-                return never_written(warp, instruction, "an input");
-            }
-        }
-    } else if (instruction.reading == Reading::select) {
-        if (!has_value(warp, instruction.inputs[2], mask)) {
-            return never_written(warp, instruction, "the predicate");
-        }
-        const uint32_t first = predicate(warp, instruction.inputs[2]);
-        valid = mask & ((of(0) & first) | (of(1) & ~first));
+    if (instruction.reading == Reading::select) {
+        const uint32_t first = predicate(warp, inputs[2]);
+        valid &= valid_lanes(warp, inputs[2]) & ((valid_lanes(warp, inputs[0]) & first) | (valid_lanes(warp, inputs[1]) & ~first));
     } else {
-        for (size_t input = 0; input < instruction.inputs.size(); input++) {
-            valid &= of(input);
+        for (size_t input = instruction.reading == Reading::shuffle ? 1 : 0; input < inputs.size(); input++) {
+            valid &= valid_lanes(warp, inputs[input]);
         }
+    }
+    if (valid != mask && (instruction.reading == Reading::strict || instruction.reading == Reading::shuffle)) {
+        return never_written(warp, instruction, "an input");
     }
     for (const Operand &output : instruction.outputs) {
         uint32_t &written = warp.written[static_cast<size_t>(output.register_id)];
@@ -195,7 +187,7 @@ bool run_warp(Warp &warp) {
         const Instruction &instruction = code[static_cast<size_t>(path.pc)];
         uint32_t mask = path.mask;
         if (instruction.guard.width != 0) {
-            if (!has_value(warp, instruction.guard, mask)) {
+            if ((valid_lanes(warp, instruction.guard) & mask) != mask) {
                 warp.activate(mask);
                 return never_written(warp, instruction, "the guard");
             }

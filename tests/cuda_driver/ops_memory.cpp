@@ -302,6 +302,7 @@ bool decode_memory(Decoder &decoder, Modifiers &modifiers) {
     Instruction &instruction = decoder.instruction();
     instruction.space = take_space(modifiers);
     instruction.type = type;
+    instruction.reading = Reading::strict;
     take_hints(modifiers);
     const int vector = modifiers.take_one_of({"v2", "v4"});
     const bool parameter = instruction.space == Space::param;

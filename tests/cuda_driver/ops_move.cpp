@@ -114,7 +114,6 @@ bool decode_move(Decoder &decoder, Modifiers &modifiers) {
     if (modifiers.base() != "mov" || !modifiers.take_type(type) || (bytes_of(type) == 1 && type != Type::pred)) {
         return false;
     }
-    decoder.instruction().reading = Reading::copy;
     if (!decoder.expect(2)) {
         return true;
     }

@@ -48,20 +48,23 @@ int source_lane(int mode, int lane, uint32_t by, uint32_t control, bool &inside)
 bool shuffle(Warp &warp, const Instruction &instruction) {
     const uint32_t *a = values<uint32_t>(warp, instruction.inputs[0]), *by = values<uint32_t>(warp, instruction.inputs[1]);
     const uint32_t *control = values<uint32_t>(warp, instruction.inputs[2]), *members = values<uint32_t>(warp, instruction.inputs[3]);
-    uint32_t results[lanes], inside_bits = 0, undefined = 0;
+    const int32_t from = instruction.inputs[0].register_id;
+    // What a lane gets from one that is not here is nothing, as if it had never been written.
+    const uint32_t present = warp.active & (from < 0 ? ~0u : warp.written[static_cast<size_t>(from)]);
+    uint32_t results[lanes], inside_bits = 0, valid = 0;
     for (int lane = 0; lane < lanes; lane++) {
         bool inside = false;
         const int source = source_lane(instruction.mode, lane, by[lane], control[lane], inside);
         results[lane] = a[source];
         inside_bits |= static_cast<uint32_t>(inside) << lane;
-        undefined |= (((warp.active >> source) & 1u) ^ 1u) << lane;
+        valid |= ((present >> source) & 1u) << lane;
         if (((warp.active >> lane) & 1u) && !members_present(warp, instruction, members[lane])) {
             return false;
         }
     }
     write_lanes(warp, instruction.outputs[0], results);
-    // What a lane got from one that is not here is nothing: whoever uses it is found by the check of registers never written.
-    warp.written[static_cast<size_t>(instruction.outputs[0].register_id)] &= ~(undefined & warp.active);
+    uint32_t &written = warp.written[static_cast<size_t>(instruction.outputs[0].register_id)];
+    written = (written & ~warp.active) | (valid & warp.active);
     if (instruction.outputs.size() == 2) {
         set_predicate(warp, instruction.outputs[1], inside_bits);
     }
@@ -97,6 +100,7 @@ bool decode_shuffle(Decoder &decoder, Modifiers &modifiers) {
             decoder.input(index, Type::b32);
         }
         decoder.instruction().mode = mode;
+        decoder.instruction().reading = Reading::shuffle;
     }
     decoder.set(shuffle);
     return true;
@@ -115,6 +119,7 @@ bool decode_barrier(Decoder &decoder, Modifiers &modifiers) {
     }
     if (warp_only) {
         decoder.input(0, Type::b32);
+        instruction.reading = Reading::strict;
         decoder.set(wait_for_warp);
         return true;
     }

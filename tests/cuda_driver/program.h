@@ -32,15 +32,16 @@ struct Operand {
 // What the warp loop does itself; everything else is `plain`.
 enum class Flow : uint8_t { plain, branch, leave, barrier, trap };
 
-// How the register check treats the inputs: a copy hands on "never written", everything else must not see it.
-enum class Reading : uint8_t { strict, copy, select };
+// What becomes of a register that was never written. Compilers let arithmetic read it where nobody looks at the result, so it spreads;
+// memory and decisions must not see it. A selection spreads only what it takes, a shuffle what comes from the other lane.
+enum class Reading : uint8_t { spread, select, shuffle, strict };
 
 struct Instruction {
     Execute execute = nullptr;
     std::vector<Operand> outputs, inputs;
     Operand guard; // width 0: always executed
     Flow flow = Flow::plain;
-    Reading reading = Reading::strict;
+    Reading reading = Reading::spread;
     bool uniform = false; // bra.uni
     Space space = Space::generic;
     Type type = Type::b32;    // of memory: what one element is

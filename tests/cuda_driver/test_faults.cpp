@@ -72,17 +72,27 @@ TEST_CASE("addresses that are not multiples of the access", "[cuda_driver]") {
 
 TEST_CASE("registers that were never written", "[cuda_driver]") {
     const Fresh fresh;
-    REQUIRE(faulty("add.s32 %r1, %r2, 1;") == CUDA_ERROR_LAUNCH_FAILED);
+    const std::string store = "st.global.b32 [%d2], %r1;\n";
+    REQUIRE(faulty("add.s32 %r1, %r2, 1;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(error_says("never written"));
+    // Nobody looks at the result: compilers make such code.
+    REQUIRE(faulty("add.s32 %r1, %r2, 1;\n") == CUDA_SUCCESS);
     // Written by some threads, read by all.
-    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\n@%p1 mov.b32 %r2, 1;\nadd.s32 %r1, %r2, 1;") == CUDA_ERROR_LAUNCH_FAILED);
-    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\n@%p1 mov.b32 %r2, 1;\n@%p1 add.s32 %r1, %r2, 1;") == CUDA_SUCCESS);
-    // A copy of nothing is nothing; it is no fault until it is used.
-    REQUIRE(faulty("mov.b32 %r3, %r2;") == CUDA_SUCCESS);
-    REQUIRE(faulty("mov.b32 %r3, %r2;\nst.global.b32 [%d2], %r3;") == CUDA_ERROR_LAUNCH_FAILED);
-    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 40;\nselp.b32 %r3, %r0, %r2, %p1;\nst.global.b32 [%d2], %r3;") == CUDA_SUCCESS);
-    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\nselp.b32 %r3, %r0, %r2, %p1;\nst.global.b32 [%d2], %r3;") == CUDA_ERROR_LAUNCH_FAILED);
+    const std::string some = "setp.lt.u32 %p1, %r0, 31;\n@%p1 mov.b32 %r2, 1;\n";
+    REQUIRE(faulty(some + "add.s32 %r1, %r2, 1;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty(some + "add.s32 %r1, %r2, 1;\n@%p1 " + store) == CUDA_SUCCESS);
+    // A selection looks at what it takes.
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 40;\nselp.b32 %r1, %r0, %r2, %p1;\n" + store) == CUDA_SUCCESS);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\nselp.b32 %r1, %r0, %r2, %p1;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r5, 31;\nselp.b32 %r1, 1, 2, %p1;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
+    // Addresses and decisions.
+    REQUIRE(faulty("add.s64 %d5, %d6, 4;\nld.global.b32 %r1, [%d5];") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty("setp.lt.u32 %p1, %r5, 31;\n@%p1 bra $end;\n$end:") == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(faulty("@%p7 bra $end;\n$end:") == CUDA_ERROR_LAUNCH_FAILED);
+    // A shuffle hands on what the other lane has: here the lanes 0 to 7 hold a value.
+    const std::string eight = "setp.lt.u32 %p1, %r0, 8;\n@%p1 mov.b32 %r2, 1;\n";
+    REQUIRE(faulty(eight + "shfl.sync.idx.b32 %r1, %r2, 7, 31, -1;\n" + store) == CUDA_SUCCESS);
+    REQUIRE(faulty(eight + "shfl.sync.idx.b32 %r1, %r2, 8, 31, -1;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
 }
 
 TEST_CASE("races in shared memory", "[cuda_driver]") {
@@ -148,7 +158,7 @@ TEST_CASE("warps that have diverged where they must not", "[cuda_driver]") {
     // What comes from a lane that has left is no value.
     const std::string half = "setp.gt.u32 %p1, %r0, 15;\n@%p1 ret;\nshfl.sync.bfly.b32 %r1, %r0, 16, 31, -1;\n";
     REQUIRE(faulty(half) == CUDA_SUCCESS);
-    REQUIRE(faulty(half + "add.s32 %r2, %r1, 1;") == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty(half + "add.s32 %r2, %r1, 1;\nst.global.b32 [%d2], %r2;") == CUDA_ERROR_LAUNCH_FAILED);
 }
 
 TEST_CASE("a kernel that gives up, and one that does not end", "[cuda_driver]") {

@@ -25,6 +25,8 @@ namespace {
 void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer) {
     const Halide::RDom &w = s.written;
     const int columns = s.threads.columns, rows = s.threads.rows;
+    // Writes nothing, but would count as use on the host: memory of a device alone would be refused.
+    out.gpu_blocks(out.args().back());
     // Every element has one place; Halide need not prove it.
     auto stage = out.update().allow_race_conditions();
     std::vector<Halide::VarOrRVar> order;

@@ -52,3 +52,37 @@ if(TARGET polyhead_cuda_driver)
         add_dependencies(${program} polyhead_cuda_driver)
     endforeach()
 endif()
+
+# The example: on OpenCL, on CUDA, and on the CPU where there is no device.
+if(TARGET example_device)
+    add_dependencies(polyhead_tests example_device)
+    add_test(NAME "examples: no device, so the CPU" COMMAND example_device cuda:99)
+    set_tests_properties(
+        "examples: no device, so the CPU"
+        PROPERTIES
+            LABELS examples
+            TIMEOUT 60
+            PASS_REGULAR_EXPRESSION
+                "^cuda: .*\nok: ran on the CPU; largest difference to the CPU 0\n"
+    )
+    add_test(NAME "opencl: the example on a device" COMMAND example_device opencl)
+    set_tests_properties(
+        "opencl: the example on a device"
+        PROPERTIES
+            LABELS opencl
+            TIMEOUT 300
+            ENVIRONMENT "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+            PASS_REGULAR_EXPRESSION "^ok: ran on .*opencl.*; largest difference to the CPU "
+    )
+    if(TARGET polyhead_cuda_driver)
+        add_test(NAME "cuda: the example on a device" COMMAND example_device cuda)
+        set_tests_properties(
+            "cuda: the example on a device"
+            PROPERTIES
+                LABELS cuda
+                TIMEOUT 300
+                ENVIRONMENT "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+                PASS_REGULAR_EXPRESSION "^ok: ran on .*cuda.*; largest difference to the CPU "
+        )
+    endif()
+endif()

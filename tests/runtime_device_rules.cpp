@@ -160,152 +160,188 @@ TEST_CASE("device rules: weights", "[runtime]") {
     entered = nullptr;
 }
 
-TEST_CASE("device rules: which variant", "[runtime]") {
-    DeviceCall call;
-    polyhead_variant variants[3] = {call.fake.variant, call.fake.variant, call.fake.variant};
-    variants[0].name = "newest";
-    variants[0].capability = 90;
-    variants[1].name = "wide";
-    variants[1].alignment = 8;
-    variants[2].name = "any";
-    const polyhead_kernel kernel{"three", call.fake.table.problem, variants, 3};
-    const auto explain = [&] {
+namespace {
+
+// A table of three variants of one api: one wants a newer device, one whole pieces of 8 bytes, one nothing.
+struct ThreeVariants : DeviceCall {
+    polyhead_variant variants[3] = {fake.variant, fake.variant, fake.variant};
+    polyhead_kernel kernel{"three", fake.table.problem, variants, 3};
+    ThreeVariants() {
+        variants[0].name = "newest";
+        variants[0].capability = 90;
+        variants[1].name = "wide";
+        variants[1].alignment = 8;
+        variants[2].name = "any";
+    }
+    std::string explain() const {
         char text[2048];
-        polyhead_explain(&kernel, &call.args, text, sizeof text);
-        return std::string(text);
-    };
-    SECTION("all is well for the second") {
-        const std::string text = explain();
-        CHECK(text.find("on Fake (cuda 8.0)") != std::string::npos);
-        CHECK(text.find("not newest: needs compute capability 9.0\n") != std::string::npos);
-        CHECK(text.find("runs wide:") != std::string::npos);
+        polyhead_explain(&kernel, &args, text, sizeof text);
+        return text;
     }
-    SECTION("a newer device") {
-        call.device.capability = 90;
-        CHECK(explain().find("runs newest:") != std::string::npos);
+    // A table of one of them alone.
+    polyhead_status run_only(int which) const {
+        const polyhead_kernel only{"three", fake.table.problem, variants + which, 1};
+        return polyhead_run(&only, &args);
     }
-    SECTION("strides on the device") {
+};
+
+} // namespace
+
+TEST_CASE("device rules: capability", "[runtime]") {
+    ThreeVariants call;
+    const std::string text = call.explain();
+    CHECK(text.find("on Fake (cuda 8.0)") != std::string::npos);
+    CHECK(text.find("not newest: needs compute capability 9.0\n") != std::string::npos);
+    CHECK(text.find("runs wide:") != std::string::npos);
+    call.device.capability = 90;
+    CHECK(call.explain().find("runs newest:") != std::string::npos);
+    call.device.capability = 75;
+    const polyhead_status status = call.run_only(0);
+    CHECK(status.code == POLYHEAD_NO_DEVICE);
+    CHECK(std::string(status.message) ==
+          "kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest needs compute capability 9.0");
+}
+
+TEST_CASE("device rules: alignment", "[runtime]") {
+    ThreeVariants call;
+    SECTION("on the device") {
         call.move_all();
-        CHECK(explain().find("runs wide:") != std::string::npos);
+        CHECK(call.explain().find("runs wide:") != std::string::npos);
         call.args.key.offset = 0;
         call.move(&call.args.key, 1);
-        CHECK(explain().find("not wide: wants address and strides of key to be multiples of 8 bytes\n") != std::string::npos);
-        CHECK(explain().find("runs any:") != std::string::npos);
+        CHECK(call.explain().find("not wide: wants address and strides of key to be multiples of 8 bytes\n") != std::string::npos);
+        CHECK(call.explain().find("runs any:") != std::string::npos);
     }
-    SECTION("strides on the host are packed") {
+    SECTION("host tensors are packed for it") {
         std::vector<float> wide(B * H_kv * T_kv * (d + 1));
         call.args.key = view(wide.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * (d + 1), T_kv * (d + 1), d + 1, 1});
-        CHECK(explain().find("runs wide:") != std::string::npos);
+        CHECK(call.explain().find("runs wide:") != std::string::npos);
         call.args.key = view(wide.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * d, T_kv * d, 0, 1});
-        CHECK(explain().find("runs wide:") != std::string::npos);
-    }
-    SECTION("nothing fits") {
-        call.device.capability = 75;
-        const polyhead_kernel only_newest{"three", call.fake.table.problem, variants, 1};
-        const polyhead_status status = polyhead_run(&only_newest, &call.args);
-        CHECK(status.code == POLYHEAD_NO_DEVICE);
-        CHECK(std::string(status.message) ==
-              "kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest needs compute capability 9.0");
-    }
-    SECTION("another api, and the CPU") {
-        call.device.api = POLYHEAD_OPENCL;
-        CHECK(explain().find("refused: kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest runs on cuda") == 0);
-        call.args.device = nullptr;
-        const polyhead_status status = polyhead_run(&kernel, &call.args);
-        CHECK(status.code == POLYHEAD_UNSUPPORTED);
-        CHECK(std::string(status.message).find("on this CPU: newest runs on cuda") != std::string::npos);
-        CHECK(!Kernel(kernel).supported());
-        variants[2].api = POLYHEAD_CPU;
-        CHECK(polyhead_run(&kernel, &call.args).code == POLYHEAD_OK);
-    }
-    SECTION("code compiled in process takes host memory") {
-        variants[2].entry = nullptr;
-        const polyhead_kernel last{"three", call.fake.table.problem, variants + 2, 1};
-        CHECK(polyhead_run(&last, &call.args).code == POLYHEAD_OK);
-        call.move(&call.args.value);
-        CHECK(std::string(polyhead_run(&last, &call.args).message).find("takes host memory, but value lies on the device") !=
-              std::string::npos);
+        CHECK(call.explain().find("runs wide:") != std::string::npos);
     }
 }
 
-TEST_CASE("device rules: what the kernel gets", "[runtime]") {
+TEST_CASE("device rules: interfaces", "[runtime]") {
+    ThreeVariants call;
+    call.device.api = POLYHEAD_OPENCL;
+    CHECK(call.explain().find("refused: kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest runs on cuda") == 0);
+    call.device.api = POLYHEAD_CUDA;
+    SECTION("the CPU") {
+        call.args.device = nullptr;
+        const polyhead_status status = polyhead_run(&call.kernel, &call.args);
+        CHECK(status.code == POLYHEAD_UNSUPPORTED);
+        CHECK(std::string(status.message).find("on this CPU: newest runs on cuda") != std::string::npos);
+        CHECK(!Kernel(call.kernel).supported());
+        call.variants[2].api = POLYHEAD_CPU;
+        CHECK(polyhead_run(&call.kernel, &call.args).code == POLYHEAD_OK);
+    }
+    SECTION("code compiled in process takes host memory") {
+        call.variants[2].entry = nullptr;
+        CHECK(call.run_only(2).code == POLYHEAD_OK);
+        call.move(&call.args.value);
+        CHECK(std::string(call.run_only(2).message).find("takes host memory, but value lies on the device") != std::string::npos);
+    }
+}
+
+TEST_CASE("device rules: the set says what kernels for devices need", "[runtime]") {
+    ThreeVariants call;
+    const Kernel kernel(call.kernel);
+    const Kernel *set[] = {&kernel};
+    const std::string text = explain(set, 1, call.kernel.problem);
+    CHECK(text.find("but this CPU lacks") == std::string::npos);
+    CHECK(text.find("newest: needs a device, cuda 9.0 or newer\n") != std::string::npos);
+    CHECK(text.find("any: needs a device, cuda\n") != std::string::npos);
+    Problem half = call.kernel.problem;
+    half.dtype = POLYHEAD_F16;
+    CHECK(explain(set, 1, half).find(" --dtype f16 --target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl\n") !=
+          std::string::npos);
+}
+
+TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]") {
     DeviceCall call;
-    SECTION("device tensors, as they are") {
-        call.move_all();
-        call.fake.on_call = [&](FakeKernel &kernel) {
-            CHECK(runtime::CallContext::of(*static_cast<void **>(kernel.argv[0]))->device == &call.device);
-            const auto *query = static_cast<const halide_buffer_t *>(kernel.argv[1]),
-                       *out = static_cast<const halide_buffer_t *>(kernel.argv[7]);
-            CHECK(query->device == reinterpret_cast<uint64_t>(call.args.query.data));
-            CHECK(query->host == nullptr);
-            CHECK(query->device_dirty());
-            CHECK(!out->device_dirty());
-            CHECK(call.device.attached == 6);
-        };
-        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
-        CHECK(call.device.waits == 0); // asynchronous
-        CHECK(call.device.flushes == 1);
-        call.args.kv_lengths = polyhead_tensor{};
-        call.fake.on_call = [&](FakeKernel &kernel) {
-            const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[4]);
-            CHECK(lengths->device != 0);
-            CHECK(lengths->dim[0].stride == 0);
-            CHECK(call.device.full_length == T_kv);
-        };
-        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
-        CHECK(call.device.waits == 0);
+    call.move_all();
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        CHECK(runtime::CallContext::of(*static_cast<void **>(kernel.argv[0]))->device == &call.device);
+        const auto *query = static_cast<const halide_buffer_t *>(kernel.argv[1]),
+                   *out = static_cast<const halide_buffer_t *>(kernel.argv[7]);
+        CHECK(query->device == reinterpret_cast<uint64_t>(call.args.query.data));
+        CHECK(query->host == nullptr);
+        CHECK(query->device_dirty());
+        CHECK(!out->device_dirty());
+        CHECK(call.device.attached == 6);
+    };
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.device.waits == 0); // asynchronous
+    CHECK(call.device.flushes == 1);
+    call.args.kv_lengths = polyhead_tensor{};
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[4]);
+        CHECK(lengths->device != 0);
+        CHECK(lengths->dim[0].stride == 0);
+        CHECK(call.device.full_length == T_kv);
+    };
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.device.waits == 0);
+    CHECK(call.fake.calls == 2);
+    CHECK(call.device.attached == 0);
+}
+
+TEST_CASE("device rules: one host tensor, and the call waits", "[runtime]") {
+    DeviceCall call;
+    call.move(&call.args.query);
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        CHECK(static_cast<const halide_buffer_t *>(kernel.argv[2])->host_dirty());
+        CHECK(!static_cast<const halide_buffer_t *>(kernel.argv[7])->host_dirty());
+    };
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.fake.calls == 1);
+    CHECK(call.device.waits == 1);
+}
+
+TEST_CASE("device rules: host tensors that are not contiguous are packed", "[runtime]") {
+    DeviceCall call;
+    std::vector<float> backwards(B * H_kv * T_kv * d), wide(B * H * T_q * (d_v + 3), untouched);
+    for (size_t i = 0; i < backwards.size(); ++i) {
+        backwards[i] = static_cast<float>(i);
     }
-    SECTION("one host tensor: the call waits") {
-        call.move(&call.args.query);
-        call.fake.on_call = [&](FakeKernel &kernel) {
-            CHECK(static_cast<const halide_buffer_t *>(kernel.argv[2])->host_dirty());
-            CHECK(!static_cast<const halide_buffer_t *>(kernel.argv[7])->host_dirty());
-        };
-        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
-        CHECK(call.device.waits == 1);
-    }
-    SECTION("host tensors that are not contiguous are packed, with their values") {
-        std::vector<float> backwards(B * H_kv * T_kv * d);
-        for (size_t i = 0; i < backwards.size(); ++i) {
-            backwards[i] = static_cast<float>(i);
+    call.args.key = view(backwards.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * d, T_kv * d, -d, 1});
+    call.args.key.offset = (T_kv - 1) * d;
+    call.args.out = view(wide.data(), {B, H, T_q, d_v}, {H * T_q * (d_v + 3), T_q * (d_v + 3), d_v + 3, 1});
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        const SeenBuffer key = kernel.buffer(2), out = kernel.buffer(7);
+        CHECK(key.strides == std::vector<int32_t>{1, int(d), int(T_kv * d), int(H_kv * T_kv * d)});
+        CHECK(static_cast<const float *>(key.host)[0] == (T_kv - 1) * d);
+        CHECK(static_cast<const float *>(key.host)[d] == (T_kv - 2) * d);
+        CHECK(out.strides == std::vector<int32_t>{1, int(d_v), int(T_q * d_v), int(H * T_q * d_v)});
+        for (int64_t i = 0; i < B * H * T_q * d_v; ++i) {
+            static_cast<float *>(out.host)[i] = static_cast<float>(i);
         }
-        call.args.key = view(backwards.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * d, T_kv * d, -d, 1});
-        call.args.key.offset = (T_kv - 1) * d;
-        std::vector<float> wide(B * H * T_q * (d_v + 3), untouched);
-        call.args.out = view(wide.data(), {B, H, T_q, d_v}, {H * T_q * (d_v + 3), T_q * (d_v + 3), d_v + 3, 1});
-        call.fake.on_call = [&](FakeKernel &kernel) {
-            const SeenBuffer key = kernel.buffer(2), out = kernel.buffer(7);
-            CHECK(key.strides == std::vector<int32_t>{1, int(d), int(T_kv * d), int(H_kv * T_kv * d)});
-            CHECK(static_cast<const float *>(key.host)[0] == (T_kv - 1) * d);
-            CHECK(static_cast<const float *>(key.host)[d] == (T_kv - 2) * d);
-            CHECK(out.strides == std::vector<int32_t>{1, int(d_v), int(T_q * d_v), int(H * T_q * d_v)});
-            for (int64_t i = 0; i < B * H * T_q * d_v; ++i) {
-                static_cast<float *>(out.host)[i] = static_cast<float>(i);
-            }
-        };
-        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
-        CHECK(call.fake.calls == 1);
-        for (int64_t row = 0; row < B * H * T_q; ++row) {
-            for (int64_t x = 0; x < d_v + 3; ++x) {
-                CHECK(wide[static_cast<size_t>(row * (d_v + 3) + x)] == (x < d_v ? static_cast<float>(row * d_v + x) : untouched));
-            }
+    };
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.fake.calls == 1);
+    for (int64_t row = 0; row < B * H * T_q; ++row) {
+        for (int64_t x = 0; x < d_v + 3; ++x) {
+            CHECK(wide[static_cast<size_t>(row * (d_v + 3) + x)] == (x < d_v ? static_cast<float>(row * d_v + x) : untouched));
         }
-        // A call that fails leaves out alone.
-        std::fill(wide.begin(), wide.end(), untouched);
-        call.fake.result = -1;
-        CHECK(call.fake.run(call.args).code == POLYHEAD_INTERNAL);
-        CHECK(wide == std::vector<float>(wide.size(), untouched));
     }
-    SECTION("in any order of dimensions, and with stride 0, a tensor is contiguous enough") {
-        call.args.key.stride[0] = 0;
-        call.args.query = from_bshd(view(call.query.data(), {B, T_q, H, d}));
-        call.fake.on_call = [&](FakeKernel &kernel) {
-            CHECK(kernel.buffer(1).host == call.query.data());
-            CHECK(kernel.buffer(2).host == call.key.data());
-            CHECK(kernel.buffer(2).strides[3] == 0);
-        };
-        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
-    }
+    // A call that fails leaves out alone.
+    std::fill(wide.begin(), wide.end(), untouched);
+    call.fake.result = -1;
+    CHECK(call.fake.run(call.args).code == POLYHEAD_INTERNAL);
+    CHECK(wide == std::vector<float>(wide.size(), untouched));
+}
+
+TEST_CASE("device rules: any order of dimensions and stride 0 are contiguous enough", "[runtime]") {
+    DeviceCall call;
+    call.args.key.stride[0] = 0;
+    call.args.query = from_bshd(view(call.query.data(), {B, T_q, H, d}));
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        CHECK(kernel.buffer(1).host == call.query.data());
+        CHECK(kernel.buffer(2).host == call.key.data());
+        CHECK(kernel.buffer(2).strides[3] == 0);
+    };
+    CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+    CHECK(call.fake.calls == 1);
 }
 
 TEST_CASE("device rules: errors", "[runtime]") {

@@ -187,7 +187,32 @@ template <bool flush> struct ToWhole {
     }
 };
 
+// Exact, without a decision per lane: f16 times 2^112 as f32 puts its exponent right, subnormal numbers included.
+struct WidenHalf {
+    static float run(uint16_t half) {
+        const uint32_t magnitude = static_cast<uint32_t>(half & 0x7fffu) << 13, sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+        const uint32_t scaled = bits_as<uint32_t>(bits_as<float>(magnitude) * 0x1p112f);
+        const uint32_t special = magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : scaled; // infinity and NaN
+        return bits_as<float>(special | sign);
+    }
+};
+struct WidenBfloat {
+    static float run(uint16_t x) { return bfloat_to_float(x); }
+};
+
 Execute fast(const Conversion &c) {
+    if (c.to == Type::f32 && c.from == Type::f16 && !c.flush && !c.saturate && !c.whole) {
+        return unary<uint16_t, WidenHalf, float>;
+    }
+    if (c.to == Type::f32 && c.from == Type::bf16 && !c.flush && !c.saturate && !c.whole) {
+        return unary<uint16_t, WidenBfloat, float>;
+    }
+    if ((c.to == Type::u32 || c.to == Type::s32) && c.from == Type::u16 && !c.saturate) {
+        return widen<uint32_t, uint16_t>;
+    }
+    if ((c.to == Type::u32 || c.to == Type::s32) && (c.from == Type::u64 || c.from == Type::s64) && !c.saturate) {
+        return widen<uint32_t, uint64_t>;
+    }
     if (c.to == Type::u64 && c.from == Type::u32) {
         return widen<uint64_t, uint32_t>;
     }

@@ -19,6 +19,19 @@ bool members_present(Warp &warp, const Instruction &instruction, uint32_t member
     return true;
 }
 
+bool all_present(Warp &warp, const Instruction &instruction, const Operand &members) {
+    const uint32_t *mask = values<uint32_t>(warp, members);
+    if (members.register_id < 0) {
+        return members_present(warp, instruction, mask[0]);
+    }
+    for (int lane = 0; lane < lanes; lane++) {
+        if (((warp.active >> lane) & 1u) && !members_present(warp, instruction, mask[lane])) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // The source lane and whether it lies inside of the segment, as the PTX manual defines it.
 int source_lane(int mode, int lane, uint32_t by, uint32_t control, bool &inside) {
     const int segment = static_cast<int>((control >> 8) & 31u), clamp = static_cast<int>(control & 31u), b = static_cast<int>(by & 31u);
@@ -47,7 +60,7 @@ int source_lane(int mode, int lane, uint32_t by, uint32_t control, bool &inside)
 
 bool shuffle(Warp &warp, const Instruction &instruction) {
     const uint32_t *a = values<uint32_t>(warp, instruction.inputs[0]), *by = values<uint32_t>(warp, instruction.inputs[1]);
-    const uint32_t *control = values<uint32_t>(warp, instruction.inputs[2]), *members = values<uint32_t>(warp, instruction.inputs[3]);
+    const uint32_t *control = values<uint32_t>(warp, instruction.inputs[2]);
     const int32_t from = instruction.inputs[0].register_id;
     // What a lane gets from one that is not here is nothing, as if it had never been written.
     const uint32_t present = warp.active & (from < 0 ? ~0u : warp.written[static_cast<size_t>(from)]);
@@ -58,9 +71,9 @@ bool shuffle(Warp &warp, const Instruction &instruction) {
         results[lane] = a[source];
         inside_bits |= static_cast<uint32_t>(inside) << lane;
         valid |= ((present >> source) & 1u) << lane;
-        if (((warp.active >> lane) & 1u) && !members_present(warp, instruction, members[lane])) {
-            return false;
-        }
+    }
+    if (!all_present(warp, instruction, instruction.inputs[3])) {
+        return false;
     }
     write_lanes(warp, instruction.outputs[0], results);
     uint32_t &written = warp.written[static_cast<size_t>(instruction.outputs[0].register_id)];
@@ -72,13 +85,7 @@ bool shuffle(Warp &warp, const Instruction &instruction) {
 }
 
 bool wait_for_warp(Warp &warp, const Instruction &instruction) {
-    const uint32_t *members = values<uint32_t>(warp, instruction.inputs[0]);
-    for (int lane = 0; lane < lanes; lane++) {
-        if (((warp.active >> lane) & 1u) && !members_present(warp, instruction, members[lane])) {
-            return false;
-        }
-    }
-    return true;
+    return all_present(warp, instruction, instruction.inputs[0]);
 }
 
 bool do_nothing(Warp &, const Instruction &) {

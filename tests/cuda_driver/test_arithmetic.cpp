@@ -173,6 +173,10 @@ TEST_CASE("halves", "[cuda_driver]") {
     REQUIRE(result("fma.rn.f16x2 %r4, %r1, %r2, %r3;", 0x3c004000u, 0x40004000u, 0x3c003c00u) == 0x42004500u);
     REQUIRE(result("add.f16x2 %r4, %r1, %r2;", 0x7bff0001u, 0x7bff0001u) == 0x7c000002u);
     REQUIRE(result("max.f16x2 %r4, %r1, %r2;", 0x7e00bc00u, 0x3c008000u) == 0x3c008000u);
+    for (uint32_t value : {0u, 1u, 0x3ffu, 0x400u, 0x3c00u, 0x7bffu, 0x7c00u, 0x7e00u, 0x8000u, 0x8001u, 0xc000u, 0xfc00u}) {
+        const uint32_t wide = result("cvt.u16.u32 %h1, %r1;\ncvt.f32.f16 %r4, %h1;", value);
+        REQUIRE(wide == bits(polyhead::cuda_driver::half_to_float(static_cast<uint16_t>(value))));
+    }
     for (uint32_t value = 0; value < 0x10000; value += 37) { // there and back
         const uint16_t h = static_cast<uint16_t>(value);
         const float x = polyhead::cuda_driver::half_to_float(h);

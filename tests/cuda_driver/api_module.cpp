@@ -108,6 +108,7 @@ void count_instructions(State &s, const Launch &launch) {
             Count &count = s.counts[instruction.opcode];
             count.warps += launch.executed[index];
             count.threads += launch.threads[index];
+            count.traffic += launch.traffic[index];
         }
     }
 }
@@ -256,6 +257,7 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     std::copy(block, block + 3, launch.block);
     launch.dynamic_shared = shared_bytes;
     launch.step_limit = s.step_limit;
+    launch.count_traffic = s.count_traffic;
     const std::string problem = wrong_shape(kernel, *function, launch);
     if (!problem.empty()) {
         return s.fail(CUDA_ERROR_INVALID_VALUE, "kernel " + kernel.name + ": " + problem);

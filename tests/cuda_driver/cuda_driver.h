@@ -141,7 +141,10 @@ CUDA_DRIVER_EXPORT const char *polyhead_cuda_driver_error(void);
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_executed(const char *opcode);
 /* The same for each of the threads of the warps. */
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_executed_threads(const char *opcode);
-/* Lines "opcode warps threads", sorted; the bytes that the whole text needs with its 0. */
+/* With POLYHEAD_CUDA_DRIVER_TRAFFIC=1: for "ld.global" and "st.global" the sectors of 32 bytes that were touched (a warp that reads 32
+   neighbouring floats touches 4), for "ld.shared" and "st.shared" the passes over the banks (1 without conflicts, 4 for v4.b32). */
+CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_traffic(const char *opcode);
+/* Lines "opcode warps threads [traffic]", sorted; the bytes that the whole text needs with its 0. */
 CUDA_DRIVER_EXPORT size_t polyhead_cuda_driver_statistics(char *text, size_t bytes);
 CUDA_DRIVER_EXPORT void polyhead_cuda_driver_reset_statistics(void);
 /* Launches on this stream of this context; stream 0 is the default stream. Null context: those of all contexts and streams. */
@@ -154,7 +157,8 @@ CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_contexts(void);
 CUDA_DRIVER_EXPORT int polyhead_cuda_driver_max_registers(void);
 /* Forgets everything, also what handles stand for, and reads the environment again at the next cuInit:
    POLYHEAD_CUDA_DRIVER_DEVICES (1), POLYHEAD_CUDA_DRIVER_CAPABILITY (80), POLYHEAD_CUDA_DRIVER_MEMORY (bytes per device, 1 GiB),
-   POLYHEAD_CUDA_DRIVER_STEPS (warp instructions of one launch, 10^11), POLYHEAD_CUDA_DRIVER_QUIET (1: no failure on stderr). */
+   POLYHEAD_CUDA_DRIVER_TRAFFIC (0), POLYHEAD_CUDA_DRIVER_STEPS (warp instructions of one launch, 10^11), POLYHEAD_CUDA_DRIVER_QUIET (1: no
+   failure on stderr). */
 CUDA_DRIVER_EXPORT void polyhead_cuda_driver_restart(void);
 
 #ifdef __cplusplus

@@ -271,6 +271,7 @@ bool execute(Launch &launch) {
     const Kernel &kernel = *launch.kernel;
     launch.executed.assign(kernel.code.size(), 0);
     launch.threads.assign(kernel.code.size(), 0);
+    launch.traffic.assign(kernel.code.size(), 0);
     launch.found.assign(kernel.code.size(), nullptr);
     const size_t threads = static_cast<size_t>(launch.block[0]) * launch.block[1] * launch.block[2];
     std::vector<Warp> warps((threads + lanes - 1) / lanes);

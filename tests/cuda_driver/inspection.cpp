@@ -16,6 +16,7 @@ Count total(const char *opcode) {
         const bool fits = wanted.empty() || name == wanted || name.compare(0, wanted.size() + 1, wanted + ".") == 0;
         sum.warps += fits ? count.warps : 0;
         sum.threads += fits ? count.threads : 0;
+        sum.traffic += fits ? count.traffic : 0;
     }
     return sum;
 }
@@ -36,13 +37,17 @@ uint64_t polyhead_cuda_driver_executed(const char *opcode) {
 uint64_t polyhead_cuda_driver_executed_threads(const char *opcode) {
     return total(opcode).threads;
 }
+uint64_t polyhead_cuda_driver_traffic(const char *opcode) {
+    return total(opcode).traffic;
+}
 
 size_t polyhead_cuda_driver_statistics(char *text, size_t bytes) {
     State &s = state();
     const std::lock_guard<std::recursive_mutex> guard(s.lock);
     std::string all;
     for (const auto &[name, count] : s.counts) {
-        all += name + " " + std::to_string(count.warps) + " " + std::to_string(count.threads) + "\n";
+        const std::string traffic = s.count_traffic ? " " + std::to_string(count.traffic) : "";
+        all += name + " " + std::to_string(count.warps) + " " + std::to_string(count.threads) + traffic + "\n";
     }
     if (text && bytes > 0) {
         std::strncpy(text, all.c_str(), bytes);

@@ -1,5 +1,6 @@
 // Loads and stores: every address is looked up, aligned and, in shared memory, checked for races.
 #include "decoder.h"
+#include "traffic.h"
 #include "warp.h"
 
 #include <algorithm>
@@ -154,6 +155,11 @@ void start_access(Warp &warp, const Instruction &instruction, Access &access, si
     }
     for (char *&host : access.host) {
         host = access.nowhere;
+    }
+    const bool global = instruction.space == Space::global;
+    if (warp.launch->count_traffic && (global || instruction.space == Space::shared)) {
+        warp.launch->traffic[static_cast<size_t>(instruction.index)] +=
+            global ? sectors(access.address, warp.active) : bank_passes(access.address, warp.active, access.bytes);
     }
 }
 

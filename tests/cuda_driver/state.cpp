@@ -35,6 +35,7 @@ void State::start() {
     capability = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_CAPABILITY", 80));
     step_limit = environment("POLYHEAD_CUDA_DRIVER_STEPS", 100000000000);
     quiet = environment("POLYHEAD_CUDA_DRIVER_QUIET", 0) != 0;
+    count_traffic = environment("POLYHEAD_CUDA_DRIVER_TRAFFIC", 0) != 0;
     const int count = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_DEVICES", 1));
     const size_t memory = environment("POLYHEAD_CUDA_DRIVER_MEMORY", uint64_t{1} << 30);
     for (int device = 0; device < count; device++) {

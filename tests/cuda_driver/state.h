@@ -50,7 +50,7 @@ struct Device {
 };
 
 struct Count {
-    uint64_t warps = 0, threads = 0;
+    uint64_t warps = 0, threads = 0, traffic = 0;
 };
 
 struct State {
@@ -58,7 +58,7 @@ struct State {
     bool initialised = false;
     int capability = 80;
     uint64_t step_limit = 0;
-    bool quiet = false;
+    bool quiet = false, count_traffic = false;
     std::vector<Device> devices;
     std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;
     std::map<CUstream, std::unique_ptr<CUstream_st>> streams;

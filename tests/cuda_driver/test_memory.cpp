@@ -101,3 +101,31 @@ TEST_CASE("memory that nobody wrote holds NaN, in every block anew", "[cuda_driv
     REQUIRE(cuMemAlloc_v2(&fresh_memory, 64) == CUDA_SUCCESS);
     REQUIRE(std::isnan(download<float>(fresh_memory, 16)[5]));
 }
+
+TEST_CASE("traffic: sectors of global memory, passes over the banks", "[cuda_driver]") {
+    const Fresh fresh({"TRAFFIC=1"});
+    const CUdeviceptr in = upload(std::vector<uint32_t>(1024, 0));
+    Shape shape;
+    shape.shared = 4224;
+    const auto counted = [&](const std::string &body, const char *opcode) {
+        polyhead_cuda_driver_reset_statistics();
+        REQUIRE(run(own_words() + body + "ret;", in, in, shape) == CUDA_SUCCESS);
+        return polyhead_cuda_driver_traffic(opcode);
+    };
+    REQUIRE(counted("ld.global.b32 %r1, [%d2];\n", "ld.global") == 4);
+    REQUIRE(counted("ld.global.b32 %r1, [%d0];\n", "ld.global") == 1);
+    REQUIRE(counted("mul.wide.u32 %d5, %r0, 128;\nadd.s64 %d5, %d5, %d0;\nld.global.b32 %r1, [%d5];\n", "ld.global") == 32);
+    REQUIRE(counted("mul.wide.u32 %d5, %r0, 16;\nadd.s64 %d5, %d5, %d0;\nld.global.v4.b32 {%r1, %r2, %r3, %r4}, [%d5];\n", "ld") == 16);
+    const auto shared = [&](int stride, const std::string &load) {
+        return counted("mul.lo.u32 %r5, %r0, " + std::to_string(stride) + ";\n" + load, "ld.shared");
+    };
+    const std::string word = "ld.shared.b32 %r1, [%r5];\n", four = "ld.shared.v4.b32 {%r1, %r2, %r3, %r4}, [%r5];\n";
+    REQUIRE(shared(4, word) == 1);
+    REQUIRE(shared(0, word) == 1);
+    REQUIRE(shared(8, word) == 2);
+    REQUIRE(shared(128, word) == 32);
+    REQUIRE(shared(132, word) == 1);
+    REQUIRE(shared(16, four) == 4);
+    REQUIRE(shared(0, four) == 4);
+    REQUIRE(shared(128, four) == 32);
+}

@@ -29,7 +29,9 @@ struct Launch {
     uint64_t id = 0; // no two launches have the same
     uint64_t step_limit = 0, steps = 0;
     std::vector<uint64_t> executed, threads; // per instruction: how often a warp, how often a thread did it
-    std::vector<const Allocation *> found;   // per instruction: where its last access of global memory was
+    bool count_traffic = false;
+    std::vector<uint64_t> traffic;         // per instruction: sectors or passes over the banks
+    std::vector<const Allocation *> found; // per instruction: where its last access of global memory was
     Fault fault;
 };
 

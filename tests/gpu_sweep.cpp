@@ -1,4 +1,4 @@
-// The random sweep on a device: random problems in every storage type, compiled in process for OpenCL in a frame of their own, each over
+// The random sweep on a device: random problems in every storage type, compiled in process in a frame of their own, each over
 // random shapes, against the reference. Quick tier: a few problems chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
 #include <cstdio>
@@ -26,7 +26,13 @@ constexpr int quick_problems = 6, all_problems = 60, shapes_per_variant = 6;
 Problem random_gpu_problem(Random &random) {
     Problem p = random_problem(random);
     p.dtype = random.pick(std::vector<int32_t>{POLYHEAD_F32, POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16});
+    p.dtype = TestDevice::get().api() == Api::vulkan ? POLYHEAD_F32 : p.dtype; // has no 16-bit storage
     return p;
+}
+
+std::string target() {
+    const Api api = TestDevice::get().api();
+    return api == Api::cuda ? "host-cuda-cuda_capability_80" : api == Api::vulkan ? "host-vulkan" : "host-opencl";
 }
 
 // The frame that would be taken, or one of the two.
@@ -37,7 +43,7 @@ std::string random_tiling(const Problem &p, Random &random) {
 // Large heads do not fit into the registers of the threads of a row.
 bool is_served(Problem p, const std::string &tiling) {
     std::string error = gen::complete(&p);
-    return error.empty() && !gen::plan_variants(p, {"host-opencl"}, tiling, &error).empty();
+    return error.empty() && !gen::plan_variants(p, {target()}, tiling, &error).empty();
 }
 
 // Returns the number of shapes.
@@ -85,14 +91,14 @@ TEST_CASE("gpu sweep: random problems over random shapes") {
         if (!is_served(p, tiling)) {
             tiling.clear();
         }
-        const std::string line = generate_line(p) + " --target host-opencl" + (tiling.empty() ? "" : " --tiling '" + tiling + "'");
+        const std::string line = generate_line(p) + " --target " + target() + (tiling.empty() ? "" : " --tiling '" + tiling + "'");
         INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << i << " POLYHEAD_TEST_ALL=" << test_all());
         INFO(line);
-        const InProcessKernel compiled(p, {"host-opencl", tiling, "gpu_sweep_" + std::to_string(i)});
+        const InProcessKernel compiled(p, {target(), tiling, "gpu_sweep_" + std::to_string(i)});
         REQUIRE(compiled.error() == "");
         double worst = 0;
         int shapes = 0;
-        for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), Api::opencl)) {
+        for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), TestDevice::get().api())) {
             shapes += sweep(forced, seed, &worst);
         }
         CHECK(shapes > 0);

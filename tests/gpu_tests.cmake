@@ -28,59 +28,46 @@ endforeach()
     set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${file}")
 endfunction()
 
-if(TARGET polyhead::gpu)
-    # Kernels compiled in process: the traps of Halide, and random problems.
-    foreach(program IN ITEMS traps sweep)
-        add_executable(test_gpu_${program} gpu_${program}.cpp support/device.cpp)
-        polyhead_target_defaults(test_gpu_${program} NO_CONVERSION)
-        target_link_libraries(
-            test_gpu_${program}
-            PRIVATE polyhead_test_support polyhead_catch2_main polyhead_in_process polyhead::gpu
-        )
-        add_dependencies(polyhead_tests test_gpu_${program})
-        polyhead_device_tests(
-            test_gpu_${program}
-            LABEL opencl
-            TIMEOUT 2400
-            ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
-        )
-    endforeach()
-endif()
-
-if(TARGET polyhead_kernel_table_gpu_tested)
-    add_executable(
-        test_kernels_gpu
-        gpu_answers_table.cpp
-        gpu_same_bits_table.cpp
-        support/device.cpp
-    )
-    polyhead_target_defaults(test_kernels_gpu NO_CONVERSION)
+# polyhead_gpu_test(NAME SOURCES file... [LINK library...] [OPENCL_ONLY])
+# A program over devices: on PoCL with the label opencl, on the driver that executes PTX with the label cuda.
+function(polyhead_gpu_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "OPENCL_ONLY" "" "SOURCES;LINK")
+    add_executable(${name} ${arg_SOURCES} support/device.cpp)
+    polyhead_target_defaults(${name} NO_CONVERSION)
     target_link_libraries(
-        test_kernels_gpu
-        PRIVATE
-            polyhead_test_support
-            polyhead_catch2_main
-            polyhead_kernel_table_gpu_tested
-            polyhead::gpu
+        ${name}
+        PRIVATE polyhead_test_support polyhead_catch2_main ${arg_LINK} polyhead::gpu
     )
-    add_dependencies(polyhead_tests test_kernels_gpu)
+    add_dependencies(polyhead_tests ${name})
     polyhead_device_tests(
-        test_kernels_gpu
+        ${name}
         LABEL opencl
-        TIMEOUT 1800
+        TIMEOUT 2400
         ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
     )
-    if(TARGET polyhead_cuda_driver)
+    if(NOT arg_OPENCL_ONLY)
         # The budget is what the interpreter of PTX does in seconds.
         polyhead_device_tests(
-            test_kernels_gpu
+            ${name}
             LABEL cuda
-            TIMEOUT 1800
+            TIMEOUT 2400
             ENVIRONMENT
                 POLYHEAD_TEST_DEVICE=cuda
                 POLYHEAD_TEST_BUDGET=2e6
                 "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
         )
-        add_dependencies(test_kernels_gpu polyhead_cuda_driver)
+        add_dependencies(${name} polyhead_cuda_driver)
     endif()
+endfunction()
+
+if(TARGET polyhead::gpu)
+    polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_in_process OPENCL_ONLY)
+    polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp LINK polyhead_in_process)
+endif()
+if(TARGET polyhead_kernel_table_gpu_tested)
+    polyhead_gpu_test(
+        test_kernels_gpu
+        SOURCES gpu_answers_table.cpp gpu_mirrors.cpp gpu_same_bits_table.cpp
+        LINK polyhead_kernel_table_gpu_tested
+    )
 endif()

@@ -19,9 +19,6 @@ LINE = re.compile(r"^([A-Za-z0-9_]+) *\(([a-z_ ]*)\) *: *(.*)$")
 RUNS = {"opencl": "opencl", "cuda_80": "cuda", "cuda_86": None, "vulkan": "vulkan", "metal": None, "webgpu": None}
 HEADINGS = {"opencl": "OpenCL", "cuda_80": "CUDA 8.0", "cuda_86": "CUDA 8.6", "vulkan": "Vulkan", "metal": "Metal", "webgpu": "WebGPU"}
 SECONDS = 600
-# Halide's Vulkan allocator: pool, smallest and largest block in MiB, blocks (0: any number), and the multiple in bytes at which tensors
-# start. With its default of 32 bytes answers are wrong on lavapipe, which maps memory in steps of 64.
-VULKAN_ALLOCATOR = "1024:4:256:0:64"
 
 
 def kernels():
@@ -66,8 +63,6 @@ def check_code(name, flags, api, folder):
 def run_kernel(name, flags, device):
     """(whether it was right, its largest error as part of the tolerance or a sentence)."""
     env = dict(environment_of_children(), POLYHEAD_TEST_DEVICE=device, POLYHEAD_TEST_BUDGET="2e6")
-    if device == "vulkan":
-        env.setdefault("HL_VK_ALLOC_CONFIG", VULKAN_ALLOCATOR)
     if device == "cuda":
         env["LD_LIBRARY_PATH"] = os.path.join(build.directory("release"), "tests", "cuda_driver", "lib")
     command = [build.program("release", "gpu_error"), name] + (flags + ["--target", "host-vulkan"] if device == "vulkan" else [])

@@ -46,10 +46,9 @@ const ErrorText *find_error(CUresult code) {
 int attribute_value(const State &s, int attribute) {
     switch (attribute) {
     case 1:
-        return 1024; // threads of a block
     case 2:
     case 3:
-        return 1024; // block x, y
+        return 1024; // threads of a block, also in x and y
     case 4:
         return 64; // block z
     case 5:

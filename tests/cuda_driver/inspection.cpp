@@ -46,8 +46,8 @@ size_t polyhead_cuda_driver_statistics(char *text, size_t bytes) {
     const std::lock_guard<std::recursive_mutex> guard(s.lock);
     std::string all;
     for (const auto &[name, count] : s.counts) {
-        const std::string traffic = s.count_traffic ? " " + std::to_string(count.traffic) : "";
-        all += name + " " + std::to_string(count.warps) + " " + std::to_string(count.threads) + traffic + "\n";
+        all.append(name).append(" ").append(std::to_string(count.warps)).append(" ").append(std::to_string(count.threads));
+        all.append(s.count_traffic ? " " + std::to_string(count.traffic) : "").append("\n");
     }
     if (text && bytes > 0) {
         std::strncpy(text, all.c_str(), bytes);

@@ -3,6 +3,8 @@
 #include "numbers.h"
 #include "warp.h"
 
+#include <cmath>
+
 namespace polyhead::cuda_driver {
 
 namespace {
@@ -55,10 +57,14 @@ bool compare_bits(Warp &warp, const Instruction &instruction, uint32_t bits) {
     return true;
 }
 
+template <class T> bool is_nan(T x) {
+    return std::isnan(static_cast<double>(x)); // false for whole numbers
+}
+
 template <class T, int when> struct Compare {
     static bool run(T a, T b) {
         return ((when & less) && a < b) || ((when & equal) && a == b) || ((when & greater) && a > b) ||
-               ((when & unordered) && (a != a || b != b));
+               ((when & unordered) && (is_nan(a) || is_nan(b)));
     }
 };
 

@@ -26,16 +26,20 @@ struct Fma {
 };
 // A NaN gives the other operand; of two zeros the smaller is -0.
 struct Min {
-    template <class T> static T run(T a, T b) { return a != a ? b : b != b ? a : a == b ? (std::signbit(a) ? a : b) : (b < a ? b : a); }
+    template <class T> static T run(T a, T b) {
+        return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? a : b) : (b < a ? b : a);
+    }
 };
 struct Max {
-    template <class T> static T run(T a, T b) { return a != a ? b : b != b ? a : a == b ? (std::signbit(a) ? b : a) : (a < b ? b : a); }
+    template <class T> static T run(T a, T b) {
+        return std::isnan(a) ? b : std::isnan(b) ? a : a == b ? (std::signbit(a) ? b : a) : (a < b ? b : a);
+    }
 };
 struct MinNan {
-    template <class T> static T run(T a, T b) { return a != a ? a : b != b ? b : Min::run(a, b); }
+    template <class T> static T run(T a, T b) { return std::isnan(a) ? a : std::isnan(b) ? b : Min::run(a, b); }
 };
 struct MaxNan {
-    template <class T> static T run(T a, T b) { return a != a ? a : b != b ? b : Max::run(a, b); }
+    template <class T> static T run(T a, T b) { return std::isnan(a) ? a : std::isnan(b) ? b : Max::run(a, b); }
 };
 struct CopySign { // the sign of the first, the magnitude of the second
     template <class T> static T run(T a, T b) { return std::copysign(b, a); }

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <type_traits>
 
 namespace polyhead::cuda_driver {
 
@@ -189,6 +190,12 @@ bool resolve_together(Warp &warp, const Instruction &instruction, Access &access
     return true;
 }
 
+// What is narrower than its register fills it up with zeros or its sign.
+template <class Register, class Memory> Register widened(Memory value) {
+    using Same = std::conditional_t<std::is_signed<Memory>::value, std::make_signed_t<Register>, Register>;
+    return static_cast<Register>(static_cast<Same>(value));
+}
+
 template <class Register, class Memory> bool load(Warp &warp, const Instruction &instruction) {
     Access access;
     start_access(warp, instruction, access, instruction.outputs.size(), false);
@@ -204,7 +211,7 @@ template <class Register, class Memory> bool load(Warp &warp, const Instruction 
         for (int lane = 0; lane < lanes; lane++) {
             Memory value;
             std::memcpy(&value, access.host[lane] + element * sizeof(Memory), sizeof(Memory));
-            results[lane] = static_cast<Register>(value);
+            results[lane] = widened<Register>(value);
         }
         write_lanes(warp, instruction.outputs[element], results);
     }

@@ -7,6 +7,13 @@ namespace {
 
 const char *const store_thread = "mul.wide.u32 %d2, %r0, 4;\nadd.s64 %d2, %d0, %d2;\nst.global.b32 [%d2], %r0;\nret;";
 
+// CUDA passes numbers and device addresses where C wants a pointer.
+void *as_pointer(uint64_t value) {
+    void *pointer = nullptr;
+    std::memcpy(&pointer, &value, sizeof(pointer));
+    return pointer;
+}
+
 CUmodule load(const std::string &ptx) {
     CUmodule module = nullptr;
     REQUIRE(cuModuleLoadData(&module, ptx.c_str()) == CUDA_SUCCESS);
@@ -76,7 +83,7 @@ TEST_CASE("memory: limit, release, ranges, host pointers", "[cuda_driver]") {
     REQUIRE(cuMemcpyHtoD_v2(first, host, 601) == CUDA_ERROR_INVALID_VALUE);
     REQUIRE(cuMemcpyHtoD_v2(first + 100, host, 500) == CUDA_SUCCESS);
     REQUIRE(cuMemcpyDtoH_v2(host, reinterpret_cast<uintptr_t>(host), 4) == CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(cuMemcpyDtoH_v2(reinterpret_cast<void *>(first), first, 4) == CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(cuMemcpyDtoH_v2(as_pointer(first), first, 4) == CUDA_ERROR_INVALID_VALUE);
     REQUIRE(cuMemcpyDtoD_v2(second, first, 400) == CUDA_SUCCESS);
     CUdeviceptr begin = 0;
     size_t bytes = 0;
@@ -105,7 +112,7 @@ TEST_CASE("modules that cannot be loaded", "[cuda_driver]") {
     REQUIRE(cuModuleLoadData(&module, module_of(".weird directive;\nret;").c_str()) == CUDA_ERROR_INVALID_PTX);
     char log[200] = {};
     int options[] = {0, 5, 6};
-    void *values[] = {reinterpret_cast<void *>(uintptr_t{255}), log, reinterpret_cast<void *>(sizeof(log))};
+    void *values[] = {as_pointer(255), log, as_pointer(sizeof(log))};
     REQUIRE(cuModuleLoadDataEx(&module, module_of("bra $nowhere;").c_str(), 3, options, values) == CUDA_ERROR_INVALID_PTX);
     REQUIRE(std::string(log).find("$nowhere") != std::string::npos);
     REQUIRE(polyhead_cuda_driver_max_registers() == 255);

@@ -196,19 +196,27 @@ bool Decoder::expect(size_t count) {
 }
 
 void Decoder::input_text(const std::string &text, Type type, bool wider) {
-    instruction_->inputs.push_back(resolve(text, type, wider));
+    if (!instruction_->inputs.push_back(resolve(text, type, wider))) {
+        refuse("too many operands");
+    }
+}
+
+void Decoder::add_output(const Operand &operand) {
+    if (!instruction_->outputs.push_back(operand)) {
+        refuse("too many results");
+    }
 }
 
 void Decoder::output_text(const std::string &text, Type type, bool wider) {
     if (text == "_") {
-        instruction_->outputs.push_back(add_register(bytes_of(type)));
+        add_output(add_register(bytes_of(type)));
         return;
     }
     const Operand operand = resolve(text, type, wider);
     if (operand.register_id < 0 || operand.negated || text.find('.') != std::string::npos) {
         refuse("the result cannot go to " + text);
     }
-    instruction_->outputs.push_back(operand);
+    add_output(operand);
 }
 
 void Decoder::input(size_t index, Type type, bool wider) {

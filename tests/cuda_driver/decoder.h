@@ -72,6 +72,7 @@ private:
     bool find_register(const std::string &text, Operand &operand);
     bool literal(const std::string &text, Type type, uint64_t &bits);
     bool special(const std::string &text, Operand &operand);
+    void add_output(const Operand &operand);
     Operand resolve(std::string text, Type type, bool wider);
 
     Kernel &kernel_;

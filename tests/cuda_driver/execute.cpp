@@ -80,7 +80,7 @@ bool never_written(Warp &warp, const Instruction &instruction, const char *what)
 // Follows which lanes of a register have a value; false where one without meets memory or a decision.
 bool note_registers(Warp &warp, const Instruction &instruction) {
     const uint32_t mask = warp.active;
-    const std::vector<Operand> &inputs = instruction.inputs;
+    const auto &inputs = instruction.inputs;
     uint32_t valid = mask;
     if (instruction.reading == Reading::select) {
         const uint32_t first = predicate(warp, inputs[2]);

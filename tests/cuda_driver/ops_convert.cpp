@@ -307,7 +307,8 @@ bool decode_convert(Decoder &decoder, Modifiers &modifiers) {
         decoder.input(1, c.from, true);
     }
     decoder.instruction().displacement = pack(c);
-    const std::vector<Operand> &in = decoder.instruction().inputs, &out = decoder.instruction().outputs;
+    const auto &in = decoder.instruction().inputs;
+    const auto &out = decoder.instruction().outputs;
     const bool same_width = in.size() == 1 && out.size() == 1 && in[0].width == bytes_of(c.from) && out[0].width == bytes_of(c.to);
     const Execute quick = same_width ? fast(c) : nullptr;
     decoder.set(quick ? quick : convert);

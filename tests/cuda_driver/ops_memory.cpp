@@ -326,10 +326,12 @@ bool decode_memory(Decoder &decoder, Modifiers &modifiers) {
     if (!add_values(decoder, is_store, vector < 0 ? 1 : vector == 0 ? 2 : 4)) {
         return true;
     }
-    const Operand &value = is_store ? instruction.inputs.back() : instruction.outputs.front();
-    for (const Operand &operand : is_store ? instruction.inputs : instruction.outputs) {
-        const bool base = is_store && &operand == &instruction.inputs.front();
-        if (!base && operand.width != value.width) {
+    if (!decoder.problem().empty()) {
+        return true;
+    }
+    const Operand &value = is_store ? instruction.inputs[1] : instruction.outputs[0]; // before them a store has its address
+    for (const Operand *operand = &value; operand != (is_store ? instruction.inputs.end() : instruction.outputs.end()); operand++) {
+        if (operand->width != value.width) {
             decoder.refuse("the values of a vector are registers of different width");
         }
     }

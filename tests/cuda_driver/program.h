@@ -29,6 +29,26 @@ struct Operand {
     bool negated = false;     // predicates only
 };
 
+// Operands lie inside of their instruction: the warp loop reads them all the time.
+template <size_t capacity> class OperandList {
+public:
+    bool push_back(const Operand &operand) {
+        if (count_ == capacity) {
+            return false;
+        }
+        items_[count_++] = operand;
+        return true;
+    }
+    size_t size() const { return count_; }
+    const Operand *begin() const { return items_; }
+    const Operand *end() const { return items_ + count_; }
+    const Operand &operator[](size_t index) const { return items_[index]; }
+
+private:
+    Operand items_[capacity];
+    size_t count_ = 0;
+};
+
 // What the warp loop does itself; everything else is `plain`.
 enum class Flow : uint8_t { plain, branch, leave, barrier, trap };
 
@@ -38,7 +58,8 @@ enum class Reading : uint8_t { spread, select, shuffle, strict };
 
 struct Instruction {
     Execute execute = nullptr;
-    std::vector<Operand> outputs, inputs;
+    OperandList<4> outputs;
+    OperandList<6> inputs;
     Operand guard; // width 0: always executed
     Flow flow = Flow::plain;
     Reading reading = Reading::spread;

@@ -25,24 +25,28 @@ if(TARGET example_minilm)
             "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
     )
     if(TARGET minilm_layer_gpu)
-        polyhead_script_test(
-            "the encoder on a device against stored hidden states"
-            LABEL opencl
-            TIMEOUT 600
-            DEPENDS example_minilm
-            COMMAND
-                "${PROJECT_SOURCE_DIR}/examples/010_minilm/run.py"
-                --build
-                $<TARGET_FILE_DIR:example_minilm>
-                --device
-                opencl
-                --check
-                "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
-        )
-        set_tests_properties(
-            "opencl: the encoder on a device against stored hidden states"
-            PROPERTIES ENVIRONMENT "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
-        )
+        foreach(api IN ITEMS opencl cuda)
+            polyhead_script_test(
+                "the encoder on a device against stored hidden states"
+                LABEL ${api}
+                TIMEOUT 600
+                DEPENDS example_minilm polyhead_cuda_driver
+                COMMAND
+                    "${PROJECT_SOURCE_DIR}/examples/010_minilm/run.py"
+                    --build
+                    $<TARGET_FILE_DIR:example_minilm>
+                    --device
+                    ${api}
+                    --check
+                    "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
+            )
+            set_tests_properties(
+                "${api}: the encoder on a device against stored hidden states"
+                PROPERTIES
+                    ENVIRONMENT
+                        "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache;LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+            )
+        endforeach()
     endif()
     add_test(NAME "examples: the smallest consumer" COMMAND example_sdpa)
     set_tests_properties("examples: the smallest consumer" PROPERTIES LABELS examples TIMEOUT 60)

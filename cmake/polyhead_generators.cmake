@@ -13,6 +13,7 @@ add_library(
     generators/numerics.cpp
     generators/problem.cpp
     schedules/apply.cpp
+    schedules/device_asserts.cpp
     schedules/head_lanes_cpu.cpp
     schedules/linear_cpu.cpp
     schedules/linear_gpu.cpp

@@ -79,6 +79,9 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     facts.cpu_features = cpu_features_of(target);
     facts.api = machine.api;
     facts.capability = machine.capability;
+    if (p.op == POLYHEAD_SDPA && plan.tiling.load_width > 1) {
+        facts.alignment = plan.tiling.load_width * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+    }
     const Tiling &t = plan.tiling;
     if (plan.frame == "query_lanes") {
         const int64_t columns = p.head_dim_v + 2;
@@ -176,6 +179,12 @@ bool wanted_by_default(const std::string &frame, const Problem &p, const Machine
     return frame == "thread_rows" ? machine.warp() > 1 : frame != "block_tiles" || !here;
 }
 
+// Tensors whose addresses and strides allow it are read four elements at a time, by a variant of their own.
+bool wide_loads_pay(const std::string &frame, const Problem &p, const Tiling &t) {
+    const int piece = 4 * t.row_lanes;
+    return frame == "thread_rows" && p.op == POLYHEAD_SDPA && t.row_lanes > 1 && p.head_dim % piece == 0 && p.head_dim_v % piece == 0;
+}
+
 std::string target_refusal(const Problem &p, const std::string &target, const Machine &machine) {
     const bool has_16_bits = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
     if (p.dtype != POLYHEAD_F32 && !has_16_bits) {
@@ -212,10 +221,15 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
             if (!wanted || !frame_serves(frame, p, machine)) {
                 continue;
             }
-            VariantPlan plan{frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0, decode ? head_lanes_max_seq_len_q : 0};
+            const VariantPlan plan{frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0,
+                                   decode ? head_lanes_max_seq_len_q : 0};
             *error = tiling_refusal(frame, p, plan.tiling, machine);
             if (!error->empty()) {
                 return {};
+            }
+            if (knobs.load_width == 0 && wide_loads_pay(plan.frame, p, plan.tiling)) {
+                plans.push_back(plan);
+                plans.back().tiling.load_width = 4;
             }
             plans.push_back(plan);
         }

@@ -2,6 +2,7 @@
 #include <Halide.h>
 
 #include "../schedules/apply.h"
+#include "../schedules/device_asserts.h"
 #include "layer.h"
 
 namespace polyhead::gen {
@@ -71,6 +72,9 @@ public:
             schedule_nothing(&plan_);
         } else {
             schedule_kernel(&plan_, tiling(), machine_of(get_target()));
+        }
+        if (machine_of(get_target()).gpu()) {
+            drop_device_asserts(get_pipeline());
         }
     }
 
@@ -223,7 +227,8 @@ private:
             return [this, i](const Expr &column, const Expr &k, const Expr &panel) { return load(weights_[i], column, k, panel); };
         };
         auto bias = [this](int i) -> LayerWeights::Bias {
-            return biases_[i] ? LayerWeights::Bias([this, i](const Expr &column) { return load(biases_[i], column); }) : LayerWeights::Bias();
+            return biases_[i] ? LayerWeights::Bias([this, i](const Expr &column) { return load(biases_[i], column); })
+                              : LayerWeights::Bias();
         };
         return {panel(0), panel(1), panel(2), panel(3), bias(0), bias(1), bias(2), bias(3)};
     }
@@ -236,13 +241,12 @@ private:
         auto rows = [this](Tensor *tensor, int width, const Expr &count) {
             return LayerRows{[=](const Expr &k, const Expr &t, const Expr &b) { return load(tensor, k, t, b); }, width, count};
         };
-        plan_.projections = {
-            project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias, p.head_dim,
-                          p.num_heads, block, threads),
-            project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim, p.num_kv_heads, block,
-                          threads),
-            project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias, p.head_dim_v,
-                          p.num_kv_heads, block, threads)};
+        plan_.projections = {project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias,
+                                           p.head_dim, p.num_heads, block, threads),
+                             project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim,
+                                           p.num_kv_heads, block, threads),
+                             project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias,
+                                           p.head_dim_v, p.num_kv_heads, block, threads)};
         read_heads(&in, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         Halide::Func context("context");
         attend(p, in, context, true);
@@ -278,9 +282,7 @@ private:
             o.outer = {Halide::Var("b")};
         }
         const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
-        auto arguments = [&](const Expr &n, const Expr &m) {
-            return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m};
-        };
+        auto arguments = [&](const Expr &n, const Expr &m) { return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m}; };
         if (const auto threads = thread_blocking(tiling(), machine_of(get_target()))) {
             std::vector<Halide::Var> vars = {o.n, o.m};
             vars.insert(vars.end(), o.outer.begin(), o.outer.end());

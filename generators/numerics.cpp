@@ -44,7 +44,7 @@ Expr round_up_loose(Expr x) {
 }
 
 Expr no_lanes(const Expr &x, int lanes) {
-        return x;
+    return x;
 }
 
 // Butterfly: every lane adds the same pairs in the same order.
@@ -68,8 +68,8 @@ Expr f32_of_f16(const Expr &bits) {
     // Exponents of f16 are biased by 15, of f32 by 127. Subnormals are whole multiples of 2^-24.
     Expr normal = (magnitude << word(13)) + word((127 - 15) << 23), special = (magnitude << word(13)) | word(0x7f800000);
     Expr subnormal = Halide::reinterpret<uint32_t>(cast<float>(cast<int32_t>(magnitude)) * 5.9604644775390625e-8f);
-    return Halide::reinterpret<float>(
-        sign | Halide::select(magnitude < word(0x0400), subnormal, magnitude >= word(0x7c00), special, normal));
+    return Halide::reinterpret<float>(sign |
+                                      Halide::select(magnitude < word(0x0400), subnormal, magnitude >= word(0x7c00), special, normal));
 }
 
 Expr bf16_of_f32(const Expr &value) {

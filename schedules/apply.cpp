@@ -54,7 +54,8 @@ AttentionStages make_attention(const AttentionFormulas &formulas, const std::str
         s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, numerics, blocking));
     } else {
         const bool staged = frame == "block_tiles";
-        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, staged || t.row_lanes == 1 ? 1 : 4, t.kv_tile, staged};
+        const RowsBlocking blocking{t.thread_rows, t.row_groups,     t.row_lanes, staged || t.row_lanes == 1 ? 1 : 4,
+                                    t.kv_tile,     t.masked_kv_tile, staged};
         s.rows = std::make_shared<RowsStages>(rows_frame(formulas, numerics, blocking));
     }
     return s;

@@ -1,11 +1,11 @@
 // From frame name and Tiling to stages, and from stages to a scheduled kernel: the one switch over frames.
 #pragma once
 
+#include "../generators/frames/attention_out.h"
 #include "../generators/frames/head_lanes.h"
 #include "../generators/frames/query_lanes.h"
 #include "../generators/frames/rows.h"
 #include "../generators/layer.h"
-#include "../generators/frames/attention_out.h"
 #include "linear_cpu.h"
 #include "tiling.h"
 

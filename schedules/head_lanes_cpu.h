@@ -1,8 +1,8 @@
 // CPU schedule of the frame "head lanes".
 #pragma once
 
-#include "../generators/frames/head_lanes.h"
 #include "../generators/frames/attention_out.h"
+#include "../generators/frames/head_lanes.h"
 #include "machine.h"
 
 namespace polyhead::gen {

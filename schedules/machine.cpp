@@ -26,7 +26,8 @@ int api_of(const Target &target) {
 Machine machine_of(const Target &target) {
     if (const int api = api_of(target)) {
         // Threads take the place of vectors; 4 floats are the widest load.
-        return {4, 255, api, api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0};
+        const int shared_bytes = (api == POLYHEAD_CUDA ? 48 : api == POLYHEAD_WEBGPU ? 16 : 32) * 1024;
+        return {4, 255, api, api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0, shared_bytes};
     }
     if (target.arch == Target::X86) {
         // A flag stands alone in a target string: avx2 does not bring avx along.

@@ -12,6 +12,8 @@ struct Machine {
     int api = POLYHEAD_CPU;
     int capability = 0; // CUDA compute capability x 10
 
+    int shared_bytes = 0; // that a block may have everywhere
+
     bool gpu() const { return api != POLYHEAD_CPU; }
     // Threads that can exchange values without memory.
     int warp() const { return api == POLYHEAD_CUDA && capability >= 70 ? 32 : 1; }

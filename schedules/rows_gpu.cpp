@@ -47,8 +47,8 @@ void schedule_columns(RowsStages &s, const LoopLevel &level) {
 }
 
 // A lane's entries of some keys or values, as wide as they may be loaded.
-void load_rows(Func f, const RowsStages &s, const LoopLevel &level, int width) {
-    f.compute_at(level).store_in(MemoryType::Stack).bound_extent(s.x, width).bound(s.kk, 0, s.blocking.kv_tile).unroll(s.kk);
+void load_rows(Func f, const RowsStages &s, const ChunkStages &chunk, const LoopLevel &level, int width) {
+    f.compute_at(level).store_in(MemoryType::Stack).bound_extent(s.x, width).bound(s.kk, 0, chunk.kv_tile).unroll(s.kk);
     width > 1 ? f.vectorize(s.x) : f;
     one_point(f, {s.c, s.l, s.qt, s.h, s.b});
 }
@@ -66,12 +66,12 @@ void schedule_thread_chunk(RowsStages &s, int update, int width) {
         one_point(f, {s.c, s.l, s.g, s.qt, s.h, s.b});
     }
     for (Func f : {chunk.dot, chunk.logits, chunk.probs}) {
-        f.bound(s.kk, 0, s.blocking.kv_tile).unroll(s.kk);
+        f.bound(s.kk, 0, chunk.kv_tile).unroll(s.kk);
     }
     chunk.dot.update().split(chunk.rd, entry_piece, entry, width).reorder(s.r, entry, s.kk, entry_piece);
     chunk.dot.update().unroll(s.r).unroll(entry).unroll(s.kk).unroll(entry_piece);
-    load_rows(chunk.key_rows, s, LoopLevel(chunk.dot, entry_piece), width);
-    load_rows(chunk.value_rows, s, LoopLevel(s.acc, column_piece), width);
+    load_rows(chunk.key_rows, s, chunk, LoopLevel(chunk.dot, entry_piece), width);
+    load_rows(chunk.value_rows, s, chunk, LoopLevel(s.acc, column_piece), width);
     for (Func f : {chunk.row_max, chunk.row_sum}) {
         f.update().reorder(s.r, chunk.keys).unroll(s.r).unroll(chunk.keys);
     }
@@ -86,7 +86,7 @@ void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width
     schedule_columns(s, thread);
     s.acc.store_in(MemoryType::Stack).unroll(s.x).unroll(s.r);
     for (int i = 0; i < int(s.chunks.size()); i++) {
-        schedule_thread_chunk(s, i, s.whole_pieces ? load_width : 1);
+        schedule_thread_chunk(s, i, s.whole_pieces && !s.chunks[size_t(i)].masked ? load_width : 1);
     }
 }
 
@@ -159,8 +159,8 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     chunk.dot.store_in(MemoryType::Stack);
     chunk.chunk_acc.store_in(MemoryType::Stack);
     one_point(chunk.chunk_acc, {s.c, s.l, s.g, s.qt, s.h, s.b});
-    for (Func f : {chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum,
-                   chunk.dot}) {
+    for (Func f :
+         {chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum, chunk.dot}) {
         one_point(f, {s.c, s.qt, s.h, s.b});
     }
 }

@@ -27,8 +27,9 @@ namespace polyhead::gen {
     X(reduction_block, "linear: inputs summed on their own before they meet the rest; fewer is more accurate, and slower")                 \
     X(thread_rows, "GPU: query rows of a thread")                                                                                          \
     X(row_lanes, "GPU: threads that share a query row, each with its part of head_dim")                                                    \
+    X(masked_kv_tile, "GPU thread rows: keys of a chunk that some rows see only in part; divides kv_tile")                                 \
     X(row_groups, "GPU: threads over the query rows of a block")                                                                           \
-    X(load_width, "GPU: elements of query, key and value in one load; their addresses and strides are multiples of it")                   \
+    X(load_width, "GPU: elements of query, key and value in one load; their addresses and strides are multiples of it")                    \
     X(linear_columns, "GPU linear: columns of a thread")                                                                                   \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)")
 

@@ -28,18 +28,20 @@ struct Coordinates {
     const AttentionFormulas &formulas;
     RowsBlocking blocking;
 
-    int tile() const { return blocking.rows * blocking.groups; }
+    int tile_rows() const { return blocking.rows * blocking.groups; }
     Expr entry(const Expr &x, const Expr &l) const { return entry_of(blocking, x, l); }
     // Rows beyond the last query repeat it, so that they never ask for more keys than a real row.
-    Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile() + qi, formulas.inputs().seq_len_q - 1); }
+    Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile_rows() + qi, formulas.inputs().seq_len_q - 1); }
     // Keys that some row, and that every row of the tile sees.
-    Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(tile() - 1, qt), b); }
+    Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(tile_rows() - 1, qt), b); }
     Expr visible_to_all(const Expr &qt, const Expr &b) const { return formulas.visible(query(0, qt), b); }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
     // Keys of the chunks that a set of stages passes.
-    Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return (s.first_chunk + c) * blocking.kv_tile + kk; }
+    Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return s.first_key + c * s.kv_tile + kk; }
     Expr clamped_key(const ChunkStages &s, const Expr &kk, const Expr &c) const {
-        return min(key(s, kk, c), formulas.inputs().key_rows - 1);
+        // Whole chunks end before the last key; only bounds inference cannot know.
+        const Expr last = formulas.inputs().key_rows - 1, position = key(s, kk, c);
+        return s.masked ? min(position, last) : Halide::unsafe_promise_clamped(position, 0, last);
     }
 };
 
@@ -97,7 +99,7 @@ void define_softmax(const RowsStages &s, ChunkStages &chunk, const Numerics &num
     };
     std::vector<Var> with_key = {s.kk};
     with_key.insert(with_key.end(), row.begin(), row.end());
-    chunk.keys = RDom(0, s.blocking.kv_tile, "keys");
+    chunk.keys = RDom(0, chunk.kv_tile, "keys");
     // row_max = max over keys of logits; row_reference = an integer just above it, so that rescaling is exact
     chunk.row_max(row) = row_reference_floor;
     chunk.row_max(row) = max(chunk.row_max(row), chunk.logits(with(chunk.keys)));
@@ -116,7 +118,7 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
     auto product = [&](const Expr &kk) {
         return chunk.probs(kk, g * k.rows + r, c, qt, h, b) * chunk.value_chunk(column, kk, c, qt, h, b);
     };
-    chunk.value_keys = TileKeys(k.kv_tile, at.key(chunk, 0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
+    chunk.value_keys = TileKeys(chunk.kv_tile, at.key(chunk, 0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) += product(chunk.value_keys.whole);
     if (s.causal) {
@@ -133,7 +135,7 @@ Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, const Coordinates
     if (s.blocking.staged) {
         return sum + weight * chunk.chunk_acc(entry, r, c, l, g, qt, h, b);
     }
-    for (int kk = 0; kk < s.blocking.kv_tile; kk++) {
+    for (int kk = 0; kk < chunk.kv_tile; kk++) {
         Expr value = chunk.value_rows(entry, kk, c, l, qt, h, b);
         // A row must not meet the value of a key that it does not see, NaN perhaps. Selecting the value, which all rows of a thread
         // share, keeps the sum free of branches.
@@ -166,24 +168,26 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
     const Expr chunks = (at.formulas.inputs().seq_len_kv + kv_tile - 1) / kv_tile;
     const Expr some_chunks = (at.visible_to_some(s.qt, s.b) + kv_tile - 1) / kv_tile;
     const Expr whole_chunks = at.visible_to_all(s.qt, s.b) / kv_tile;
-    auto add = [&](const std::string &kind, const Expr &first, const Expr &count, bool masked) -> ChunkStages & {
+    auto add = [&](const std::string &kind, int tile, const Expr &first_key, const Expr &count, bool masked) -> ChunkStages & {
         ChunkStages &chunk = s.chunks.emplace_back(kind);
-        chunk.first_chunk = first;
+        chunk.kv_tile = tile;
+        chunk.first_key = first_key;
         chunk.masked = masked;
         chunk.domain = RDom(0, columns, 0, count, kind + "chunks");
         return chunk;
     };
     if (s.blocking.staged) {
-        const ChunkStages &all = add("", 0, chunks, true);
+        const ChunkStages &all = add("", kv_tile, 0, chunks, true);
         RDom(all.domain).where(all.domain.y < some_chunks);
         return;
     }
-    const ChunkStages &whole = add("whole_", 0, chunks, false);
+    const ChunkStages &whole = add("whole_", kv_tile, 0, chunks, false);
     RDom(whole.domain).where(whole.domain.y < whole_chunks);
-    // From the first that is not whole, as many as the rows of a tile can differ by, and no condition at all: what is too much is
-    // excluded key by key.
-    const int most_partial = s.causal ? (at.tile() - 1) / kv_tile + 2 : 1;
-    add("partial_", whole_chunks, min(most_partial, chunks), true);
+    // From the first chunk that is not whole, as many keys as the rows of a tile can differ by, and no condition at all: what is too
+    // much is excluded key by key.
+    const int masked_tile = s.blocking.masked_kv_tile, most_keys = kv_tile - 1 + (s.causal ? at.tile_rows() - 1 : 0);
+    add("masked_", masked_tile, whole_chunks * kv_tile, min((most_keys + masked_tile - 1) / masked_tile, chunks * (kv_tile / masked_tile)),
+        true);
 }
 
 } // namespace

@@ -12,12 +12,13 @@ namespace polyhead::gen {
 
 // Blocking numbers of both frames.
 struct RowsBlocking {
-    int rows;    // query rows of a thread
-    int groups;  // threads over the rows of a block: a tile has groups * rows queries
-    int lanes;   // threads that share a row
-    int vec;     // neighbouring entries of head_dim that stay in one thread
-    int kv_tile; // keys of a chunk
-    bool staged; // block tiles
+    int rows;           // query rows of a thread
+    int groups;         // threads over the rows of a block: a tile has groups * rows queries
+    int lanes;          // threads that share a row
+    int vec;            // neighbouring entries of head_dim that stay in one thread
+    int kv_tile;        // keys of a chunk
+    int masked_kv_tile; // thread rows: of a chunk that some rows see only in part, where masks take registers; divides kv_tile
+    bool staged;        // block tiles
 };
 
 // What is made of one chunk of keys. Coordinates: r = row in thread, l = lane, g = thread over rows, qt = tile, qi = g * rows + r,
@@ -26,9 +27,10 @@ struct RowsBlocking {
 struct ChunkStages {
     explicit ChunkStages(const std::string &kind);
 
-    Halide::Expr first_chunk; // of the chunks that pass here, for (qt, b); c counts from it
-    bool masked;              // some rows do not see some of the keys
-    Halide::RDom domain;      // (column of acc, chunk)
+    int kv_tile;            // keys of a chunk
+    Halide::Expr first_key; // of the chunks that pass here, for (qt, b); c counts from it
+    bool masked;            // some rows do not see some of the keys
+    Halide::RDom domain;    // (column of acc, chunk)
     Halide::RDom rd, keys;
     TileKeys value_keys; // block tiles
 

@@ -111,8 +111,8 @@ TEST_CASE("cuda: memory, context and stream of the caller", "[device]") {
         CHECK(CU(polyhead_cuda_driver_contexts)() == 1); // none of polyhead's or Halide's own
         SumCall call;
         call.args.device = &device;
-        REQUIRE(device.copy_to_device(call.query.data(), call.query.size() * 4, reinterpret_cast<void *>(query), 64).ok());
-        call.args.query.data = reinterpret_cast<void *>(query);
+        REQUIRE(device.copy_to_device(call.query.data(), call.query.size() * 4, at_address(query), 64).ok());
+        call.args.query.data = at_address(query);
         call.args.query.offset = 16;
         call.args.query.device = device.raw();
         run(call);

@@ -205,7 +205,7 @@ TEST_CASE("on a device: memory that is not there", "[device]") {
     }
     SECTION("numbers that are no address at all") {
         for (const uintptr_t address : {uintptr_t(8), uintptr_t(0x1000), ~uintptr_t(7)}) {
-            call.args.key.data = reinterpret_cast<void *>(address);
+            call.args.key.data = at_address(address);
             call.args.key.device = device.raw();
             CHECK(refusal(call.args, POLYHEAD_WRONG_DEVICE).find("key: ") == 0);
         }

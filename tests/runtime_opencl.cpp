@@ -123,7 +123,7 @@ TEST_CASE("opencl: contexts and queues that are refused", "[device]") {
     const Program program, other, unordered(out_of_order);
     std::vector<float> host(64);
     CHECK(refused(host.data(), nullptr).find("is not a cl_context") != std::string::npos);
-    CHECK(refused(reinterpret_cast<void *>(uintptr_t(16)), nullptr).find("is not a cl_context") != std::string::npos);
+    CHECK(refused(at_address(16), nullptr).find("is not a cl_context") != std::string::npos);
     CHECK(refused(nullptr, host.data()).find("is not a cl_command_queue") != std::string::npos);
     CHECK(refused(program.context, other.queue) == "stream: a queue of another context, expected one of the context that was given");
     CHECK(refused(unordered.context, unordered.queue) == "stream: a queue that runs out of order, expected one that runs in order");

@@ -23,6 +23,11 @@ struct SumCall {
     std::vector<float> expected(int64_t last = seq_len_kv - 1) const;
 };
 
+// Device addresses are numbers to the driver.
+inline void *at_address(uint64_t address) {
+    return reinterpret_cast<void *>(address); // NOLINT(performance-no-int-to-ptr)
+}
+
 // Memory on a device that frees itself, with a tensor in it.
 class Held {
 public:

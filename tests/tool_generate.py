@@ -27,6 +27,9 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     (SDPA + "--bias", "bias"),
     (SDPA + "--causal sideways", "sideways"),
     (SDPA + "--dtype f64", "f64"),
+    (SDPA + "--dtype f16", "f16"),
+    (SDPA + "--dtype bf16 --target x86-64-linux-opencl,x86-64-linux", "bf16"),
+    (SDPA + "--target x86-64-linux-cuda-cuda_capability_95", "cuda_capability_95"),
     (SDPA + "--seq-len-q 0", "seq_len_q"),
     (SDPA + "--seq-len-q -3", "seq_len_q"),
     (SDPA + "--seq-len-q-range 9:3", "9:3"),
@@ -101,7 +104,8 @@ def check_manifests(tool):
     layer = tool.written("one_layer", "--op mha --embed-dim 24 --num-heads 2 --bias --target x86-64-linux-avx2-fma-f16c,x86-64-linux")
     if layer:
         tool.equal("parameters", layer["parameters"], 4 * 24 * 24 + 4 * 24)
-        tool.equal("packed bytes", layer["weights_bytes"], 4 * 16 * (3 * 2 * 24 + 2 * 24 + 3 * 2 + 2))
+        # Four weights of 2 panels with 24 rows, four biases of 2 panels: each begins at a multiple of 512 bytes.
+        tool.equal("packed bytes", layer["weights_bytes"], 4 * (4 * 16 * 2 * 24) + 3 * 512 + 4 * 16 * 2)
         targets = {variant["target"] for variant in layer["variants"]}
         tool.equal("targets", len(targets), 2)
         tool.equal("features of the plain target", layer["variants"][-1]["cpu_features"], [])
@@ -112,6 +116,23 @@ def check_manifests(tool):
     foreign = tool.written("one_foreign", "--op sdpa --num-heads 1 --head-dim 16 --target arm-64-linux")
     if foreign:
         tool.equal("runtime archive", os.path.exists(os.path.join(tool.folder, "one_foreign", foreign["runtime_archives"][0])), True)
+
+
+def check_devices(tool):
+    mixed = tool.written("one_device", "--op linear --embed-dim 7 --out-features 20 --seq-len-q 3 --dtype f16 "
+                         "--target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl")
+    if mixed:
+        tool.equal("apis", [variant["api"] for variant in mixed["variants"]], ["cuda", "opencl"])
+        tool.equal("capabilities", [variant.get("capability") for variant in mixed["variants"]], [80, None])
+        tool.equal("dtype", mixed["problem"]["dtype"], "f16")
+        tool.equal("packed bytes", mixed["weights_bytes"], 2 * 32 * 7)
+        tool.equal("bytes", mixed["bytes_moved"]["batch_1"], 2 * (3 * (7 + 20) + 7 * 20))
+        tool.equal("the line that makes it", "--dtype f16" in mixed["generate"], True)
+        tool.equal("runtime archives, which libpolyhead_gpu carries", "runtime_archives" in mixed, False)
+    metal = tool.written("one_metal", "--op linear --embed-dim 7 --out-features 20 --target arm-64-osx-metal,arm-64-osx")
+    if metal:
+        tool.equal("apis", [variant["api"] for variant in metal["variants"]], ["metal", "cpu"])
+        tool.equal("runtime archives", metal["runtime_archives"], ["halide_runtime_arm-64-osx-metal.a"])
 
 
 def check_leftovers(tool):
@@ -138,6 +159,7 @@ def main():
         for name in NAMES:
             tool.refused(name, SDPA.split(), "name: found '%s'" % name)
         check_manifests(tool)
+        check_devices(tool)
         check_leftovers(tool)
         print("%d failures" % tool.failures)
         return 1 if tool.failures else 0

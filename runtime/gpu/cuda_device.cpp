@@ -110,7 +110,7 @@ polyhead_status Device::allocate(size_t bytes, void **data) noexcept {
         halide_cuda_release_unused_device_allocations(&call);
         error = driver_.allocate(&memory, bytes);
     }
-    *data = reinterpret_cast<void *>(memory);
+    *data = as_pointer(memory);
     return result(error, "allocating");
 }
 
@@ -161,8 +161,7 @@ bool Device::check(const DeviceRange &range, polyhead_status *status) const noex
     if (low < begin || pointer(range.data) + static_cast<Pointer>(range.end) > begin + bytes) {
         return refuse(status, POLYHEAD_WRONG_DEVICE,
                       "%s: takes %lld bytes from %p on, expected to lie inside the %zu bytes allocated at %p", range.name,
-                      static_cast<long long>(range.end - range.begin), reinterpret_cast<void *>(low), bytes,
-                      reinterpret_cast<void *>(begin));
+                      static_cast<long long>(range.end - range.begin), as_pointer(low), bytes, as_pointer(begin));
     }
     return true;
 }
@@ -182,7 +181,7 @@ bool Device::attach_length(int32_t length, halide_buffer_t *buffer, Attachment *
         if (!made && driver_.allocate(&made, sizeof value) != 0) {
             return false;
         }
-        *memory = reinterpret_cast<void *>(made);
+        *memory = as_pointer(made);
         return driver_.fill(made, static_cast<unsigned>(value), 1, stream_) == 0;
     };
     attachment->slot = current.error() ? -1 : lengths_.take(length, fill);

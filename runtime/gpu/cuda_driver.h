@@ -15,6 +15,11 @@ using Module = void *;
 using Function = void *;
 using Pointer = unsigned long long; // CUdeviceptr
 
+// The driver passes addresses, and options as well, as integers of this size.
+inline void *as_pointer(unsigned long long value) noexcept {
+    return reinterpret_cast<void *>(value); // NOLINT(performance-no-int-to-ptr)
+}
+
 constexpr int out_of_memory = 2, no_device = 100; // CUresult
 
 // X(member, name in the library, arguments)

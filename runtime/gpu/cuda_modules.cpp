@@ -90,8 +90,7 @@ int load(void *user_context, const Driver &functions, const char *ptx, Module *m
     constexpr int max_registers = 0, log_buffer = 5, log_bytes = 6; // CUjit_option
     char log[512] = "";
     int options[] = {max_registers, log_buffer, log_bytes};
-    void *values[] = {reinterpret_cast<void *>(static_cast<uintptr_t>(register_limit())), log,
-                      reinterpret_cast<void *>(static_cast<uintptr_t>(sizeof log))};
+    void *values[] = {as_pointer(static_cast<unsigned>(register_limit())), log, as_pointer(sizeof log)};
     const int result = functions.load_module(module, ptx, 3, options, values);
     if (result == 0) {
         return 0;

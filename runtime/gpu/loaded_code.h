@@ -42,7 +42,7 @@ public:
     template <typename Load> int ensure(void *context, void **state, const Load &load) {
         const std::lock_guard<std::mutex> lock(mutex_);
         if (!*state) {
-            *state = reinterpret_cast<void *>(next_id_++);
+            *state = reinterpret_cast<void *>(next_id_++); // NOLINT(performance-no-int-to-ptr): an id in a place for a pointer
         }
         const std::pair<void *, uintptr_t> key{context, reinterpret_cast<uintptr_t>(*state)};
         if (code_.find(key) != code_.end()) {

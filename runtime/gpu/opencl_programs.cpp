@@ -97,7 +97,7 @@ public:
             return functions_.set_argument(kernel_, index, bytes, argument);
         }
         const auto *buffer = static_cast<const halide_buffer_t *>(argument);
-        const auto *memory = reinterpret_cast<const Memory *>(buffer->device);
+        const auto *memory = reinterpret_cast<const Memory *>(buffer->device); // NOLINT(performance-no-int-to-ptr): as Halide has it
         Object object = memory->object;
         int error = 0;
         if (memory->offset != 0) { // a crop, as Halide makes them

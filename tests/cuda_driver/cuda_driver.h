@@ -144,7 +144,8 @@ CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_executed_threads(const char *op
 /* With POLYHEAD_CUDA_DRIVER_TRAFFIC=1: for "ld.global" and "st.global" the sectors of 32 bytes that were touched (a warp that reads 32
    neighbouring floats touches 4), for "ld.shared" and "st.shared" the passes over the banks (1 without conflicts, 4 for v4.b32). */
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_traffic(const char *opcode);
-/* Lines "opcode warps threads [traffic]", sorted; the bytes that the whole text needs with its 0. */
+/* Lines "opcode warps threads [traffic]", sorted, as they also go to the file POLYHEAD_CUDA_DRIVER_STATISTICS when the process ends; the
+ * bytes that the whole text needs with its 0. */
 CUDA_DRIVER_EXPORT size_t polyhead_cuda_driver_statistics(char *text, size_t bytes);
 CUDA_DRIVER_EXPORT void polyhead_cuda_driver_reset_statistics(void);
 /* Launches on this stream of this context; stream 0 is the default stream. Null context: those of all contexts and streams. */

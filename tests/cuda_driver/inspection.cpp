@@ -1,6 +1,8 @@
 // What tests ask the driver beyond CUDA: the last problem, counts of instructions, launches and allocations.
 #include "state.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 using namespace polyhead::cuda_driver;
@@ -29,6 +31,17 @@ const char *polyhead_cuda_driver_error() {
     const std::lock_guard<std::recursive_mutex> guard(s.lock);
     text = s.problem;
     return text.c_str();
+}
+
+// For programs that do not ask themselves.
+__attribute__((destructor)) static void write_statistics() {
+    const char *name = std::getenv("POLYHEAD_CUDA_DRIVER_STATISTICS");
+    if (std::FILE *file = name ? std::fopen(name, "w") : nullptr) {
+        std::string text(polyhead_cuda_driver_statistics(nullptr, 0), ' ');
+        polyhead_cuda_driver_statistics(text.data(), text.size());
+        std::fputs(text.c_str(), file);
+        std::fclose(file);
+    }
 }
 
 uint64_t polyhead_cuda_driver_executed(const char *opcode) {

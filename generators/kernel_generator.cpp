@@ -73,9 +73,7 @@ public:
         } else {
             schedule_kernel(&plan_, tiling(), machine_of(get_target()));
         }
-        if (machine_of(get_target()).gpu()) {
-            drop_device_asserts(get_pipeline());
-        }
+        drop_device_asserts(get_pipeline());
     }
 
 private:

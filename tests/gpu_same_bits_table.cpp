@@ -52,7 +52,7 @@ TEST_CASE("gpu same bits: whether tensors live on the host or on the device") {
                 Inputs inputs(forced.problem, shape);
                 const polyhead_status status = subject.subject().run(inputs.args());
                 INFO(status.message << reproduce(subject.subject(), shape));
-                REQUIRE(status.code == POLYHEAD_OK);
+                CHECK(status.code == POLYHEAD_OK);
                 if (home == Home::host) {
                     first_out = inputs.out();
                     first_lse = inputs.lse();

@@ -46,10 +46,13 @@ void schedule_columns(RowsStages &s, const LoopLevel &level) {
     }
 }
 
-// A lane's entries of some keys or values, as wide as they may be loaded.
+// A lane's entries of some keys or values, as wide as they may be loaded. Single ones are loaded where they are used: hundreds of
+// arrays of their own are more nested scopes than compilers of OpenCL C take (Clang: 256).
 void load_rows(Func f, const RowsStages &s, const ChunkStages &chunk, const LoopLevel &level, int width) {
-    f.compute_at(level).store_in(MemoryType::Stack).bound_extent(s.x, width).bound(s.kk, 0, chunk.kv_tile).unroll(s.kk);
-    width > 1 ? f.vectorize(s.x) : f;
+    if (width == 1) {
+        return;
+    }
+    f.compute_at(level).store_in(MemoryType::Stack).bound_extent(s.x, width).bound(s.kk, 0, chunk.kv_tile).unroll(s.kk).vectorize(s.x);
     one_point(f, {s.c, s.l, s.qt, s.h, s.b});
 }
 

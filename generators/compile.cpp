@@ -111,7 +111,12 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
 
 // Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query. What runs on
 // a device takes a user context, from which the runtime tells the device.
-Target kernel_target(Target target) {
+Target kernel_target(Target target, const Problem &p) {
+    // Halide divides by a constant through a wider product; the key/value head of a head is such a quotient.
+    const int group_size = p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads;
+    if (target.has_feature(Target::Vulkan) && (group_size & (group_size - 1)) != 0) {
+        target.set_feature(Target::VulkanInt64);
+    }
     target.set_feature(Target::NoBoundsQuery);
     target.set_feature(Target::UserContext, target.has_gpu_feature());
     return target;
@@ -253,7 +258,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     out.symbol = symbol;
     out.object_path = object_path;
     try {
-        const Target full = kernel_target(target).with_feature(Target::NoRuntime);
+        const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
         Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
         const std::string stem = object_path.substr(0, object_path.rfind('/') + 1) + symbol;
@@ -280,7 +285,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
     }
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
     try {
-        auto generator = make_generator(p, plan, kernel_target(target).with_feature(Target::JIT).without_feature(Target::UserContext));
+        auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
         compiled->callable = generator->compile_to_callable();
         compiled->num_arguments = generator->arginfos().size();

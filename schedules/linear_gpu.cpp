@@ -58,13 +58,12 @@ void schedule_projection_gpu(HeadProjection &p) {
 }
 
 void schedule_copy_gpu(Func func, const Var &inner, const std::vector<Var> &outer) {
-    Var block("block"), thread("thread"), rest("rest");
-    func.split(inner, block, thread, 32, TailStrategy::GuardWithIf);
-    Var fused = block;
-    for (size_t i = 0; i + 1 < outer.size(); i++) {
-        func.fuse(fused, outer[i], fused);
-    }
-    func.gpu_threads(thread).gpu_blocks(fused, outer.back());
+    // Dimensions stay apart: taking a fused index to pieces is a division, for which Vulkan would need 64-bit integers.
+    Var pieces("pieces"), thread("thread");
+    std::vector<Halide::VarOrRVar> order = {pieces, thread};
+    order.insert(order.end(), outer.begin(), outer.end());
+    func.split(inner, pieces, thread, 32, TailStrategy::GuardWithIf).reorder(order).gpu_threads(thread);
+    outer.size() == 3 ? func.gpu_blocks(outer[0], outer[1], outer[2]) : func.gpu_blocks(outer[0], outer[1]);
 }
 
 } // namespace polyhead::gen

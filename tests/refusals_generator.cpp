@@ -61,7 +61,7 @@ std::vector<Refused> refused_problems() {
          {"seq_len_kv 6", "seq_len_q 5"}},
         {"causal 3", with(sdpa, [](Problem &p) { p.causal = 3; }), {"causal 3", "bottom_right", "top_left"}},
         {"op 9", with(sdpa, [](Problem &p) { p.op = 9; }), {"op 9", "sdpa", "mha", "linear"}},
-        {"dtype bf16", with(sdpa, [](Problem &p) { p.dtype = POLYHEAD_BF16; }), {"dtype bf16", "expected f32"}},
+        {"dtype i8", with(sdpa, [](Problem &p) { p.dtype = POLYHEAD_I8; }), {"dtype i8", "expected f32, f16 or bf16"}},
         {"dtype i32", with(sdpa, [](Problem &p) { p.dtype = POLYHEAD_I32; }), {"dtype i32", "expected f32"}},
         {"embed_dim of sdpa", with(sdpa, [](Problem &p) { p.embed_dim = 256; }), {"embed_dim", "sdpa"}},
         {"cross of sdpa", with(sdpa, [](Problem &p) { p.cross = 1; }), {"cross", "sdpa"}},
@@ -118,7 +118,30 @@ TEST_CASE("generator: unknown targets and tilings are refused in one sentence") 
     check_sentence(plan("host", "q_tile=-1"), {"q_tile", "-1", "expected"});
     check_sentence(plan("host", "q_tile=many"), {"q_tile", "many", "expected"});
     check_sentence(plan("host", "frame=round"), {"round", "expected"});
+    check_sentence(plan("x86-64-linux-cuda-cuda_capability_80", "row_lanes=5"), {"row_lanes 5", "32"});
+    check_sentence(plan("x86-64-linux-opencl", "frame=thread_rows row_lanes=2"), {"row_lanes 2", "1 threads"});
+    check_sentence(plan("x86-64-linux-opencl", "frame=thread_rows kv_tile=4 masked_kv_tile=3"), {"masked_kv_tile 3", "kv_tile 4"});
+    check_sentence(plan("x86-64-linux-opencl", "kv_tile=1024"), {"shared memory", "at most 32768"});
+    check_sentence(plan("host", "frame=thread_rows"), {"thread_rows", "expected"});
+    check_sentence(plan("x86-64-linux-opencl", "frame=query_lanes"), {"query_lanes", "expected"});
     std::string error = "left over";
     CHECK(gen::plan_variants(sdpa_problem(2, 8), {"x86-64-linux", "toaster"}, "", &error).empty());
     check_sentence(error, {"toaster"});
+}
+
+TEST_CASE("generator: 16-bit storage is refused where it does not exist, by target") {
+    for (const int dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
+        Problem p = sdpa_problem(2, 8);
+        p.dtype = dtype;
+        for (const char *target : {"x86-64-linux-avx2-fma-f16c", "x86-64-linux-vulkan", "arm-64-osx-metal", "x86-64-linux-webgpu"}) {
+            std::string error;
+            CHECK(gen::plan_variants(p, {target}, "", &error).empty());
+            check_sentence(error, {"dtype " + gen::dtype_name(dtype), target, "expected f32"});
+        }
+        for (const char *target : {"x86-64-linux-cuda-cuda_capability_80", "x86-64-linux-opencl"}) {
+            std::string error;
+            CHECK(!gen::plan_variants(p, {target}, "", &error).empty());
+            CHECK(error.empty());
+        }
+    }
 }

@@ -117,6 +117,12 @@ private:
         }
     }
 
+    // Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.
+    static int weight_depth(const Problem &p, size_t i) {
+        const int depths[] = {p.embed_dim, p.kdim, p.vdim, p.num_heads * p.head_dim_v};
+        return depths[i];
+    }
+
     // Addresses and outer strides are multiples of so many elements.
     static void align(Tensor &tensor, int elements) {
         tensor.set_host_alignment(elements * tensor.type().bytes());
@@ -142,9 +148,11 @@ private:
                 constrain(*value_, p.vdim, 1, p.seq_len_kv);
             }
         }
-        for (Tensor *weight : weights_) {
+        for (size_t i = 0; i < weights_.size(); i++) {
+            Tensor *weight = weights_[i];
             constrain(*weight, POLYHEAD_WEIGHT_PANEL, 0, 0);
             weight->dim(1).set_stride(POLYHEAD_WEIGHT_PANEL);
+            weight->dim(2).set_stride(POLYHEAD_WEIGHT_PANEL * weight_depth(p, i)); // as packed: wide loads know their alignment
             weight->set_host_alignment(64);
         }
         for (Tensor *bias : biases_) {

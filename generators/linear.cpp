@@ -19,6 +19,7 @@ int reduction_block(int width, int most) {
 
 LinearStages linear(const std::string &name, const LinearInputs &in) {
     LinearStages s;
+    s.inner = in.inner;
     s.panels = in.panels;
     s.num_rows = in.num_rows;
     s.block_sum = Halide::Func(name + "_block_sum");

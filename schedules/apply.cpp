@@ -81,13 +81,15 @@ Expr AttentionStages::lse(const Expr &q, const Expr &h, const Expr &b) const {
 
 namespace {
 
-void schedule_gpu(KernelStages *k, const Tiling &tiling) {
+void schedule_gpu(KernelStages *k, const Tiling &tiling, const Machine &machine) {
     for (HeadProjection &p : k->projections) {
-        schedule_projection_gpu(p);
+        schedule_projection_gpu(p, machine);
     }
     if (k->attention.rows) {
         const AttentionOut &o = k->attention_out;
-        schedule_rows(*k->attention.rows, o, k->has_linear ? POLYHEAD_WEIGHT_PANEL / 4 : std::max(1, tiling.load_width));
+        // Heads of a layer are ours and lie in panels of 16; tensors of a caller are what the variant's alignment says.
+        const int load_width = k->has_linear ? (machine.wide() ? 4 : 1) : std::max(1, tiling.load_width);
+        schedule_rows(*k->attention.rows, o, load_width);
         Func attended = o.func;
         if (k->has_linear || k->copy.defined()) {
             attended.compute_root().bound(o.d, 0, o.columns);
@@ -100,7 +102,7 @@ void schedule_gpu(KernelStages *k, const Tiling &tiling) {
         }
     }
     if (k->has_linear) {
-        schedule_linear_gpu(k->linear, k->linear_out);
+        schedule_linear_gpu(k->linear, k->linear_out, machine);
     }
 }
 
@@ -108,7 +110,7 @@ void schedule_gpu(KernelStages *k, const Tiling &tiling) {
 
 void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machine) {
     if (machine.gpu()) {
-        return schedule_gpu(k, tiling);
+        return schedule_gpu(k, tiling, machine);
     }
     for (HeadProjection &p : k->projections) {
         schedule_projection(p, tiling, machine);

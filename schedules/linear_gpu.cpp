@@ -22,7 +22,7 @@ using Halide::Var;
 namespace {
 
 // The loop nest above, over a Func that was written in the coordinates of threads.
-void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer) {
+void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, const Machine &machine) {
     const Halide::RDom &w = s.written;
     const int columns = s.threads.columns, rows = s.threads.rows;
     // Writes nothing, but would count as use on the host: memory of a device alone would be refused.
@@ -47,18 +47,21 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer) 
     // make 40 loads of 64.
     RVar inputs("inputs"), input("input");
     s.block_sum.update().split(s.k, inputs, input, s.inner % 4 == 0 ? 4 : 1).reorder(s.column, s.panel, s.m, input, inputs);
-    s.block_sum.update().vectorize(s.column, 4).unroll(s.column).unroll(s.panel).unroll(s.m).unroll(input);
+    if (machine.wide()) {
+        s.block_sum.update().vectorize(s.column, 4);
+    }
+    s.block_sum.update().unroll(s.column).unroll(s.panel).unroll(s.m).unroll(input);
 }
 
 } // namespace
 
-void schedule_linear_gpu(LinearStages &s, const LinearOut &o) {
-    schedule_threads(s, o.func, o.outer);
+void schedule_linear_gpu(LinearStages &s, const LinearOut &o, const Machine &machine) {
+    schedule_threads(s, o.func, o.outer, machine);
 }
 
-void schedule_projection_gpu(HeadProjection &p) {
+void schedule_projection_gpu(HeadProjection &p, const Machine &machine) {
     p.heads.compute_root();
-    schedule_threads(p.linear, p.heads, {p.b});
+    schedule_threads(p.linear, p.heads, {p.b}, machine);
 }
 
 void schedule_copy_gpu(Func func, const Var &inner, const std::vector<Var> &outer) {

@@ -15,6 +15,9 @@ struct Machine {
     int shared_bytes = 0; // that a block may have everywhere
 
     bool gpu() const { return api != POLYHEAD_CPU; }
+    // Threads may load and compute with four elements at once: Halide 21 writes such code for WebGPU that its compilers refuse, and for
+    // Vulkan and Metal nobody has run it.
+    bool wide() const { return api == POLYHEAD_CUDA || api == POLYHEAD_OPENCL; }
     // Threads that can exchange values without memory.
     int warp() const { return api == POLYHEAD_CUDA && capability >= 70 ? 32 : 1; }
 };

@@ -116,7 +116,7 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
     const auto &[x, r, l, g, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.c, s.qt, s.h, s.b);
     const Expr column = min(at.entry(x, l), s.head_dim_v - 1);
     auto product = [&](const Expr &kk) {
-        return chunk.probs(kk, g * k.rows + r, c, qt, h, b) * chunk.value_chunk(column, kk, c, qt, h, b);
+        return chunk.probs(kk, s.g * k.rows + s.r, s.c, s.qt, s.h, s.b) * chunk.value_chunk(column, kk, s.c, s.qt, s.h, s.b);
     };
     chunk.value_keys = TileKeys(chunk.kv_tile, at.key(chunk, 0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;

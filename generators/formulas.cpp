@@ -27,9 +27,12 @@ Expr AttentionFormulas::visible(const Expr &q, const Expr &b) const {
     return Halide::max(Halide::min(length, q + 1 + from_end) + missing, 0);
 }
 
+Expr AttentionFormulas::masked(const Expr &score, const Expr &kv, const Expr &visible) {
+    return Halide::select(kv < visible, score, excluded_logit);
+}
+
 Expr AttentionFormulas::logit(const Expr &score, const Expr &kv, const Expr &visible) const {
-    // Without causal every row sees the same keys, and the frames' key loops already end there.
-    return causal() ? Halide::select(kv < visible, score, excluded_logit) : score;
+    return causal() ? masked(score, kv, visible) : score;
 }
 
 Expr AttentionFormulas::accumulate(const Expr &acc, const Expr &product, const Expr &kv, const Expr &visible) {

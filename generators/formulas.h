@@ -46,6 +46,8 @@ public:
     // Query q takes part with keys 0 .. visible(q, b) - 1. It never falls with q, so the ends of a tile bound the tile.
     Halide::Expr visible(const Halide::Expr &q, const Halide::Expr &b) const;
     // score, or the excluded logit, for key kv of a row that sees `visible` keys.
+    static Halide::Expr masked(const Halide::Expr &score, const Halide::Expr &kv, const Halide::Expr &visible);
+    // The same where key loops end at the keys that some row sees: only causal leaves anything to exclude.
     Halide::Expr logit(const Halide::Expr &score, const Halide::Expr &kv, const Halide::Expr &visible) const;
     // acc + product for a row that sees `visible` keys, acc for one that does not see key kv and must not meet its value, NaN perhaps.
     static Halide::Expr accumulate(const Halide::Expr &acc, const Halide::Expr &product, const Halide::Expr &kv,

@@ -71,7 +71,7 @@ public:
         if (param_unscheduled) {
             schedule_nothing(&plan_);
         } else {
-            schedule_kernel(&plan_, tiling(), machine_of(get_target()));
+            schedule_kernel(&plan_, tiling(), machine());
         }
         drop_device_asserts(get_pipeline());
     }
@@ -87,7 +87,8 @@ private:
 
     Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
 
-    Storage storage() const { return storage_of(param_dtype, machine_of(get_target()).api == POLYHEAD_CUDA); }
+    Machine machine() const { return machine_of(get_target()); }
+    Storage storage() const { return storage_of(param_dtype, machine().api == POLYHEAD_CUDA); }
     // Elements of a tensor as floats.
     template <class... Index> Expr load(Tensor *tensor, const Index &...index) const { return storage().load((*tensor)(index...)); }
 
@@ -196,7 +197,7 @@ private:
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and lse if asked for.
     void attend(const Problem &p, const AttentionInputs &in, const Halide::Func &result, bool heads_inside) {
-        plan_.attention = make_attention(AttentionFormulas(p, in), frame, tiling(), machine_of(get_target()));
+        plan_.attention = make_attention(AttentionFormulas(p, in), frame, tiling(), machine());
         const AttentionStages &attention = plan_.attention;
         AttentionOut &o = plan_.attention_out;
         // Two outputs of different shape cannot share a loop nest: where the frame keeps its tile inside the task, lse travels as one
@@ -243,7 +244,7 @@ private:
         AttentionInputs in = attention_inputs(p);
         const LayerWeights weights = layer_weights();
         const int block = tiling().reduction_block;
-        const auto threads = thread_blocking(tiling(), machine_of(get_target()));
+        const auto threads = thread_blocking(tiling(), machine());
         auto rows = [this](Tensor *tensor, int width, const Expr &count) {
             return LayerRows{[=](const Expr &k, const Expr &t, const Expr &b) { return load(tensor, k, t, b); }, width, count};
         };
@@ -289,7 +290,7 @@ private:
         }
         const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
         auto arguments = [&](const Expr &n, const Expr &m) { return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m}; };
-        if (const auto threads = thread_blocking(tiling(), machine_of(get_target()))) {
+        if (const auto threads = thread_blocking(tiling(), machine())) {
             std::vector<Halide::Var> vars = {o.n, o.m};
             vars.insert(vars.end(), o.outer.begin(), o.outer.end());
             auto at = [&](const Expr &column, const Expr &panel, const Expr &m) {

@@ -87,9 +87,7 @@ void schedule_gpu(KernelStages *k, const Tiling &tiling, const Machine &machine)
     }
     if (k->attention.rows) {
         const AttentionOut &o = k->attention_out;
-        // Heads of a layer are ours and lie in panels of 16; tensors of a caller are what the variant's alignment says.
-        const int load_width = k->has_linear ? (machine.wide() ? 4 : 1) : std::max(1, tiling.load_width);
-        schedule_rows(*k->attention.rows, o, load_width);
+        schedule_rows(*k->attention.rows, o, tiling.load_width);
         Func attended = o.func;
         if (k->has_linear || k->copy.defined()) {
             attended.compute_root().bound(o.d, 0, o.columns);

@@ -114,7 +114,8 @@ void thread_rows_defaults(Tiling &t, const Problem &p, const Machine &machine) {
     fill(t.row_groups, 128 / t.row_lanes);
     fill(t.kv_tile, 4);
     fill(t.masked_kv_tile, t.kv_tile % 2 == 0 ? 2 : 1);
-    fill(t.load_width, 1);
+    // Heads of a layer are ours and lie in panels of 16; tensors of a caller may lie anywhere.
+    fill(t.load_width, p.op == POLYHEAD_MHA && machine.wide() ? 4 : 1);
 }
 
 // Shared memory of a block: acc (3 statistics and head_dim_v / 16 entries per thread), a chunk of key and of value, scores and probs.

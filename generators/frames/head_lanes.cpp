@@ -51,9 +51,8 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.key_blocks = RDom(0, blocking.key_unroll, 0, blocking.split_len / blocking.key_unroll, "key_blocks");
     s.key_blocks.where(at.key(s.key_blocks.y * blocking.key_unroll, sp) < at.visible_to_some(rt, b));
     Expr key = s.key_blocks.x + blocking.key_unroll * s.key_blocks.y;
-    Expr is_visible = at.key(key, sp) < s.visible(r, rt, b);
     s.logits(kk, r, sp, rt, hkv, b) = excluded_logit;
-    s.logits(key, r, sp, rt, hkv, b) = select(is_visible, s.scores(r, key, sp, rt, hkv, b), excluded_logit);
+    s.logits(key, r, sp, rt, hkv, b) = AttentionFormulas::masked(s.scores(r, key, sp, rt, hkv, b), at.key(key, sp), s.visible(r, rt, b));
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &numerics) {

@@ -47,7 +47,7 @@ struct Coordinates {
 
 // logits = scores where the key is visible.
 Expr logit(const ChunkStages &c, const Expr &score, const Expr &key, const Expr &visible) {
-    return c.masked ? select(key < visible, score, excluded_logit) : score;
+    return c.masked ? AttentionFormulas::masked(score, key, visible) : score;
 }
 
 // query_rows = query * softmax_scale * log2 e, 0 beyond head_dim
@@ -177,12 +177,12 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
         return chunk;
     };
     if (s.blocking.staged) {
-        const ChunkStages &all = add("", kv_tile, 0, chunks, true);
-        RDom(all.domain).where(all.domain.y < some_chunks);
+        ChunkStages &all = add("", kv_tile, 0, chunks, true);
+        all.domain.where(all.domain.y < some_chunks);
         return;
     }
-    const ChunkStages &whole = add("whole_", kv_tile, 0, chunks, false);
-    RDom(whole.domain).where(whole.domain.y < whole_chunks);
+    ChunkStages &whole = add("whole_", kv_tile, 0, chunks, false);
+    whole.domain.where(whole.domain.y < whole_chunks);
     // From the first chunk that is not whole, as many keys as the rows of a tile can differ by, and no condition at all: what is too
     // much is excluded key by key.
     const int masked_tile = s.blocking.masked_kv_tile, most_keys = kv_tile - 1 + (s.causal ? at.tile_rows() - 1 : 0);

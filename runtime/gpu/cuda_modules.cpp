@@ -103,12 +103,7 @@ int load(void *user_context, const Driver &functions, const char *ptx, Module *m
 } // namespace
 
 bool opened(Context context) noexcept {
-    try {
-        Modules::of().opened(context);
-    } catch (const std::bad_alloc &) {
-        return false;
-    }
-    return true;
+    return Modules::of().opened(context);
 }
 
 void closed(const Driver &functions, Context context) noexcept {

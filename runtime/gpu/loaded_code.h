@@ -5,11 +5,12 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <new>
 #include <utility>
 
 namespace polyhead::runtime {
 
-// Never destroyed (see of()): kernels may run while the program ends. Functions may throw std::bad_alloc, closed() not.
+// Never destroyed (see of()): kernels may run while the program ends. ensure() and with() may throw std::bad_alloc.
 template <typename Code> class LoadedCode {
 public:
     static LoadedCode &of() {
@@ -17,10 +18,15 @@ public:
         return *all;
     }
 
-    // A device on this context was opened.
-    void opened(void *context) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        ++users_[context];
+    // A device on this context was opened; false without memory.
+    bool opened(void *context) noexcept {
+        try {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            ++users_[context];
+        } catch (const std::bad_alloc &) {
+            return false;
+        }
+        return true;
     }
 
     // One was closed; after the last, unload(code) for all of that context's.

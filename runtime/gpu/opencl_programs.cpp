@@ -125,12 +125,7 @@ private:
 } // namespace
 
 bool opened(Object context) noexcept {
-    try {
-        Programs::of().opened(context);
-    } catch (const std::bad_alloc &) {
-        return false;
-    }
-    return true;
+    return Programs::of().opened(context);
 }
 
 void closed(const Driver &functions, Object context) noexcept {

@@ -89,19 +89,6 @@ std::vector<Problem> problems_of(int32_t dtype) {
     return problems;
 }
 
-Shape masked_shape() {
-    Shape s;
-    s.batch = 3;
-    s.seq_len_q = 11;
-    s.seq_len_kv = 20;
-    s.lengths = {20, 5, 0};
-    s.query = s.value = s.out = Layout::bshd_padded;
-    s.key = Layout::bhsd_padded;
-    s.place = Place::at_end;
-    s.poison = true;
-    return s;
-}
-
 uint16_t &stored(const polyhead_tensor &t, int64_t b, int64_t h, int64_t q, int64_t d) {
     return static_cast<uint16_t *>(t.data)[b * t.stride[0] + h * t.stride[1] + q * t.stride[2] + d];
 }
@@ -131,7 +118,7 @@ TEST_CASE("16 bits: planted faults are caught") {
         const Problem p = problems_of(dtype)[0];
         const LayerWeights weights(p, 7);
         const auto caught = [&](Fault after, const char *part, int32_t storage) {
-            const std::string failure = check_answer(plain_subject(p, weights, storage, after), masked_shape());
+            const std::string failure = check_answer(plain_subject(p, weights, storage, after), crowded_shape());
             INFO(failure);
             CHECK(failure.find(part) != std::string::npos);
             CHECK(failure.find(dtype == POLYHEAD_F16 ? "--dtype f16" : "--dtype bf16") != std::string::npos);
@@ -179,7 +166,7 @@ TEST_CASE("16 bits: the tolerance in numbers") {
 TEST_CASE("16 bits: inputs hold the same values twice") {
     for (int32_t dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
         const Problem p = problems_of(dtype)[0];
-        Shape shape = masked_shape();
+        Shape shape = crowded_shape();
         shape.values = Values::huge_values;
         const Inputs inputs(p, shape);
         const Decoded stored_value(inputs.args().value);

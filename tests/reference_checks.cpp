@@ -57,19 +57,6 @@ Problem full_problem() {
     return p;
 }
 
-Shape full_shape() {
-    Shape s;
-    s.batch = 3;
-    s.seq_len_q = 11;
-    s.seq_len_kv = 20;
-    s.lengths = {20, 5, 0};
-    s.query = s.value = s.out = Layout::bshd_padded;
-    s.key = Layout::bhsd_padded;
-    s.place = Place::at_end;
-    s.poison = true;
-    return s;
-}
-
 bool contains(const std::string &text, const char *part) {
     return text.find(part) != std::string::npos;
 }
@@ -91,8 +78,8 @@ TEST_CASE("checks: the plain f32 formula passes every check") {
                 CHECK(check_answer(subject, shape) == "");
             }
         }
-        CHECK(check_answer(subject, full_shape().lengths.size() == 3 && p.kv_lengths != 0 ? full_shape() : plain_shape(p, 2, 5, 6, 9)) ==
-              "");
+        CHECK(check_answer(subject,
+                           crowded_shape().lengths.size() == 3 && p.kv_lengths != 0 ? crowded_shape() : plain_shape(p, 2, 5, 6, 9)) == "");
         CHECK(check_same_bits(subject, same_bits_shape(p, 10)) == "");
     }
 }
@@ -100,7 +87,7 @@ TEST_CASE("checks: the plain f32 formula passes every check") {
 TEST_CASE("checks: planted faults are caught") {
     const Problem p = full_problem();
     const LayerWeights weights(p, 7);
-    const auto caught = [&](Fault before, Fault after, const char *part, const Shape &shape = full_shape()) {
+    const auto caught = [&](Fault before, Fault after, const char *part, const Shape &shape = crowded_shape()) {
         const std::string failure = check_answer(plain_subject(p, weights, before, after), shape);
         INFO(failure);
         CHECK(contains(failure, part));
@@ -129,7 +116,7 @@ TEST_CASE("checks: planted faults are caught") {
     // a refusal is a failure too
     Subject refusing = plain_subject(p, weights);
     refusing.run = [](const polyhead_args &) { return polyhead_status{POLYHEAD_INTERNAL, "no"}; };
-    CHECK(contains(check_answer(refusing, full_shape()), "refused with code 11: no"));
+    CHECK(contains(check_answer(refusing, crowded_shape()), "refused with code 11: no"));
 }
 
 TEST_CASE("checks: other bits are caught") {
@@ -151,7 +138,7 @@ TEST_CASE("checks: other bits are caught") {
 
 TEST_CASE("checks: hostile inputs are what they say") {
     const Problem p = full_problem();
-    Shape shape = full_shape();
+    Shape shape = crowded_shape();
     const Inputs inputs(p, shape);
     CHECK(std::isnan(*element(inputs.args().key, 2, 0, 0, 0)));
     CHECK(std::isfinite(*element(inputs.args().key, 1, 0, 4, 0)));

@@ -185,6 +185,19 @@ Shape plain_shape(const Problem &problem, int64_t batch, int64_t seq_len_q, int6
     return s;
 }
 
+Shape crowded_shape() {
+    Shape s;
+    s.batch = 3;
+    s.seq_len_q = 11;
+    s.seq_len_kv = 20;
+    s.lengths = {20, 5, 0};
+    s.query = s.value = s.out = Layout::bshd_padded;
+    s.key = Layout::bhsd_padded;
+    s.place = Place::at_end;
+    s.poison = true;
+    return s;
+}
+
 Shape same_bits_shape(const Problem &problem, uint64_t seed) {
     const bool emulated = std::isfinite(test_budget());
     const int64_t room = emulated ? 70 : 300; // for padding behind the longest row

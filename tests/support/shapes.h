@@ -17,6 +17,8 @@ Shape random_shape(const Problem &problem, Random &random);
 std::vector<Shape> awkward_shapes(const Problem &problem, uint64_t seed, int count);
 // A shape of ordinary dense tensors with these lengths (or the fixed ones), full key lengths absent.
 Shape plain_shape(const Problem &problem, int64_t batch, int64_t seq_len_q, int64_t seq_len_kv, uint64_t seed);
+// Three batch rows of different key lengths, one empty, in padded and interleaved layouts at the end of a page, with poison.
+Shape crowded_shape();
 // Seven batch rows of different key lengths (when the problem has lengths) with room for up to 300 keys of padding; fewer and less on a
 // device that is emulated.
 Shape same_bits_shape(const Problem &problem, uint64_t seed);

@@ -9,7 +9,7 @@ namespace polyhead::gen {
 
 using Problem = polyhead_problem;
 
-// X(name): every field of polyhead_problem, in order; generator parameters and the manifest are made from it.
+// X(name): every field of polyhead_problem that is a number, in order; only the text of the expression follows. Generator parameters and the manifest are made from it.
 #define POLYHEAD_PROBLEM_FIELDS(X)                                                                                                         \
     X(op)                                                                                                                                  \
     X(dtype)                                                                                                                               \
@@ -27,7 +27,21 @@ using Problem = polyhead_problem;
     X(kv_lengths)                                                                                                                          \
     X(lse)                                                                                                                                 \
     X(seq_len_q)                                                                                                                           \
-    X(seq_len_kv)
+    X(seq_len_kv)                                                                                                                          \
+    X(window)                                                                                                                              \
+    X(position_offsets)                                                                                                                    \
+    X(mask)                                                                                                                                \
+    X(mask_broadcast)                                                                                                                      \
+    X(score_bias)                                                                                                                          \
+    X(score_bias_broadcast)                                                                                                                \
+    X(softcap)                                                                                                                             \
+    X(alibi)                                                                                                                               \
+    X(sinks)                                                                                                                               \
+    X(rope)                                                                                                                                \
+    X(rotary_dim)                                                                                                                          \
+    X(head_gate)                                                                                                                           \
+    X(scores)                                                                                                                              \
+    X(weights_mean)
 
 std::string dtype_name(int dtype);
 

@@ -8,12 +8,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <polyhead/c_problem.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel of another version is refused. */
-#define POLYHEAD_ABI_VERSION 2
+#define POLYHEAD_ABI_VERSION 3
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one packed weight panel; weights carry it, and run() refuses weights of another panel. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -40,15 +42,6 @@ typedef struct polyhead_status {
     char message[252]; /* one sentence, empty when ok: tensor, dimension, found, expected */
 } polyhead_status;
 
-typedef enum polyhead_dtype {
-    POLYHEAD_F32 = 0,
-    POLYHEAD_F16 = 1,
-    POLYHEAD_BF16 = 2,
-    POLYHEAD_I8 = 3,
-    POLYHEAD_I32 = 4,
-    POLYHEAD_BOOL = 5
-} polyhead_dtype;
-
 /* What a variant runs on: the CPU, or a device spoken to by one of these interfaces. */
 typedef enum polyhead_api {
     POLYHEAD_CPU = 0,
@@ -61,36 +54,6 @@ typedef enum polyhead_api {
 
 /* An open device, see c_device.h. */
 typedef struct polyhead_device polyhead_device;
-
-typedef enum polyhead_op { POLYHEAD_SDPA = 0, POLYHEAD_MHA = 1, POLYHEAD_LINEAR = 2 } polyhead_op;
-
-/* Which corner the causal diagonal ends in when seq_len_q and the valid key length differ. */
-typedef enum polyhead_causal {
-    POLYHEAD_NOT_CAUSAL = 0,
-    POLYHEAD_BOTTOM_RIGHT = 1, /* query q sees keys up to q + kv_length[b] - seq_len_q */
-    POLYHEAD_TOP_LEFT = 2      /* query q sees keys up to q */
-} polyhead_causal;
-
-/* What a kernel computes. Zero in a length means "free at run time". */
-typedef struct polyhead_problem {
-    int32_t op;           /* polyhead_op */
-    int32_t dtype;        /* storage type, polyhead_dtype; accumulation is f32 */
-    int32_t num_heads;    /* H */
-    int32_t num_kv_heads; /* H_kv, divides H */
-    int32_t head_dim;     /* of query and key, 1..576 */
-    int32_t head_dim_v;   /* of value and out, 1..576 */
-    int32_t embed_dim;    /* mha: width of query input and out; linear: width of input */
-    int32_t kdim;         /* mha: width of the key input */
-    int32_t vdim;         /* mha: width of the value input */
-    int32_t out_features; /* linear: width of out */
-    int32_t cross;        /* mha: key and value are inputs of their own */
-    int32_t bias;         /* mha, linear: biases exist */
-    int32_t causal;       /* polyhead_causal: the default alignment; the other one may be asked for at run time */
-    int32_t kv_lengths;   /* an int32 tensor [B] of valid key lengths exists */
-    int32_t lse;          /* the natural log-sum-exp of the logits [B,H,T_q] is an output */
-    int32_t seq_len_q;    /* fixed query length (linear: rows), or 0 */
-    int32_t seq_len_kv;   /* fixed key length, or 0 */
-} polyhead_problem;
 
 /* CPU features a variant may need; bits of polyhead_variant.cpu_features. */
 #define POLYHEAD_CPU_SSE41 (UINT64_C(1) << 0)
@@ -132,6 +95,8 @@ typedef struct polyhead_kernel {
     polyhead_problem problem;
     const polyhead_variant *variants;
     int32_t num_variants;
+    int32_t num_declarations;
+    const polyhead_declaration *declarations; /* tensors of problem.expression, in the order of args.expression_tensors */
 } polyhead_kernel;
 
 /* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. The innermost stride
@@ -178,8 +143,26 @@ typedef struct polyhead_args {
     polyhead_tensor lse;             /* f32 [B,H,T_q], exactly when the kernel was built with lse */
     int32_t has_softmax_scale;       /* 0: 1/sqrt(head_dim) */
     float softmax_scale;
-    int32_t alignment;       /* polyhead_causal of a causal kernel; 0 = the problem's own */
+    int32_t alignment;       /* polyhead_causal of a kernel that knows positions (causal, window, alibi, rope); 0 = the problem's own,
+                                bottom_right when it is not causal */
     polyhead_device *device; /* null: the CPU. Otherwise tensors live there or on the host, from where they are copied and back */
+
+    /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
+    polyhead_tensor position_offsets;   /* int32 [B]; absent = 0 */
+    int32_t has_window;                 /* 0: unbounded on both sides */
+    int32_t window_left, window_right;  /* keys p - left .. p + right take part; -1 = unbounded; causal never looks beyond p */
+    polyhead_tensor mask, score_bias;   /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */
+    float softcap;                      /* > 0, exactly when the kernel was built with softcap */
+    polyhead_tensor alibi_slopes;       /* f32 [H] or [B,H]; absent = 0 */
+    polyhead_tensor sinks;              /* f32 [H]; absent = none */
+    polyhead_tensor rope_cos, rope_sin; /* f32 [P, rotary_dim / 2]: row n belongs to position n */
+    polyhead_tensor positions_q;        /* int32 [B,T_q], 0..P-1; absent = p, at least 0 */
+    polyhead_tensor positions_kv;       /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ... */
+    polyhead_tensor head_gate;          /* f32 [H]; absent = 1 */
+    const polyhead_tensor *expression_tensors; /* kernel->num_declarations of them */
+    int32_t num_expression_tensors;
+    polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
+    polyhead_tensor weights_mean; /* f32 [B,T_q,T_kv], exactly when the kernel was built with weights_mean */
 } polyhead_args;
 
 /* Runs the best variant for this machine and these lengths. Thread-safe, takes no memory of its own. Unless the status is ok nothing was

@@ -92,31 +92,48 @@ private:
 
 // Arguments name the device that computes, or none for the CPU. Tensors lie there or on the host, from where they are copied and back.
 
-// softmax(softmax_scale * query key^T + mask) value, per head.
-struct SdpaArgs {
-    TensorView query;                   // [B,H,T_q,d]
-    TensorView key;                     // [B,H_kv,T_kv,d]
-    TensorView value;                   // [B,H_kv,T_kv,d_v]
-    TensorView kv_lengths;              // int32 [B], optional at run time
-    TensorView out;                     // [B,H,T_q,d_v]
-    TensorView lse;                     // f32 [B,H,T_q], exactly when built with lse
+// Masks, modifiers and outputs of attention: given for what the kernel was built with. See polyhead_args for meaning and defaults.
+struct AttentionArgs {
+    TensorView kv_lengths; // int32 [B], optional at run time
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
+    TensorView position_offsets; // int32 [B]
+    struct Window {
+        int32_t left = -1, right = -1; // inclusive; -1 = unbounded
+    };
+    std::optional<Window> window;
+    TensorView mask;               // bool or f32, broadcast as [B,H,T_q,T_kv]
+    TensorView score_bias;         // f32, the same
+    float softcap = 0;             // > 0 exactly when built with softcap
+    TensorView alibi_slopes;       // f32 [H] or [B,H]
+    TensorView sinks;              // f32 [H]
+    TensorView rope_cos, rope_sin; // f32 [P, rotary_dim / 2]
+    TensorView positions_q;        // int32 [B,T_q]
+    TensorView positions_kv;       // int32 [B,T_kv]
+    TensorView head_gate;          // f32 [H]
+    const TensorView *expression_tensors = nullptr; // in the order of their declarations
+    int32_t num_expression_tensors = 0;
+    TensorView lse;          // f32 [B,H,T_q], exactly when built with lse
+    TensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
+    TensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
     const Device *device = nullptr;
 };
 
+// softmax(softmax_scale * query key^T + mask) value, per head.
+struct SdpaArgs : AttentionArgs {
+    TensorView query;                   // [B,H,T_q,d]
+    TensorView key;                     // [B,H_kv,T_kv,d]
+    TensorView value;                   // [B,H_kv,T_kv,d_v]
+    TensorView out;                     // [B,H,T_q,d_v]
+};
+
 // The whole layer: projections, attention, concat, output projection.
-struct MhaArgs {
+struct MhaArgs : AttentionArgs {
     TensorView input; // [B,T_q,D]; with cross: the query input
     TensorView key;   // [B,T_kv,kdim], only with cross
     TensorView value; // [B,T_kv,vdim], only with cross
     const Weights *weights = nullptr;
-    TensorView kv_lengths; // int32 [B], optional at run time
-    TensorView out;        // [B,T_q,D]
-    TensorView lse;        // f32 [B,H,T_q], exactly when built with lse
-    std::optional<float> softmax_scale;
-    Alignment alignment = Alignment::of_problem;
-    const Device *device = nullptr;
+    TensorView out; // [B,T_q,D]
 };
 
 // out = input W^T + b.

@@ -1,0 +1,108 @@
+/* What a kernel computes: plain structs, included by c_api.h. */
+#ifndef POLYHEAD_C_PROBLEM_H
+#define POLYHEAD_C_PROBLEM_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum polyhead_dtype {
+    POLYHEAD_F32 = 0,
+    POLYHEAD_F16 = 1,
+    POLYHEAD_BF16 = 2,
+    POLYHEAD_I8 = 3,
+    POLYHEAD_I32 = 4,
+    POLYHEAD_BOOL = 5
+} polyhead_dtype;
+
+typedef enum polyhead_op { POLYHEAD_SDPA = 0, POLYHEAD_MHA = 1, POLYHEAD_LINEAR = 2 } polyhead_op;
+
+/* Which corner the causal diagonal ends in when seq_len_q and the valid key length differ. */
+typedef enum polyhead_causal {
+    POLYHEAD_NOT_CAUSAL = 0,
+    POLYHEAD_BOTTOM_RIGHT = 1, /* query q sees keys up to q + kv_length[b] - seq_len_q */
+    POLYHEAD_TOP_LEFT = 2      /* query q sees keys up to q */
+} polyhead_causal;
+
+/* What a kernel computes. Zero in a length means "free at run time". */
+typedef struct polyhead_problem {
+    int32_t op;           /* polyhead_op */
+    int32_t dtype;        /* storage type, polyhead_dtype; accumulation is f32 */
+    int32_t num_heads;    /* H */
+    int32_t num_kv_heads; /* H_kv, divides H */
+    int32_t head_dim;     /* of query and key, 1..576 */
+    int32_t head_dim_v;   /* of value and out, 1..576 */
+    int32_t embed_dim;    /* mha: width of query input and out; linear: width of input */
+    int32_t kdim;         /* mha: width of the key input */
+    int32_t vdim;         /* mha: width of the value input */
+    int32_t out_features; /* linear: width of out */
+    int32_t cross;        /* mha: key and value are inputs of their own */
+    int32_t bias;         /* mha, linear: biases exist */
+    int32_t causal;       /* polyhead_causal: the default alignment; the other one may be asked for at run time */
+    int32_t kv_lengths;   /* an int32 tensor [B] of valid key lengths exists */
+    int32_t lse;          /* the natural log-sum-exp of the logits [B,H,T_q] is an output */
+    int32_t seq_len_q;    /* fixed query length (linear: rows), or 0 */
+    int32_t seq_len_kv;   /* fixed key length, or 0 */
+
+    /* Masks and modifiers of sdpa and mha. Order: scale, softcap, expression, additive terms, exclusion, softmax. */
+    int32_t window;               /* 1: sliding window, sizes given at run time */
+    int32_t position_offsets;     /* an int32 tensor [B] is added to the positions of queries */
+    int32_t mask;                 /* polyhead_mask */
+    int32_t mask_broadcast;       /* POLYHEAD_BROADCAST_Q, _KV: dimensions in which the mask has one element */
+    int32_t score_bias;           /* 1: f32 [B,H,T_q,T_kv] is added to the logits, beside a mask */
+    int32_t score_bias_broadcast; /* as mask_broadcast */
+    int32_t softcap;              /* 1: logits become cap * tanh(logit / cap), cap given at run time */
+    int32_t alibi;                /* 1: -slope * |position of query - key| is added, slopes f32 [H] or [B,H] */
+    int32_t sinks;                /* 1: a logit per head, f32 [H], takes part in the softmax without a value */
+    int32_t rope;                 /* polyhead_rope: query and key are rotated by position */
+    int32_t rotary_dim;           /* rope: leading entries of head_dim that are rotated, even; 0 = head_dim */
+    int32_t head_gate;            /* 1: the attention result of each head is multiplied by f32 [H] */
+    int32_t scores;               /* polyhead_scores: this stage of the scores is an output, f32 [B,H,T_q,T_kv] */
+    int32_t weights_mean;         /* 1: the mean over heads of the attention weights is an output, f32 [B,T_q,T_kv] */
+    const char *expression;       /* user expression (docs/expressions.md), or null */
+} polyhead_problem;
+
+typedef enum polyhead_mask {
+    POLYHEAD_NO_MASK = 0,
+    POLYHEAD_BOOLEAN_MASK = 1, /* bool: true = takes part */
+    POLYHEAD_ADDITIVE_MASK = 2 /* f32, added to the logits; -inf excludes, any finite number takes part */
+} polyhead_mask;
+
+/* Bits of mask_broadcast and score_bias_broadcast. */
+#define POLYHEAD_BROADCAST_Q 1
+#define POLYHEAD_BROADCAST_KV 2
+
+typedef enum polyhead_rope {
+    POLYHEAD_NO_ROPE = 0,
+    POLYHEAD_ROPE_INTERLEAVED = 1, /* entries 2i and 2i + 1 are a pair */
+    POLYHEAD_ROPE_HALF_SPLIT = 2   /* entries i and i + rotary_dim / 2 are a pair */
+} polyhead_rope;
+
+/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. */
+typedef enum polyhead_scores {
+    POLYHEAD_NO_SCORES = 0,
+    POLYHEAD_SCALED_SCORES = 1, /* softmax_scale * query key^T */
+    POLYHEAD_CAPPED_SCORES = 2, /* after softcap */
+    POLYHEAD_LOGITS = 3,        /* after expression, bias and masks */
+    POLYHEAD_WEIGHTS = 4        /* after softmax */
+} polyhead_scores;
+
+/* A tensor that the expression of a problem declares. */
+#define POLYHEAD_EXTENT_FREE 0
+#define POLYHEAD_EXTENT_B (-1)
+#define POLYHEAD_EXTENT_H (-2)
+#define POLYHEAD_EXTENT_Q (-3)
+#define POLYHEAD_EXTENT_KV (-4)
+typedef struct polyhead_declaration {
+    const char *name;
+    int32_t dtype;      /* POLYHEAD_F32, POLYHEAD_I32 or POLYHEAD_BOOL */
+    int32_t rank;       /* 0: one number, given as a tensor [1] */
+    int32_t extents[4]; /* outermost first: a number of elements, or one of POLYHEAD_EXTENT_ */
+} polyhead_declaration;
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif

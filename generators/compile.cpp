@@ -100,6 +100,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
 Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const VariantPlan &plan, const Target &target) {
     auto generator = Halide::Internal::GeneratorRegistry::create("polyhead_kernel", Halide::GeneratorContext(target));
     generator->set_generatorparam_value("frame", plan.frame);
+    generator->set_generatorparam_value("expression", std::string(p.expression ? p.expression : ""));
 #define POLYHEAD_SET(name) generator->set_generatorparam_value(#name, std::to_string(p.name));
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_SET)
 #undef POLYHEAD_SET
@@ -157,7 +158,7 @@ int call_in_process(void *context, void **argv) {
     user_context.handlers.custom_error = [](Halide::JITUserContext *, const char *) {};
     Halide::JITUserContext *const user = &user_context;
     const auto *code = static_cast<const InProcessCode *>(context);
-    const void *arguments[32] = {&user};
+    const void *arguments[64] = {&user};
     argv += code->takes_context ? 1 : 0;
     std::copy(argv, argv + code->num_arguments, arguments + 1);
     return code->callable.call_argv_fast(code->num_arguments + 1, arguments);

@@ -1,60 +1,338 @@
-// The formulas of attention: scale, visibility of keys, logits, and how a row ends.
+// The formulas of attention: scale, rotation, visibility of keys, logits, and how a row ends.
 #include "formulas.h"
 
 namespace polyhead::gen {
 
 using Halide::Expr;
 
-Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
-    return inputs_.query(d, q, h, b) * (inputs_.softmax_scale * log2_e);
+namespace {
+
+// Additive terms from here on are beyond any logit that matters; two of them and a score stay finite.
+constexpr float lowest_addend = -1.7e38f;
+constexpr int32_t minus_infinity_bits = int32_t(0xff800000);
+
+// Infinities are made and found by their bits, because the default float mode assumes that none exist.
+Expr minus_infinity() {
+    return Halide::reinterpret<float>(Halide::cast<int32_t>(minus_infinity_bits));
 }
+
+Expr is_minus_infinity(const Expr &x) {
+    return Halide::reinterpret<int32_t>(x) == minus_infinity_bits;
+}
+
+// Conjunction with what may be undefined.
+void also(Expr *condition, const Expr &next) {
+    *condition = condition->defined() ? *condition && next : next;
+}
+
+std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInputs &in) {
+    std::vector<PairTensor> tensors;
+    auto add = [&](const char *name, Halide::Type type, int broadcast, auto tensor) {
+        tensors.push_back({name, type, (broadcast & POLYHEAD_BROADCAST_Q) == 0,
+                           [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
+                               return tensor((broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
+                                             (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b);
+                           }});
+    };
+    if (p.mask != POLYHEAD_NO_MASK) {
+        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Halide::UInt(8) : Halide::Float(32), p.mask_broadcast, in.mask);
+    }
+    if (p.score_bias != 0) {
+        add("score_bias", Halide::Float(32), p.score_bias_broadcast, in.score_bias);
+    }
+    return tensors;
+}
+
+} // namespace
+
+AttentionFormulas::AttentionFormulas(const Problem &problem, const Expression &expression, const Numerics &numerics, AttentionInputs inputs)
+    : problem_(problem), expression_(expression), numerics_(numerics), inputs_(std::move(inputs)),
+      pair_tensors_(make_pair_tensors(problem, inputs_)) {}
+
+// ---- query and key
+
+Expr AttentionFormulas::query_factor() const {
+    // softcap divides before tanh; an expression sees natural scores; everything else is a power of two.
+    return problem_.softcap != 0           ? inputs_.softmax_scale / inputs_.softcap
+           : expression_.changes_score() ? inputs_.softmax_scale
+                                         : inputs_.softmax_scale * log2_e;
+}
+
+Expr AttentionFormulas::plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    return inputs_.query(d, q, h, b) * query_factor();
+}
+
+Expr AttentionFormulas::rotary_entry(const Expr &part, const Expr &pair) const {
+    return problem_.rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * pair + part : part * (rotary_dim() / 2) + pair;
+}
+
+Expr AttentionFormulas::rotated(const Expr &part, const Expr &first, const Expr &second, const Expr &cos, const Expr &sin) const {
+    return Halide::select(part == 0, first * cos - second * sin, second * cos + first * sin);
+}
+
+Expr AttentionFormulas::query_rotation(const Expr &q, const Expr &b) const {
+    return inputs_.positions_q(q, b) + inputs_.position_step_q * Halide::max(position(q, b), 0);
+}
+
+Expr AttentionFormulas::key_rotation(const Expr &kv, const Expr &b) const {
+    return inputs_.positions_kv(kv, b) + inputs_.position_step_kv * kv;
+}
+
+Expr AttentionFormulas::rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const {
+    const Expr row = query_rotation(q, b);
+    return rotated(part, plain_query(rotary_entry(0, pair), q, h, b), plain_query(rotary_entry(1, pair), q, h, b),
+                   inputs_.rope_cos(pair, row), inputs_.rope_sin(pair, row));
+}
+
+Expr AttentionFormulas::rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const {
+    const Expr row = key_rotation(kv, b);
+    return rotated(part, inputs_.key(rotary_entry(0, pair), kv, kv_head, b), inputs_.key(rotary_entry(1, pair), kv, kv_head, b),
+                   inputs_.rope_cos(pair, row), inputs_.rope_sin(pair, row));
+}
+
+Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    if (!rotates()) {
+        return plain_query(d, q, h, b);
+    }
+    const int half = rotary_dim() / 2;
+    const Expr entry = Halide::min(d, rotary_dim() - 1);
+    const bool interleaved = problem_.rope == POLYHEAD_ROPE_INTERLEAVED;
+    const Expr part = interleaved ? entry % 2 : entry / half, pair = interleaved ? entry / 2 : entry % half;
+    const Expr turned = rotated_query(part, pair, q, h, b);
+    return rotary_dim() == problem_.head_dim ? turned : Halide::select(d < rotary_dim(), turned, plain_query(d, q, h, b));
+}
+
+Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const {
+    if (!rotates()) {
+        return inputs_.key(d, kv, kv_head, b);
+    }
+    const int half = rotary_dim() / 2;
+    const Expr entry = Halide::min(d, rotary_dim() - 1);
+    const bool interleaved = problem_.rope == POLYHEAD_ROPE_INTERLEAVED;
+    const Expr part = interleaved ? entry % 2 : entry / half, pair = interleaved ? entry / 2 : entry % half;
+    const Expr turned = rotated_key(part, pair, kv, kv_head, b);
+    return rotary_dim() == problem_.head_dim ? turned : Halide::select(d < rotary_dim(), turned, inputs_.key(d, kv, kv_head, b));
+}
+
+// ---- which keys a row sees
 
 Expr AttentionFormulas::kv_length(const Expr &b) const {
     return problem_.kv_lengths ? Halide::clamp(inputs_.kv_lengths(b), 0, inputs_.seq_len_kv) : inputs_.seq_len_kv;
 }
 
-Expr AttentionFormulas::visible(const Expr &q, const Expr &b) const {
-    Expr length = kv_length(b);
-    if (!causal()) {
-        return length;
+Expr AttentionFormulas::position(const Expr &q, const Expr &b) const {
+    const Expr aligned = q + inputs_.from_end * (kv_length(b) - inputs_.seq_len_q);
+    return problem_.position_offsets ? aligned + inputs_.position_offsets(b) : aligned;
+}
+
+bool AttentionFormulas::has_begin() const {
+    return problem_.window != 0 || expression_.keys_begin(scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).defined();
+}
+
+bool AttentionFormulas::rows_differ() const {
+    return problem_.causal != POLYHEAD_NOT_CAUSAL || has_begin() || expression_.keys_end(scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).defined();
+}
+
+bool AttentionFormulas::excludes_pairs() const {
+    return problem_.mask != POLYHEAD_NO_MASK || problem_.score_bias != 0 || expression_.masks();
+}
+
+bool AttentionFormulas::uses_position() const {
+    return problem_.alibi != 0 || has_expression();
+}
+
+bool AttentionFormulas::plain_logits() const {
+    return problem_.softcap == 0 && problem_.alibi == 0 && !excludes_pairs() && !has_expression();
+}
+
+Expr AttentionFormulas::keys_begin(const Expr &q, const Expr &b) const {
+    Expr begin;
+    if (problem_.window != 0) {
+        begin = Halide::max(position(q, b) - inputs_.window_left, 0);
     }
-    // top_left: query q sees keys 0..q, so min(length, q + 1). bottom_right: the last query sees the last valid key, so
-    // length + min(q + 1 - seq_len_q, 0). Both in one, without a select and with one mention of length, which may be a load: Halide 21
-    // trims loops that end here only then.
-    constexpr int longer_than_any = 1 << 30;
-    Expr from_end = inputs_.from_end * longer_than_any;
-    Expr missing = Halide::max(Halide::min(q + 1 - inputs_.seq_len_q, 0), -from_end);
-    return Halide::max(Halide::min(length, q + 1 + from_end) + missing, 0);
+    const Expr derived = expression_.keys_begin(scope(0.0f, {q, 0, 0, position_or_0(q, b)}, 0, 0, b));
+    if (derived.defined()) {
+        begin = begin.defined() ? Halide::max(begin, derived) : Halide::max(derived, 0);
+    }
+    return begin;
 }
 
-Expr AttentionFormulas::masked(const Expr &score, const Expr &kv, const Expr &visible) {
-    return Halide::select(kv < visible, score, excluded_logit);
+Expr AttentionFormulas::keys_end(const Expr &q, const Expr &b) const {
+    Expr end = kv_length(b);
+    if (problem_.causal != POLYHEAD_NOT_CAUSAL || problem_.window != 0) {
+        // The last key is p + right, right = 0 for causal. top_left: min(length, last + 1). bottom_right: the last query sees the last valid
+        // key, so length + min(last + 1 - seq_len_q, 0). Both in one, without a select and with one mention of length, which may be a load:
+        // Halide 21 trims loops that end here only then.
+        Expr last = q;
+        last = problem_.window != 0 ? last + inputs_.window_right : last;
+        last = problem_.position_offsets ? last + inputs_.position_offsets(b) : last;
+        constexpr int longer_than_any = 1 << 30;
+        const Expr from_end = inputs_.from_end * longer_than_any;
+        const Expr missing = Halide::max(Halide::min(last + 1 - inputs_.seq_len_q, 0), -from_end);
+        end = Halide::max(Halide::min(end, last + 1 + from_end) + missing, 0);
+    }
+    const Expr derived = expression_.keys_end(scope(0.0f, {q, 0, 0, position_or_0(q, b)}, 0, 0, b));
+    return derived.defined() ? Halide::max(Halide::min(end, derived), 0) : end;
 }
 
-Expr AttentionFormulas::logit(const Expr &score, const Expr &kv, const Expr &visible) const {
-    return causal() ? masked(score, kv, visible) : score;
+Expr AttentionFormulas::position_or_0(const Expr &q, const Expr &b) const {
+    return inputs_.from_end.defined() ? position(q, b) : Expr(0);
 }
 
-Expr AttentionFormulas::accumulate(const Expr &acc, const Expr &product, const Expr &kv, const Expr &visible) {
-    return Halide::select(kv < visible, acc + product, acc);
+// ---- logits
+
+ExpressionScope AttentionFormulas::scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const {
+    ExpressionScope s;
+    s.score = natural_score;
+    s.b = b;
+    s.h = h;
+    s.q = row.q;
+    s.kv = kv;
+    s.position = row.position;
+    s.seq_len_q = inputs_.seq_len_q;
+    s.seq_len_kv = inputs_.seq_len_kv;
+    s.kv_length = has_expression() ? kv_length(b) : Expr(0);
+    s.element = inputs_.expression_element;
+    s.exp = [](const Expr &x) { return Halide::exp(x); };
+    s.tanh = numerics_.tanh;
+    return s;
 }
 
-Expr AttentionFormulas::lse(const Expr &row_reference, const Expr &row_sum) {
-    // log() of a positive sum; the select decides emptiness, never the size of a logit. -inf is made from its bits because
-    // the default float mode assumes that none exists.
-    Expr minus_infinity = Halide::reinterpret<float>(Halide::cast<int32_t>(int32_t(0xff800000)));
-    return Halide::select(row_sum > 0.0f, row_reference * ln_2 + Halide::log(Halide::max(row_sum, 1e-37f)), minus_infinity);
+Expr AttentionFormulas::natural(const Expr &score) const {
+    return problem_.softcap != 0 ? inputs_.softcap * numerics_.tanh(score) : expression_.changes_score() ? score : score * ln_2;
 }
 
-Expr AttentionFormulas::inverse_sum(const Expr &row_sum) {
-    return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(row_sum, 1e-37f), 0.0f);
+// What is added to a natural logit, or undefined.
+Expr AttentionFormulas::additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const {
+    Expr sum;
+    int count = 0;
+    auto add = [&](const Expr &term) {
+        sum = sum.defined() ? sum + term : term;
+        count++;
+    };
+    if (problem_.alibi != 0) {
+        add(-inputs_.alibi_slopes(h, b) * Halide::cast<float>(Halide::abs(row.position - kv)));
+    }
+    for (size_t i = 0; i < pairs.size(); i++) {
+        if (pair_tensors_[i].type.is_float()) {
+            add(Halide::max(pairs[i], lowest_addend));
+        }
+    }
+    return count > 1 ? Halide::max(sum, lowest_addend) : sum;
 }
 
-TileKeys::TileKeys(int length, const Expr &first, const Expr &visible_to_all, const Expr &visible_to_some)
-    : whole(0, length, "whole_keys"), partial(0, length, "partial_keys") {
-    whole.where(first + whole < visible_to_all);
-    partial.where(first + partial >= visible_to_all);
-    partial.where(first + partial < visible_to_some);
+// The condition under which a pair takes part, or undefined: always.
+Expr AttentionFormulas::takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+                                   const std::vector<Expr> &pairs, bool compare_range) const {
+    Expr part;
+    if (compare_range) {
+        also(&part, kv < row.end);
+        if (row.begin.defined()) {
+            also(&part, kv >= row.begin);
+        }
+    }
+    for (size_t i = 0; i < pairs.size(); i++) {
+        also(&part, pair_tensors_[i].type.is_float() ? !is_minus_infinity(pairs[i]) : pairs[i] != 0);
+    }
+    if (expression_.masks()) {
+        also(&part, expression_.mask(scope(natural_score, row, kv, h, b)));
+    }
+    return part;
+}
+
+Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+                              const std::vector<Expr> &pairs, bool compare_range) const {
+    Expr result = score;
+    const Expr added = additive_terms(row, kv, h, b, pairs);
+    if (problem_.softcap != 0 || expression_.changes_score()) {
+        Expr natural_logit = expression_.score(scope(natural(score), row, kv, h, b));
+        result = (added.defined() ? natural_logit + added : natural_logit) * log2_e;
+    } else if (added.defined()) {
+        result = score + added * log2_e;
+    }
+    const Expr part = takes_part(natural(score), row, kv, h, b, pairs, compare_range);
+    return part.defined() ? Halide::select(part, result, excluded_logit) : result;
+}
+
+Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+                              const std::vector<Expr> &pairs, const Expr &reference, const Expr &factor) const {
+    if (stage == ScoreStage::scaled && problem_.softcap != 0) {
+        return score * inputs_.softcap;
+    }
+    if (stage == ScoreStage::scaled || stage == ScoreStage::capped) {
+        return natural(score);
+    }
+    const Expr l = logit(score, row, kv, h, b, pairs, true);
+    return stage == ScoreStage::logits ? Halide::select(excluded(l), minus_infinity(), l * ln_2)
+                                       : numerics_.exp2(Halide::min(l - reference, 0.0f)) * factor;
+}
+
+// ---- how a row ends
+
+AttentionFormulas::Ending AttentionFormulas::ending(const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    if (problem_.sinks == 0) {
+        return {reference, 1.0f, row_sum};
+    }
+    const Expr given = inputs_.sinks(h);
+    const Expr sink = Halide::select(is_minus_infinity(given), excluded_logit, Halide::max(given, lowest_addend) * log2_e);
+    const Expr higher = Halide::max(reference, numerics_.round_up(sink));
+    const Expr shrink = numerics_.pow2(reference - higher);
+    return {higher, shrink, row_sum * shrink + numerics_.exp2(sink - higher)};
+}
+
+Expr AttentionFormulas::lse(const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    // log() of a positive sum; the select decides emptiness, never the size of a logit.
+    const Ending end = ending(reference, row_sum, h);
+    return Halide::select(row_sum > 0.0f, end.reference * ln_2 + Halide::log(Halide::max(end.sum, 1e-37f)), minus_infinity());
+}
+
+Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    const Ending end = ending(reference, row_sum, h);
+    const Expr factor = Halide::select(row_sum > 0.0f, end.shrink / Halide::max(end.sum, 1e-37f), 0.0f);
+    return problem_.head_gate != 0 ? factor * inputs_.head_gate(h) : factor;
+}
+
+Expr AttentionFormulas::weight_reference(const Expr &reference, const Expr &h) const {
+    return ending(reference, 1.0f, h).reference;
+}
+
+Expr AttentionFormulas::weight_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(ending(reference, row_sum, h).sum, 1e-37f), 0.0f);
+}
+
+Expr AttentionFormulas::statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    return statistic == Statistic::lse                ? lse(reference, row_sum, h)
+           : statistic == Statistic::weight_reference ? weight_reference(reference, h)
+                                                      : weight_factor(reference, row_sum, h);
+}
+
+// ---- the keys of a tile
+
+TileKeys::TileKeys(int length, const Expr &first, const TileRange &range, bool with_high, const Expr &clean)
+    : low(0, length, "low_keys"), whole(0, length, "whole_keys"), high(0, length, "high_keys"), has_low(range.begin_some.defined()),
+      has_high(with_high) {
+    Expr whole_end = clean.defined() ? Halide::select(clean, range.end_all, 0) : range.end_all, high_begin = whole_end;
+    if (has_low) {
+        low.where(first + low >= range.begin_some);
+        low.where(first + low < Halide::min(range.begin_all, range.end_some));
+        whole.where(first + whole >= range.begin_all);
+        high_begin = Halide::max(whole_end, range.begin_all);
+    }
+    whole.where(first + whole < whole_end);
+    high.where(first + high >= high_begin);
+    high.where(first + high < range.end_some);
+}
+
+std::vector<const Halide::RDom *> TileKeys::loops() const {
+    std::vector<const Halide::RDom *> all;
+    if (has_low) {
+        all.push_back(&low);
+    }
+    all.push_back(&whole);
+    if (has_high) {
+        all.push_back(&high);
+    }
+    return all;
 }
 
 } // namespace polyhead::gen

@@ -2,7 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <string>
+#include <vector>
 
+#include "expression.h"
+#include "frames/attention_out.h"
+#include "numerics.h"
 #include "problem.h"
 #include <Halide.h>
 
@@ -16,57 +21,145 @@ constexpr float ln_2 = 0.6931471805599453f;
 constexpr float excluded_logit = -3.4e38f;
 constexpr float row_reference_floor = -2.6e38f;
 
-// What attention reads, whatever tensors or Funcs stand behind it. Positions are in range: frames clamp.
+// What attention reads, whatever tensors or Funcs stand behind it. Positions are in range: frames clamp. What a problem does not have
+// stays empty.
 struct AttentionInputs {
-    std::function<Halide::Expr(Halide::Expr d, Halide::Expr q, Halide::Expr h, Halide::Expr b)> query;
-    std::function<Halide::Expr(Halide::Expr d, Halide::Expr kv, Halide::Expr kv_head, Halide::Expr b)> key;
-    std::function<Halide::Expr(Halide::Expr d, Halide::Expr kv, Halide::Expr kv_head, Halide::Expr b)> value;
-    std::function<Halide::Expr(Halide::Expr b)> kv_lengths; // empty when the problem has none
+    using At = Halide::Expr;
+    std::function<At(At d, At q, At h, At b)> query;
+    std::function<At(At d, At kv, At kv_head, At b)> key;
+    std::function<At(At d, At kv, At kv_head, At b)> value;
+    std::function<At(At b)> kv_lengths, position_offsets;
+    std::function<At(At kv, At q, At h, At b)> mask, score_bias; // elements as they are stored
+    std::function<At(At h, At b)> alibi_slopes;
+    std::function<At(At h)> sinks, head_gate;
+    std::function<At(At pair, At position)> rope_cos, rope_sin; // any position: they clamp
+    std::function<At(At t, At b)> positions_q, positions_kv;
+    std::function<At(size_t tensor, std::vector<At> index)> expression_element;
     Halide::Expr seq_len_q, seq_len_kv;
     // Rows that key and value have in memory, for clamping loads. A run-time value also where seq_len_kv is fixed: against a constant
     // Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row too many.
     Halide::Expr key_rows;
     Halide::Expr softmax_scale;
-    Halide::Expr from_end; // causal only: 1 = bottom_right, 0 = top_left
+    Halide::Expr from_end; // where positions matter: 1 = bottom_right, 0 = top_left
+    Halide::Expr window_left, window_right, softcap;
+    Halide::Expr position_step_q, position_step_kv; // rope: 1 where positions were left out
 };
+
+// A tensor over pairs of query and key from which logits are made. Frames whose lanes are queries stage it: it lies along keys.
+struct PairTensor {
+    std::string name;
+    Halide::Type type;
+    bool per_query; // otherwise one row serves all queries
+    std::function<Halide::Expr(Halide::Expr kv, Halide::Expr q, Halide::Expr h, Halide::Expr b)> at;
+};
+
+// What logits must know of a row: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these beside the row,
+// so that they are computed once.
+struct Row {
+    Halide::Expr q, begin, end, position;
+};
+
+enum class ScoreStage { scaled = POLYHEAD_SCALED_SCORES, capped = POLYHEAD_CAPPED_SCORES, logits = POLYHEAD_LOGITS, weights = POLYHEAD_WEIGHTS };
 
 class AttentionFormulas {
 public:
-    AttentionFormulas(const Problem &problem, AttentionInputs inputs) : problem_(problem), inputs_(std::move(inputs)) {}
+    using Expr = Halide::Expr;
+    AttentionFormulas(const Problem &problem, const Expression &expression, const Numerics &numerics, AttentionInputs inputs);
 
     const Problem &problem() const { return problem_; }
     const AttentionInputs &inputs() const { return inputs_; }
     int group_size() const { return problem_.num_heads / problem_.num_kv_heads; }
-    bool causal() const { return problem_.causal != POLYHEAD_NOT_CAUSAL; }
 
-    // query * softmax_scale * log2 e
-    Halide::Expr scaled_query(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    // Query and key are rotated by position before they meet.
+    bool rotates() const { return problem_.rope != POLYHEAD_NO_ROPE; }
+    int rotary_dim() const { return problem_.rotary_dim; }
+    // The entry of head_dim that is part 0 or 1 of a rotated pair, and its new value.
+    Expr rotary_entry(const Expr &part, const Expr &pair) const;
+    Expr rotated(const Expr &part, const Expr &first, const Expr &second, const Expr &cos, const Expr &sin) const;
+    // Rows of the tables of cosines and sines.
+    Expr query_rotation(const Expr &q, const Expr &b) const;
+    Expr key_rotation(const Expr &kv, const Expr &b) const;
+    // Query in the unit of scores, and key; before rotation, and a part of a rotated pair, and any entry of either.
+    Expr plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
+    Expr rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const;
+    Expr rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const;
+    Expr scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
+    Expr key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const;
+
     // Keys of batch row b that exist: 0..seq_len_kv.
-    Halide::Expr kv_length(const Halide::Expr &b) const;
-    // Query q takes part with keys 0 .. visible(q, b) - 1. It never falls with q, so the ends of a tile bound the tile.
-    Halide::Expr visible(const Halide::Expr &q, const Halide::Expr &b) const;
-    // score, or the excluded logit, for key kv of a row that sees `visible` keys.
-    static Halide::Expr masked(const Halide::Expr &score, const Halide::Expr &kv, const Halide::Expr &visible);
-    // The same where key loops end at the keys that some row sees: only causal leaves anything to exclude.
-    Halide::Expr logit(const Halide::Expr &score, const Halide::Expr &kv, const Halide::Expr &visible) const;
-    // acc + product for a row that sees `visible` keys, acc for one that does not see key kv and must not meet its value, NaN perhaps.
-    static Halide::Expr accumulate(const Halide::Expr &acc, const Halide::Expr &product, const Halide::Expr &kv,
-                                   const Halide::Expr &visible);
-    // Natural log-sum-exp from a row's reference exponent and sum; -inf for an empty row.
-    static Halide::Expr lse(const Halide::Expr &row_reference, const Halide::Expr &row_sum);
-    // acc / row_sum; 0 for an empty row.
-    static Halide::Expr inverse_sum(const Halide::Expr &row_sum);
+    Expr kv_length(const Expr &b) const;
+    // Position of query q among the keys.
+    Expr position(const Expr &q, const Expr &b) const;
+    // Query q takes part with keys keys_begin(q, b) .. keys_end(q, b) - 1 at most. Neither falls with q, so the ends of a tile bound the
+    // tile. keys_begin is undefined where it is 0 for every row.
+    Expr keys_begin(const Expr &q, const Expr &b) const;
+    Expr keys_end(const Expr &q, const Expr &b) const;
+    bool has_begin() const;
+    // Rows of one batch row may end, or begin, at different keys.
+    bool rows_differ() const;
+    // Tensors or an expression exclude keys one by one.
+    bool excludes_pairs() const;
+    // Logits of rows depend on where they are: frames keep Row::position.
+    bool uses_position() const;
+    // Everything a logit is, but the score, is nothing.
+    bool plain_logits() const;
+
+    const std::vector<PairTensor> &pair_tensors() const { return pair_tensors_; }
+    // The logit of a pair in units of log2 e, from its score and the elements of the pair tensors; excluded_logit where the row does not
+    // see the key. compare_range: not all keys that come here lie within the row's range.
+    Expr logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
+               bool compare_range) const;
+    // Did this logit exclude its key?
+    static Expr excluded(const Expr &logit) { return logit < 0.5f * (excluded_logit + row_reference_floor); }
+    // A stage of a score in natural units. A weight is that of a row with these statistics.
+    Expr stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+               const std::vector<Expr> &pairs, const Expr &reference, const Expr &factor) const;
+
+    // How a row ends, from its reference exponent and sum. With a sink the reference may move up.
+    // Natural log-sum-exp; -inf for an empty row.
+    Expr lse(const Expr &reference, const Expr &row_sum, const Expr &h) const;
+    // out = acc * this; 0 for an empty row.
+    Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
+    // weight = 2^(logit - weight_reference) * weight_factor.
+    Expr weight_reference(const Expr &reference, const Expr &h) const;
+    Expr weight_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
+    Expr statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const;
 
 private:
+    struct Ending {
+        Expr reference, shrink, sum; // the new reference, 2^(old - new), the sum under the new one
+    };
+    Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
+    Expr query_factor() const; // what the query is multiplied by
+    Expr natural(const Expr &score) const;
+    Expr position_or_0(const Expr &q, const Expr &b) const;
+    Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
+                    bool compare_range) const;
+    Expr additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const;
+    ExpressionScope scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
+    bool has_expression() const { return expression_.changes_score() || expression_.masks(); }
+
     Problem problem_;
+    Expression expression_;
+    Numerics numerics_;
     AttentionInputs inputs_;
+    std::vector<PairTensor> pair_tensors_;
 };
 
-// Keys first .. first + length - 1 as seen by a tile of rows: those that every row sees, and those that only some do (causal).
+// The ends of what the rows of a tile see. begin_* are undefined where every row begins at key 0.
+struct TileRange {
+    Halide::Expr begin_some, begin_all, end_all, end_some;
+};
+
+// Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above.
+// Of low and high every key may be excluded in some rows; with clean = false that goes for all keys.
 struct TileKeys {
-    Halide::RDom whole, partial;
+    Halide::RDom low, whole, high;
+    bool has_low = false, has_high = false;
     TileKeys() = default;
-    TileKeys(int length, const Halide::Expr &first, const Halide::Expr &visible_to_all, const Halide::Expr &visible_to_some);
+    TileKeys(int length, const Halide::Expr &first, const TileRange &range, bool has_high, const Halide::Expr &clean = Halide::Expr());
+    // The loops that are there, in order; only `whole` needs no look at the logit.
+    std::vector<const Halide::RDom *> loops() const;
 };
 
 } // namespace polyhead::gen

@@ -1,6 +1,10 @@
 // The Halide generator "polyhead_kernel": a Problem and a Tiling as parameters, the argument list, algorithm and schedule.
+#include <algorithm>
+#include <map>
+
 #include <Halide.h>
 
+#include "../runtime/optional_tensors.h"
 #include "../schedules/apply.h"
 #include "../schedules/device_asserts.h"
 #include "layer.h"
@@ -13,6 +17,7 @@ using Halide::Expr;
 class KernelGenerator : public Halide::Generator<KernelGenerator> {
 public:
     GeneratorParam<std::string> frame{"frame", "query_lanes"};
+    GeneratorParam<std::string> param_expression{"expression", ""};
 #define POLYHEAD_PARAM(name) GeneratorParam<int> param_##name{#name, 0};
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_PARAM)
 #undef POLYHEAD_PARAM
@@ -39,18 +44,15 @@ public:
             weights_.push_back(input("weight", 3));
             biases_.push_back(p.bias ? input("bias_out", 1) : nullptr);
         }
-        if (p.kv_lengths) {
-            lengths_ = add_input<Buffer<void>>("valid_lengths", Halide::Int(32), 1);
-        }
+        out_type_ = storage().type;
         if (p.op != POLYHEAD_LINEAR) {
-            softmax_scale_ = add_input<float>("softmax_scale");
+            declare_optional(p);
         }
-        if (p.causal) {
-            from_end_ = add_input<int32_t>("from_end");
-        }
-        out_ = add_output<Buffer<void>>("out", storage().type, p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
-        if (p.lse) {
-            lse_ = add_output<Buffer<void>>("lse_out", Halide::Float(32), 3);
+        out_ = add_output<Buffer<void>>("out", out_type_, p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
+        for (const runtime::OptionalTensor &t : runtime::optional_outputs) {
+            if (p.op != POLYHEAD_LINEAR && t.exists(p)) {
+                outputs_[t.name] = add_output<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
+            }
         }
     }
 
@@ -78,14 +80,48 @@ public:
 
 private:
     using Tensor = Input<Buffer<void>>;
-    Tensor *query_ = nullptr, *key_ = nullptr, *value_ = nullptr, *lengths_ = nullptr;
-    std::vector<Tensor *> weights_, biases_;
-    Input<float> *softmax_scale_ = nullptr;
-    Input<int32_t> *from_end_ = nullptr;
-    Output<Buffer<void>> *out_ = nullptr, *lse_ = nullptr;
+    using Result = Output<Buffer<void>>;
+    Tensor *query_ = nullptr, *key_ = nullptr, *value_ = nullptr;
+    std::vector<Tensor *> weights_, biases_, expression_tensors_;
+    std::map<std::string, Tensor *> optional_;
+    std::map<std::string, std::function<Expr()>> scalars_; // read in generate()
+    std::map<std::string, Result *> outputs_; // beside out
+    Result *out_ = nullptr;
+    Halide::Type out_type_;
+    Expression expression_;
     KernelStages plan_;
 
     Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
+
+    // Arguments and Funcs share a namespace in the code.
+    static std::string port_name(const std::string &name) { return name + "_arg"; }
+    static Halide::Type type_of(int dtype) {
+        return dtype == POLYHEAD_F32 ? Halide::Type(Halide::Float(32)) : dtype == POLYHEAD_I32 ? Halide::Int(32) : Halide::UInt(8);
+    }
+
+    // In the order of runtime/optional_tensors.h.
+    void declare_optional(const Problem &p) {
+        for (const runtime::OptionalTensor &t : runtime::optional_inputs) {
+            if (t.exists(p)) {
+                optional_[t.name] = add_input<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
+            }
+        }
+        const std::string refused = Expression::parse(param_expression, "expression", &expression_);
+        _halide_user_assert(refused.empty()) << refused;
+        for (const ExpressionTensor &t : expression_.tensors()) {
+            expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));
+        }
+        for (const runtime::ScalarArgument &t : runtime::scalar_arguments) {
+            if (!t.exists(p)) {
+                continue;
+            }
+            if (t.dtype == POLYHEAD_F32) {
+                scalars_[t.name] = [port = add_input<float>(t.name)] { return Expr(*port); };
+            } else {
+                scalars_[t.name] = [port = add_input<int32_t>(t.name)] { return Expr(*port); };
+            }
+        }
+    }
 
     Machine machine() const { return machine_of(get_target()); }
     Storage storage() const { return storage_of(param_dtype, machine().api == POLYHEAD_CUDA); }
@@ -97,6 +133,7 @@ private:
 #define POLYHEAD_READ(name) p.name = param_##name;
         POLYHEAD_PROBLEM_FIELDS(POLYHEAD_READ)
 #undef POLYHEAD_READ
+        p.expression = param_expression.value().c_str();
         return p;
     }
 
@@ -162,18 +199,59 @@ private:
                 bias->set_host_alignment(64);
             }
         }
-        if (lengths_) {
-            lengths_->dim(0).set_min(0).set_stride(Expr()); // 0 when one length serves every row
+        // Strides may be 0 everywhere but along the keys of a tensor over pairs, which is loaded in vectors.
+        for (const auto &[name, tensor] : optional_) {
+            const bool pairs = name == "mask" || name == "score_bias", table = name.rfind("rope_", 0) == 0;
+            const int broadcast = name == "mask" ? p.mask_broadcast : p.score_bias_broadcast;
+            for (int i = 0; i < tensor->dimensions(); i++) {
+                tensor->dim(i).set_min(0);
+            }
+            if (!(pairs && (broadcast & POLYHEAD_BROADCAST_KV) == 0) && !table) {
+                tensor->dim(0).set_stride(Expr());
+            }
+        }
+        for (Tensor *tensor : expression_tensors_) {
+            for (int i = 0; i < tensor->dimensions(); i++) {
+                tensor->dim(i).set_min(0);
+            }
+            tensor->dim(0).set_stride(Expr());
         }
     }
 
     void constrain_outputs(const Problem &p) {
         constrain(*out_, p.op == POLYHEAD_SDPA ? p.head_dim_v : p.op == POLYHEAD_MHA ? p.embed_dim : p.out_features, 1, p.seq_len_q);
-        if (lse_) {
-            for (int i = 0; i < 3; i++) {
-                lse_->dim(i).set_min(0);
+        for (const auto &[name, result] : outputs_) {
+            for (int i = 0; i < result->dimensions(); i++) {
+                result->dim(i).set_min(0);
             }
         }
+    }
+
+    // Reads an optional tensor; the innermost index first.
+    template <class... Index> auto element(const char *name) {
+        const auto found = optional_.find(name);
+        Tensor *tensor = found == optional_.end() ? nullptr : found->second;
+        using Read = std::function<Expr(Index...)>;
+        return tensor ? Read([tensor](const Index &...index) -> Expr { return (*tensor)(index...); }) : Read();
+    }
+
+    Expr scalar(const char *name) const {
+        const auto found = scalars_.find(name);
+        return found == scalars_.end() ? Expr() : found->second();
+    }
+
+    // An element of a tensor that the expression declares. Indices beyond the tensor meet its last element.
+    Expr expression_element(size_t i, const std::vector<Expr> &outermost_first) const {
+        Tensor *tensor = expression_tensors_[i];
+        std::vector<Expr> index;
+        for (auto at = outermost_first.rbegin(); at != outermost_first.rend(); ++at) {
+            index.push_back(Halide::clamp(*at, 0, tensor->dim(int(index.size())).extent() - 1));
+        }
+        if (index.empty()) {
+            index.push_back(0);
+        }
+        const Expr value = (*tensor)(index);
+        return tensor->type() == Halide::UInt(8) ? value != 0 : value;
     }
 
     AttentionInputs attention_inputs(const Problem &p) {
@@ -181,13 +259,29 @@ private:
         in.seq_len_q = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
         in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : key_->dim(1).extent();
         in.key_rows = p.op == POLYHEAD_SDPA ? Expr(key_->dim(1).extent()) : in.seq_len_kv;
-        in.softmax_scale = *softmax_scale_;
-        if (from_end_) {
-            in.from_end = *from_end_;
+        in.softmax_scale = scalar("softmax_scale");
+        in.from_end = scalar("from_end");
+        in.window_left = scalar("window_left");
+        in.window_right = scalar("window_right");
+        in.softcap = scalar("softcap");
+        in.position_step_q = scalar("position_step_q");
+        in.position_step_kv = scalar("position_step_kv");
+        in.kv_lengths = element<Expr>("kv_lengths");
+        in.position_offsets = element<Expr>("position_offsets");
+        in.mask = element<Expr, Expr, Expr, Expr>("mask");
+        in.score_bias = element<Expr, Expr, Expr, Expr>("score_bias");
+        in.alibi_slopes = element<Expr, Expr>("alibi_slopes");
+        in.sinks = element<Expr>("sinks");
+        in.head_gate = element<Expr>("head_gate");
+        in.positions_q = element<Expr, Expr>("positions_q");
+        in.positions_kv = element<Expr, Expr>("positions_kv");
+        if (p.rope != POLYHEAD_NO_ROPE) {
+            const Expr last = optional_["rope_cos"]->dim(1).extent() - 1; // the runtime holds both tables to one length
+            const auto cos = element<Expr, Expr>("rope_cos"), sin = element<Expr, Expr>("rope_sin");
+            in.rope_cos = [=](const Expr &pair, const Expr &row) { return cos(pair, Halide::clamp(row, 0, last)); };
+            in.rope_sin = [=](const Expr &pair, const Expr &row) { return sin(pair, Halide::clamp(row, 0, last)); };
         }
-        if (lengths_) {
-            in.kv_lengths = [this](const Expr &b) { return (*lengths_)(b); };
-        }
+        in.expression_element = [this](size_t i, const std::vector<Expr> &index) { return expression_element(i, index); };
         return in;
     }
 
@@ -195,29 +289,62 @@ private:
         return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return load(tensor, d, t, h, b); };
     }
 
-    // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and lse if asked for.
+    // What the outputs beside out need of a row.
+    std::vector<Statistic> statistics_of(const Problem &p) const {
+        std::vector<Statistic> statistics;
+        if (p.lse) {
+            statistics.push_back(Statistic::lse);
+        }
+        if (p.scores == POLYHEAD_WEIGHTS || p.weights_mean) {
+            statistics.insert(statistics.end(), {Statistic::weight_reference, Statistic::weight_factor});
+        }
+        return statistics;
+    }
+
+    // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and what else is asked for.
     void attend(const Problem &p, const AttentionInputs &in, const Halide::Func &result, bool heads_inside) {
-        plan_.attention = make_attention(AttentionFormulas(p, in), frame, tiling(), machine());
+        const AttentionFormulas formulas(p, expression_, numerics_of(machine()), in);
+        plan_.attention = make_attention(formulas, frame, tiling(), machine());
         const AttentionStages &attention = plan_.attention;
         AttentionOut &o = plan_.attention_out;
-        // Two outputs of different shape cannot share a loop nest: where the frame keeps its tile inside the task, lse travels as one
-        // more column of `attended`, and the outputs copy.
-        const bool joined = p.lse && attention.writes_one_output();
+        const std::vector<Statistic> statistics = statistics_of(p);
+        const bool joined = !statistics.empty() && attention.writes_one_output();
         o.func = joined && !heads_inside ? Halide::Func("attended") : result;
-        o.columns = p.head_dim_v + int(joined);
-        auto at = [&](const Expr &d, const Expr &q) {
-            return heads_inside ? std::vector<Expr>{d, o.h, q, o.b} : std::vector<Expr>{d, q, o.h, o.b};
+        o.statistics = joined ? statistics : std::vector<Statistic>();
+        o.columns = p.head_dim_v + int(o.statistics.size());
+        auto at = [&](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+            return heads_inside ? std::vector<Expr>{d, h, q, b} : std::vector<Expr>{d, q, h, b};
         };
         // What is an intermediate stays f32.
         const bool stored = !heads_inside && !joined;
-        plan_.attention.write(o, joined, in.seq_len_q, at, stored ? storage().store : [](const Expr &x) { return x; });
+        plan_.attention.write(
+            o, formulas, [&](const Expr &d, const Expr &q) { return at(d, q, o.h, o.b); },
+            stored ? storage().store : [](const Expr &x) { return x; });
         if (joined && !heads_inside) {
             plan_.copy = result;
-            plan_.copy(o.d, o.q, o.h, o.b) = storage().store(o.func(at(o.d, o.q)));
+            plan_.copy(o.d, o.q, o.h, o.b) = storage().store(o.func(at(o.d, o.q, o.h, o.b)));
         }
+        auto statistic = [=, &attention](Statistic which, const Expr &q, const Expr &h, const Expr &b) -> Expr {
+            if (!joined) {
+                return attention.statistic(which, formulas, q, h, b);
+            }
+            const auto column = std::find(statistics.begin(), statistics.end(), which) - statistics.begin();
+            return o.func(at(p.head_dim_v + int(column), q, h, b));
+        };
         if (p.lse) {
-            plan_.lse = *lse_;
-            plan_.lse(o.q, o.h, o.b) = joined ? o.func(at(p.head_dim_v, o.q)) : attention.lse(o.q, o.h, o.b);
+            plan_.lse = *outputs_["lse"];
+            plan_.lse(o.q, o.h, o.b) = statistic(Statistic::lse, o.q, o.h, o.b);
+        }
+        RowStatistics rows;
+        rows.weight_reference = [=](const Expr &q, const Expr &h, const Expr &b) {
+            return statistic(Statistic::weight_reference, q, h, b);
+        };
+        rows.weight_factor = [=](const Expr &q, const Expr &h, const Expr &b) { return statistic(Statistic::weight_factor, q, h, b); };
+        if (p.scores != POLYHEAD_NO_SCORES) {
+            plan_.scores.push_back(score_output(formulas, ScoreStage(p.scores), false, rows, *outputs_["scores"]));
+        }
+        if (p.weights_mean) {
+            plan_.scores.push_back(score_output(formulas, ScoreStage::weights, true, rows, *outputs_["weights_mean"]));
         }
     }
 

@@ -14,6 +14,7 @@ struct Numerics {
     std::function<Halide::Expr(Halide::Expr)> pow2;
     // The smallest integer that the frame may use as reference exponent of x: at least x, at most x + 2.
     std::function<Halide::Expr(Halide::Expr)> round_up;
+    std::function<Halide::Expr(Halide::Expr)> tanh;
     // The sum of an Expr over `lanes` neighbouring threads of a warp, the same bits in all of them; the Expr itself for 1 lane.
     std::function<Halide::Expr(Halide::Expr, int lanes)> sum_over_lanes;
 };

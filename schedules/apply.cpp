@@ -5,6 +5,8 @@
 #include "linear_gpu.h"
 #include "query_lanes_cpu.h"
 #include "rows_gpu.h"
+#include "score_output_cpu.h"
+#include "score_output_gpu.h"
 
 namespace polyhead::gen {
 
@@ -22,11 +24,11 @@ int head_lanes_of(const Problem &p, const Machine &machine) {
     return lanes;
 }
 
+} // namespace
+
 Numerics numerics_of(const Machine &machine) {
     return machine.api == POLYHEAD_CUDA ? cuda_numerics() : machine.api == POLYHEAD_OPENCL ? opencl_numerics() : portable_numerics();
 }
-
-} // namespace
 
 bool frame_serves(const std::string &frame, const Problem &problem, const Machine &machine) {
     if (frame == "linear") {
@@ -61,22 +63,27 @@ AttentionStages make_attention(const AttentionFormulas &formulas, const std::str
     return s;
 }
 
-void AttentionStages::write(const AttentionOut &o, bool with_lse, const Expr &seq_len_q, const RowsStages::Arguments &at,
+void AttentionStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const RowsStages::Arguments &at,
                             const std::function<Expr(Expr)> &store) {
     if (rows) {
-        return rows->write(o, with_lse, seq_len_q, at, store);
+        return rows->write(o, formulas, at, store);
     }
-    const Expr d = with_lse ? Halide::min(o.d, o.columns - 2) : Expr(o.d);
-    Expr value = head_lanes ? head_lanes->out(d, o.q, o.h, o.b) : query_lanes->out(d, o.q, o.h, o.b);
-    if (with_lse) {
-        value = Halide::select(o.d < o.columns - 1, Halide::likely(value), lse(o.q, o.h, o.b));
+    const int head_dim_v = formulas.problem().head_dim_v;
+    const Expr d = o.statistics.empty() ? Expr(o.d) : Halide::min(o.d, head_dim_v - 1);
+    Expr value = head_lanes ? head_lanes->acc_of(d, o.q, o.h, o.b) *
+                                  formulas.out_factor(head_lanes->reference_of(o.q, o.h, o.b), head_lanes->sum(o.q, o.h, o.b), o.h)
+                            : query_lanes->out(d, o.q, o.h, o.b);
+    for (size_t i = 0; i < o.statistics.size(); i++) {
+        const Expr before = i == 0 ? Halide::likely(value) : value;
+        value = Halide::select(o.d < head_dim_v + int(i), before, statistic(o.statistics[i], formulas, o.q, o.h, o.b));
     }
     Func out = o.func;
     out(at(o.d, o.q)) = store(value);
 }
 
-Expr AttentionStages::lse(const Expr &q, const Expr &h, const Expr &b) const {
-    return head_lanes ? head_lanes->lse(q, h, b) : query_lanes->lse(q, h, b);
+Expr AttentionStages::statistic(Statistic which, const AttentionFormulas &formulas, const Expr &q, const Expr &h, const Expr &b) const {
+    const Expr reference = head_lanes ? head_lanes->reference_of(q, h, b) : query_lanes->reference(q, h, b);
+    return formulas.statistic(which, reference, head_lanes ? head_lanes->sum(q, h, b) : query_lanes->sum(q, h, b), h);
 }
 
 namespace {
@@ -97,6 +104,9 @@ void schedule_gpu(KernelStages *k, const Tiling &tiling, const Machine &machine)
         }
         if (k->lse.defined()) {
             schedule_copy_gpu(k->lse, o.q, {o.h, o.b});
+        }
+        for (ScoreOutputStages &s : k->scores) {
+            schedule_score_output_gpu(s);
         }
     }
     if (k->has_linear) {
@@ -124,10 +134,13 @@ void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machi
             Halide::Var task("task");
             k->copy.fuse(o.h, o.b, task)
                 .parallel(task)
-                .vectorize(o.d, std::min(machine.lanes, o.columns - 1), Halide::TailStrategy::GuardWithIf);
+                .vectorize(o.d, std::min(machine.lanes, o.columns - int(o.statistics.size())), Halide::TailStrategy::GuardWithIf);
         }
     } else if (k->attention.head_lanes) {
         schedule_head_lanes(*k->attention.head_lanes, k->attention_out, machine);
+    }
+    for (ScoreOutputStages &s : k->scores) {
+        schedule_score_output(s, machine);
     }
     if (k->has_linear) {
         schedule_linear(k->linear, k->linear_out, tiling, machine);
@@ -142,15 +155,15 @@ void schedule_nothing(KernelStages *k) {
     }
     std::vector<Func> funcs;
     if (const auto &s = k->attention.query_lanes) {
-        funcs = {s->visible, s->query_tile, s->scores, s->logits,      s->row_max,   s->row_reference,
-                 s->probs,   s->row_sum,    s->acc,    s->chunk_out,   s->partial,   s->group_reference,
-                 s->weight,  s->group_acc,  s->merged, s->inverse_sum, s->normalised};
-    } else if (const auto &s = k->attention.head_lanes) {
-        funcs = {s->visible, s->query_rows, s->lane_scores, s->scores,  s->logits,    s->row_max, s->row_reference,
-                 s->probs,   s->row_sum,    s->acc,         s->partial, s->reference, s->merged};
-    }
-    if (const auto &s = k->attention.rows) {
         funcs = s->funcs();
+    } else if (const auto &s = k->attention.head_lanes) {
+        funcs = s->funcs();
+    } else if (const auto &s = k->attention.rows) {
+        funcs = s->funcs();
+    }
+    for (const ScoreOutputStages &s : k->scores) {
+        const std::vector<Func> stages = s.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     if (k->has_linear) {
         funcs.insert(funcs.end(), {k->linear.block_sum, k->linear.acc});

@@ -6,6 +6,7 @@
 #include "../generators/frames/query_lanes.h"
 #include "../generators/frames/rows.h"
 #include "../generators/layer.h"
+#include "../generators/score_output.h"
 #include "linear_cpu.h"
 #include "tiling.h"
 
@@ -21,19 +22,22 @@ struct AttentionStages {
     // Its tile stays inside a task, so that two outputs of different shape cannot be written from it.
     bool writes_one_output() const { return !head_lanes; }
 
-    // Defines o.func, whose arguments `at` gives: head_dim_v columns, and lse as one more where it travels with them.
-    void write(const AttentionOut &o, bool with_lse, const Halide::Expr &seq_len_q, const RowsStages::Arguments &at,
+    // Defines o.func, whose arguments `at` gives: head_dim_v columns, and the statistics that travel with them.
+    void write(const AttentionOut &o, const AttentionFormulas &formulas, const RowsStages::Arguments &at,
                const std::function<Halide::Expr(Halide::Expr)> &store);
-    Halide::Expr lse(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    // Of a row, where the frame keeps its rows beyond the task.
+    Halide::Expr statistic(Statistic which, const AttentionFormulas &formulas, const Halide::Expr &q, const Halide::Expr &h,
+                           const Halide::Expr &b) const;
 };
 
 // Everything a kernel is made of; what an operation does not use stays undefined.
 struct KernelStages {
     std::vector<HeadProjection> projections;
     AttentionStages attention;
-    AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0};
+    AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0, {}};
     Halide::Func copy; // out, where attention_out is an intermediate
     Halide::Func lse;  // (q, h, b)
+    std::vector<ScoreOutputStages> scores;
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;
@@ -41,6 +45,7 @@ struct KernelStages {
 
 // True when this frame can compute the problem on this machine.
 bool frame_serves(const std::string &frame, const Problem &problem, const Machine &machine);
+Numerics numerics_of(const Machine &machine);
 AttentionStages make_attention(const AttentionFormulas &formulas, const std::string &frame, const Tiling &tiling, const Machine &machine);
 void schedule_kernel(KernelStages *stages, const Tiling &tiling, const Machine &machine);
 // Every Func at root, no loop changed: the algorithm as written.

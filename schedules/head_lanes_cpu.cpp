@@ -47,13 +47,18 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         .fuse(task, s.b, task)
         .parallel(task)
         .vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
-    s.visible.compute_root();
+    for (Func f : {s.row_end, s.row_begin, s.row_position}) {
+        if (f.defined()) {
+            f.compute_root();
+        }
+    }
     s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
     const int lanes_per_pass = s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - 8) / rows));
-    for (int i = 0; i <= int(s.causal); i++) {
+    int update = 0;
+    for (const Halide::RDom *domain : s.value_keys.loops()) {
         Var d_outer("d_outer"), d_inner("d_inner");
-        const RVar keys = i == 0 ? RVar(s.value_keys.whole) : RVar(s.value_keys.partial);
-        s.acc.update(i)
+        const RVar keys = *domain;
+        s.acc.update(update++)
             .split(s.d, d_outer, d_inner, lanes_per_pass, TailStrategy::GuardWithIf)
             .reorder(d_inner, s.r, keys, d_outer)
             .vectorize(d_inner, s.blocking.lanes)
@@ -67,12 +72,24 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     s.row_max.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     reduce_keys(s.row_max, s.keys, vec);
     s.logits.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
-    s.logits.update().reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
-    s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
+    // Scores go into logits at once, or into row_scores, from which logits are made along the keys.
+    Func taken = s.row_scores.defined() ? s.row_scores : s.logits;
+    if (s.row_scores.defined()) {
+        s.row_scores.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
+    }
+    taken.update().reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
+    s.scores.compute_at(taken, s.key_blocks.y).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
-    s.lane_scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
+    s.lane_scores.compute_at(taken, s.key_blocks.y).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
     s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
     s.query_rows.compute_root().bound(s.r, 0, rows).vectorize(s.d, s.blocking.lanes);
+    if (s.rotary_dim > 0) {
+        s.key_rows.compute_at(taken, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_unroll).vectorize(s.d, s.blocking.lanes);
+        for (Func f : {s.query_rows, s.key_rows}) {
+            f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
+            f.update().vectorize(s.rotary.y, std::min(s.blocking.lanes, s.rotary_dim / 2), TailStrategy::GuardWithIf);
+        }
+    }
 }
 
 } // namespace polyhead::gen

@@ -46,6 +46,34 @@ template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesSt
     return f;
 }
 
+// Parts of rotated pairs: both of a pair together, pairs side by side.
+void rotate(Func f, const QueryLanesStages &s, int vec) {
+    f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
+    f.update().vectorize(s.rotary.y, std::min(vec, s.rotary_dim / 2), TailStrategy::GuardWithIf);
+}
+
+// What a chunk reads beside key and value as they lie.
+void schedule_inputs(QueryLanesStages &s, int vec) {
+    const RVar chunk = s.group_chunks;
+    if (s.key_tile.defined()) {
+        s.key_tile.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound(s.d, 0, s.head_dim);
+        s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
+        rotate(s.key_tile, s, vec);
+    }
+    // Read along the keys, written side by side: a transposition.
+    for (Func tile : s.pair_tiles) {
+        tile.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, s.blocking.q_tile);
+        tile.reorder(s.kk, s.qi).reorder_storage(s.qi, s.kk).vectorize(s.kk, vec, TailStrategy::GuardWithIf);
+    }
+    if (s.finds_clean) {
+        Var task("task");
+        s.chunk_bits.compute_root();
+        s.value_bits.compute_root().bound(s.d, 0, s.head_dim_v).vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
+        s.value_bits.update().reorder(s.d, s.value_rows).vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
+        s.value_bits.update().parallel(s.b);
+    }
+}
+
 void schedule_chunk(QueryLanesStages &s, int vec) {
     const int q_tile = s.blocking.q_tile;
     const RVar chunk = s.group_chunks;
@@ -71,10 +99,11 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
         .unroll(d_inner);
     lanes(s.chunk_out, s, vec);
     lanes(s.acc.compute_at(s.chunk_out, d_outer).unroll(s.d), s, vec);
-    for (int i = 0; i <= int(s.causal); i++) {
-        const RVar keys = i == 0 ? RVar(s.value_keys.whole) : RVar(s.value_keys.partial);
-        lanes(s.acc.update(i).reorder(s.qi, s.d, keys), s, vec).unroll(s.d);
+    int update = 0;
+    for (const Halide::RDom *keys : s.value_keys.loops()) {
+        lanes(s.acc.update(update++).reorder(s.qi, s.d, RVar(*keys)), s, vec).unroll(s.d);
     }
+    schedule_inputs(s, vec);
 }
 
 void schedule_merge(QueryLanesStages &s, const Func &out, const Var &tile, int vec) {
@@ -108,17 +137,20 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
         .parallel(tile)
         .vectorize(o.d, std::min(vec, o.columns), TailStrategy::GuardWithIf);
     s.normalised.compute_at(out, tile).bound_extent(s.qi, q_tile).bound_extent(s.qt, 1);
-    for (Func f : {s.visible, s.inverse_sum}) {
-        f.compute_at(out, tile);
-    }
-    for (Func f : {s.visible, s.inverse_sum, s.normalised}) {
-        lanes(f, s, vec);
+    lanes(s.normalised, s, vec);
+    for (Func f : {s.row_end, s.row_begin, s.row_position, s.out_factor}) {
+        if (f.defined()) {
+            lanes(f.compute_at(out, tile), s, vec);
+        }
     }
     s.query_tile.compute_at(out, tile)
         .reorder(s.d, s.qi)
         .reorder_storage(s.qi, s.d)
         .bound_extent(s.qi, q_tile)
         .vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
+    if (s.rotary_dim > 0) {
+        rotate(s.query_tile, s, vec);
+    }
     schedule_merge(s, out, tile, vec);
     schedule_chunk(s, vec);
 }

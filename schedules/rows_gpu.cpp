@@ -82,8 +82,10 @@ void schedule_thread_chunk(RowsStages &s, int update, int width) {
 
 void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width) {
     const int rows = s.blocking.rows;
-    s.visible.compute_at(thread).bound_extent(s.r, rows).unroll(s.r);
-    one_point(s.visible, {s.g, s.qt, s.b});
+    for (Func f : s.row_facts()) {
+        f.compute_at(thread).bound_extent(s.r, rows).unroll(s.r);
+        one_point(f, {s.g, s.qt, s.b});
+    }
     one_point(s.query_rows, {s.l, s.g, s.qt, s.h, s.b});
     s.query_rows.compute_at(thread).bound(s.x, 0, s.query_entries).bound_extent(s.r, rows).unroll(s.x).unroll(s.r);
     schedule_columns(s, thread);
@@ -146,18 +148,20 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     }
     // Inside the loop over chunks: Halide 21 would give memory that is filled before the loop, and last read before the end of its body,
     // to something else in that body (seen: wrong from the second chunk on). acc is safe, it is written at the very end.
-    s.visible.compute_at(level).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).gpu_threads(s.r, s.g);
-    one_point(s.visible, {s.qt, s.b});
-    for (Func f : {s.acc, s.visible, chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference,
+    for (Func f : s.row_facts()) {
+        f.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).gpu_threads(s.r, s.g);
+        one_point(f, {s.qt, s.b});
+    }
+    for (Func f : {s.acc, chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference,
                    chunk.row_sum}) {
         f.store_in(MemoryType::GPUShared);
     }
     chunk.dot.compute_at(chunk.logits, Var("inner_thread")).bound_extent(s.kk, keys_per_thread).bound_extent(s.qi, k.rows);
     chunk.dot.unroll(s.kk).unroll(s.qi).update().reorder(s.kk, s.qi, chunk.rd).unroll(s.kk).unroll(s.qi);
     chunk.chunk_acc.compute_at(thread).bound(s.x, 0, s.value_entries).bound_extent(s.r, k.rows).unroll(s.x).unroll(s.r);
-    for (int i = 0; i <= int(s.causal); i++) {
-        const RVar keys = i == 0 ? RVar(chunk.value_keys.whole) : RVar(chunk.value_keys.partial);
-        chunk.chunk_acc.update(i).reorder(s.x, s.r, keys).unroll(s.x).unroll(s.r);
+    int update = 0;
+    for (const Halide::RDom *keys : chunk.value_keys.loops()) {
+        chunk.chunk_acc.update(update++).reorder(s.x, s.r, RVar(*keys)).unroll(s.x).unroll(s.r);
     }
     chunk.dot.store_in(MemoryType::Stack);
     chunk.chunk_acc.store_in(MemoryType::Stack);

@@ -21,38 +21,93 @@ struct Coordinates {
     Expr head(const Expr &r, const Expr &rt, const Expr &hkv) const {
         return hkv * formulas.group_size() + row(r, rt) % formulas.group_size();
     }
-    // Keys that some row, and that every row of the tile sees.
-    Expr visible_to_some(const Expr &rt, const Expr &b) const { return formulas.visible(query(blocking.row_tile - 1, rt), b); }
-    Expr visible_to_all(const Expr &rt, const Expr &b) const { return formulas.visible(query(0, rt), b); }
+    Expr first_query(const Expr &rt) const { return query(0, rt); }
+    Expr last_query(const Expr &rt) const { return query(blocking.row_tile - 1, rt); }
+    // What the rows of the tile see.
+    TileRange range(const Expr &rt, const Expr &b) const {
+        return {formulas.keys_begin(first_query(rt), b), formulas.keys_begin(last_query(rt), b), formulas.keys_end(first_query(rt), b),
+                formulas.keys_end(last_query(rt), b)};
+    }
     Expr key(const Expr &kk, const Expr &sp) const { return sp * blocking.split_len + kk; }
     Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().key_rows - 1); }
 };
 
-// How many keys a row sees, as a Func (as in the frame "query lanes").
-void define_visibility(HeadLanesStages &s, const Coordinates &at) {
-    s.visible(s.r, s.rt, s.b) = at.formulas.visible(at.query(s.r, s.rt), s.b);
+// A domain of keys, or of blocks of keys, is left where no row of the tile sees any: `first` to before `behind` are the keys of one.
+void where_seen(RDom *domain, const Expr &first, const Expr &behind, const TileRange &range) {
+    domain->where(first < range.end_some);
+    if (range.begin_some.defined()) {
+        domain->where(behind > range.begin_some);
+    }
+}
+
+// What logits know of a row, as Funcs (as in the frame "query lanes").
+void define_rows(HeadLanesStages &s, const Coordinates &at) {
+    const Expr q = at.query(s.r, s.rt);
+    s.row_end(s.r, s.rt, s.b) = at.formulas.keys_end(q, s.b);
+    if (at.formulas.has_begin()) {
+        s.row_begin(s.r, s.rt, s.b) = at.formulas.keys_begin(q, s.b);
+    }
+    if (at.formulas.uses_position()) {
+        s.row_position(s.r, s.rt, s.b) = at.formulas.position(q, s.b);
+    }
+}
+
+Row row_of(const HeadLanesStages &s, const Coordinates &at) {
+    auto value = [&](const Halide::Func &f) { return f.defined() ? Expr(f(s.r, s.rt, s.b)) : Expr(); };
+    return {at.query(s.r, s.rt), value(s.row_begin), value(s.row_end), value(s.row_position)};
+}
+
+// query_rows = query in the unit of scores; key_rows = keys; both rotated where the problem has it.
+void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
+    const auto &formulas = at.formulas;
+    const auto &[d, r, kk, sp, rt, hkv, b] = std::tie(s.d, s.r, s.kk, s.sp, s.rt, s.hkv, s.b);
+    const Expr q = at.query(r, rt), h = at.head(r, rt, hkv);
+    s.query_rows(d, r, rt, hkv, b) = formulas.plain_query(d, q, h, b);
+    if (!formulas.rotates()) {
+        return;
+    }
+    s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
+    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, sp);
+    s.query_rows(entry, r, rt, hkv, b) = formulas.rotated_query(part, pair, q, h, b);
+    s.key_rows(d, kk, sp, rt, hkv, b) = formulas.inputs().key(d, key, hkv, b);
+    s.key_rows(entry, kk, sp, rt, hkv, b) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
-    const auto &[l, d, r, kk, sp, rt, hkv, b] = std::tie(s.l, s.d, s.r, s.kk, s.sp, s.rt, s.hkv, s.b);
-    // query_rows = query * softmax_scale * log2 e
-    s.query_rows(d, r, rt, hkv, b) = formulas.scaled_query(d, at.query(r, rt), at.head(r, rt, hkv), b);
+    const auto &[l, r, kk, sp, rt, hkv, b] = std::tie(s.l, s.r, s.kk, s.sp, s.rt, s.hkv, s.b);
     // scores = query_rows . key, first per lane, then over lanes
     s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes, "rv");
     s.rl = RDom(0, blocking.lanes, "rl");
     Expr entry = l + blocking.lanes * s.rv;
+    const Expr key_entry = formulas.rotates() ? Expr(s.key_rows(entry, kk, sp, rt, hkv, b))
+                                              : formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
     s.lane_scores(l, r, kk, sp, rt, hkv, b) = 0.0f;
-    s.lane_scores(l, r, kk, sp, rt, hkv, b) +=
-        s.query_rows(entry, r, rt, hkv, b) * formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
+    s.lane_scores(l, r, kk, sp, rt, hkv, b) += s.query_rows(entry, r, rt, hkv, b) * key_entry;
     s.scores(r, kk, sp, rt, hkv, b) = 0.0f;
     s.scores(r, kk, sp, rt, hkv, b) += s.lane_scores(s.rl, r, kk, sp, rt, hkv, b);
-    // logits = scores where the key is visible; keys that no row sees are not computed
+    // Keys that no row sees are not computed.
     s.key_blocks = RDom(0, blocking.key_unroll, 0, blocking.split_len / blocking.key_unroll, "key_blocks");
-    s.key_blocks.where(at.key(s.key_blocks.y * blocking.key_unroll, sp) < at.visible_to_some(rt, b));
+    const Expr block = at.key(s.key_blocks.y * blocking.key_unroll, sp);
+    where_seen(&s.key_blocks, block, block + blocking.key_unroll, at.range(rt, b));
     Expr key = s.key_blocks.x + blocking.key_unroll * s.key_blocks.y;
-    s.logits(kk, r, sp, rt, hkv, b) = excluded_logit;
-    s.logits(key, r, sp, rt, hkv, b) = AttentionFormulas::masked(s.scores(r, key, sp, rt, hkv, b), at.key(key, sp), s.visible(r, rt, b));
+    auto logit = [&](const Expr &score, const Expr &kk_) {
+        const Expr existing = min(Halide::likely(at.key(kk_, sp)), formulas.inputs().seq_len_kv - 1), q = at.query(r, rt);
+        std::vector<Expr> pairs;
+        for (const PairTensor &tensor : formulas.pair_tensors()) {
+            pairs.push_back(tensor.at(existing, q, at.head(r, rt, hkv), b));
+        }
+        return formulas.logit(score, row_of(s, at), at.key(kk_, sp), at.head(r, rt, hkv), b, pairs, true);
+    };
+    // logits = scores, modified, where the row sees the key. What is more than a comparison goes along the keys, where masks lie.
+    if (formulas.plain_logits()) {
+        s.logits(kk, r, sp, rt, hkv, b) = excluded_logit;
+        s.logits(key, r, sp, rt, hkv, b) = logit(s.scores(r, key, sp, rt, hkv, b), key);
+        return;
+    }
+    s.row_scores(kk, r, sp, rt, hkv, b) = 0.0f;
+    s.row_scores(key, r, sp, rt, hkv, b) = s.scores(r, key, sp, rt, hkv, b);
+    s.logits(kk, r, sp, rt, hkv, b) = logit(s.row_scores(kk, r, sp, rt, hkv, b), kk);
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &numerics) {
@@ -70,13 +125,16 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
     const AttentionInputs &in = at.formulas.inputs();
     const Expr column = d;
     auto product = [&](const Expr &key) { return s.probs(key, r, sp, rt, hkv, b) * in.value(column, at.clamped_key(key, sp), hkv, b); };
-    s.value_keys = TileKeys(blocking.split_len, at.key(0, sp), at.visible_to_all(rt, b), at.visible_to_some(rt, b));
+    // Where keys are excluded one by one, every key is looked at: reading the values is what takes time here.
+    const bool looks = at.formulas.rows_differ() || at.formulas.excludes_pairs();
+    const Expr clean = at.formulas.excludes_pairs() ? Halide::Internal::const_false() : Expr();
+    s.value_keys = TileKeys(blocking.split_len, at.key(0, sp), at.range(rt, b), looks, clean);
     s.acc(d, r, sp, rt, hkv, b) = 0.0f;
-    s.acc(d, r, sp, rt, hkv, b) += product(s.value_keys.whole);
-    if (s.causal) {
-        const Expr key = s.value_keys.partial;
-        s.acc(d, r, sp, rt, hkv, b) =
-            AttentionFormulas::accumulate(s.acc(d, r, sp, rt, hkv, b), product(key), at.key(key, sp), s.visible(r, rt, b));
+    for (const RDom *domain : s.value_keys.loops()) {
+        const Expr key = *domain, before = s.acc(d, r, sp, rt, hkv, b), after = before + product(key);
+        s.acc(d, r, sp, rt, hkv, b) = domain == &s.value_keys.whole
+                                          ? after
+                                          : select(AttentionFormulas::excluded(s.logits(key, r, sp, rt, hkv, b)), before, after);
     }
     s.partial(x, r, sp, rt, hkv, b) = select(x < s.head_dim_v, Halide::likely(s.acc(min(x, s.head_dim_v - 1), r, sp, rt, hkv, b)), //
                                              x == s.head_dim_v, s.row_sum(r, sp, rt, hkv, b), s.row_reference(r, sp, rt, hkv, b));
@@ -89,15 +147,16 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &nu
     s.blocking = blocking;
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
-    s.causal = formulas.causal();
+    s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     Coordinates at{formulas, blocking};
-    define_visibility(s, at);
+    define_rows(s, at);
+    define_query_and_key(s, at);
     define_logits(s, at);
     define_partial(s, at, numerics);
     // merge: reference = max over splits, merged = sum over splits of 2^(row_reference - reference) * partial
     const auto &[r, rt, hkv, b, x] = std::tie(s.r, s.rt, s.hkv, s.b, s.x);
     s.splits = RDom(0, (formulas.inputs().seq_len_kv + blocking.split_len - 1) / blocking.split_len, "splits");
-    s.splits.where(s.splits * blocking.split_len < at.visible_to_some(rt, b));
+    where_seen(&s.splits, s.splits * blocking.split_len, (s.splits + 1) * blocking.split_len, at.range(rt, b));
     Expr row_reference = s.partial(s.head_dim_v + 1, r, s.splits, rt, hkv, b);
     s.reference(r, rt, hkv, b) = row_reference_floor;
     s.reference(r, rt, hkv, b) = max(s.reference(r, rt, hkv, b), row_reference);
@@ -121,14 +180,29 @@ struct Place {
 
 } // namespace
 
-Expr HeadLanesStages::out(const Expr &column, const Expr &q, const Expr &h, const Expr &batch) const {
+Expr HeadLanesStages::acc_of(const Expr &column, const Expr &q, const Expr &h, const Expr &batch) const {
     Place at(*this, q, h);
-    return merged(column, at.r, at.rt, at.hkv, batch) * AttentionFormulas::inverse_sum(merged(head_dim_v, at.r, at.rt, at.hkv, batch));
+    return merged(column, at.r, at.rt, at.hkv, batch);
 }
 
-Expr HeadLanesStages::lse(const Expr &q, const Expr &h, const Expr &batch) const {
+Expr HeadLanesStages::sum(const Expr &q, const Expr &h, const Expr &batch) const {
+    return acc_of(head_dim_v, q, h, batch);
+}
+
+Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &batch) const {
     Place at(*this, q, h);
-    return AttentionFormulas::lse(reference(at.r, at.rt, at.hkv, batch), merged(head_dim_v, at.r, at.rt, at.hkv, batch));
+    return reference(at.r, at.rt, at.hkv, batch);
+}
+
+std::vector<Halide::Func> HeadLanesStages::funcs() const {
+    std::vector<Halide::Func> all;
+    for (const Halide::Func &f : {row_end, row_begin, row_position, query_rows, key_rows, lane_scores, scores, row_scores, logits, row_max,
+                                  row_reference, probs, row_sum, acc, partial, reference, merged}) {
+        if (f.defined()) {
+            all.push_back(f);
+        }
+    }
+    return all;
 }
 
 } // namespace polyhead::gen

@@ -18,17 +18,20 @@ struct HeadLanesBlocking {
 // is query R / group_size of head hkv * group_size + R % group_size.
 struct HeadLanesStages {
     HeadLanesBlocking blocking;
-    int head_dim_v, group_size;
-    bool causal;
+    int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
 
     Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, sp{"sp"}, rt{"rt"}, hkv{"hkv"}, b{"b"}, x{"x"};
-    Halide::RDom rv, rl, key_blocks, keys, splits;
+    Halide::RDom rv, rl, key_blocks, keys, splits, rotary;
     TileKeys value_keys;
 
-    Halide::Func visible{"visible"};             // (r, rt, b): keys that a row sees
+    Halide::Func row_end{"row_end"};             // (r, rt, b): a row sees keys from row_begin to before row_end at most
+    Halide::Func row_begin{"row_begin"};         // undefined where it is 0
+    Halide::Func row_position{"row_position"};   // undefined where logits do not depend on it
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, hkv, b)
+    Halide::Func key_rows{"key_rows"};           // (d, kk, sp, rt, hkv, b): rotated keys; undefined without rotation
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, sp, rt, hkv, b)
     Halide::Func scores{"scores"};               // (r, kk, sp, rt, hkv, b)
+    Halide::Func row_scores{"row_scores"};       // (kk, r, sp, rt, hkv, b): scores along keys; undefined where logits are scores
     Halide::Func logits{"logits"};               // (kk, r, sp, rt, hkv, b)
     Halide::Func row_max{"row_max"};             // (r, sp, rt, hkv, b)
     Halide::Func row_reference{"row_reference"}; // (r, sp, rt, hkv, b)
@@ -39,8 +42,13 @@ struct HeadLanesStages {
     Halide::Func reference{"reference"};         // (r, rt, hkv, b)
     Halide::Func merged{"merged"};               // (x, r, rt, hkv, b): columns acc, row_sum
 
-    Halide::Expr out(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
-    Halide::Expr lse(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    // Row q of head h: column d of out before the factor of its end, and its statistics.
+    Halide::Expr acc_of(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr reference_of(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr sum(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+
+    // Every Func, producers first.
+    std::vector<Halide::Func> funcs() const;
 };
 
 HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const HeadLanesBlocking &blocking);

@@ -21,48 +21,108 @@ struct Coordinates {
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * blocking.q_tile + qi, formulas.inputs().seq_len_q - 1); }
     Expr key(const Expr &kk, const Expr &c) const { return c * blocking.kv_tile + kk; }
     Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().key_rows - 1); }
-    // Keys that some row, and that every row of the tile sees.
-    Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(blocking.q_tile - 1, qt), b); }
-    Expr visible_to_all(const Expr &qt, const Expr &b) const { return formulas.visible(query(0, qt), b); }
+    Expr first_query(const Expr &qt) const { return query(0, qt); }
+    Expr last_query(const Expr &qt) const { return query(blocking.q_tile - 1, qt); }
+    // What the rows of the tile see. The tile's bounds are expressions of its first and last row; as Funcs they would relax the loops
+    // (docs/schedules.md, section 6).
+    TileRange range(const Expr &qt, const Expr &b) const {
+        return {formulas.keys_begin(first_query(qt), b), formulas.keys_begin(last_query(qt), b), formulas.keys_end(first_query(qt), b),
+                formulas.keys_end(last_query(qt), b)};
+    }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
 };
 
-// How many keys a row sees, as a Func: the vector compares of causal read one row of numbers. The tile's bounds above stay
-// expressions; as Funcs they would relax the loops (docs/schedules.md, section 6).
-void define_visibility(QueryLanesStages &s, const Coordinates &at) {
-    s.visible(s.qi, s.qt, s.b) = at.formulas.visible(at.query(s.qi, s.qt), s.b);
+// A domain of keys, or of blocks of keys, is left where no row of the tile sees any: `first` to before `behind` are the keys of one.
+void where_seen(RDom *domain, const Expr &first, const Expr &behind, const TileRange &range) {
+    domain->where(first < range.end_some);
+    if (range.begin_some.defined()) {
+        domain->where(behind > range.begin_some);
+    }
+}
+
+// What logits know of a row, as Funcs: vector compares read one row of numbers.
+void define_rows(QueryLanesStages &s, const Coordinates &at) {
+    const Expr q = at.query(s.qi, s.qt);
+    s.row_end(s.qi, s.qt, s.b) = at.formulas.keys_end(q, s.b);
+    if (at.formulas.has_begin()) {
+        s.row_begin(s.qi, s.qt, s.b) = at.formulas.keys_begin(q, s.b);
+    }
+    if (at.formulas.uses_position()) {
+        s.row_position(s.qi, s.qt, s.b) = at.formulas.position(q, s.b);
+    }
+}
+
+Row row_of(const QueryLanesStages &s, const Coordinates &at) {
+    auto value = [&](const Halide::Func &f) { return f.defined() ? Expr(f(s.qi, s.qt, s.b)) : Expr(); };
+    return {at.query(s.qi, s.qt), value(s.row_begin), value(s.row_end), value(s.row_position)};
+}
+
+// query_tile = query in the unit of scores, transposed: rows of the tile lie side by side. key_tile: keys of a chunk, rotated.
+void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
+    const auto &formulas = at.formulas;
+    const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
+    const Expr q = at.query(qi, qt);
+    s.query_tile(qi, d, qt, h, b) = formulas.plain_query(d, q, h, b);
+    if (!formulas.rotates()) {
+        return;
+    }
+    s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
+    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c);
+    s.query_tile(qi, entry, qt, h, b) = formulas.rotated_query(part, pair, q, h, b);
+    s.key_tile(d, kk, c, qt, h, b) = formulas.inputs().key(d, key, at.kv_head(h), b);
+    s.key_tile(entry, kk, c, qt, h, b) = formulas.rotated_key(part, pair, key, at.kv_head(h), b);
+}
+
+// Elements of the pair tensors for a key of a chunk: turned tiles of those that differ by query, others as they lie.
+std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const Expr &key_in_chunk) {
+    const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
+    const Expr last = at.formulas.inputs().seq_len_kv - 1;
+    std::vector<Expr> elements;
+    for (const PairTensor &tensor : at.formulas.pair_tensors()) {
+        if (!tensor.per_query) {
+            elements.push_back(tensor.at(min(at.key(key_in_chunk, c), last), 0, h, b));
+            continue;
+        }
+        Halide::Func tile(tensor.name + "_tile");
+        tile(qi, kk, c, qt, h, b) = tensor.at(min(Halide::likely(at.key(kk, c)), last), at.query(qi, qt), h, b);
+        s.pair_tiles.push_back(tile);
+        elements.push_back(tile(qi, key_in_chunk, c, qt, h, b));
+    }
+    return elements;
 }
 
 void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
-    const auto &in = formulas.inputs();
-    const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
-    // query_tile = query * softmax_scale * log2 e, transposed: rows of the tile lie side by side
-    s.query_tile(qi, d, qt, h, b) = formulas.scaled_query(d, at.query(qi, qt), h, b);
+    const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     // scores = query_tile . key
     s.rd = RDom(0, formulas.problem().head_dim, "rd");
+    const Expr key_entry = formulas.rotates() ? Expr(s.key_tile(s.rd, kk, c, qt, h, b))
+                                              : formulas.inputs().key(s.rd, at.clamped_key(kk, c), at.kv_head(h), b);
     s.scores(qi, kk, c, qt, h, b) = 0.0f;
-    s.scores(qi, kk, c, qt, h, b) += s.query_tile(qi, s.rd, qt, h, b) * in.key(s.rd, at.clamped_key(kk, c), at.kv_head(h), b);
-    // logits = scores where the key is visible; blocks of keys that no row sees are not computed
+    s.scores(qi, kk, c, qt, h, b) += s.query_tile(qi, s.rd, qt, h, b) * key_entry;
+    // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
     s.key_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "key_blocks");
-    s.key_blocks.where(at.key(s.key_blocks.y * blocking.key_panel, c) < at.visible_to_some(qt, b));
+    const Expr block = at.key(s.key_blocks.y * blocking.key_panel, c);
+    where_seen(&s.key_blocks, block, block + blocking.key_panel, at.range(qt, b));
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
-    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), at.key(key, c), s.visible(qi, qt, b));
+    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), row_of(s, at), at.key(key, c), h, b,
+                                                    define_pairs(s, at, key), formulas.rows_differ());
 }
 
 void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &numerics) {
     const auto &blocking = at.blocking;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     s.keys = RDom(0, blocking.kv_tile, "keys");
-    s.keys.where(at.key(s.keys, c) < at.visible_to_some(qt, b));
+    where_seen(&s.keys, at.key(s.keys, c), at.key(s.keys, c) + 1, at.range(qt, b));
     // row_max = max over keys of logits; row_reference = an integer just above it, so that rescaling is exact
     s.row_max(qi, c, qt, h, b) = row_reference_floor;
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
     s.row_reference(qi, c, qt, h, b) = numerics.round_up(s.row_max(qi, c, qt, h, b));
     // probs = 2^(logits - row_reference)
     s.prob_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "prob_blocks");
-    s.prob_blocks.where(at.key(s.prob_blocks.y * blocking.key_panel, c) < at.visible_to_some(qt, b));
+    const Expr block = at.key(s.prob_blocks.y * blocking.key_panel, c);
+    where_seen(&s.prob_blocks, block, block + blocking.key_panel, at.range(qt, b));
     Expr key = s.prob_blocks.x + blocking.key_panel * s.prob_blocks.y;
     s.probs(qi, kk, c, qt, h, b) = undef<float>();
     s.probs(qi, key, c, qt, h, b) = numerics.exp2(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b));
@@ -71,22 +131,39 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &
     s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
 }
 
+// Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
+Expr define_clean(QueryLanesStages &s, const Coordinates &at) {
+    const Halide::Var hkv("hkv");
+    const auto &[d, c, b] = std::tie(s.d, s.c, s.b);
+    auto magnitude = [](const Expr &x) { return Halide::reinterpret<int32_t>(x) & 0x7fffffff; };
+    s.value_rows = RDom(0, at.blocking.kv_tile, "value_rows");
+    s.value_columns = RDom(0, s.head_dim_v, "value_columns");
+    s.value_bits(d, c, hkv, b) = 0;
+    s.value_bits(d, c, hkv, b) =
+        max(s.value_bits(d, c, hkv, b), magnitude(at.formulas.inputs().value(d, at.clamped_key(s.value_rows, c), hkv, b)));
+    s.chunk_bits(c, hkv, b) = 0;
+    s.chunk_bits(c, hkv, b) = max(s.chunk_bits(c, hkv, b), s.value_bits(s.value_columns, c, hkv, b));
+    constexpr int infinity = 0x7f800000;
+    return s.chunk_bits(c, at.kv_head(s.h), b) < infinity;
+}
+
 void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &in = formulas.inputs();
     const auto &[qi, d, c, qt, h, b] = std::tie(s.qi, s.d, s.c, s.qt, s.h, s.b);
-    // acc = sum over keys of probs * value; the padding columns of the last panel repeat the last column
+    // acc = sum over keys of probs * value; the padding columns of the last panel repeat the last column. A row must not meet the value
+    // of a key that it does not see, NaN perhaps: where that may be its logit decides. In a chunk without NaN the prob, 0, is enough.
     Expr column = min(d, s.head_dim_v - 1);
-    auto product = [&](const Expr &key) {
-        return s.probs(qi, key, c, qt, h, b) * in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
-    };
-    s.value_keys = TileKeys(blocking.kv_tile, at.key(0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
+    s.finds_clean = formulas.excludes_pairs();
+    const bool looks = formulas.rows_differ() || s.finds_clean;
+    s.value_keys = TileKeys(blocking.kv_tile, at.key(0, c), at.range(qt, b), looks, s.finds_clean ? define_clean(s, at) : Expr());
     s.acc(qi, d, c, qt, h, b) = 0.0f;
-    s.acc(qi, d, c, qt, h, b) += product(s.value_keys.whole);
-    if (s.causal) {
-        const Expr key = s.value_keys.partial;
-        s.acc(qi, d, c, qt, h, b) =
-            AttentionFormulas::accumulate(s.acc(qi, d, c, qt, h, b), product(key), at.key(key, c), s.visible(qi, qt, b));
+    for (const RDom *keys : s.value_keys.loops()) {
+        const Expr key = *keys, before = s.acc(qi, d, c, qt, h, b);
+        const Expr after = before + s.probs(qi, key, c, qt, h, b) * in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
+        s.acc(qi, d, c, qt, h, b) = keys == &s.value_keys.whole
+                                        ? after
+                                        : select(AttentionFormulas::excluded(s.logits(qi, key, c, qt, h, b)), before, after);
     }
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
@@ -98,7 +175,8 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     auto chunk = [&](const Expr &in_group) { return g * blocking.merge_group + in_group; };
     // partial = what a chunk leaves: acc, row_sum, row_reference
     s.group_chunks = RDom(0, blocking.merge_group, "group_chunks");
-    s.group_chunks.where(at.key(0, chunk(s.group_chunks)) < at.visible_to_some(qt, b));
+    const Expr first_key = at.key(0, chunk(s.group_chunks));
+    where_seen(&s.group_chunks, first_key, first_key + blocking.kv_tile, at.range(qt, b));
     const Expr rm = s.group_chunks, rc = chunk(rm);
     s.partial(qi, x, m, g, qt, h, b) = undef<float>();
     s.partial(qi, x, rm, g, qt, h, b) = select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), //
@@ -117,7 +195,8 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     // merged = groups one after another; the reference column is written last, so the others still see the old one
     const int group_keys = blocking.merge_group * blocking.kv_tile;
     s.merge_columns = RDom(0, s.head_dim_v + 2, 0, (at.formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
-    s.merge_columns.where(s.merge_columns.y * group_keys < at.visible_to_some(qt, b));
+    const Expr first_of_group = s.merge_columns.y * group_keys;
+    where_seen(&s.merge_columns, first_of_group, first_of_group + group_keys, at.range(qt, b));
     const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;
     s.merged(qi, x, qt, h, b) = select(x == reference_column, row_reference_floor, 0.0f);
     Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
@@ -135,17 +214,19 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &
     s.blocking = blocking;
     s.head_dim = p.head_dim;
     s.head_dim_v = p.head_dim_v;
-    s.causal = formulas.causal();
+    s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     s.single_group = p.seq_len_kv > 0 && p.seq_len_kv <= blocking.kv_tile * blocking.merge_group;
     Coordinates at{formulas, blocking};
-    define_visibility(s, at);
+    define_rows(s, at);
+    define_query_and_key(s, at);
     define_scores(s, at);
     define_softmax(s, at, numerics);
     define_chunk_out(s, at);
     define_merge(s, at, numerics);
     // out = acc / row_sum
-    s.inverse_sum(s.qi, s.qt, s.h, s.b) = AttentionFormulas::inverse_sum(s.merged(s.qi, s.head_dim_v, s.qt, s.h, s.b));
-    s.normalised(s.qi, s.d, s.qt, s.h, s.b) = s.merged(s.qi, s.d, s.qt, s.h, s.b) * s.inverse_sum(s.qi, s.qt, s.h, s.b);
+    const Expr reference = s.merged(s.qi, s.head_dim_v + 1, s.qt, s.h, s.b), sum = s.merged(s.qi, s.head_dim_v, s.qt, s.h, s.b);
+    s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.out_factor(reference, sum, s.h);
+    s.normalised(s.qi, s.d, s.qt, s.h, s.b) = s.merged(s.qi, s.d, s.qt, s.h, s.b) * s.out_factor(s.qi, s.qt, s.h, s.b);
     return s;
 }
 
@@ -153,9 +234,28 @@ Expr QueryLanesStages::out(const Expr &d, const Expr &q, const Expr &h, const Ex
     return normalised(q % blocking.q_tile, d, q / blocking.q_tile, h, b);
 }
 
-Expr QueryLanesStages::lse(const Expr &q, const Expr &h, const Expr &b) const {
-    const Expr qi_ = q % blocking.q_tile, qt_ = q / blocking.q_tile;
-    return AttentionFormulas::lse(merged(qi_, head_dim_v + 1, qt_, h, b), merged(qi_, head_dim_v, qt_, h, b));
+Expr QueryLanesStages::reference(const Expr &q, const Expr &h, const Expr &b) const {
+    return merged(q % blocking.q_tile, head_dim_v + 1, q / blocking.q_tile, h, b);
+}
+
+Expr QueryLanesStages::sum(const Expr &q, const Expr &h, const Expr &b) const {
+    return merged(q % blocking.q_tile, head_dim_v, q / blocking.q_tile, h, b);
+}
+
+std::vector<Halide::Func> QueryLanesStages::funcs() const {
+    std::vector<Halide::Func> all;
+    for (const Halide::Func &f : {row_end, row_begin, row_position, query_tile, key_tile}) {
+        if (f.defined()) {
+            all.push_back(f);
+        }
+    }
+    all.insert(all.end(), pair_tiles.begin(), pair_tiles.end());
+    if (finds_clean) {
+        all.insert(all.end(), {value_bits, chunk_bits});
+    }
+    all.insert(all.end(), {scores, logits, row_max, row_reference, probs, row_sum, acc, chunk_out, partial, group_reference, weight,
+                           group_acc, merged, out_factor, normalised});
+    return all;
 }
 
 } // namespace polyhead::gen

@@ -19,16 +19,23 @@ struct QueryLanesBlocking {
 // c = chunk, m = chunk in group, g = group.
 struct QueryLanesStages {
     QueryLanesBlocking blocking;
-    int head_dim, head_dim_v;
-    bool causal;
+    int head_dim, head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
+    bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
     bool single_group; // the fixed key length fits in one group: no running merge
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"};
     Halide::RDom rd, key_blocks, prob_blocks, keys, group_chunks, merge_columns;
+    Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
-    Halide::Func visible{"visible"};                 // (qi, qt, b): keys that a row sees
+    Halide::Func row_end{"row_end"};                 // (qi, qt, b): a row sees keys from row_begin to before row_end at most
+    Halide::Func row_begin{"row_begin"};             // undefined where it is 0
+    Halide::Func row_position{"row_position"};       // undefined where logits do not depend on it
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
+    Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
+    std::vector<Halide::Func> pair_tiles;            // (qi, kk, c, qt, h, b): tensors over pairs, turned so that queries lie side by side
+    Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
+    Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
     Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)
     Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)
     Halide::Func row_max{"row_max"};                 // (qi, c, qt, h, b)
@@ -42,12 +49,16 @@ struct QueryLanesStages {
     Halide::Func weight{"weight"};                   // (qi, m, g, qt, h, b)
     Halide::Func group_acc{"group_acc"};             // (qi, x, g, qt, h, b): columns acc, row_sum
     Halide::Func merged{"merged"};                   // (qi, x, qt, h, b): columns acc, row_sum, row_reference
-    Halide::Func inverse_sum{"inverse_sum"};         // (qi, qt, h, b)
+    Halide::Func out_factor{"out_factor"};           // (qi, qt, h, b)
     Halide::Func normalised{"normalised"};           // (qi, d, qt, h, b)
 
-    // Row q of head h: column d of out, and its log-sum-exp.
+    // Row q of head h: column d of out, and its statistics.
     Halide::Expr out(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
-    Halide::Expr lse(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr reference(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr sum(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+
+    // Every Func, producers first.
+    std::vector<Halide::Func> funcs() const;
 };
 
 QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const QueryLanesBlocking &blocking);

@@ -32,9 +32,13 @@ struct Coordinates {
     Expr entry(const Expr &x, const Expr &l) const { return entry_of(blocking, x, l); }
     // Rows beyond the last query repeat it, so that they never ask for more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile_rows() + qi, formulas.inputs().seq_len_q - 1); }
-    // Keys that some row, and that every row of the tile sees.
-    Expr visible_to_some(const Expr &qt, const Expr &b) const { return formulas.visible(query(tile_rows() - 1, qt), b); }
-    Expr visible_to_all(const Expr &qt, const Expr &b) const { return formulas.visible(query(0, qt), b); }
+    Expr first_query(const Expr &qt) const { return query(0, qt); }
+    Expr last_query(const Expr &qt) const { return query(tile_rows() - 1, qt); }
+    // What the rows of the tile see.
+    TileRange range(const Expr &qt, const Expr &b) const {
+        return {formulas.keys_begin(first_query(qt), b), formulas.keys_begin(last_query(qt), b), formulas.keys_end(first_query(qt), b),
+                formulas.keys_end(last_query(qt), b)};
+    }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
     // Keys of the chunks that a set of stages passes.
     Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return s.first_key + c * s.kv_tile + kk; }
@@ -45,16 +49,35 @@ struct Coordinates {
     }
 };
 
-// logits = scores where the key is visible.
-Expr logit(const ChunkStages &c, const Expr &score, const Expr &key, const Expr &visible) {
-    return c.masked ? AttentionFormulas::masked(score, key, visible) : score;
+// The logit of key kk of a chunk in row `tile_row` of the tile, which thread g holds as its row r.
+Expr logit(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at, const Expr &score, const Expr &r, const Expr &g,
+           const Expr &tile_row) {
+    const Expr key = at.key(chunk, s.kk, s.c), existing = min(key, at.formulas.inputs().seq_len_kv - 1), q = at.query(tile_row, s.qt);
+    auto fact = [&](const Halide::Func &f) { return f.defined() ? Expr(f(r, g, s.qt, s.b)) : Expr(); };
+    std::vector<Expr> pairs;
+    for (const PairTensor &tensor : at.formulas.pair_tensors()) {
+        pairs.push_back(tensor.at(existing, q, s.h, s.b));
+    }
+    const Row row = {q, fact(s.row_begin), fact(s.row_end), fact(s.row_position)};
+    return at.formulas.logit(score, row, key, s.h, s.b, pairs, chunk.masked);
 }
 
-// query_rows = query * softmax_scale * log2 e, 0 beyond head_dim
+// query_rows = query in the unit of scores, 0 beyond head_dim
 void define_query(RowsStages &s, const Coordinates &at) {
     const Expr entry = at.entry(s.x, s.l), row = at.query(s.g * s.blocking.rows + s.r, s.qt);
     const Expr query = at.formulas.scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), row, s.h, s.b);
     s.query_rows(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = s.whole_pieces ? query : select(entry < s.head_dim, query, 0.0f);
+}
+
+void define_rows(RowsStages &s, const Coordinates &at) {
+    const Expr q = at.query(s.g * s.blocking.rows + s.r, s.qt);
+    s.row_end(s.r, s.g, s.qt, s.b) = at.formulas.keys_end(q, s.b);
+    if (at.formulas.has_begin()) {
+        s.row_begin(s.r, s.g, s.qt, s.b) = at.formulas.keys_begin(q, s.b);
+    }
+    if (at.formulas.uses_position()) {
+        s.row_position(s.r, s.g, s.qt, s.b) = at.formulas.position(q, s.b);
+    }
 }
 
 // The scores of a thread's own rows; lanes add up their parts of head_dim.
@@ -63,7 +86,7 @@ void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordin
     const auto &[x, r, l, g, kk, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.kk, s.c, s.qt, s.h, s.b);
     const Expr entry = at.entry(x, l), row = at.clamped_key(chunk, kk, c);
     auto within = [&](int width) { return s.whole_pieces ? entry : min(entry, width - 1); };
-    const Expr key = in.key(within(s.head_dim), row, at.kv_head(h), b);
+    const Expr key = at.formulas.key(within(s.head_dim), row, at.kv_head(h), b);
     chunk.key_rows(x, kk, c, l, qt, h, b) = s.whole_pieces ? key : select(entry < s.head_dim, key, 0.0f);
     chunk.value_rows(x, kk, c, l, qt, h, b) = in.value(within(s.head_dim_v), row, at.kv_head(h), b);
     // dot = query_rows . key_rows, a lane's part of it
@@ -71,7 +94,7 @@ void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordin
     chunk.dot(kk, r, c, l, g, qt, h, b) = 0.0f;
     chunk.dot(kk, r, c, l, g, qt, h, b) += s.query_rows(chunk.rd, r, l, g, qt, h, b) * chunk.key_rows(chunk.rd, kk, c, l, qt, h, b);
     const Expr score = numerics.sum_over_lanes(chunk.dot(kk, r, c, l, g, qt, h, b), s.blocking.lanes);
-    chunk.logits(kk, r, c, l, g, qt, h, b) = logit(chunk, score, at.key(chunk, kk, c), s.visible(r, g, qt, b));
+    chunk.logits(kk, r, c, l, g, qt, h, b) = logit(s, chunk, at, score, r, g, g * s.blocking.rows + r);
 }
 
 // The scores of a tile, from a chunk of keys that the block shares.
@@ -79,15 +102,15 @@ void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordina
     const auto &in = at.formulas.inputs();
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr row = at.clamped_key(chunk, kk, c);
-    chunk.key_chunk(d, kk, c, qt, h, b) = in.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
+    chunk.key_chunk(d, kk, c, qt, h, b) = at.formulas.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
     chunk.value_chunk(d, kk, c, qt, h, b) = in.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
-    // dot = query * softmax_scale * log2 e . key
+    // dot = query . key, in the unit of scores
     chunk.rd = RDom(0, s.head_dim, "rd");
     const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), h, b);
     chunk.dot(kk, qi, c, qt, h, b) = 0.0f;
     chunk.dot(kk, qi, c, qt, h, b) += query * chunk.key_chunk(chunk.rd, kk, c, qt, h, b);
-    const Expr visible = s.visible(qi % s.blocking.rows, qi / s.blocking.rows, qt, b);
-    chunk.logits(kk, qi, c, qt, h, b) = logit(chunk, chunk.dot(kk, qi, c, qt, h, b), at.key(chunk, kk, c), visible);
+    chunk.logits(kk, qi, c, qt, h, b) =
+        logit(s, chunk, at, chunk.dot(kk, qi, c, qt, h, b), qi % s.blocking.rows, qi / s.blocking.rows, qi);
 }
 
 // row_max, row_reference, probs and row_sum of a chunk; `row` are the coordinates of logits after its key.
@@ -118,13 +141,16 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
     auto product = [&](const Expr &kk) {
         return chunk.probs(kk, s.g * k.rows + s.r, s.c, s.qt, s.h, s.b) * chunk.value_chunk(column, kk, s.c, s.qt, s.h, s.b);
     };
-    chunk.value_keys = TileKeys(chunk.kv_tile, at.key(chunk, 0, c), at.visible_to_all(qt, b), at.visible_to_some(qt, b));
+    const bool looks = at.formulas.rows_differ() || at.formulas.excludes_pairs();
+    const Expr clean = at.formulas.excludes_pairs() ? Halide::Internal::const_false() : Expr();
+    chunk.value_keys = TileKeys(chunk.kv_tile, at.key(chunk, 0, c), at.range(qt, b), looks, clean);
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
-    chunk.chunk_acc(x, r, c, l, g, qt, h, b) += product(chunk.value_keys.whole);
-    if (s.causal) {
-        const Expr kk = chunk.value_keys.partial, before = chunk.chunk_acc(x, r, c, l, g, qt, h, b);
+    for (const RDom *keys : chunk.value_keys.loops()) {
+        const Expr kk = *keys, before = chunk.chunk_acc(x, r, c, l, g, qt, h, b), after = before + product(kk);
         chunk.chunk_acc(x, r, c, l, g, qt, h, b) =
-            AttentionFormulas::accumulate(before, product(kk), at.key(chunk, kk, c), s.visible(r, g, qt, b));
+            keys == &chunk.value_keys.whole
+                ? after
+                : select(AttentionFormulas::excluded(chunk.logits(kk, g * k.rows + r, c, qt, h, b)), before, after);
     }
 }
 
@@ -139,7 +165,7 @@ Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, const Coordinates
         Expr value = chunk.value_rows(entry, kk, c, l, qt, h, b);
         // A row must not meet the value of a key that it does not see, NaN perhaps. Selecting the value, which all rows of a thread
         // share, keeps the sum free of branches.
-        value = chunk.masked ? select(at.key(chunk, kk, c) < s.visible(r, g, qt, b), value, 0.0f) : value;
+        value = chunk.masked ? select(AttentionFormulas::excluded(chunk.logits(kk, r, c, l, g, qt, h, b)), 0.0f, value) : value;
         sum += chunk.probs(kk, r, c, l, g, qt, h, b) * weight * value;
     }
     return sum;
@@ -165,9 +191,9 @@ void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &
 // loop that it ends. And it mentions a length once: Halide 21 would repeat the rest as a test around every stage of the loop.
 void divide_chunks(RowsStages &s, const Coordinates &at) {
     const int kv_tile = s.blocking.kv_tile, columns = s.stat_columns + s.value_entries;
-    const Expr chunks = (at.formulas.inputs().seq_len_kv + kv_tile - 1) / kv_tile;
-    const Expr some_chunks = (at.visible_to_some(s.qt, s.b) + kv_tile - 1) / kv_tile;
-    const Expr whole_chunks = at.visible_to_all(s.qt, s.b) / kv_tile;
+    const TileRange range = at.range(s.qt, s.b);
+    const Expr length = at.formulas.inputs().seq_len_kv, chunks = (length + kv_tile - 1) / kv_tile;
+    const Expr whole_chunks = range.end_all / kv_tile;
     auto add = [&](const std::string &kind, int tile, const Expr &first_key, const Expr &count, bool masked) -> ChunkStages & {
         ChunkStages &chunk = s.chunks.emplace_back(kind);
         chunk.kv_tile = tile;
@@ -176,16 +202,21 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
         chunk.domain = RDom(0, columns, 0, count, kind + "chunks");
         return chunk;
     };
-    if (s.blocking.staged) {
-        ChunkStages &all = add("", kv_tile, 0, chunks, true);
-        all.domain.where(all.domain.y < some_chunks);
+    if (s.blocking.staged || range.begin_some.defined() || at.formulas.excludes_pairs()) {
+        // Every chunk has keys that some rows may not see.
+        const int tile = s.blocking.staged ? kv_tile : s.blocking.masked_kv_tile;
+        ChunkStages &all = add(s.blocking.staged ? "" : "masked_", tile, 0, (length + tile - 1) / tile, true);
+        all.domain.where(all.domain.y < (range.end_some + tile - 1) / tile);
+        if (range.begin_some.defined()) {
+            all.domain.where(all.domain.y >= range.begin_some / tile);
+        }
         return;
     }
     ChunkStages &whole = add("whole_", kv_tile, 0, chunks, false);
     whole.domain.where(whole.domain.y < whole_chunks);
     // From the first chunk that is not whole, as many keys as the rows of a tile can differ by, and no condition at all: what is too
     // much is excluded key by key.
-    const int masked_tile = s.blocking.masked_kv_tile, most_keys = kv_tile - 1 + (s.causal ? at.tile_rows() - 1 : 0);
+    const int masked_tile = s.blocking.masked_kv_tile, most_keys = kv_tile - 1 + (at.formulas.rows_differ() ? at.tile_rows() - 1 : 0);
     add("masked_", masked_tile, whole_chunks * kv_tile, min((most_keys + masked_tile - 1) / masked_tile, chunks * (kv_tile / masked_tile)),
         true);
 }
@@ -203,14 +234,13 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numeric
     s.blocking = blocking;
     s.head_dim = p.head_dim;
     s.head_dim_v = p.head_dim_v;
-    s.causal = formulas.causal();
     const int piece = blocking.vec * blocking.lanes;
     s.query_entries = padded(s.head_dim, piece) / blocking.lanes;
     s.value_entries = padded(s.head_dim_v, piece) / blocking.lanes;
     s.whole_pieces = s.head_dim % piece == 0 && s.head_dim_v % piece == 0;
     s.stat_columns = padded(num_stats, blocking.vec);
     Coordinates at{formulas, blocking};
-    s.visible(s.r, s.g, s.qt, s.b) = formulas.visible(at.query(s.g * blocking.rows + s.r, s.qt), s.b);
+    define_rows(s, at);
     if (!blocking.staged) {
         define_query(s, at);
     }
@@ -230,20 +260,22 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numeric
     return s;
 }
 
-void RowsStages::write(const AttentionOut &o, bool with_lse, const Expr &seq_len_q, const Arguments &at,
+void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at,
                        const std::function<Expr(Expr)> &store) {
     const RowsBlocking &k = blocking;
-    const int columns = head_dim_v + int(with_lse), tile = k.rows * k.groups, entries = padded(columns, k.vec * k.lanes) / k.lanes;
+    const int columns = o.columns, tile = k.rows * k.groups, entries = padded(columns, k.vec * k.lanes) / k.lanes;
+    const Expr seq_len_q = formulas.inputs().seq_len_q;
     written = RDom({{0, entries}, {0, k.rows}, {0, k.lanes}, {0, k.groups}, {0, (seq_len_q + tile - 1) / tile}}, "written");
     const Expr x_ = written[0], r_ = written[1], l_ = written[2], g_ = written[3], qt_ = written[4];
     const Expr column = entry_of(k, x_, l_), row = qt_ * tile + g_ * k.rows + r_;
     written.where(column < columns);
     written.where(row < seq_len_q);
     auto own = [&](const Expr &x) { return acc(x, r_, l_, g_, qt_, o.h, o.b); };
+    const Expr reference = own(reference_column), sum = own(sum_column);
     // out = acc / row_sum
-    Expr value = own(stat_columns + min(x_, value_entries - 1)) * AttentionFormulas::inverse_sum(own(sum_column));
-    if (with_lse) {
-        value = select(column < head_dim_v, value, AttentionFormulas::lse(own(reference_column), own(sum_column)));
+    Expr value = own(stat_columns + min(x_, value_entries - 1)) * formulas.out_factor(reference, sum, o.h);
+    for (size_t i = 0; i < o.statistics.size(); i++) {
+        value = select(column < head_dim_v + int(i), value, formulas.statistic(o.statistics[i], reference, sum, o.h));
     }
     value = store(value);
     Halide::Func out = o.func;
@@ -251,8 +283,18 @@ void RowsStages::write(const AttentionOut &o, bool with_lse, const Expr &seq_len
     out(at(min(column, columns - 1), min(row, seq_len_q - 1))) = value;
 }
 
+std::vector<Halide::Func> RowsStages::row_facts() const {
+    std::vector<Halide::Func> facts;
+    for (const Halide::Func &f : {row_end, row_begin, row_position}) {
+        if (f.defined()) {
+            facts.push_back(f);
+        }
+    }
+    return facts;
+}
+
 std::vector<Halide::Func> RowsStages::funcs() const {
-    std::vector<Halide::Func> all = {visible};
+    std::vector<Halide::Func> all = row_facts();
     if (!blocking.staged) {
         all.push_back(query_rows);
     }

@@ -29,7 +29,7 @@ struct ChunkStages {
 
     int kv_tile;            // keys of a chunk
     Halide::Expr first_key; // of the chunks that pass here, for (qt, b); c counts from it
-    bool masked;            // some rows do not see some of the keys
+    bool masked;            // some rows may not see some of the keys
     Halide::RDom domain;    // (column of acc, chunk)
     Halide::RDom rd, keys;
     TileKeys value_keys; // block tiles
@@ -44,25 +44,26 @@ struct ChunkStages {
 struct RowsStages {
     RowsBlocking blocking;
     int head_dim, head_dim_v;
-    bool causal;
     int query_entries, value_entries; // of a lane; the last ones of a lane may lie beyond head_dim
     bool whole_pieces;                // none do: pieces of vec entries lie side by side in memory
     int stat_columns;                 // columns of acc before its entries: reference before the chunk, reference, row_sum, padding
 
     Halide::Var x{"x"}, r{"r"}, l{"l"}, g{"g"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, qi{"qi"}, d{"d"};
-    Halide::Func visible{"visible"};       // (r, g, qt, b): keys that a row sees
+    // (r, g, qt, b): a row sees keys from row_begin to before row_end at most; its position. Undefined where 0 or not used.
+    Halide::Func row_end{"row_end"}, row_begin{"row_begin"}, row_position{"row_position"};
     Halide::Func query_rows{"query_rows"}; // thread rows: (x, r, l, g, qt, h, b)
     std::vector<ChunkStages> chunks;       // thread rows: whole chunks, then partial ones; block tiles: all
     Halide::Func acc{"acc"};               // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it
 
-    // Writes head_dim_v columns of out, and lse as one more column where asked for, in the frame's own coordinates: a thread's place is
-    // then exact, where the quotients and remainders of (d, q) would look like the whole tile to bounds inference.
-    // `at` gives out's arguments, `store` what is kept of a value.
+    // Writes the columns of out in the frame's own coordinates: a thread's place is then exact, where the quotients and remainders of
+    // (d, q) would look like the whole tile to bounds inference. `at` gives out's arguments, `store` what is kept of a value.
     using Arguments = std::function<std::vector<Halide::Expr>(Halide::Expr d, Halide::Expr q)>;
-    void write(const AttentionOut &out, bool with_lse, const Halide::Expr &seq_len_q, const Arguments &at,
+    void write(const AttentionOut &out, const AttentionFormulas &formulas, const Arguments &at,
                const std::function<Halide::Expr(Halide::Expr)> &store);
     Halide::RDom written; // (entry, row in thread, lane, group, tile)
 
+    // row_end, and what of the others is there.
+    std::vector<Halide::Func> row_facts() const;
     // Every Func, producers first.
     std::vector<Halide::Func> funcs() const;
 };

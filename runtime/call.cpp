@@ -1,10 +1,15 @@
 // Fills the argv of one call, in the order that the generated entries have: a user context for devices, inputs (tensors, weights, biases,
-// key lengths, scalars), then outputs. Dimensions are innermost first, as Halide counts them.
+// optional tensors, numbers), then outputs. Dimensions are innermost first, as Halide counts them.
 #include "call.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <string_view>
 
+#include "call_tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "weight_layout.h"
@@ -12,7 +17,8 @@
 namespace polyhead::runtime {
 namespace {
 
-// 16-bit floating point travels as its bits: Halide's own 16-bit types do not compile for every device, so kernels convert.
+// 16-bit floating point travels as its bits: Halide's own 16-bit types do not compile for every device, so kernels convert. A boolean is a
+// byte, which kernels compare with 0.
 halide_type_t halide_type(int32_t dtype) noexcept {
     switch (dtype) {
     case POLYHEAD_F16:
@@ -23,7 +29,7 @@ halide_type_t halide_type(int32_t dtype) noexcept {
     case POLYHEAD_I32:
         return {halide_type_int, 32};
     case POLYHEAD_BOOL:
-        return {halide_type_uint, 1};
+        return {halide_type_uint, 8};
     default:
         return {halide_type_float, 32};
     }
@@ -37,11 +43,51 @@ void set(halide_dimension_t &dimension, int64_t extent, int64_t stride) noexcept
     dimension.flags = 0;
 }
 
+// Where numbers_ has a number: its place in the table, found while this file is compiled.
+constexpr size_t place_of(std::string_view name) {
+    size_t i = 0;
+    while (name != scalar_arguments[i].name) {
+        ++i;
+    }
+    return i;
+}
+constexpr size_t softmax_scale = place_of("softmax_scale"), from_end = place_of("from_end"), window_left = place_of("window_left"),
+                 window_right = place_of("window_right"), softcap = place_of("softcap"), step_q = place_of("position_step_q"),
+                 step_kv = place_of("position_step_kv");
+static_assert(std::size(scalar_arguments) == 7, "add_numbers sets each of them");
+
+constexpr int most_fixed_buffers = 3 + 8 + 1; // query, key, value; weights and biases; out
+static_assert(most_fixed_buffers + std::size(optional_inputs) + most_expression_tensors + std::size(optional_outputs) <= Call::most_buffers,
+              "a call has room for every tensor");
+static_assert(1 + Call::most_buffers + std::size(scalar_arguments) <= Call::most_arguments, "a call has room for every argument");
+
+template <typename T> uint32_t bits_of(T value) noexcept {
+    static_assert(sizeof(T) == sizeof(uint32_t), "one word");
+    uint32_t bits = 0;
+    std::memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+uint32_t neutral_bits(Neutral neutral, const CallShape &shape) noexcept {
+    switch (neutral) {
+    case Neutral::one:
+        return bits_of(1.0f);
+    case Neutral::minus_infinity:
+        return bits_of(-std::numeric_limits<float>::infinity());
+    case Neutral::all_true:
+        return 0x01010101;
+    case Neutral::key_length:
+        return static_cast<uint32_t>(shape.seq_len_kv);
+    default:
+        return 0;
+    }
+}
+
 } // namespace
 
-Call::Call(const polyhead_problem &given, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
+Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
     : context_(context) {
-    const polyhead_problem problem = with_defaults(given);
+    const polyhead_problem problem = with_defaults(kernel.problem);
     if (context) {
         argv_[num_arguments_++] = &context_;
     }
@@ -54,20 +100,22 @@ Call::Call(const polyhead_problem &given, const polyhead_args &args, const CallS
         add_weights(problem, *args.weights);
     }
     if (problem.op != POLYHEAD_LINEAR) {
-        if (problem.kv_lengths) {
-            add_kv_lengths(args.kv_lengths, shape);
-        }
-        add_scalars(problem, args);
+        add_optional_inputs(problem, args, shape);
+        add_expression_tensors(kernel, problem, args, shape);
+        add_numbers(problem, args);
     }
     add_tensor("out", args.out, true);
-    if (problem.op != POLYHEAD_LINEAR && problem.lse) {
-        add_tensor("lse", args.lse, true);
+    for (const OptionalTensor &row : optional_outputs) {
+        if (takes(problem, row)) {
+            add_tensor(row.name, args.*row.tensor, true);
+        }
     }
 }
 
 halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {
     ranges_[num_buffers_] = range;
     on_device_[num_buffers_] = device != nullptr;
+    neutral_[num_buffers_] = nullptr;
     halide_buffer_t *buffer = &buffers_[num_buffers_];
     *buffer = halide_buffer_t{};
     if (!device) { // Halide has no const buffers; inputs are only read
@@ -95,13 +143,48 @@ void Call::add_tensor(const char *name, const polyhead_tensor &tensor, bool outp
     }
 }
 
-void Call::add_kv_lengths(const polyhead_tensor &tensor, const CallShape &shape) noexcept {
-    if (!absent(tensor)) {
-        return add_tensor("kv_lengths", tensor);
+// A tensor as one of the given rank and extents: dimensions that it lacks, or has one element in, are spread by stride 0.
+void Call::add_spread(const char *name, const polyhead_tensor &tensor, int32_t rank, const int64_t *extents) noexcept {
+    polyhead_tensor full = tensor;
+    full.rank = rank;
+    for (int i = 0; i < rank; ++i) {
+        const int given = i - (rank - tensor.rank);
+        const int64_t extent = extents[i] != any_extent ? extents[i] : tensor.shape[given];
+        full.stride[i] = given < 0 || tensor.shape[given] < extent ? 0 : tensor.stride[given];
+        full.shape[i] = extent;
     }
-    full_length_ = static_cast<int32_t>(shape.seq_len_kv);
-    full_lengths_ = num_buffers_;
-    set(new_buffer({"kv_lengths", &full_length_, 0, sizeof full_length_, 0}, nullptr, POLYHEAD_I32, 1)->dim[0], shape.batch, 0);
+    add_tensor(name, full);
+}
+
+void Call::add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
+    uint32_t *bits = neutral_bits_;
+    for (const OptionalTensor &row : optional_inputs) {
+        if (!takes(problem, row)) {
+            continue;
+        }
+        int64_t extents[POLYHEAD_MAX_RANK];
+        full_extents(row, problem, shape, extents);
+        const polyhead_tensor &tensor = args.*row.tensor;
+        if (!absent(tensor)) {
+            add_spread(row.name, tensor, row.rank, extents);
+            continue;
+        }
+        *bits = neutral_bits(row.neutral, shape);
+        add_spread(row.name, {bits, row.dtype, 1, {1}, {1}, nullptr, 0}, row.rank, extents);
+        neutral_[num_buffers_ - 1] = bits++;
+    }
+}
+
+void Call::add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
+                                  const CallShape &shape) noexcept {
+    for (int32_t i = 0; i < kernel.num_declarations; ++i) {
+        const polyhead_declaration &declared = kernel.declarations[i];
+        int64_t extents[std::size(declared.extents)] = {1}; // of one number
+        for (int d = 0; d < declared.rank; ++d) {
+            extents[d] = extent_of(declared.extents[d], problem, shape);
+        }
+        add_spread(declared.name, args.expression_tensors[i], std::max(declared.rank, 1), extents);
+    }
 }
 
 void Call::add_panels(const polyhead_weights &weights, size_t offset, int64_t depth, int64_t panels) noexcept {
@@ -136,14 +219,22 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
     }
 }
 
-void Call::add_scalars(const polyhead_problem &problem, const polyhead_args &args) noexcept {
-    softmax_scale_ = args.has_softmax_scale ? args.softmax_scale : 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
-    argv_[num_arguments_++] = &softmax_scale_;
-    if (problem.causal == POLYHEAD_NOT_CAUSAL) {
-        return;
+void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+    const bool causal = problem.causal != POLYHEAD_NOT_CAUSAL;
+    const int32_t own_alignment = causal ? problem.causal : POLYHEAD_BOTTOM_RIGHT;
+    const auto span = [&](int32_t given) { return args.has_window && given >= 0 ? std::min(given, window_unbounded) : window_unbounded; };
+    numbers_[softmax_scale].real = args.has_softmax_scale ? args.softmax_scale : 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
+    numbers_[from_end].whole = (args.alignment != 0 ? args.alignment : own_alignment) == POLYHEAD_BOTTOM_RIGHT;
+    numbers_[window_left].whole = span(args.window_left);
+    numbers_[window_right].whole = causal ? 0 : span(args.window_right);
+    numbers_[softcap].real = args.softcap;
+    numbers_[step_q].whole = absent(args.positions_q);
+    numbers_[step_kv].whole = absent(args.positions_kv);
+    for (size_t i = 0; i < std::size(scalar_arguments); ++i) {
+        if (scalar_arguments[i].exists(problem)) {
+            argv_[num_arguments_++] = &numbers_[i];
+        }
     }
-    from_end_ = (args.alignment != 0 ? args.alignment : problem.causal) == POLYHEAD_BOTTOM_RIGHT;
-    argv_[num_arguments_++] = &from_end_;
 }
 
 } // namespace polyhead::runtime

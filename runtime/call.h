@@ -3,10 +3,12 @@
 #define POLYHEAD_RUNTIME_CALL_H
 
 #include <HalideRuntime.h>
+#include <iterator>
 
 #include <polyhead/c_api.h>
 
 #include "device.h"
+#include "optional_tensors.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -15,7 +17,7 @@ class Call {
 public:
     // Of checked arguments whose tensors all have elements. They must outlive this object. Variants of a device take a user context
     // first; a buffer whose memory lies on a device has no host pointer yet.
-    Call(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, CallContext *context = nullptr) noexcept;
+    Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context = nullptr) noexcept;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
@@ -28,30 +30,38 @@ public:
     // Where the memory of buffer i was said to be. A host buffer has its bytes from its first element on.
     const DeviceRange &range(int i) const noexcept { return ranges_[i]; }
     bool on_device(int i) const noexcept { return on_device_[i]; }
-    // The buffer that stands for key lengths that the call left out, or -1.
-    int full_lengths() const noexcept { return full_lengths_; }
-    int32_t full_length() const noexcept { return full_length_; }
+    // The bits of the one element behind a buffer that stands for a tensor the call left out, or null.
+    const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
-    static constexpr int most_buffers = 16, most_arguments = 19;
+    static constexpr int most_buffers = 48, most_arguments = 64;
 
 private:
     halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
     void add_tensor(const char *name, const polyhead_tensor &tensor, bool output = false) noexcept;
-    void add_kv_lengths(const polyhead_tensor &tensor, const CallShape &shape) noexcept;
+    void add_spread(const char *name, const polyhead_tensor &tensor, int32_t rank, const int64_t *extents) noexcept;
+    void add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
+    void add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
+                                const CallShape &shape) noexcept;
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
-    void add_scalars(const polyhead_problem &problem, const polyhead_args &args) noexcept;
+    void add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept;
     void add_panels(const polyhead_weights &weights, size_t offset, int64_t depth, int64_t panels) noexcept;
     void add_vector(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept;
+
+    union Number {
+        float real;
+        int32_t whole;
+    };
 
     halide_buffer_t buffers_[most_buffers];
     halide_dimension_t dimensions_[most_buffers][POLYHEAD_MAX_RANK];
     DeviceRange ranges_[most_buffers];
     bool on_device_[most_buffers];
+    const uint32_t *neutral_[most_buffers];
     void *argv_[most_arguments];
     void *context_;
-    int num_buffers_ = 0, num_arguments_ = 0, full_lengths_ = -1;
-    int32_t full_length_ = 0, from_end_ = 0;
-    float softmax_scale_ = 0;
+    int num_buffers_ = 0, num_arguments_ = 0;
+    uint32_t neutral_bits_[std::size(optional_inputs)];
+    Number numbers_[std::size(scalar_arguments)];
 };
 
 } // namespace polyhead::runtime

@@ -10,37 +10,54 @@
 namespace polyhead {
 namespace {
 
-void set_scale(const std::optional<float> &softmax_scale, polyhead_args *args) noexcept {
-    if (!softmax_scale) {
-        return;
-    }
-    args->has_softmax_scale = 1;
-    args->softmax_scale = *softmax_scale;
-}
-
 // What bare attention and the whole layer have in common.
-template <class Args> polyhead_args attention_args(const Args &a, polyhead_op op, const TensorView &query) noexcept {
+polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
+    static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
     polyhead_args args{};
     args.op = op;
-    args.query = query;
-    args.key = a.key;
-    args.value = a.value;
     args.kv_lengths = a.kv_lengths;
-    args.out = a.out;
-    args.lse = a.lse;
+    args.has_softmax_scale = a.softmax_scale.has_value();
+    args.softmax_scale = a.softmax_scale.value_or(0.0f);
     args.alignment = static_cast<int32_t>(a.alignment);
     args.device = a.device ? a.device->raw() : nullptr;
-    set_scale(a.softmax_scale, &args);
+    args.position_offsets = a.position_offsets;
+    args.has_window = a.window.has_value();
+    args.window_left = a.window ? a.window->left : -1;
+    args.window_right = a.window ? a.window->right : -1;
+    args.mask = a.mask;
+    args.score_bias = a.score_bias;
+    args.softcap = a.softcap;
+    args.alibi_slopes = a.alibi_slopes;
+    args.sinks = a.sinks;
+    args.rope_cos = a.rope_cos;
+    args.rope_sin = a.rope_sin;
+    args.positions_q = a.positions_q;
+    args.positions_kv = a.positions_kv;
+    args.head_gate = a.head_gate;
+    args.expression_tensors = a.expression_tensors;
+    args.num_expression_tensors = a.num_expression_tensors;
+    args.lse = a.lse;
+    args.scores = a.scores;
+    args.weights_mean = a.weights_mean;
     return args;
 }
 
 polyhead_args c_args(const SdpaArgs &a) noexcept {
-    return attention_args(a, POLYHEAD_SDPA, a.query);
+    polyhead_args args = attention_args(a, POLYHEAD_SDPA);
+    args.query = a.query;
+    args.key = a.key;
+    args.value = a.value;
+    args.out = a.out;
+    return args;
 }
 
 polyhead_args c_args(const MhaArgs &a) noexcept {
-    polyhead_args args = attention_args(a, POLYHEAD_MHA, a.input);
+    polyhead_args args = attention_args(a, POLYHEAD_MHA);
+    args.query = a.input;
+    args.key = a.key;
+    args.value = a.value;
     args.weights = a.weights ? a.weights->raw() : nullptr;
+    args.out = a.out;
     return args;
 }
 

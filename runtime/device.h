@@ -38,7 +38,7 @@ struct Attachment {
     void *copy_of = nullptr; // OpenCL: the caller's buffer, when the kernel uses a copy of its bytes
     uint64_t copy_offset = 0, bytes = 0;
     bool owned = false; // OpenCL: memory is released with the attachment
-    int slot = -1;      // of a key length
+    int slot = -1;      // of a neutral element
 };
 
 // A range of bytes of one tensor, relative to its data pointer.
@@ -73,8 +73,9 @@ struct polyhead_device {
     // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
     virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
                         polyhead_status *status) noexcept = 0;
-    // The same for one element that holds a key length, without waiting for anything; false when that cannot be had.
-    virtual bool attach_length(int32_t length, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
+    // The same for one element of at most four bytes, whose bits the call knows, without waiting for anything; false when that cannot be
+    // had.
+    virtual bool attach_element(uint32_t bits, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
     // ran: the kernel was started, and what it writes is wanted.
     virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment, bool ran) noexcept = 0;
     // Starts what was queued, where a driver waits to be told.

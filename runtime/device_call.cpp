@@ -3,8 +3,10 @@
 #include "device_call.h"
 
 #include <HalideRuntime.h>
+#include <algorithm>
 
 #include "call.h"
+#include "call_tensors.h"
 #include "kernel_error.h"
 #include "staging.h"
 #include "status.h"
@@ -16,7 +18,11 @@ namespace {
 // Host tensors that one copy cannot move, in packed form.
 class Staging {
 public:
-    explicit Staging(polyhead_args *args) noexcept : args_(args) {}
+    // Of a copy of the arguments, which it changes.
+    Staging(const polyhead_kernel &kernel, polyhead_args *args) noexcept : kernel_(kernel), args_(args) {
+        std::copy_n(args->expression_tensors, kernel.num_declarations, expression_tensors_);
+        args->expression_tensors = expression_tensors_;
+    }
     ~Staging() {
         for (int i = 0; i < count_; ++i) {
             halide_free(nullptr, packed_[i].data);
@@ -27,9 +33,18 @@ public:
 
     // Puts packed tensors into the arguments; inputs with their elements.
     bool pack(polyhead_status *status) noexcept {
-        polyhead_args &a = *args_;
-        return pack_one(&a.query, true, status) && pack_one(&a.key, true, status) && pack_one(&a.value, true, status) &&
-               pack_one(&a.kv_lengths, true, status) && pack_one(&a.out, false, status) && pack_one(&a.lse, false, status);
+        for (polyhead_tensor *tensor : {&args_->query, &args_->key, &args_->value}) {
+            if (!pack_one(tensor, true, status)) {
+                return false;
+            }
+        }
+        for (int32_t i = 0; i < kernel_.num_declarations; ++i) {
+            if (!pack_one(&expression_tensors_[i], true, status)) {
+                return false;
+            }
+        }
+        return pack_optional(optional_inputs, true, status) && pack_one(&args_->out, false, status) &&
+               pack_optional(optional_outputs, false, status);
     }
 
     // Copies packed outputs to where the caller wants them.
@@ -42,6 +57,15 @@ public:
     }
 
 private:
+    template <size_t count> bool pack_optional(const OptionalTensor (&rows)[count], bool input, polyhead_status *status) noexcept {
+        for (const OptionalTensor &row : rows) {
+            if (takes(kernel_.problem, row) && !pack_one(&(args_->*row.tensor), input, status)) {
+                return false;
+            }
+        }
+        return true;
+    }
+
     bool pack_one(polyhead_tensor *tensor, bool input, polyhead_status *status) noexcept {
         if (absent(*tensor) || tensor->device) {
             return true;
@@ -65,9 +89,11 @@ private:
         return true;
     }
 
+    const polyhead_kernel &kernel_;
     polyhead_args *args_;
-    polyhead_tensor original_[6], packed_[6];
-    bool input_[6];
+    polyhead_tensor expression_tensors_[most_expression_tensors];
+    polyhead_tensor original_[Call::most_buffers], packed_[Call::most_buffers];
+    bool input_[Call::most_buffers];
     int count_ = 0;
 };
 
@@ -91,8 +117,8 @@ public:
                 }
                 attached_[i] = true;
                 call_->buffer(i).set_device_dirty(!call_->range(i).output);
-            } else if (i == call_->full_lengths() && user_context_ &&
-                       device_->attach_length(call_->full_length(), &call_->buffer(i), &attachments_[i])) {
+            } else if (call_->neutral(i) && user_context_ &&
+                       device_->attach_element(*call_->neutral(i), &call_->buffer(i), &attachments_[i])) {
                 attached_[i] = true;
             } else {
                 on_host_ = true;
@@ -145,12 +171,12 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
                               const CallShape &shape) noexcept {
     polyhead_status status = success();
     polyhead_args placed = args;
-    Staging staging(&placed);
+    Staging staging(kernel, &placed);
     if (!staging.pack(&status)) {
         return status;
     }
     CallContext context(args.device);
-    Call call(kernel.problem, placed, shape, &context);
+    Call call(kernel, placed, shape, &context);
     PlacedBuffers buffers(&call, args.device, variant.entry ? &context : nullptr);
     if (!buffers.place(&status)) {
         return status;

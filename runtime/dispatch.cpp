@@ -1,6 +1,7 @@
 // Chooses a variant: the first of the table that may run.
 #include "dispatch.h"
 
+#include "call_tensors.h"
 #include "cpu_features.h"
 #include "staging.h"
 #include "status.h"
@@ -28,12 +29,10 @@ bool capable(const polyhead_variant &variant, const polyhead_device *device) noe
 }
 
 // Code compiled in process has a Halide runtime of its own, which knows neither our contexts nor memory of ours.
-const char *first_on_device(const polyhead_args &args, const char *first) noexcept {
-    const polyhead_tensor *tensors[] = {&args.query, &args.key, &args.value, &args.kv_lengths, &args.out, &args.lse};
-    const char *names[] = {first, "key", "value", "kv_lengths", "out", "lse"};
-    for (int i = 0; i < 6; ++i) {
-        if (tensors[i]->device) {
-            return names[i];
+const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &args) noexcept {
+    for (const NamedTensor &t : CallTensors(kernel, args)) {
+        if (t.tensor->device) {
+            return t.name;
         }
     }
     return args.weights && args.weights->device ? "weights" : nullptr;
@@ -91,7 +90,7 @@ void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant,
                                    : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
     } else if (const char *tensor = first_unaligned(variant, args, first)) {
         text->append("wants address and strides of %s to be multiples of %d bytes", tensor, variant.alignment);
-    } else if (const char *name = first_on_device(args, first)) {
+    } else if (const char *name = first_on_device(kernel, args)) {
         text->append("was compiled in process and takes host memory, but %s lies on the device", name);
     }
 }
@@ -106,7 +105,7 @@ bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, co
               Text *why_not) noexcept {
     const char *first = first_tensor_name(kernel.problem);
     if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_length(variant, shape.seq_len_q) &&
-        !first_unaligned(variant, args, first) && (variant.entry || !args.device || !first_on_device(args, first))) {
+        !first_unaligned(variant, args, first) && (variant.entry || !args.device || !first_on_device(kernel, args))) {
         return true;
     }
     if (why_not) {

@@ -1,5 +1,6 @@
 // The three questions about one call: run it, which variant would run, how much memory would it take.
 #include <algorithm>
+#include <cstring>
 
 #include "call.h"
 #include "device_call.h"
@@ -7,6 +8,7 @@
 #include "kernel_error.h"
 #include "memory.h"
 #include "no_keys.h"
+#include "optional_tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "threads.h"
@@ -44,17 +46,23 @@ int64_t whole_panels(int64_t columns) noexcept {
     return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL * POLYHEAD_WEIGHT_PANEL;
 }
 
-// Tensors between the stages, for the whole batch: a layer's projections, and the attention output where out does not take it at
-// once (a layer, or lse beside out: one more column).
+// Bytes of what keeps f32 tensors between the stages, for the whole batch: a layer's projections; the attention output where out does not
+// take it at once (a layer, or lse beside out: one more column); what scores and mean weights are made from; which chunks a mask leaves.
 int64_t stage_bytes(const polyhead_problem &p, const polyhead_variant &variant, const CallShape &s) noexcept {
-    const bool layer = p.op == POLYHEAD_MHA, lse_column = p.lse && variant.split_len == 0;
-    int64_t query_side = layer || lse_column ? whole_panels(p.head_dim_v + int64_t(lse_column)) : 0, key_side = 0;
+    const bool normalised = p.scores == POLYHEAD_WEIGHTS || p.weights_mean; // needs lse, asked for or not
+    const bool layer = p.op == POLYHEAD_MHA, lse_column = (p.lse || normalised) && variant.split_len == 0;
+    int64_t query_side = layer || lse_column ? whole_panels(p.head_dim_v + int64_t(lse_column)) : 0, key_side = 0, key_lanes = 0;
     if (layer) {
         query_side += whole_panels(p.head_dim);
         key_side = whole_panels(p.head_dim) + whole_panels(p.head_dim_v);
     }
-    const int64_t floats = s.seq_len_q * p.num_heads * query_side + s.seq_len_kv * p.num_kv_heads * key_side;
-    return int64_t(sizeof(float)) * s.batch * floats;
+    if (p.scores != POLYHEAD_NO_SCORES || p.weights_mean) {
+        query_side += 1;
+        key_lanes = p.num_kv_heads * p.head_dim * whole_panels(s.seq_len_kv);
+    }
+    const int64_t floats = s.seq_len_q * p.num_heads * query_side + s.seq_len_kv * p.num_kv_heads * key_side + key_lanes;
+    const bool masked = p.mask || p.score_bias || (p.expression && p.expression[0]);
+    return s.batch * (int64_t(sizeof(float)) * floats + (masked ? s.seq_len_kv * p.num_kv_heads / 8 : 0));
 }
 
 int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {
@@ -71,6 +79,31 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
     return bytes;
 }
 
+// A line that names what was built into the kernel, when anything was.
+void describe_features(const polyhead_problem &p, Text *text) noexcept {
+    const char *last = "", *between = "  with ";
+    const auto name = [&](bool exists, const char *feature) {
+        if (exists && std::strcmp(feature, last) != 0) { // several tensors may serve one feature
+            text->append("%s%s", between, feature);
+            last = feature;
+            between = ", ";
+        }
+    };
+    if (p.op != POLYHEAD_LINEAR) {
+        name(p.causal != POLYHEAD_NOT_CAUSAL, "causal mask");
+        name(p.window != 0, "window");
+        name(p.softcap != 0, "softcap");
+        for (const OptionalTensor &row : optional_inputs) {
+            name(row.exists(p), row.feature);
+        }
+        name(p.expression && p.expression[0], "expression");
+        for (const OptionalTensor &row : optional_outputs) {
+            name(row.exists(p), row.feature);
+        }
+    }
+    text->append("%s", *last ? "\n" : "");
+}
+
 void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &s, Text *text) noexcept {
     const polyhead_problem &p = kernel.problem;
     text->append("%s: %s", kernel.name, op_name(p.op));
@@ -81,6 +114,7 @@ void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, con
                      static_cast<long long>(s.seq_len_kv));
     }
     args.device ? text->append(", on %s\n", args.device->name) : text->append(", %d threads\n", num_threads());
+    describe_features(p, text);
 }
 
 } // namespace
@@ -109,7 +143,7 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
         return status;
     }
     const ThreadsInUse threads;
-    const int result = Call(kernel->problem, *args, shape).run(*variant);
+    const int result = Call(*kernel, *args, shape).run(*variant);
     if (result != 0) {
         kernel_failure(kernel->name, result, &status);
     }

@@ -17,9 +17,27 @@ inline bool knows_positions(const polyhead_problem &p) noexcept {
            (p.expression && p.expression[0]);
 }
 
+// Dimensions in which a mask or the score_bias of this kernel has one element: bits POLYHEAD_BROADCAST_; other tensors 0.
+inline int32_t broadcast_of(const polyhead_problem &p, polyhead_tensor polyhead_args::*tensor) noexcept {
+    return tensor == &polyhead_args::mask ? p.mask_broadcast : tensor == &polyhead_args::score_bias ? p.score_bias_broadcast : 0;
+}
+
 inline int32_t rotary_dim_of(const polyhead_problem &p) noexcept {
     return p.rotary_dim > 0 ? p.rotary_dim : p.head_dim;
 }
+
+// What stands for a tensor that a call leaves out: one element, seen at every place. Absence is no branch in a kernel.
+enum class Neutral : uint8_t {
+    none, // the tensor is always given
+    zero,
+    one, // 1.0
+    minus_infinity,
+    all_true,   // a boolean
+    key_length, // seq_len_kv of the call
+};
+
+// An extent that no declaration of an expression has: rotary_dim / 2.
+constexpr int32_t extent_rotary_pairs = -5;
 
 struct OptionalTensor {
     const char *name; // also of the argument of the entry
@@ -27,23 +45,49 @@ struct OptionalTensor {
     int32_t rank; // that the entry takes
     int32_t dtype;
     Exists exists;
+    const char *feature; // of a kernel: what it was built with or without
+    int32_t extents[4];  // outermost first, as in polyhead_declaration; masks and score_bias are broadcast to them
+    Neutral neutral;
 };
 
+namespace tables { // short names for the rows
+using P = polyhead_problem;
+using A = polyhead_args;
+constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXTENT_Q, KV = POLYHEAD_EXTENT_KV;
+
+// The field has this value, or any but 0.
+template <int32_t P::*field, int32_t value = -1> bool has(const P &p) noexcept {
+    return value == -1 ? p.*field != 0 : p.*field == value;
+}
+
 constexpr OptionalTensor optional_inputs[] = {
-    {"kv_lengths", &polyhead_args::kv_lengths, 1, POLYHEAD_I32, [](const polyhead_problem &p) { return p.kv_lengths != 0; }},
-    {"position_offsets", &polyhead_args::position_offsets, 1, POLYHEAD_I32, [](const polyhead_problem &p) { return p.position_offsets != 0; }},
-    {"mask", &polyhead_args::mask, 4, POLYHEAD_BOOL, [](const polyhead_problem &p) { return p.mask == POLYHEAD_BOOLEAN_MASK; }},
-    {"mask", &polyhead_args::mask, 4, POLYHEAD_F32, [](const polyhead_problem &p) { return p.mask == POLYHEAD_ADDITIVE_MASK; }},
-    {"score_bias", &polyhead_args::score_bias, 4, POLYHEAD_F32, [](const polyhead_problem &p) { return p.score_bias != 0; }},
-    {"alibi_slopes", &polyhead_args::alibi_slopes, 2, POLYHEAD_F32, [](const polyhead_problem &p) { return p.alibi != 0; }},
-    {"sinks", &polyhead_args::sinks, 1, POLYHEAD_F32, [](const polyhead_problem &p) { return p.sinks != 0; }},
-    {"rope_cos", &polyhead_args::rope_cos, 2, POLYHEAD_F32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
-    {"rope_sin", &polyhead_args::rope_sin, 2, POLYHEAD_F32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
-    {"positions_q", &polyhead_args::positions_q, 2, POLYHEAD_I32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
-    {"positions_kv", &polyhead_args::positions_kv, 2, POLYHEAD_I32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
-    {"head_gate", &polyhead_args::head_gate, 1, POLYHEAD_F32, [](const polyhead_problem &p) { return p.head_gate != 0; }},
+    {"kv_lengths", &A::kv_lengths, 1, POLYHEAD_I32, has<&P::kv_lengths>, "key lengths", {B}, Neutral::key_length},
+    {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
+    {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true},
+    {"mask", &A::mask, 4, POLYHEAD_F32, has<&P::mask, POLYHEAD_ADDITIVE_MASK>, "mask", {B, H, Q, KV}, Neutral::zero},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_F32, has<&P::score_bias>, "score bias", {B, H, Q, KV}, Neutral::zero},
+    {"alibi_slopes", &A::alibi_slopes, 2, POLYHEAD_F32, has<&P::alibi>, "alibi", {B, H}, Neutral::zero},
+    {"sinks", &A::sinks, 1, POLYHEAD_F32, has<&P::sinks>, "sinks", {H}, Neutral::minus_infinity},
+    {"rope_cos", &A::rope_cos, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},
+    {"rope_sin", &A::rope_sin, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},
+    {"positions_q", &A::positions_q, 2, POLYHEAD_I32, has<&P::rope>, "rope", {B, Q}, Neutral::zero},
+    {"positions_kv", &A::positions_kv, 2, POLYHEAD_I32, has<&P::rope>, "rope", {B, KV}, Neutral::zero},
+    {"head_gate", &A::head_gate, 1, POLYHEAD_F32, has<&P::head_gate>, "head gate", {H}, Neutral::one},
 };
-// Behind them come the tensors of the expression, one argument each; of rank 1 where the declaration says 0.
+
+// Results beside out, behind it.
+constexpr OptionalTensor optional_outputs[] = {
+    {"lse", &A::lse, 3, POLYHEAD_F32, has<&P::lse>, "lse", {B, H, Q}, Neutral::none},
+    {"scores", &A::scores, 4, POLYHEAD_F32, has<&P::scores>, "scores", {B, H, Q, KV}, Neutral::none},
+    {"weights_mean", &A::weights_mean, 3, POLYHEAD_F32, has<&P::weights_mean>, "weights_mean", {B, Q, KV}, Neutral::none},
+};
+} // namespace tables
+using tables::optional_inputs;
+using tables::optional_outputs;
+
+// Behind the optional inputs come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room
+// for so many:
+constexpr int32_t most_expression_tensors = 20;
 
 // Then numbers, which an entry takes behind all inputs.
 struct ScalarArgument {
@@ -64,13 +108,6 @@ constexpr ScalarArgument scalar_arguments[] = {
     {"position_step_kv", POLYHEAD_I32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
 };
 constexpr int32_t window_unbounded = 1 << 28;
-
-// Results beside out, behind it.
-constexpr OptionalTensor optional_outputs[] = {
-    {"lse", &polyhead_args::lse, 3, POLYHEAD_F32, [](const polyhead_problem &p) { return p.lse != 0; }},
-    {"scores", &polyhead_args::scores, 4, POLYHEAD_F32, [](const polyhead_problem &p) { return p.scores != POLYHEAD_NO_SCORES; }},
-    {"weights_mean", &polyhead_args::weights_mean, 3, POLYHEAD_F32, [](const polyhead_problem &p) { return p.weights_mean != 0; }},
-};
 
 } // namespace polyhead::runtime
 #endif

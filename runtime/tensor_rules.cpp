@@ -33,10 +33,11 @@ bool check_shape(const TensorRule &rule, polyhead_status *status) noexcept {
     }
     for (int i = 0; i < t.rank; ++i) {
         const long long found = t.shape[i], expected = rule.extents[i].extent;
-        if (expected != any_extent && found != expected) {
+        const bool or_one = rule.extents[i].or_one;
+        if (expected != any_extent && found != expected && !(or_one && found == 1)) {
             const char *as_in = rule.extents[i].as_in;
-            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected %lld%s%s", rule.name, found, i, expected,
-                          as_in ? " as in " : "", as_in ? as_in : "");
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected %s%lld%s%s", rule.name, found, i,
+                          or_one && expected != 1 ? "1 or " : "", expected, as_in ? " as in " : "", as_in ? as_in : "");
         }
         if (found < 0 || found > index_limit) {
             return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected 0 to %lld", rule.name, found, i,
@@ -95,10 +96,10 @@ bool check_no_overlap(const TensorRule &rule, polyhead_status *status) noexcept 
 bool check_strides(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
     const int innermost = t.rank - 1;
-    const bool dense = rule.role == Role::input || rule.role == Role::output;
-    if (dense && t.shape[innermost] > 1 && t.stride[innermost] != 1) {
-        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d, expected 1", rule.name,
-                      static_cast<long long>(t.stride[innermost]), innermost);
+    const bool or_zero = rule.role == Role::spread, dense = or_zero || rule.role == Role::input || rule.role == Role::output;
+    if (dense && t.shape[innermost] > 1 && t.stride[innermost] != 1 && !(or_zero && t.stride[innermost] == 0)) {
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d, expected 1%s", rule.name,
+                      static_cast<long long>(t.stride[innermost]), innermost, or_zero ? " or 0" : "");
     }
     return check_reach(rule, status) && (rule.role != Role::output || check_no_overlap(rule, status));
 }

@@ -16,10 +16,12 @@ constexpr int64_t any_extent = -1;
 struct Extent {
     int64_t extent = any_extent;
     const char *as_in = nullptr;
+    bool or_one = false; // one element serves for all
 };
 
 enum class Role {
     input,   // innermost stride 1, the others free
+    spread,  // the same, or 0
     lengths, // every stride free
     weight,  // the same
     output,  // innermost stride 1, elements may not overlap

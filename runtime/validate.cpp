@@ -1,11 +1,10 @@
-// Checks the arguments of one call, cheapest rules first; nothing is read but the tables and the key lengths, nothing is written.
+// Checks the arguments of one call, cheapest rules first. Nothing is read but the tables, and lengths and positions on the host; nothing
+// is written. Here are the order of the rules and what every operation has: its tensors, lengths and weights.
 #include "validate.h"
-
-#include <cmath>
-#include <cstring>
 
 #include "status.h"
 #include "tensor_rules.h"
+#include "validate_parts.h"
 #include "weight_layout.h"
 
 namespace polyhead::runtime {
@@ -17,10 +16,6 @@ Extent fixed_or_any(int32_t length) noexcept {
 
 Extent built(int64_t extent) noexcept {
     return {extent, nullptr};
-}
-
-bool self_attention(const polyhead_problem &p) noexcept {
-    return p.op == POLYHEAD_MHA && !p.cross;
 }
 
 bool check_operation(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
@@ -46,33 +41,8 @@ bool check_surplus(const polyhead_problem &p, const polyhead_args &args, polyhea
             return false;
         }
     }
-    if (!(p.kv_lengths && !linear) && !refuse_given(args.kv_lengths, "kv_lengths", "was built without key lengths", status)) {
-        return false;
-    }
-    if (!(p.lse && !linear) && !refuse_given(args.lse, "lse", "was built without lse", status)) {
-        return false;
-    }
     if (p.op == POLYHEAD_SDPA && args.weights) {
         return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel is bare attention");
-    }
-    if (linear && args.has_softmax_scale) {
-        return refuse(status, POLYHEAD_WRONG_OPERATION, "softmax_scale: given, expected none, because the kernel is a linear layer");
-    }
-    return true;
-}
-
-bool check_scalars(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
-    // The kernel multiplies by log2 e as well; the product must stay finite.
-    if (args.has_softmax_scale && !std::isfinite(args.softmax_scale * 1.4426951f)) {
-        return refuse(status, POLYHEAD_BAD_VALUE, "softmax_scale: value %g, expected a finite number below 2.3e38",
-                      static_cast<double>(args.softmax_scale));
-    }
-    if (args.alignment < POLYHEAD_NOT_CAUSAL || args.alignment > POLYHEAD_TOP_LEFT) {
-        return refuse(status, POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0 (of the problem), 1 (bottom_right) or 2 (top_left)",
-                      args.alignment);
-    }
-    if (args.alignment != 0 && p.causal == POLYHEAD_NOT_CAUSAL) {
-        return refuse(status, POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0, because the kernel is not causal", args.alignment);
     }
     return true;
 }
@@ -152,83 +122,6 @@ bool check_projections(const polyhead_problem &p, const CallShape &s, polyhead_s
     return true;
 }
 
-// Where one tensor, or the weights, lie against where the call runs.
-bool check_place(const char *name, const polyhead_device *place, const polyhead_device *device, polyhead_status *status) noexcept {
-    if (!place || place == device) {
-        return true;
-    }
-    if (!device) {
-        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory, because the call names no device", name,
-                      place->name);
-    }
-    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory or the device of the call, %s%s", name,
-                  place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " opened another time" : "");
-}
-
-struct NamedTensor {
-    const char *name;
-    const polyhead_tensor *tensor;
-};
-
-// All tensors of a call; unused ones are absent.
-struct Tensors {
-    NamedTensor named[6];
-    Tensors(const polyhead_args &args, const char *first) noexcept
-        : named{{first, &args.query}, {"key", &args.key}, {"value", &args.value}, {"kv_lengths", &args.kv_lengths},
-                {"out", &args.out},   {"lse", &args.lse}} {}
-};
-
-bool check_places(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
-    for (const NamedTensor &t : Tensors(args, first).named) {
-        if (!absent(*t.tensor) && !check_place(t.name, t.tensor->device, args.device, status)) {
-            return false;
-        }
-    }
-    return !args.weights || check_place("weights", args.weights->device, args.device, status);
-}
-
-// Asks the device whether it holds what was said to be there; after shapes and strides are known to be right.
-bool check_device_memory(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
-    if (!args.device) {
-        return true;
-    }
-    for (const NamedTensor &t : Tensors(args, first).named) {
-        if (t.tensor->device && !empty(*t.tensor) && !args.device->check(range_of(t.name, *t.tensor), status)) {
-            return false;
-        }
-    }
-    const polyhead_weights *w = args.weights;
-    return !w || !w->device || args.device->check({"weights", w->data, 0, static_cast<int64_t>(w->bytes), 0}, status);
-}
-
-bool check_kv_lengths(const polyhead_args &args, const CallShape &shape, const char *first, polyhead_status *status) noexcept {
-    const polyhead_tensor &t = args.kv_lengths;
-    if (absent(t)) {
-        return true;
-    }
-    if (!check_tensor({"kv_lengths", &t, POLYHEAD_I32, Role::lengths, 1, {{shape.batch, first}}}, status)) {
-        return false;
-    }
-    if (t.device) {
-        return true; // reading them would wait for the device: kernels clamp them instead
-    }
-    const int32_t *lengths = static_cast<const int32_t *>(t.data) + t.offset;
-    for (int64_t b = 0; b < shape.batch; ++b) {
-        const int32_t length = lengths[shape.batch > 1 ? b * t.stride[0] : 0];
-        if (length < 0 || length > shape.seq_len_kv) {
-            return refuse(status, POLYHEAD_BAD_VALUE, "kv_lengths: value %d at index %lld of dimension 0, expected 0 to %lld (seq_len_kv)",
-                          length, static_cast<long long>(b), static_cast<long long>(shape.seq_len_kv));
-        }
-    }
-    return true;
-}
-
-bool check_lse(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, const char *first,
-               polyhead_status *status) noexcept {
-    const Extent batch{shape.batch, first}, seq_len_q{shape.seq_len_q, first};
-    return check_tensor({"lse", &args.lse, POLYHEAD_F32, Role::output, 3, {batch, built(p.num_heads), seq_len_q}}, status);
-}
-
 bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
     if (!weights) {
         return refuse(status, POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel %s", kernel.name);
@@ -258,32 +151,6 @@ bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weight
     return true;
 }
 
-struct NamedRange {
-    const char *name;
-    MemoryRange range;
-};
-
-bool check_aliasing(const polyhead_args &args, const char *first, polyhead_status *status) noexcept {
-    const NamedRange outputs[] = {{"out", memory_of(args.out)}, {"lse", memory_of(args.lse)}};
-    const NamedRange inputs[] = {{first, memory_of(args.query)},
-                                 {"key", memory_of(args.key)},
-                                 {"value", memory_of(args.value)},
-                                 {"kv_lengths", memory_of(args.kv_lengths)},
-                                 {"weights", memory_of(args.weights)}};
-    for (const NamedRange &output : outputs) {
-        for (const NamedRange &input : inputs) {
-            if (!overlap(output.range, input.range)) {
-                continue;
-            }
-            return refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output.name, input.name);
-        }
-    }
-    if (overlap(outputs[0].range, outputs[1].range)) {
-        return refuse(status, POLYHEAD_ALIASED, "lse: shares memory with out, expected memory of its own");
-    }
-    return true;
-}
-
 } // namespace
 
 const char *first_tensor_name(const polyhead_problem &problem) noexcept {
@@ -292,9 +159,8 @@ const char *first_tensor_name(const polyhead_problem &problem) noexcept {
 
 bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
     const polyhead_problem p = with_defaults(kernel.problem);
-    const char *first = first_tensor_name(p);
-    if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_scalars(p, args, status) ||
-        !check_places(args, first, status)) {
+    if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_surplus_optional(kernel, args, status) ||
+        !check_numbers(p, args, status) || !check_places(kernel, args, status)) {
         return false;
     }
     switch (p.op) {
@@ -316,13 +182,10 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
     if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
         return false;
     }
-    if (p.op != POLYHEAD_LINEAR && !check_kv_lengths(args, *shape, first, status)) {
+    if (p.op != POLYHEAD_LINEAR && !(check_optional_tensors(kernel, p, args, *shape, status) && check_values(p, args, *shape, status))) {
         return false;
     }
-    if (p.op != POLYHEAD_LINEAR && p.lse && !check_lse(p, args, *shape, first, status)) {
-        return false;
-    }
-    return check_aliasing(args, first, status) && check_device_memory(args, first, status);
+    return check_aliasing(kernel, args, status) && check_device_memory(kernel, args, status);
 }
 
 } // namespace polyhead::runtime

@@ -165,7 +165,7 @@ namespace {
 // A table of three variants of one api: one wants a newer device, one whole pieces of 8 bytes, one nothing.
 struct ThreeVariants : DeviceCall {
     polyhead_variant variants[3] = {fake.variant, fake.variant, fake.variant};
-    polyhead_kernel kernel{"three", fake.table.problem, variants, 3};
+    polyhead_kernel kernel{"three", fake.table.problem, variants, 3, 0, nullptr};
     ThreeVariants() {
         variants[0].name = "newest";
         variants[0].capability = 90;
@@ -180,7 +180,7 @@ struct ThreeVariants : DeviceCall {
     }
     // A table of one of them alone.
     polyhead_status run_only(int which) const {
-        const polyhead_kernel only{"three", fake.table.problem, variants + which, 1};
+        const polyhead_kernel only{"three", fake.table.problem, variants + which, 1, 0, nullptr};
         return polyhead_run(&only, &args);
     }
 };
@@ -278,7 +278,7 @@ TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]")
         const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[4]);
         CHECK(lengths->device != 0);
         CHECK(lengths->dim[0].stride == 0);
-        CHECK(call.device.full_length == T_kv);
+        CHECK(call.device.elements == std::vector<uint32_t>{T_kv});
     };
     CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
     CHECK(call.device.waits == 0);

@@ -48,7 +48,7 @@ struct Table {
         v.abi = POLYHEAD_ABI_VERSION;
         variants.push_back(v);
     }
-    Kernel kernel() const { return Kernel({"table", problem, variants.data(), static_cast<int32_t>(variants.size())}); }
+    Kernel kernel() const { return Kernel({"table", problem, variants.data(), static_cast<int32_t>(variants.size()), 0, nullptr}); }
     SdpaArgs args(int64_t seq_len_q) {
         SdpaArgs a;
         a.query = view(data.data(), {1, 1, seq_len_q, 4});
@@ -165,7 +165,7 @@ TEST_CASE("dispatch: tables that are not ours", "[runtime]") {
     Table t;
     t.add("future", 0);
     t.variants[0].abi = POLYHEAD_ABI_VERSION + 1;
-    CHECK(t.runs(1) == "kernel table: no variant for seq_len_q 1 on this CPU: future was generated for ABI 3, expected 2");
+    CHECK(t.runs(1) == "kernel table: no variant for seq_len_q 1 on this CPU: future was generated for ABI 4, expected 3");
     CHECK(!t.kernel().supported());
     t.variants[0].abi = POLYHEAD_ABI_VERSION;
     t.variants[0].call = nullptr;
@@ -231,7 +231,7 @@ TEST_CASE("registry: which kernel of a set", "[runtime]") {
             v.abi = POLYHEAD_ABI_VERSION;
             return v;
         }();
-        return Kernel({name, p, &variant, 1});
+        return Kernel({name, p, &variant, 1, 0, nullptr});
     };
     Problem p = sdpa(12, 12, 64, 64), fixed = p, padded = p;
     fixed.seq_len_q = 128;

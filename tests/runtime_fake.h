@@ -31,7 +31,10 @@ public:
         variant.context = this;
         variant.weight_layout = runtime::weight_layout_id(problem);
         variant.abi = POLYHEAD_ABI_VERSION;
-        table = {"fake", problem, &variant, 1};
+        table.name = "fake";
+        table.problem = problem;
+        table.variants = &variant;
+        table.num_variants = 1;
     }
     FakeKernel(const FakeKernel &) = delete;
     FakeKernel &operator=(const FakeKernel &) = delete;

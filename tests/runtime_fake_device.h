@@ -59,10 +59,10 @@ public:
         buffer->device = reinterpret_cast<uint64_t>(range.data) + static_cast<uint64_t>(range.first);
         return true;
     }
-    bool attach_length(int32_t length, halide_buffer_t *buffer, runtime::Attachment *) noexcept override {
+    bool attach_element(uint32_t bits, halide_buffer_t *buffer, runtime::Attachment *) noexcept override {
         ++attached;
-        full_length = length;
-        buffer->device = reinterpret_cast<uint64_t>(&full_length);
+        elements.push_back(bits);
+        buffer->device = bits + uint64_t(1); // not 0, and the tests can tell which
         return true;
     }
     void detach(halide_buffer_t *buffer, runtime::Attachment *, bool) noexcept override {
@@ -73,8 +73,8 @@ public:
 
     std::map<void *, std::vector<char>> blocks;
     int waits = 0, copies = 0, attached = 0, flushes = 0;
-    int32_t full_length = 0;
-    std::string refused_name; // attaching the tensor of this name fails
+    std::vector<uint32_t> elements; // that stood for tensors left out
+    std::string refused_name;       // attaching the tensor of this name fails
 };
 
 } // namespace polyhead::test

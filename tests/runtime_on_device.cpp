@@ -267,7 +267,7 @@ TEST_CASE("on a device: weights", "[device]") {
     p.op = POLYHEAD_LINEAR;
     p.embed_dim = 40;
     p.out_features = 20;
-    const Kernel kernel(polyhead_kernel{"weights", p, nullptr, 0});
+    const Kernel kernel(polyhead_kernel{"weights", p, nullptr, 0, 0, nullptr});
     std::vector<float> w(40 * 20);
     for (size_t i = 0; i < w.size(); ++i) {
         w[i] = static_cast<float>(i);

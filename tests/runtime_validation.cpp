@@ -269,7 +269,8 @@ TEST_CASE("runtime: values", "[runtime]") {
         call.refused(POLYHEAD_BAD_VALUE, "alignment: value 3, expected 0 (of the problem), 1 (bottom_right) or 2 (top_left)");
         call.args.alignment = POLYHEAD_TOP_LEFT;
         call.fake.table.problem.causal = POLYHEAD_NOT_CAUSAL;
-        call.refused(POLYHEAD_BAD_VALUE, "alignment: value 2, expected 0, because the kernel is not causal");
+        call.refused(POLYHEAD_BAD_VALUE,
+                     "alignment: value 2, expected 0, because the kernel knows no positions (causal, window, alibi, rope)");
     }
 }
 

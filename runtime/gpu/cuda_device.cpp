@@ -78,7 +78,7 @@ Device::~Device() {
     {
         const Current current(driver_, context_);
         driver_.synchronize(stream_);
-        lengths_.clear([this](void *memory) { driver_.free(pointer(memory)); });
+        elements_.clear([this](void *memory) { driver_.free(pointer(memory)); });
         CallContext call(this);
         halide_cuda_release_unused_device_allocations(&call);
         closed(driver_, context_);
@@ -174,23 +174,23 @@ bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachmen
     return true;
 }
 
-bool Device::attach_length(int32_t length, halide_buffer_t *buffer, Attachment *attachment) noexcept {
+bool Device::attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept {
     const Current current(driver_, context_);
-    const auto fill = [this](void **memory, int32_t value) {
+    const auto fill = [this](void **memory, uint32_t value) {
         Pointer made = pointer(*memory);
         if (!made && driver_.allocate(&made, sizeof value) != 0) {
             return false;
         }
         *memory = as_pointer(made);
-        return driver_.fill(made, static_cast<unsigned>(value), 1, stream_) == 0;
+        return driver_.fill(made, value, 1, stream_) == 0;
     };
-    attachment->slot = current.error() ? -1 : lengths_.take(length, fill);
+    attachment->slot = current.error() ? -1 : elements_.take(bits, fill);
     if (attachment->slot < 0) {
         return false;
     }
     CallContext call(this);
-    if (halide_cuda_wrap_device_ptr(&call, buffer, pointer(lengths_.memory(attachment->slot))) != 0) {
-        lengths_.release(attachment->slot);
+    if (halide_cuda_wrap_device_ptr(&call, buffer, pointer(elements_.memory(attachment->slot))) != 0) {
+        elements_.release(attachment->slot);
         return false;
     }
     return true;
@@ -200,7 +200,7 @@ void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool) noexc
     CallContext call(this);
     halide_cuda_detach_device_ptr(&call, buffer);
     if (attachment->slot >= 0) {
-        lengths_.release(attachment->slot);
+        elements_.release(attachment->slot);
     }
 }
 

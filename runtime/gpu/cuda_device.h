@@ -4,7 +4,7 @@
 
 #include "../device.h"
 #include "cuda_driver.h"
-#include "length_slots.h"
+#include "element_slots.h"
 
 namespace polyhead::runtime::cuda {
 
@@ -21,7 +21,7 @@ public:
     polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept override;
     bool check(const DeviceRange &range, polyhead_status *status) const noexcept override;
     bool attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *attachment, polyhead_status *status) noexcept override;
-    bool attach_length(int32_t length, halide_buffer_t *buffer, Attachment *attachment) noexcept override;
+    bool attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept override;
     void detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) noexcept override;
 
     Context context() const noexcept { return context_; }
@@ -35,7 +35,7 @@ private:
     const Context context_;
     const Stream stream_;
     const bool primary_;
-    LengthSlots lengths_;
+    ElementSlots elements_;
 };
 
 } // namespace polyhead::runtime::cuda

@@ -37,7 +37,7 @@ Device::Device(const Driver &driver, Object device, Object context, Object queue
 
 Device::~Device() {
     driver_.finish(queue_);
-    lengths_.clear([this](void *memory) { driver_.release_memory(memory); });
+    elements_.clear([this](void *memory) { driver_.release_memory(memory); });
     closed(driver_, context_);
     if (own_queue_) {
         driver_.release_queue(queue_);
@@ -160,9 +160,9 @@ bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachmen
     return true;
 }
 
-bool Device::attach_length(int32_t length, halide_buffer_t *buffer, Attachment *attachment) noexcept {
+bool Device::attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept {
     *attachment = Attachment{};
-    attachment->slot = lengths_.take(length, [this](void **memory, int32_t value) {
+    attachment->slot = elements_.take(bits, [this](void **memory, uint32_t value) {
         int error = 0;
         if (!*memory) {
             *memory = driver_.create_buffer(context_, read_write, sizeof value, nullptr, &error);
@@ -172,7 +172,7 @@ bool Device::attach_length(int32_t length, halide_buffer_t *buffer, Attachment *
     if (attachment->slot < 0) {
         return false;
     }
-    attachment->memory = lengths_.memory(attachment->slot);
+    attachment->memory = elements_.memory(attachment->slot);
     buffer->device = reinterpret_cast<uint64_t>(attachment);
     buffer->device_interface = halide_opencl_device_interface();
     return true;
@@ -182,7 +182,7 @@ void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) n
     buffer->device = 0;
     buffer->device_interface = nullptr;
     if (attachment->slot >= 0) {
-        lengths_.release(attachment->slot);
+        elements_.release(attachment->slot);
     }
     if (attachment->copy_of && ran) {
         driver_.copy(queue_, attachment->memory, attachment->copy_of, 0, attachment->copy_offset, attachment->bytes, 0, nullptr, nullptr);

@@ -3,7 +3,7 @@
 #define POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 
 #include "../device.h"
-#include "length_slots.h"
+#include "element_slots.h"
 #include "opencl_driver.h"
 
 namespace polyhead::runtime::opencl {
@@ -21,7 +21,7 @@ public:
     polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept override;
     bool check(const DeviceRange &range, polyhead_status *status) const noexcept override;
     bool attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *attachment, polyhead_status *status) noexcept override;
-    bool attach_length(int32_t length, halide_buffer_t *buffer, Attachment *attachment) noexcept override;
+    bool attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept override;
     void detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) noexcept override;
     void flush() noexcept override { driver_.flush(queue_); }
 
@@ -37,7 +37,7 @@ private:
     const Object context_, queue_;
     const bool own_context_, own_queue_;
     uint64_t part_alignment_ = 1; // bytes that a part of a buffer begins at multiples of
-    LengthSlots lengths_;
+    ElementSlots elements_;
 };
 
 } // namespace polyhead::runtime::opencl

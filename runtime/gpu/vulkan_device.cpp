@@ -42,7 +42,7 @@ public:
     bool attach(const DeviceRange &range, halide_buffer_t *, Attachment *, polyhead_status *status) noexcept override {
         return check(range, status);
     }
-    bool attach_length(int32_t, halide_buffer_t *, Attachment *) noexcept override { return false; } // copied like any host tensor
+    bool attach_element(uint32_t, halide_buffer_t *, Attachment *) noexcept override { return false; } // copied like any host tensor
     void detach(halide_buffer_t *, Attachment *, bool) noexcept override {}
 
 private:

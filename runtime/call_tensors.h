@@ -1,0 +1,51 @@
+// Which tensors one call has, and the extents that its lengths give them: for everything that has to go through all of them.
+#ifndef POLYHEAD_RUNTIME_CALL_TENSORS_H
+#define POLYHEAD_RUNTIME_CALL_TENSORS_H
+
+#include <iterator>
+
+#include <polyhead/c_api.h>
+
+#include "optional_tensors.h"
+#include "validate.h"
+
+namespace polyhead::runtime {
+
+inline bool takes(const polyhead_problem &problem, const OptionalTensor &row) noexcept {
+    return problem.op != POLYHEAD_LINEAR && row.exists(problem);
+}
+
+struct NamedTensor {
+    const char *name;
+    const polyhead_tensor *tensor;
+};
+
+// The tensors that a call was given, inputs first. Its expression tensors have been counted.
+class CallTensors {
+public:
+    CallTensors(const polyhead_kernel &kernel, const polyhead_args &args) noexcept;
+
+    const NamedTensor *begin() const noexcept { return tensors_; }
+    const NamedTensor *end() const noexcept { return tensors_ + count_; }
+    const NamedTensor *first_output() const noexcept { return tensors_ + first_output_; }
+
+private:
+    void add(const char *name, const polyhead_tensor &tensor) noexcept;
+
+    static constexpr size_t most = 4 + std::size(optional_inputs) + most_expression_tensors + std::size(optional_outputs);
+    NamedTensor tensors_[most];
+    int count_ = 0, first_output_ = 0;
+};
+
+// How many elements a declared extent (POLYHEAD_EXTENT_, or a number) means in a call; any_extent when it is free. The problem has its
+// defaults filled in.
+int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallShape &shape) noexcept;
+
+// True when the kernel was built for a mask or score_bias that has one element in this dimension (of the row, outermost first).
+bool one_element(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept;
+
+// The extents with which the entry gets an optional tensor, outermost first: a mask that has one element in a dimension keeps it.
+void full_extents(const OptionalTensor &row, const polyhead_problem &problem, const CallShape &shape, int64_t *extents) noexcept;
+
+} // namespace polyhead::runtime
+#endif

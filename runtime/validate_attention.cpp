@@ -1,0 +1,192 @@
+// Checks the tensors that only some kernels take: those of masks, modifiers and user expressions, and the outputs beside out.
+#include <algorithm>
+
+#include "call_tensors.h"
+#include "status.h"
+#include "tensor_rules.h"
+#include "validate_parts.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// What one call is held against.
+struct GivenCall {
+    const polyhead_problem &problem;
+    const polyhead_args &args;
+    const CallShape &shape;
+
+    // The extent that a declaration asks for, and the tensor it was taken from.
+    Extent extent(int32_t declared) const noexcept {
+        const bool of_first = declared == POLYHEAD_EXTENT_B || declared == POLYHEAD_EXTENT_Q;
+        const char *first = first_tensor_name(problem);
+        const char *as_in = of_first ? first : declared == POLYHEAD_EXTENT_KV ? (self_attention(problem) ? first : "key") : nullptr;
+        return {extent_of(declared, problem, shape), as_in};
+    }
+};
+
+// The same member may have several rows, one per dtype.
+template <size_t count>
+bool taken(const OptionalTensor (&rows)[count], const polyhead_problem &problem, polyhead_tensor polyhead_args::*tensor) noexcept {
+    return std::any_of(rows, rows + count, [&](const OptionalTensor &row) { return row.tensor == tensor && takes(problem, row); });
+}
+
+template <size_t count>
+bool check_surplus_of(const OptionalTensor (&rows)[count], const polyhead_problem &problem, const polyhead_args &args,
+                      polyhead_status *status) noexcept {
+    for (const OptionalTensor &row : rows) {
+        if (!absent(args.*row.tensor) && !taken(rows, problem, row.tensor)) {
+            return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel was built without %s", row.name,
+                          row.feature);
+        }
+    }
+    return true;
+}
+
+// A tensor of any rank from least to most, whose dimensions are the last ones of the full extents.
+bool check_right_aligned(TensorRule rule, int32_t least, int32_t most, const Extent *extents, polyhead_status *status) noexcept {
+    const int32_t rank = rule.tensor->rank;
+    if (rank < least || rank > most) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: rank %d, expected %d to %d", rule.name, rank, least, most);
+    }
+    rule.rank = rank;
+    std::copy(extents + most - rank, extents + most, rule.extents);
+    return check_tensor(rule, status);
+}
+
+// What a kernel indexes has fewer than 2^31 elements, though strides of 0 keep them near.
+bool check_spread(const char *name, const int64_t *extents, int32_t rank, polyhead_status *status) noexcept {
+    double elements = 1;
+    for (int i = 0; i < rank; ++i) {
+        elements *= double(extents[i]);
+    }
+    if (elements < 2147483648.0) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_UNSUPPORTED, "%s: broadcast to %.0f elements, expected less than 2^31: split the batch", name, elements);
+}
+
+bool check_mask(const GivenCall &call, const OptionalTensor &row, polyhead_status *status) noexcept {
+    const polyhead_tensor &tensor = call.args.*row.tensor;
+    if (absent(tensor)) {
+        // Vectors are loaded along keys: the one element cannot stand for a row of them.
+        return one_element(row, call.problem, row.rank - 1) ||
+               refuse(status, POLYHEAD_NULL_POINTER,
+                      "%s: missing, expected a tensor of rank 1 to 4, because the kernel was built with a %s over keys", row.name,
+                      row.feature);
+    }
+    int64_t full[4];
+    full_extents(row, call.problem, call.shape, full);
+    Extent extents[4];
+    for (int i = 0; i < row.rank; ++i) {
+        const bool one = one_element(row, call.problem, i);
+        extents[i] = one ? Extent{1, "the kernel, which has one element there"} : call.extent(row.extents[i]);
+        extents[i].or_one = row.extents[i] != POLYHEAD_EXTENT_KV;
+    }
+    return check_right_aligned({row.name, &tensor, row.dtype, Role::input, 0, {}}, 1, row.rank, extents, status) &&
+           check_spread(row.name, full, row.rank, status);
+}
+
+bool check_optional_input(const GivenCall &call, const OptionalTensor &row, polyhead_status *status) noexcept {
+    if (row.tensor == &polyhead_args::mask || row.tensor == &polyhead_args::score_bias) {
+        return check_mask(call, row, status);
+    }
+    const polyhead_tensor &tensor = call.args.*row.tensor;
+    if (absent(tensor) && row.neutral != Neutral::none) {
+        return true;
+    }
+    Extent extents[4];
+    for (int i = 0; i < row.rank; ++i) {
+        extents[i] = call.extent(row.extents[i]);
+    }
+    const Role role = row.tensor == &polyhead_args::kv_lengths ? Role::lengths : row.neutral == Neutral::none ? Role::input : Role::spread;
+    TensorRule rule{row.name, &tensor, row.dtype, role, row.rank, {}};
+    if (row.tensor == &polyhead_args::alibi_slopes) { // for every batch row, or once
+        return check_right_aligned(rule, 1, row.rank, extents, status);
+    }
+    std::copy(extents, extents + row.rank, rule.extents);
+    return check_tensor(rule, status);
+}
+
+// Both tables have the same rows, and at least one.
+bool check_rope_tables(const polyhead_args &args, polyhead_status *status) noexcept {
+    const int64_t rows = args.rope_cos.shape[0];
+    if (rows < 1) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "rope_cos: extent 0 of dimension 0, expected at least 1");
+    }
+    if (args.rope_sin.shape[0] != rows) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "rope_sin: extent %lld of dimension 0, expected %lld as in rope_cos",
+                      static_cast<long long>(args.rope_sin.shape[0]), static_cast<long long>(rows));
+    }
+    return true;
+}
+
+bool check_expression_tensor(const GivenCall &call, const polyhead_declaration &declared, const polyhead_tensor &tensor,
+                             polyhead_status *status) noexcept {
+    TensorRule rule{declared.name, &tensor, declared.dtype, Role::spread, std::max(declared.rank, 1), {}};
+    int64_t full[4] = {1};
+    rule.extents[0].extent = 1; // of one number
+    for (int i = 0; i < declared.rank; ++i) {
+        rule.extents[i] = call.extent(declared.extents[i]);
+        rule.extents[i].or_one = declared.extents[i] < POLYHEAD_EXTENT_FREE;
+    }
+    if (!check_tensor(rule, status)) {
+        return false;
+    }
+    for (int i = 0; i < rule.rank; ++i) {
+        full[i] = rule.extents[i].extent == any_extent ? tensor.shape[i] : rule.extents[i].extent;
+        if (full[i] == 0 && !call.shape.nothing_to_do() && !call.shape.no_keys()) { // no kernel could index it
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent 0 of dimension %d, expected at least 1", declared.name, i);
+        }
+    }
+    return check_spread(declared.name, full, rule.rank, status);
+}
+
+} // namespace
+
+bool check_surplus_optional(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!check_surplus_of(optional_inputs, kernel.problem, args, status) ||
+        !check_surplus_of(optional_outputs, kernel.problem, args, status)) {
+        return false;
+    }
+    const int32_t found = args.num_expression_tensors, expected = kernel.num_declarations;
+    if (found != expected) {
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "expression_tensors: %d given, expected %d, which the kernel's expression declares",
+                      found, expected);
+    }
+    if (expected > most_expression_tensors) {
+        return refuse(status, POLYHEAD_UNSUPPORTED, "expression_tensors: the kernel declares %d, expected at most %d", expected,
+                      most_expression_tensors);
+    }
+    return expected == 0 || args.expression_tensors ||
+           refuse(status, POLYHEAD_NULL_POINTER, "expression_tensors: null pointer, expected an array of %d tensors", expected);
+}
+
+bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
+                            const CallShape &shape, polyhead_status *status) noexcept {
+    const GivenCall call{problem, args, shape};
+    for (const OptionalTensor &row : optional_inputs) {
+        if (takes(problem, row) && !check_optional_input(call, row, status)) {
+            return false;
+        }
+    }
+    if (problem.rope != POLYHEAD_NO_ROPE && !check_rope_tables(args, status)) {
+        return false;
+    }
+    for (int32_t i = 0; i < kernel.num_declarations; ++i) {
+        if (!check_expression_tensor(call, kernel.declarations[i], args.expression_tensors[i], status)) {
+            return false;
+        }
+    }
+    for (const OptionalTensor &row : optional_outputs) {
+        TensorRule rule{row.name, &(args.*row.tensor), row.dtype, Role::output, row.rank, {}};
+        for (int i = 0; i < row.rank; ++i) {
+            rule.extents[i] = call.extent(row.extents[i]);
+        }
+        if (takes(problem, row) && !check_tensor(rule, status)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,33 @@
+// The parts of validate(), by topic; each is one file. They return false and a status when they refuse.
+#ifndef POLYHEAD_RUNTIME_VALIDATE_PARTS_H
+#define POLYHEAD_RUNTIME_VALIDATE_PARTS_H
+
+#include <polyhead/c_api.h>
+
+#include "validate.h"
+
+namespace polyhead::runtime {
+
+// A layer whose one input is query, key and value.
+inline bool self_attention(const polyhead_problem &problem) noexcept {
+    return problem.op == POLYHEAD_MHA && !problem.cross;
+}
+
+// validate_attention.cpp: optional tensors and those of the expression. First whether the kernel takes what was given, whatever its
+// operation; then their shapes, in a call whose lengths are known. The problem has its defaults filled in.
+bool check_surplus_optional(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
+                            const CallShape &shape, polyhead_status *status) noexcept;
+
+// validate_values.cpp: the numbers of a call; then what integer tensors on the host hold, after their shapes.
+bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
+
+// validate_places.cpp: whether tensors and weights lie where the call can use them; after shapes and strides are known to be right,
+// whether memory of a device is what was said, and whether an output shares memory with anything.
+bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+
+} // namespace polyhead::runtime
+#endif

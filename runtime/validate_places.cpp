@@ -1,0 +1,72 @@
+// Where the tensors of a call lie: on the host or on the device of the call, inside their memory, and none of the outputs in another's.
+#include <cstring>
+
+#include "call_tensors.h"
+#include "status.h"
+#include "tensor_rules.h"
+#include "validate_parts.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// Where one tensor, or the weights, lie against where the call runs.
+bool check_place(const char *name, const polyhead_device *place, const polyhead_device *device, polyhead_status *status) noexcept {
+    if (!place || place == device) {
+        return true;
+    }
+    if (!device) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory, because the call names no device", name,
+                      place->name);
+    }
+    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory or the device of the call, %s%s", name,
+                  place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " opened another time" : "");
+}
+
+bool check_shared(const NamedTensor &output, const char *other, const MemoryRange &memory, polyhead_status *status) noexcept {
+    if (!overlap(memory_of(*output.tensor), memory)) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output.name, other);
+}
+
+} // namespace
+
+bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    for (const NamedTensor &t : CallTensors(kernel, args)) {
+        if (!check_place(t.name, t.tensor->device, args.device, status)) {
+            return false;
+        }
+    }
+    return !args.weights || check_place("weights", args.weights->device, args.device, status);
+}
+
+bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!args.device) {
+        return true;
+    }
+    for (const NamedTensor &t : CallTensors(kernel, args)) {
+        if (t.tensor->device && !empty(*t.tensor) && !args.device->check(range_of(t.name, *t.tensor), status)) {
+            return false;
+        }
+    }
+    const polyhead_weights *w = args.weights;
+    return !w || !w->device || args.device->check({"weights", w->data, 0, static_cast<int64_t>(w->bytes), 0}, status);
+}
+
+bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    const CallTensors tensors(kernel, args);
+    const MemoryRange weights = memory_of(args.weights);
+    for (const NamedTensor *output = tensors.first_output(); output != tensors.end(); ++output) {
+        for (const NamedTensor *other = tensors.begin(); other != output; ++other) { // inputs, and the outputs before it
+            if (!check_shared(*output, other->name, memory_of(*other->tensor), status)) {
+                return false;
+            }
+        }
+        if (!check_shared(*output, "weights", weights, status)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,167 @@
+// Checks numbers of a call, and what its integer tensors on the host hold: key lengths, offsets, positions.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "optional_tensors.h"
+#include "status.h"
+#include "tensor_rules.h"
+#include "validate_parts.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// Lengths and offsets up to here leave every distance of a query and a key below window_unbounded.
+constexpr int64_t position_limit = window_unbounded / 2;
+
+bool check_scale(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!args.has_softmax_scale) {
+        return true;
+    }
+    if (p.op == POLYHEAD_LINEAR) {
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "softmax_scale: given, expected none, because the kernel is a linear layer");
+    }
+    // The kernel multiplies by log2 e as well; the product must stay finite.
+    if (!std::isfinite(args.softmax_scale * 1.4426951f)) {
+        return refuse(status, POLYHEAD_BAD_VALUE, "softmax_scale: value %g, expected a finite number below 2.3e38",
+                      static_cast<double>(args.softmax_scale));
+    }
+    return true;
+}
+
+bool check_alignment(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (args.alignment < POLYHEAD_NOT_CAUSAL || args.alignment > POLYHEAD_TOP_LEFT) {
+        return refuse(status, POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0 (of the problem), 1 (bottom_right) or 2 (top_left)",
+                      args.alignment);
+    }
+    if (args.alignment != 0 && (p.op == POLYHEAD_LINEAR || !knows_positions(p))) {
+        return refuse(status, POLYHEAD_BAD_VALUE,
+                      "alignment: value %d, expected 0, because the kernel knows no positions (causal, window, alibi, rope)",
+                      args.alignment);
+    }
+    return true;
+}
+
+bool check_span(const char *name, int32_t span, polyhead_status *status) noexcept {
+    if (span >= -1) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_BAD_VALUE, "%s: value %d, a negative span, expected -1 (unbounded), 0 or more", name, span);
+}
+
+bool check_window(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!args.has_window) {
+        return true;
+    }
+    if (!p.window || p.op == POLYHEAD_LINEAR) {
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "window: given, expected none, because the kernel was built without window");
+    }
+    return check_span("window_left", args.window_left, status) && check_span("window_right", args.window_right, status);
+}
+
+bool check_softcap(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!p.softcap || p.op == POLYHEAD_LINEAR) {
+        return args.softcap == 0 ||
+               refuse(status, POLYHEAD_WRONG_OPERATION, "softcap: given, expected none, because the kernel was built without softcap");
+    }
+    // The kernel divides by it, and multiplies it by log2 e.
+    constexpr float least = 1e-37f, most = 1e38f;
+    if (args.softcap >= least && args.softcap <= most) { // false for NaN
+        return true;
+    }
+    return refuse(status, POLYHEAD_BAD_VALUE, "softcap: value %g, expected a number from 1e-37 to 1e38", static_cast<double>(args.softcap));
+}
+
+int32_t value_at(const polyhead_tensor &t, int64_t row, int64_t column) noexcept {
+    const auto *values = static_cast<const int32_t *>(t.data) + t.offset;
+    const int64_t step = t.rank > 1 && t.shape[1] > 1 ? t.stride[1] : 0;
+    return values[(t.shape[0] > 1 ? row * t.stride[0] : 0) + column * step];
+}
+
+// Reading memory of a device would wait for it: kernels clamp these values instead.
+bool readable(const polyhead_tensor &t) noexcept {
+    return !absent(t) && !t.device && !empty(t);
+}
+
+bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int64_t most, const char *meaning,
+                 polyhead_status *status) noexcept {
+    if (!readable(t)) {
+        return true;
+    }
+    for (int64_t row = 0; row < t.shape[0]; ++row) {
+        for (int64_t column = 0; column < (t.rank > 1 ? t.shape[1] : 1); ++column) {
+            const int32_t value = value_at(t, row, column);
+            if (value >= least && value <= most) {
+                continue;
+            }
+            char place[64];
+            std::snprintf(place, sizeof place, t.rank > 1 ? "%lld, %lld" : "%lld of dimension 0", static_cast<long long>(row),
+                          static_cast<long long>(column));
+            return refuse(status, POLYHEAD_BAD_VALUE, "%s: value %d at index %s, expected %lld to %lld (%s)", name, value, place,
+                          static_cast<long long>(least), static_cast<long long>(most), meaning);
+        }
+    }
+    return true;
+}
+
+// Where nothing was said, positions follow from lengths; the tables must reach as far, when these are known here.
+bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s, polyhead_status *status) noexcept {
+    const bool lengths_known = absent(args.kv_lengths) || readable(args.kv_lengths),
+               offsets_known = absent(args.position_offsets) || readable(args.position_offsets);
+    const int32_t own_alignment = p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
+    const bool from_end = (args.alignment != 0 ? args.alignment : own_alignment) == POLYHEAD_BOTTOM_RIGHT;
+    const int64_t rows = args.rope_cos.shape[0];
+    int64_t last_query = 0, last_key = 0;
+    for (int64_t b = 0; b < s.batch; ++b) {
+        const int64_t length = absent(args.kv_lengths) || !lengths_known ? s.seq_len_kv : value_at(args.kv_lengths, b, 0);
+        const int64_t offset = absent(args.position_offsets) || !offsets_known ? 0 : value_at(args.position_offsets, b, 0);
+        last_query = std::max(last_query, s.seq_len_q - 1 + (from_end ? length - s.seq_len_q : 0) + offset);
+        last_key = std::max(last_key, length - 1);
+    }
+    const bool query_known = absent(args.positions_q) && offsets_known && (lengths_known || !from_end);
+    if (query_known && last_query >= rows) {
+        return refuse(
+            status, POLYHEAD_WRONG_SHAPE,
+            "rope_cos: extent %lld of dimension 0, expected at least %lld: without positions_q the last query is at position %lld",
+            static_cast<long long>(rows), static_cast<long long>(last_query + 1), static_cast<long long>(last_query));
+    }
+    if (absent(args.positions_kv) && lengths_known && last_key >= rows) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE,
+                      "rope_cos: extent %lld of dimension 0, expected at least %lld: without positions_kv the last key is at position %lld",
+                      static_cast<long long>(rows), static_cast<long long>(last_key + 1), static_cast<long long>(last_key));
+    }
+    return true;
+}
+
+bool check_distances(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
+    if (!p.window || std::max(s.seq_len_q, s.seq_len_kv) <= position_limit) {
+        return true;
+    }
+    const bool query = s.seq_len_q > position_limit;
+    return refuse(status, POLYHEAD_UNSUPPORTED, "%s: value %lld, expected at most 2^27, because the kernel was built with window",
+                  query ? "seq_len_q" : "seq_len_kv", static_cast<long long>(query ? s.seq_len_q : s.seq_len_kv));
+}
+
+} // namespace
+
+bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept {
+    return check_scale(problem, args, status) && check_alignment(problem, args, status) && check_window(problem, args, status) &&
+           check_softcap(problem, args, status);
+}
+
+bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {
+    if (!check_distances(problem, shape, status) ||
+        !check_range("kv_lengths", args.kv_lengths, 0, shape.seq_len_kv, "seq_len_kv", status) ||
+        !check_range("position_offsets", args.position_offsets, -position_limit, position_limit, "2^27", status)) {
+        return false;
+    }
+    if (problem.rope == POLYHEAD_NO_ROPE || shape.nothing_to_do()) {
+        return true;
+    }
+    const int64_t last = args.rope_cos.shape[0] - 1;
+    return check_range("positions_q", args.positions_q, 0, last, "rows of rope_cos", status) &&
+           check_range("positions_kv", args.positions_kv, 0, last, "rows of rope_cos", status) &&
+           check_rope_rows(problem, args, shape, status);
+}
+
+} // namespace polyhead::runtime

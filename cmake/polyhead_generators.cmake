@@ -3,6 +3,13 @@ add_library(
     polyhead_generators_code
     STATIC
     generators/compile.cpp
+    generators/expression.cpp
+    generators/expression_bounds.cpp
+    generators/expression_parser.cpp
+    generators/expression_program.cpp
+    generators/expression_tokens.cpp
+    generators/expression_types.cpp
+    generators/expression_values.cpp
     generators/formulas.cpp
     generators/frames/head_lanes.cpp
     generators/frames/query_lanes.cpp

@@ -44,9 +44,10 @@ public:
     Halide::Expr score(const ExpressionScope &scope) const; // f32; scope.score where the text has no score
     Halide::Expr mask(const ExpressionScope &scope) const;  // bool: takes part; true where the text has no mask
 
-    // Block skipping. Keys from keys_begin up to but not including keys_end can take part in row (b, q); both never fall with q.
-    // An undefined Expr: no such bound can be derived. Derived from conjuncts of the mask that compare kv with a term a*q + c, where
-    // a >= 0 and c mentions neither q nor kv nor h nor score (numbers, b, lengths, tensors indexed by b).
+    // Block skipping. Keys from keys_begin up to but not including keys_end can take part in row (b, q); neither falls with q,
+    // either may lie outside of 0 .. seq_len_kv. Undefined Expr: no such bound can be derived. Derived from conjuncts of the mask that
+    // compare kv with a term a*q + c, where a >= 0 and c mentions neither q nor kv nor h nor score (numbers, b, lengths, tensors indexed by
+    // b); docs/expressions.md has the list. score, h and kv of the scope are not read.
     Halide::Expr keys_end(const ExpressionScope &scope) const;
     Halide::Expr keys_begin(const ExpressionScope &scope) const;
 

@@ -1,0 +1,49 @@
+// User expressions: the door to reading, values and bounds.
+#include "expression.h"
+
+#include "expression_program.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+
+std::string Expression::parse(const std::string &text, const std::string &origin, Expression *expression) {
+    auto program = std::make_shared<language::Program>();
+    const std::string complaint = language::read_program(text, program.get());
+    if (!complaint.empty()) {
+        return origin + ":" + complaint;
+    }
+    expression->program_ = std::move(program);
+    return "";
+}
+
+const std::vector<ExpressionTensor> &Expression::tensors() const {
+    static const std::vector<ExpressionTensor> none;
+    return program_ ? program_->tensors : none;
+}
+
+bool Expression::changes_score() const {
+    return program_ && program_->score;
+}
+
+bool Expression::masks() const {
+    return program_ && program_->mask;
+}
+
+Expr Expression::score(const ExpressionScope &scope) const {
+    return changes_score() ? language::value_of(*program_->score, scope) : scope.score;
+}
+
+Expr Expression::mask(const ExpressionScope &scope) const {
+    return masks() ? language::value_of(*program_->mask, scope) : Halide::Internal::const_true();
+}
+
+Expr Expression::keys_end(const ExpressionScope &scope) const {
+    return masks() ? language::key_bounds(*program_->mask, scope).end : Expr();
+}
+
+Expr Expression::keys_begin(const ExpressionScope &scope) const {
+    return masks() ? language::key_bounds(*program_->mask, scope).begin : Expr();
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,81 @@
+// User expressions: what a text says once it is read and checked.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "expression.h"
+
+namespace polyhead::gen::language {
+
+enum class Type { boolean, integer, real };
+
+enum class Op {
+    number,   // integer or real
+    truth,    // boolean, in `integer`
+    variable, // `index` is a Variable
+    element,  // of tensor `index`; args are the indices, outermost first
+    to_real,
+    negate,
+    add,
+    subtract,
+    multiply,
+    divide, // integers: rounds down
+    modulo, // with the sign of the divisor
+    minimum,
+    maximum,
+    absolute,
+    floor, // an integer
+    exp,
+    log,
+    tanh,
+    sqrt,
+    select,
+    less,
+    less_equal,
+    equal,
+    conjunction,
+    disjunction,
+    negation, // not
+};
+
+enum class Variable { score, b, h, q, kv, position, seq_len_q, seq_len_kv, kv_length };
+
+struct Node;
+using NodePtr = std::shared_ptr<const Node>;
+
+struct Node {
+    Op op;
+    Type type;
+    std::vector<NodePtr> args;
+    int32_t integer = 0;
+    double real = 0;
+    size_t index = 0;
+    int size = 1; // operations when nothing is shared
+};
+
+struct Program {
+    std::vector<ExpressionTensor> tensors;
+    NodePtr score, mask; // null: the text does not say
+};
+
+NodePtr make_node(Op op, Type type, std::vector<NodePtr> args, size_t index = 0);
+NodePtr make_integer(int32_t value);
+NodePtr make_real(double value);
+
+// Returns "" or "LINE:COLUMN: sentence".
+std::string read_program(const std::string &text, Program *program);
+
+// The value of a node; of what it mentions only must the scope be filled.
+Halide::Expr value_of(const Node &node, const ExpressionScope &scope);
+
+// Keys from `begin` up to but not including `end` can take part in a row, as far as the mask says; undefined where it does not say so.
+// Neither falls with q. Of the scope, score, h and kv are not read.
+struct KeyBounds {
+    Halide::Expr begin, end;
+};
+KeyBounds key_bounds(const Node &mask, const ExpressionScope &scope);
+
+} // namespace polyhead::gen::language

@@ -1,0 +1,154 @@
+// User expressions: what they compute, against the same formula written in C++, and the order of operators.
+#include <cmath>
+
+#include <polyhead/c_api.h>
+
+#include "support/catch.h"
+#include "support/expression_probe.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+gen::Expression parsed(const std::string &text) {
+    gen::Expression expression;
+    REQUIRE(gen::Expression::parse(text, "expression", &expression) == "");
+    return expression;
+}
+
+int rounded_down(int a, int b) {
+    return static_cast<int>(std::floor(double(a) / b));
+}
+
+int clamped(int index, int extent) {
+    return std::min(std::max(index, 0), extent - 1);
+}
+
+struct ScoreCase {
+    const char *text;
+    double (*expected)(const ProbePoint &);
+};
+
+const ScoreCase scores[] = {
+    {"score = score", [](const ProbePoint &x) { return x.score; }},
+    {"score = 3", [](const ProbePoint &) { return 3.0; }},
+    {"score = .5 + 1. + 2e-1 + 1.5E+1", [](const ProbePoint &) { return 16.7; }},
+    {"score = 1 + 2 * 3 - 4", [](const ProbePoint &) { return 3.0; }},
+    {"score = (1 + 2) * 3", [](const ProbePoint &) { return 9.0; }},
+    {"score = 20 - 5 - 3", [](const ProbePoint &) { return 12.0; }},
+    {"score = 2 * 7 / 4 % 2", [](const ProbePoint &) { return 1.0; }},
+    {"score = -2 * -3 + --1", [](const ProbePoint &) { return 7.0; }},
+    {"score = 7 / 2", [](const ProbePoint &) { return 3.0; }},
+    {"score = 7 / 2.0", [](const ProbePoint &) { return 3.5; }},
+    {"score = (q - 2) / 3 + 10 * ((q - 2) % 3)",
+     [](const ProbePoint &x) { return rounded_down(x.q - 2, 3) + 10.0 * (x.q - 2 - 3 * rounded_down(x.q - 2, 3)); }},
+    {"score = (kv - 4) / (q - 7) + 100 * ((kv - 4) % (q - 7))", // a negative divisor at run time
+     [](const ProbePoint &x) {
+         const int a = x.kv - 4, b = x.q - 7, down = rounded_down(a, b);
+         return down + 100.0 * (a - b * down);
+     }},
+    {"score = (kv - 4) / -2 + 100 * ((kv - 4) % -2)",
+     [](const ProbePoint &x) { return rounded_down(x.kv - 4, -2) + 100.0 * (x.kv - 4 + 2 * rounded_down(x.kv - 4, -2)); }},
+    {"score = (score - 0.3) % 0.5", [](const ProbePoint &x) { return x.score - 0.3 - 0.5 * std::floor((x.score - 0.3) / 0.5); }},
+    {"score = kv * 0.5", [](const ProbePoint &x) { return x.kv * 0.5; }},
+    {"score = score + b * 1000 + h * 100 + q * 10 + kv",
+     [](const ProbePoint &x) { return x.score + x.b * 1000 + x.h * 100 + x.q * 10 + x.kv; }},
+    {"score = p + 100 * seq_len_q + 1000 * seq_len_kv + 10000 * kv_length",
+     [](const ProbePoint &x) { return x.p + 100.0 * x.seq_len_q + 1000 * x.seq_len_kv + 10000 * x.kv_length; }},
+    {"score = select(kv > q, score, -1)", [](const ProbePoint &x) { return x.kv > x.q ? x.score : -1; }},
+    {"score = select(select(q == 1, kv < 2, kv > 5), 1, 0)",
+     [](const ProbePoint &x) { return (x.q == 1 ? x.kv < 2 : x.kv > 5) ? 1.0 : 0.0; }},
+    {"score = min(score, 0.5, q - 1) + max(kv, 3)",
+     [](const ProbePoint &x) { return std::min({x.score, 0.5, x.q - 1.0}) + std::max(x.kv, 3); }},
+    {"score = clamp(kv - q, -2, 3)", [](const ProbePoint &x) { return std::min(std::max(x.kv - x.q, -2), 3) * 1.0; }},
+    {"score = abs(q - kv) + abs(score)", [](const ProbePoint &x) { return std::abs(x.q - x.kv) + std::fabs(x.score); }},
+    {"score = exp(score) + tanh(score) + log(score * score + 1) + sqrt(kv)",
+     [](const ProbePoint &x) { return std::exp(x.score) + std::tanh(x.score) + std::log(x.score * x.score + 1) + std::sqrt(x.kv); }},
+    {"score = floor(score) / 2 + floor(kv)", [](const ProbePoint &x) { return rounded_down(int(std::floor(x.score)), 2) + 1.0 * x.kv; }},
+    {"score = floor((score + 0.1) * 1e30) / 1000", // far beyond int32: the ends of what floor gives
+     [](const ProbePoint &x) { return x.score > 0   ? 1073741.0
+                                      : x.score < 0 ? -1073742.0
+                                                    : 0.0; }},
+    {"let twice = score + score\nlet four = twice * 2 # a comment; not a statement\nscore = four - twice",
+     [](const ProbePoint &x) { return x.score * 2; }},
+    {"tensor t: f32[h, 4]; score = score + t[h, clamp(kv - q, 0, 3)]",
+     [](const ProbePoint &x) { return x.score + tensor_real(x.h * 4 + clamped(x.kv - x.q, 4)); }},
+    {"tensor one: f32\ntensor two: i32\nscore = one + two", [](const ProbePoint &) { return tensor_real(0) + tensor_integer(0); }},
+    {"tensor t: f32[b, h, q, kv]\nscore = score * t[b, h, q, kv]",
+     [](const ProbePoint &x) {
+         return x.score * tensor_real(((x.b * probe_heads + x.h) * probe_seq_len_q + x.q) * probe_seq_len_kv + x.kv);
+     }},
+    {"tensor t: i32[*]\ntensor u: i32[kv]\nscore = u[t[kv] + 4]",
+     [](const ProbePoint &x) { return tensor_integer(clamped(tensor_integer(clamped(x.kv, 6)) + 4, probe_seq_len_kv)) * 1.0; }},
+    {"score = (score +\n   1 ) * min(2,\n # still one statement\n 3)", [](const ProbePoint &x) { return (x.score + 1) * 2; }},
+    {"mask = q < 3; score = score + 1\n\n;;", [](const ProbePoint &x) { return x.score + 1; }},
+    {"mask = true", [](const ProbePoint &x) { return x.score; }},
+};
+
+struct MaskCase {
+    const char *text;
+    bool (*expected)(const ProbePoint &);
+};
+
+const MaskCase masks[] = {
+    {"score = 1", [](const ProbePoint &) { return true; }},
+    {"mask = false", [](const ProbePoint &) { return false; }},
+    {"mask = q < 2 or q > 3 and kv == 1", [](const ProbePoint &x) { return x.q < 2 || (x.q > 3 && x.kv == 1); }},
+    {"mask = (q < 2 or q > 3) and kv != 1", [](const ProbePoint &x) { return (x.q < 2 || x.q > 3) && x.kv != 1; }},
+    {"mask = not q < 2 and kv >= 3", [](const ProbePoint &x) { return x.q >= 2 && x.kv >= 3; }},
+    {"mask = not (q < 2 and kv >= 3)", [](const ProbePoint &x) { return !(x.q < 2 && x.kv >= 3); }},
+    {"mask = not not q <= kv - 1", [](const ProbePoint &x) { return x.q <= x.kv - 1; }},
+    {"mask = q + 1 < kv * 2 - 3", [](const ProbePoint &x) { return x.q + 1 < x.kv * 2 - 3; }},
+    {"mask = score > 0.2", [](const ProbePoint &x) { return x.score > 0.2; }},
+    {"score = score + 100\nmask = score > 0.2", [](const ProbePoint &x) { return x.score > 0.2; }}, // the score that came in
+    {"tensor document: i32[b, kv]\nmask = document[b, q] == document[b, kv]",
+     [](const ProbePoint &x) { return tensor_integer(x.b * probe_seq_len_kv + x.q) == tensor_integer(x.b * probe_seq_len_kv + x.kv); }},
+    {"tensor keep: bool[kv]\nmask = keep[kv] and not keep[q]",
+     [](const ProbePoint &x) { return tensor_truth(x.kv) && !tensor_truth(x.q); }},
+    {"tensor keep: bool\nmask = keep or kv <= p", [](const ProbePoint &x) { return tensor_truth(0) || x.kv <= x.p; }},
+};
+
+} // namespace
+
+TEST_CASE("expressions: scores have the value of the same formula in C++") {
+    for (const ScoreCase &c : scores) {
+        INFO(c.text);
+        int wrong = 0;
+        probe(parsed(c.text), [&](const ProbePoint &point, const ProbeResult &result) {
+            const double expected = c.expected(point);
+            wrong += !(std::fabs(result.score - expected) <= 2e-6 * std::max(1.0, std::fabs(expected)));
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("expressions: masks have the value of the same formula in C++") {
+    for (const MaskCase &c : masks) {
+        INFO(c.text);
+        int wrong = 0;
+        probe(parsed(c.text), [&](const ProbePoint &point, const ProbeResult &result) { wrong += result.mask != c.expected(point); });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("expressions: what a text says is told") {
+    const gen::Expression both = parsed("tensor t: f32[b, *, 7]\ntensor u: bool\nmask = u\nscore = t[b, q, 3]"), copy = both;
+    for (const gen::Expression &e : {both, copy}) {
+        CHECK(e.changes_score());
+        CHECK(e.masks());
+        REQUIRE(e.tensors().size() == 2);
+        CHECK(e.tensors()[0].name == "t");
+        CHECK(e.tensors()[0].dtype == POLYHEAD_F32);
+        CHECK(e.tensors()[0].rank == 3);
+        CHECK(e.tensors()[0].extents[0] == POLYHEAD_EXTENT_B);
+        CHECK(e.tensors()[0].extents[1] == POLYHEAD_EXTENT_FREE);
+        CHECK(e.tensors()[0].extents[2] == 7);
+        CHECK(e.tensors()[1].dtype == POLYHEAD_BOOL);
+        CHECK(e.tensors()[1].rank == 0);
+    }
+    CHECK(!parsed("mask = kv < q").changes_score());
+    CHECK(!parsed("score = 1").masks());
+    CHECK(gen::Expression().tensors().empty());
+    CHECK(!gen::Expression().masks());
+}

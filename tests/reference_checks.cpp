@@ -42,6 +42,8 @@ Subject plain_subject(const Problem &p, const LayerWeights &weights, Fault befor
         const Answer<float> answer = evaluate<float>(p, args, weights.tensors(), all_rows(p, args));
         write(given.out, answer.out);
         write(given.lse, answer.lse);
+        write(given.scores, answer.scores);
+        write(given.weights_mean, answer.weights_mean);
         if (after) {
             after(p, args);
         }
@@ -168,7 +170,7 @@ TEST_CASE("checks: random shapes obey the problem and repeat") {
     Random a(5), b(5);
     for (int i = 0; i < 50; i++) {
         const Shape s = random_shape(p, a);
-        CHECK(describe(s) == describe(random_shape(p, b)));
+        CHECK(describe(p, s) == describe(p, random_shape(p, b)));
         CHECK(s.seq_len_q == 50);
         CHECK(s.seq_len_kv == 50);
         for (int32_t length : s.lengths) {

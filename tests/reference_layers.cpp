@@ -7,6 +7,7 @@
 #include "support/difference.h"
 #include "support/inputs.h"
 #include "support/problems.h"
+#include "support/visibility.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -30,7 +31,7 @@ std::vector<double> project(const polyhead_tensor &x, const polyhead_tensor &wei
     return y;
 }
 
-// The layer written as one loop nest over the definition, in double: no shared code with the reference but visible_keys.
+// The layer written as one loop nest over the definition, in double: no shared code with the reference but key_range.
 std::vector<double> layer_by_definition(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &w) {
     const polyhead_tensor &xk = p.cross != 0 ? args.key : args.query, &xv = p.cross != 0 ? args.value : args.query;
     const std::vector<double> query = project(args.query, w.query, w.query_bias), key = project(xk, w.key, w.key_bias),
@@ -43,7 +44,7 @@ std::vector<double> layer_by_definition(const Problem &p, const polyhead_args &a
             for (int64_t h = 0; h < p.num_heads; h++) {
                 std::vector<double> sums(static_cast<size_t>(p.head_dim_v), 0.0);
                 double total = 0;
-                for (int64_t n = 0; n < visible_keys(p, args, b, q); n++) {
+                for (int64_t n = key_range(p, args, b, q).begin; n < key_range(p, args, b, q).end; n++) {
                     double score = 0;
                     for (int64_t d = 0; d < p.head_dim; d++) {
                         score += query[(b * rows + q) * p.num_heads * p.head_dim + h * p.head_dim + d] *

@@ -3,12 +3,13 @@
 #include <cmath>
 #include <iterator>
 #include <set>
-#include <sstream>
 
 #include "check.h"
 #include "problems.h"
 #include "reference.h"
+#include "report.h"
 #include "tolerance.h"
+#include "visibility.h"
 
 namespace polyhead::test {
 
@@ -17,62 +18,25 @@ namespace {
 struct Expected {
     RowSets rows;
     Answer<double> truth;
-    Answer<float> plain; // in the storage type
-    std::vector<float> plain_lse;
+    Answer<float> plain;        // in the storage type
+    Answer<float> plain_scores; // lse, scores and weights: in f32, as kernels of every storage type have them
+
+    // Rows that were evaluated of head h, batch row b.
+    const std::vector<int64_t> &rows_of(const Problem &p, int64_t b, int64_t h) const {
+        return rows[static_cast<size_t>(is_sdpa(p) ? b * p.num_heads + h : b)];
+    }
 };
 
+// What the kernel wrote.
 struct Outputs {
-    std::vector<float> out, lse;
+    std::vector<float> out, lse, scores, weights_mean;
 };
 
-// Adds a sentence for the worst element only: one wrong tile would print thousands.
-class Report {
-public:
-    void judge(const char *tensor, int64_t index, float got, double reference, double tolerance) {
-        // A reference that is itself not finite has nothing to say: only rows that see a poisoned key have one.
-        if (std::isnan(reference) || std::isinf(reference)) {
-            return;
-        }
-        checked_++;
-        const double error = std::abs(static_cast<double>(got) - reference);
-        const double ratio = within(got, reference, tolerance) ? error / tolerance : std::isnan(error) ? INFINITY : error / tolerance;
-        failures_ += within(got, reference, tolerance) ? 0 : 1;
-        if (!(ratio <= worst_ratio_)) {
-            worst_ratio_ = ratio;
-            std::ostringstream text;
-            text.precision(9);
-            text << tensor << "[" << index << "] is " << got << ", expected " << reference << ", error " << error << ", tolerance "
-                 << tolerance;
-            worst_ = text.str();
-        }
-    }
-    void must_equal(const char *tensor, int64_t index, float got, double expected) {
-        checked_++;
-        if (!(static_cast<double>(got) == expected)) {
-            failures_++;
-            worst_ratio_ = INFINITY;
-            std::ostringstream text;
-            text << tensor << "[" << index << "] is " << got << ", expected exactly " << expected;
-            worst_ = text.str();
-        }
-    }
-    int64_t failures() const { return failures_; }
-    double worst_ratio() const { return worst_ratio_; }
-    std::string text() const {
-        return failures_ == 0 ? "" : std::to_string(failures_) + " of " + std::to_string(checked_) + " elements wrong; worst: " + worst_;
-    }
-
-private:
-    int64_t checked_ = 0, failures_ = 0;
-    double worst_ratio_ = 0;
-    std::string worst_;
-};
-
-// In a self-attention layer the poison beyond the length sits in query rows too: numbers near 3e38 overflow in f32 and not in double.
-void drop_poisoned_queries(const Problem &p, const polyhead_args &args, RowSets &rows) {
+// In a self-attention layer the poison sits in query rows too: numbers near 3e38 overflow in f32 and not in double.
+void drop_poisoned_queries(const Inputs &inputs, RowSets &rows) {
     for (size_t b = 0; b < rows.size(); b++) {
-        const int64_t limit = visible_keys(p, args, static_cast<int64_t>(b), num_rows(args) - 1);
-        rows[b].erase(std::lower_bound(rows[b].begin(), rows[b].end(), limit), rows[b].end());
+        const auto poisoned = [&](int64_t q) { return inputs.poisoned(static_cast<int64_t>(b), 0, q); };
+        rows[b].erase(std::remove_if(rows[b].begin(), rows[b].end(), poisoned), rows[b].end());
     }
 }
 
@@ -90,50 +54,127 @@ double out_tolerance(int32_t dtype, double reference, double max_value, double p
     return is_16_bit(dtype) ? tolerance_16_bit(dtype, reference, max_value, plain_error) : f32_tolerance(reference, max_value, plain_error);
 }
 
-// One group of rows of out: the rows share the error of the plain formula.
-void judge_out(const Subject &subject, const polyhead_args &args, const Expected &expected, int64_t group, const float *out,
-               Report &report) {
-    const Problem &p = subject.problem;
-    const int64_t rows = num_rows(args), width = args.out.shape[args.out.rank - 1];
-    double plain_error = 0;
-    for (int64_t q : expected.rows[group]) {
-        for (int64_t i = (group * rows + q) * width; i < (group * rows + q + 1) * width; i++) {
-            plain_error = std::max(plain_error, is_16_bit(p.dtype) ? error_16_bit(expected.plain.out[i], expected.truth.out[i])
-                                                                   : error_of(expected.plain.out[i], expected.truth.out[i]));
+// Compares the outputs of one call with what is expected.
+class Judge {
+public:
+    Judge(const Problem &problem, const Inputs &inputs, const Expected &expected, const Outputs &outputs)
+        : p_(problem), inputs_(inputs), args_(inputs.reference_args()), expected_(expected), outputs_(outputs), rows_(num_rows(args_)),
+          keys_(num_keys(problem, args_)) {}
+    const Report &report() const { return report_; }
+
+    // One group of rows of out: the rows share the error of the plain formula.
+    void judge_out(int64_t group) {
+        const int64_t width = args_.out.shape[args_.out.rank - 1];
+        double plain_error = 0;
+        for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
+            for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
+                plain_error = std::max(plain_error, is_16_bit(p_.dtype) ? error_16_bit(expected_.plain.out[i], expected_.truth.out[i])
+                                                                        : error_of(expected_.plain.out[i], expected_.truth.out[i]));
+            }
         }
-    }
-    for (int64_t q : expected.rows[group]) {
-        const bool empty = is_sdpa(p) && visible_keys(p, args, group / p.num_heads, q) == 0;
-        const double max_value = expected.truth.max_value[group * rows + q];
-        for (int64_t i = (group * rows + q) * width; i < (group * rows + q + 1) * width; i++) {
-            if (empty) {
-                report.must_equal("out", i, out[i], 0.0);
-            } else {
-                report.judge("out", i, out[i], expected.truth.out[i],
-                             out_tolerance(p.dtype, expected.truth.out[i], max_value, plain_error));
+        for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
+            const bool empty = is_sdpa(p_) && expected_.truth.empty[group * rows_ + q] != 0;
+            const double max_value = expected_.truth.max_value[group * rows_ + q];
+            for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
+                if (empty) {
+                    report_.must_equal("out", i, outputs_.out[i], 0.0);
+                } else {
+                    report_.judge("out", i, outputs_.out[i], expected_.truth.out[i],
+                                  out_tolerance(p_.dtype, expected_.truth.out[i], max_value, plain_error));
+                }
             }
         }
     }
-}
 
-void judge_lse(const Subject &subject, const polyhead_args &args, const Expected &expected, int64_t b, int64_t h, const float *lse,
-               Report &report) {
-    const Problem &p = subject.problem;
-    const std::vector<int64_t> &rows = expected.rows[is_sdpa(p) ? b * p.num_heads + h : b];
-    const int64_t first = (b * p.num_heads + h) * num_rows(args);
-    double plain_error = 0;
-    for (int64_t q : rows) {
-        plain_error = std::max(plain_error, error_of(expected.plain_lse[first + q], expected.truth.lse[first + q]));
-    }
-    for (int64_t q : rows) {
-        const int64_t i = first + q;
-        if (visible_keys(p, args, b, q) == 0) {
-            report.must_equal("lse", i, lse[i], -INFINITY);
-        } else {
-            report.judge("lse", i, lse[i], expected.truth.lse[i], f32_tolerance(expected.truth.lse[i], 1.0, plain_error));
+    void judge_lse(int64_t b, int64_t h) {
+        const int64_t first = (b * p_.num_heads + h) * rows_;
+        const double plain_error = largest_error(b, h, first, 1, expected_.plain_scores.lse, expected_.truth.lse);
+        for (int64_t q : expected_.rows_of(p_, b, h)) {
+            const int64_t i = first + q;
+            if (expected_.truth.empty[i] != 0) {
+                report_.must_equal("lse", i, outputs_.lse[i], -INFINITY);
+            } else {
+                report_.judge("lse", i, outputs_.lse[i], expected_.truth.lse[i], score_tolerance(expected_.truth.lse[i], plain_error));
+            }
         }
     }
-}
+
+    // Excluded keys must be exactly -inf in logits and exactly 0 in weights; before the masks every pair has a score.
+    void judge_scores(int64_t b, int64_t h) {
+        const bool before_masks = p_.scores == POLYHEAD_SCALED_SCORES || p_.scores == POLYHEAD_CAPPED_SCORES;
+        const int64_t first = (b * p_.num_heads + h) * rows_, h_kv = is_sdpa(p_) ? h / (p_.num_heads / p_.num_kv_heads) : 0;
+        const double plain_error = largest_error(b, h, first, keys_, expected_.plain_scores.scores, expected_.truth.scores);
+        std::vector<uint8_t> seen;
+        for (int64_t q : expected_.rows_of(p_, b, h)) {
+            find_seen(p_, args_, b, h, q, seen);
+            for (int64_t n = 0; n < keys_; n++) {
+                const int64_t i = (first + q) * keys_ + n;
+                if (before_masks && inputs_.poisoned(b, h_kv, n)) {
+                    continue; // infinities of f32 are numbers in double
+                }
+                if (p_.scores == POLYHEAD_WEIGHTS && undefined(b, h, q)) {
+                    continue;
+                }
+                if (!before_masks && seen[n] == 0) {
+                    report_.must_equal("scores", i, outputs_.scores[i], p_.scores == POLYHEAD_LOGITS ? -INFINITY : 0.0);
+                } else {
+                    report_.judge("scores", i, outputs_.scores[i], expected_.truth.scores[i],
+                                  score_tolerance(expected_.truth.scores[i], plain_error));
+                }
+            }
+        }
+    }
+
+    // A key that no head sees has a mean of exactly 0.
+    void judge_weights_mean(int64_t b) {
+        const double plain_error = largest_error(b, 0, b * rows_, keys_, expected_.plain_scores.weights_mean, expected_.truth.weights_mean);
+        std::vector<uint8_t> seen, any;
+        for (int64_t q : expected_.rows_of(p_, b, 0)) {
+            any.assign(static_cast<size_t>(keys_), 0);
+            bool defined = true;
+            for (int64_t h = 0; h < p_.num_heads; h++) {
+                defined = defined && !undefined(b, h, q);
+                find_seen(p_, args_, b, h, q, seen);
+                std::transform(seen.begin(), seen.end(), any.begin(), any.begin(), [](uint8_t x, uint8_t y) { return x | y; });
+            }
+            for (int64_t n = 0; defined && n < keys_; n++) {
+                const int64_t i = (b * rows_ + q) * keys_ + n;
+                if (any[n] == 0) {
+                    report_.must_equal("weights_mean", i, outputs_.weights_mean[i], 0.0);
+                } else {
+                    report_.judge("weights_mean", i, outputs_.weights_mean[i], expected_.truth.weights_mean[i],
+                                  score_tolerance(expected_.truth.weights_mean[i], plain_error));
+                }
+            }
+        }
+    }
+
+private:
+    // A row that sees a poisoned key: 0 / NaN is not 0.
+    bool undefined(int64_t b, int64_t h, int64_t q) const {
+        const int64_t i = (b * p_.num_heads + h) * rows_ + q;
+        return expected_.truth.empty[i] == 0 && !std::isfinite(expected_.truth.lse[i]);
+    }
+    // Of the plain formula, over the rows of a head; row q begins at (first + q) * width.
+    double largest_error(int64_t b, int64_t h, int64_t first, int64_t width, const std::vector<float> &plain,
+                         const std::vector<double> &truth) const {
+        double largest = 0;
+        for (int64_t q : expected_.rows_of(p_, b, h)) {
+            for (int64_t i = (first + q) * width; i < (first + q + 1) * width; i++) {
+                largest = std::max(largest, error_of(plain[i], truth[i]));
+            }
+        }
+        return largest;
+    }
+
+    const Problem &p_;
+    const Inputs &inputs_;
+    const polyhead_args &args_;
+    const Expected &expected_;
+    const Outputs &outputs_;
+    int64_t rows_, keys_;
+    Report report_;
+};
 
 // Elements of every row, not only of the sampled ones.
 std::string find_nan(const char *tensor, const std::vector<float> &values) {
@@ -146,48 +187,61 @@ std::string find_nan(const char *tensor, const std::vector<float> &values) {
 }
 
 // Compares the chosen rows; the groups with failures are added to failing.
-Report compare(const Subject &subject, const polyhead_args &args, const RowSets &rows, const Outputs &outputs, std::set<int64_t> *failing) {
+Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows, const Outputs &outputs, std::set<int64_t> *failing) {
     const Problem &p = subject.problem;
+    const polyhead_args &args = inputs.reference_args();
     Expected expected{rows, evaluate<double>(p, args, subject.weights, rows), evaluate<float>(p, args, subject.weights, rows, p.dtype), {}};
-    if (p.lse != 0) { // f32 in kernels of every storage type
-        expected.plain_lse = is_16_bit(p.dtype) ? evaluate<float>(p, args, subject.weights, rows).lse : expected.plain.lse;
-    }
-    Report report;
-    const auto note = [&](int64_t failures_before, int64_t group) {
-        if (report.failures() != failures_before) {
+    expected.plain_scores = is_16_bit(p.dtype) ? evaluate<float>(p, args, subject.weights, rows) : expected.plain;
+    Judge judge(p, inputs, expected, outputs);
+    int64_t before = 0;
+    const auto note = [&](int64_t group) {
+        if (judge.report().failures() != before) {
             failing->insert(group);
         }
+        before = judge.report().failures();
     };
     for (int64_t group = 0; group < num_groups(p, args); group++) {
-        const int64_t before = report.failures();
-        judge_out(subject, args, expected, group, outputs.out.data(), report);
-        note(before, group);
+        judge.judge_out(group);
+        note(group);
     }
-    for (int64_t b = 0; p.lse != 0 && b < batch_size(p, args); b++) {
+    for (int64_t b = 0; !is_linear(p) && b < batch_size(p, args); b++) {
         for (int64_t h = 0; h < p.num_heads; h++) {
-            const int64_t before = report.failures();
-            judge_lse(subject, args, expected, b, h, outputs.lse.data(), report);
-            note(before, is_sdpa(p) ? b * p.num_heads + h : b);
+            if (p.lse != 0) {
+                judge.judge_lse(b, h);
+            }
+            if (p.scores != POLYHEAD_NO_SCORES) {
+                judge.judge_scores(b, h);
+            }
+            note(is_sdpa(p) ? b * p.num_heads + h : b);
+        }
+        if (p.weights_mean != 0) {
+            judge.judge_weights_mean(b);
+            note(is_sdpa(p) ? b * p.num_heads : b);
         }
     }
-    return report;
+    return judge.report();
 }
 
 // The rule speaks of the largest error of the plain formula on the whole head. Sampled rows give a lower tolerance than that:
-// whoever passes it, passes. Heads that do not are looked at again, all rows of them (a few heads are enough to tell).
-std::string compare_thoroughly(const Subject &subject, const polyhead_args &args, const RowSets &sampled, const RowSets &all,
+// whoever passes it, passes. Heads that do not are looked at again, all rows of them (a few heads are enough to tell; where a mean
+// over heads is an output, all heads of one batch row).
+std::string compare_thoroughly(const Subject &subject, const Inputs &inputs, const RowSets &sampled, const RowSets &all,
                                const Outputs &outputs, double *worst) {
     std::set<int64_t> failing;
-    Report report = compare(subject, args, sampled, outputs, &failing);
+    Report report = compare(subject, inputs, sampled, outputs, &failing);
     if (!failing.empty()) {
+        const int64_t heads = is_sdpa(subject.problem) && subject.problem.weights_mean != 0 ? subject.problem.num_heads : 1;
         RowSets again(sampled.size());
+        int looked_at = 0;
         for (int64_t group : failing) {
-            again[static_cast<size_t>(group)] = all[static_cast<size_t>(group)];
-            if (group == *std::next(failing.begin(), std::min<int64_t>(3, static_cast<int64_t>(failing.size()) - 1))) {
+            for (int64_t one = group / heads * heads; one < (group / heads + 1) * heads; one++) {
+                again[static_cast<size_t>(one)] = all[static_cast<size_t>(one)];
+            }
+            if (++looked_at == 4 || heads > 1) {
                 break;
             }
         }
-        report = compare(subject, args, again, outputs, &failing);
+        report = compare(subject, inputs, again, outputs, &failing);
     }
     if (worst != nullptr) {
         *worst = std::max(*worst, report.worst_ratio());
@@ -198,7 +252,7 @@ std::string compare_thoroughly(const Subject &subject, const polyhead_args &args
 } // namespace
 
 std::string reproduce(const Subject &subject, const Shape &shape) {
-    return "\n  kernel " + subject.name + "\n  " + generate_line(subject.problem) + "\n  shape: " + describe(shape);
+    return "\n  kernel " + subject.name + "\n  " + generate_line(subject.problem) + "\n  shape: " + describe(subject.problem, shape);
 }
 
 std::string check_answer(const Subject &subject, const Shape &shape, double *worst, double max_flops) {
@@ -209,21 +263,23 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
     if (status.code != POLYHEAD_OK) {
         return "refused with code " + std::to_string(status.code) + ": " + status.message + reproduce(subject, shape);
     }
-    const Outputs outputs{inputs.out(), inputs.lse()};
+    const Outputs outputs{inputs.out(), inputs.lse(), inputs.scores(), inputs.weights_mean()};
     const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0, may_be_nan = shape.poison_key >= 0 || poisoned_queries;
     std::string failure = inputs.unwritten();
     if (failure.empty() && !may_be_nan) {
-        failure = find_nan("out", outputs.out) + find_nan("lse", outputs.lse);
+        const bool scores_see_all = p.scores == POLYHEAD_SCALED_SCORES || p.scores == POLYHEAD_CAPPED_SCORES;
+        failure = find_nan("out", outputs.out) + find_nan("lse", outputs.lse) + find_nan("weights_mean", outputs.weights_mean) +
+                  (shape.poison && scores_see_all ? "" : find_nan("scores", outputs.scores));
     }
     if (failure.empty() && !inputs.gaps_untouched()) {
-        failure = "memory outside of the elements of out and lse was written";
+        failure = "memory outside of the elements of the outputs was written";
     }
     RowSets sampled = sample_rows(p, args, shape.seed, max_flops), all = all_rows(p, args);
     if (poisoned_queries) {
-        drop_poisoned_queries(p, args, sampled);
-        drop_poisoned_queries(p, args, all);
+        drop_poisoned_queries(inputs, sampled);
+        drop_poisoned_queries(inputs, all);
     }
-    const std::string wrong = compare_thoroughly(subject, args, sampled, all, outputs, worst);
+    const std::string wrong = compare_thoroughly(subject, inputs, sampled, all, outputs, worst);
     failure = failure.empty() || wrong.empty() ? failure + wrong : failure + "; " + wrong;
     return failure.empty() ? "" : failure + reproduce(subject, shape);
 }

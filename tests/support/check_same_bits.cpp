@@ -1,8 +1,12 @@
 // The same input gives the same bits, whatever the threads, the batch neighbours and the padding of keys.
 #include <algorithm>
-#include <cstring>
+#include <array>
+#include <cmath>
 
+#include "call_tensors.h"
 #include "check.h"
+#include "expressions.h"
+#include "half.h"
 #include "problems.h"
 #include "reference.h"
 
@@ -10,11 +14,19 @@ namespace polyhead::test {
 
 namespace {
 
-struct Bits {
-    std::vector<float> out, lse;
-};
+// One vector per output.
+using Bits = std::array<std::vector<float>, output_tensors.size()>;
 
-// Runs into outputs full of canaries; empty when the call was refused.
+// Views of the outputs in args, as they lie in memory.
+Bits bits_of(const polyhead_args &args) {
+    Bits bits;
+    for (size_t i = 0; i < bits.size(); i++) {
+        bits[i] = Inputs::read(args.*output_tensors[i].tensor);
+    }
+    return bits;
+}
+
+// Runs into outputs full of canaries; false when the call was refused.
 bool run_fresh(const Subject &subject, Inputs &inputs, const polyhead_args &args, std::string *failure) {
     inputs.gaps_untouched(); // refills the outputs
     const polyhead_status status = subject.run(args);
@@ -24,16 +36,113 @@ bool run_fresh(const Subject &subject, Inputs &inputs, const polyhead_args &args
     return status.code == POLYHEAD_OK;
 }
 
-bool same(const std::vector<float> &a, const std::vector<float> &b, size_t begin, size_t end) {
-    return begin == end || std::memcmp(a.data() + begin, b.data() + begin, (end - begin) * sizeof(float)) == 0;
+// Scores of poisoned keys may be NaN, whose bits mean nothing.
+bool same(const std::vector<float> &a, const std::vector<float> &b) {
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+               return float_bits(x) == float_bits(y) || (std::isnan(x) && std::isnan(y));
+           });
+}
+
+// "" or the name of the first output that differs.
+std::string difference(const Bits &a, const Bits &b) {
+    for (size_t i = 0; i < a.size(); i++) {
+        if (!same(a[i], b[i])) {
+            return output_tensors[i].name;
+        }
+    }
+    return "";
+}
+
+// Whether the outermost dimension of this input is the batch.
+bool has_batch(const polyhead_tensor &tensor, polyhead_tensor polyhead_args::*which) {
+    if (which == &polyhead_args::mask || which == &polyhead_args::score_bias) {
+        return tensor.rank == 4 && tensor.shape[0] > 1;
+    }
+    if (which == &polyhead_args::alibi_slopes) {
+        return tensor.rank == 2 && tensor.shape[0] > 1;
+    }
+    const bool per_head = which == &polyhead_args::sinks || which == &polyhead_args::head_gate;
+    return tensor.rank != 0 && !per_head && which != &polyhead_args::rope_cos && which != &polyhead_args::rope_sin;
 }
 
 // The view of batch row b alone.
 void take_row(polyhead_tensor &tensor, int64_t b) {
-    if (tensor.rank != 0) {
-        tensor.data = static_cast<char *>(tensor.data) + b * tensor.stride[0] * dtype_bytes(tensor.dtype);
-        tensor.shape[0] = 1;
+    tensor.data = static_cast<char *>(tensor.data) + b * tensor.stride[0] * dtype_bytes(tensor.dtype);
+    tensor.shape[0] = 1;
+}
+
+// The arguments of batch row b alone. expression_tensors keeps the views that args points to.
+polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t b, std::vector<polyhead_tensor> &expression_tensors) {
+    polyhead_args args = all;
+    for (const CallTensor &input : input_tensors) {
+        if (has_batch(args.*input.tensor, input.tensor)) {
+            take_row(args.*input.tensor, b);
+        }
     }
+    for (const CallTensor &output : output_tensors) {
+        if ((args.*output.tensor).rank != 0) {
+            take_row(args.*output.tensor, b);
+        }
+    }
+    expression_tensors.assign(all.expression_tensors, all.expression_tensors + all.num_expression_tensors);
+    const ExpressionCase *expression = expression_of(subject.problem);
+    for (size_t i = 0; i < expression_tensors.size(); i++) {
+        if (expression->tensors[i].rank > 0 && expression->tensors[i].extents[0] == POLYHEAD_EXTENT_B) {
+            take_row(expression_tensors[i], b);
+        }
+    }
+    args.expression_tensors = expression_tensors.data();
+    return args;
+}
+
+// The arguments with fewer keys: whatever has that dimension is a narrower view of the same memory.
+polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t keys, std::vector<polyhead_tensor> &expression_tensors) {
+    const int dim = is_mha(subject.problem) ? 1 : 2;
+    polyhead_args args = all;
+    args.key.shape[dim] = args.value.shape[dim] = keys;
+    for (auto [mask, broadcast] :
+         {std::pair(&args.mask, subject.problem.mask_broadcast), std::pair(&args.score_bias, subject.problem.score_bias_broadcast)}) {
+        if (mask->rank != 0 && (broadcast & POLYHEAD_BROADCAST_KV) == 0) {
+            mask->shape[mask->rank - 1] = keys;
+        }
+    }
+    for (polyhead_tensor *tensor : {&args.positions_kv, &args.scores, &args.weights_mean}) {
+        if (tensor->rank != 0) {
+            tensor->shape[tensor->rank - 1] = keys;
+        }
+    }
+    expression_tensors.assign(all.expression_tensors, all.expression_tensors + all.num_expression_tensors);
+    const ExpressionCase *expression = expression_of(subject.problem);
+    for (size_t i = 0; i < expression_tensors.size(); i++) {
+        for (int32_t d = 0; d < expression->tensors[i].rank; d++) {
+            if (expression->tensors[i].extents[d] == POLYHEAD_EXTENT_KV) {
+                expression_tensors[i].shape[d] = keys;
+            }
+        }
+    }
+    args.expression_tensors = expression_tensors.data();
+    return args;
+}
+
+// The elements that these views have, of memory that holds the expected answer.
+Bits part_of(const Inputs &inputs, const Bits &expected, const polyhead_args &views) {
+    Bits part;
+    for (size_t i = 0; i < part.size(); i++) {
+        const polyhead_tensor &whole = inputs.args().*output_tensors[i].tensor;
+        polyhead_tensor view = views.*output_tensors[i].tensor;
+        if (view.rank == 0) {
+            continue;
+        }
+        // The same view of the dense copy.
+        const std::vector<int64_t> stride = dense_strides(std::vector<int64_t>(whole.shape, whole.shape + whole.rank));
+        const int64_t bytes = static_cast<char *>(view.data) - static_cast<char *>(whole.data);
+        const int64_t row = whole.stride[0] == 0 ? 0 : bytes / dtype_bytes(whole.dtype) / whole.stride[0];
+        std::copy(stride.begin(), stride.end(), view.stride);
+        view.dtype = POLYHEAD_F32;
+        view.data = const_cast<float *>(expected[i].data()) + row * stride[0];
+        part[i] = Inputs::read(view);
+    }
+    return part;
 }
 
 std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected) {
@@ -43,9 +152,9 @@ std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!run_fresh(subject, inputs, inputs.args(), &failure)) {
             return failure;
         }
-        const std::vector<float> out = inputs.out(), lse = inputs.lse();
-        if (!same(out, expected.out, 0, out.size()) || !same(lse, expected.lse, 0, lse.size())) {
-            return std::to_string(count) + " threads give other bits than 1";
+        const std::string output = difference(bits_of(inputs.args()), expected);
+        if (!output.empty()) {
+            return output + ": " + std::to_string(count) + " threads give other bits than 1";
         }
     }
     return "";
@@ -53,26 +162,22 @@ std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected
 
 std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected) {
     std::string failure;
+    std::vector<polyhead_tensor> expression_tensors;
     const int64_t batch = inputs.args().query.shape[0];
-    const size_t out_row = expected.out.size() / static_cast<size_t>(batch), lse_row = expected.lse.size() / static_cast<size_t>(batch);
     for (int64_t b = 0; b < batch; b++) {
-        polyhead_args args = inputs.args();
-        for (polyhead_tensor *tensor : {&args.query, &args.key, &args.value, &args.kv_lengths, &args.out, &args.lse}) {
-            take_row(*tensor, b);
-        }
+        const polyhead_args args = one_row(subject, inputs.args(), b, expression_tensors);
         if (!run_fresh(subject, inputs, args, &failure)) {
             return "batch row " + std::to_string(b) + " alone: " + failure;
         }
-        const size_t row = static_cast<size_t>(b);
-        if (!same(inputs.out(), expected.out, row * out_row, (row + 1) * out_row) ||
-            !same(inputs.lse(), expected.lse, row * lse_row, (row + 1) * lse_row)) {
-            return "batch row " + std::to_string(b) + " alone gives other bits than among " + std::to_string(batch);
+        const std::string output = difference(bits_of(args), part_of(inputs, expected, args));
+        if (!output.empty()) {
+            return output + ": batch row " + std::to_string(b) + " alone gives other bits than among " + std::to_string(batch);
         }
     }
     return "";
 }
 
-// Narrows T_kv; the lengths stay. Only key and value have it: in a self-attention layer it is the query length too.
+// Narrows T_kv; the lengths stay. In a self-attention layer it is the query length too.
 std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected) {
     const Problem &p = subject.problem;
     const std::vector<int32_t> &lengths = inputs.shape().lengths;
@@ -80,20 +185,19 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
         return "";
     }
     std::string failure;
-    const int dim = is_mha(p) ? 1 : 2;
-    const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), full = inputs.args().key.shape[dim];
+    std::vector<polyhead_tensor> expression_tensors;
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), full = num_keys(p, inputs.args());
     for (int64_t pad : {0, 1, 3, 16, 63, 64, 129, 300}) {
-        polyhead_args args = inputs.args();
-        args.key.shape[dim] = args.value.shape[dim] = longest + pad;
         if (longest + pad >= full) {
             break;
         }
+        const polyhead_args args = narrowed(subject, inputs.args(), longest + pad, expression_tensors);
         if (!run_fresh(subject, inputs, args, &failure)) {
             return failure;
         }
-        const std::vector<float> out = inputs.out(), lse = inputs.lse();
-        if (!same(out, expected.out, 0, out.size()) || !same(lse, expected.lse, 0, lse.size())) {
-            return "keys padded by " + std::to_string(pad) + " give other bits than by " + std::to_string(full - longest);
+        const std::string output = difference(bits_of(args), part_of(inputs, expected, args));
+        if (!output.empty()) {
+            return output + ": keys padded by " + std::to_string(pad) + " give other bits than by " + std::to_string(full - longest);
         }
     }
     return "";
@@ -107,7 +211,7 @@ std::string check_same_bits(const Subject &subject, const Shape &shape) {
     std::string failure;
     subject.set_threads(1);
     if (run_fresh(subject, inputs, inputs.args(), &failure)) {
-        const Bits expected{inputs.out(), inputs.lse()};
+        const Bits expected = bits_of(inputs.args());
         failure = threads(subject, inputs, expected);
         if (failure.empty() && !is_linear(subject.problem)) {
             failure = alone(subject, inputs, expected);

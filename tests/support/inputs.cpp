@@ -48,7 +48,7 @@ float huge_value(const Problem &p) {
 
 } // namespace
 
-std::string describe(const Shape &s) {
+std::string describe(const Problem &problem, const Shape &s) {
     static const char *const values[] = {"normal", "peaked", "extreme_logits", "huge_values"};
     std::string text = "batch " + std::to_string(s.batch) + " seq_len_q " + std::to_string(s.seq_len_q) + " seq_len_kv " +
                        std::to_string(s.seq_len_kv) + " query " + layout_name(s.query) + " key " + layout_name(s.key) + " value " +
@@ -65,7 +65,7 @@ std::string describe(const Shape &s) {
             text += " " + std::to_string(length);
         }
     }
-    return text;
+    return text + describe(problem, s.extras);
 }
 
 Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
@@ -83,10 +83,14 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     args_.query = query_.view;
     args_.key = key_.view;
     args_.value = value_.view;
-    args_.out = out_.view;
     if (!is_linear(problem)) {
-        make_lengths_and_lse(problem);
+        make_lengths();
+        extras_ = ExtraTensors(problem, shape.extras, {shape.batch, shape.seq_len_q, shape.seq_len_kv, shape.place}, shape.seed, &args_);
+        make_score_outputs(problem);
         poison(problem);
+    }
+    for (size_t i = 0; i < outputs_.size(); i++) {
+        args_.*output_tensors[i].tensor = outputs_[i].view;
     }
     reference_args_ = args_;
     store(problem.dtype, query_, stored_query_, args_.query);
@@ -111,8 +115,8 @@ void Inputs::make_sdpa(const Problem &p) {
     query_ = tensor(s.query, p.num_heads, s.seq_len_q, p.head_dim);
     key_ = tensor(s.key, p.num_kv_heads, s.seq_len_kv, p.head_dim);
     value_ = tensor(s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim_v);
-    out_ = make_tensor(static_cast<DType>(p.dtype), {s.batch, p.num_heads, s.seq_len_q, p.head_dim_v},
-                       head_strides(s.out, p.num_heads, s.seq_len_q, p.head_dim_v), s.place);
+    outputs_[0] = make_tensor(static_cast<DType>(p.dtype), {s.batch, p.num_heads, s.seq_len_q, p.head_dim_v},
+                              head_strides(s.out, p.num_heads, s.seq_len_q, p.head_dim_v), s.place);
     Random random(s.seed);
     const float scale = s.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
     fill_normal(query_, random, s.values == Values::peaked ? 8.0f : 1.0f);
@@ -137,8 +141,8 @@ void Inputs::make_mha(const Problem &p) {
         fill_normal(key_, random, 1.0f);
         fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
     }
-    out_ = make_tensor(static_cast<DType>(p.dtype), {s.batch, s.seq_len_q, p.embed_dim},
-                       token_strides(s.out, s.batch, s.seq_len_q, p.embed_dim), s.place);
+    outputs_[0] = make_tensor(static_cast<DType>(p.dtype), {s.batch, s.seq_len_q, p.embed_dim},
+                              token_strides(s.out, s.batch, s.seq_len_q, p.embed_dim), s.place);
 }
 
 void Inputs::make_linear(const Problem &p) {
@@ -149,10 +153,10 @@ void Inputs::make_linear(const Problem &p) {
     Random random(shape_.seed);
     query_ = tensor(DType::f32, shape_.query, p.embed_dim);
     fill_normal(query_, random, 1.0f);
-    out_ = tensor(static_cast<DType>(p.dtype), shape_.out, p.out_features);
+    outputs_[0] = tensor(static_cast<DType>(p.dtype), shape_.out, p.out_features);
 }
 
-void Inputs::make_lengths_and_lse(const Problem &p) {
+void Inputs::make_lengths() {
     const Shape &s = shape_;
     if (!s.lengths.empty()) {
         kv_lengths_ = make_tensor(DType::i32, {s.batch}, {1}, s.place);
@@ -160,47 +164,60 @@ void Inputs::make_lengths_and_lse(const Problem &p) {
         kv_lengths_.memory.make_read_only();
         args_.kv_lengths = kv_lengths_.view;
     }
+}
+
+void Inputs::make_score_outputs(const Problem &p) {
+    const Shape &s = shape_;
+    const bool padded = s.out == Layout::bhsd_padded || s.out == Layout::bshd_padded;
     if (p.lse != 0) {
-        const bool padded = s.out == Layout::bhsd_padded || s.out == Layout::bshd_padded;
         const int64_t row = s.seq_len_q + (padded ? 3 : 0);
-        lse_ = make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q}, {p.num_heads * row + (padded ? 2 : 0), row, 1}, s.place);
-        args_.lse = lse_.view;
+        outputs_[1] = make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q}, {p.num_heads * row + (padded ? 2 : 0), row, 1}, s.place);
+    }
+    if (p.scores != POLYHEAD_NO_SCORES) {
+        outputs_[2] = make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q, s.seq_len_kv},
+                                  head_strides(s.out, p.num_heads, s.seq_len_q, s.seq_len_kv), s.place);
+    }
+    if (p.weights_mean != 0) {
+        outputs_[3] = make_tensor(DType::f32, {s.batch, s.seq_len_q, s.seq_len_kv},
+                                  token_strides(padded ? Layout::bhsd_padded : Layout::bhsd, s.batch, s.seq_len_q, s.seq_len_kv), s.place);
     }
 }
 
-// Self-attention layers: the rows beyond the length are queries too; as keys they must still not be seen.
+bool Inputs::poisoned(int64_t b, int64_t h_kv, int64_t n) const {
+    return seen_ && !seen_->seen(b, h_kv, n);
+}
+
+// Self-attention layers: the rows that are not seen as keys are queries too; as keys they must still not be seen.
 void Inputs::poison(const Problem &p) {
     const bool self = is_mha(p) && p.cross == 0;
-    const int64_t keys = num_keys(p, args_), rows = num_rows(args_);
-    if ((!shape_.poison && shape_.poison_key < 0) || rows == 0) {
+    if ((!shape_.poison && shape_.poison_key < 0) || num_rows(args_) == 0 || num_keys(p, args_) == 0) {
         return;
     }
-    const auto attack = [&](const Tensor &tensor, int position_dim) {
+    if (shape_.poison) {
+        seen_.emplace(p, args_);
+    }
+    const auto attack = [&](const Tensor &tensor) {
         const int64_t features = tensor.view.shape[tensor.view.rank - 1];
         for_each_row(tensor.view, [&](float *row, int64_t i, int64_t j, int64_t k) {
-            const int64_t position = position_dim == 1 ? j : k;
+            const int64_t position = is_mha(p) ? j : k;
             if (position == shape_.poison_key) {
                 std::fill(row, row + features, nan_value);
-            } else if (shape_.poison && position >= visible_keys(p, args_, i, rows - 1)) {
+            } else if (poisoned(i, is_mha(p) ? 0 : j, position)) {
                 poison_row(row, features, position, p.dtype);
             }
         });
     };
-    if (keys == 0) {
-        return;
-    }
     if (self) {
-        attack(query_, 1);
+        attack(query_);
     } else {
-        attack(key_, is_mha(p) ? 1 : 2);
-        attack(value_, is_mha(p) ? 1 : 2);
+        attack(key_);
+        attack(value_);
     }
 }
 
-std::vector<float> Inputs::read(const Tensor &tensor) {
+std::vector<float> Inputs::read(const polyhead_tensor &view) {
     std::vector<float> dense;
-    const polyhead_tensor &view = tensor.view;
-    if (view.rank != 0 && tensor.memory.bytes() != 0) {
+    if (view.rank != 0) {
         for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
             for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++) {
                 dense.push_back(is_16_bit(view.dtype) ? from_storage_bits(static_cast<const uint16_t *>(view.data)[i], view.dtype)
@@ -212,10 +229,10 @@ std::vector<float> Inputs::read(const Tensor &tensor) {
 }
 
 std::string Inputs::unwritten() const {
-    for (const Tensor *tensor : {&out_, &lse_}) {
-        const polyhead_tensor &view = tensor->view;
+    for (size_t output = 0; output < outputs_.size(); output++) {
+        const polyhead_tensor &view = outputs_[output].view;
         int64_t index = 0, found = -1;
-        if (view.rank == 0 || tensor->memory.bytes() == 0) {
+        if (view.rank == 0) {
             continue;
         }
         for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
@@ -226,16 +243,16 @@ std::string Inputs::unwritten() const {
             }
         });
         if (found >= 0) {
-            return (tensor == &out_ ? "out[" : "lse[") + std::to_string(found) + "] was not written";
+            return std::string(output_tensors[output].name) + "[" + std::to_string(found) + "] was not written";
         }
     }
     return "";
 }
 
 bool Inputs::gaps_untouched() {
-    for (const Tensor *tensor : {&out_, &lse_}) {
-        const polyhead_tensor &view = tensor->view;
-        if (view.rank != 0 && tensor->memory.bytes() != 0) {
+    for (const Tensor &tensor : outputs_) {
+        const polyhead_tensor &view = tensor.view;
+        if (view.rank != 0) {
             for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
                 if (is_16_bit(view.dtype)) {
                     std::fill_n(static_cast<uint16_t *>(view.data) + offset, view.shape[view.rank - 1], GuardedBuffer::canary_16);
@@ -249,7 +266,7 @@ bool Inputs::gaps_untouched() {
 }
 
 bool Inputs::outputs_untouched() const {
-    return out_.memory.all_canary() && lse_.memory.all_canary();
+    return std::all_of(outputs_.begin(), outputs_.end(), [](const Tensor &tensor) { return tensor.memory.all_canary(); });
 }
 
 } // namespace polyhead::test

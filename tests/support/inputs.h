@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_INPUTS_H
 #define POLYHEAD_TESTS_INPUTS_H
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -9,7 +10,10 @@
 
 #include <polyhead/polyhead.h>
 
+#include "call_tensors.h"
+#include "extras.h"
 #include "layouts.h"
+#include "visibility.h"
 #include "weights.h"
 
 namespace polyhead::test {
@@ -27,13 +31,14 @@ struct Shape {
     Place place = Place::inside;
     Values values = Values::normal;
     bool poison = false;     // NaN, infinities and huge numbers in every key and value that no row may see
-    int64_t poison_key = -1; // this key and value row is NaN although later rows of a causal problem see it
+    int64_t poison_key = -1; // this key and value row is NaN although some rows see it
     std::optional<float> softmax_scale;
     Alignment alignment = Alignment::of_problem;
+    Extras extras; // masks and modifiers
     uint64_t seed = 1;
 };
 
-std::string describe(const Shape &shape);
+std::string describe(const Problem &problem, const Shape &shape);
 
 // All tensors of one call. The inputs are read-only memory; the outputs are filled with the canary.
 class Inputs {
@@ -44,29 +49,40 @@ public:
     // The same with f32 tensors of the same values, for the reference. Differs from args() for problems of a 16-bit type only.
     const polyhead_args &reference_args() const { return reference_args_; }
     const Shape &shape() const { return shape_; }
-    // Output elements in the order of the shape, as floats.
-    std::vector<float> out() const { return read(out_); }
-    std::vector<float> lse() const { return read(lse_); }
+    // Whether this token of keys was filled with poison (not poison_key). h_kv is 0 for layers.
+    bool poisoned(int64_t b, int64_t h_kv, int64_t n) const;
+    // Output elements in the order of the shape, as floats; an absent output has none.
+    std::vector<float> out() const { return read(0); }
+    std::vector<float> lse() const { return read(1); }
+    std::vector<float> scores() const { return read(2); }
+    std::vector<float> weights_mean() const { return read(3); }
+    // The output_tensors[i].
+    std::vector<float> read(size_t i) const { return read(outputs_[i].view); }
+    // The elements of a view of one of them.
+    static std::vector<float> read(const polyhead_tensor &view);
     // "out[5] was not written" for the first element that still holds the canary, or nothing.
     std::string unwritten() const;
-    // True when nothing but the elements of out and lse was written. Destroys the outputs.
+    // True when nothing but the elements of the outputs was written. Destroys them.
     bool gaps_untouched();
-    // True when no element of out or lse was written either.
+    // True when no element of an output was written either.
     bool outputs_untouched() const;
 
 private:
     void make_sdpa(const Problem &problem);
     void make_mha(const Problem &problem);
     void make_linear(const Problem &problem);
-    void make_lengths_and_lse(const Problem &problem);
+    void make_lengths();
+    void make_score_outputs(const Problem &problem);
     void poison(const Problem &problem);
     void store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument);
-    static std::vector<float> read(const Tensor &tensor);
 
     Shape shape_;
     polyhead_args args_{}, reference_args_{};
-    Tensor query_, key_, value_, kv_lengths_, out_, lse_; // inputs in f32
-    Tensor stored_query_, stored_key_, stored_value_;     // the same in 16 bits, when the problem has them
+    Tensor query_, key_, value_, kv_lengths_;         // inputs in f32
+    Tensor stored_query_, stored_key_, stored_value_; // the same in 16 bits, when the problem has them
+    ExtraTensors extras_;
+    std::array<Tensor, output_tensors.size()> outputs_; // in that order
+    std::optional<SeenKeys> seen_;                      // when unseen keys are poisoned
 };
 
 } // namespace polyhead::test

@@ -28,6 +28,37 @@ Problem linear_problem(int embed_dim, int out_features) {
     return problem;
 }
 
+namespace {
+
+std::string broadcast_flag(const char *name, int32_t broadcast) {
+    static const char *const dims[] = {"", "q", "kv", "q,kv"};
+    return broadcast == 0 ? "" : std::string(" --") + name + "-broadcast " + dims[broadcast & 3];
+}
+
+std::string modifier_flags(const Problem &p) {
+    static const char *const masks[] = {"", " --mask bool", " --mask additive"},
+                             *const ropes[] = {"", " --rope interleaved", " --rope half_split"},
+                             *const stages[] = {"", " --scores scaled", " --scores capped", " --scores logits", " --scores weights"};
+    std::string flags;
+    flags += p.window != 0 ? " --window" : "";
+    flags += p.position_offsets != 0 ? " --position-offsets" : "";
+    flags += masks[p.mask] + broadcast_flag("mask", p.mask_broadcast);
+    flags += (p.score_bias != 0 ? " --score-bias" : "") + broadcast_flag("score-bias", p.score_bias_broadcast);
+    flags += p.softcap != 0 ? " --softcap" : "";
+    flags += p.alibi != 0 ? " --alibi" : "";
+    flags += p.sinks != 0 ? " --sinks" : "";
+    flags += ropes[p.rope];
+    flags += p.rope != 0 && p.rotary_dim != 0 ? " --rotary-dim " + std::to_string(p.rotary_dim) : "";
+    flags += p.head_gate != 0 ? " --head-gate" : "";
+    flags += stages[p.scores];
+    flags += p.weights_mean != 0 ? " --weights-mean" : "";
+    // Single quotes, as a shell reads them back.
+    flags += p.expression != nullptr && p.expression[0] != '\0' ? std::string(" --expression '") + p.expression + "'" : "";
+    return flags;
+}
+
+} // namespace
+
 std::string generate_line(const Problem &p) {
     std::string line = "polyhead generate NAME --op ";
     const auto number = [&line](const char *name, int value) { line += std::string(" --") + name + " " + std::to_string(value); };
@@ -57,6 +88,9 @@ std::string generate_line(const Problem &p) {
     line += p.kv_lengths != 0 ? " --kv-lengths" : "";
     line += p.lse != 0 ? " --lse" : "";
     line += p.dtype == POLYHEAD_F16 ? " --dtype f16" : p.dtype == POLYHEAD_BF16 ? " --dtype bf16" : "";
+    if (!is_linear(p)) {
+        line += modifier_flags(p);
+    }
     if (p.seq_len_q != 0) {
         number("seq-len-q", p.seq_len_q);
     }

@@ -1,191 +1,71 @@
-// Straight loops over the formula. All inner loops run along contiguous elements, so that compilers vectorise them without
-// changing the order of any sum.
+// The reference of a call: projections, heads, rows.
 #include "reference.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
+#include <numeric>
 
 #include "half.h"
 #include "problems.h"
+#include "reference_matrix.h"
+#include "reference_row.h"
 
 namespace polyhead::test {
 
 namespace {
 
-constexpr int64_t token_block = 8; // tokens that share one pass over a weight
-
-// A dense matrix of Real.
-template <class Real> struct Matrix {
-    int64_t rows, columns;
-    std::vector<Real> data;
-    Matrix(int64_t r, int64_t c) : rows(r), columns(c), data(static_cast<size_t>(r * c), Real(0)) {}
-    Real *row(int64_t r) { return data.data() + r * columns; }
-    const Real *row(int64_t r) const { return data.data() + r * columns; }
-};
-
-// One nn.Linear: the weight transposed to [in][out], and its bias.
-template <class Real> struct Linear {
-    Matrix<Real> weight;
-    std::vector<Real> bias;
-
-    // Rows [first, first + count) of `weight_tensor` [out,in] and of the bias.
-    Linear(const polyhead_tensor &weight_tensor, const polyhead_tensor &bias_tensor, int64_t first, int64_t count)
-        : weight(weight_tensor.shape[1], count), bias(static_cast<size_t>(count), Real(0)) {
-        for (int64_t n = 0; n < count; n++) {
-            for (int64_t k = 0; k < weight.rows; k++) {
-                weight.row(k)[n] = Real(*element(weight_tensor, first + n, k));
-            }
-            if (bias_tensor.data != nullptr) {
-                bias[n] = Real(*element(bias_tensor, first + n));
-            }
-        }
-    }
-
-    // y[i] = x[i] W^T + b for every row of x.
-    Matrix<Real> apply(const Matrix<Real> &x) const {
-        Matrix<Real> y(x.rows, weight.columns);
-        for (int64_t begin = 0; begin < x.rows; begin += token_block) {
-            const int64_t end = std::min(begin + token_block, x.rows);
-            for (int64_t k = 0; k < weight.rows; k++) {
-                const Real *w = weight.row(k);
-                for (int64_t i = begin; i < end; i++) {
-                    const Real factor = x.row(i)[k];
-                    Real *out = y.row(i);
-                    for (int64_t n = 0; n < weight.columns; n++) {
-                        out[n] += factor * w[n];
-                    }
-                }
-            }
-            for (int64_t i = begin; i < end; i++) {
-                for (int64_t n = 0; n < weight.columns; n++) {
-                    y.row(i)[n] += bias[n];
-                }
-            }
-        }
-        return y;
-    }
-};
-
-// Key and value of one head: key transposed to [d][n] so that one query meets all keys in a contiguous loop.
-template <class Real> struct HeadKeys {
-    Matrix<Real> key_transposed, value;
-    std::vector<double> max_value; // largest |value| among the first n + 1 keys
-    HeadKeys(int64_t keys, int64_t head_dim, int64_t head_dim_v)
-        : key_transposed(head_dim, keys), value(keys, head_dim_v), max_value(static_cast<size_t>(keys), 0.0) {}
-
-    void find_max_values() {
-        double largest = 0;
-        for (int64_t n = 0; n < value.rows; n++) {
-            for (int64_t d = 0; d < value.columns; d++) {
-                largest = std::max(largest, std::abs(static_cast<double>(value.row(n)[d])));
-            }
-            max_value[n] = largest;
-        }
-    }
-};
-
-template <class Real> void round_all(Real *values, int64_t count, int32_t storage) {
-    for (int64_t i = 0; i < count; i++) {
-        values[i] = Real(round_to(static_cast<float>(values[i]), storage));
-    }
+// Answers of the right sizes, all 0. rows_of_out: rows that have a max_value.
+template <class Real> Answer<Real> make_answer(const Problem &p, const polyhead_args &args, int64_t rows_of_out, int64_t width) {
+    const size_t rows = static_cast<size_t>(batch_size(p, args) * p.num_heads * num_rows(args)),
+                 keys = static_cast<size_t>(num_keys(p, args));
+    Answer<Real> answer;
+    answer.out.assign(static_cast<size_t>(rows_of_out * width), Real(0));
+    answer.lse.assign(rows, Real(0));
+    answer.max_value.assign(static_cast<size_t>(rows_of_out), 0.0);
+    answer.empty.assign(rows, 0);
+    answer.scores.assign(p.scores != POLYHEAD_NO_SCORES ? rows * keys : 0, Real(0));
+    answer.weights_mean.assign(p.weights_mean != 0 ? rows / static_cast<size_t>(p.num_heads) * keys : 0, Real(0));
+    return answer;
 }
 
-// What all rows of a call share.
-template <class Real> struct Softmax {
-    Real scale;
-    int32_t storage;
-};
-
-// out = softmax(scale * query key^T) value over the first `visible` keys; returns lse. A row without keys gives 0 and -inf.
-// Scores and probs are rounded to a 16-bit storage type.
+// Everything that row (b, h, q) leaves beside out.
 template <class Real>
-Real attend(const Real *query, const HeadKeys<Real> &keys, int64_t visible, Softmax<Real> softmax, std::vector<Real> &probs, Real *out) {
-    const int64_t head_dim_v = keys.value.columns;
-    std::fill(out, out + head_dim_v, Real(0));
-    if (visible <= 0) {
-        return -std::numeric_limits<Real>::infinity();
+void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, int64_t q, int64_t rows_q, Answer<Real> &answer) {
+    const int64_t index = (b * p.num_heads + h) * rows_q + q;
+    answer.lse[index] = row.lse;
+    answer.empty[index] = static_cast<uint8_t>(row.empty);
+    if (!answer.scores.empty()) {
+        std::copy(row.scores.begin(), row.scores.end(), answer.scores.begin() + index * static_cast<int64_t>(row.scores.size()));
     }
-    probs.assign(static_cast<size_t>(visible), Real(0));
-    for (int64_t d = 0; d < keys.key_transposed.rows; d++) {
-        const Real *key = keys.key_transposed.row(d);
-        for (int64_t n = 0; n < visible; n++) {
-            probs[n] += query[d] * key[n];
-        }
+    for (size_t n = 0; !answer.weights_mean.empty() && n < row.weights.size(); n++) {
+        answer.weights_mean[static_cast<size_t>(b * rows_q + q) * row.weights.size() + n] += row.weights[n] / Real(p.num_heads);
     }
-    Real row_max = -std::numeric_limits<Real>::infinity();
-    for (int64_t n = 0; n < visible; n++) {
-        probs[n] *= softmax.scale;
-    }
-    const bool rounds = is_16_bit(softmax.storage);
-    if (rounds) {
-        round_all(probs.data(), visible, softmax.storage);
-    }
-    for (int64_t n = 0; n < visible; n++) {
-        row_max = std::max(row_max, probs[n]);
-    }
-    Real row_sum = 0;
-    for (int64_t n = 0; n < visible; n++) {
-        probs[n] = std::exp(probs[n] - row_max);
-        row_sum += probs[n];
-    }
-    const Real divisor = rounds ? Real(1) : row_sum;
-    if (rounds) {
-        for (int64_t n = 0; n < visible; n++) {
-            probs[n] /= row_sum;
-        }
-        round_all(probs.data(), visible, softmax.storage);
-    }
-    for (int64_t n = 0; n < visible; n++) {
-        const Real *value = keys.value.row(n);
-        for (int64_t d = 0; d < head_dim_v; d++) {
-            out[d] += probs[n] * value[d];
-        }
-    }
-    for (int64_t d = 0; d < head_dim_v; d++) {
-        out[d] /= divisor;
-    }
-    return row_max + std::log(row_sum);
-}
-
-template <class Real> Softmax<Real> softmax_of(const Problem &problem, const polyhead_args &args, int32_t storage) {
-    return {args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim)), storage};
-}
-
-// The most keys that any row of batch row b sees: later ones must not matter, so they are not even read.
-int64_t most_visible(const Problem &problem, const polyhead_args &args, int64_t b) {
-    return num_rows(args) == 0 ? 0 : std::max<int64_t>(0, visible_keys(problem, args, b, num_rows(args) - 1));
 }
 
 template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, int32_t storage) {
-    const int64_t batch = batch_size(p, args), rows_q = num_rows(args);
-    Answer<Real> answer;
-    answer.out.assign(static_cast<size_t>(batch * p.num_heads * rows_q * p.head_dim_v), Real(0));
-    answer.lse.assign(static_cast<size_t>(batch * p.num_heads * rows_q), Real(0));
-    answer.max_value.assign(answer.lse.size(), 0.0);
-    std::vector<Real> probs, query(static_cast<size_t>(p.head_dim));
-    const int64_t group_size = p.num_heads / p.num_kv_heads;
-    const Softmax<Real> softmax = softmax_of<Real>(p, args, storage);
+    const int64_t batch = batch_size(p, args), rows_q = num_rows(args), keys = num_keys(p, args), group_size = p.num_heads / p.num_kv_heads;
+    Answer<Real> answer = make_answer<Real>(p, args, batch * p.num_heads * rows_q, p.head_dim_v);
+    std::vector<Real> query(static_cast<size_t>(p.head_dim)), key(query);
+    RowAttention<Real> attention(p, args, storage);
     for (int64_t b = 0; b < batch; b++) {
-        const int64_t keys = most_visible(p, args, b);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             HeadKeys<Real> head(keys, p.head_dim, p.head_dim_v);
             for (int64_t n = 0; n < keys; n++) {
-                const float *key = element(args.key, b, hkv, n), *value = element(args.value, b, hkv, n);
+                std::copy_n(element(args.key, b, hkv, n), p.head_dim, key.begin());
+                attention.rotate_key(key.data(), b, n);
                 for (int64_t d = 0; d < p.head_dim; d++) {
-                    head.key_transposed.row(d)[n] = Real(key[d]);
+                    head.key_transposed.row(d)[n] = key[d];
                 }
-                std::copy(value, value + p.head_dim_v, head.value.row(n));
+                std::copy_n(element(args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
             }
             head.find_max_values();
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t q : rows[b * p.num_heads + h]) {
-                    const float *row = element(args.query, b, h, q);
-                    std::copy(row, row + p.head_dim, query.begin());
-                    const int64_t visible = visible_keys(p, args, b, q);
+                    std::copy_n(element(args.query, b, h, q), p.head_dim, query.begin());
+                    attention.rotate_query(query.data(), b, q);
                     const int64_t index = (b * p.num_heads + h) * rows_q + q;
-                    answer.lse[index] = attend(query.data(), head, visible, softmax, probs, answer.out.data() + index * p.head_dim_v);
-                    answer.max_value[index] = visible > 0 ? head.max_value[visible - 1] : 0.0;
+                    const RowResult<Real> &row = attention.attend(query.data(), head, b, h, q, answer.out.data() + index * p.head_dim_v);
+                    answer.max_value[index] = row.max_value;
+                    take(p, row, b, h, q, rows_q, answer);
                 }
             }
         }
@@ -218,11 +98,17 @@ template <class Real> Matrix<Real> tokens(const polyhead_tensor &tensor, int64_t
     return x;
 }
 
-template <class Real> HeadKeys<Real> split_head(const Problem &p, const Matrix<Real> &key, const Matrix<Real> &value, int64_t hkv) {
+// Key/value head hkv of all tokens of batch row b, keys rotated.
+template <class Real>
+HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention, const Matrix<Real> &key, const Matrix<Real> &value,
+                          int64_t b, int64_t hkv) {
     HeadKeys<Real> head(key.rows, p.head_dim, p.head_dim_v);
+    std::vector<Real> rotated(static_cast<size_t>(p.head_dim));
     for (int64_t n = 0; n < key.rows; n++) {
+        std::copy_n(key.row(n) + hkv * p.head_dim, p.head_dim, rotated.begin());
+        attention.rotate_key(rotated.data(), b, n);
         for (int64_t d = 0; d < p.head_dim; d++) {
-            head.key_transposed.row(d)[n] = key.row(n)[hkv * p.head_dim + d];
+            head.key_transposed.row(d)[n] = rotated[d];
         }
         std::copy_n(value.row(n) + hkv * p.head_dim_v, p.head_dim_v, head.value.row(n));
     }
@@ -234,32 +120,28 @@ template <class Real>
 Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
                           int32_t storage) {
     const Layer<Real> layer(p, weights);
-    const Softmax<Real> softmax = softmax_of<Real>(p, args, storage);
     const polyhead_tensor &key_input = p.cross != 0 ? args.key : args.query, &value_input = p.cross != 0 ? args.value : args.query;
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), group_size = p.num_heads / p.num_kv_heads;
-    Answer<Real> answer;
-    answer.out.assign(static_cast<size_t>(batch * rows_q * p.embed_dim), Real(0));
-    answer.lse.assign(static_cast<size_t>(batch * p.num_heads * rows_q), Real(0));
-    answer.max_value.assign(static_cast<size_t>(batch * rows_q), 0.0);
-    std::vector<Real> probs;
+    Answer<Real> answer = make_answer<Real>(p, args, batch * rows_q, p.embed_dim);
+    RowAttention<Real> attention(p, args, storage);
+    std::vector<int64_t> positions(static_cast<size_t>(num_keys(p, args)));
+    std::iota(positions.begin(), positions.end(), 0);
     for (int64_t b = 0; b < batch; b++) {
-        std::vector<int64_t> positions(static_cast<size_t>(most_visible(p, args, b)));
-        for (size_t n = 0; n < positions.size(); n++) {
-            positions[n] = static_cast<int64_t>(n);
-        }
-        const Matrix<Real> query = layer.query.apply(tokens<Real>(args.query, b, rows[b]));
+        Matrix<Real> query = layer.query.apply(tokens<Real>(args.query, b, rows[b]));
         const Matrix<Real> key = layer.key.apply(tokens<Real>(key_input, b, positions));
         const Matrix<Real> value = layer.value.apply(tokens<Real>(value_input, b, positions));
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
-            const HeadKeys<Real> head = split_head(p, key, value, hkv);
+            const HeadKeys<Real> head = split_head(p, attention, key, value, b, hkv);
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t i = 0; i < query.rows; i++) {
-                    const int64_t q = rows[b][i], visible = visible_keys(p, args, b, q);
-                    answer.lse[(b * p.num_heads + h) * rows_q + q] =
-                        attend(query.row(i) + h * p.head_dim, head, visible, softmax, probs, concat.row(i) + h * p.head_dim_v);
+                    const int64_t q = rows[b][i];
+                    Real *query_head = query.row(i) + h * p.head_dim;
+                    attention.rotate_query(query_head, b, q);
+                    const RowResult<Real> &row = attention.attend(query_head, head, b, h, q, concat.row(i) + h * p.head_dim_v);
                     double &largest = answer.max_value[b * rows_q + q];
-                    largest = std::max(largest, visible > 0 ? head.max_value[visible - 1] : 0.0);
+                    largest = std::max(largest, row.max_value);
+                    take(p, row, b, h, q, rows_q, answer);
                 }
             }
         }

@@ -14,9 +14,12 @@ using RowSets = std::vector<std::vector<int64_t>>;
 
 // Dense results in the order of the tensors' shapes; rows that were not asked for stay 0.
 template <class Real> struct Answer {
-    std::vector<Real> out;         // sdpa [B,H,T_q,d_v], mha [B,T_q,D], linear [M,N]
-    std::vector<Real> lse;         // [B,H,T_q]; natural logarithm; empty for linear
-    std::vector<double> max_value; // per row of out: largest |value| that the row attends to (mha: projected, over all heads)
+    std::vector<Real> out;          // sdpa [B,H,T_q,d_v], mha [B,T_q,D], linear [M,N]
+    std::vector<Real> lse;          // [B,H,T_q]; natural logarithm; empty for linear
+    std::vector<double> max_value;  // per row of out: largest |gate * value| that it attends to (mha: projected, over all heads)
+    std::vector<uint8_t> empty;     // [B,H,T_q]: 1 where the row sees no key
+    std::vector<Real> scores;       // [B,H,T_q,T_kv] at the stage of the problem, or nothing
+    std::vector<Real> weights_mean; // [B,T_q,T_kv], or nothing
 };
 
 int64_t num_groups(const Problem &problem, const polyhead_args &args);
@@ -24,16 +27,14 @@ int64_t num_rows(const polyhead_args &args); // query positions (linear: rows)
 int64_t num_keys(const Problem &problem, const polyhead_args &args);
 int64_t batch_size(const Problem &problem, const polyhead_args &args);
 
-// Number of keys that query position q of batch row b sees: the first so many.
-int64_t visible_keys(const Problem &problem, const polyhead_args &args, int64_t b, int64_t q);
-
 RowSets all_rows(const Problem &problem, const polyhead_args &args);
-// First and last rows and a deterministic choice of others, different for each group, so that about max_flops are spent.
+// First and last rows and a deterministic choice of others, so that about max_flops are spent. Each group has a choice of its own, but
+// where a mean over heads is an output all heads of a batch row have the same.
 RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t seed, double max_flops = 1e8);
 
-// Evaluates the rows. Reads args as polyhead_run does, and the weights unpacked; both in f32, whatever the problem stores (see
-// Inputs::reference_args). Real is double or float. With a 16-bit storage type scores, probs and out are each rounded to it, as the
-// plain formula in that type would; lse is then that of the rounded scores.
+// Evaluates the rows. Rows of a mean over heads are whole only if all heads have them. Reads args as polyhead_run does, and the weights
+// unpacked; both in f32, whatever the problem stores (see Inputs::reference_args). Real is double or float. With a 16-bit storage type
+// scores, probs and out are each rounded to it, as the plain formula in that type would; lse is then that of the rounded scores.
 template <class Real>
 Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
                       int32_t storage = POLYHEAD_F32);

@@ -1,4 +1,4 @@
-// Which rows and keys of a call exist, which keys a row sees, and which rows a test looks at.
+// Which rows and keys of a call exist, and which rows a test looks at.
 #include <algorithm>
 #include <limits>
 #include <set>
@@ -22,19 +22,6 @@ int64_t num_keys(const Problem &problem, const polyhead_args &args) {
 
 int64_t num_groups(const Problem &problem, const polyhead_args &args) {
     return is_linear(problem) ? 1 : is_sdpa(problem) ? args.query.shape[0] * problem.num_heads : args.query.shape[0];
-}
-
-int64_t visible_keys(const Problem &problem, const polyhead_args &args, int64_t b, int64_t q) {
-    int64_t length = num_keys(problem, args);
-    if (args.kv_lengths.data != nullptr) {
-        length = static_cast<const int32_t *>(args.kv_lengths.data)[b * args.kv_lengths.stride[0]];
-    }
-    if (problem.causal == POLYHEAD_NOT_CAUSAL) {
-        return length;
-    }
-    const int32_t alignment = args.alignment != 0 ? args.alignment : problem.causal;
-    const int64_t offset = alignment == POLYHEAD_BOTTOM_RIGHT ? length - num_rows(args) : 0;
-    return std::clamp<int64_t>(q + offset + 1, 0, length);
 }
 
 RowSets all_rows(const Problem &problem, const polyhead_args &args) {
@@ -61,7 +48,8 @@ RowSets sample_rows(const Problem &p, const polyhead_args &args, uint64_t seed, 
             }
         } else {
             chosen = {0, count - 1};
-            uint64_t state = seed + static_cast<uint64_t>(group) * 0x9e3779b97f4a7c15u;
+            const int64_t choice = is_sdpa(p) && p.weights_mean != 0 ? group / p.num_heads : group;
+            uint64_t state = seed + static_cast<uint64_t>(choice) * 0x9e3779b97f4a7c15u;
             while (static_cast<double>(chosen.size()) < wanted) {
                 state = state * 6364136223846793005u + 1442695040888963407u;
                 chosen.insert(static_cast<int64_t>((state >> 33) % static_cast<uint64_t>(count)));

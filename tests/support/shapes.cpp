@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "environment.h"
+#include "expressions.h"
 #include "problems.h"
+#include "visibility.h"
 
 namespace polyhead::test {
 
@@ -19,9 +21,11 @@ double cost_of_reference(const Problem &p, const Shape &s) {
     if (is_linear(p)) {
         return std::max(q * (p.embed_dim + p.out_features) / element_limit, 2 * q * p.embed_dim * p.out_features / (4 * flop_limit));
     }
-    const double dims = p.head_dim + p.head_dim_v;
+    const double dims = p.head_dim + p.head_dim_v, pairs = batch * q * kv;
     const double attention = 2 * batch * p.num_heads * q * kv * dims / (10 * flop_limit); // the reference only samples rows
     double elements = batch * dims * (p.num_heads * q + p.num_kv_heads * kv), projections = 0;
+    elements += (p.scores != POLYHEAD_NO_SCORES ? p.num_heads * pairs : 0) + (p.weights_mean != 0 ? pairs : 0);
+    elements += p.num_heads * pairs * ((p.mask != 0 ? 0.25 : 0) + (p.score_bias != 0 ? 0.25 : 0) + (has_expression(p) ? 0.5 : 0));
     if (is_mha(p)) {
         elements += batch * (q * 2 * p.embed_dim + kv * (p.kdim + p.vdim));
         projections = 2 * batch * kv * p.num_kv_heads * (1.0 * p.kdim * p.head_dim + 1.0 * p.vdim * p.head_dim_v) / flop_limit;
@@ -94,19 +98,21 @@ void decorate(const Problem &p, Shape &s, Random &random) {
         s.key = s.value = Layout::shared;
     }
     s.poison = !shared && random.chance(60);
-    if (p.causal != 0) {
+    if (knows_positions(p)) {
         s.alignment = random.pick(std::vector<Alignment>{Alignment::of_problem, Alignment::bottom_right, Alignment::top_left});
-        if (!shared && s.seq_len_kv > 0 && random.chance(25)) {
-            s.poison_key = random.below(s.seq_len_kv);
-        }
     }
+    if (rows_differ(p) && !shared && s.seq_len_kv > 0 && random.chance(25)) {
+        s.poison_key = random.below(s.seq_len_kv);
+    }
+    Random extras(s.seed);
+    s.extras = random_extras(p, s.seq_len_q, s.seq_len_kv, extras);
     if (random.chance(25)) {
         s.softmax_scale = random.pick(std::vector<float>{0.05f, 0.3f, 1.0f});
     }
     s.values =
         random.pick(std::vector<Values>{Values::normal, Values::normal, Values::peaked, Values::extreme_logits, Values::huge_values});
-    if (s.values == Values::extreme_logits && !is_sdpa(p)) {
-        s.values = Values::normal; // projections would blur the exact distances of the logits
+    if (s.values == Values::extreme_logits && (!is_sdpa(p) || p.rope != 0 || p.alibi != 0 || has_expression(p))) {
+        s.values = Values::normal; // these would blur the exact distances of the logits
     }
 }
 
@@ -212,6 +218,8 @@ Shape same_bits_shape(const Problem &problem, uint64_t seed) {
     }
     s.seed = seed;
     s.poison = true;
+    Random extras(seed);
+    s.extras = random_extras(problem, s.seq_len_q, s.seq_len_kv, extras);
     if (problem.kv_lengths != 0) {
         const int64_t longest = std::max<int64_t>(std::min<int64_t>(s.seq_len_kv, 1), s.seq_len_kv - room);
         for (int64_t b = 0; b < s.batch; b++) {

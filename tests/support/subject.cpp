@@ -2,8 +2,9 @@
 #include "subject.h"
 
 #include <cstdio>
-#include <utility>
+#include <memory>
 
+#include "call_tensors.h"
 #include "mirror.h"
 #include "problems.h"
 
@@ -41,36 +42,57 @@ KernelSubject::~KernelSubject() {
     polyhead_weights_free(&on_device_);
 }
 
+namespace {
+
+// Whether a tensor of this name lives on the device when only some do: key, value and what goes with the keys.
+bool goes_with_keys(const std::string &name) {
+    return name == "key" || name == "value" || name == "kv_lengths" || name == "mask" || name == "positions_kv" || name == "rope_cos" ||
+           name == "rope_sin";
+}
+
+// A tensor of the arguments and its copy on the device.
+struct Copy {
+    std::string name;
+    std::unique_ptr<Mirror> mirror;
+    bool output;
+};
+
+} // namespace
+
 polyhead_status KernelSubject::run_on_device(polyhead_args args) const {
-    Mirror key(device_, args.key), value(device_, args.value), lengths(device_, args.kv_lengths);
-    const polyhead_tensor absent{};
-    const bool all = home_ == Home::device;
-    Mirror query(device_, all ? args.query : absent), out(device_, all ? args.out : absent), lse(device_, all ? args.lse : absent);
-    for (const Mirror *mirror : {&key, &value, &lengths, &query, &out, &lse}) {
-        if (mirror->status().code != POLYHEAD_OK) {
-            return mirror->status();
+    std::vector<Copy> copies;
+    std::vector<polyhead_tensor> expression_tensors(args.expression_tensors, args.expression_tensors + args.num_expression_tensors);
+    polyhead_status status{};
+    const auto copy = [&](const std::string &name, polyhead_tensor &tensor, bool output) {
+        if (status.code == POLYHEAD_OK && (home_ == Home::device || (!output && goes_with_keys(name)))) {
+            copies.push_back({name, std::make_unique<Mirror>(device_, tensor), output});
+            status = copies.back().mirror->status();
+            tensor = copies.back().mirror->view();
         }
+    };
+    for (const CallTensor &input : input_tensors) {
+        copy(input.name, args.*input.tensor, false);
     }
-    args.key = key.view();
-    args.value = value.view();
-    args.kv_lengths = lengths.view();
-    if (all) {
-        args.query = query.view();
-        args.out = out.view();
-        args.lse = lse.view();
+    for (polyhead_tensor &tensor : expression_tensors) {
+        copy("tensor of the expression", tensor, false);
     }
-    polyhead_status status = polyhead_run(&kernel_, &args);
+    for (const CallTensor &output : output_tensors) {
+        copy(output.name, args.*output.tensor, true);
+    }
+    if (status.code != POLYHEAD_OK) {
+        return status;
+    }
+    args.expression_tensors = expression_tensors.data();
+    status = polyhead_run(&kernel_, &args);
     const polyhead_status finished = polyhead_synchronize(device_);
     if (status.code == POLYHEAD_OK) {
         status = finished;
     }
-    for (auto [name, mirror] :
-         {std::pair("out", &out), std::pair("lse", &lse), std::pair("query", &query), std::pair("key", &key), std::pair("value", &value)}) {
-        const bool output = mirror == &out || mirror == &lse;
-        const std::string failure = output ? mirror->read_back() : mirror->find_change();
+    for (const Copy &one : copies) {
+        const std::string failure = one.output ? one.mirror->read_back() : one.mirror->find_change();
         if (!failure.empty()) {
             status.code = POLYHEAD_INTERNAL;
-            std::snprintf(status.message, sizeof status.message, "%s: %s", name, failure.c_str());
+            std::snprintf(status.message, sizeof status.message, "%s: %s", one.name.c_str(), failure.c_str());
         }
     }
     return status;

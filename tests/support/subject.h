@@ -22,8 +22,8 @@ struct Subject {
     std::function<void(int)> set_threads = polyhead_set_num_threads; // code compiled in process has threads of its own
 };
 
-// Where the tensors of a call on a device live: on the host, on the device, or key, value and lengths on the device and the rest on
-// the host. Packed weights lie on the device in the last two cases.
+// Where the tensors of a call on a device live: on the host, on the device, or those that go with the keys on the device and the rest
+// on the host. Packed weights lie on the device in the last two cases.
 enum class Home { host, device, mixed };
 
 // A kernel with weights of its own, packed into guarded memory that ends at an unmapped page. With a device it runs there.

@@ -15,6 +15,13 @@ inline double f32_tolerance(double reference, double max_value, double plain_err
     return 1e-5 * std::max(1.0, max_value) + 5e-6 * std::abs(reference) + 4.0 * plain_error;
 }
 
+// For lse, scores and weights. A score is a dot product in f32 like any other, so it is held to the rule of out with values of size 1:
+// the plain f32 formula says how large the errors of sums and modifiers are on that head, logits of 5e5 keep their relative error. A
+// weight is what a value of size 1 would be multiplied by; its own error is that of out for such values.
+inline double score_tolerance(double reference, double plain_error) {
+    return f32_tolerance(reference, 1.0, plain_error);
+}
+
 // For f16 and bf16: twice the error of the plain formula in that type on that head + 1e-5, and at most 1e-2 (f16) or 5e-2 (bf16) of
 // max(1, abs(ref)); but never less than f32 may take, which matters where huge values cancel.
 inline double tolerance_16_bit(int32_t dtype, double reference, double max_value, double plain_error) {

@@ -1,0 +1,41 @@
+// The tensors of a call by name: what tests copy to devices, narrow, compare and damage one after another.
+#ifndef POLYHEAD_TESTS_CALL_TENSORS_H
+#define POLYHEAD_TESTS_CALL_TENSORS_H
+
+#include <array>
+
+#include <polyhead/polyhead.h>
+
+namespace polyhead::test {
+
+struct CallTensor {
+    const char *name;
+    polyhead_tensor polyhead_args::*tensor;
+};
+
+constexpr std::array<CallTensor, 14> input_tensors = {{
+    {"query", &polyhead_args::query},
+    {"key", &polyhead_args::key},
+    {"value", &polyhead_args::value},
+    {"kv_lengths", &polyhead_args::kv_lengths},
+    {"position_offsets", &polyhead_args::position_offsets},
+    {"mask", &polyhead_args::mask},
+    {"score_bias", &polyhead_args::score_bias},
+    {"alibi_slopes", &polyhead_args::alibi_slopes},
+    {"sinks", &polyhead_args::sinks},
+    {"rope_cos", &polyhead_args::rope_cos},
+    {"rope_sin", &polyhead_args::rope_sin},
+    {"positions_q", &polyhead_args::positions_q},
+    {"positions_kv", &polyhead_args::positions_kv},
+    {"head_gate", &polyhead_args::head_gate},
+}}; // and those of a user expression, an array of their own
+
+constexpr std::array<CallTensor, 4> output_tensors = {{
+    {"out", &polyhead_args::out},
+    {"lse", &polyhead_args::lse},
+    {"scores", &polyhead_args::scores},
+    {"weights_mean", &polyhead_args::weights_mean},
+}};
+
+} // namespace polyhead::test
+#endif

@@ -1,0 +1,224 @@
+// Straight loops over the formula of one row.
+#include "reference_row.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "expressions.h"
+#include "half.h"
+#include "visibility.h"
+
+namespace polyhead::test {
+
+namespace {
+
+// Additive terms below this are this: so finite sentinels take part, and the sum of two of them stays finite.
+constexpr double lowest_term = -1.7e38;
+
+int64_t index_of(const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise) {
+    return positions.data == nullptr ? otherwise
+                                     : static_cast<const int32_t *>(positions.data)[b * positions.stride[0] + i * positions.stride[1]];
+}
+
+// [H] or [B,H].
+float slope_of(const polyhead_tensor &slopes, int64_t b, int64_t h) {
+    return slopes.rank == 2 ? *element(slopes, slopes.shape[0] == 1 ? 0 : b, h) : *element(slopes, h);
+}
+
+template <class Real> void add_terms(const polyhead_tensor &bias, int64_t b, int64_t h, int64_t q, std::vector<Real> &logits) {
+    if (bias.data != nullptr && !logits.empty()) {
+        const MaskRow<float> row = mask_row<float>(bias, b, h, q);
+        for (size_t n = 0; n < logits.size(); n++) {
+            logits[n] += std::max(Real(row[static_cast<int64_t>(n)]), Real(lowest_term));
+        }
+    }
+}
+
+} // namespace
+
+template <class Real> void round_all(Real *values, int64_t count, int32_t storage) {
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = Real(round_to(static_cast<float>(values[i]), storage));
+    }
+}
+
+template <class Real> void HeadKeys<Real>::find_max_values() {
+    for (int64_t n = 0; n < value.rows; n++) {
+        for (int64_t d = 0; d < value.columns; d++) {
+            max_value[n] = std::max(max_value[n], std::abs(static_cast<double>(value.row(n)[d])));
+        }
+    }
+}
+
+template <class Real>
+RowAttention<Real>::RowAttention(const Problem &problem, const polyhead_args &args, int32_t storage)
+    : p_(problem), args_(args), storage_(storage),
+      scale_(args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim))) {}
+
+template <class Real> void RowAttention<Real>::rotate(Real *head, int64_t position) const {
+    const int64_t rotary_dim = p_.rotary_dim > 0 ? p_.rotary_dim : p_.head_dim, pairs = rotary_dim / 2;
+    const int64_t row = std::clamp<int64_t>(position, 0, args_.rope_cos.shape[0] - 1);
+    for (int64_t i = 0; i < pairs; i++) {
+        const Real cosine = Real(*element(args_.rope_cos, row, i)), sine = Real(*element(args_.rope_sin, row, i));
+        Real &first = head[p_.rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * i : i];
+        Real &second = head[p_.rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * i + 1 : i + pairs];
+        const Real x = first, y = second;
+        first = x * cosine - y * sine;
+        second = y * cosine + x * sine;
+    }
+}
+
+template <class Real> void RowAttention<Real>::rotate_query(Real *head, int64_t b, int64_t q) const {
+    if (p_.rope != POLYHEAD_NO_ROPE) {
+        rotate(head, index_of(args_.positions_q, b, q, std::max<int64_t>(position_of(p_, args_, b, q), 0)));
+    }
+}
+
+template <class Real> void RowAttention<Real>::rotate_key(Real *head, int64_t b, int64_t n) const {
+    if (p_.rope != POLYHEAD_NO_ROPE) {
+        rotate(head, index_of(args_.positions_kv, b, n, n));
+    }
+}
+
+template <class Real> void RowAttention<Real>::keep_scores(int32_t stage) {
+    if (p_.scores == stage) {
+        result_.scores = logits_;
+    }
+}
+
+template <class Real> void RowAttention<Real>::make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q) {
+    const int64_t count = keys.keys();
+    logits_.assign(static_cast<size_t>(count), Real(0));
+    for (int64_t d = 0; d < p_.head_dim; d++) {
+        const Real *key = keys.key_transposed.row(d);
+        for (int64_t n = 0; n < count; n++) {
+            logits_[n] += query[d] * key[n];
+        }
+    }
+    for (Real &logit : logits_) {
+        logit *= scale_;
+    }
+    keep_scores(POLYHEAD_SCALED_SCORES);
+    if (p_.softcap != 0) {
+        const Real cap = Real(args_.softcap);
+        for (Real &logit : logits_) {
+            logit = cap * std::tanh(logit / cap);
+        }
+    }
+    keep_scores(POLYHEAD_CAPPED_SCORES);
+    if (const ExpressionCase *expression = expression_of(p_); expression != nullptr && expression->score != nullptr) {
+        ExpressionPoint<Real> point = expression_point<Real>(p_, args_, b, h, q);
+        for (int64_t n = 0; n < count; n++) {
+            point.kv = n;
+            point.score = logits_[n];
+            if constexpr (std::is_same_v<Real, double>) {
+                logits_[n] = expression->score(point);
+            } else {
+                logits_[n] = expression->score_f32(point);
+            }
+        }
+    }
+    if (p_.alibi != 0 && args_.alibi_slopes.data != nullptr) {
+        const Real slope = Real(slope_of(args_.alibi_slopes, b, h));
+        const int64_t position = position_of(p_, args_, b, q);
+        for (int64_t n = 0; n < count; n++) {
+            logits_[n] -= slope * Real(std::abs(position - n));
+        }
+    }
+    if (p_.score_bias != 0) {
+        add_terms(args_.score_bias, b, h, q, logits_);
+    }
+    if (p_.mask == POLYHEAD_ADDITIVE_MASK) {
+        add_terms(args_.mask, b, h, q, logits_);
+    }
+    find_seen(p_, args_, b, h, q, seen_);
+    for (int64_t n = 0; n < count; n++) {
+        logits_[n] = seen_[n] != 0 ? logits_[n] : -std::numeric_limits<Real>::infinity();
+    }
+    keep_scores(POLYHEAD_LOGITS);
+}
+
+template <class Real> bool RowAttention<Real>::softmax(int64_t h) {
+    Real row_max = -std::numeric_limits<Real>::infinity();
+    bool any = false;
+    if (is_16_bit(storage_)) {
+        round_all(logits_.data(), static_cast<int64_t>(logits_.size()), storage_);
+    }
+    for (size_t n = 0; n < logits_.size(); n++) {
+        if (seen_[n] != 0) {
+            row_max = std::max(row_max, logits_[n]);
+            any = true;
+        }
+    }
+    row_sum_ = 0;
+    if (!any) {
+        std::fill(logits_.begin(), logits_.end(), Real(0));
+        result_.lse = -std::numeric_limits<Real>::infinity();
+        return false;
+    }
+    const bool has_sink = p_.sinks != 0 && args_.sinks.data != nullptr;
+    const Real sink = has_sink ? Real(*element(args_.sinks, h)) : Real(0);
+    row_max = has_sink ? std::max(row_max, sink) : row_max;
+    for (size_t n = 0; n < logits_.size(); n++) {
+        logits_[n] = seen_[n] != 0 ? std::exp(logits_[n] - row_max) : Real(0);
+        row_sum_ += logits_[n];
+    }
+    row_sum_ += has_sink ? std::exp(sink - row_max) : Real(0);
+    result_.lse = row_max + std::log(row_sum_);
+    return true;
+}
+
+template <class Real>
+const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q,
+                                                  Real *out) {
+    const int64_t head_dim_v = p_.head_dim_v;
+    make_logits(query, keys, b, h, q);
+    result_.empty = !softmax(h);
+    result_.max_value = 0;
+    std::fill(out, out + head_dim_v, Real(0));
+    std::vector<Real> &probs = logits_;
+    const bool rounds = is_16_bit(storage_), wants_weights = p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0;
+    if (wants_weights) {
+        result_.weights = probs;
+        for (Real &weight : result_.weights) {
+            weight = result_.empty ? Real(0) : weight / row_sum_;
+        }
+        if (p_.scores == POLYHEAD_WEIGHTS) {
+            result_.scores = result_.weights;
+        }
+    }
+    if (result_.empty) {
+        return result_;
+    }
+    if (rounds) {
+        for (Real &prob : probs) {
+            prob /= row_sum_;
+        }
+        round_all(probs.data(), static_cast<int64_t>(probs.size()), storage_);
+    }
+    const Real gate = p_.head_gate != 0 && args_.head_gate.data != nullptr ? Real(*element(args_.head_gate, h)) : Real(1);
+    for (int64_t n = 0; n < keys.keys(); n++) {
+        if (seen_[n] != 0) {
+            const Real *value = keys.value.row(n);
+            for (int64_t d = 0; d < head_dim_v; d++) {
+                out[d] += probs[n] * value[d];
+            }
+            result_.max_value = std::max(result_.max_value, keys.max_value[n]);
+        }
+    }
+    for (int64_t d = 0; d < head_dim_v; d++) {
+        out[d] = (rounds ? out[d] : out[d] / row_sum_) * gate;
+    }
+    result_.max_value *= std::abs(static_cast<double>(gate));
+    return result_;
+}
+
+template class RowAttention<double>;
+template class RowAttention<float>;
+template struct HeadKeys<double>;
+template struct HeadKeys<float>;
+template void round_all(double *, int64_t, int32_t);
+template void round_all(float *, int64_t, int32_t);
+
+} // namespace polyhead::test

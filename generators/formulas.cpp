@@ -11,9 +11,10 @@ namespace {
 constexpr float lowest_addend = -1.7e38f;
 constexpr int32_t minus_infinity_bits = int32_t(0xff800000);
 
-// Infinities are made and found by their bits, because the default float mode assumes that none exist.
-Expr minus_infinity() {
-    return Halide::reinterpret<float>(Halide::cast<int32_t>(minus_infinity_bits));
+// Infinities are made and found by their bits, because the default float mode assumes that none exist: a choice between floats, one of
+// them infinite, would mean nothing.
+Expr finite_or_minus_infinity(const Expr &finite, const Expr &value) {
+    return Halide::reinterpret<float>(Halide::select(finite, Halide::reinterpret<int32_t>(value), minus_infinity_bits));
 }
 
 Expr is_minus_infinity(const Expr &x) {
@@ -263,7 +264,7 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         return natural(score);
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);
-    return stage == ScoreStage::logits ? Halide::select(excluded(l), minus_infinity(), l * ln_2)
+    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), l * ln_2)
                                        : numerics_.exp2(Halide::min(l - reference, 0.0f)) * factor;
 }
 
@@ -283,7 +284,7 @@ AttentionFormulas::Ending AttentionFormulas::ending(const Expr &reference, const
 Expr AttentionFormulas::lse(const Expr &reference, const Expr &row_sum, const Expr &h) const {
     // log() of a positive sum; the select decides emptiness, never the size of a logit.
     const Ending end = ending(reference, row_sum, h);
-    return Halide::select(row_sum > 0.0f, end.reference * ln_2 + Halide::log(Halide::max(end.sum, 1e-37f)), minus_infinity());
+    return finite_or_minus_infinity(row_sum > 0.0f, end.reference * ln_2 + Halide::log(Halide::max(end.sum, 1e-37f)));
 }
 
 Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {

@@ -110,7 +110,7 @@ public:
     Expr logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                bool compare_range) const;
     // Did this logit exclude its key?
-    static Expr excluded(const Expr &logit) { return logit < 0.5f * (excluded_logit + row_reference_floor); }
+    static Expr excluded(const Expr &logit) { return logit < -3.0e38f; }
     // A stage of a score in natural units. A weight is that of a row with these statistics.
     Expr stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
                const std::vector<Expr> &pairs, const Expr &reference, const Expr &factor) const;

@@ -116,9 +116,9 @@ private:
                 continue;
             }
             if (t.dtype == POLYHEAD_F32) {
-                scalars_[t.name] = [port = add_input<float>(t.name)] { return Expr(*port); };
+                scalars_[t.name] = [port = add_input<float>(port_name(t.name))] { return Expr(*port); };
             } else {
-                scalars_[t.name] = [port = add_input<int32_t>(t.name)] { return Expr(*port); };
+                scalars_[t.name] = [port = add_input<int32_t>(port_name(t.name))] { return Expr(*port); };
             }
         }
     }

@@ -52,7 +52,7 @@ AttentionStages make_attention(const AttentionFormulas &formulas, const std::str
         const HeadLanesBlocking blocking{head_lanes_of(formulas.problem(), machine), t.row_tile, t.split_len, t.key_unroll};
         s.head_lanes = std::make_shared<HeadLanesStages>(head_lanes(formulas, numerics, blocking));
     } else if (frame == "query_lanes") {
-        const QueryLanesBlocking blocking{t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group};
+        const QueryLanesBlocking blocking{t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group, 4 * machine.lanes};
         s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, numerics, blocking));
     } else {
         const bool staged = frame == "block_tiles";

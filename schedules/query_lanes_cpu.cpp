@@ -52,6 +52,23 @@ void rotate(Func f, const QueryLanesStages &s, int vec) {
     f.update().vectorize(s.rotary.y, std::min(vec, s.rotary_dim / 2), TailStrategy::GuardWithIf);
 }
 
+// A tile over pairs is read in rows as wide as a vector and shuffled in vectors.
+void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int kv_tile, int vector_bytes) {
+    const int width = vector_bytes / t.tile.type().bytes(), blocks = (kv_tile + t.keys - 1) / t.keys;
+    Var block("block_of_keys"), key("key_in_block");
+    t.tile.compute_at(level).bound_extent(t.kk, blocks * t.keys).bound_extent(t.qi, t.q_tile);
+    RVar place(t.domains.back().y), half(t.domains.back().x);
+    t.tile.update().split(t.kk, block, key, t.keys).reorder(half, place, key, block).unroll(half).allow_race_conditions();
+    t.tile.update().vectorize(place, std::min(width, t.q_tile / 2));
+    const LoopLevel in_block(t.tile, block);
+    t.rows.compute_at(in_block).bound_extent(t.kk, t.keys).bound_extent(t.qi, t.q_tile).vectorize(t.kk);
+    for (size_t i = 0; i < t.shuffles.size(); i++) {
+        const Halide::RDom &r = t.domains[i];
+        t.shuffles[i].compute_at(in_block).bound_extent(t.f, t.q_tile * t.keys);
+        t.shuffles[i].update().reorder(r.x, r.y, r.z).unroll(r.x).allow_race_conditions().vectorize(r.y);
+    }
+}
+
 // What a chunk reads beside key and value as they lie.
 void schedule_inputs(QueryLanesStages &s, int vec) {
     const RVar chunk = s.group_chunks;
@@ -60,10 +77,8 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
         rotate(s.key_tile, s, vec);
     }
-    // Read along the keys, written side by side: a transposition.
-    for (Func tile : s.pair_tiles) {
-        tile.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, s.blocking.q_tile);
-        tile.reorder(s.kk, s.qi).reorder_storage(s.qi, s.kk).vectorize(s.kk, vec, TailStrategy::GuardWithIf);
+    for (TurnedTile &tile : s.pair_tiles) {
+        schedule_turned_tile(tile, LoopLevel(s.partial, chunk), s.blocking.kv_tile, s.blocking.turn_bytes);
     }
     if (s.finds_clean) {
         Var task("task");

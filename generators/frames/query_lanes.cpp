@@ -75,7 +75,7 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
 
 // Elements of the pair tensors for a key of a chunk: turned tiles of those that differ by query, others as they lie.
 std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const Expr &key_in_chunk) {
-    const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
+    const auto &[qi, c, qt, h, b] = std::tie(s.qi, s.c, s.qt, s.h, s.b);
     const Expr last = at.formulas.inputs().seq_len_kv - 1;
     std::vector<Expr> elements;
     for (const PairTensor &tensor : at.formulas.pair_tensors()) {
@@ -83,10 +83,12 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
             elements.push_back(tensor.at(min(at.key(key_in_chunk, c), last), 0, h, b));
             continue;
         }
-        Halide::Func tile(tensor.name + "_tile");
-        tile(qi, kk, c, qt, h, b) = tensor.at(min(Halide::likely(at.key(kk, c)), last), at.query(qi, qt), h, b);
-        s.pair_tiles.push_back(tile);
-        elements.push_back(tile(qi, key_in_chunk, c, qt, h, b));
+        auto source = [&](const Expr &kk_, const Expr &row) {
+            return tensor.at(min(Halide::likely(at.key(kk_, c)), last), at.query(row, qt), h, b);
+        };
+        const int keys = at.blocking.turn_bytes / tensor.type.bytes();
+        s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, {c, qt, h, b}, source));
+        elements.push_back(s.pair_tiles.back().tile(qi, key_in_chunk, c, qt, h, b));
     }
     return elements;
 }
@@ -249,7 +251,10 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
             all.push_back(f);
         }
     }
-    all.insert(all.end(), pair_tiles.begin(), pair_tiles.end());
+    for (const TurnedTile &tile : pair_tiles) {
+        const std::vector<Halide::Func> steps = tile.funcs();
+        all.insert(all.end(), steps.begin(), steps.end());
+    }
     if (finds_clean) {
         all.insert(all.end(), {value_bits, chunk_bits});
     }

@@ -3,6 +3,7 @@
 
 #include "../formulas.h"
 #include "../numerics.h"
+#include "turned_tile.h"
 
 namespace polyhead::gen {
 
@@ -13,6 +14,7 @@ struct QueryLanesBlocking {
     int key_panel;   // keys whose scores are computed together
     int value_panel; // columns of value accumulated together
     int merge_group; // chunks whose partials are kept before they are merged
+    int turn_bytes;  // tensors over pairs are turned in blocks of so many bytes along the keys
 };
 
 // The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
@@ -33,7 +35,7 @@ struct QueryLanesStages {
     Halide::Func row_position{"row_position"};       // undefined where logits do not depend on it
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
-    std::vector<Halide::Func> pair_tiles;            // (qi, kk, c, qt, h, b): tensors over pairs, turned so that queries lie side by side
+    std::vector<TurnedTile> pair_tiles;              // tiles (qi, kk, c, qt, h, b) of tensors over pairs
     Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
     Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)

@@ -1,0 +1,31 @@
+// A tile of a tensor over pairs, read along its keys and turned so that queries lie side by side.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <Halide.h>
+
+namespace polyhead::gen {
+
+// Seen as one row of q_tile * keys elements, a square of bits moves: the element of query q and key k begins at q * keys + k and ends at
+// k * q_tile + q. Every perfect shuffle (first half and second half interleaved) moves the highest bit of the index to the lowest place, so
+// log2 q_tile of them do it. Each is one interleaving of vectors, where stores of single elements would be one per element.
+struct TurnedTile {
+    int q_tile; // a power of 2
+    int keys;   // of a block
+    Halide::Var kk{"kk"}, qi{"qi"}, block{"block"}, f{"f"};
+    Halide::Func rows;                  // (kk in block, qi, block, outer...): as it lies in memory
+    std::vector<Halide::Func> shuffles; // (f, block, outer...)
+    Halide::Func tile;                  // (qi, kk, outer...)
+    std::vector<Halide::RDom> domains;  // of the shuffles, then of the tile: (half, place in a vector, further places)
+
+    std::vector<Halide::Func> funcs() const;
+};
+
+// source: the element for a key of the chunk and a row of the tile.
+TurnedTile turn(const std::string &name, int q_tile, int keys, const std::vector<Halide::Var> &outer,
+                const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi)> &source);
+
+} // namespace polyhead::gen

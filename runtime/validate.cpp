@@ -100,24 +100,28 @@ bool check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, Cal
     return check_tensor({"out", &a.out, p.dtype, Role::output, 2, {rows, built(p.out_features)}}, status);
 }
 
-// A layer keeps the projections of the whole batch; each is one allocation that Halide addresses with 31 bits.
-bool check_projections(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
+// What a kernel keeps of the whole batch between its stages, the projections of a layer above all; each is one allocation that Halide
+// addresses with 31 bits.
+bool check_stages(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
+    const bool layer = p.op == POLYHEAD_MHA, transposed = p.scores != POLYHEAD_NO_SCORES || p.weights_mean;
+    const double queries = double(s.batch) * double(s.seq_len_q) * p.num_heads,
+                 keys = double(s.batch) * double(s.seq_len_kv) * p.num_kv_heads; // products of four extents may not fit 64 bits
     const struct {
         const char *name;
-        double elements; // a product of four extents may not fit 64 bits
-    } projections[] = {
-        {"query", double(s.batch) * double(s.seq_len_q) * p.num_heads * p.head_dim},
-        {"key", double(s.batch) * double(s.seq_len_kv) * p.num_kv_heads * p.head_dim},
-        {"value", double(s.batch) * double(s.seq_len_kv) * p.num_kv_heads * p.head_dim_v},
-        {"attention", double(s.batch) * double(s.seq_len_q) * p.num_heads * p.head_dim_v},
+        double elements;
+    } stages[] = {
+        {"query", layer ? queries * p.head_dim : 0},
+        {"key", layer || transposed ? keys * p.head_dim : 0},
+        {"value", layer ? keys * p.head_dim_v : 0},
+        {"attention", layer ? queries * p.head_dim_v : 0},
     };
-    for (const auto &projection : projections) {
-        if (projection.elements * sizeof(float) < 2147483648.0) {
+    for (const auto &stage : stages) {
+        if (stage.elements * sizeof(float) < 2147483648.0) {
             continue;
         }
         return refuse(status, POLYHEAD_UNSUPPORTED,
-                      "input: the %s of %lld batch rows between the stages takes %.0f bytes, expected less than 2^31: split the batch",
-                      projection.name, static_cast<long long>(s.batch), projection.elements * sizeof(float));
+                      "%s: the %s of %lld batch rows between the stages takes %.0f bytes, expected less than 2^31: split the batch",
+                      first_tensor_name(p), stage.name, static_cast<long long>(s.batch), stage.elements * sizeof(float));
     }
     return true;
 }
@@ -163,26 +167,16 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
         !check_numbers(p, args, status) || !check_places(kernel, args, status)) {
         return false;
     }
-    switch (p.op) {
-    case POLYHEAD_SDPA:
-        if (!check_sdpa_tensors(p, args, shape, status)) {
-            return false;
-        }
-        break;
-    case POLYHEAD_MHA:
-        if (!check_mha_tensors(p, args, shape, status) || !check_projections(p, *shape, status)) {
-            return false;
-        }
-        break;
-    default:
-        if (!check_linear_tensors(p, args, shape, status)) {
-            return false;
-        }
+    if (!(p.op == POLYHEAD_SDPA  ? check_sdpa_tensors(p, args, shape, status)
+          : p.op == POLYHEAD_MHA ? check_mha_tensors(p, args, shape, status)
+                                 : check_linear_tensors(p, args, shape, status))) {
+        return false;
     }
     if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
         return false;
     }
-    if (p.op != POLYHEAD_LINEAR && !(check_optional_tensors(kernel, p, args, *shape, status) && check_values(p, args, *shape, status))) {
+    if (p.op != POLYHEAD_LINEAR && !(check_stages(p, *shape, status) && check_optional_tensors(kernel, p, args, *shape, status) &&
+                                     check_values(p, args, *shape, status))) {
         return false;
     }
     return check_aliasing(kernel, args, status) && check_device_memory(kernel, args, status);

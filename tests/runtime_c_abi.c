@@ -20,6 +20,25 @@ static const polyhead_kernel kernel = {
     .num_variants = 1,
 };
 
+/* A kernel with a mask and an expression of one tensor. */
+static const polyhead_declaration declarations[] = {{.name = "slope", .dtype = POLYHEAD_F32, .rank = 0}};
+static const polyhead_kernel masked = {
+    .name = "c_masked",
+    .problem = {.op = POLYHEAD_SDPA,
+                .dtype = POLYHEAD_F32,
+                .num_heads = 1,
+                .num_kv_heads = 1,
+                .head_dim = 4,
+                .head_dim_v = 4,
+                .window = 1,
+                .mask = POLYHEAD_ADDITIVE_MASK,
+                .expression = "score * slope()"},
+    .variants = variants,
+    .num_variants = 1,
+    .num_declarations = 1,
+    .declarations = declarations,
+};
+
 static polyhead_tensor row(float *data) {
     polyhead_tensor tensor = {data, POLYHEAD_F32, 4, {1, 1, 1, 4}, {4, 4, 4, 1}, NULL, 0};
     return tensor;
@@ -30,6 +49,30 @@ static int expect(int condition, const char *what, const polyhead_status *status
         fprintf(stderr, "%s (%d: %s)\n", what, (int)status->code, status->message);
     }
     return condition ? 0 : 1;
+}
+
+/* Masks, windows and tensors of an expression from C. */
+static int run_masked(polyhead_args args, float *spare) {
+    float one = 1, mask = 0;
+    polyhead_tensor slope = {&one, POLYHEAD_F32, 1, {1}, {1}, NULL, 0};
+    polyhead_status status;
+    int failures = 0, before = calls;
+    args.mask.data = &mask;
+    args.mask.rank = 1;
+    args.mask.shape[0] = 1;
+    args.mask.stride[0] = 1;
+    args.has_window = 1;
+    args.window_left = args.window_right = -1;
+    status = polyhead_run(&masked, &args);
+    failures += expect(status.code == POLYHEAD_WRONG_OPERATION && calls == before, "missing tensors are refused", &status);
+    args.expression_tensors = &slope;
+    args.num_expression_tensors = 1;
+    status = polyhead_run(&masked, &args);
+    failures += expect(status.code == POLYHEAD_OK && calls == before + 1, "a masked call runs", &status);
+    slope.data = spare;
+    status = polyhead_run(&masked, &args);
+    failures += expect(status.code == POLYHEAD_ALIASED && calls == before + 1, "tensors of expressions are inputs", &status);
+    return failures;
 }
 
 int main(void) {
@@ -54,6 +97,11 @@ int main(void) {
     args.out = row(query);
     status = polyhead_run(&kernel, &args);
     failures += expect(status.code == POLYHEAD_ALIASED && calls == 1, "aliasing is refused", &status);
+    args.out = row(out);
+    args.mask = row(query);
+    status = polyhead_run(&kernel, &args);
+    failures += expect(status.code == POLYHEAD_WRONG_OPERATION && calls == 1, "a mask is refused", &status);
+    failures += run_masked(args, out);
     failures += expect(polyhead_weights_bytes(&kernel) == 0, "no weights", &status);
     failures += expect(polyhead_num_threads() > 0, "threads", &status);
     polyhead_cpu_feature_names(POLYHEAD_CPU_AMX, names, sizeof names);

@@ -7,8 +7,11 @@ polyhead_test(
         runtime_arguments.cpp
         runtime_device_rules.cpp
         runtime_dispatch.cpp
+        runtime_features.cpp
+        runtime_features_on_device.cpp
         runtime_threads.cpp
         runtime_validation.cpp
+        runtime_validation_features.cpp
         runtime_validation_layer.cpp
         runtime_weights.cpp
 )

@@ -1,0 +1,146 @@
+// Masks, modifiers and expression tensors of calls on a device that is a stand-in: where they lie, what stands for them, what is packed.
+#include <algorithm>
+
+#include "runtime_fake_device.h"
+#include "runtime_features.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+// The stand-in kernel as code of a device: ahead of time it has an entry, which is all that tells the two apart.
+FakeKernel *entered = nullptr;
+int enter(void **argv) {
+    return entered->variant.call(entered->variant.context, argv);
+}
+
+struct DeviceFeatureCall : FeatureCall {
+    FakeDevice device;
+    DeviceFeatureCall() {
+        entered = &fake;
+        fake.variant.api = POLYHEAD_CUDA;
+        fake.variant.entry = enter;
+        args.device = &device;
+    }
+    ~DeviceFeatureCall() { entered = nullptr; }
+    void move(polyhead_tensor *tensor) {
+        int64_t bytes = runtime::dtype_bytes(tensor->dtype);
+        for (int i = 0; i < tensor->rank; ++i) {
+            bytes *= tensor->shape[i];
+        }
+        void *memory = nullptr;
+        REQUIRE(polyhead_device_allocate(&device, static_cast<size_t>(bytes), &memory).code == POLYHEAD_OK);
+        polyhead_copy_to_device(&device, tensor->data, static_cast<size_t>(bytes), memory, 0);
+        tensor->data = memory;
+        tensor->device = &device;
+    }
+    void move_all() {
+        for (polyhead_tensor *t : {&args.query, &args.key, &args.value, &args.kv_lengths, &args.position_offsets, &args.mask,
+                                   &args.score_bias, &args.alibi_slopes, &args.sinks, &args.rope_cos, &args.rope_sin, &args.positions_q,
+                                   &args.positions_kv, &args.head_gate, &args.out, &args.lse, &args.scores, &args.weights_mean}) {
+            if (t->data) {
+                move(t);
+            }
+        }
+        for (TensorView &tensor : expression_tensors) {
+            move(&tensor);
+        }
+    }
+};
+
+} // namespace
+
+TEST_CASE("features on a device: everything lies there, and the call does not wait", "[runtime]") {
+    DeviceFeatureCall call;
+    call.move_all();
+    constexpr int tensors = 3 + 11 + 3 + 4;
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        CHECK(call.device.attached == tensors);
+        const auto *mask = static_cast<const halide_buffer_t *>(kernel.argv[6]);
+        CHECK(mask->device == reinterpret_cast<uint64_t>(call.args.mask.data));
+        CHECK(mask->device_dirty());
+    };
+    call.accepted();
+    CHECK(call.device.waits == 0);
+    CHECK(call.device.attached == 0);
+}
+
+TEST_CASE("features on a device: neutral elements need no copy", "[runtime]") {
+    DeviceFeatureCall call;
+    call.leave_out();
+    call.move_all();
+    call.fake.on_call = [](FakeKernel &kernel) {
+        for (int i = 4; i < 17; ++i) { // behind the context, query, key and value: optional tensors, those of the expression
+            const auto *buffer = static_cast<const halide_buffer_t *>(kernel.argv[i]);
+            CHECK(buffer->device != 0);
+            CHECK(!buffer->host_dirty());
+        }
+    };
+    call.accepted();
+    CHECK(call.device.waits == 0);
+    // key lengths, offsets, mask, score bias, slopes, sinks, positions of both, gate
+    CHECK(call.device.elements == std::vector<uint32_t>{T_kv, 0, 0x01010101, 0, 0, 0xff800000, 0, 0, 0x3f800000});
+    CHECK(call.device.attached == 0);
+}
+
+TEST_CASE("features on a device: values there are not read", "[runtime]") {
+    DeviceFeatureCall call;
+    call.positions_q[0] = 99;
+    call.offsets[0] = 1 << 30;
+    call.move_all();
+    call.accepted();
+    call.args.positions_q = polyhead_tensor{}; // follow from lengths that are not known here
+    call.args.rope_cos.shape[0] = call.args.rope_sin.shape[0] = 1;
+    call.accepted();
+}
+
+TEST_CASE("features on a device: wrong places", "[runtime]") {
+    DeviceFeatureCall call;
+    FakeDevice other(Api::cuda, 80, "Other (cuda 8.0)");
+    SECTION("a mask in a call on the CPU") {
+        call.move(&call.args.mask);
+        call.args.device = nullptr;
+        call.refused(POLYHEAD_WRONG_DEVICE, "mask: lies on device Fake (cuda 8.0), expected host memory, because the call names no device");
+    }
+    SECTION("an expression tensor on another device") {
+        call.expression_tensors[2].device = &other;
+        call.refused(POLYHEAD_WRONG_DEVICE,
+                     "kept: lies on device Other (cuda 8.0), expected host memory or the device of the call, Fake (cuda 8.0)");
+    }
+    SECTION("said to be there, but not") {
+        call.args.scores.device = &call.device;
+        call.refused(POLYHEAD_WRONG_DEVICE, "scores: not there");
+    }
+    SECTION("code compiled in process takes host memory") {
+        call.fake.variant.entry = nullptr;
+        call.accepted();
+        call.move(&call.args.sinks);
+        CHECK(std::string(call.fake.run(call.args).message).find("takes host memory, but sinks lies on the device") != std::string::npos);
+    }
+}
+
+TEST_CASE("features on a device: host tensors that are not contiguous are packed", "[runtime]") {
+    DeviceFeatureCall call;
+    std::vector<uint8_t> wide(T_q * (T_kv + 2));
+    std::vector<float> rows(B * T_q * (T_kv + 1), untouched), doubled(2 * 7 * H);
+    for (size_t i = 0; i < wide.size(); ++i) {
+        wide[i] = static_cast<uint8_t>(i);
+    }
+    call.args.mask = view_bool(wide, {T_q, T_kv});
+    call.args.mask.stride[0] = T_kv + 2;
+    call.args.weights_mean = view(rows.data(), {B, T_q, T_kv}, {T_q * (T_kv + 1), T_kv + 1, 1});
+    call.expression_tensors[0] = view(doubled.data(), {H, 7}, {14, 1});
+    call.fake.on_call = [&](FakeKernel &kernel) {
+        const SeenBuffer mask = kernel.buffer(6), table = kernel.buffer(15), mean = kernel.buffer(28);
+        CHECK(mask.strides == std::vector<int32_t>{1, T_kv, 0, 0});
+        CHECK(static_cast<const uint8_t *>(mask.host)[T_kv] == T_kv + 2);
+        CHECK(table.strides == std::vector<int32_t>{1, 7});
+        CHECK(mean.strides == std::vector<int32_t>{1, T_kv, T_q * T_kv});
+        std::fill_n(static_cast<float *>(mean.host), B * T_q * T_kv, 1.0f);
+    };
+    call.accepted();
+    for (size_t i = 0; i < rows.size(); ++i) {
+        CHECK(rows[i] == (i % (T_kv + 1) == T_kv ? untouched : 1.0f));
+    }
+}

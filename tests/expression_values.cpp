@@ -67,9 +67,7 @@ const ScoreCase scores[] = {
      [](const ProbePoint &x) { return std::exp(x.score) + std::tanh(x.score) + std::log(x.score * x.score + 1) + std::sqrt(x.kv); }},
     {"score = floor(score) / 2 + floor(kv)", [](const ProbePoint &x) { return rounded_down(int(std::floor(x.score)), 2) + 1.0 * x.kv; }},
     {"score = floor((score + 0.1) * 1e30) / 1000", // far beyond int32: the ends of what floor gives
-     [](const ProbePoint &x) { return x.score > 0   ? 1073741.0
-                                      : x.score < 0 ? -1073742.0
-                                                    : 0.0; }},
+     [](const ProbePoint &x) { return x.score + 0.1 > 0 ? 1073741.0 : -1073742.0; }},
     {"let twice = score + score\nlet four = twice * 2 # a comment; not a statement\nscore = four - twice",
      [](const ProbePoint &x) { return x.score * 2; }},
     {"tensor t: f32[h, 4]; score = score + t[h, clamp(kv - q, 0, 3)]",

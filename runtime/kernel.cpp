@@ -42,27 +42,37 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     return *variant != nullptr;
 }
 
-int64_t whole_panels(int64_t columns) noexcept {
-    return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL * POLYHEAD_WEIGHT_PANEL;
+int64_t round_up(int64_t value, int64_t multiple) noexcept {
+    return (value + multiple - 1) / multiple * multiple;
 }
 
-// Bytes of what keeps f32 tensors between the stages, for the whole batch: a layer's projections; the attention output where out does not
-// take it at once (a layer, or lse beside out: one more column); what scores and mean weights are made from; which chunks a mask leaves.
+int64_t whole_panels(int64_t columns) noexcept {
+    return round_up(columns, POLYHEAD_WEIGHT_PANEL);
+}
+
+// Numbers of what a problem with masks or score outputs keeps beside: each score output its queries and its keys, the keys in whole blocks;
+// the largest value of every column of a chunk, where a mask may leave some of its keys out.
+int64_t feature_floats(const polyhead_problem &p, const CallShape &s) noexcept {
+    constexpr int64_t block = 64, shortest_chunk = 32;
+    const bool masked = p.mask || p.score_bias || (p.expression && p.expression[0]);
+    const int64_t outputs = int64_t(p.scores != POLYHEAD_NO_SCORES) + int64_t(p.weights_mean != 0);
+    const int64_t queries = s.seq_len_q * p.num_heads * p.head_dim, keys = round_up(s.seq_len_kv, block) * p.num_kv_heads * p.head_dim;
+    const int64_t chunks = masked ? (s.seq_len_kv + shortest_chunk - 1) / shortest_chunk : 0;
+    return outputs * (queries + keys) + chunks * p.num_kv_heads * (p.head_dim_v + 1);
+}
+
+// Tensors between the stages, for the whole batch: a layer's projections; the attention output where out does not take it at once (a
+// layer, or statistics of the rows beside out: one more column each); and what masks and score outputs need.
 int64_t stage_bytes(const polyhead_problem &p, const polyhead_variant &variant, const CallShape &s) noexcept {
-    const bool normalised = p.scores == POLYHEAD_WEIGHTS || p.weights_mean; // needs lse, asked for or not
-    const bool layer = p.op == POLYHEAD_MHA, lse_column = (p.lse || normalised) && variant.split_len == 0;
-    int64_t query_side = layer || lse_column ? whole_panels(p.head_dim_v + int64_t(lse_column)) : 0, key_side = 0, key_lanes = 0;
+    const bool layer = p.op == POLYHEAD_MHA, normalised = p.scores == POLYHEAD_WEIGHTS || p.weights_mean;
+    const int64_t statistics = variant.split_len == 0 ? int64_t(p.lse != 0) + (normalised ? 2 : 0) : 0;
+    int64_t query_side = layer || statistics > 0 ? whole_panels(p.head_dim_v + statistics) : 0, key_side = 0;
     if (layer) {
         query_side += whole_panels(p.head_dim);
         key_side = whole_panels(p.head_dim) + whole_panels(p.head_dim_v);
     }
-    if (p.scores != POLYHEAD_NO_SCORES || p.weights_mean) {
-        query_side += 1;
-        key_lanes = p.num_kv_heads * p.head_dim * whole_panels(s.seq_len_kv);
-    }
-    const int64_t floats = s.seq_len_q * p.num_heads * query_side + s.seq_len_kv * p.num_kv_heads * key_side + key_lanes;
-    const bool masked = p.mask || p.score_bias || (p.expression && p.expression[0]);
-    return s.batch * (int64_t(sizeof(float)) * floats + (masked ? s.seq_len_kv * p.num_kv_heads / 8 : 0));
+    const int64_t floats = s.seq_len_q * p.num_heads * query_side + s.seq_len_kv * p.num_kv_heads * key_side;
+    return int64_t(sizeof(float)) * s.batch * (floats + feature_floats(p, s));
 }
 
 int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {

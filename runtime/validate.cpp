@@ -110,7 +110,7 @@ bool check_stages(const polyhead_problem &p, const CallShape &s, polyhead_status
         const char *name;
         double elements;
     } stages[] = {
-        {"query", layer ? queries * p.head_dim : 0},
+        {"query", layer || transposed ? queries * p.head_dim : 0},
         {"key", layer || transposed ? keys * p.head_dim : 0},
         {"value", layer ? keys * p.head_dim_v : 0},
         {"attention", layer ? queries * p.head_dim_v : 0},

@@ -53,19 +53,20 @@ void rotate(Func f, const QueryLanesStages &s, int vec) {
 }
 
 // A tile over pairs is read in rows as wide as a vector and shuffled in vectors.
-void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int kv_tile, int vector_bytes) {
-    const int width = vector_bytes / t.tile.type().bytes(), blocks = (kv_tile + t.keys - 1) / t.keys;
-    Var block("block_of_keys"), key("key_in_block");
-    t.tile.compute_at(level).bound_extent(t.kk, blocks * t.keys).bound_extent(t.qi, t.q_tile);
-    RVar place(t.domains.back().y), half(t.domains.back().x);
-    t.tile.update().split(t.kk, block, key, t.keys).reorder(half, place, key, block).unroll(half).allow_race_conditions();
-    t.tile.update().vectorize(place, std::min(width, t.q_tile / 2));
-    const LoopLevel in_block(t.tile, block);
-    t.rows.compute_at(in_block).bound_extent(t.kk, t.keys).bound_extent(t.qi, t.q_tile).vectorize(t.kk);
+void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int vector_bytes) {
+    const int width = vector_bytes / t.tile.type().bytes();
+    t.tile.compute_at(level).bound_extent(t.kk, t.blocks * t.keys).bound_extent(t.qi, t.q_tile);
+    t.tile.update().reorder(t.stored.x, t.stored.y, t.stored.z, t.stored.w).unroll(t.stored.x).unroll(t.stored.z).allow_race_conditions();
+    t.tile.update().vectorize(t.stored.y, std::min(width, t.q_tile / 2));
+    const LoopLevel in_block(t.tile, RVar(t.stored.w));
+    // A whole row of the chunk at a time: rows of a tensor are often a multiple of 4 KB apart, and single lines of 32 of them in turn
+    // neither fit L1 nor wake the prefetcher.
+    t.rows.compute_at(level).bound_extent(t.kk, t.keys).bound_extent(t.block, t.blocks).bound_extent(t.qi, t.q_tile);
+    t.rows.update().reorder(t.loaded.x, t.loaded.y, t.qi).vectorize(t.loaded.x);
     for (size_t i = 0; i < t.shuffles.size(); i++) {
         const Halide::RDom &r = t.domains[i];
         t.shuffles[i].compute_at(in_block).bound_extent(t.f, t.q_tile * t.keys);
-        t.shuffles[i].update().reorder(r.x, r.y, r.z).unroll(r.x).allow_race_conditions().vectorize(r.y);
+        t.shuffles[i].update().reorder(r.x, r.y, r.z).unroll(r.x).unroll(r.z).allow_race_conditions().vectorize(r.y);
     }
 }
 
@@ -78,7 +79,7 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         rotate(s.key_tile, s, vec);
     }
     for (TurnedTile &tile : s.pair_tiles) {
-        schedule_turned_tile(tile, LoopLevel(s.partial, chunk), s.blocking.kv_tile, s.blocking.turn_bytes);
+        schedule_turned_tile(tile, LoopLevel(s.partial, chunk), s.blocking.turn_bytes);
     }
     if (s.finds_clean) {
         Var task("task");

@@ -62,14 +62,15 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr q = at.query(qi, qt);
-    s.query_tile(qi, d, qt, h, b) = formulas.plain_query(d, q, h, b);
+    const bool all_rotated = formulas.rotates() && formulas.rotary_dim() == formulas.problem().head_dim;
+    s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
         return;
     }
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
     const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c);
     s.query_tile(qi, entry, qt, h, b) = formulas.rotated_query(part, pair, q, h, b);
-    s.key_tile(d, kk, c, qt, h, b) = formulas.inputs().key(d, key, at.kv_head(h), b);
+    s.key_tile(d, kk, c, qt, h, b) = all_rotated ? undef<float>() : formulas.inputs().key(d, key, at.kv_head(h), b);
     s.key_tile(entry, kk, c, qt, h, b) = formulas.rotated_key(part, pair, key, at.kv_head(h), b);
 }
 
@@ -87,7 +88,11 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
             return tensor.at(min(Halide::likely(at.key(kk_, c)), last), at.query(row, qt), h, b);
         };
         const int keys = at.blocking.turn_bytes / tensor.type.bytes();
-        s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, {c, qt, h, b}, source));
+        auto where = [&](RDom *domain, const Expr &first) {
+            where_seen(domain, at.key(first, c), at.key(first, c) + keys, at.range(qt, b));
+        };
+        const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
+        s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, where));
         elements.push_back(s.pair_tiles.back().tile(qi, key_in_chunk, c, qt, h, b));
     }
     return elements;

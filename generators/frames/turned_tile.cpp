@@ -8,9 +8,10 @@ using Halide::Func;
 using Halide::RDom;
 using Halide::Var;
 
-TurnedTile turn(const std::string &name, int q_tile, int keys, const std::vector<Var> &outer,
-                const std::function<Expr(Expr kk, Expr qi)> &source) {
+TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Var> &outer,
+                const std::function<Expr(Expr kk, Expr qi)> &source, const std::function<void(RDom *domain, Expr first_key)> &where) {
     TurnedTile t;
+    t.blocks = blocks;
     t.q_tile = q_tile;
     t.keys = keys;
     auto at = [&outer](std::vector<Expr> inner) {
@@ -19,7 +20,11 @@ TurnedTile turn(const std::string &name, int q_tile, int keys, const std::vector
     };
     const int half = q_tile * keys / 2;
     t.rows = Func(name + "_rows");
-    t.rows(at({t.kk, t.qi, t.block})) = source(t.block * keys + t.kk, t.qi);
+    const Halide::Type type = source(t.kk, t.qi).type();
+    t.loaded = RDom(0, keys, 0, blocks, "loaded");
+    where(&t.loaded, t.loaded.y * keys);
+    t.rows(at({t.kk, t.qi, t.block})) = Halide::undef(type);
+    t.rows(at({t.loaded.x, t.qi, t.loaded.y})) = source(t.loaded.y * keys + t.loaded.x, t.qi);
     int shuffles_left = 0;
     while (1 << shuffles_left < q_tile) {
         shuffles_left++;
@@ -29,7 +34,6 @@ TurnedTile turn(const std::string &name, int q_tile, int keys, const std::vector
                                                                                 const Expr &block) {
         return t.rows(at({in_row, row + p * (q_tile / 2), block}));
     };
-    const Halide::Type type = source(t.kk, t.qi).type();
     for (; shuffles_left > 1; shuffles_left--) {
         const RDom r(0, 2, 0, keys, 0, q_tile / 2, "shuffle");
         Func next(name + "_shuffle" + std::to_string(shuffles_left));
@@ -42,13 +46,12 @@ TurnedTile turn(const std::string &name, int q_tile, int keys, const std::vector
         t.domains.push_back(r);
     }
     // The last one stores where the tile is read: place 2 y + x of key kk.
-    const RDom r(0, 2, 0, q_tile / 2, "last_shuffle");
+    t.stored = RDom(0, 2, 0, q_tile / 2, 0, keys, 0, blocks, "stored");
+    const Expr half_of = t.stored.x, place = t.stored.y, key = t.stored.z, block = t.stored.w;
+    where(&t.stored, block * keys);
     t.tile = Func(name + "_tile");
     t.tile(at({t.qi, t.kk})) = Halide::undef(type);
-    const Expr place = t.kk % keys * (q_tile / 2) + r.y;
-    t.tile(at({2 * r.y + r.x, t.kk})) = q_tile == 2 ? before(r.x, place % keys, place / keys, t.kk / keys)
-                                                    : before(r.x, place, 0, t.kk / keys);
-    t.domains.push_back(r);
+    t.tile(at({2 * place + half_of, block * keys + key})) = before(half_of, q_tile == 2 ? key : key * (q_tile / 2) + place, 0, block);
     return t;
 }
 

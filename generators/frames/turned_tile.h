@@ -15,17 +15,21 @@ namespace polyhead::gen {
 struct TurnedTile {
     int q_tile; // a power of 2
     int keys;   // of a block
+    int blocks; // of a tile
     Halide::Var kk{"kk"}, qi{"qi"}, block{"block"}, f{"f"};
     Halide::Func rows;                  // (kk in block, qi, block, outer...): as it lies in memory
     std::vector<Halide::Func> shuffles; // (f, block, outer...)
     Halide::Func tile;                  // (qi, kk, outer...)
-    std::vector<Halide::RDom> domains;  // of the shuffles, then of the tile: (half, place in a vector, further places)
+    Halide::RDom loaded;                // of rows: (key in block, block)
+    std::vector<Halide::RDom> domains;  // of the shuffles: (half, place in a vector, vector)
+    Halide::RDom stored;                // of the tile: (half, place in a vector, key in block, block)
 
     std::vector<Halide::Func> funcs() const;
 };
 
-// source: the element for a key of the chunk and a row of the tile.
-TurnedTile turn(const std::string &name, int q_tile, int keys, const std::vector<Halide::Var> &outer,
-                const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi)> &source);
+// source: the element for a key of the chunk and a row of the tile. where: leaves those blocks that are not needed, whose first key is given.
+TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Halide::Var> &outer,
+                const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi)> &source,
+                const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);
 
 } // namespace polyhead::gen

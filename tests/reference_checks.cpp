@@ -1,66 +1,22 @@
 // The checks themselves: they accept the plain f32 formula, and each of many planted faults makes the right one fail.
 #include <cmath>
-#include <functional>
 
 #include "support/catch.h"
 #include "support/check.h"
+#include "support/plain_subject.h"
 #include "support/problems.h"
-#include "support/reference.h"
 #include "support/shapes.h"
-#include "support/weights.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
 
 namespace {
 
-using Fault = std::function<void(const Problem &, polyhead_args &)>;
-
-void write(const polyhead_tensor &tensor, const std::vector<float> &values) {
-    if (tensor.rank == 0) {
-        return;
-    }
-    size_t next = 0;
-    for_each_row(tensor, [&](float *row, int64_t, int64_t, int64_t) {
-        for (int64_t d = 0; d < tensor.shape[tensor.rank - 1]; d++) {
-            row[d] = values[next++];
-        }
-    });
-}
-
-// The plain f32 formula as if it were a kernel. before may falsify the arguments, after the outputs.
-Subject plain_subject(const Problem &p, const LayerWeights &weights, Fault before = nullptr, Fault after = nullptr) {
-    Subject subject;
-    subject.name = "plain_f32_formula";
-    subject.problem = p;
-    subject.weights = weights.tensors();
-    subject.run = [p, &weights, before, after](const polyhead_args &given) {
-        polyhead_args args = given;
-        if (before) {
-            before(p, args);
-        }
-        const Answer<float> answer = evaluate<float>(p, args, weights.tensors(), all_rows(p, args));
-        write(given.out, answer.out);
-        write(given.lse, answer.lse);
-        write(given.scores, answer.scores);
-        write(given.weights_mean, answer.weights_mean);
-        if (after) {
-            after(p, args);
-        }
-        return polyhead_status{};
-    };
-    return subject;
-}
-
 Problem full_problem() {
     Problem p = sdpa_problem(4, 9, 2, 6);
     p.causal = POLYHEAD_BOTTOM_RIGHT;
     p.kv_lengths = p.lse = 1;
     return p;
-}
-
-bool contains(const std::string &text, const char *part) {
-    return text.find(part) != std::string::npos;
 }
 
 } // namespace

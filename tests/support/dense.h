@@ -26,11 +26,23 @@ inline polyhead_tensor dense(const std::vector<float> &data, const std::vector<i
     return dense(data.data(), shape);
 }
 
-inline polyhead_tensor dense(const std::vector<int32_t> &data) {
-    polyhead_tensor view = dense(static_cast<const float *>(nullptr), {static_cast<int64_t>(data.size())});
+// Bytes of a boolean mask.
+inline polyhead_tensor dense(const std::vector<uint8_t> &data, const std::vector<int64_t> &shape) {
+    polyhead_tensor view = dense(static_cast<const float *>(nullptr), shape);
+    view.data = const_cast<uint8_t *>(data.data());
+    view.dtype = POLYHEAD_BOOL;
+    return view;
+}
+
+inline polyhead_tensor dense(const std::vector<int32_t> &data, const std::vector<int64_t> &shape) {
+    polyhead_tensor view = dense(static_cast<const float *>(nullptr), shape);
     view.data = const_cast<int32_t *>(data.data());
     view.dtype = POLYHEAD_I32;
     return view;
+}
+
+inline polyhead_tensor dense(const std::vector<int32_t> &data) {
+    return dense(data, {static_cast<int64_t>(data.size())});
 }
 
 // Arguments of an sdpa call on dense [B,H,T,d] tensors; out is not read by the reference.

@@ -1,0 +1,135 @@
+// Features, their settings and what they make of a problem.
+#include "feature_matrix.h"
+
+#include "expressions.h"
+#include "pairwise.h"
+#include "problems.h"
+
+namespace polyhead::test {
+
+namespace {
+
+constexpr int number_of_rows = 160;
+
+void set_operation(Problem &p, int setting) {
+    if (setting > 0) {
+        p.op = POLYHEAD_MHA;
+        p.cross = setting == 2;
+        p.bias = setting == 1;
+    }
+}
+
+// Equal heads, groups of two, one key/value head.
+void set_heads(Problem &p, int setting) {
+    p.num_heads = setting == 0 ? 3 : 4;
+    p.num_kv_heads = setting == 0 ? 3 : setting == 1 ? 2 : 1;
+}
+
+// Dims that lanes divide, of which one is wider than the other, and odd ones.
+void set_dims(Problem &p, int setting) {
+    static constexpr int32_t dims[][2] = {{16, 16}, {24, 8}, {8, 32}, {7, 5}};
+    p.head_dim = dims[setting][0];
+    p.head_dim_v = dims[setting][1];
+    if (p.op == POLYHEAD_MHA) {
+        p.embed_dim = p.kdim = p.vdim = 20;
+        if (p.cross != 0) {
+            p.kdim = 12;
+            p.vdim = 17;
+        }
+    }
+}
+
+void set_mask(Problem &p, int setting) {
+    if (setting > 0) {
+        p.mask = setting <= 4 ? POLYHEAD_BOOLEAN_MASK : POLYHEAD_ADDITIVE_MASK;
+        p.mask_broadcast = (setting - 1) % 4;
+    }
+}
+
+void set_bias(Problem &p, int setting) {
+    if (setting > 0) {
+        p.score_bias = 1;
+        p.score_bias_broadcast = setting - 1;
+    }
+}
+
+// Whole head (where it is even), then a part of it.
+void set_rope(Problem &p, int setting) {
+    if (setting > 0) {
+        p.rope = setting % 2 == 1 ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT;
+        p.rotary_dim = setting <= 2 ? p.head_dim / 2 * 2 : p.head_dim / 4 * 2;
+    }
+}
+
+// A layer of self-attention has one length.
+void set_lengths(Problem &p, int setting) {
+    p.seq_len_q = setting == 1 || setting == 3 ? 21 : 0;
+    p.seq_len_kv = setting == 2 || setting == 3 ? 45 : 0;
+    if (p.op == POLYHEAD_MHA && p.cross == 0 && setting > 0) {
+        p.seq_len_q = p.seq_len_kv = 45;
+    }
+}
+
+void set_expression(Problem &p, int setting) {
+    p.expression = setting == 0 ? nullptr : expression_cases()[static_cast<size_t>(setting) - 1].text;
+}
+
+std::vector<Feature> make_features() {
+    std::vector<const char *> expressions = {"none"};
+    for (const ExpressionCase &one : expression_cases()) {
+        expressions.push_back(one.name);
+    }
+    const std::vector<const char *> yes_no = {"no", "yes"};
+    return {
+        {"op", {"sdpa", "layer", "cross"}, set_operation},
+        {"heads", {"equal", "grouped", "one for keys"}, set_heads},
+        {"dims", {"16", "24 and 8", "8 and 32", "7 and 5"}, set_dims},
+        {"causal", {"none", "bottom_right", "top_left"}, [](Problem &p, int setting) { p.causal = setting; }},
+        {"kv_lengths", yes_no, [](Problem &p, int setting) { p.kv_lengths = setting; }},
+        {"lse", yes_no, [](Problem &p, int setting) { p.lse = setting; }},
+        {"window", yes_no, [](Problem &p, int setting) { p.window = setting; }},
+        {"position_offsets", yes_no, [](Problem &p, int setting) { p.position_offsets = setting; }},
+        {"mask",
+         {"none", "bool", "bool per key", "bool per row", "bool per head", "additive", "additive per key", "additive per row",
+          "additive per head"},
+         set_mask},
+        {"score_bias", {"none", "full", "per key", "per row", "per head"}, set_bias},
+        {"softcap", yes_no, [](Problem &p, int setting) { p.softcap = setting; }},
+        {"alibi", yes_no, [](Problem &p, int setting) { p.alibi = setting; }},
+        {"sinks", yes_no, [](Problem &p, int setting) { p.sinks = setting; }},
+        {"rope", {"none", "interleaved", "half_split", "interleaved in part", "half_split in part"}, set_rope},
+        {"head_gate", yes_no, [](Problem &p, int setting) { p.head_gate = setting; }},
+        {"scores", {"none", "scaled", "capped", "logits", "weights"}, [](Problem &p, int setting) { p.scores = setting; }},
+        {"weights_mean", yes_no, [](Problem &p, int setting) { p.weights_mean = setting; }},
+        {"expression", expressions, set_expression},
+        {"lengths", {"free", "queries fixed", "keys fixed", "both fixed"}, set_lengths},
+    };
+}
+
+} // namespace
+
+const std::vector<Feature> &features() {
+    static const std::vector<Feature> all = make_features();
+    return all;
+}
+
+const std::vector<FeatureRow> &feature_rows() {
+    static const std::vector<FeatureRow> rows = [] {
+        std::vector<int> settings;
+        for (const Feature &feature : features()) {
+            settings.push_back(static_cast<int>(feature.settings.size()));
+        }
+        return pairwise_rows(settings, number_of_rows, 1);
+    }();
+    return rows;
+}
+
+Problem feature_problem(const FeatureRow &row) {
+    Problem p = sdpa_problem(1, 1);
+    for (size_t i = 0; i < row.size(); i++) {
+        features()[i].apply(p, row[i]);
+    }
+    return p;
+}
+
+} // namespace polyhead::test

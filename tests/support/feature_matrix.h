@@ -1,0 +1,30 @@
+// The matrix of features: problems of attention in which every pair of settings of two features occurs.
+#ifndef POLYHEAD_TESTS_FEATURE_MATRIX_H
+#define POLYHEAD_TESTS_FEATURE_MATRIX_H
+
+#include <string>
+#include <vector>
+
+#include <polyhead/polyhead.h>
+
+namespace polyhead::test {
+
+// A feature and its settings; apply() is called feature by feature, in order.
+struct Feature {
+    const char *name;
+    std::vector<const char *> settings;
+    void (*apply)(Problem &problem, int setting);
+};
+
+const std::vector<Feature> &features();
+
+// One row of the matrix: a setting per feature.
+using FeatureRow = std::vector<int>;
+
+// The rows, the same in every run; the first of them cover all pairs.
+const std::vector<FeatureRow> &feature_rows();
+// Problem of a row, small enough that its kernel is compiled fast.
+Problem feature_problem(const FeatureRow &row);
+
+} // namespace polyhead::test
+#endif

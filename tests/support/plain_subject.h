@@ -1,0 +1,58 @@
+// The plain f32 formula as if it were a kernel, for tests of the checks.
+#ifndef POLYHEAD_TESTS_PLAIN_SUBJECT_H
+#define POLYHEAD_TESTS_PLAIN_SUBJECT_H
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "reference.h"
+#include "subject.h"
+#include "weights.h"
+
+namespace polyhead::test {
+
+using Fault = std::function<void(const Problem &, polyhead_args &)>;
+
+inline void write(const polyhead_tensor &tensor, const std::vector<float> &values) {
+    if (tensor.rank == 0) {
+        return;
+    }
+    size_t next = 0;
+    for_each_row(tensor, [&](float *row, int64_t, int64_t, int64_t) {
+        for (int64_t d = 0; d < tensor.shape[tensor.rank - 1]; d++) {
+            row[d] = values[next++];
+        }
+    });
+}
+
+// Gives what the formula gives. before may falsify the arguments, after the outputs.
+inline Subject plain_subject(const Problem &p, const LayerWeights &weights, Fault before = nullptr, Fault after = nullptr) {
+    Subject subject;
+    subject.name = "plain_f32_formula";
+    subject.problem = p;
+    subject.weights = weights.tensors();
+    subject.run = [p, &weights, before, after](const polyhead_args &given) {
+        polyhead_args args = given;
+        if (before) {
+            before(p, args);
+        }
+        const Answer<float> answer = evaluate<float>(p, args, weights.tensors(), all_rows(p, args));
+        write(given.out, answer.out);
+        write(given.lse, answer.lse);
+        write(given.scores, answer.scores);
+        write(given.weights_mean, answer.weights_mean);
+        if (after) {
+            after(p, args);
+        }
+        return polyhead_status{};
+    };
+    return subject;
+}
+
+inline bool contains(const std::string &text, const char *part) {
+    return text.find(part) != std::string::npos;
+}
+
+} // namespace polyhead::test
+#endif

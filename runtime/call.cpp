@@ -179,7 +179,7 @@ void Call::add_expression_tensors(const polyhead_kernel &kernel, const polyhead_
                                   const CallShape &shape) noexcept {
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         const polyhead_declaration &declared = kernel.declarations[i];
-        int64_t extents[std::size(declared.extents)] = {1}; // of one number
+        int64_t extents[POLYHEAD_MAX_RANK] = {1}; // of one number
         for (int d = 0; d < declared.rank; ++d) {
             extents[d] = extent_of(declared.extents[d], problem, shape);
         }

@@ -4,6 +4,8 @@
 #include "runtime_fake_device.h"
 #include "runtime_features.h"
 
+#include "../runtime/gpu/element_slots.h"
+
 using namespace polyhead;
 using namespace polyhead::test;
 
@@ -143,4 +145,37 @@ TEST_CASE("features on a device: host tensors that are not contiguous are packed
     for (size_t i = 0; i < rows.size(); ++i) {
         CHECK(rows[i] == (i % (T_kv + 1) == T_kv ? untouched : 1.0f));
     }
+}
+
+TEST_CASE("features on a device: the slots of neutral elements", "[runtime]") {
+    runtime::ElementSlots slots;
+    uint32_t memory[100] = {};
+    int fills = 0, made = 0;
+    const auto fill = [&](void **place, uint32_t bits) {
+        if (!*place) {
+            *place = &memory[made++];
+        }
+        *static_cast<uint32_t *>(*place) = bits;
+        ++fills;
+        return true;
+    };
+    const int zero = slots.take(0, fill), ones = slots.take(0xffffffff, fill);
+    CHECK(zero != ones);
+    CHECK(slots.take(0, fill) == zero); // several tensors of a call share it
+    CHECK(fills == 2);
+    CHECK(*static_cast<uint32_t *>(slots.memory(ones)) == 0xffffffff);
+    CHECK(slots.take(7, [](void **, uint32_t) { return false; }) == -1); // no memory, or no room in the queue
+    int taken = 2;
+    for (uint32_t bits = 1; slots.take(bits, fill) >= 0; ++bits) {
+        ++taken;
+    }
+    CHECK(made == taken); // all of them are in use
+    slots.release(zero);
+    CHECK(slots.take(1000, fill) == -1); // one user is left
+    slots.release(zero);
+    CHECK(slots.take(1000, fill) == zero);
+    CHECK(*static_cast<uint32_t *>(slots.memory(zero)) == 1000);
+    int freed = 0;
+    slots.clear([&](void *) { ++freed; });
+    CHECK(freed == made);
 }

@@ -14,11 +14,13 @@ add_library(
     generators/frames/head_lanes.cpp
     generators/frames/query_lanes.cpp
     generators/frames/rows.cpp
+    generators/frames/turned_tile.cpp
     generators/kernel_generator.cpp
     generators/layer.cpp
     generators/linear.cpp
     generators/numerics.cpp
     generators/problem.cpp
+    generators/score_output.cpp
     schedules/apply.cpp
     schedules/device_asserts.cpp
     schedules/head_lanes_cpu.cpp
@@ -27,6 +29,8 @@ add_library(
     schedules/machine.cpp
     schedules/query_lanes_cpu.cpp
     schedules/rows_gpu.cpp
+    schedules/score_output_cpu.cpp
+    schedules/score_output_gpu.cpp
     schedules/tiling.cpp
 )
 # Exprs are built from plain ints and floats all over: conversion warnings would bury the formulas. Halide itself is not sanitized.

@@ -259,7 +259,7 @@ TEST_CASE("registry: which kernel of a set", "[runtime]") {
     wanted.lse = 1;
     CHECK(explain(set + 2, 1, wanted) ==
           "No kernel of the set computes this problem; the nearest, free, differs: num_heads 12, wanted 32; num_kv_heads 12, wanted 8; "
-          "head_dim 64, wanted 128; head_dim_v 64, wanted 96; causal 0, wanted 2; lse 0, wanted 1.\n"
+          "head_dim 64, wanted 128; head_dim_v 64, wanted 96; causal none, wanted top_left; lse 0, wanted 1.\n"
           "Add one with:\n  polyhead generate NAME --op sdpa --num-heads 32 --num-kv-heads 8 --head-dim 128 --head-dim-v 96 "
           "--causal top_left --lse --dtype f32\n");
     Problem cross = mha(384, 12);

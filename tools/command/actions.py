@@ -8,7 +8,13 @@ from .places import environment as child_environment
 
 
 def setup(options):
-    environment.ensure(force=options.force, quiet=False)
+    environment.ensure(force=options.force)
+    if environment.has_python_headers():
+        build.configure()
+        build.build("release", ["polyhead_python"], quiet=build.ninja_idle("release", ["polyhead_python"]))
+        step("set up: .venv, with the Python package polyhead")
+    else:
+        step("set up: .venv")
     return 0
 
 

@@ -5,9 +5,10 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 from . import gpu
-from .places import PYTHON, ROOT, VENV, Failure, call, environment, step
+from .places import BUILD, PYTHON, ROOT, VENV, Failure, call, environment, output, step
 
 STAMP = os.path.join(VENV, "polyhead-setup.json")
 # Debian package -> a header or program that shows it is there (so other distributions work too).
@@ -18,6 +19,9 @@ PACKAGES = {
     "nlohmann-json3-dev": "header nlohmann/json.hpp",    # manifests
     "libcli11-dev": "header CLI/CLI.hpp",                # command line of the generator
 }
+
+# Headers of a distribution's Python, which the Python package is built with; other Pythons bring theirs.
+PYTHON_HEADERS = "libpython3-dev"
 
 
 def compiler():
@@ -87,8 +91,23 @@ def install_for_gpu_tests():
         step("GPU kernels cannot be tested on this machine's CPU; that needs: apt-get install %s" % " ".join(packages))
 
 
+def has_python_headers():
+    return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
+
+
+def install_for_python_package():
+    """Python's headers. C++ users go on without."""
+    if not has_python_headers() and administrator() is not None:
+        try:
+            install_packages([PYTHON_HEADERS])
+        except Failure as failure:
+            print("polyhead: %s" % failure, file=sys.stderr)
+    if not has_python_headers():
+        step("the Python package cannot be built; that needs: apt-get install %s" % PYTHON_HEADERS)
+
+
 def fingerprint():
-    text = json.dumps([sorted(PACKAGES), sorted(gpu.PACKAGES), VENV, sys.version_info[:2]])
+    text = json.dumps([sorted(PACKAGES), sorted(gpu.PACKAGES), PYTHON_HEADERS, VENV, sys.version_info[:2]])
     with open(os.path.join(ROOT, "requirements.txt"), encoding="utf-8") as file:
         return hashlib.sha256((text + file.read()).encode()).hexdigest()
 
@@ -109,9 +128,18 @@ def make_venv():
     pip = [PYTHON, "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "-r", "requirements.txt"]
     if call(pip, check=False) != 0:
         raise Failure("pip could not install requirements.txt; its message is above")
+    link_package()
 
 
-def ensure(force=False, quiet=True):
+def link_package():
+    """Makes `import polyhead` in .venv find the package that the release build makes."""
+    folder = output([PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
+    if folder:
+        with open(os.path.join(folder.strip(), "polyhead.pth"), "w", encoding="utf-8") as file:
+            file.write(os.path.join(BUILD, "release", "python") + "\n")
+
+
+def ensure(force=False):
     """Makes everything that the other commands need. Cheap when nothing is to do."""
     if force or not stamped():
         packages = missing_packages()
@@ -123,8 +151,7 @@ def ensure(force=False, quiet=True):
             if left:
                 raise Failure("still missing after installing: %s" % " ".join(left))
         install_for_gpu_tests()
+        install_for_python_package()
         make_venv()
         with open(STAMP, "w", encoding="utf-8") as file:
             json.dump({"fingerprint": fingerprint()}, file)
-    if not quiet:
-        step("set up: %s" % os.path.relpath(VENV, ROOT))

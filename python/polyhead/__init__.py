@@ -1,0 +1,31 @@
+"""polyhead: attention kernels, generated for one problem and compiled when it is first met.
+
+    import numpy, polyhead
+    query = key = value = numpy.random.rand(1, 12, 128, 64).astype("float32")   # [batch, heads, seq_len, head_dim]
+    out = polyhead.sdpa(query, key, value, is_causal=True)
+
+See docs/python.md.
+"""
+from ._core import Device, DeviceArray, Weights, device_count, num_threads, set_num_threads
+from ._core import version as __version__
+from .attention import explain, sdpa
+from .error import Code, Error
+from .kernel import Kernel, compile
+from .layer import MultiheadAttention
+
+__all__ = [
+    "Code",
+    "Device",
+    "DeviceArray",
+    "Error",
+    "Kernel",
+    "MultiheadAttention",
+    "Weights",
+    "__version__",
+    "compile",
+    "device_count",
+    "explain",
+    "num_threads",
+    "sdpa",
+    "set_num_threads",
+]

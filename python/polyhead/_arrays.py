@@ -1,0 +1,127 @@
+"""Arrays of different libraries: which device they lie on, and new ones of the same kind. Nothing here copies elements of a tensor."""
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any, Optional, Sequence
+
+import numpy
+
+from . import _core
+from .error import refuse
+
+NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # dtype of a problem -> of an array
+DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}              # polyhead_dtype
+
+_devices: dict[tuple[str, int], Any] = {}
+_devices_lock = threading.Lock()
+
+
+def is_torch(array: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def dtype_name(array: Any) -> str:
+    """"float32", "bfloat16": the dtype as numpy writes it."""
+    return str(array.dtype).rpartition(".")[2]
+
+
+def require_arrays(**arrays: Any) -> None:
+    """A TypeError for what is no array, before anything asks for its shape."""
+    for name, array in arrays.items():
+        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
+            raise TypeError("%s: found %s, expected an array: numpy, or anything with DLPack" % (name, type(array).__name__))
+
+
+def open_device(name: str, stream: int = 0) -> Any:
+    """The device of this name and stream, opened once and kept."""
+    key = (name if ":" in name else name + ":0", stream)
+    with _devices_lock:
+        if key not in _devices:
+            _devices[key] = _core.Device(key[0], stream)
+        return _devices[key]
+
+
+def device_of(array: Any, asked: Any = None) -> Any:
+    """Where a call on this array runs: the device asked for, the array's own, or None for the CPU.
+
+    A CUDA tensor of PyTorch stands for its device and the current stream there.
+    """
+    if isinstance(asked, str):
+        return None if asked == "cpu" else open_device(asked)
+    if asked is not None:
+        return asked
+    if isinstance(array, numpy.ndarray):
+        return None
+    if isinstance(array, _core.DeviceArray):
+        return array.device
+    if is_torch(array):
+        if not array.is_cuda:
+            return None
+        stream = sys.modules["torch"].cuda.current_stream(array.device).cuda_stream
+        return open_device("cuda:%d" % (array.device.index or 0), stream)
+    if hasattr(array, "__dlpack_device__"):
+        kind, index = array.__dlpack_device__()
+        if int(kind) in (2, 13):
+            return open_device("cuda:%d" % index, _stream_of(array))
+    return None
+
+
+def _stream_of(array: Any) -> int:
+    """The current stream of CuPy for its arrays, else the default stream."""
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(array, cupy.ndarray):
+        return int(cupy.cuda.get_current_stream().ptr)
+    return 0
+
+
+def empty(like: Any, shape: Sequence[int], dtype: Optional[str] = None) -> Any:
+    """A new array of the same library on the same device; dtype None: that of `like`."""
+    shape = tuple(shape)
+    if is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.empty(shape, dtype=like.dtype if dtype is None else getattr(torch, dtype), device=like.device)
+    if isinstance(like, _core.DeviceArray):
+        return like.device.empty(shape, dtype or like.dtype)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None and isinstance(like, cupy.ndarray):
+        return cupy.empty(shape, like.dtype if dtype is None else dtype)
+    if hasattr(like, "__dlpack_device__") and int(like.__dlpack_device__()[0]) in (2, 13):
+        raise refuse("out: arrays of %s cannot be made here, expected out= with an array of yours" % type(like).__module__, "NULL_POINTER")
+    if dtype is None:
+        dtype = dtype_name(like)
+    return numpy.empty(shape, bfloat16() if dtype == "bfloat16" else dtype)
+
+
+def bfloat16() -> Any:
+    """numpy's bfloat16, which lives in ml_dtypes."""
+    import ml_dtypes
+
+    return ml_dtypes.bfloat16
+
+
+def small(name: str, values: Any, dtype: str) -> Any:
+    """A small tensor that may come as a list, or in another dtype on a device: lengths, slopes, sinks."""
+    if values is None or isinstance(values, numpy.ndarray):
+        return values
+    if is_torch(values):
+        return values.to(getattr(sys.modules["torch"], dtype)) if values.is_cuda else values
+    if hasattr(values, "__dlpack__"):
+        return values
+    try:
+        array = numpy.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise TypeError("%s: found %s, expected an array or numbers" % (name, type(values).__name__)) from error
+    if array.dtype.kind not in ("i" if dtype == "int32" else "fi"):
+        raise TypeError("%s: found %s, expected an array or numbers" % (name, type(values).__name__))
+    return array.astype(dtype)
+
+
+def score_tensor(name: str, tensor: Any) -> Any:
+    """A mask or bias. On a device the door cannot convert, so that is done there by its library."""
+    require_arrays(**{name: tensor})
+    found = dtype_name(tensor)
+    if found not in ("bool", "float32", "float16", "bfloat16", "float64"):
+        raise TypeError("%s: dtype %s, expected bool (True takes part) or a float that is added" % (name, found))
+    return tensor.float() if is_torch(tensor) and tensor.is_cuda and found not in ("bool", "float32") else tensor

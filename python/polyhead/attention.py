@@ -1,0 +1,255 @@
+"""polyhead.sdpa: attention of given query, key and value, with every mask, modifier and output of the runtime."""
+from __future__ import annotations
+
+import inspect
+from typing import Any, Mapping, NamedTuple, Optional, Union
+
+from . import _arrays, _core
+from .error import refuse
+from .kernel import kernel_of
+from .past import concatenate
+
+SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth stage are the weights
+TIME_AXIS = {"bhsd": -2, "bshd": -3, "bsd": -2}
+
+
+def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: bool = False, causal_alignment: str = "top_left",
+         scale: Optional[float] = None, kv_lengths: Any = None, window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None,
+         alibi_slopes: Any = None, sinks: Any = None, past_key: Any = None, past_value: Any = None, layout: str = "bhsd",
+         return_lse: bool = False, return_weights: Union[bool, str] = False, out: Any = None, num_heads: Optional[int] = None,
+         rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions_q: Any = None, positions_kv: Any = None,
+         position_offsets: Any = None, head_gate: Any = None, expression: Optional[str] = None, tensors: Optional[Mapping[str, Any]] = None,
+         return_scores: Optional[str] = None, return_present: bool = False, device: Any = None) -> Any:
+    """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
+
+    query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
+    [B,T,H,d]; "bsd": [B,T,H*d] with num_heads. Leading dimensions may be left out with "bhsd". Arrays: numpy, or DLPack.
+
+    attn_mask         bool (True takes part) or float (added), broadcast as [B,H,T_q,T_kv]
+    is_causal         query q sees keys up to its position p: q, or with causal_alignment "bottom_right" q + kv_length - T_q
+    kv_lengths        int [B]: only so many keys count
+    window            (left, right): keys p - left .. p + right take part, -1 is unbounded
+    softcap           scores become softcap * tanh(score / softcap)
+    bias              float, broadcast as [B,H,T_q,T_kv], added beside a mask
+    alibi_slopes      float [H] or [B,H]: -slope * |p - key| is added
+    sinks             float [H]: a logit of each head that takes part in the softmax without a value
+    past_key, _value  stand before key and value; the queries' positions count on from them
+    rope              (cos, sin), each [P, rotary_dim / 2]; halves are pairs, with rope_interleaved neighbours are
+    positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
+    head_gate         float [H]: factors of the heads' results
+    expression        text of docs/expressions.md, with tensors={name: array} for those that it declares
+
+    Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
+    [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and
+    present_value (return_present). out= names an array to write to. device= runs numpy arrays on "cuda" or "opencl:1".
+    """
+    call = _prepare(locals())
+    call.kernel.run(call.arguments, call.device, call.layout)
+    return call.results[0] if len(call.results) == 1 else call.results
+
+
+def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> str:
+    """Which kernel and variant sdpa() runs for these arguments: the generate line, then why each variant was taken or not."""
+    bound = _SIGNATURE.bind(query, key, value, attn_mask, **options)
+    bound.apply_defaults()
+    call = _prepare(dict(bound.arguments))
+    line = "polyhead generate NAME %s\n" % _core.generate_flags(call.kernel.problem)
+    return line + call.kernel.explain(call.arguments, call.device, call.layout)
+
+
+_SIGNATURE = inspect.signature(sdpa)
+
+
+class _Call(NamedTuple):
+    """Everything that a call needs, and what it returns."""
+
+    kernel: _core.Kernel
+    arguments: dict[str, Any]
+    device: Any
+    layout: str
+    results: tuple[Any, ...]
+
+
+class _Sizes(NamedTuple):
+    batch: int
+    num_heads: int
+    num_kv_heads: int
+    seq_len_q: int
+    seq_len_kv: int
+    head_dim: int
+    head_dim_v: int
+
+
+def _prepare(o: dict[str, Any]) -> _Call:
+    """From the arguments of sdpa() to the kernel and its arguments."""
+    if o["layout"] not in TIME_AXIS:
+        raise refuse("layout: found %r, expected bhsd, bshd or bsd" % (o["layout"],))
+    _arrays.require_arrays(query=o["query"], key=o["key"], value=o["value"])
+    missing = _add_leading_dimensions(o)
+    present = _add_past(o)
+    sizes = _sizes_of(o)
+    device = _arrays.device_of(o["query"], o["device"])
+    fields, arguments = _problem_of(o, sizes, device)
+    results = _add_outputs(o, sizes, fields, arguments)
+    if missing:
+        results = [x[(0,) * missing] for x in results]
+    return _Call(kernel_of(fields, device), arguments, device, o["layout"], tuple(results) + (present if o["return_present"] else ()))
+
+
+def _add_leading_dimensions(o: dict[str, Any]) -> int:
+    """[T,d] and [H,T,d] become [1,1,T,d] and [1,H,T,d]; returns how many dimensions were missing."""
+    rank = len(o["query"].shape)
+    if o["layout"] != "bhsd" or rank >= 4 or rank < 2:
+        return 0
+    for name in ("query", "key", "value", "past_key", "past_value", "out"):
+        if o[name] is not None:
+            if len(o[name].shape) != rank:
+                raise refuse("%s: rank %d, expected %d as query has" % (name, len(o[name].shape), rank), "WRONG_SHAPE")
+            o[name] = o[name][(None,) * (4 - rank)]
+    return 4 - rank
+
+
+def _add_past(o: dict[str, Any]) -> tuple[Any, Any]:
+    """Puts past and new keys and values together; returns both."""
+    if (o["past_key"] is None) != (o["past_value"] is None):
+        raise refuse("past_key: found one of past_key and past_value, expected both or none", "NULL_POINTER")
+    if o["past_key"] is not None:
+        for name in ("key", "value"):
+            o[name] = concatenate("past_" + name, o["past_" + name], o[name], TIME_AXIS[o["layout"]])
+        o["causal_alignment"] = "bottom_right"
+    return o["key"], o["value"]
+
+
+def _sizes_of(o: dict[str, Any]) -> _Sizes:
+    query, key, value = (tuple(o[name].shape) for name in ("query", "key", "value"))
+    expected = 3 if o["layout"] == "bsd" else 4
+    for name, shape in (("query", query), ("key", key), ("value", value)):
+        if len(shape) != expected:
+            raise refuse("%s: rank %d, expected %d" % (name, len(shape), expected), "WRONG_SHAPE")
+    if o["layout"] == "bhsd":
+        return _Sizes(query[0], query[1], key[1], query[2], key[2], query[3], value[3])
+    if o["layout"] == "bshd":
+        return _Sizes(query[0], query[2], key[2], query[1], key[1], query[3], value[3])
+    heads = o["num_heads"]
+    if not isinstance(heads, int) or heads < 1:
+        raise refuse("num_heads: found %r, expected the number of heads of query, which the layout bsd does not tell" % (heads,))
+    head_dim = _divided("query", query[2], heads, "num_heads")
+    kv_heads = _divided("key", key[2], head_dim, "head_dim") if head_dim else heads
+    return _Sizes(query[0], heads, kv_heads, query[1], key[1], head_dim, _divided("value", value[2], kv_heads, "num_kv_heads"))
+
+
+def _divided(name: str, width: int, by: int, what: str) -> int:
+    if by < 1 or width % by:
+        raise refuse("%s: dimension 2 is %d, expected a multiple of %s %d" % (name, width, what, by), "WRONG_SHAPE")
+    return width // by
+
+
+def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The fields of the problem that are not 0, and the tensors and numbers of the call."""
+    fields = {"op": 0, "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
+              "head_dim_v": sizes.head_dim_v}
+    arguments = {"query": o["query"], "key": o["key"], "value": o["value"]}
+    if device is not None:
+        fields["dtype"] = _dtype_on_device(o["query"])
+    if o["scale"] is not None:
+        arguments["softmax_scale"] = o["scale"]
+    _add_masks(o, sizes, fields, arguments)
+    _add_modifiers(o, sizes, fields, arguments)
+    if any(name in fields for name in ("causal", "window", "alibi", "rope", "position_offsets", "expression")):
+        arguments["alignment"] = o["causal_alignment"]
+    return fields, arguments
+
+
+def _dtype_on_device(query: Any) -> int:
+    name = _arrays.dtype_name(query)
+    if name not in _arrays.DTYPES:
+        raise refuse("query: dtype %s on a device, expected float32, float16 or bfloat16" % name, "WRONG_DTYPE")
+    return _arrays.DTYPES[name]
+
+
+def _add_masks(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> None:
+    if o["is_causal"]:
+        fields["causal"] = 1  # the alignment is said with each call
+    if o["kv_lengths"] is not None:
+        fields["kv_lengths"] = 1
+        arguments["kv_lengths"] = _arrays.small("kv_lengths", o["kv_lengths"], "int32")
+    if not isinstance(o["window"], (tuple, list)) or len(o["window"]) != 2:
+        raise TypeError("window: found %r, expected (left, right)" % (o["window"],))
+    if tuple(o["window"]) != (-1, -1):
+        fields["window"] = 1
+        arguments["window"] = o["window"]
+    if o["attn_mask"] is not None:
+        mask = _arrays.score_tensor("attn_mask", o["attn_mask"])
+        fields["mask"] = 1 if _arrays.dtype_name(mask) == "bool" else 2
+        fields["mask_broadcast"] = broadcast_bits(mask.shape, sizes.seq_len_q, sizes.seq_len_kv)
+        arguments["mask"] = mask
+    if o["bias"] is not None:
+        bias = _arrays.score_tensor("bias", o["bias"])
+        fields["score_bias"] = 1
+        fields["score_bias_broadcast"] = broadcast_bits(bias.shape, sizes.seq_len_q, sizes.seq_len_kv)
+        arguments["score_bias"] = bias
+
+
+def broadcast_bits(shape: Any, seq_len_q: int, seq_len_kv: int) -> int:
+    """POLYHEAD_BROADCAST_Q, _KV: the dimensions in which a mask has one element for all."""
+    over_q = seq_len_q > 1 and (len(shape) < 2 or shape[-2] == 1)
+    over_kv = seq_len_kv > 1 and (len(shape) < 1 or shape[-1] == 1)
+    return over_q * 1 + over_kv * 2
+
+
+def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> None:
+    if o["softcap"] != 0.0:
+        fields["softcap"] = 1
+        arguments["softcap"] = o["softcap"]
+    for name, field, dtype in (("alibi_slopes", "alibi", "float32"), ("sinks", "sinks", "float32"), ("head_gate", "head_gate", "float32"),
+                               ("position_offsets", "position_offsets", "int32")):
+        if o[name] is not None:
+            fields[field] = 1
+            arguments[name] = _arrays.small(name, o[name], dtype)
+    if o["rope"] is not None:
+        cos, sin = o["rope"]
+        _arrays.require_arrays(rope_cos=cos, rope_sin=sin)
+        fields["rope"] = 1 if o["rope_interleaved"] else 2
+        rotary_dim = 2 * cos.shape[-1]
+        if rotary_dim != sizes.head_dim:
+            fields["rotary_dim"] = rotary_dim
+        arguments.update(rope_cos=_arrays.small("rope_cos", cos, "float32"), rope_sin=_arrays.small("rope_sin", sin, "float32"))
+    for name in ("positions_q", "positions_kv"):
+        if o[name] is not None:
+            if o["rope"] is None:
+                raise refuse("%s: found positions without rope, which alone looks at them" % name, "WRONG_OPERATION")
+            arguments[name] = _arrays.small(name, o[name], "int32")
+    if o["expression"]:
+        fields["expression"] = o["expression"]
+        arguments.update(o["tensors"] or {})
+
+
+def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:
+    """Makes what the caller did not give, and returns everything that the call returns."""
+    query, out = o["query"], o["out"]
+    if out is None:
+        width = sizes.head_dim_v * (sizes.num_heads if o["layout"] == "bsd" else 1)
+        out = _arrays.empty(query, (*query.shape[:-1], width))
+    arguments["out"] = out
+    results = [out]
+
+    def add(field: str, value: int, shape: tuple[int, ...]) -> None:
+        fields[field] = value
+        arguments[field] = _arrays.empty(query, shape, "float32")
+        results.append(arguments[field])
+
+    batch, heads, q, k = sizes.batch, sizes.num_heads, sizes.seq_len_q, sizes.seq_len_kv
+    stage = o["return_scores"]
+    if stage is not None and stage not in SCORES:
+        raise refuse("return_scores: found %r, expected scaled, capped or logits" % (stage,))
+    if o["return_lse"]:
+        add("lse", 1, (batch, heads, q))
+    if o["return_weights"] == "mean":
+        add("weights_mean", 1, (batch, q, k))
+    elif o["return_weights"]:
+        if stage is not None:
+            raise refuse("return_scores: found it beside return_weights, expected one of them; both are stages of the same output")
+        add("scores", 4, (batch, heads, q, k))
+    if stage is not None:
+        add("scores", SCORES[stage], (batch, heads, q, k))
+    return results

@@ -1,0 +1,213 @@
+"""polyhead.MultiheadAttention: the layer of torch.nn, by generated kernels and without torch."""
+from __future__ import annotations
+
+import threading
+from typing import Any, Mapping, Optional
+
+import numpy
+
+from . import _arrays, _core
+from .attention import broadcast_bits
+from .error import refuse
+from .kernel import kernel_of
+
+
+class MultiheadAttention:
+    """Multi-head attention with projections, for weights of torch.nn.MultiheadAttention. Forward only, batch first.
+
+    D = embed_dim, d = D / num_heads. in_proj_weight is [D + 2 * H_kv * d, D]; with kdim or vdim other than D there are q_proj_weight
+    [D,D], k_proj_weight [H_kv*d,kdim], v_proj_weight [H_kv*d,vdim] instead. num_kv_heads < num_heads shares keys and values.
+    """
+
+    def __init__(self, embed_dim: int, num_heads: int, *, num_kv_heads: Optional[int] = None, bias: bool = True,
+                 kdim: Optional[int] = None, vdim: Optional[int] = None, batch_first: bool = True) -> None:
+        if not batch_first:
+            raise refuse("batch_first: found False, expected True: tensors are [batch, seq_len, embed_dim]", "UNSUPPORTED")
+        for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads)):
+            if not isinstance(value, int) or value < 1:
+                raise refuse("%s: found %r, expected a positive integer" % (name, value))
+        if embed_dim % num_heads:
+            raise refuse("embed_dim %d is not divisible by num_heads %d" % (embed_dim, num_heads))
+        self.embed_dim, self.num_heads = embed_dim, num_heads
+        self.num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        self.head_dim = embed_dim // num_heads
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self.bias = bias
+        self._tensors: dict[str, Any] = {}
+        self._packed: dict[Any, _core.Weights] = {}
+        self._lock = threading.Lock()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Takes the tensors of a state_dict() of torch.nn.MultiheadAttention, as numpy arrays or anything with DLPack; copies them."""
+        tensors = {name: _host_copy(name, tensor) for name, tensor in state.items() if tensor is not None}
+        shapes = self._shapes("in_proj_weight" in tensors)
+        unexpected = sorted(set(tensors) - set(shapes))
+        if unexpected:
+            raise refuse("%s: unexpected, expected %s" % (unexpected[0], ", ".join(shapes)), "WRONG_WEIGHTS")
+        for name, shape in shapes.items():
+            if name not in tensors:
+                raise refuse("%s: missing, expected %s" % (name, list(shape)), "NULL_POINTER")
+            if tensors[name].shape != shape:
+                raise refuse("%s: found %s, expected %s" % (name, list(tensors[name].shape), list(shape)), "WRONG_SHAPE")
+        with self._lock:
+            self._tensors, self._packed = tensors, {}
+
+    def _shapes(self, packed: bool) -> dict[str, tuple[int, ...]]:
+        """What a state dict has to hold."""
+        width_q, width_kv = self.embed_dim, self.num_kv_heads * self.head_dim
+        if packed or (self.kdim == self.vdim == self.embed_dim):
+            shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (width_q + 2 * width_kv, self.embed_dim)}
+        else:
+            shapes = {"q_proj_weight": (width_q, self.embed_dim), "k_proj_weight": (width_kv, self.kdim),
+                      "v_proj_weight": (width_kv, self.vdim)}
+        shapes["out_proj.weight"] = (self.embed_dim, self.embed_dim)
+        if self.bias:
+            shapes.update({"in_proj_bias": (width_q + 2 * width_kv,), "out_proj.bias": (self.embed_dim,)})
+        return shapes
+
+    def __call__(self, query: Any, key: Any = None, value: Any = None, *, key_padding_mask: Any = None, attn_mask: Any = None,
+                 is_causal: bool = False, need_weights: bool = False, average_attn_weights: bool = True,
+                 kv_lengths: Any = None, device: Any = None) -> tuple[Any, Any]:
+        """query [B,T_q,D], key [B,T_kv,kdim], value [B,T_kv,vdim], or each without B; key and value left out: query.
+
+        Masks mean what they mean in PyTorch: True is masked out, a float is added. key_padding_mask [B,T_kv]; attn_mask [T_q,T_kv] or
+        [B*H,T_q,T_kv]; is_causal: besides, query q sees no key behind q. kv_lengths int [B]: only so many keys count. Returns
+        (out [B,T_q,D], weights), weights None unless need_weights: the mean over heads [B,T_q,T_kv], or [B,H,T_q,T_kv] with
+        average_attn_weights=False. A query that sees no key gets weights 0 and the output bias, where PyTorch has NaN.
+        """
+        key = query if key is None else key
+        value = key if value is None else value
+        _arrays.require_arrays(query=query, key=key, value=value)
+        if not self._tensors:
+            raise refuse("weights: none, expected load_state_dict() before the first call", "WRONG_WEIGHTS")
+        cross = not (key is query and value is query)
+        batched = len(query.shape) != 2
+        if not batched:
+            query, key, value = (x[None] for x in (query, key, value))
+            key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
+        self._check(query, key, value)
+        place = _arrays.device_of(query, device)
+        fields = self._fields(cross, place, query)
+        arguments = {"query": query, "key": key if cross else None, "value": value if cross else None}
+        if is_causal:
+            fields["causal"] = 1
+            arguments["alignment"] = "top_left"
+        if kv_lengths is not None:
+            fields["kv_lengths"] = 1
+            arguments["kv_lengths"] = _arrays.small("kv_lengths", kv_lengths, "int32")
+        self._add_masks(fields, arguments, key_padding_mask, attn_mask, query.shape[0], query.shape[1], key.shape[1])
+        out, weights = self._add_outputs(fields, arguments, query, key, need_weights, average_attn_weights)
+        self._run(fields, arguments, place)
+        return (out, weights) if batched else (out[0], None if weights is None else weights[0])
+
+    def _check(self, query: Any, key: Any, value: Any) -> None:
+        """Ranks, before anything is taken from a shape; extents are the runtime's."""
+        for name, tensor in (("query", query), ("key", key), ("value", value)):
+            if len(tensor.shape) != 3:
+                raise refuse("%s: rank %d, expected 3, or 2 for all three" % (name, len(tensor.shape)), "WRONG_SHAPE")
+
+    def _fields(self, cross: bool, device: Any, query: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {"op": 1, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads, "embed_dim": self.embed_dim}
+        if self.bias:
+            fields["bias"] = 1
+        if cross:
+            fields.update(cross=1, kdim=self.kdim, vdim=self.vdim)
+        elif not self.kdim == self.vdim == self.embed_dim:
+            raise refuse("key: missing, expected [batch, seq_len, %d] beside value [batch, seq_len, %d]" % (self.kdim, self.vdim),
+                         "NULL_POINTER")
+        if device is not None and _arrays.dtype_name(query) in _arrays.DTYPES:
+            fields["dtype"] = _arrays.DTYPES[_arrays.dtype_name(query)]
+        return fields
+
+    def _add_masks(self, fields: dict[str, Any], arguments: dict[str, Any], padding: Any, attention: Any, batch: int, q: int, kv: int) -> None:
+        """Both masks keep their own shape: the one is the mask of the kernel, the other one its bias."""
+        masks = []
+        if padding is not None:
+            tensor = _arrays.score_tensor("key_padding_mask", padding)
+            if tuple(tensor.shape) != (batch, kv):
+                raise refuse("key_padding_mask: found %s, expected %s" % (list(tensor.shape), [batch, kv]), "WRONG_SHAPE")
+            masks.append(tensor[:, None, None, :])
+        if attention is not None:
+            tensor = _arrays.score_tensor("attn_mask", attention)
+            expected = (q, kv) if len(tensor.shape) == 2 else (batch * self.num_heads, q, kv)
+            if tuple(tensor.shape) != expected:
+                raise refuse("attn_mask: found %s, expected %s or %s" % (list(tensor.shape), [q, kv], [batch * self.num_heads, q, kv]),
+                             "WRONG_SHAPE")
+            masks.append(tensor if len(expected) == 2 else tensor.reshape(batch, self.num_heads, q, kv))
+        # A boolean one goes where booleans go; of two, the larger one should.
+        masks.sort(key=lambda m: (_arrays.dtype_name(m) != "bool", -len(m.shape)))
+        for index, mask in enumerate(masks):
+            boolean = _arrays.dtype_name(mask) == "bool"
+            bits = broadcast_bits(mask.shape, q, kv)
+            if index == 0:
+                fields.update(mask=1 if boolean else 2, mask_broadcast=bits)
+                arguments["mask"] = takes_part(mask) if boolean else mask
+            else:
+                fields.update(score_bias=1, score_bias_broadcast=bits)
+                arguments["score_bias"] = excluding(mask) if boolean else mask
+
+    @staticmethod
+    def _add_outputs(fields: dict[str, Any], arguments: dict[str, Any], query: Any, key: Any, wanted: bool, mean: bool) -> tuple[Any, Any]:
+        arguments["out"] = out = _arrays.empty(query, query.shape)
+        if not wanted:
+            return out, None
+        shape = (query.shape[0], query.shape[1], key.shape[1])
+        if mean:
+            fields["weights_mean"] = 1
+            arguments["weights_mean"] = weights = _arrays.empty(query, shape)
+        else:
+            fields["scores"] = 4
+            arguments["scores"] = weights = _arrays.empty(query, (shape[0], fields["num_heads"], *shape[1:]))
+        return out, weights
+
+    def _run(self, fields: dict[str, Any], arguments: dict[str, Any], device: Any) -> None:
+        kernel = kernel_of(fields, device)
+        key = (fields.get("cross", 0), fields.get("dtype", 0), device)
+        with self._lock:
+            if key not in self._packed:
+                self._packed[key] = kernel.pack(self._weights(), device)
+            arguments["weights"] = self._packed[key]
+        kernel.run(arguments, device, "bhsd")
+
+    def _weights(self) -> dict[str, Any]:
+        """The tensors by the names of the runtime."""
+        t = self._tensors
+        weights = {"out_proj": t["out_proj.weight"]}
+        if self.bias:
+            weights["out_bias"] = t["out_proj.bias"]
+        if "in_proj_weight" in t:
+            weights["in_proj"] = t["in_proj_weight"]
+            if self.bias:
+                weights["in_bias"] = t["in_proj_bias"]
+            return weights
+        weights.update({name: t[name[0] + "_proj_weight"] for name in ("query", "key", "value")})
+        if self.bias:
+            ends = (self.embed_dim, self.embed_dim + self.num_kv_heads * self.head_dim)
+            for name, part in zip(("query_bias", "key_bias", "value_bias"), numpy.split(t["in_proj_bias"], ends)):
+                weights[name] = part
+        return weights
+
+
+def _host_copy(name: str, tensor: Any) -> numpy.ndarray:
+    """A float32 copy on the host."""
+    _arrays.require_arrays(**{name: tensor})
+    if _arrays.is_torch(tensor):
+        tensor = tensor.detach().float().cpu().numpy()
+    if not isinstance(tensor, numpy.ndarray):
+        tensor = numpy.from_dlpack(tensor)
+    if tensor.dtype.kind != "f" and tensor.dtype.name != "bfloat16":
+        raise TypeError("%s: dtype %s, expected a float" % (name, tensor.dtype))
+    return numpy.array(tensor, dtype=numpy.float32, order="C")
+
+
+def takes_part(masked_out: Any) -> Any:
+    """PyTorch's boolean mask with polyhead's meaning: the one place where it is flipped."""
+    return ~masked_out
+
+
+def excluding(masked_out: Any) -> Any:
+    """PyTorch's boolean mask as something to add."""
+    if _arrays.is_torch(masked_out):
+        return masked_out.float().masked_fill_(masked_out, float("-inf"))
+    return numpy.where(masked_out, numpy.float32(-numpy.inf), numpy.float32(0))

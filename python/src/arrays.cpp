@@ -1,0 +1,230 @@
+// Reads arrays and converts them at the door.
+#include "arrays.h"
+
+#include <cstdlib>
+
+namespace polyhead::python {
+namespace {
+
+namespace dlpack = nb::dlpack;
+
+struct Known {
+    Element element;
+    const char *name;
+    dlpack::dtype_code code;
+    uint8_t bits;
+};
+
+constexpr Known elements[] = {
+    {Element::f32, "float32", dlpack::dtype_code::Float, 32}, {Element::f16, "float16", dlpack::dtype_code::Float, 16},
+    {Element::f64, "float64", dlpack::dtype_code::Float, 64}, {Element::bf16, "bfloat16", dlpack::dtype_code::Bfloat, 16},
+    {Element::boolean, "bool", dlpack::dtype_code::Bool, 8},  {Element::i32, "int32", dlpack::dtype_code::Int, 32},
+    {Element::i64, "int64", dlpack::dtype_code::Int, 64},     {Element::i8, "int8", dlpack::dtype_code::Int, 8},
+};
+
+const Known *known(dlpack::dtype dtype) {
+    for (const Known &k : elements) {
+        if (uint8_t(k.code) == dtype.code && k.bits == dtype.bits && dtype.lanes == 1) {
+            return &k;
+        }
+    }
+    return nullptr;
+}
+
+std::string text_of(nb::handle object) {
+    return nb::cast<std::string>(nb::str(object));
+}
+
+std::string class_name(nb::handle object) {
+    return text_of(object.type().attr("__name__"));
+}
+
+std::string dtype_text(nb::handle object) {
+    return nb::hasattr(object, "dtype") ? text_of(object.attr("dtype")) : "unknown";
+}
+
+bool truth(nb::handle object, const char *attribute) {
+    return nb::hasattr(object, attribute) && nb::cast<bool>(nb::bool_(object.attr(attribute)));
+}
+
+// numpy cannot hand out bfloat16 of ml_dtypes in any protocol: the bits travel as uint16.
+bool is_bfloat16_of_numpy(nb::handle object) {
+    return nb::hasattr(object, "dtype") && nb::hasattr(object, "__array_interface__") && text_of(object.attr("dtype")) == "bfloat16";
+}
+
+[[noreturn]] void no_array(const std::string &name, nb::handle object, Access access) {
+    if (truth(object, "requires_grad")) {
+        throw wrong_type(name + ": found a tensor that requires gradients, expected one without, such as " + name + ".detach()");
+    }
+    if (access == Access::write && nb::hasattr(object, "__dlpack__")) {
+        throw wrong_type(name + ": found an array that cannot be written, expected a writable one");
+    }
+    if (nb::hasattr(object, "dtype") && nb::hasattr(object, "shape")) {
+        throw wrong_type(name + ": found a " + class_name(object) + " of dtype " + dtype_text(object) +
+                         " that has neither DLPack nor the buffer protocol for it");
+    }
+    throw wrong_type(name + ": found " + class_name(object) + ", expected an array: numpy, or anything with DLPack");
+}
+
+void check_rank(const std::string &name, size_t rank) {
+    if (rank > POLYHEAD_MAX_RANK) {
+        throw Refusal(POLYHEAD_WRONG_SHAPE,
+                      name + ": rank " + std::to_string(rank) + ", expected at most " + std::to_string(POLYHEAD_MAX_RANK));
+    }
+}
+
+enum { dl_cpu = 1, dl_cuda = 2, dl_cuda_host = 3, dl_cuda_managed = 13 }; // DLDeviceType
+
+template <class View> void read_view(const View &view, polyhead_tensor *tensor) {
+    tensor->data = const_cast<void *>(static_cast<const void *>(view.data()));
+    tensor->rank = static_cast<int32_t>(view.ndim());
+    for (size_t i = 0; i < view.ndim(); ++i) {
+        tensor->shape[i] = static_cast<int64_t>(view.shape(i));
+        tensor->stride[i] = view.stride(i);
+    }
+}
+
+int32_t runtime_dtype(Element element) {
+    return int32_t(element) < int32_t(Element::f64) ? int32_t(element) : -1;
+}
+
+} // namespace
+
+const char *element_name(Element element) {
+    for (const Known &k : elements) {
+        if (k.element == element) {
+            return k.name;
+        }
+    }
+    return "unknown";
+}
+
+Element element_named(const std::string &name) {
+    std::string names;
+    for (const Known &k : elements) {
+        if (name == k.name) {
+            return k.element;
+        }
+        names += (names.empty() ? "" : ", ") + std::string(k.name);
+    }
+    throw wrong_type("dtype: found " + name + ", expected one of " + names);
+}
+
+Array::Array(std::string name, nb::handle object, Access access) : name_(std::move(name)), access_(access), keep_(nb::borrow(object)) {
+    DeviceArray *array = nullptr;
+    if (nb::try_cast(object, array, false) && array) {
+        read_device_array(*array);
+    } else if (is_bfloat16_of_numpy(object)) {
+        read_dlpack(object.attr("view")("uint16"));
+        element_ = Element::bf16;
+    } else {
+        read_dlpack(object);
+    }
+    tensor_.dtype = runtime_dtype(element_);
+    // One number is a tensor of one element.
+    if (tensor_.rank == 0) {
+        tensor_.rank = 1;
+        tensor_.shape[0] = tensor_.stride[0] = 1;
+    }
+}
+
+void Array::read_dlpack(nb::handle object) {
+    const bool writes = access_ == Access::write;
+    if (!(writes ? nb::try_cast(object, writable_, false) : nb::try_cast(object, readable_, false))) {
+        no_array(name_, keep_, access_);
+    }
+    const dlpack::dtype dtype = writes ? writable_.dtype() : readable_.dtype();
+    check_rank(name_, writes ? writable_.ndim() : readable_.ndim());
+    writes ? read_view(writable_, &tensor_) : read_view(readable_, &tensor_);
+    const int device = writes ? writable_.device_type() : readable_.device_type();
+    if (device != dl_cpu && device != dl_cuda_host && device != dl_cuda && device != dl_cuda_managed) {
+        throw wrong_type(name_ + ": lies on a device of DLPack type " + std::to_string(device) + ", expected host memory or CUDA");
+    }
+    on_cuda_ = device == dl_cuda || device == dl_cuda_managed;
+    constexpr dlpack::dtype words{uint8_t(dlpack::dtype_code::UInt), 16, 1};
+    const Known *found = known(dtype);
+    if (!found && !(dtype == words && keep_.ptr() != object.ptr())) { // bits of bfloat16
+        throw wrong_type(name_ + ": dtype " + dtype_text(keep_) + ", expected float32, float16, bfloat16, float64, int32, int64 or bool");
+    }
+    element_ = found ? found->element : Element::bf16;
+}
+
+void Array::read_device_array(const DeviceArray &array) {
+    device_ = array.device();
+    element_ = array.element();
+    check_rank(name_, array.shape().size());
+    tensor_.data = array.data();
+    tensor_.rank = int32_t(array.shape().size());
+    int64_t stride = 1;
+    for (int i = tensor_.rank - 1; i >= 0; --i) {
+        tensor_.shape[i] = array.shape()[size_t(i)];
+        tensor_.stride[i] = stride;
+        stride *= tensor_.shape[i];
+    }
+}
+
+void Array::place(const OpenDevice *device) {
+    if (!on_cuda_ && !device_) {
+        return;
+    }
+    // Arrays of one CUDA device serve every stream of it; elsewhere memory belongs to an open device.
+    const bool here = device && (device->api == Api::cuda ? on_cuda_ || (device_->api == Api::cuda && device_->index == device->index)
+                                                          : device_ && device_->raw() == device->raw());
+    if (!here) {
+        throw Refusal(POLYHEAD_WRONG_DEVICE, name_ + ": lies on " + (device_ ? device_->text() : "a CUDA device") +
+                                                 ", expected memory of " + (device ? device->text() : "the CPU, where this call runs"));
+    }
+    tensor_.device = device->raw();
+}
+
+Strided Array::original() const {
+    return {original_.data, element_, original_.rank, original_.shape, original_.stride};
+}
+
+Strided Array::room() const {
+    return {tensor_.data, Element(tensor_.dtype), tensor_.rank, tensor_.shape, tensor_.stride};
+}
+
+void Array::want(Element wanted) {
+    if (element_ == wanted || !converts(element_, wanted)) {
+        if (tensor_.dtype < 0) {
+            throw Refusal(POLYHEAD_WRONG_DTYPE, name_ + ": dtype " + element_name(element_) + ", expected " + element_name(wanted));
+        }
+        return; // what does not fit the kernel has the runtime's sentence
+    }
+    if (tensor_.device) {
+        throw Refusal(POLYHEAD_WRONG_DTYPE, name_ + ": dtype " + element_name(element_) + " on a device, expected " + element_name(wanted));
+    }
+    original_ = tensor_;
+    tensor_.dtype = int32_t(wanted);
+    int64_t count = 1;
+    for (int i = tensor_.rank - 1; i >= 0; --i) {
+        if (tensor_.shape[i] > 1 && tensor_.stride[i] == 0) {
+            original_.shape[i] = 1; // what is broadcast stays so
+            continue;
+        }
+        tensor_.stride[i] = count;
+        count *= tensor_.shape[i];
+    }
+    constexpr size_t alignment = 64;
+    const size_t bytes = (size_t(count) * size_t(element_bytes(wanted)) + alignment) / alignment * alignment;
+    room_.reset(std::aligned_alloc(alignment, bytes));
+    if (!room_) {
+        throw Refusal(POLYHEAD_OUT_OF_MEMORY, name_ + ": " + std::to_string(bytes) + " bytes to convert it could not be had");
+    }
+    tensor_.data = room_.get();
+}
+
+void Array::fill() {
+    if (room_ && access_ == Access::read) {
+        convert(original(), room());
+    }
+}
+
+void Array::give_back() {
+    if (room_ && access_ == Access::write) {
+        convert(room(), original());
+    }
+}
+
+} // namespace polyhead::python

@@ -1,0 +1,61 @@
+// Python arrays as tensors of the runtime: numpy and DLPack without copies, converted where a kernel has another storage type.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <nanobind/ndarray.h>
+
+#include "device.h"
+
+namespace polyhead::python {
+
+// "float32", "bfloat16": as numpy writes them.
+const char *element_name(Element element);
+// The element type of this name; a TypeError when there is none.
+Element element_named(const std::string &name);
+
+// Whether the caller's array is read or written.
+enum class Access { read, write };
+
+// One array while a call uses it. What it sees belongs to the Python object, which it keeps.
+class Array {
+public:
+    // `name` is for sentences. Throws a TypeError when the object is no array, or not one that polyhead can take.
+    Array(std::string name, nb::handle object, Access access);
+
+    const std::string &name() const { return name_; }
+    Element element() const { return element_; }
+    polyhead_tensor &tensor() { return tensor_; }
+    bool on_cuda() const { return on_cuda_; }
+
+    // Where a call on this device (null: the CPU) finds it; refuses arrays of other devices.
+    void place(const OpenDevice *device);
+    // Makes room for elements of another type, when it is one that the door converts; tensor() is that room from then on.
+    void want(Element element);
+    // Copies between the room and the caller's array; nothing without a room. These touch no Python object.
+    void fill();
+    void give_back();
+
+private:
+    void read_dlpack(nb::handle object);
+    void read_device_array(const DeviceArray &array);
+    Strided original() const;
+    Strided room() const;
+
+    std::string name_;
+    Access access_;
+    Element element_ = Element::f32;
+    bool on_cuda_ = false;
+    nb::object keep_;
+    nb::ndarray<> writable_;
+    nb::ndarray<nb::ro> readable_;
+    polyhead_tensor tensor_{}, original_{};
+    DevicePointer device_; // of a DeviceArray
+    struct Free {
+        void operator()(void *memory) const { std::free(memory); }
+    };
+    std::unique_ptr<void, Free> room_;
+};
+
+} // namespace polyhead::python

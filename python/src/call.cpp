@@ -1,0 +1,210 @@
+// Reads the arguments of a call and runs it.
+#include "call.h"
+
+#include <limits>
+
+#include "../../runtime/optional_tensors.h"
+
+namespace polyhead::python {
+namespace {
+
+struct Slot {
+    const char *name;
+    polyhead_tensor polyhead_args::*tensor;
+};
+
+constexpr Slot attention_slots[] = {
+    {"query", &polyhead_args::query}, {"key", &polyhead_args::key}, {"value", &polyhead_args::value}, {"out", &polyhead_args::out}};
+constexpr Slot linear_slots[] = {{"input", &polyhead_args::query}, {"out", &polyhead_args::out}};
+
+// Visits the tensors that a kernel takes: visit(name, member, element, access).
+template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit) {
+    const auto storage = Element(p.dtype);
+    const bool linear = p.op == POLYHEAD_LINEAR;
+    const Slot *slots = linear ? linear_slots : attention_slots;
+    for (size_t i = 0; i < (linear ? std::size(linear_slots) : std::size(attention_slots)); ++i) {
+        visit(slots[i].name, slots[i].tensor, storage, slots[i].tensor == &polyhead_args::out ? Access::write : Access::read);
+    }
+    if (linear) {
+        return;
+    }
+    for (const runtime::OptionalTensor &t : runtime::optional_inputs) {
+        if (t.exists(p)) {
+            visit(t.name, t.tensor, Element(t.dtype), Access::read);
+        }
+    }
+    for (const runtime::OptionalTensor &t : runtime::optional_outputs) {
+        if (t.exists(p)) {
+            visit(t.name, t.tensor, Element(t.dtype), Access::write);
+        }
+    }
+}
+
+std::string shape_text(const polyhead_tensor &tensor) {
+    std::string text = "[";
+    for (int i = 0; i < tensor.rank; ++i) {
+        text += (i > 0 ? ", " : "") + std::to_string(tensor.shape[i]);
+    }
+    return text + "]";
+}
+
+template <class T> T number(const std::string &name, nb::handle value, const char *expected) {
+    T found{};
+    if (!nb::try_cast(value, found)) {
+        throw wrong_type(name + ": found " + nb::cast<std::string>(nb::str(value.type().attr("__name__"))) + ", expected " + expected);
+    }
+    return found;
+}
+
+int32_t alignment_named(const std::string &name) {
+    if (name == "top_left" || name == "bottom_right") {
+        return name == "top_left" ? POLYHEAD_TOP_LEFT : POLYHEAD_BOTTOM_RIGHT;
+    }
+    throw Refusal(POLYHEAD_BAD_VALUE, "alignment: found '" + name + "', expected top_left or bottom_right");
+}
+
+int32_t window_side(nb::handle value) {
+    const auto side = number<int64_t>("window", value, "a pair of integers");
+    return side < std::numeric_limits<int32_t>::min() || side > std::numeric_limits<int32_t>::max() ? -1 : int32_t(side);
+}
+
+} // namespace
+
+Layout layout_named(const std::string &name) {
+    if (name == "bhsd" || name == "bshd") {
+        return name == "bhsd" ? Layout::bhsd : Layout::bshd;
+    }
+    if (name == "bsd") {
+        return Layout::bsd;
+    }
+    throw Refusal(POLYHEAD_BAD_VALUE, "layout: found '" + name + "', expected bhsd, bshd or bsd");
+}
+
+CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, DevicePointer device, Layout layout)
+    : table_(kernel.table()), device_(std::move(device)), layout_(layout) {
+    args_.op = table_.problem.op;
+    args_.device = device_ ? device_->raw() : nullptr;
+    expression_tensors_.resize(size_t(table_.num_declarations));
+    for (const auto &[key, value] : arguments) {
+        const auto name = nb::cast<std::string>(key);
+        if (!value.is_none() && !read_number(name, value) && !read_tensor(name, value)) {
+            unexpected(name);
+        }
+    }
+    args_.expression_tensors = expression_tensors_.data();
+    args_.num_expression_tensors = table_.num_declarations;
+}
+
+bool CallArguments::read_number(const std::string &name, nb::handle value) {
+    if (name == "weights") {
+        args_.weights = number<const PackedWeights *>(name, value, "what pack() returned")->weights.raw();
+    } else if (table_.problem.op == POLYHEAD_LINEAR) {
+        return false;
+    } else if (name == "softmax_scale") {
+        args_.has_softmax_scale = 1;
+        args_.softmax_scale = number<float>(name, value, "a number");
+    } else if (name == "alignment") {
+        args_.alignment = alignment_named(number<std::string>(name, value, "top_left or bottom_right"));
+    } else if (name == "softcap") {
+        args_.softcap = number<float>(name, value, "a number");
+    } else if (name == "window") {
+        const auto pair = number<nb::sequence>(name, value, "a pair of integers");
+        if (nb::len(pair) != 2) {
+            throw wrong_type("window: found " + std::to_string(nb::len(pair)) + " values, expected a pair of integers");
+        }
+        args_.has_window = 1;
+        args_.window_left = window_side(pair[0]);
+        args_.window_right = window_side(pair[1]);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+bool CallArguments::read_tensor(const std::string &name, nb::handle value) {
+    bool found = false;
+    for_each_slot(table_.problem, [&](const char *known, polyhead_tensor polyhead_args::*member, Element element, Access access) {
+        if (found || name != known) {
+            return;
+        }
+        found = true;
+        Array &array = arrays_.emplace_back(name, value, access);
+        array.place(device_.get());
+        array.want(element);
+        args_.*member = array.tensor();
+        read_heads(&array, member);
+    });
+    for (int32_t i = 0; i < table_.num_declarations && !found; ++i) {
+        if (name == table_.declarations[i].name) {
+            found = true;
+            Array &array = arrays_.emplace_back(name, value, Access::read);
+            array.place(device_.get());
+            array.want(Element(table_.declarations[i].dtype));
+            expression_tensors_[size_t(i)] = array.tensor();
+        }
+    }
+    return found;
+}
+
+// Layouts are views of one kernel.
+void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*member) {
+    const bool is_key = member == &polyhead_args::key || member == &polyhead_args::value;
+    const bool has_heads = is_key || member == &polyhead_args::query || member == &polyhead_args::out;
+    if (layout_ == Layout::bhsd || table_.problem.op != POLYHEAD_SDPA || !has_heads) {
+        return;
+    }
+    TensorView view;
+    static_cast<polyhead_tensor &>(view) = args_.*member;
+    const int32_t heads = is_key ? table_.problem.num_kv_heads : table_.problem.num_heads;
+    const TensorView seen = layout_ == Layout::bshd ? from_bshd(view) : from_bsd(view, heads);
+    if (seen.data == nullptr && view.data != nullptr) {
+        const std::string expected =
+            layout_ == Layout::bshd ? "[batch, seq_len, heads, head_dim]" : "[batch, seq_len, " + std::to_string(heads) + " * head_dim]";
+        throw Refusal(POLYHEAD_WRONG_SHAPE, array->name() + ": found " + shape_text(view) + ", expected " + expected);
+    }
+    args_.*member = seen;
+}
+
+void CallArguments::unexpected(const std::string &name) const {
+    std::string names;
+    for_each_slot(table_.problem, [&](const char *known, polyhead_tensor polyhead_args::*, Element, Access) {
+        names += (names.empty() ? "" : ", ") + std::string(known);
+    });
+    for (int32_t i = 0; i < table_.num_declarations; ++i) {
+        names += std::string(", ") + table_.declarations[i].name;
+    }
+    throw wrong_type("unexpected argument '" + name + "'; the tensors of this kernel are " + names);
+}
+
+void CallArguments::run() {
+    for (Array &array : arrays_) {
+        array.fill();
+    }
+    raise_unless_ok(polyhead_run(&table_, &args_));
+    for (Array &array : arrays_) {
+        array.give_back();
+    }
+}
+
+std::string CallArguments::explain() {
+    for (Array &array : arrays_) {
+        array.fill(); // key lengths are looked at
+    }
+    constexpr size_t bytes_per_variant = 1024;
+    std::string text(bytes_per_variant * (size_t(table_.num_variants) + 1), '\0');
+    raise_unless_ok(polyhead_explain(&table_, &args_, text.data(), text.size()));
+    text.resize(text.find('\0'));
+    return text;
+}
+
+int64_t CallArguments::scratch_bytes() {
+    for (Array &array : arrays_) {
+        array.fill();
+    }
+    polyhead_status status{};
+    const int64_t bytes = polyhead_scratch_bytes(&table_, &args_, &status);
+    raise_unless_ok(status);
+    return bytes;
+}
+
+} // namespace polyhead::python

@@ -1,0 +1,53 @@
+// One call of a kernel from Python: keyword arguments into polyhead_args, and results back.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "loaded_kernel.h"
+
+namespace polyhead::python {
+
+// Packed weights with the device that they lie on, if any.
+struct PackedWeights {
+    Weights weights;
+    DevicePointer device;
+};
+
+// How query, key, value and out lie in memory.
+enum class Layout { bhsd, bshd, bsd };
+Layout layout_named(const std::string &name);
+
+class CallArguments {
+public:
+    // Reads every argument; unknown names and wrong Python types are a TypeError. None means absent.
+    CallArguments(const LoadedKernel &kernel, nb::dict arguments, DevicePointer device, Layout layout);
+
+    // These touch no Python object and may run without the interpreter's lock. They throw a Refusal.
+    void run();
+    std::string explain();
+    int64_t scratch_bytes();
+
+private:
+    bool read_number(const std::string &name, nb::handle value);
+    bool read_tensor(const std::string &name, nb::handle value);
+    void read_heads(Array *array, polyhead_tensor polyhead_args::*member);
+    [[noreturn]] void unexpected(const std::string &name) const;
+
+    const polyhead_kernel &table_;
+    DevicePointer device_;
+    Layout layout_;
+    std::deque<Array> arrays_;
+    std::vector<polyhead_tensor> expression_tensors_;
+    polyhead_args args_{};
+};
+
+// Packs nn.Linear weights for a kernel: names as in polyhead_weight_tensors.
+std::unique_ptr<PackedWeights> pack(const LoadedKernel &kernel, nb::dict tensors, DevicePointer device);
+
+void bind_kernels(nb::module_ &module);
+
+} // namespace polyhead::python

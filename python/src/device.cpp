@@ -1,0 +1,190 @@
+// Device and DeviceArray of the module.
+#include "device.h"
+
+#include <cstdio>
+#include <numeric>
+
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "arrays.h"
+
+namespace polyhead::python {
+namespace {
+
+constexpr struct {
+    const char *name;
+    Api api;
+} apis[] = {{"cuda", Api::cuda}, {"opencl", Api::opencl}, {"vulkan", Api::vulkan}};
+
+const char *api_text(Api api) {
+    for (const auto &known : apis) {
+        if (known.api == api) {
+            return known.name;
+        }
+    }
+    return "cpu";
+}
+
+Api api_named(const std::string &name) {
+    for (const auto &known : apis) {
+        if (name == known.name) {
+            return known.api;
+        }
+    }
+    throw Refusal(POLYHEAD_NO_DEVICE,
+                  "device: found '" + name + "', expected cuda, opencl or vulkan, with :INDEX for another than the first");
+}
+
+void check(const Status &status) {
+    if (!status.ok()) {
+        throw Refusal(status.code(), status.message());
+    }
+}
+
+DevicePointer open(const std::string &text, uint64_t stream) {
+    const size_t colon = text.find(':');
+    const std::string number = colon == std::string::npos ? "0" : text.substr(colon + 1);
+    auto opened = std::make_shared<OpenDevice>();
+    opened->api = api_named(text.substr(0, colon));
+    if (number.empty() || number.size() > 4 || number.find_first_not_of("0123456789") != std::string::npos) {
+        throw Refusal(POLYHEAD_NO_DEVICE, "device: found '" + text + "', expected an index behind the colon");
+    }
+    opened->index = std::stoi(number);
+    opened->stream = stream;
+    check(Device::open(opened->api, opened->index, &opened->device, nullptr,
+                       reinterpret_cast<void *>(stream))); // NOLINT(performance-no-int-to-ptr): a handle that Python holds as a number
+    return opened;
+}
+
+std::string name_of(const OpenDevice &device) {
+    char text[200];
+    polyhead_device_name(device.raw(), text, sizeof text);
+    return text;
+}
+
+// The number that the device's name ends with: "NVIDIA H200 (cuda 9.0)".
+int capability_of(const OpenDevice &device) {
+    const std::string name = name_of(device);
+    const size_t at = name.rfind("(cuda ");
+    int major = 0, minor = 0;
+    return at != std::string::npos && std::sscanf(name.c_str() + at, "(cuda %d.%d)", &major, &minor) == 2 ? 10 * major + minor : 0;
+}
+
+// Refuses host arrays that one copy cannot move.
+void check_same(const DeviceArray &array, Array &host) {
+    if (host.on_cuda() || host.tensor().device) {
+        throw Refusal(POLYHEAD_WRONG_DEVICE, "array: lies on a device, expected host memory");
+    }
+    int64_t stride = 1, count = 1;
+    bool same = host.tensor().rank == int32_t(array.shape().size()), packed = true;
+    for (int i = host.tensor().rank - 1; same && i >= 0; --i) {
+        same = host.tensor().shape[i] == array.shape()[size_t(i)];
+        packed = packed && (host.tensor().shape[i] == 1 || host.tensor().stride[i] == stride);
+        stride *= host.tensor().shape[i];
+        count *= host.tensor().shape[i];
+    }
+    if (count > 0 && (!same || !packed || host.element() != array.element())) {
+        throw Refusal(POLYHEAD_WRONG_SHAPE, "array: expected one of the same shape and dtype, and contiguous");
+    }
+}
+
+// A new host array of numpy with the same elements; bfloat16 as their bits.
+nb::object to_numpy(const DeviceArray &array) {
+    const nb::module_ numpy = nb::module_::import_("numpy");
+    const bool bf16 = array.element() == Element::bf16;
+    nb::object host = numpy.attr("empty")(nb::cast(array.shape()), bf16 ? "uint16" : element_name(array.element()));
+    nb::ndarray<> memory = nb::cast<nb::ndarray<>>(host);
+    check(array.device()->device.copy_to_host(array.data(), 0, array.bytes(), memory.data()));
+    return bf16 ? host.attr("view")(nb::module_::import_("ml_dtypes").attr("bfloat16")) : host;
+}
+
+std::shared_ptr<DeviceArray> put(const DevicePointer &device, nb::handle object) {
+    Array host("array", object, Access::read);
+    if (host.tensor().rank == 0) {
+        throw wrong_type("array: expected at least one dimension");
+    }
+    const std::vector<int64_t> shape(host.tensor().shape, host.tensor().shape + host.tensor().rank);
+    auto array = std::make_shared<DeviceArray>(device, shape, host.element());
+    check_same(*array, host);
+    check(device->device.copy_to_device(host.tensor().data, array->bytes(), array->data()));
+    return array;
+}
+
+nb::object dlpack(const std::shared_ptr<DeviceArray> &array, nb::kwargs) {
+    if (array->device()->api != Api::cuda) {
+        throw nb::buffer_error("only arrays of CUDA devices have DLPack; numpy() copies to the host");
+    }
+    check(array->device()->device.synchronize()); // whatever stream the consumer uses
+    struct {
+        Element element;
+        nb::dlpack::dtype dtype;
+    } constexpr types[] = {{Element::f32, {2, 32, 1}},
+                           {Element::f16, {2, 16, 1}},
+                           {Element::bf16, {4, 16, 1}},
+                           {Element::i32, {0, 32, 1}},
+                           {Element::boolean, {6, 8, 1}}};
+    nb::dlpack::dtype dtype{};
+    for (const auto &type : types) {
+        dtype = type.element == array->element() ? type.dtype : dtype;
+    }
+    const std::vector<size_t> shape(array->shape().begin(), array->shape().end());
+    nb::ndarray<> view(array->data(), shape.size(), shape.data(), nb::cast(array), nullptr, dtype, nb::device::cuda::value,
+                       array->device()->index);
+    return nb::cast(view); // a capsule
+}
+
+} // namespace
+
+std::string OpenDevice::text() const {
+    return std::string(api_text(api)) + ":" + std::to_string(index);
+}
+
+DeviceArray::DeviceArray(DevicePointer device, std::vector<int64_t> shape, Element element)
+    : device_(std::move(device)), shape_(std::move(shape)), element_(element) {
+    check(device_->device.allocate(bytes(), &data_));
+}
+
+DeviceArray::~DeviceArray() {
+    device_->device.free(data_);
+}
+
+size_t DeviceArray::bytes() const {
+    return size_t(std::accumulate(shape_.begin(), shape_.end(), int64_t{element_bytes(element_)}, std::multiplies<int64_t>()));
+}
+
+void bind_devices(nb::module_ &module) {
+    using namespace nb::literals;
+    nb::class_<OpenDevice>(module, "Device")
+        .def(nb::new_(&open), "name"_a, "stream"_a = 0)
+        .def_prop_ro("name", name_of)
+        .def_prop_ro("capability", capability_of)
+        .def_prop_ro("stream", [](const OpenDevice &d) { return d.stream; })
+        .def_prop_ro("api", [](const OpenDevice &d) { return api_text(d.api); })
+        .def("__str__", &OpenDevice::text)
+        .def("__repr__", [](const OpenDevice &d) { return "<polyhead.Device " + d.text() + ", " + name_of(d) + ">"; })
+        .def("synchronize",
+             [](const OpenDevice &d) {
+                 const nb::gil_scoped_release others_may_run;
+                 check(d.device.synchronize());
+             })
+        .def(
+            "empty",
+            [](const DevicePointer &d, std::vector<int64_t> shape, const std::string &dtype) {
+                return std::make_shared<DeviceArray>(d, std::move(shape), element_named(dtype));
+            },
+            "shape"_a, "dtype"_a = "float32")
+        .def("put", put, "array"_a);
+    nb::class_<DeviceArray>(module, "DeviceArray")
+        .def_prop_ro("shape", [](const DeviceArray &a) { return nb::tuple(nb::cast(a.shape())); })
+        .def_prop_ro("dtype", [](const DeviceArray &a) { return element_name(a.element()); })
+        .def_prop_ro("device", [](const DeviceArray &a) { return a.device(); })
+        .def("numpy", to_numpy)
+        .def("__dlpack__", dlpack)
+        .def("__dlpack_device__",
+             [](const DeviceArray &a) { return nb::make_tuple(a.device()->api == Api::cuda ? 2 : 4, a.device()->index); });
+    module.def("device_count", [](const std::string &api) { return Device::count(api_named(api)); }, "api"_a);
+}
+
+} // namespace polyhead::python

@@ -1,0 +1,128 @@
+// The class Kernel of the module, and how one is asked for.
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "../../tools/request.h"
+#include "call.h"
+
+namespace polyhead::python {
+namespace {
+
+using Kernels = std::shared_ptr<const LoadedKernel>;
+
+// The fields of a problem by name; those that are not named are 0. `expression` owns the text that the problem points to.
+Problem problem_of(nb::dict fields, std::string *expression) {
+    Problem problem{};
+    for (const auto &[key, value] : fields) {
+        const auto name = nb::cast<std::string>(key);
+        int32_t *field = nullptr;
+#define POLYHEAD_FIELD(f) field = name == #f ? &problem.f : field;
+        POLYHEAD_PROBLEM_FIELDS(POLYHEAD_FIELD)
+#undef POLYHEAD_FIELD
+        if (field) {
+            *field = nb::cast<int32_t>(value);
+        } else if (name == "expression") {
+            *expression = nb::cast<std::string>(value);
+            problem.expression = expression->empty() ? nullptr : expression->c_str();
+        } else {
+            throw wrong_type("a problem has no field '" + name + "'");
+        }
+    }
+    return problem;
+}
+
+Kernels kernel_of_fields(nb::dict fields, const std::string &target, const std::string &tiling) {
+    std::string expression;
+    const Problem problem = problem_of(fields, &expression);
+    const nb::gil_scoped_release others_may_run;
+    return kernel_for(problem, target, tiling);
+}
+
+// The words of a generate command line, without a name.
+Kernels kernel_of_flags(const std::vector<std::string> &flags) {
+    const nb::gil_scoped_release others_may_run;
+    std::vector<const char *> argv = {"polyhead", "kernel"};
+    for (const std::string &flag : flags) {
+        argv.push_back(flag.c_str());
+    }
+    tools::Request request;
+    std::string help;
+    const std::string sentence = tools::parse_request(int(argv.size()), argv.data(), &request, &help);
+    if (!sentence.empty() || !help.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, sentence.empty() ? "help: found an option that prints help, expected a problem" : sentence);
+    }
+    if (request.targets.size() != 1) {
+        throw Refusal(POLYHEAD_BAD_VALUE, "target: found " + std::to_string(request.targets.size()) + ", expected one for this process");
+    }
+    return kernel_for(request.problem, request.targets[0], request.tiling);
+}
+
+nb::dict problem_dict(const LoadedKernel &kernel) {
+    const polyhead_problem &p = kernel.table().problem;
+    nb::dict fields;
+#define POLYHEAD_FIELD(f) fields[#f] = p.f;
+    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_FIELD)
+#undef POLYHEAD_FIELD
+    fields["expression"] = p.expression ? p.expression : "";
+    return fields;
+}
+
+nb::list declarations(const LoadedKernel &kernel) {
+    nb::list all;
+    for (int32_t i = 0; i < kernel.table().num_declarations; ++i) {
+        const polyhead_declaration &d = kernel.table().declarations[i];
+        nb::list extents;
+        for (int32_t k = 0; k < d.rank; ++k) {
+            extents.append(d.extents[k]);
+        }
+        all.append(nb::make_tuple(d.name, element_name(Element(d.dtype)), nb::tuple(extents)));
+    }
+    return all;
+}
+
+void run(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
+    CallArguments call(kernel, arguments, device, layout_named(layout));
+    const nb::gil_scoped_release others_may_run;
+    call.run();
+}
+
+std::string explain(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
+    CallArguments call(kernel, arguments, device, layout_named(layout));
+    const nb::gil_scoped_release others_may_run;
+    return call.explain();
+}
+
+int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
+    CallArguments call(kernel, arguments, device, layout_named(layout));
+    const nb::gil_scoped_release others_may_run;
+    return call.scratch_bytes();
+}
+
+} // namespace
+
+void bind_kernels(nb::module_ &module) {
+    using namespace nb::literals;
+    nb::class_<PackedWeights>(module, "Weights", "Packed weights of a layer; made by Kernel.pack().")
+        .def_prop_ro("nbytes", [](const PackedWeights &w) { return w.weights.bytes(); });
+    const auto release = nb::call_guard<nb::gil_scoped_release>();
+    nb::class_<LoadedKernel>(module, "Kernel", "A kernel compiled and loaded into this process.")
+        .def_prop_ro("problem", problem_dict)
+        .def_prop_ro("declarations", declarations)
+        .def_prop_ro("target", [](const LoadedKernel &k) { return k.target(); })
+        .def("run", run, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
+        .def("explain", explain, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
+        .def("scratch_bytes", scratch_bytes, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
+        .def("pack", pack, "tensors"_a, "device"_a.none() = nb::none())
+        .def("manifest", &LoadedKernel::manifest, release)
+        .def("listing", &LoadedKernel::listing, "kind"_a, release)
+        .def("write", &LoadedKernel::write, "name"_a, "directory"_a, release);
+    module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "tiling"_a = "");
+    module.def("kernel_of_flags", kernel_of_flags, "flags"_a);
+    module.def("generate_flags", [](nb::dict fields) {
+        std::string expression;
+        return tools::flags_of(problem_of(fields, &expression));
+    });
+}
+
+} // namespace polyhead::python

@@ -1,0 +1,248 @@
+// Compiles kernels to objects, links them with the system's linker against this module, which carries the runtime, and loads them.
+#include "loaded_kernel.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <spawn.h>
+#include <sstream>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#include <Halide.h>
+
+#include "../../generators/expression.h"
+#include "../../runtime/weight_layout.h"
+#include "../../tools/request.h"
+#include "errors.h"
+
+extern char **environ;
+
+namespace polyhead::python {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Halide's compiler and the work folder of the library writer are used by one thread at a time.
+std::mutex &compiler() {
+    static std::mutex *const mutex = new std::mutex;
+    return *mutex;
+}
+
+// A folder of our own under TMPDIR, gone at the end with everything in it.
+class TemporaryFolder {
+public:
+    TemporaryFolder() {
+        std::error_code error;
+        const fs::path parent = fs::temp_directory_path(error);
+        std::string pattern = (parent / "polyhead.XXXXXX").string();
+        if (error || !::mkdtemp(pattern.data())) {
+            throw Refusal(POLYHEAD_INTERNAL, "cannot make a folder under " + parent.string() + ": " + std::strerror(errno));
+        }
+        path_ = pattern;
+    }
+    ~TemporaryFolder() {
+        std::error_code error;
+        fs::remove_all(path_, error);
+    }
+    TemporaryFolder(const TemporaryFolder &) = delete;
+    TemporaryFolder &operator=(const TemporaryFolder &) = delete;
+    const std::string &path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+// The file that this module was loaded from. Kernels name it as the library they need, so that they use the runtime that is in it;
+// after a rebuild that file would be loaded as a second one.
+struct Module {
+    std::string path;
+    struct stat status{};
+};
+
+Module find_module() {
+    Module module;
+    Dl_info info{};
+    if (dladdr(reinterpret_cast<const void *>(&find_module), &info) != 0 && info.dli_fname) {
+        module.path = fs::absolute(info.dli_fname).string();
+        ::stat(module.path.c_str(), &module.status);
+    }
+    return module;
+}
+
+const Module at_import = find_module();
+
+const std::string &module_path() {
+    struct stat now{};
+    if (::stat(at_import.path.c_str(), &now) != 0 || now.st_ino != at_import.status.st_ino || now.st_dev != at_import.status.st_dev) {
+        throw Refusal(POLYHEAD_INTERNAL, at_import.path + " was replaced since it was imported; start Python again");
+    }
+    return at_import.path;
+}
+
+// Runs a program and waits; its complaints are in the returned text.
+std::string run_program(const std::vector<std::string> &words, const std::string &log) {
+    std::vector<char *> argv;
+    for (const std::string &word : words) {
+        argv.push_back(const_cast<char *>(word.c_str()));
+    }
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t files;
+    posix_spawn_file_actions_init(&files);
+    posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    posix_spawn_file_actions_adddup2(&files, 1, 2);
+    pid_t process = 0;
+    const int error = posix_spawnp(&process, argv[0], &files, nullptr, argv.data(), environ);
+    posix_spawn_file_actions_destroy(&files);
+    if (error != 0) {
+        return words[0] + ": " + std::strerror(error);
+    }
+    int status = 0;
+    while (waitpid(process, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) {
+        return "";
+    }
+    std::ifstream file(log);
+    std::string line;
+    std::getline(file, line);
+    return words[0] + ": " + line;
+}
+
+void raise_unless_empty(int32_t code, const std::string &sentence) {
+    if (!sentence.empty()) {
+        throw Refusal(code, sentence);
+    }
+}
+
+Refusal internal(const char *what) {
+    const std::string text = what;
+    return {POLYHEAD_INTERNAL, text.substr(0, text.find('\n'))};
+}
+
+// Calls f; what the compiler reports by throwing becomes a Refusal. Halide's errors are no std::exception.
+template <class F> auto compiling(F f) {
+    const std::lock_guard<std::mutex> alone(compiler());
+    try {
+        return f();
+    } catch (const Refusal &) {
+        throw;
+    } catch (const Halide::Error &error) {
+        throw internal(error.what());
+    } catch (const std::exception &exception) {
+        throw internal(exception.what());
+    }
+}
+
+} // namespace
+
+LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling)
+    : expression_(problem.expression ? problem.expression : ""), target_(gen::resolve_target(target)), tiling_(tiling) {
+    library_.name = "kernel";
+    library_.problem = problem;
+    library_.problem.expression = expression_.empty() ? nullptr : expression_.c_str();
+    declare();
+    compiling([&] {
+        compile(tiling);
+        return 0;
+    });
+    table_ = polyhead_kernel{library_.name.c_str(),         library_.problem,    variants_.data(), int32_t(variants_.size()),
+                             int32_t(declarations_.size()), declarations_.data()};
+}
+
+LoadedKernel::~LoadedKernel() {
+    if (code_) {
+        dlclose(code_);
+    }
+}
+
+void LoadedKernel::declare() {
+    if (expression_.empty()) {
+        return;
+    }
+    gen::Expression expression;
+    raise_unless_empty(POLYHEAD_BAD_VALUE, gen::Expression::parse(expression_, "expression", &expression));
+    for (const gen::ExpressionTensor &tensor : expression.tensors()) {
+        texts_.push_back(tensor.name);
+        polyhead_declaration declaration{texts_.back().c_str(), tensor.dtype, tensor.rank, {}};
+        std::copy(std::begin(tensor.extents), std::end(tensor.extents), declaration.extents);
+        declarations_.push_back(declaration);
+    }
+}
+
+void LoadedKernel::compile(const std::string &tiling) {
+    std::string error;
+    const std::vector<gen::VariantPlan> plans = gen::plan_variants(library_.problem, {target_}, tiling, &error);
+    raise_unless_empty(POLYHEAD_BAD_VALUE, error);
+    const TemporaryFolder folder;
+    for (const gen::VariantPlan &plan : plans) {
+        const std::string symbol = "polyhead_kernel_" + std::to_string(library_.variants.size());
+        const std::string object = folder.path() + "/" + symbol + ".o";
+        tools::LibraryVariant variant{plan, gen::compile_variant(library_.problem, plan, symbol, object, {}, &error)};
+        raise_unless_empty(POLYHEAD_INTERNAL, error);
+        library_.library_bytes += int64_t(fs::file_size(object));
+        library_.variants.push_back(variant);
+    }
+    link(folder.path());
+}
+
+void LoadedKernel::link(const std::string &folder) {
+    const std::string path = folder + "/kernel.so";
+    std::vector<std::string> words = {POLYHEAD_LINKER, "-shared", "-o", path};
+    for (const tools::LibraryVariant &variant : library_.variants) {
+        words.push_back(variant.compiled.object_path);
+    }
+    words.push_back(module_path());
+    raise_unless_empty(POLYHEAD_INTERNAL, run_program(words, folder + "/linker.txt"));
+    code_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!code_) {
+        throw Refusal(POLYHEAD_INTERNAL, std::string("the compiled kernel cannot be loaded: ") + dlerror());
+    }
+    for (const tools::LibraryVariant &v : library_.variants) {
+        texts_.push_back("frame=" + v.plan.frame + " " + v.plan.tiling.to_string());
+    }
+    const size_t first_tiling = texts_.size() - library_.variants.size();
+    for (const tools::LibraryVariant &v : library_.variants) {
+        const auto entry = reinterpret_cast<int (*)(void **)>(dlsym(code_, (v.compiled.symbol + "_argv").c_str()));
+        variants_.push_back({v.compiled.symbol.c_str(), v.plan.target.c_str(), texts_[first_tiling + variants_.size()].c_str(), entry,
+                             nullptr, nullptr, v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment,
+                             v.plan.min_seq_len_q, v.plan.max_seq_len_q, v.compiled.scratch_per_thread, v.compiled.scratch_per_split,
+                             v.compiled.split_len, runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
+    }
+}
+
+std::string LoadedKernel::manifest() const {
+    return tools::manifest_text(library_);
+}
+
+std::string LoadedKernel::listing(const std::string &kind) const {
+    return compiling([&] {
+        const TemporaryFolder folder;
+        std::ostringstream text;
+        for (const tools::LibraryVariant &v : library_.variants) {
+            std::string error;
+            const std::string stem = folder.path() + "/" + v.compiled.symbol;
+            gen::compile_variant(library_.problem, v.plan, v.compiled.symbol, stem + ".o", {kind}, &error);
+            raise_unless_empty(POLYHEAD_INTERNAL, error);
+            text << std::ifstream(stem + (kind == "stmt" ? ".stmt" : ".s")).rdbuf();
+        }
+        return text.str();
+    });
+}
+
+void LoadedKernel::write(const std::string &name, const std::string &directory) const {
+    tools::Request request;
+    request.name = name;
+    request.problem = library_.problem;
+    request.targets = {target_};
+    request.tiling = tiling_;
+    request.directory = directory;
+    raise_unless_empty(POLYHEAD_BAD_VALUE, compiling([&] { return tools::write_library(request); }));
+}
+
+} // namespace polyhead::python

@@ -1,0 +1,27 @@
+// The module polyhead._core: what the Python package needs of C++.
+#include "call.h"
+
+namespace {
+
+void set_num_threads(int32_t threads) {
+    if (threads < 0) {
+        throw polyhead::python::Refusal(POLYHEAD_BAD_VALUE, "threads: found " + std::to_string(threads) + ", expected 0 or more");
+    }
+    polyhead_set_num_threads(threads);
+}
+
+} // namespace
+
+NB_MODULE(_core, module) {
+    using namespace polyhead::python;
+    using namespace nb::literals;
+    module.doc() = "The compiled half of polyhead; use the package polyhead.";
+    nb::set_leak_warnings(false); // kernels and devices live as long as the process
+    bind_errors(module);
+    bind_devices(module);
+    bind_kernels(module);
+    module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
+               "Threads that all kernels share, at most 256; 0: the default, HL_NUM_THREADS or what affinity and cgroup leave.");
+    module.def("num_threads", &polyhead_num_threads);
+    module.attr("version") = polyhead_version();
+}

@@ -106,7 +106,8 @@ private:
                 optional_[t.name] = add_input<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
             }
         }
-        const std::string refused = Expression::parse(param_expression, "expression", &expression_);
+        const std::string text = param_expression;
+        const std::string refused = text.empty() ? "" : Expression::parse(text, "expression", &expression_);
         _halide_user_assert(refused.empty()) << refused;
         for (const ExpressionTensor &t : expression_.tensors()) {
             expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));

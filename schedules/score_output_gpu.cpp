@@ -7,17 +7,22 @@ using Halide::TailStrategy;
 using Halide::Var;
 
 void schedule_score_output_gpu(ScoreOutputStages &s) {
-    Var block("block"), thread("thread"), d_block("d_block"), d_thread("d_thread");
-    s.key_lanes.compute_root().split(s.kv, block, thread, 64, TailStrategy::GuardWithIf).gpu_threads(thread).gpu_blocks(block, s.d, s.hkv);
-    s.query_rows.compute_root().split(s.d, d_block, d_thread, 64, TailStrategy::GuardWithIf).gpu_threads(d_thread).gpu_blocks(s.q, s.h, s.b);
-    Halide::Func result = s.result;
-    auto place = [&](auto stage, const auto &outer) {
-        stage.split(s.kv, block, thread, 64, TailStrategy::GuardWithIf).gpu_threads(thread).gpu_blocks(block, s.q, outer);
-        return stage;
+    constexpr int threads = 64;
+    Var block("block"), thread("thread"), outer("outer");
+    auto place = [&](auto stage, const Var &along, const Var &row, const Var &batch) {
+        stage.split(along, block, thread, threads, TailStrategy::GuardWithIf).gpu_threads(thread).gpu_blocks(block, row, batch);
     };
-    place(Halide::Stage(result), s.b);
+    s.key_lanes.compute_root().fuse(s.hkv, s.b, outer);
+    place(s.key_lanes, s.kv, s.d, outer);
+    s.query_rows.compute_root().fuse(s.h, s.b, outer);
+    place(s.query_rows, s.d, s.q, outer);
+    Halide::Func result = s.result;
     if (s.mean) {
-        place(result.update().reorder(s.rh, s.kv, s.q, s.b), s.b);
+        place(Halide::Stage(result), s.kv, s.q, s.b);
+        place(result.update().reorder(s.rh, s.kv, s.q, s.b), s.kv, s.q, s.b);
+    } else {
+        result.fuse(s.h, s.b, outer);
+        place(result, s.kv, s.q, outer);
     }
 }
 

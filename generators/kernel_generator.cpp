@@ -88,6 +88,7 @@ private:
     std::map<std::string, Result *> outputs_; // beside out
     Result *out_ = nullptr;
     Halide::Type out_type_;
+    mutable std::string expression_text_; // what problem().expression points to
     Expression expression_;
     KernelStages plan_;
 
@@ -106,8 +107,7 @@ private:
                 optional_[t.name] = add_input<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
             }
         }
-        const std::string text = param_expression;
-        const std::string refused = text.empty() ? "" : Expression::parse(text, "expression", &expression_);
+        const std::string refused = expression_text_.empty() ? "" : Expression::parse(expression_text_, "expression", &expression_);
         _halide_user_assert(refused.empty()) << refused;
         for (const ExpressionTensor &t : expression_.tensors()) {
             expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));
@@ -134,7 +134,8 @@ private:
 #define POLYHEAD_READ(name) p.name = param_##name;
         POLYHEAD_PROBLEM_FIELDS(POLYHEAD_READ)
 #undef POLYHEAD_READ
-        p.expression = param_expression.value().c_str();
+        expression_text_ = param_expression.value();
+        p.expression = expression_text_.c_str();
         return p;
     }
 

@@ -72,6 +72,20 @@ uint64_t cpu_features_of(const Target &t) {
     return bits;
 }
 
+// Query lanes: what a chunk keeps of inputs that are not read as they lie. Tiles over pairs are kept as they lie and turned, and a block of
+// them in each of two shuffles.
+int64_t bytes_of_chunk_inputs(const Problem &p, const Tiling &t, const Machine &machine) {
+    int64_t bytes = p.rope ? int64_t(4) * t.kv_tile * p.head_dim : 0;
+    const int turn_bytes = 4 * machine.lanes;
+    auto add = [&](bool there, int broadcast, int element) {
+        const int64_t keys = turn_bytes / element, padded = (t.kv_tile + keys - 1) / keys * keys;
+        bytes += there && (broadcast & POLYHEAD_BROADCAST_Q) == 0 ? element * t.q_tile * (2 * padded + 2 * keys) : 0;
+    };
+    add(p.mask != POLYHEAD_NO_MASK, p.mask_broadcast, p.mask == POLYHEAD_BOOLEAN_MASK ? 1 : 4);
+    add(p.score_bias != 0, p.score_bias_broadcast, 4);
+    return bytes;
+}
+
 // f32 bytes that one task of the kernel holds at once; a little more than Halide allocates, never less.
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
@@ -87,10 +101,12 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
         const int64_t columns = p.head_dim_v + 2;
         const int64_t per_query = p.head_dim + 2 * t.kv_tile + t.key_panel + 2 * t.value_panel + p.head_dim_v // one chunk
                                   + columns * t.merge_group + t.merge_group + 3 * columns + 8;                // partials and merge
-        facts.scratch_per_thread = 4 * t.q_tile * per_query;
+        facts.scratch_per_thread = 4 * t.q_tile * per_query + bytes_of_chunk_inputs(p, t, machine);
     } else if (plan.frame == "head_lanes") {
         facts.split_len = t.split_len;
-        facts.scratch_per_thread = 4 * int64_t(t.row_tile) * (2 * t.split_len + p.head_dim_v + 64 * t.key_unroll);
+        // Scores, and logits made from them; a rotated key.
+        const int64_t row = 3 * t.split_len + p.head_dim_v + 64 * t.key_unroll;
+        facts.scratch_per_thread = 4 * (int64_t(t.row_tile) * row + (p.rope ? t.key_unroll * p.head_dim : 0));
         const int rows = p.num_heads / p.num_kv_heads * std::max(plan.max_seq_len_q, 1) + t.row_tile;
         facts.scratch_per_split = 4 * int64_t(rows) * (p.head_dim + 2 * (p.head_dim_v + 2));
     }
@@ -188,7 +204,8 @@ bool wanted_by_default(const std::string &frame, const Problem &p, const Machine
 // Tensors whose addresses and strides allow it are read four elements at a time, by a variant of their own.
 bool wide_loads_pay(const std::string &frame, const Problem &p, const Tiling &t) {
     const int piece = 4 * t.row_lanes;
-    return frame == "thread_rows" && p.op == POLYHEAD_SDPA && t.row_lanes > 1 && p.head_dim % piece == 0 && p.head_dim_v % piece == 0;
+    return frame == "thread_rows" && p.op == POLYHEAD_SDPA && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 && p.head_dim % piece == 0 &&
+           p.head_dim_v % piece == 0;
 }
 
 std::string target_refusal(const Problem &p, const std::string &target, const Machine &machine) {

@@ -29,11 +29,11 @@ void also(Expr *condition, const Expr &next) {
 std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInputs &in) {
     std::vector<PairTensor> tensors;
     auto add = [&](const char *name, Halide::Type type, int broadcast, auto tensor) {
-        tensors.push_back({name, type, (broadcast & POLYHEAD_BROADCAST_Q) == 0,
-                           [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
-                               return tensor((broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
-                                             (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b);
-                           }});
+        tensors.push_back(
+            {name, type, (broadcast & POLYHEAD_BROADCAST_Q) == 0, [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
+                 return tensor((broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
+                               (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b);
+             }});
     };
     if (p.mask != POLYHEAD_NO_MASK) {
         add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Halide::UInt(8) : Halide::Float(32), p.mask_broadcast, in.mask);
@@ -54,7 +54,7 @@ AttentionFormulas::AttentionFormulas(const Problem &problem, const Expression &e
 
 Expr AttentionFormulas::query_factor() const {
     // softcap divides before tanh; an expression sees natural scores; everything else is a power of two.
-    return problem_.softcap != 0           ? inputs_.softmax_scale / inputs_.softcap
+    return problem_.softcap != 0         ? inputs_.softmax_scale / inputs_.softcap
            : expression_.changes_score() ? inputs_.softmax_scale
                                          : inputs_.softmax_scale * log2_e;
 }
@@ -161,9 +161,9 @@ Expr AttentionFormulas::keys_begin(const Expr &q, const Expr &b) const {
 Expr AttentionFormulas::keys_end(const Expr &q, const Expr &b) const {
     Expr end = kv_length(b);
     if (problem_.causal != POLYHEAD_NOT_CAUSAL || problem_.window != 0) {
-        // The last key is p + right, right = 0 for causal. top_left: min(length, last + 1). bottom_right: the last query sees the last valid
-        // key, so length + min(last + 1 - seq_len_q, 0). Both in one, without a select and with one mention of length, which may be a load:
-        // Halide 21 trims loops that end here only then.
+        // The last key is p + right, right = 0 for causal. top_left: min(length, last + 1). bottom_right: the last query sees the last
+        // valid key, so length + min(last + 1 - seq_len_q, 0). Both in one, without a select and with one mention of length, which may be a
+        // load: Halide 21 trims loops that end here only then.
         Expr last = q;
         last = problem_.window != 0 ? last + inputs_.window_right : last;
         last = problem_.position_offsets ? last + inputs_.position_offsets(b) : last;
@@ -305,35 +305,6 @@ Expr AttentionFormulas::statistic(Statistic statistic, const Expr &reference, co
     return statistic == Statistic::lse                ? lse(reference, row_sum, h)
            : statistic == Statistic::weight_reference ? weight_reference(reference, h)
                                                       : weight_factor(reference, row_sum, h);
-}
-
-// ---- the keys of a tile
-
-TileKeys::TileKeys(int length, const Expr &first, const TileRange &range, bool with_high, const Expr &clean)
-    : low(0, length, "low_keys"), whole(0, length, "whole_keys"), high(0, length, "high_keys"), has_low(range.begin_some.defined()),
-      has_high(with_high) {
-    Expr whole_end = clean.defined() ? Halide::select(clean, range.end_all, 0) : range.end_all, high_begin = whole_end;
-    if (has_low) {
-        low.where(first + low >= range.begin_some);
-        low.where(first + low < Halide::min(range.begin_all, range.end_some));
-        whole.where(first + whole >= range.begin_all);
-        high_begin = Halide::max(whole_end, range.begin_all);
-    }
-    whole.where(first + whole < whole_end);
-    high.where(first + high >= high_begin);
-    high.where(first + high < range.end_some);
-}
-
-std::vector<const Halide::RDom *> TileKeys::loops() const {
-    std::vector<const Halide::RDom *> all;
-    if (has_low) {
-        all.push_back(&low);
-    }
-    all.push_back(&whole);
-    if (has_high) {
-        all.push_back(&high);
-    }
-    return all;
 }
 
 } // namespace polyhead::gen

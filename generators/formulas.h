@@ -59,7 +59,12 @@ struct Row {
     Halide::Expr q, begin, end, position;
 };
 
-enum class ScoreStage { scaled = POLYHEAD_SCALED_SCORES, capped = POLYHEAD_CAPPED_SCORES, logits = POLYHEAD_LOGITS, weights = POLYHEAD_WEIGHTS };
+enum class ScoreStage {
+    scaled = POLYHEAD_SCALED_SCORES,
+    capped = POLYHEAD_CAPPED_SCORES,
+    logits = POLYHEAD_LOGITS,
+    weights = POLYHEAD_WEIGHTS
+};
 
 class AttentionFormulas {
 public:
@@ -144,22 +149,6 @@ private:
     Numerics numerics_;
     AttentionInputs inputs_;
     std::vector<PairTensor> pair_tensors_;
-};
-
-// The ends of what the rows of a tile see. begin_* are undefined where every row begins at key 0.
-struct TileRange {
-    Halide::Expr begin_some, begin_all, end_all, end_some;
-};
-
-// Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above.
-// Of low and high every key may be excluded in some rows; with clean = false that goes for all keys.
-struct TileKeys {
-    Halide::RDom low, whole, high;
-    bool has_low = false, has_high = false;
-    TileKeys() = default;
-    TileKeys(int length, const Halide::Expr &first, const TileRange &range, bool has_high, const Halide::Expr &clean = Halide::Expr());
-    // The loops that are there, in order; only `whole` needs no look at the logit.
-    std::vector<const Halide::RDom *> loops() const;
 };
 
 } // namespace polyhead::gen

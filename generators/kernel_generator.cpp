@@ -85,7 +85,7 @@ private:
     std::vector<Tensor *> weights_, biases_, expression_tensors_;
     std::map<std::string, Tensor *> optional_;
     std::map<std::string, std::function<Expr()>> scalars_; // read in generate()
-    std::map<std::string, Result *> outputs_; // beside out
+    std::map<std::string, Result *> outputs_;              // beside out
     Result *out_ = nullptr;
     Halide::Type out_type_;
     mutable std::string expression_text_; // what problem().expression points to

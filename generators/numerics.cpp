@@ -118,8 +118,8 @@ Numerics opencl_numerics() {
 
 Numerics cuda_numerics() {
     // Results below 2^-126 are flushed to 0.
-    return {[](const Expr &x) { return pure_call("llvm.nvvm.ex2.approx.ftz.f", {x}); }, pow2_integral, round_up_loose,
-            tanh_polynomial, sum_by_shuffles};
+    return {[](const Expr &x) { return pure_call("llvm.nvvm.ex2.approx.ftz.f", {x}); }, pow2_integral, round_up_loose, tanh_polynomial,
+            sum_by_shuffles};
 }
 
 Storage storage_of(int dtype, bool hardware_f16) {

@@ -47,10 +47,8 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         .fuse(task, s.b, task)
         .parallel(task)
         .vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
-    for (Func f : {s.row_end, s.row_begin, s.row_position}) {
-        if (f.defined()) {
-            f.compute_root();
-        }
+    for (Func f : s.row_facts.funcs()) {
+        f.compute_root();
     }
     s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
     const int lanes_per_pass = s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - 8) / rows));

@@ -154,10 +154,9 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
         .vectorize(o.d, std::min(vec, o.columns), TailStrategy::GuardWithIf);
     s.normalised.compute_at(out, tile).bound_extent(s.qi, q_tile).bound_extent(s.qt, 1);
     lanes(s.normalised, s, vec);
-    for (Func f : {s.row_end, s.row_begin, s.row_position, s.out_factor}) {
-        if (f.defined()) {
-            lanes(f.compute_at(out, tile), s, vec);
-        }
+    lanes(s.out_factor.compute_at(out, tile), s, vec);
+    for (Func f : s.rows.funcs()) {
+        lanes(f.compute_at(out, tile), s, vec);
     }
     s.query_tile.compute_at(out, tile)
         .reorder(s.d, s.qi)

@@ -19,8 +19,11 @@ void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
     const bool many = machine.registers == 32;
     const int vec = machine.lanes, vectors = many ? 4 : 2, rows = many ? 6 : 4, block = 10 * rows;
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_block("q_block"), q_row("q_row"), q_tile("q_tile"), q_inner("q_inner"), task("task");
-    s.key_lanes.compute_root().fuse(s.hkv, s.b, task).parallel(task).reorder(s.d, s.kv).vectorize(s.d, std::min(vec, s.head_dim),
-                                                                                                 TailStrategy::GuardWithIf);
+    s.key_lanes.compute_root()
+        .fuse(s.hkv, s.b, task)
+        .parallel(task)
+        .reorder(s.d, s.kv)
+        .vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
     s.key_lanes.reorder_storage(s.kv, s.d).align_bounds(s.kv, vec * vectors);
     s.query_rows.compute_root().fuse(s.h, s.b, task).parallel(task).vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
     auto tile = [&](auto stage) {
@@ -38,8 +41,12 @@ void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
         stage.vectorize(kv_inner, vec);
         inside = LoopLevel(result, Halide::RVar(s.rh));
     } else {
-        tile(Halide::Stage(result)).reorder(kv_inner, q_inner, q_tile, kv_tile, q_block, s.h, s.b).fuse(q_block, s.h, task)
-            .fuse(task, s.b, task).parallel(task).vectorize(kv_inner, vec);
+        tile(Halide::Stage(result))
+            .reorder(kv_inner, q_inner, q_tile, kv_tile, q_block, s.h, s.b)
+            .fuse(q_block, s.h, task)
+            .fuse(task, s.b, task)
+            .parallel(task)
+            .vectorize(kv_inner, vec);
     }
     s.of_head.compute_at(inside).bound_extent(s.kv, vec * vectors).bound_extent(s.q, rows).vectorize(s.kv, vec);
     s.dot.compute_at(inside).bound_extent(s.kv, vec * vectors).bound_extent(s.q, rows).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);

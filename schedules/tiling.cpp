@@ -115,7 +115,8 @@ void thread_rows_defaults(Tiling &t, const Problem &p, const Machine &machine) {
     fill(t.kv_tile, 4);
     fill(t.masked_kv_tile, t.kv_tile % 2 == 0 ? 2 : 1);
     // Heads of a layer are ours and lie in panels of 16; tensors of a caller may lie anywhere.
-    fill(t.load_width, p.op == POLYHEAD_MHA && machine.wide() ? 4 : 1);
+    // Rotated keys are made entry by entry.
+    fill(t.load_width, p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);
 }
 
 // Shared memory of a block: acc (3 statistics and head_dim_v / 16 entries per thread), a chunk of key and of value, scores and probs.
@@ -199,8 +200,13 @@ std::string tiling_refusal(const std::string &frame, const Problem &p, const Til
     if (frame == "query_lanes") {
         std::string refusal = must(t.q_tile % machine.lanes == 0, "q_tile " + std::to_string(t.q_tile) + " is not a multiple of the " +
                                                                       std::to_string(machine.lanes) + " lanes of the target");
-        return refusal.empty() ? must(t.kv_tile % t.key_panel == 0, "kv_tile " + std::to_string(t.kv_tile) +
-                                                                        " is not a multiple of key_panel " + std::to_string(t.key_panel))
+        if (refusal.empty()) {
+            refusal = must(t.kv_tile % t.key_panel == 0,
+                           "kv_tile " + std::to_string(t.kv_tile) + " is not a multiple of key_panel " + std::to_string(t.key_panel));
+        }
+        const bool turns = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
+        return refusal.empty() ? must(!turns || (t.q_tile & (t.q_tile - 1)) == 0,
+                                      "q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which tiles of masks are turned by")
                                : refusal;
     }
     if (frame == "head_lanes") {

@@ -23,39 +23,10 @@ struct Coordinates {
     }
     Expr first_query(const Expr &rt) const { return query(0, rt); }
     Expr last_query(const Expr &rt) const { return query(blocking.row_tile - 1, rt); }
-    // What the rows of the tile see.
-    TileRange range(const Expr &rt, const Expr &b) const {
-        return {formulas.keys_begin(first_query(rt), b), formulas.keys_begin(last_query(rt), b), formulas.keys_end(first_query(rt), b),
-                formulas.keys_end(last_query(rt), b)};
-    }
+    TileRange range(const Expr &rt, const Expr &b) const { return {formulas, first_query(rt), last_query(rt), b}; }
     Expr key(const Expr &kk, const Expr &sp) const { return sp * blocking.split_len + kk; }
     Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().key_rows - 1); }
 };
-
-// A domain of keys, or of blocks of keys, is left where no row of the tile sees any: `first` to before `behind` are the keys of one.
-void where_seen(RDom *domain, const Expr &first, const Expr &behind, const TileRange &range) {
-    domain->where(first < range.end_some);
-    if (range.begin_some.defined()) {
-        domain->where(behind > range.begin_some);
-    }
-}
-
-// What logits know of a row, as Funcs (as in the frame "query lanes").
-void define_rows(HeadLanesStages &s, const Coordinates &at) {
-    const Expr q = at.query(s.r, s.rt);
-    s.row_end(s.r, s.rt, s.b) = at.formulas.keys_end(q, s.b);
-    if (at.formulas.has_begin()) {
-        s.row_begin(s.r, s.rt, s.b) = at.formulas.keys_begin(q, s.b);
-    }
-    if (at.formulas.uses_position()) {
-        s.row_position(s.r, s.rt, s.b) = at.formulas.position(q, s.b);
-    }
-}
-
-Row row_of(const HeadLanesStages &s, const Coordinates &at) {
-    auto value = [&](const Halide::Func &f) { return f.defined() ? Expr(f(s.r, s.rt, s.b)) : Expr(); };
-    return {at.query(s.r, s.rt), value(s.row_begin), value(s.row_end), value(s.row_position)};
-}
 
 // query_rows = query in the unit of scores; key_rows = keys; both rotated where the problem has it.
 void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
@@ -80,8 +51,8 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes, "rv");
     s.rl = RDom(0, blocking.lanes, "rl");
     Expr entry = l + blocking.lanes * s.rv;
-    const Expr key_entry = formulas.rotates() ? Expr(s.key_rows(entry, kk, sp, rt, hkv, b))
-                                              : formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
+    const Expr key_entry =
+        formulas.rotates() ? Expr(s.key_rows(entry, kk, sp, rt, hkv, b)) : formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
     s.lane_scores(l, r, kk, sp, rt, hkv, b) = 0.0f;
     s.lane_scores(l, r, kk, sp, rt, hkv, b) += s.query_rows(entry, r, rt, hkv, b) * key_entry;
     s.scores(r, kk, sp, rt, hkv, b) = 0.0f;
@@ -89,7 +60,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     // Keys that no row sees are not computed.
     s.key_blocks = RDom(0, blocking.key_unroll, 0, blocking.split_len / blocking.key_unroll, "key_blocks");
     const Expr block = at.key(s.key_blocks.y * blocking.key_unroll, sp);
-    where_seen(&s.key_blocks, block, block + blocking.key_unroll, at.range(rt, b));
+    at.range(rt, b).limit(&s.key_blocks, block, block + blocking.key_unroll);
     Expr key = s.key_blocks.x + blocking.key_unroll * s.key_blocks.y;
     auto logit = [&](const Expr &score, const Expr &kk_) {
         const Expr existing = min(Halide::likely(at.key(kk_, sp)), formulas.inputs().seq_len_kv - 1), q = at.query(r, rt);
@@ -97,7 +68,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
         for (const PairTensor &tensor : formulas.pair_tensors()) {
             pairs.push_back(tensor.at(existing, q, at.head(r, rt, hkv), b));
         }
-        return formulas.logit(score, row_of(s, at), at.key(kk_, sp), at.head(r, rt, hkv), b, pairs, true);
+        return formulas.logit(score, s.row_facts.at({r, rt, b}, q), at.key(kk_, sp), at.head(r, rt, hkv), b, pairs, true);
     };
     // logits = scores, modified, where the row sees the key. What is more than a comparison goes along the keys, where masks lie.
     if (formulas.plain_logits()) {
@@ -126,15 +97,11 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
     const Expr column = d;
     auto product = [&](const Expr &key) { return s.probs(key, r, sp, rt, hkv, b) * in.value(column, at.clamped_key(key, sp), hkv, b); };
     // Where keys are excluded one by one, every key is looked at: reading the values is what takes time here.
-    const bool looks = at.formulas.rows_differ() || at.formulas.excludes_pairs();
-    const Expr clean = at.formulas.excludes_pairs() ? Halide::Internal::const_false() : Expr();
-    s.value_keys = TileKeys(blocking.split_len, at.key(0, sp), at.range(rt, b), looks, clean);
+    s.value_keys = TileKeys(at.formulas, blocking.split_len, at.key(0, sp), at.range(rt, b));
     s.acc(d, r, sp, rt, hkv, b) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
         const Expr key = *domain, before = s.acc(d, r, sp, rt, hkv, b), after = before + product(key);
-        s.acc(d, r, sp, rt, hkv, b) = domain == &s.value_keys.whole
-                                          ? after
-                                          : select(AttentionFormulas::excluded(s.logits(key, r, sp, rt, hkv, b)), before, after);
+        s.acc(d, r, sp, rt, hkv, b) = s.value_keys.accumulate(domain, before, after, s.logits(key, r, sp, rt, hkv, b));
     }
     s.partial(x, r, sp, rt, hkv, b) = select(x < s.head_dim_v, Halide::likely(s.acc(min(x, s.head_dim_v - 1), r, sp, rt, hkv, b)), //
                                              x == s.head_dim_v, s.row_sum(r, sp, rt, hkv, b), s.row_reference(r, sp, rt, hkv, b));
@@ -149,14 +116,14 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &nu
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     Coordinates at{formulas, blocking};
-    define_rows(s, at);
+    s.row_facts.define(formulas, {s.r, s.rt, s.b}, at.query(s.r, s.rt), s.b);
     define_query_and_key(s, at);
     define_logits(s, at);
     define_partial(s, at, numerics);
     // merge: reference = max over splits, merged = sum over splits of 2^(row_reference - reference) * partial
     const auto &[r, rt, hkv, b, x] = std::tie(s.r, s.rt, s.hkv, s.b, s.x);
     s.splits = RDom(0, (formulas.inputs().seq_len_kv + blocking.split_len - 1) / blocking.split_len, "splits");
-    where_seen(&s.splits, s.splits * blocking.split_len, (s.splits + 1) * blocking.split_len, at.range(rt, b));
+    at.range(rt, b).limit(&s.splits, s.splits * blocking.split_len, (s.splits + 1) * blocking.split_len);
     Expr row_reference = s.partial(s.head_dim_v + 1, r, s.splits, rt, hkv, b);
     s.reference(r, rt, hkv, b) = row_reference_floor;
     s.reference(r, rt, hkv, b) = max(s.reference(r, rt, hkv, b), row_reference);
@@ -195,9 +162,9 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 }
 
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
-    std::vector<Halide::Func> all;
-    for (const Halide::Func &f : {row_end, row_begin, row_position, query_rows, key_rows, lane_scores, scores, row_scores, logits, row_max,
-                                  row_reference, probs, row_sum, acc, partial, reference, merged}) {
+    std::vector<Halide::Func> all = row_facts.funcs();
+    for (const Halide::Func &f : {query_rows, key_rows, lane_scores, scores, row_scores, logits, row_max, row_reference, probs, row_sum,
+                                  acc, partial, reference, merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

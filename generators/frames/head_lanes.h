@@ -1,8 +1,8 @@
 // Frame "head lanes" (decode): few queries; lanes run along head_dim, the rows of a head group share one pass over the keys.
 #pragma once
 
-#include "../formulas.h"
 #include "../numerics.h"
+#include "seen_keys.h"
 
 namespace polyhead::gen {
 
@@ -24,9 +24,7 @@ struct HeadLanesStages {
     Halide::RDom rv, rl, key_blocks, keys, splits, rotary;
     TileKeys value_keys;
 
-    Halide::Func row_end{"row_end"};             // (r, rt, b): a row sees keys from row_begin to before row_end at most
-    Halide::Func row_begin{"row_begin"};         // undefined where it is 0
-    Halide::Func row_position{"row_position"};   // undefined where logits do not depend on it
+    RowFacts row_facts;                          // (r, rt, b)
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, hkv, b)
     Halide::Func key_rows{"key_rows"};           // (d, kk, sp, rt, hkv, b): rotated keys; undefined without rotation
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, sp, rt, hkv, b)

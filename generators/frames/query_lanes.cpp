@@ -23,39 +23,9 @@ struct Coordinates {
     Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().key_rows - 1); }
     Expr first_query(const Expr &qt) const { return query(0, qt); }
     Expr last_query(const Expr &qt) const { return query(blocking.q_tile - 1, qt); }
-    // What the rows of the tile see. The tile's bounds are expressions of its first and last row; as Funcs they would relax the loops
-    // (docs/schedules.md, section 6).
-    TileRange range(const Expr &qt, const Expr &b) const {
-        return {formulas.keys_begin(first_query(qt), b), formulas.keys_begin(last_query(qt), b), formulas.keys_end(first_query(qt), b),
-                formulas.keys_end(last_query(qt), b)};
-    }
+    TileRange range(const Expr &qt, const Expr &b) const { return {formulas, first_query(qt), last_query(qt), b}; }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
 };
-
-// A domain of keys, or of blocks of keys, is left where no row of the tile sees any: `first` to before `behind` are the keys of one.
-void where_seen(RDom *domain, const Expr &first, const Expr &behind, const TileRange &range) {
-    domain->where(first < range.end_some);
-    if (range.begin_some.defined()) {
-        domain->where(behind > range.begin_some);
-    }
-}
-
-// What logits know of a row, as Funcs: vector compares read one row of numbers.
-void define_rows(QueryLanesStages &s, const Coordinates &at) {
-    const Expr q = at.query(s.qi, s.qt);
-    s.row_end(s.qi, s.qt, s.b) = at.formulas.keys_end(q, s.b);
-    if (at.formulas.has_begin()) {
-        s.row_begin(s.qi, s.qt, s.b) = at.formulas.keys_begin(q, s.b);
-    }
-    if (at.formulas.uses_position()) {
-        s.row_position(s.qi, s.qt, s.b) = at.formulas.position(q, s.b);
-    }
-}
-
-Row row_of(const QueryLanesStages &s, const Coordinates &at) {
-    auto value = [&](const Halide::Func &f) { return f.defined() ? Expr(f(s.qi, s.qt, s.b)) : Expr(); };
-    return {at.query(s.qi, s.qt), value(s.row_begin), value(s.row_end), value(s.row_position)};
-}
 
 // query_tile = query in the unit of scores, transposed: rows of the tile lie side by side. key_tile: keys of a chunk, rotated.
 void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
@@ -88,9 +58,7 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
             return tensor.at(min(Halide::likely(at.key(kk_, c)), last), at.query(row, qt), h, b);
         };
         const int keys = at.blocking.turn_bytes / tensor.type.bytes();
-        auto where = [&](RDom *domain, const Expr &first) {
-            where_seen(domain, at.key(first, c), at.key(first, c) + keys, at.range(qt, b));
-        };
+        auto where = [&](RDom *domain, const Expr &first) { at.range(qt, b).limit(domain, at.key(first, c), at.key(first, c) + keys); };
         const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
         s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, where));
         elements.push_back(s.pair_tiles.back().tile(qi, key_in_chunk, c, qt, h, b));
@@ -103,25 +71,25 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     // scores = query_tile . key
     s.rd = RDom(0, formulas.problem().head_dim, "rd");
-    const Expr key_entry = formulas.rotates() ? Expr(s.key_tile(s.rd, kk, c, qt, h, b))
-                                              : formulas.inputs().key(s.rd, at.clamped_key(kk, c), at.kv_head(h), b);
+    const Expr key_entry =
+        formulas.rotates() ? Expr(s.key_tile(s.rd, kk, c, qt, h, b)) : formulas.inputs().key(s.rd, at.clamped_key(kk, c), at.kv_head(h), b);
     s.scores(qi, kk, c, qt, h, b) = 0.0f;
     s.scores(qi, kk, c, qt, h, b) += s.query_tile(qi, s.rd, qt, h, b) * key_entry;
     // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
     s.key_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "key_blocks");
     const Expr block = at.key(s.key_blocks.y * blocking.key_panel, c);
-    where_seen(&s.key_blocks, block, block + blocking.key_panel, at.range(qt, b));
+    at.range(qt, b).limit(&s.key_blocks, block, block + blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
-    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), row_of(s, at), at.key(key, c), h, b,
-                                                    define_pairs(s, at, key), formulas.rows_differ());
+    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), s.rows.at({qi, qt, b}, at.query(qi, qt)),
+                                                    at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 
 void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &numerics) {
     const auto &blocking = at.blocking;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     s.keys = RDom(0, blocking.kv_tile, "keys");
-    where_seen(&s.keys, at.key(s.keys, c), at.key(s.keys, c) + 1, at.range(qt, b));
+    at.range(qt, b).limit(&s.keys, at.key(s.keys, c), at.key(s.keys, c) + 1);
     // row_max = max over keys of logits; row_reference = an integer just above it, so that rescaling is exact
     s.row_max(qi, c, qt, h, b) = row_reference_floor;
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
@@ -129,7 +97,7 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &
     // probs = 2^(logits - row_reference)
     s.prob_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "prob_blocks");
     const Expr block = at.key(s.prob_blocks.y * blocking.key_panel, c);
-    where_seen(&s.prob_blocks, block, block + blocking.key_panel, at.range(qt, b));
+    at.range(qt, b).limit(&s.prob_blocks, block, block + blocking.key_panel);
     Expr key = s.prob_blocks.x + blocking.key_panel * s.prob_blocks.y;
     s.probs(qi, kk, c, qt, h, b) = undef<float>();
     s.probs(qi, key, c, qt, h, b) = numerics.exp2(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b));
@@ -158,19 +126,15 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &in = formulas.inputs();
     const auto &[qi, d, c, qt, h, b] = std::tie(s.qi, s.d, s.c, s.qt, s.h, s.b);
-    // acc = sum over keys of probs * value; the padding columns of the last panel repeat the last column. A row must not meet the value
-    // of a key that it does not see, NaN perhaps: where that may be its logit decides. In a chunk without NaN the prob, 0, is enough.
+    // acc = sum over keys of probs * value; the padding columns of the last panel repeat the last column
     Expr column = min(d, s.head_dim_v - 1);
     s.finds_clean = formulas.excludes_pairs();
-    const bool looks = formulas.rows_differ() || s.finds_clean;
-    s.value_keys = TileKeys(blocking.kv_tile, at.key(0, c), at.range(qt, b), looks, s.finds_clean ? define_clean(s, at) : Expr());
+    s.value_keys = TileKeys(formulas, blocking.kv_tile, at.key(0, c), at.range(qt, b), s.finds_clean ? define_clean(s, at) : Expr());
     s.acc(qi, d, c, qt, h, b) = 0.0f;
     for (const RDom *keys : s.value_keys.loops()) {
         const Expr key = *keys, before = s.acc(qi, d, c, qt, h, b);
         const Expr after = before + s.probs(qi, key, c, qt, h, b) * in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
-        s.acc(qi, d, c, qt, h, b) = keys == &s.value_keys.whole
-                                        ? after
-                                        : select(AttentionFormulas::excluded(s.logits(qi, key, c, qt, h, b)), before, after);
+        s.acc(qi, d, c, qt, h, b) = s.value_keys.accumulate(keys, before, after, s.logits(qi, key, c, qt, h, b));
     }
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
@@ -183,7 +147,7 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     // partial = what a chunk leaves: acc, row_sum, row_reference
     s.group_chunks = RDom(0, blocking.merge_group, "group_chunks");
     const Expr first_key = at.key(0, chunk(s.group_chunks));
-    where_seen(&s.group_chunks, first_key, first_key + blocking.kv_tile, at.range(qt, b));
+    at.range(qt, b).limit(&s.group_chunks, first_key, first_key + blocking.kv_tile);
     const Expr rm = s.group_chunks, rc = chunk(rm);
     s.partial(qi, x, m, g, qt, h, b) = undef<float>();
     s.partial(qi, x, rm, g, qt, h, b) = select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), //
@@ -203,7 +167,7 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     const int group_keys = blocking.merge_group * blocking.kv_tile;
     s.merge_columns = RDom(0, s.head_dim_v + 2, 0, (at.formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
     const Expr first_of_group = s.merge_columns.y * group_keys;
-    where_seen(&s.merge_columns, first_of_group, first_of_group + group_keys, at.range(qt, b));
+    at.range(qt, b).limit(&s.merge_columns, first_of_group, first_of_group + group_keys);
     const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;
     s.merged(qi, x, qt, h, b) = select(x == reference_column, row_reference_floor, 0.0f);
     Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
@@ -224,7 +188,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     s.single_group = p.seq_len_kv > 0 && p.seq_len_kv <= blocking.kv_tile * blocking.merge_group;
     Coordinates at{formulas, blocking};
-    define_rows(s, at);
+    s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
     define_scores(s, at);
     define_softmax(s, at, numerics);
@@ -250,11 +214,10 @@ Expr QueryLanesStages::sum(const Expr &q, const Expr &h, const Expr &b) const {
 }
 
 std::vector<Halide::Func> QueryLanesStages::funcs() const {
-    std::vector<Halide::Func> all;
-    for (const Halide::Func &f : {row_end, row_begin, row_position, query_tile, key_tile}) {
-        if (f.defined()) {
-            all.push_back(f);
-        }
+    std::vector<Halide::Func> all = rows.funcs();
+    all.push_back(query_tile);
+    if (key_tile.defined()) {
+        all.push_back(key_tile);
     }
     for (const TurnedTile &tile : pair_tiles) {
         const std::vector<Halide::Func> steps = tile.funcs();

@@ -1,8 +1,8 @@
 // Frame "query lanes" (prefill): a tile of queries side by side, keys and values read in their natural layout as broadcasts.
 #pragma once
 
-#include "../formulas.h"
 #include "../numerics.h"
+#include "seen_keys.h"
 #include "turned_tile.h"
 
 namespace polyhead::gen {
@@ -30,9 +30,7 @@ struct QueryLanesStages {
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
-    Halide::Func row_end{"row_end"};                 // (qi, qt, b): a row sees keys from row_begin to before row_end at most
-    Halide::Func row_begin{"row_begin"};             // undefined where it is 0
-    Halide::Func row_position{"row_position"};       // undefined where logits do not depend on it
+    RowFacts rows;                                   // (qi, qt, b)
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
     std::vector<TurnedTile> pair_tiles;              // tiles (qi, kk, c, qt, h, b) of tensors over pairs

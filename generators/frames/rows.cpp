@@ -34,11 +34,7 @@ struct Coordinates {
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile_rows() + qi, formulas.inputs().seq_len_q - 1); }
     Expr first_query(const Expr &qt) const { return query(0, qt); }
     Expr last_query(const Expr &qt) const { return query(tile_rows() - 1, qt); }
-    // What the rows of the tile see.
-    TileRange range(const Expr &qt, const Expr &b) const {
-        return {formulas.keys_begin(first_query(qt), b), formulas.keys_begin(last_query(qt), b), formulas.keys_end(first_query(qt), b),
-                formulas.keys_end(last_query(qt), b)};
-    }
+    TileRange range(const Expr &qt, const Expr &b) const { return {formulas, first_query(qt), last_query(qt), b}; }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
     // Keys of the chunks that a set of stages passes.
     Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return s.first_key + c * s.kv_tile + kk; }
@@ -53,13 +49,11 @@ struct Coordinates {
 Expr logit(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at, const Expr &score, const Expr &r, const Expr &g,
            const Expr &tile_row) {
     const Expr key = at.key(chunk, s.kk, s.c), existing = min(key, at.formulas.inputs().seq_len_kv - 1), q = at.query(tile_row, s.qt);
-    auto fact = [&](const Halide::Func &f) { return f.defined() ? Expr(f(r, g, s.qt, s.b)) : Expr(); };
     std::vector<Expr> pairs;
     for (const PairTensor &tensor : at.formulas.pair_tensors()) {
         pairs.push_back(tensor.at(existing, q, s.h, s.b));
     }
-    const Row row = {q, fact(s.row_begin), fact(s.row_end), fact(s.row_position)};
-    return at.formulas.logit(score, row, key, s.h, s.b, pairs, chunk.masked);
+    return at.formulas.logit(score, s.row_facts.at({r, g, s.qt, s.b}, q), key, s.h, s.b, pairs, chunk.masked);
 }
 
 // query_rows = query in the unit of scores, 0 beyond head_dim
@@ -67,17 +61,6 @@ void define_query(RowsStages &s, const Coordinates &at) {
     const Expr entry = at.entry(s.x, s.l), row = at.query(s.g * s.blocking.rows + s.r, s.qt);
     const Expr query = at.formulas.scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), row, s.h, s.b);
     s.query_rows(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = s.whole_pieces ? query : select(entry < s.head_dim, query, 0.0f);
-}
-
-void define_rows(RowsStages &s, const Coordinates &at) {
-    const Expr q = at.query(s.g * s.blocking.rows + s.r, s.qt);
-    s.row_end(s.r, s.g, s.qt, s.b) = at.formulas.keys_end(q, s.b);
-    if (at.formulas.has_begin()) {
-        s.row_begin(s.r, s.g, s.qt, s.b) = at.formulas.keys_begin(q, s.b);
-    }
-    if (at.formulas.uses_position()) {
-        s.row_position(s.r, s.g, s.qt, s.b) = at.formulas.position(q, s.b);
-    }
 }
 
 // The scores of a thread's own rows; lanes add up their parts of head_dim.
@@ -109,8 +92,7 @@ void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordina
     const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), h, b);
     chunk.dot(kk, qi, c, qt, h, b) = 0.0f;
     chunk.dot(kk, qi, c, qt, h, b) += query * chunk.key_chunk(chunk.rd, kk, c, qt, h, b);
-    chunk.logits(kk, qi, c, qt, h, b) =
-        logit(s, chunk, at, chunk.dot(kk, qi, c, qt, h, b), qi % s.blocking.rows, qi / s.blocking.rows, qi);
+    chunk.logits(kk, qi, c, qt, h, b) = logit(s, chunk, at, chunk.dot(kk, qi, c, qt, h, b), qi % s.blocking.rows, qi / s.blocking.rows, qi);
 }
 
 // row_max, row_reference, probs and row_sum of a chunk; `row` are the coordinates of logits after its key.
@@ -141,16 +123,12 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
     auto product = [&](const Expr &kk) {
         return chunk.probs(kk, s.g * k.rows + s.r, s.c, s.qt, s.h, s.b) * chunk.value_chunk(column, kk, s.c, s.qt, s.h, s.b);
     };
-    const bool looks = at.formulas.rows_differ() || at.formulas.excludes_pairs();
-    const Expr clean = at.formulas.excludes_pairs() ? Halide::Internal::const_false() : Expr();
-    chunk.value_keys = TileKeys(chunk.kv_tile, at.key(chunk, 0, c), at.range(qt, b), looks, clean);
+    chunk.value_keys = TileKeys(at.formulas, chunk.kv_tile, at.key(chunk, 0, c), at.range(qt, b));
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
     for (const RDom *keys : chunk.value_keys.loops()) {
         const Expr kk = *keys, before = chunk.chunk_acc(x, r, c, l, g, qt, h, b), after = before + product(kk);
         chunk.chunk_acc(x, r, c, l, g, qt, h, b) =
-            keys == &chunk.value_keys.whole
-                ? after
-                : select(AttentionFormulas::excluded(chunk.logits(kk, g * k.rows + r, c, qt, h, b)), before, after);
+            chunk.value_keys.accumulate(keys, before, after, chunk.logits(kk, g * k.rows + r, c, qt, h, b));
     }
 }
 
@@ -240,7 +218,7 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numeric
     s.whole_pieces = s.head_dim % piece == 0 && s.head_dim_v % piece == 0;
     s.stat_columns = padded(num_stats, blocking.vec);
     Coordinates at{formulas, blocking};
-    define_rows(s, at);
+    s.row_facts.define(formulas, {s.r, s.g, s.qt, s.b}, at.query(s.g * blocking.rows + s.r, s.qt), s.b);
     if (!blocking.staged) {
         define_query(s, at);
     }
@@ -283,18 +261,8 @@ void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas,
     out(at(min(column, columns - 1), min(row, seq_len_q - 1))) = value;
 }
 
-std::vector<Halide::Func> RowsStages::row_facts() const {
-    std::vector<Halide::Func> facts;
-    for (const Halide::Func &f : {row_end, row_begin, row_position}) {
-        if (f.defined()) {
-            facts.push_back(f);
-        }
-    }
-    return facts;
-}
-
 std::vector<Halide::Func> RowsStages::funcs() const {
-    std::vector<Halide::Func> all = row_facts();
+    std::vector<Halide::Func> all = row_facts.funcs();
     if (!blocking.staged) {
         all.push_back(query_rows);
     }

@@ -4,9 +4,8 @@
 // registers. "block tiles": chunks of key and value are staged for the whole block, and the scores of a chunk are spread over its threads.
 #pragma once
 
-#include "../formulas.h"
 #include "../numerics.h"
-#include "attention_out.h"
+#include "seen_keys.h"
 
 namespace polyhead::gen {
 
@@ -49,8 +48,7 @@ struct RowsStages {
     int stat_columns;                 // columns of acc before its entries: reference before the chunk, reference, row_sum, padding
 
     Halide::Var x{"x"}, r{"r"}, l{"l"}, g{"g"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, qi{"qi"}, d{"d"};
-    // (r, g, qt, b): a row sees keys from row_begin to before row_end at most; its position. Undefined where 0 or not used.
-    Halide::Func row_end{"row_end"}, row_begin{"row_begin"}, row_position{"row_position"};
+    RowFacts row_facts;                    // (r, g, qt, b)
     Halide::Func query_rows{"query_rows"}; // thread rows: (x, r, l, g, qt, h, b)
     std::vector<ChunkStages> chunks;       // thread rows: whole chunks, then partial ones; block tiles: all
     Halide::Func acc{"acc"};               // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it
@@ -62,8 +60,6 @@ struct RowsStages {
                const std::function<Halide::Expr(Halide::Expr)> &store);
     Halide::RDom written; // (entry, row in thread, lane, group, tile)
 
-    // row_end, and what of the others is there.
-    std::vector<Halide::Func> row_facts() const;
     // Every Func, producers first.
     std::vector<Halide::Func> funcs() const;
 };

@@ -27,7 +27,8 @@ struct TurnedTile {
     std::vector<Halide::Func> funcs() const;
 };
 
-// source: the element for a key of the chunk and a row of the tile. where: leaves those blocks that are not needed, whose first key is given.
+// source: the element for a key of the chunk and a row of the tile. where: leaves those blocks that are not needed, whose first key is
+// given.
 TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Halide::Var> &outer,
                 const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi)> &source,
                 const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);

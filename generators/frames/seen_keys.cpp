@@ -1,0 +1,81 @@
+// Which keys the rows of a tile see.
+#include "seen_keys.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+using Halide::Func;
+using Halide::RDom;
+
+TileRange::TileRange(const AttentionFormulas &formulas, const Expr &first_query, const Expr &last_query, const Expr &b)
+    : begin_some(formulas.keys_begin(first_query, b)), begin_all(formulas.keys_begin(last_query, b)),
+      end_all(formulas.keys_end(first_query, b)), end_some(formulas.keys_end(last_query, b)) {}
+
+void TileRange::limit(RDom *domain, const Expr &first, const Expr &behind) const {
+    domain->where(first < end_some);
+    if (begin_some.defined()) {
+        domain->where(behind > begin_some);
+    }
+}
+
+TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean)
+    : low(0, length, "low_keys"), whole(0, length, "whole_keys"), high(0, length, "high_keys"), has_low(range.begin_some.defined()),
+      has_high(formulas.rows_differ() || formulas.excludes_pairs()) {
+    Expr whole_end = range.end_all;
+    if (formulas.excludes_pairs()) {
+        whole_end = clean.defined() ? Halide::select(clean, whole_end, 0) : Expr(0);
+    }
+    Expr high_begin = whole_end;
+    if (has_low) {
+        low.where(first + low >= range.begin_some);
+        low.where(first + low < Halide::min(range.begin_all, range.end_some));
+        whole.where(first + whole >= range.begin_all);
+        high_begin = Halide::max(whole_end, range.begin_all);
+    }
+    whole.where(first + whole < whole_end);
+    high.where(first + high >= high_begin);
+    high.where(first + high < range.end_some);
+}
+
+std::vector<const RDom *> TileKeys::loops() const {
+    std::vector<const RDom *> all;
+    if (has_low) {
+        all.push_back(&low);
+    }
+    all.push_back(&whole);
+    if (has_high) {
+        all.push_back(&high);
+    }
+    return all;
+}
+
+Expr TileKeys::accumulate(const RDom *loop, const Expr &before, const Expr &after, const Expr &logit) const {
+    return loop == &whole ? after : Halide::select(AttentionFormulas::excluded(logit), before, after);
+}
+
+void RowFacts::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {
+    end(row) = formulas.keys_end(q, b);
+    if (formulas.has_begin()) {
+        begin(row) = formulas.keys_begin(q, b);
+    }
+    if (formulas.uses_position()) {
+        position(row) = formulas.position(q, b);
+    }
+}
+
+Row RowFacts::at(const std::vector<Expr> &row, const Expr &q) const {
+    auto value = [&row](const Func &f) { return f.defined() ? Expr(f(row)) : Expr(); };
+    return {q, value(begin), value(end), value(position)};
+}
+
+std::vector<Func> RowFacts::funcs() const {
+    std::vector<Func> facts;
+    for (const Func &f : {end, begin, position}) {
+        if (f.defined()) {
+            facts.push_back(f);
+        }
+    }
+    return facts;
+}
+
+} // namespace polyhead::gen

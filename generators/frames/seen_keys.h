@@ -1,0 +1,48 @@
+// Which keys the rows of a tile see: bounds of the tile, loops over its keys, and what a frame keeps of each row.
+#pragma once
+
+#include "../formulas.h"
+
+namespace polyhead::gen {
+
+// The ends of what the rows of a tile see. begin_* are undefined where every row begins at key 0. They are expressions of the first and
+// the last row; as Funcs they would relax the loops that they end (docs/schedules.md, section 6).
+struct TileRange {
+    Halide::Expr begin_some, begin_all, end_all, end_some;
+
+    TileRange(const AttentionFormulas &formulas, const Halide::Expr &first_query, const Halide::Expr &last_query, const Halide::Expr &b);
+    // Leaves a domain of keys, or of blocks of keys, where no row sees any: `first` to before `behind` are the keys of one.
+    void limit(Halide::RDom *domain, const Halide::Expr &first, const Halide::Expr &behind) const;
+};
+
+// Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above.
+// Of low and high every key may be excluded in some rows. Where tensors or an expression exclude keys one by one, all keys are among
+// them but in a chunk that `clean` says holds no NaN (undefined: none is).
+struct TileKeys {
+    Halide::RDom low, whole, high;
+    bool has_low = false, has_high = false;
+    TileKeys() = default;
+    TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first, const TileRange &range,
+             const Halide::Expr &clean = Halide::Expr());
+    // The loops that are there, in order; only `whole` needs no look at the logit.
+    std::vector<const Halide::RDom *> loops() const;
+    // acc after a key of one of the loops. A row must not meet the value of a key that it does not see, NaN perhaps: where that may be,
+    // its logit decides; elsewhere the prob, 0, is enough.
+    Halide::Expr accumulate(const Halide::RDom *loop, const Halide::Expr &before, const Halide::Expr &after,
+                            const Halide::Expr &logit) const;
+};
+
+// What logits must know of rows, as Funcs of a frame's own coordinates of a row: vector compares read one row of numbers.
+struct RowFacts {
+    Halide::Func end{"row_end"};           // a row sees keys from begin to before end at most
+    Halide::Func begin{"row_begin"};       // undefined where it is 0
+    Halide::Func position{"row_position"}; // undefined where logits do not depend on it
+
+    // q: the query of a row whose coordinates are `row`.
+    void define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Halide::Expr &q, const Halide::Expr &b);
+    Row at(const std::vector<Halide::Expr> &row, const Halide::Expr &q) const;
+    // Those that are there.
+    std::vector<Halide::Func> funcs() const;
+};
+
+} // namespace polyhead::gen

@@ -1,27 +1,24 @@
-// The random sweep on a device: random problems in every storage type, compiled in process in a frame of their own, each over
-// random shapes, against the reference. Quick tier: a few problems chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more.
-// POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
-#include <cstdio>
-
+// The random sweeps on a device: random problems in every storage type and the first rows of the matrix of features, compiled in process
+// in a frame of their own, each over random shapes, against the reference. Quick tier: a few problems chosen by POLYHEAD_SWEEP_SEED.
+// POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 #include <Halide.h>
 
 #include "generators/compile.h"
 #include "in_process.h"
 
-#include "support/catch.h"
-#include "support/check.h"
 #include "support/device.h"
-#include "support/environment.h"
-#include "support/problems.h"
+#include "support/feature_matrix.h"
 #include "support/random_problem.h"
-#include "support/shapes.h"
+#include "support/sweep.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
 
 namespace {
 
-constexpr int quick_problems = 6, all_problems = 60, shapes_per_variant = 6;
+constexpr int quick_problems = 6, all_problems = 60, shapes_per_problem = 6;
+// Rows of the matrix of features: so many from the first on have every setting of every feature.
+constexpr int quick_rows = 3, all_rows_of_matrix = 24, shapes_per_row = 10;
 
 Problem random_gpu_problem(Random &random) {
     Problem p = random_problem(random);
@@ -47,29 +44,53 @@ bool is_served(Problem p, const std::string &tiling) {
 }
 
 // Returns the number of shapes.
-int sweep(const polyhead_kernel &forced, uint64_t seed, double *worst) {
+int sweep_variant(const polyhead_kernel &forced, uint64_t seed, int shapes, double *worst) {
     const Problem &p = forced.problem;
     Random random(seed ^ 0x736861706573u);
     const KernelSubject subject(forced, seed, random.chance(40), TestDevice::get().raw());
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
-    int shapes = 0;
-    for (int i = 0; i < shapes_per_variant; i++) {
-        Shape shape = random_shape(p, random);
-        if (i == 0 && p.seq_len_kv == 0) { // no keys at all: every row is an empty row
-            shape = plain_shape(p, 2, is_mha(p) && p.cross == 0 ? 0 : 3, 0, seed);
-        }
+    int checked = 0;
+    for (int i = 0; i < shapes; i++) {
+        const Shape shape = sweep_shape(p, i, seed, random);
         if (serves(forced, shape.seq_len_q)) {
             CHECK(check_answer(subject.subject(), fitting(shape, forced), worst, 3e7) == "");
-            shapes++;
+            checked++;
         }
     }
-    Shape shape = same_bits_shape(p, seed);
+    const Shape shape = same_bits_shape(p, seed);
     if (serves(forced, shape.seq_len_q)) {
         CHECK(check_same_bits(subject.subject(), shape) == "");
-        shapes++;
+        checked++;
     }
-    return shapes;
+    return checked;
+}
+
+void sweep_problem(const std::string &name, int number, const Problem &p, uint64_t seed, int shapes, Random &random) {
+    std::string tiling = random_tiling(p, random);
+    if (!is_served(p, tiling)) {
+        tiling.clear();
+    }
+    const std::string line = generate_line(p) + " --target " + target() + (tiling.empty() ? "" : " --tiling '" + tiling + "'");
+    INFO(line);
+    const InProcessKernel compiled(p, {target(), tiling, "gpu_sweep_" + std::to_string(number)});
+    REQUIRE(compiled.error() == "");
+    double worst = 0;
+    int checked = 0;
+    for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), TestDevice::get().api())) {
+        checked += sweep_variant(forced, seed, shapes, &worst);
+    }
+    CHECK(checked > 0);
+    print_swept(name, number, checked, worst, line);
+}
+
+void sweep_rows(int begin, int end, int sample) {
+    INFO(TestDevice::get().error());
+    REQUIRE(TestDevice::get().raw() != nullptr);
+    for_each_of_sweep("gpu/features/", rotating_numbers(begin, end, sample), [](int number, uint64_t seed) {
+        Random random(seed);
+        sweep_problem("gpu features", number, feature_problem(feature_rows()[static_cast<size_t>(number)]), seed, shapes_per_row, random);
+    });
 }
 
 } // namespace
@@ -77,32 +98,17 @@ int sweep(const polyhead_kernel &forced, uint64_t seed, double *worst) {
 TEST_CASE("gpu sweep: random problems over random shapes") {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
-    const std::string seed_text = sweep_seed_text();
-    const char *only = std::getenv("POLYHEAD_SWEEP_ONLY");
-    const int count = test_all() ? all_problems : quick_problems;
-    for (int i = 0; i < count; i++) {
-        if (only != nullptr && std::to_string(i) != only) {
-            continue;
-        }
-        const uint64_t seed = text_seed(seed_text + "/gpu/" + std::to_string(i));
+    for_each_of_sweep("gpu/", first_numbers(test_all() ? all_problems : quick_problems), [](int number, uint64_t seed) {
         Random random(seed);
         const Problem p = random_gpu_problem(random);
-        std::string tiling = random_tiling(p, random);
-        if (!is_served(p, tiling)) {
-            tiling.clear();
-        }
-        const std::string line = generate_line(p) + " --target " + target() + (tiling.empty() ? "" : " --tiling '" + tiling + "'");
-        INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << i << " POLYHEAD_TEST_ALL=" << test_all());
-        INFO(line);
-        const InProcessKernel compiled(p, {target(), tiling, "gpu_sweep_" + std::to_string(i)});
-        REQUIRE(compiled.error() == "");
-        double worst = 0;
-        int shapes = 0;
-        for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), TestDevice::get().api())) {
-            shapes += sweep(forced, seed, &worst);
-        }
-        CHECK(shapes > 0);
-        std::printf("gpu sweep %d: %d shapes, largest error %.2f of the tolerance: %s\n", i, shapes, worst, line.c_str());
-        std::fflush(stdout);
-    }
+        sweep_problem("gpu sweep", number, p, seed, shapes_per_problem, random);
+    });
+}
+
+TEST_CASE("gpu sweep: the matrix of features, first half") {
+    sweep_rows(0, all_rows_of_matrix / 2, quick_rows / 2 + 1);
+}
+
+TEST_CASE("gpu sweep: the matrix of features, second half") {
+    sweep_rows(all_rows_of_matrix / 2, all_rows_of_matrix, quick_rows / 2);
 }

@@ -6,6 +6,7 @@
 
 #include "support/catch.h"
 #include "support/check.h"
+#include "support/dense.h"
 #include "support/expressions.h"
 #include "support/feature_matrix.h"
 #include "support/plain_subject.h"
@@ -199,9 +200,26 @@ TEST_CASE("checks: random calls reach the corners that they are for") {
             });
         }
     }
-    for (const char *corner : {"rank 1", "rank 2", "rank 3", "rank 4", "rank 0", "an empty row", "a row", "a row before the first key",
+    for (const char *corner : {"rank 1", "rank 2", "rank 3", "rank 4", "an empty row", "a row", "a row before the first key",
                                "a row behind the last key", "a row of lowest numbers", "a row of -inf", "all sentinels"}) {
         INFO(corner);
         CHECK(seen.count(corner) == 1);
     }
+}
+
+TEST_CASE("checks: rounded logits widen the tolerance of rows at -1e4, not of rows at the lowest numbers") {
+    Problem p = sdpa_problem(1, 1);
+    p.mask = POLYHEAD_ADDITIVE_MASK;
+    const std::vector<float> query = {1}, key = {0.5f, 0.25f}, value = {1, 2};
+    polyhead_args args = sdpa_args(p, 1, query, key, value);
+    std::vector<float> mask = {-1e4f, -1e4f};
+    args.mask = dense(mask, {2});
+    const auto rounding = [&] { return evaluate<double>(p, args, {}, all_rows(p, args)).rounding[0]; };
+    CHECK(rounding() == Approx(0x1p-24 * 1e4).epsilon(0.03)); // nearly equal weights
+    mask = {0, 0};
+    CHECK(rounding() < 1e-7);
+    mask = {-3.4e38f, -3.4e38f};
+    CHECK(rounding() == 0);
+    mask = {-1e4f, -2e4f}; // one key has all the weight
+    CHECK(rounding() == 0);
 }

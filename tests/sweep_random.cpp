@@ -1,18 +1,12 @@
 // The random sweep: random problems compiled in process for several machines, each over random shapes, against the reference.
 // Quick tier: eight problems chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice continued to 64 problems.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
-#include <cstdio>
-
 #include <Halide.h>
 
 #include "in_process.h"
 
-#include "support/catch.h"
-#include "support/check.h"
-#include "support/environment.h"
-#include "support/problems.h"
 #include "support/random_problem.h"
-#include "support/shapes.h"
+#include "support/sweep.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -44,11 +38,7 @@ Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
     Swept swept;
     for (int i = 0; i < shapes_per_problem; i++) {
-        Shape shape = random_shape(p, random);
-        if (i == 0 && p.seq_len_kv == 0) { // no keys at all: every row is an empty row
-            shape = plain_shape(p, 2, is_mha(p) && p.cross == 0 ? 0 : 3, 0, seed);
-        }
-        CHECK(check_answer(subject.subject(), shape, &swept.worst) == "");
+        CHECK(check_answer(subject.subject(), sweep_shape(p, i, seed, random), &swept.worst) == "");
         swept.shapes++;
     }
     for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
@@ -104,28 +94,19 @@ TEST_CASE("sweep: every mask with every way of fixing lengths") {
 }
 
 TEST_CASE("sweep: random problems over random shapes") {
-    const std::string seed_text = sweep_seed_text();
-    const char *only = std::getenv("POLYHEAD_SWEEP_ONLY");
-    const int count = test_all() ? all_problems : quick_problems;
-    for (int i = 0; i < count; i++) {
-        if (only != nullptr && std::to_string(i) != only) {
-            continue;
-        }
-        const uint64_t seed = text_seed(seed_text + "/" + std::to_string(i));
+    for_each_of_sweep("", first_numbers(test_all() ? all_problems : quick_problems), [](int number, uint64_t seed) {
         Random random(seed);
         const Problem p = random_problem(random);
         const std::string target = random.pick(targets);
         const std::string line = generate_line(p) + " --target " + target;
-        INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << i << " POLYHEAD_TEST_ALL=" << test_all());
         INFO(line);
-        const InProcessKernel compiled(p, {target, "", "sweep_" + std::to_string(i)});
+        const InProcessKernel compiled(p, {target, "", "sweep_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
         if (!compiled.kernel().supported()) {
             WARN("no variant for this machine, skipped: " << line);
-            continue;
+            return;
         }
         const Swept swept = sweep(compiled, seed);
-        std::printf("sweep %d: %d shapes, largest error %.2f of the tolerance: %s\n", i, swept.shapes, swept.worst, line.c_str());
-        std::fflush(stdout);
-    }
+        print_swept("sweep", number, swept.shapes, swept.worst, line);
+    });
 }

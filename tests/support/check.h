@@ -9,7 +9,7 @@
 
 namespace polyhead::test {
 
-// Runs once and compares with the float64 reference under the tolerance; out and lse must be written completely, the gaps
+// Runs once and compares with the float64 reference under the tolerance; the outputs must be written completely, the gaps
 // between their rows and the memory around them not at all. worst, when given, is raised to the largest error / tolerance.
 std::string check_answer(const Subject &subject, const Shape &shape, double *worst = nullptr, double max_flops = 1e8);
 
@@ -17,7 +17,10 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
 // The lengths in shape leave room for the latter: T_kv is narrowed step by step down to the largest length.
 std::string check_same_bits(const Subject &subject, const Shape &shape);
 
-// Wrong arguments of many kinds: each must be refused with a sentence, and leave out and lse untouched.
+// The same bits with 1 and 2 threads only: a fraction of the cost.
+std::string check_two_threads(const Subject &subject, const Shape &shape);
+
+// Wrong arguments of many kinds: each must be refused with a sentence, and leave the outputs untouched.
 std::string check_refusals(const Subject &subject, const Shape &shape);
 
 // "reproduce: ..." for a failure message.

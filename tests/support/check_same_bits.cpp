@@ -145,9 +145,9 @@ Bits part_of(const Inputs &inputs, const Bits &expected, const polyhead_args &vi
     return part;
 }
 
-std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected) {
+std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected, const std::vector<int> &counts) {
     std::string failure;
-    for (int count : {2, 5}) {
+    for (int count : counts) {
         subject.set_threads(count);
         if (!run_fresh(subject, inputs, inputs.args(), &failure)) {
             return failure;
@@ -203,23 +203,34 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
     return "";
 }
 
-} // namespace
-
-std::string check_same_bits(const Subject &subject, const Shape &shape) {
+// Runs with 1 thread, then look() at the bits.
+template <class Look> std::string compare_with_one_thread(const Subject &subject, const Shape &shape, Look look) {
     const int32_t threads_before = polyhead_num_threads();
     Inputs inputs(subject.problem, shape);
     std::string failure;
     subject.set_threads(1);
     if (run_fresh(subject, inputs, inputs.args(), &failure)) {
-        const Bits expected = bits_of(inputs.args());
-        failure = threads(subject, inputs, expected);
-        if (failure.empty() && !is_linear(subject.problem)) {
-            failure = alone(subject, inputs, expected);
-        }
-        failure = failure.empty() ? padding(subject, inputs, expected) : failure;
+        failure = look(inputs, bits_of(inputs.args()));
     }
     subject.set_threads(threads_before);
     return failure.empty() ? "" : failure + reproduce(subject, shape);
+}
+
+} // namespace
+
+std::string check_same_bits(const Subject &subject, const Shape &shape) {
+    return compare_with_one_thread(subject, shape, [&](Inputs &inputs, const Bits &expected) {
+        std::string failure = threads(subject, inputs, expected, {2, 5});
+        if (failure.empty() && !is_linear(subject.problem)) {
+            failure = alone(subject, inputs, expected);
+        }
+        return failure.empty() ? padding(subject, inputs, expected) : failure;
+    });
+}
+
+std::string check_two_threads(const Subject &subject, const Shape &shape) {
+    return compare_with_one_thread(subject, shape,
+                                   [&](Inputs &inputs, const Bits &expected) { return threads(subject, inputs, expected, {2}); });
 }
 
 } // namespace polyhead::test

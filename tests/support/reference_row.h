@@ -24,6 +24,7 @@ template <class Real> struct HeadKeys {
 template <class Real> struct RowResult {
     Real lse;
     double max_value;         // largest |value| that the row attends to, times |gate|
+    double rounding;          // how much weights may change, to first order, when logits are rounded to f32
     bool empty;               // it sees no key
     std::vector<Real> scores; // of the stage that the problem has as an output; empty if none
     std::vector<Real> weights;

@@ -1,0 +1,96 @@
+// The matrix of features: every row compiled in process and held to the reference over random shapes, each with the same bits for 1
+// and 2 threads. Quick tier: a row of every second part, which rotates with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
+// POLYHEAD_SWEEP_ONLY=<number> repeats one row.
+#include <Halide.h>
+
+#include "in_process.h"
+
+#include "support/feature_matrix.h"
+#include "support/sweep.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+constexpr int parts = 10, shapes_per_row = 14;
+constexpr double flops_per_check = 2e7; // of the reference
+
+const std::vector<std::string> targets = {
+    "host", "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
+};
+
+// Kernels compiled in process run on Halide's own threads.
+void set_threads(int threads) {
+    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
+}
+
+// Returns the number of shapes.
+int sweep(const InProcessKernel &compiled, uint64_t seed, double *worst) {
+    const Problem &p = compiled.kernel().problem;
+    Random random(seed ^ 0x736861706573u);
+    KernelSubject subject(compiled.kernel(), seed, random.chance(40));
+    subject.subject().set_threads = set_threads;
+    INFO("pack: " << subject.pack_status().message);
+    REQUIRE(subject.pack_status().code == POLYHEAD_OK);
+    int shapes = 0;
+    for (; shapes < shapes_per_row; shapes++) {
+        Shape shape = sweep_shape(p, shapes, seed, random);
+        if (shapes % 3 == 1 && p.seq_len_q == 0 && (is_sdpa(p) || p.cross != 0)) {
+            shape.seq_len_q = 1 + shapes % 5; // a variant for few queries
+        }
+        CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
+        CHECK(check_two_threads(subject.subject(), shape) == "");
+    }
+    for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
+        KernelSubject one(forced, seed);
+        one.subject().set_threads = set_threads;
+        Shape shape = same_bits_shape(p, seed);
+        if (p.seq_len_q == 0 && !serves(forced, shape.seq_len_q)) {
+            shape.seq_len_q = 1 + random.below(4);
+        }
+        if (serves(forced, shape.seq_len_q)) {
+            CHECK(check_same_bits(one.subject(), shape) == "");
+            shapes++;
+        }
+    }
+    return shapes;
+}
+
+void sweep_part(int part) {
+    const int rows = static_cast<int>(feature_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
+    // The quick tier takes every second part, the others after another commit.
+    const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % 2 != 0;
+    for_each_of_sweep("features/", rotating_numbers(begin, end, idle ? 0 : 1), [](int number, uint64_t seed) {
+        const Problem p = feature_problem(feature_rows()[static_cast<size_t>(number)]);
+        const std::string target = Random(seed).pick(targets), line = generate_line(p) + " --target " + target;
+        INFO(line);
+        const InProcessKernel compiled(p, {target, "", "features_" + std::to_string(number)});
+        REQUIRE(compiled.error() == "");
+        if (!compiled.kernel().supported()) {
+            WARN("no variant for this machine, skipped: " << line);
+            return;
+        }
+        double worst = 0;
+        const int shapes = sweep(compiled, seed, &worst);
+        print_swept("features", number, shapes, worst, line);
+    });
+}
+
+} // namespace
+
+// One test per part, so that parts run side by side.
+#define POLYHEAD_SWEEP_PART(number)                                                                                                        \
+    TEST_CASE("feature sweep: part " #number " of 10") {                                                                                   \
+        sweep_part(number - 1);                                                                                                            \
+    }
+POLYHEAD_SWEEP_PART(1)
+POLYHEAD_SWEEP_PART(2)
+POLYHEAD_SWEEP_PART(3)
+POLYHEAD_SWEEP_PART(4)
+POLYHEAD_SWEEP_PART(5)
+POLYHEAD_SWEEP_PART(6)
+POLYHEAD_SWEEP_PART(7)
+POLYHEAD_SWEEP_PART(8)
+POLYHEAD_SWEEP_PART(9)
+POLYHEAD_SWEEP_PART(10)

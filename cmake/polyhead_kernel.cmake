@@ -23,10 +23,16 @@ function(_polyhead_generate_kernel name)
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels")
     file(MAKE_DIRECTORY "${folder}")
     set(files "${folder}/${name}.a" "${folder}/${name}.h" "${folder}/${name}.json")
+    set(expression "")
+    list(FIND flags --expression-file at)
+    if(at GREATER -1)
+        math(EXPR at "${at} + 1")
+        list(GET flags ${at} expression)
+    endif()
     add_custom_command(
         OUTPUT ${files}
         COMMAND polyhead::generate ${name} ${flags} -o "${folder}"
-        DEPENDS polyhead::generate
+        DEPENDS polyhead::generate ${expression}
         COMMENT "Kernel ${name}"
         VERBATIM
     )
@@ -42,13 +48,47 @@ function(_polyhead_generate_kernel name)
     )
 endfunction()
 
+# Sets VARIABLE to a file with the user expression of a kernel: the user's own, or one with the text of the call. A text would not
+# survive a list: statements end with semicolons.
+function(_polyhead_expression_file variable name text file)
+    if(file)
+        get_filename_component(path "${file}" ABSOLUTE)
+        if(NOT EXISTS "${path}" OR IS_DIRECTORY "${path}")
+            message(
+                FATAL_ERROR
+                "polyhead_add_kernel(${name}): EXPRESSION_FILE ${path} is not a file"
+            )
+        endif()
+    else()
+        set(path "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels/${name}.expression")
+        file(CONFIGURE OUTPUT "${path}" CONTENT "@text@\n" @ONLY)
+    endif()
+    set(${variable} "${path}" PARENT_SCOPE)
+endfunction()
+
 # polyhead_add_kernel(NAME OP sdpa|mha|linear
 #     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
 #     [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
+#     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
+#     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
+#     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..."])
 # Values themselves are checked by the generator when it builds the kernel.
 function(polyhead_add_kernel name)
-    set(switches CROSS BIAS KV_LENGTHS LSE)
+    set(switches
+        CROSS
+        BIAS
+        KV_LENGTHS
+        LSE
+        WINDOW
+        POSITION_OFFSETS
+        SCORE_BIAS
+        SOFTCAP
+        ALIBI
+        SINKS
+        HEAD_GATE
+        WEIGHTS_MEAN
+    )
     set(values
         OP
         EMBED_DIM
@@ -60,6 +100,14 @@ function(polyhead_add_kernel name)
         VDIM
         OUT_FEATURES
         CAUSAL
+        MASK
+        MASK_BROADCAST
+        SCORE_BIAS_BROADCAST
+        ROPE
+        ROTARY_DIM
+        SCORES
+        EXPRESSION
+        EXPRESSION_FILE
         SEQ_LEN_Q
         SEQ_LEN_KV
         DTYPE
@@ -77,12 +125,29 @@ function(polyhead_add_kernel name)
             "${who}: unknown argument ${arg_UNPARSED_ARGUMENTS}; known are ${values} ${switches} TARGETS"
         )
     endif()
+    set(given "")
+    foreach(index RANGE 1 ${ARGC})
+        set(word "${ARGV${index}}")
+        if(word IN_LIST values AND word IN_LIST given)
+            message(FATAL_ERROR "${who}: ${word} is given twice, expected it once")
+        endif()
+        list(APPEND given "${word}")
+    endforeach()
     if("CAUSAL" IN_LIST arg_KEYWORDS_MISSING_VALUES)
         set(arg_CAUSAL bottom_right)
         list(REMOVE_ITEM arg_KEYWORDS_MISSING_VALUES CAUSAL)
     endif()
     if(arg_KEYWORDS_MISSING_VALUES)
         message(FATAL_ERROR "${who}: ${arg_KEYWORDS_MISSING_VALUES} needs a value")
+    endif()
+    if(DEFINED arg_EXPRESSION AND DEFINED arg_EXPRESSION_FILE)
+        message(
+            FATAL_ERROR
+            "${who}: found both EXPRESSION and EXPRESSION_FILE, expected one of them"
+        )
+    elseif(DEFINED arg_EXPRESSION OR DEFINED arg_EXPRESSION_FILE)
+        _polyhead_expression_file(arg_EXPRESSION_FILE ${name} "${arg_EXPRESSION}" "${arg_EXPRESSION_FILE}")
+        unset(arg_EXPRESSION)
     endif()
     _polyhead_require(${name} OP)
     if(arg_OP STREQUAL "sdpa")

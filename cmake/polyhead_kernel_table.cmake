@@ -39,7 +39,9 @@ function(_polyhead_table_line file line)
     endif()
     set(name "${CMAKE_MATCH_1}" PARENT_SCOPE)
     separate_arguments(tags UNIX_COMMAND "${CMAKE_MATCH_2}")
-    separate_arguments(flags UNIX_COMMAND "${CMAKE_MATCH_3}")
+    # Statements of an expression end with semicolons, and the flags become a list.
+    string(REPLACE ";" "$<SEMICOLON>" text "${CMAKE_MATCH_3}")
+    separate_arguments(flags UNIX_COMMAND "${text}")
     foreach(tag IN LISTS tags)
         if(NOT tag MATCHES "^(fast|speed|gpu|gpu_only)$")
             message(

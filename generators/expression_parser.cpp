@@ -129,7 +129,8 @@ NodePtr ExpressionParser::primary() {
         return name();
     }
     if (!is("(")) {
-        return fail_expecting("a number, a name or '('");
+        const bool line = peek().kind == Token::separator && peek().text != ";";
+        return fail_expecting(std::string("a number, a name or '('") + (line ? "; lines go on inside brackets only" : ""));
     }
     take();
     const NodePtr inside = deeper(1) ? expression() : nullptr;

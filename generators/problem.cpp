@@ -3,19 +3,18 @@
 
 #include <iterator>
 
+#include "../runtime/problem_words.h"
+#include "expression.h"
+
 namespace polyhead::gen {
 
 namespace {
 
+using runtime::FieldKind;
+using runtime::ProblemField;
+
 std::string number(const char *name, int value) {
     return std::string(name) + " " + std::to_string(value);
-}
-
-std::string outside(const char *name, int value, int low, int high) {
-    if (value >= low && value <= high) {
-        return "";
-    }
-    return number(name, value) + " is not allowed: expected " + std::to_string(low) + " to " + std::to_string(high);
 }
 
 template <class... Sentences> std::string first(const Sentences &...sentences) {
@@ -24,39 +23,75 @@ template <class... Sentences> std::string first(const Sentences &...sentences) {
     return found;
 }
 
-constexpr int most_features = 1 << 20, most_length = 1 << 24;
+// "f32, f16 or bf16"
+std::string words_of(const ProblemField &field) {
+    std::string text;
+    for (int i = 0; i < field.num_words(); i++) {
+        text += (i == 0 ? "" : i + 1 < field.num_words() ? ", " : " or ") + std::string(field.words[i]);
+    }
+    return text;
+}
 
-std::string not_taken(const char *name, int value, const char *op) {
-    return value == 0 ? "" : std::string(name) + " is not a parameter of op " + op;
+// A field by itself.
+std::string refuse_field(const Problem &p, const ProblemField &field) {
+    const int value = p.*field.value;
+    if (field.value != &Problem::op && !field.belongs_to(p.op)) {
+        return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + runtime::problem_fields[0].words[p.op];
+    }
+    if (field.kind == FieldKind::yes_no || (value >= field.low && value <= field.high)) {
+        return "";
+    }
+    const bool is_dtype = field.value == &Problem::dtype;
+    return std::string(field.name) + " " + (is_dtype ? dtype_name(value) : std::to_string(value)) + " is not allowed: expected " +
+           (field.kind == FieldKind::choice ? words_of(field) : std::to_string(field.low) + " to " + std::to_string(field.high));
 }
 
 std::string refuse_heads(const Problem &p) {
-    std::string found = first(outside("num_heads", p.num_heads, 1, 128), outside("num_kv_heads", p.num_kv_heads, 1, 128));
-    if (found.empty() && p.num_heads % p.num_kv_heads != 0) {
-        found = number("num_heads", p.num_heads) + " is not a multiple of " + number("num_kv_heads", p.num_kv_heads);
-    }
-    return first(found, outside("head_dim", p.head_dim, 1, 576), outside("head_dim_v", p.head_dim_v, 1, 576));
+    return p.num_kv_heads != 0 && p.num_heads % p.num_kv_heads != 0
+               ? number("num_heads", p.num_heads) + " is not a multiple of " + number("num_kv_heads", p.num_kv_heads)
+               : "";
 }
 
-std::string refuse_op(const Problem &p) {
-    switch (p.op) {
-    case POLYHEAD_SDPA:
-        return first(refuse_heads(p), not_taken("embed_dim", p.embed_dim, "sdpa"), not_taken("kdim", p.kdim, "sdpa"),
-                     not_taken("vdim", p.vdim, "sdpa"), not_taken("cross", p.cross, "sdpa"), not_taken("bias", p.bias, "sdpa"),
-                     not_taken("out_features", p.out_features, "sdpa"));
-    case POLYHEAD_MHA:
-        return first(outside("embed_dim", p.embed_dim, 1, most_features), refuse_heads(p), outside("kdim", p.kdim, 1, most_features),
-                     outside("vdim", p.vdim, 1, most_features), not_taken("out_features", p.out_features, "mha"));
-    case POLYHEAD_LINEAR:
-        return first(outside("embed_dim", p.embed_dim, 1, most_features), outside("out_features", p.out_features, 1, most_features),
-                     not_taken("num_heads", p.num_heads, "linear"), not_taken("num_kv_heads", p.num_kv_heads, "linear"),
-                     not_taken("head_dim", p.head_dim, "linear"), not_taken("head_dim_v", p.head_dim_v, "linear"),
-                     not_taken("causal", p.causal, "linear"), not_taken("kv_lengths", p.kv_lengths, "linear"),
-                     not_taken("lse", p.lse, "linear"), not_taken("cross", p.cross, "linear"),
-                     not_taken("seq_len_kv", p.seq_len_kv, "linear"));
-    default:
-        return number("op", p.op) + " is not allowed: expected sdpa, mha or linear";
+std::string refuse_layer(const Problem &p) {
+    if (p.op != POLYHEAD_MHA || p.cross) {
+        return "";
     }
+    if (p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
+        const bool key = p.kdim != p.embed_dim;
+        return number(key ? "kdim" : "vdim", key ? p.kdim : p.vdim) + " differs from " + number("embed_dim", p.embed_dim) +
+               ": only a cross layer has key and value inputs of their own";
+    }
+    return p.seq_len_q == p.seq_len_kv ? ""
+                                       : number("seq_len_kv", p.seq_len_kv) + " differs from " + number("seq_len_q", p.seq_len_q) +
+                                             ": a self-attention layer has one length";
+}
+
+std::string refuse_masks(const Problem &p) {
+    const auto without = [](const char *name, int value, const char *of, bool exists) {
+        static const char *words[] = {"none", "q", "kv", "q,kv"};
+        return value != 0 && !exists ? std::string(name) + " " + words[value] + " is not allowed without " + of : "";
+    };
+    return first(without("mask_broadcast", p.mask_broadcast, "mask", p.mask != POLYHEAD_NO_MASK),
+                 without("score_bias_broadcast", p.score_bias_broadcast, "score_bias", p.score_bias != 0));
+}
+
+std::string refuse_rope(const Problem &p) {
+    if (p.rope == POLYHEAD_NO_ROPE) {
+        return p.rotary_dim == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is not allowed without rope";
+    }
+    if (p.rotary_dim > p.head_dim) {
+        return number("rotary_dim", p.rotary_dim) + " is larger than " + number("head_dim", p.head_dim);
+    }
+    return p.rotary_dim % 2 == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is odd: rope turns pairs, expected an even number";
+}
+
+std::string refuse_expression(const Problem &p) {
+    if (!p.expression) {
+        return "";
+    }
+    Expression expression;
+    return p.op == POLYHEAD_LINEAR ? "expression is not a parameter of op linear"
+                                   : Expression::parse(p.expression, "expression", &expression);
 }
 
 } // namespace
@@ -67,48 +102,23 @@ std::string dtype_name(int dtype) {
 }
 
 std::string refusal(const Problem &p) {
-    if (p.dtype < POLYHEAD_F32 || p.dtype > POLYHEAD_BF16) {
-        return "dtype " + dtype_name(p.dtype) + " is not supported: expected f32, f16 or bf16";
-    }
-    if (p.causal < POLYHEAD_NOT_CAUSAL || p.causal > POLYHEAD_TOP_LEFT) {
-        return number("causal", p.causal) + " is not allowed: expected bottom_right or top_left";
-    }
-    std::string found =
-        first(refuse_op(p), outside("seq_len_q", p.seq_len_q, 0, most_length), outside("seq_len_kv", p.seq_len_kv, 0, most_length));
-    if (found.empty() && p.op == POLYHEAD_MHA && !p.cross) {
-        if (p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
-            const bool key = p.kdim != p.embed_dim;
-            found = number(key ? "kdim" : "vdim", key ? p.kdim : p.vdim) + " differs from " + number("embed_dim", p.embed_dim) +
-                    ": only a cross layer has key and value inputs of their own";
-        } else if (p.seq_len_q != p.seq_len_kv) {
-            found = number("seq_len_kv", p.seq_len_kv) + " differs from " + number("seq_len_q", p.seq_len_q) +
-                    ": a self-attention layer has one length";
+    for (const ProblemField &field : runtime::problem_fields) { // the operation comes first
+        const std::string found = refuse_field(p, field);
+        if (!found.empty()) {
+            return found;
         }
     }
-    return found;
+    return first(refuse_heads(p), refuse_layer(p), refuse_masks(p), refuse_rope(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {
-    if (p->op == POLYHEAD_SDPA || p->op == POLYHEAD_MHA) {
-        if (p->num_kv_heads == 0) {
-            p->num_kv_heads = p->num_heads;
-        }
-        if (p->op == POLYHEAD_MHA && p->head_dim == 0 && p->num_heads > 0 && p->embed_dim > 0) {
-            if (p->embed_dim % p->num_heads != 0) {
-                return number("embed_dim", p->embed_dim) + " is not divisible by " + number("num_heads", p->num_heads);
-            }
-            p->head_dim = p->embed_dim / p->num_heads;
-        }
-        if (p->head_dim_v == 0) {
-            p->head_dim_v = p->head_dim;
-        }
+    if (p->op == POLYHEAD_MHA && p->head_dim == 0 && p->num_heads > 0 && p->embed_dim > 0 && p->embed_dim % p->num_heads != 0) {
+        return number("embed_dim", p->embed_dim) + " is not divisible by " + number("num_heads", p->num_heads);
     }
-    if (p->op == POLYHEAD_MHA) {
-        p->kdim = p->kdim == 0 ? p->embed_dim : p->kdim;
-        p->vdim = p->vdim == 0 ? p->embed_dim : p->vdim;
-        if (!p->cross && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
-            p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;
-        }
+    *p = runtime::written_out(*p);
+    p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
+    if (p->op == POLYHEAD_MHA && !p->cross && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
+        p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;
     }
     return refusal(*p);
 }

@@ -9,7 +9,8 @@ namespace polyhead::gen {
 
 using Problem = polyhead_problem;
 
-// X(name): every field of polyhead_problem that is a number, in order; only the text of the expression follows. Generator parameters and the manifest are made from it.
+// X(name): every field of polyhead_problem that is a number, in its order; only the text of the expression follows. Generator parameters
+// and initialisers are made from it; runtime/problem_words.h says what the fields mean.
 #define POLYHEAD_PROBLEM_FIELDS(X)                                                                                                         \
     X(op)                                                                                                                                  \
     X(dtype)                                                                                                                               \
@@ -48,7 +49,8 @@ std::string dtype_name(int dtype);
 // Why this problem cannot be generated, or empty. Names the parameter, the value found and what is allowed.
 std::string refusal(const Problem &problem);
 
-// Fills what was left 0 (num_kv_heads, head_dim, head_dim_v, kdim, vdim, seq_len_kv of a self-attention layer), then refuses or not.
+// Fills what was left 0 (num_kv_heads, head_dim, head_dim_v, kdim, vdim, seq_len_kv of a self-attention layer, rotary_dim), then refuses or
+// not.
 std::string complete(Problem *problem);
 
 } // namespace polyhead::gen

@@ -4,72 +4,24 @@
 
 #include <polyhead/polyhead.h>
 
+#include "problem_words.h"
 #include "status.h"
-#include "weight_layout.h"
 
 namespace polyhead {
 namespace {
 
-// One field of a problem: its name in sentences, and whether a kernel's value serves a wanted one.
-struct Field {
-    const char *name;
-    int32_t Problem::*value;
-    bool (*serves)(int32_t kernel, int32_t wanted);
-};
-
-bool same(int32_t kernel, int32_t wanted) {
-    return kernel == wanted;
-}
-bool same_truth(int32_t kernel, int32_t wanted) {
-    return (kernel != 0) == (wanted != 0);
-}
-bool fixed_or_free(int32_t kernel, int32_t wanted) {
-    return kernel == 0 || kernel == wanted;
-}
-// An optional tensor may be left out of a call.
-bool same_or_optional(int32_t kernel, int32_t wanted) {
-    return kernel != 0 || wanted == 0;
-}
-
-constexpr Field attention_fields[] = {
-    {"dtype", &Problem::dtype, same},
-    {"num_heads", &Problem::num_heads, same},
-    {"num_kv_heads", &Problem::num_kv_heads, same},
-    {"head_dim", &Problem::head_dim, same},
-    {"head_dim_v", &Problem::head_dim_v, same},
-    {"causal", &Problem::causal, same},
-    {"kv_lengths", &Problem::kv_lengths, same_or_optional},
-    {"lse", &Problem::lse, same_truth},
-    {"seq_len_q", &Problem::seq_len_q, fixed_or_free},
-    {"seq_len_kv", &Problem::seq_len_kv, fixed_or_free},
-};
-constexpr Field layer_fields[] = {
-    {"embed_dim", &Problem::embed_dim, same}, {"kdim", &Problem::kdim, same},       {"vdim", &Problem::vdim, same},
-    {"cross", &Problem::cross, same_truth},   {"bias", &Problem::bias, same_truth},
-};
-constexpr Field linear_fields[] = {
-    {"dtype", &Problem::dtype, same},     {"embed_dim", &Problem::embed_dim, same},          {"out_features", &Problem::out_features, same},
-    {"bias", &Problem::bias, same_truth}, {"seq_len_q", &Problem::seq_len_q, fixed_or_free},
-};
-
 // Calls visit(field, kernel's value, wanted value) for every field in which the kernel does not serve the problem of the same operation.
-template <size_t count, typename Visit>
-void differences(const Field (&fields)[count], const Problem &kernel, const Problem &wanted, Visit visit) {
-    for (const Field &field : fields) {
+template <typename Visit> void differences(const Problem &kernel_problem, const Problem &wanted_problem, Visit visit) {
+    const Problem kernel = runtime::written_out(kernel_problem);
+    Problem wanted = runtime::written_out(wanted_problem);
+    // A mask that is left out has no dimensions.
+    wanted.mask_broadcast = wanted.mask == 0 ? kernel.mask_broadcast : wanted.mask_broadcast;
+    wanted.score_bias_broadcast = wanted.score_bias == 0 ? kernel.score_bias_broadcast : wanted.score_bias_broadcast;
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
         const int32_t has = kernel.*field.value, wants = wanted.*field.value;
-        if (!field.serves(has, wants)) {
+        if (field.belongs_to(wanted.op) && !field.serves(has, wants)) {
             visit(field, has, wants);
         }
-    }
-}
-
-template <typename Visit> void all_differences(const Problem &kernel, const Problem &wanted, Visit visit) {
-    if (wanted.op == POLYHEAD_LINEAR) {
-        return differences(linear_fields, kernel, wanted, visit);
-    }
-    differences(attention_fields, kernel, wanted, visit);
-    if (wanted.op == POLYHEAD_MHA) {
-        differences(layer_fields, kernel, wanted, visit);
     }
 }
 
@@ -78,79 +30,25 @@ int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
     if (kernel.op != wanted.op) {
         return INT32_MAX;
     }
-    int count = 0;
-    all_differences(runtime::with_defaults(kernel), runtime::with_defaults(wanted), [&](const Field &, int32_t, int32_t) { ++count; });
+    int count = runtime::same_expression(kernel.expression, wanted.expression) ? 0 : 1;
+    differences(kernel, wanted, [&](const runtime::ProblemField &, int32_t, int32_t) { ++count; });
     return count;
 }
 
-// Among kernels that compute a problem: one that runs here, then the one with more fixed at build time.
+// Among kernels that compute a problem: one that runs here, then the one with more fixed at build time, then the one with the least to
+// leave out.
 int preference(const Kernel &kernel, const Problem &wanted) noexcept {
-    return 8 * kernel.supported() + 2 * (kernel.problem.seq_len_q != 0) + 2 * (kernel.problem.seq_len_kv != 0) +
-           ((kernel.problem.kv_lengths != 0) == (wanted.kv_lengths != 0));
+    int same = 0;
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        same += kernel.problem.*field.value == wanted.*field.value;
+    }
+    return 1000 * kernel.supported() + 100 * (kernel.problem.seq_len_q != 0) + 100 * (kernel.problem.seq_len_kv != 0) + same;
 }
 
-const char *causal_name(int32_t causal) {
-    return causal == POLYHEAD_TOP_LEFT ? "top_left" : "bottom_right";
-}
-
-std::string flag(const char *name, int32_t value) {
-    return std::string(" --") + name + " " + std::to_string(value);
-}
-
-std::string generate_line(const Problem &given) {
-    const Problem p = runtime::with_defaults(given);
-    std::string line = std::string("polyhead generate NAME --op ") + runtime::op_name(p.op);
-    if (p.op != POLYHEAD_SDPA) {
-        line += flag("embed-dim", p.embed_dim);
-    }
-    if (p.op == POLYHEAD_LINEAR) {
-        line += flag("out-features", p.out_features);
-    } else {
-        line += flag("num-heads", p.num_heads);
-        if (p.num_kv_heads != p.num_heads) {
-            line += flag("num-kv-heads", p.num_kv_heads);
-        }
-        if (p.op == POLYHEAD_SDPA || int64_t(p.head_dim) * p.num_heads != p.embed_dim) {
-            line += flag("head-dim", p.head_dim);
-        }
-        if (p.head_dim_v != p.head_dim) {
-            line += flag("head-dim-v", p.head_dim_v);
-        }
-    }
-    if (p.op == POLYHEAD_MHA && p.cross) {
-        line += " --cross";
-        if (p.kdim != p.embed_dim) {
-            line += flag("kdim", p.kdim);
-        }
-        if (p.vdim != p.embed_dim) {
-            line += flag("vdim", p.vdim);
-        }
-    }
-    if (p.op != POLYHEAD_SDPA) {
-        line += p.bias ? " --bias" : " --no-bias";
-    }
-    if (p.op != POLYHEAD_LINEAR) {
-        if (p.causal) {
-            line += std::string(" --causal ") + causal_name(p.causal);
-        }
-        if (p.kv_lengths) {
-            line += " --kv-lengths";
-        }
-        if (p.lse) {
-            line += " --lse";
-        }
-    }
-    if (p.seq_len_q > 0) {
-        line += flag("seq-len-q", p.seq_len_q);
-    }
-    if (p.seq_len_kv > 0) {
-        line += flag("seq-len-kv", p.seq_len_kv);
-    }
-    line += std::string(" --dtype ") + runtime::dtype_name(p.dtype);
-    if (p.dtype != POLYHEAD_F32) { // only GPU kernels store 16 bits
-        line += " --target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl";
-    }
-    return line;
+std::string generate_line(const Problem &p) {
+    // Only GPU kernels store 16 bits.
+    const char *target = p.dtype == POLYHEAD_F32 ? "" : " --target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl";
+    return "polyhead generate NAME " + runtime::flags_of(p) + target;
 }
 
 std::string needs_of(const Variant &variant) {
@@ -204,11 +102,20 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
     }
     std::string text = std::string("No kernel of the set computes this problem; the nearest, ") + best->name + ", differs:";
     const char *separator = " ";
-    all_differences(runtime::with_defaults(best->problem), runtime::with_defaults(wanted),
-                    [&](const Field &field, int32_t has, int32_t wants) {
-                        text += separator + std::string(field.name) + " " + std::to_string(has) + ", wanted " + std::to_string(wants);
-                        separator = "; ";
-                    });
+    const auto differs = [&](const char *name, const std::string &has, const std::string &wants) {
+        text += separator + std::string(name) + " " + has + ", wanted " + wants;
+        separator = "; ";
+    };
+    differences(best->problem, wanted, [&](const runtime::ProblemField &field, int32_t has, int32_t wants) {
+        differs(field.name, runtime::word_of(field, has), runtime::word_of(field, wants));
+    });
+    if (!runtime::same_expression(best->problem.expression, wanted.expression)) {
+        const auto quoted = [](const char *expression) {
+            const std::string line = runtime::one_line(expression);
+            return line.empty() ? "none" : "'" + line + "'";
+        };
+        differs("expression", quoted(best->problem.expression), quoted(wanted.expression));
+    }
     return text + ".\n";
 }
 

@@ -3,6 +3,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "runtime/expression_text.h"
 #include "support/catch.h"
 #include "support/expression_probe.h"
 
@@ -15,6 +16,11 @@ gen::Expression parsed(const std::string &text) {
     gen::Expression expression;
     REQUIRE(gen::Expression::parse(text, "expression", &expression) == "");
     return expression;
+}
+
+// As the user writes it, and as headers and command lines carry it.
+std::vector<gen::Expression> both_forms(const char *text) {
+    return {parsed(text), parsed(runtime::one_line(text))};
 }
 
 int rounded_down(int a, int b) {
@@ -113,10 +119,12 @@ TEST_CASE("expressions: scores have the value of the same formula in C++") {
     for (const ScoreCase &c : scores) {
         INFO(c.text);
         int wrong = 0;
-        probe(parsed(c.text), [&](const ProbePoint &point, const ProbeResult &result) {
-            const double expected = c.expected(point);
-            wrong += !(std::fabs(result.score - expected) <= 2e-6 * std::max(1.0, std::fabs(expected)));
-        });
+        for (const gen::Expression &expression : both_forms(c.text)) {
+            probe(expression, [&](const ProbePoint &point, const ProbeResult &result) {
+                const double expected = c.expected(point);
+                wrong += !(std::fabs(result.score - expected) <= 2e-6 * std::max(1.0, std::fabs(expected)));
+            });
+        }
         CHECK(wrong == 0);
     }
 }
@@ -125,7 +133,9 @@ TEST_CASE("expressions: masks have the value of the same formula in C++") {
     for (const MaskCase &c : masks) {
         INFO(c.text);
         int wrong = 0;
-        probe(parsed(c.text), [&](const ProbePoint &point, const ProbeResult &result) { wrong += result.mask != c.expected(point); });
+        for (const gen::Expression &expression : both_forms(c.text)) {
+            probe(expression, [&](const ProbePoint &point, const ProbeResult &result) { wrong += result.mask != c.expected(point); });
+        }
         CHECK(wrong == 0);
     }
 }

@@ -4,12 +4,30 @@
 #include <exception>
 
 #include "../generators/compile.h"
+#include "../generators/expression.h"
 #include "../runtime/weight_layout.h"
 
 namespace polyhead {
 
+namespace {
+
+// The tensors of the problem's text; names belong to the expression.
+std::vector<polyhead_declaration> declarations_of(const gen::Expression &expression) {
+    std::vector<polyhead_declaration> declarations;
+    for (const gen::ExpressionTensor &t : expression.tensors()) {
+        declarations.push_back({t.name.c_str(), t.dtype, t.rank, {t.extents[0], t.extents[1], t.extents[2], t.extents[3]}});
+    }
+    return declarations;
+}
+
+} // namespace
+
 InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &options) : name_(options.name), kernel_(polyhead_kernel{}) {
     Problem problem = given;
+    if (given.expression && given.expression[0]) {
+        expression_ = given.expression; // the caller's text may go away
+        problem.expression = expression_.c_str();
+    }
     try { // Halide reports what it cannot compile by throwing
         error_ = gen::complete(&problem);
         const auto plans =
@@ -33,8 +51,14 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
     }
     if (!error_.empty()) {
         variants_.clear();
+    } else if (!expression_.empty()) {
+        const auto expression = std::make_shared<gen::Expression>();
+        error_ = gen::Expression::parse(expression_, "expression", expression.get());
+        declarations_ = declarations_of(*expression);
+        parsed_ = expression;
     }
-    kernel_ = Kernel(polyhead_kernel{name_.c_str(), problem, variants_.data(), static_cast<int32_t>(variants_.size())});
+    kernel_ = Kernel(polyhead_kernel{name_.c_str(), problem, variants_.data(), static_cast<int32_t>(variants_.size()),
+                                     static_cast<int32_t>(declarations_.size()), declarations_.data()});
 }
 
 } // namespace polyhead

@@ -29,7 +29,9 @@ private:
     struct Texts {
         std::string name, target, tiling;
     };
-    std::string error_, name_;
+    std::string error_, name_, expression_;
+    std::shared_ptr<const void> parsed_; // owns the names of the declarations
+    std::vector<polyhead_declaration> declarations_;
     std::vector<std::unique_ptr<Texts>> texts_;
     std::vector<std::shared_ptr<void>> contexts_;
     std::vector<Variant> variants_;

@@ -197,9 +197,12 @@ std::string write_library(const Request &request) {
     if (work.path().empty()) {
         return "output directory: cannot write into '" + request.directory + "'";
     }
-    Library library{request.name, request.problem, {}, {}, 0};
+    Library library{request.name, request.problem, {}, {}, {}, 0};
     std::vector<fs::path> files;
-    error = compile_all(request, plans, work.path(), &library, &files);
+    if (request.expression) {
+        error = gen::Expression::parse(*request.expression, "expression", &library.expression);
+    }
+    error = !error.empty() ? error : compile_all(request, plans, work.path(), &library, &files);
     if (error.empty()) {
         error = add_runtimes(request, work.path(), &library);
     }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../generators/compile.h"
+#include "../generators/expression.h"
 #include "request.h"
 
 namespace polyhead::tools {
@@ -16,7 +17,8 @@ struct LibraryVariant {
 
 struct Library {
     std::string name;
-    polyhead_problem problem{};
+    polyhead_problem problem{}; // its text belongs to the request
+    gen::Expression expression;
     std::vector<LibraryVariant> variants;
     std::vector<std::string> runtime_archives; // file names of the runtimes of foreign targets
     int64_t library_bytes = 0;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "../runtime/weight_layout.h"
+#include "../runtime/problem_words.h"
 #include "library.h"
 
 namespace polyhead::tools {
@@ -53,6 +53,20 @@ Counts count_linear(const polyhead_problem &p) {
     return c;
 }
 
+// Bytes of the results beside out, always f32.
+void count_outputs(const polyhead_problem &p, Counts *c) {
+    const int64_t rows = p.seq_len_q, pairs = rows * p.seq_len_kv;
+    const auto add = [c](bool exists, const char *formula, int64_t elements) {
+        if (exists) {
+            c->bytes += std::string(" + 4*") + formula;
+            c->bytes_number += 4 * elements;
+        }
+    };
+    add(p.lse != 0, "batch*num_heads*seq_len_q", p.num_heads * rows);
+    add(p.scores != POLYHEAD_NO_SCORES, "batch*num_heads*seq_len_q*seq_len_kv", p.num_heads * pairs);
+    add(p.weights_mean != 0, "batch*seq_len_q*seq_len_kv", pairs);
+}
+
 void count_attention(const polyhead_problem &p, Counts *c) {
     c->fixed = p.seq_len_q > 0 && p.seq_len_kv > 0;
     c->flops = p.causal ? "2*batch*num_heads*pairs*(head_dim + head_dim_v), pairs = query-key pairs under the causal mask"
@@ -66,6 +80,7 @@ Counts count_sdpa(const polyhead_problem &p) {
     const int64_t dims = p.head_dim + p.head_dim_v;
     c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)");
     c.bytes_number = element_bytes(p) * (int64_t{p.num_heads} * p.seq_len_q + int64_t{p.num_kv_heads} * p.seq_len_kv) * dims;
+    count_outputs(p, &c);
     return c;
 }
 
@@ -83,43 +98,45 @@ Counts count_mha(const polyhead_problem &p) {
     c.bytes = times_bytes(p, p.cross ? "(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
                                      : "(2*batch*seq_len_q*embed_dim + parameters)");
     c.bytes_number = element_bytes(p) * (2 * p.seq_len_q * embed + (p.cross ? p.seq_len_kv * (kdim + vdim) : 0) + c.parameters);
+    count_outputs(p, &c);
     return c;
 }
 
-Json length_json(int32_t length) {
-    return length > 0 ? Json(length) : Json("free");
+Json value_json(const runtime::ProblemField &field, int32_t value) {
+    switch (field.kind) {
+    case runtime::FieldKind::yes_no:
+        return value != 0;
+    case runtime::FieldKind::choice:
+        return runtime::word_of(field, value);
+    case runtime::FieldKind::length:
+        return value > 0 ? Json(value) : Json("free");
+    case runtime::FieldKind::number:
+        break;
+    }
+    return value;
 }
 
-Json problem_json(const polyhead_problem &p) {
-    static const char *ops[] = {"sdpa", "mha", "linear"};
-    static const char *dtypes[] = {"f32", "f16", "bf16"};
-    static const char *causals[] = {"none", "bottom_right", "top_left"};
+Json problem_json(const Library &library) {
+    const polyhead_problem &p = library.problem;
     Json j;
-    j["op"] = ops[p.op];
-    j["dtype"] = dtypes[p.dtype];
-    if (p.op == POLYHEAD_LINEAR) {
-        j["embed_dim"] = p.embed_dim;
-        j["out_features"] = p.out_features;
-        j["bias"] = p.bias != 0;
-        j["rows"] = length_json(p.seq_len_q);
-        return j;
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        if (field.belongs_to(p.op)) {
+            const bool is_rows = p.op == POLYHEAD_LINEAR && field.value == &polyhead_problem::seq_len_q;
+            j[is_rows ? "rows" : field.name] = value_json(field, p.*field.value);
+        }
     }
-    j["num_heads"] = p.num_heads;
-    j["num_kv_heads"] = p.num_kv_heads;
-    j["head_dim"] = p.head_dim;
-    j["head_dim_v"] = p.head_dim_v;
-    if (p.op == POLYHEAD_MHA) {
-        j["embed_dim"] = p.embed_dim;
-        j["kdim"] = p.kdim;
-        j["vdim"] = p.vdim;
-        j["cross"] = p.cross != 0;
-        j["bias"] = p.bias != 0;
+    if (p.expression) {
+        j["expression"] = p.expression;
+        j["expression_tensors"] = Json::array();
+        for (const gen::ExpressionTensor &tensor : library.expression.tensors()) {
+            static const char *const names[] = {"free", "b", "h", "q", "kv"}; // of POLYHEAD_EXTENT_, downwards from 0
+            Json shape = Json::array();
+            for (int i = 0; i < tensor.rank; i++) {
+                shape.push_back(tensor.extents[i] > 0 ? Json(tensor.extents[i]) : Json(names[-tensor.extents[i]]));
+            }
+            j["expression_tensors"].push_back({{"name", tensor.name}, {"dtype", gen::dtype_name(tensor.dtype)}, {"shape", shape}});
+        }
     }
-    j["causal"] = causals[p.causal];
-    j["kv_lengths"] = p.kv_lengths != 0;
-    j["lse"] = p.lse != 0;
-    j["seq_len_q"] = length_json(p.seq_len_q);
-    j["seq_len_kv"] = length_json(p.seq_len_kv);
     return j;
 }
 
@@ -166,8 +183,8 @@ std::string manifest_text(const Library &library) {
     const Counts c = p.op == POLYHEAD_LINEAR ? count_linear(p) : p.op == POLYHEAD_SDPA ? count_sdpa(p) : count_mha(p);
     Json j;
     j["name"] = library.name;
-    j["problem"] = problem_json(p);
-    j["generate"] = "polyhead generate " + library.name + " " + flags_of(p);
+    j["problem"] = problem_json(library);
+    j["generate"] = "polyhead generate " + library.name + " " + runtime::flags_of(p);
     j["parameters"] = c.parameters;
     j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/design.md
     j["weight_layout"] = runtime::weight_layout_id(p);

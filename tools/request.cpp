@@ -1,48 +1,57 @@
 // Command line of polyhead-generate: CLI11 options into a Request, with refusals in one sentence.
 #include "request.h"
 
+#include <algorithm>
 #include <cctype>
-#include <map>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <Halide.h>
 
 #include "../generators/compile.h"
+#include "../generators/expression.h"
+#include "../runtime/problem_words.h"
 
 namespace polyhead::tools {
 namespace {
 
+using runtime::FieldKind;
+using runtime::ProblemField;
+
 // Option values as text, before they are checked.
 struct Words {
-    std::string op, dtype = "f32", causal, targets, range, emit;
-    bool bias = false, no_bias = false, causal_given = false;
-    int32_t seq_len_q = 0, seq_len_kv = 0;
-    CLI::Option *causal_option = nullptr, *seq_len_q_option = nullptr, *seq_len_kv_option = nullptr;
+    std::string targets, range, emit, expression, expression_file;
+    bool no_bias = false;
 };
 
+// The flag of one field of the problem.
+void declare_field(CLI::App &app, const ProblemField &field, polyhead_problem *problem) {
+    const std::string flag = runtime::flag_of(field.name);
+    if (field.kind == FieldKind::yes_no) {
+        app.add_flag(flag, problem->*field.value, field.help);
+    } else if (field.kind == FieldKind::choice) {
+        std::string words;
+        for (int i = field.always_written() ? 0 : 1; i < field.num_words(); i++) {
+            words += (words.empty() ? "" : " | ") + std::string(field.words[i]);
+        }
+        const std::string help = words + ": " + field.help;
+        CLI::Option *option = app.add_option(flag, help);
+        option->expected(field.value == &polyhead_problem::causal ? 0 : 1, 1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    } else {
+        app.add_option(flag, problem->*field.value, field.help);
+    }
+}
+
 void declare(CLI::App &app, Request *request, Words *words) {
-    polyhead_problem &p = request->problem;
     app.add_option("NAME", request->name, "C identifier of the kernel; also the name of its files");
-    app.add_option("--op", words->op, "sdpa, mha or linear");
-    app.add_option("--embed-dim", p.embed_dim, "mha: width of input and output; linear: width of the input");
-    app.add_option("--num-heads", p.num_heads, "query heads");
-    app.add_option("--num-kv-heads", p.num_kv_heads, "key/value heads; divides --num-heads (default: --num-heads)");
-    app.add_option("--head-dim", p.head_dim, "query/key head dimension, 1..576 (mha default: embed_dim / num_heads)");
-    app.add_option("--head-dim-v", p.head_dim_v, "value head dimension, 1..576 (default: --head-dim)");
-    app.add_option("--kdim", p.kdim, "mha --cross: width of the key input (default: --embed-dim)");
-    app.add_option("--vdim", p.vdim, "mha --cross: width of the value input (default: --embed-dim)");
-    app.add_option("--out-features", p.out_features, "linear: width of the output");
-    app.add_flag("--cross", p.cross, "mha: key and value are inputs of their own");
-    app.add_flag("--bias", words->bias, "mha, linear: with biases");
+    for (const ProblemField &field : runtime::problem_fields) {
+        declare_field(app, field, &request->problem);
+    }
     app.add_flag("--no-bias", words->no_bias, "without biases (the default)");
-    words->causal_option =
-        app.add_option("--causal", words->causal, "bottom_right (the default of a bare --causal) or top_left")->expected(0, 1);
-    app.add_flag("--kv-lengths", p.kv_lengths, "takes valid key lengths per batch row");
-    app.add_flag("--lse", p.lse, "also writes the log-sum-exp [B,H,T_q]");
-    words->seq_len_q_option = app.add_option("--seq-len-q", words->seq_len_q, "fixed query length (default: free at run time)");
-    words->seq_len_kv_option = app.add_option("--seq-len-kv", words->seq_len_kv, "fixed key length (default: free at run time)");
-    app.add_option("--dtype", words->dtype, "storage type: f32; f16 or bf16 for GPU targets");
+    app.add_option("--expression", words->expression, "user expression: \"score = ...; mask = ...\", see docs/expressions.md");
+    app.add_option("--expression-file", words->expression_file, "the same from a file");
     app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
     app.add_option("--seq-len-q-range", words->range, "MIN:MAX query lengths to make variants for (MAX empty: no limit)");
@@ -106,57 +115,85 @@ std::string read_range(const std::string &text, Request *request) {
     return "";
 }
 
-std::string read_problem_words(const Words &words, polyhead_problem *p) {
-    static const std::map<std::string, int32_t> ops = {{"sdpa", POLYHEAD_SDPA}, {"mha", POLYHEAD_MHA}, {"linear", POLYHEAD_LINEAR}};
-    static const std::map<std::string, int32_t> dtypes = {{"f32", POLYHEAD_F32}, {"f16", POLYHEAD_F16}, {"bf16", POLYHEAD_BF16}};
-    static const std::map<std::string, int32_t> causals = {
-        {"", POLYHEAD_BOTTOM_RIGHT}, {"bottom_right", POLYHEAD_BOTTOM_RIGHT}, {"top_left", POLYHEAD_TOP_LEFT}};
-    const auto op = ops.find(words.op);
-    if (op == ops.end()) {
-        return "op: found '" + words.op + "', expected sdpa, mha or linear";
+// "f32, f16 or bf16"
+std::string listed(const std::vector<std::string> &words, const char *last) {
+    std::string text;
+    for (size_t i = 0; i < words.size(); i++) {
+        text += (i == 0 ? "" : i + 1 < words.size() ? ", " : last) + words[i];
     }
-    p->op = op->second;
-    const auto dtype = dtypes.find(words.dtype);
-    if (dtype == dtypes.end()) {
-        return "dtype: found '" + words.dtype + "', expected f32, f16 or bf16";
+    return text;
+}
+
+std::string read_choice(const ProblemField &field, const CLI::Option &option, int32_t *value) {
+    std::vector<std::string> allowed, given;
+    for (int i = 0; i < field.num_words(); i++) {
+        allowed.push_back(field.words[i]);
     }
-    p->dtype = dtype->second;
-    if (words.bias && words.no_bias) {
-        return "bias: found both --bias and --no-bias, expected one of them";
-    }
-    p->bias = words.bias ? 1 : 0;
-    if (words.causal_option->count() > 0) {
-        const auto causal = causals.find(words.causal);
-        if (causal == causals.end()) {
-            return "causal: found '" + words.causal + "', expected bottom_right or top_left";
+    for (const std::string &word : option.results()) {
+        given.push_back(word.empty() && field.value == &polyhead_problem::causal ? "bottom_right" : word);
+        const auto found = std::find(allowed.begin(), allowed.end(), given.back());
+        if (found == allowed.end()) {
+            return "found '" + word + "', expected " + listed(allowed, " or ");
         }
-        p->causal = causal->second;
-    }
-    for (const auto &[option, value, name] : {std::tuple{words.seq_len_q_option, words.seq_len_q, "seq_len_q"},
-                                              std::tuple{words.seq_len_kv_option, words.seq_len_kv, "seq_len_kv"}}) {
-        if (option->count() > 0 && value < 1) {
-            return std::string(name) + ": found " + std::to_string(value) + ", expected at least 1 (leave it out for a free length)";
+        if (given.back() != given.front()) {
+            return "found " + listed(given, " and ") + ", which are conflicting: expected one of them";
         }
+        *value = static_cast<int32_t>(found - allowed.begin());
     }
-    p->seq_len_q = words.seq_len_q;
-    p->seq_len_kv = words.seq_len_kv;
     return "";
 }
 
 // A zero written by the user is refused; a zero that he did not write means "the default".
-std::string refuse_zeros(const CLI::App &app) {
-    for (const char *name :
-         {"--embed-dim", "--num-heads", "--num-kv-heads", "--head-dim", "--head-dim-v", "--kdim", "--vdim", "--out-features"}) {
-        const CLI::Option *option = app.get_option(name);
-        if (option->count() > 0 && option->as<int32_t>() < 1) {
-            std::string parameter = std::string(name).substr(2);
-            for (char &c : parameter) {
-                c = c == '-' ? '_' : c;
-            }
-            return parameter + ": found " + std::to_string(option->as<int32_t>()) + ", expected at least 1";
-        }
+std::string read_field(const ProblemField &field, const CLI::Option &option, polyhead_problem *problem) {
+    int32_t &value = problem->*field.value;
+    if (field.kind == FieldKind::choice) {
+        return read_choice(field, option, &value);
+    }
+    if (field.kind == FieldKind::yes_no) {
+        value = value != 0 ? 1 : 0;
+    } else if (option.count() > 0 && value < 1) {
+        return "found " + std::to_string(value) + ", expected at least 1" +
+               (field.kind == FieldKind::length ? " (leave it out for a free length)" : "");
     }
     return "";
+}
+
+std::string read_fields(const CLI::App &app, const Words &words, polyhead_problem *problem) {
+    for (const ProblemField &field : runtime::problem_fields) {
+        const CLI::Option &option = *app.get_option(runtime::flag_of(field.name));
+        const std::string refusal = field.value == &polyhead_problem::op && option.count() == 0 ? "found '', expected sdpa, mha or linear"
+                                                                                                : read_field(field, option, problem);
+        if (!refusal.empty()) {
+            return std::string(field.name) + ": " + refusal;
+        }
+    }
+    return problem->bias && words.no_bias ? "bias: found both --bias and --no-bias, expected one of them" : "";
+}
+
+// Complaints about the text name the user's file.
+std::string read_expression(const CLI::App &app, const Words &words, Request *request) {
+    const bool from_file = app.get_option("--expression-file")->count() > 0;
+    if (!from_file && app.get_option("--expression")->count() == 0) {
+        return "";
+    }
+    std::string text = words.expression;
+    if (from_file) {
+        if (app.get_option("--expression")->count() > 0) {
+            return "expression: found both --expression and --expression-file, expected one of them";
+        }
+        std::ifstream file(words.expression_file, std::ios::binary);
+        std::ostringstream content;
+        content << file.rdbuf();
+        text = content.str();
+        if (!file || std::filesystem::is_directory(words.expression_file) || text.find('\0') != std::string::npos) {
+            return "expression-file: cannot read '" + words.expression_file + "' as text";
+        }
+    }
+    gen::Expression expression;
+    const std::string refusal = gen::Expression::parse(text, from_file ? words.expression_file : "expression", &expression);
+    request->expression = std::make_shared<const std::string>(text);
+    request->problem.expression = request->expression->c_str();
+    return refusal;
 }
 
 std::string read_emit(const std::string &text, std::vector<std::string> *emit) {
@@ -195,36 +232,13 @@ std::string parse_request(int argc, const char *const *argv, Request *request, s
     if (!is_identifier(request->name)) {
         return "name: found '" + request->name + "', expected a C identifier without leading or double underscores";
     }
-    for (const std::string &step : {read_problem_words(words, &request->problem), refuse_zeros(app), read_range(words.range, request),
-                                    read_emit(words.emit, &request->emit)}) {
+    for (const std::string &step : {read_fields(app, words, &request->problem), read_expression(app, words, request),
+                                    read_range(words.range, request), read_emit(words.emit, &request->emit)}) {
         if (!step.empty()) {
             return step;
         }
     }
     return "";
-}
-
-std::string flags_of(const polyhead_problem &p) {
-    static const char *ops[] = {"sdpa", "mha", "linear"};
-    std::ostringstream text;
-    text << "--op " << ops[p.op];
-    const std::pair<const char *, int32_t> numbers[] = {
-        {"embed-dim", p.embed_dim},   {"num-heads", p.num_heads},     {"num-kv-heads", p.num_kv_heads}, {"head-dim", p.head_dim},
-        {"head-dim-v", p.head_dim_v}, {"kdim", p.cross ? p.kdim : 0}, {"vdim", p.cross ? p.vdim : 0},   {"out-features", p.out_features},
-        {"seq-len-q", p.seq_len_q},   {"seq-len-kv", p.seq_len_kv}};
-    for (const auto &[name, value] : numbers) {
-        if (value != 0) {
-            text << " --" << name << " " << value;
-        }
-    }
-    if (p.causal != POLYHEAD_NOT_CAUSAL) {
-        text << " --causal " << (p.causal == POLYHEAD_TOP_LEFT ? "top_left" : "bottom_right");
-    }
-    if (p.dtype != POLYHEAD_F32) {
-        text << " --dtype " << (p.dtype == POLYHEAD_F16 ? "f16" : "bf16");
-    }
-    text << (p.cross ? " --cross" : "") << (p.bias ? " --bias" : "") << (p.kv_lengths ? " --kv-lengths" : "") << (p.lse ? " --lse" : "");
-    return text.str();
 }
 
 } // namespace polyhead::tools

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,11 @@ namespace polyhead::tools {
 struct Request {
     std::string name;
     polyhead_problem problem{};
-    std::vector<std::string> targets; // full Halide target strings, best first
-    std::string tiling;               // "key=value ...", overrides of the defaults
-    int32_t min_seq_len_q = 0;        // variants outside this range are left out
-    int32_t max_seq_len_q = 0;        // 0 = no limit
+    std::shared_ptr<const std::string> expression; // owns the text that problem.expression points to
+    std::vector<std::string> targets;              // full Halide target strings, best first
+    std::string tiling;                            // "key=value ...", overrides of the defaults
+    int32_t min_seq_len_q = 0;                     // variants outside this range are left out
+    int32_t max_seq_len_q = 0;                     // 0 = no limit
     std::string directory = ".";
     std::vector<std::string> emit; // "stmt", "assembly": compiler listings beside the library
     std::string runtime_path;      // not empty: write the Halide runtime there and nothing else
@@ -24,8 +26,5 @@ struct Request {
 
 // Reads the command line. Returns one sentence when it cannot be served. When the user asked for help, *help has the text.
 std::string parse_request(int argc, const char *const *argv, Request *request, std::string *help);
-
-// The problem as a generate command line would give it: "--op sdpa --num-heads 12 ...".
-std::string flags_of(const polyhead_problem &problem);
 
 } // namespace polyhead::tools

@@ -1,0 +1,193 @@
+// The one table of the fields of polyhead_problem: names, words, where they belong, what is allowed, which kernels serve. Header only:
+// the command line, the manifest, refusals and the search for a kernel in a set are made from it.
+#ifndef POLYHEAD_RUNTIME_PROBLEM_WORDS_H
+#define POLYHEAD_RUNTIME_PROBLEM_WORDS_H
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <polyhead/c_problem.h>
+
+#include "expression_text.h"
+#include "weight_layout.h"
+
+namespace polyhead::runtime {
+
+enum class FieldKind {
+    number, // 0 or left out: the default
+    length, // 0: free at run time
+    yes_no,
+    choice, // one of `words`
+};
+
+using Serves = bool (*)(int32_t kernel, int32_t wanted);
+
+struct ProblemField {
+    const char *name; // num_heads is --num-heads and NUM_HEADS
+    int32_t polyhead_problem::*value;
+    FieldKind kind;
+    int ops;           // of bits op_bit()
+    int32_t low, high; // of a number or length with its default written out
+    Serves serves;     // whether a kernel built with one value computes a problem with the other
+    const char *help;
+    const char *words[5]; // of 0, 1, ...
+
+    // What 0 means has a word of its own; elsewhere 0 is what leaving the flag out gives.
+    bool always_written() const noexcept { return kind == FieldKind::choice && words[0] != std::string_view("none"); }
+    constexpr bool belongs_to(int32_t op) const noexcept { return op >= 0 && op < 31 && (ops >> op & 1) != 0; }
+    int num_words() const noexcept {
+        int count = 0;
+        while (count < 5 && words[count] != nullptr) {
+            ++count;
+        }
+        return count;
+    }
+};
+
+namespace field {
+
+using P = polyhead_problem;
+constexpr int sdpa = 1 << POLYHEAD_SDPA, mha = 1 << POLYHEAD_MHA, linear = 1 << POLYHEAD_LINEAR;
+constexpr int attention = sdpa | mha, layers = mha | linear, any = sdpa | mha | linear;
+constexpr int32_t most_features = 1 << 20, most_length = 1 << 24;
+
+inline bool same(int32_t kernel, int32_t wanted) noexcept {
+    return kernel == wanted;
+}
+inline bool same_truth(int32_t kernel, int32_t wanted) noexcept {
+    return (kernel != 0) == (wanted != 0);
+}
+inline bool fixed_or_free(int32_t kernel, int32_t wanted) noexcept {
+    return kernel == 0 || kernel == wanted;
+}
+// A call may leave it out.
+inline bool optional(int32_t kernel, int32_t wanted) noexcept {
+    return kernel == wanted || (kernel != 0 && wanted == 0);
+}
+// A mask of one row serves where the kernel would take one per query; the other direction and one key per row do not fit.
+inline bool broadcast(int32_t kernel, int32_t wanted) noexcept {
+    return kernel == wanted || kernel == (wanted & ~POLYHEAD_BROADCAST_Q);
+}
+
+constexpr ProblemField number(const char *name, int32_t P::*value, int ops, int32_t low, int32_t high, const char *help) {
+    return {name, value, FieldKind::number, ops, low, high, same, help, {}};
+}
+constexpr ProblemField length(const char *name, int32_t P::*value, int ops, const char *help) {
+    return {name, value, FieldKind::length, ops, 0, most_length, fixed_or_free, help, {}};
+}
+constexpr ProblemField yes_no(const char *name, int32_t P::*value, int ops, Serves serves, const char *help) {
+    return {name, value, FieldKind::yes_no, ops, 0, 1, serves, help, {}};
+}
+template <class... Words>
+constexpr ProblemField choice(const char *name, int32_t P::*value, int ops, Serves serves, const char *help, Words... words) {
+    return {name, value, FieldKind::choice, ops, 0, int32_t(sizeof...(words)) - 1, serves, help, {words...}};
+}
+
+} // namespace field
+
+// In the order of flags.
+constexpr ProblemField problem_fields[] = {
+    field::choice("op", &polyhead_problem::op, field::any, field::same, "what is computed", "sdpa", "mha", "linear"),
+    field::number("embed_dim", &polyhead_problem::embed_dim, field::layers, 1, field::most_features,
+                  "mha: width of input and output; linear: width of the input"),
+    field::number("out_features", &polyhead_problem::out_features, field::linear, 1, field::most_features, "linear: width of the output"),
+    field::number("num_heads", &polyhead_problem::num_heads, field::attention, 1, 128, "query heads"),
+    field::number("num_kv_heads", &polyhead_problem::num_kv_heads, field::attention, 1, 128,
+                  "key/value heads; divides --num-heads (default: --num-heads)"),
+    field::number("head_dim", &polyhead_problem::head_dim, field::attention, 1, 576,
+                  "query/key head dimension, 1..576 (mha default: embed_dim / num_heads)"),
+    field::number("head_dim_v", &polyhead_problem::head_dim_v, field::attention, 1, 576,
+                  "value head dimension, 1..576 (default: --head-dim)"),
+    field::yes_no("cross", &polyhead_problem::cross, field::mha, field::same_truth, "mha: key and value are inputs of their own"),
+    field::number("kdim", &polyhead_problem::kdim, field::mha, 1, field::most_features,
+                  "mha --cross: width of the key input (default: --embed-dim)"),
+    field::number("vdim", &polyhead_problem::vdim, field::mha, 1, field::most_features,
+                  "mha --cross: width of the value input (default: --embed-dim)"),
+    field::yes_no("bias", &polyhead_problem::bias, field::layers, field::same_truth, "mha, linear: with biases"),
+    field::choice("causal", &polyhead_problem::causal, field::attention, field::same,
+                  "queries see no later keys; a bare --causal is bottom_right", "none", "bottom_right", "top_left"),
+    field::yes_no("kv_lengths", &polyhead_problem::kv_lengths, field::attention, field::optional, "takes valid key lengths per batch row"),
+    field::yes_no("lse", &polyhead_problem::lse, field::attention, field::same_truth, "also writes the log-sum-exp [B,H,T_q]"),
+    field::yes_no("window", &polyhead_problem::window, field::attention, field::optional, "sliding window, sizes given at run time"),
+    field::yes_no("position_offsets", &polyhead_problem::position_offsets, field::attention, field::optional,
+                  "takes a number per batch row that is added to the positions of queries"),
+    field::choice("mask", &polyhead_problem::mask, field::attention, field::optional,
+                  "takes a mask, broadcast as [B,H,T_q,T_kv]: bool (true takes part) or additive (f32)", "none", "bool", "additive"),
+    field::choice("mask_broadcast", &polyhead_problem::mask_broadcast, field::attention, field::broadcast,
+                  "dimensions in which the mask has one element", "none", "q", "kv", "q,kv"),
+    field::yes_no("score_bias", &polyhead_problem::score_bias, field::attention, field::optional,
+                  "takes an f32 tensor, broadcast as [B,H,T_q,T_kv], that is added to the logits"),
+    field::choice("score_bias_broadcast", &polyhead_problem::score_bias_broadcast, field::attention, field::broadcast,
+                  "dimensions in which the score bias has one element", "none", "q", "kv", "q,kv"),
+    field::yes_no("softcap", &polyhead_problem::softcap, field::attention, field::same_truth,
+                  "scores become cap * tanh(score / cap), cap given at run time"),
+    field::yes_no("alibi", &polyhead_problem::alibi, field::attention, field::optional, "takes ALiBi slopes [H] or [B,H]"),
+    field::yes_no("sinks", &polyhead_problem::sinks, field::attention, field::optional,
+                  "takes a logit per head that takes part in the softmax without a value"),
+    field::choice("rope", &polyhead_problem::rope, field::attention, field::same, "rotates query and key by position", "none",
+                  "interleaved", "half_split"),
+    field::number("rotary_dim", &polyhead_problem::rotary_dim, field::attention, 0, 576,
+                  "entries of head_dim that --rope rotates, even (default: --head-dim)"),
+    field::yes_no("head_gate", &polyhead_problem::head_gate, field::attention, field::optional,
+                  "takes a factor per head for the attention result"),
+    field::choice("scores", &polyhead_problem::scores, field::attention, field::same, "also writes this stage of the scores [B,H,T_q,T_kv]",
+                  "none", "scaled", "capped", "logits", "weights"),
+    field::yes_no("weights_mean", &polyhead_problem::weights_mean, field::attention, field::same_truth,
+                  "also writes the mean over heads of the attention weights [B,T_q,T_kv]"),
+    field::length("seq_len_q", &polyhead_problem::seq_len_q, field::any, "fixed query length (default: free at run time)"),
+    field::length("seq_len_kv", &polyhead_problem::seq_len_kv, field::attention, "fixed key length (default: free at run time)"),
+    field::choice("dtype", &polyhead_problem::dtype, field::any, field::same,
+                  "storage type: f32 (the default); f16 or bf16 for GPU targets", "f32", "f16", "bf16"),
+};
+static_assert(sizeof(polyhead_problem) == (sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /
+                                                  alignof(const char *) * alignof(const char *) +
+                                              sizeof(const char *),
+              "a field of polyhead_problem is missing here");
+
+// The problem with every number that was left 0 "as usual" written out.
+inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
+    polyhead_problem problem = with_defaults(given);
+    if (problem.rope != POLYHEAD_NO_ROPE && problem.rotary_dim == 0) {
+        problem.rotary_dim = problem.head_dim;
+    }
+    return problem;
+}
+
+// "none", "64": a value as sentences and flags say it.
+inline std::string word_of(const ProblemField &field, int32_t value) {
+    const bool has_word = field.kind == FieldKind::choice && value >= 0 && value < field.num_words();
+    return has_word ? field.words[value] : std::to_string(value);
+}
+
+inline std::string flag_of(const char *name) {
+    std::string flag = std::string("--") + name;
+    for (char &c : flag) {
+        c = c == '_' ? '-' : c;
+    }
+    return flag;
+}
+
+// The flags of polyhead generate that make this problem, on one line for a shell. What follows from other fields is left out.
+inline std::string flags_of(const polyhead_problem &given) {
+    const polyhead_problem problem = written_out(given);
+    std::string line;
+    for (const ProblemField &field : problem_fields) {
+        const int32_t value = problem.*field.value;
+        polyhead_problem without = problem;
+        without.*field.value = 0;
+        const bool is_bias = field.value == &polyhead_problem::bias; // without says so, because other libraries default to biases
+        const bool follows = written_out(without).*field.value == value && !field.always_written() && !is_bias;
+        if (!field.belongs_to(problem.op) || follows) {
+            continue;
+        }
+        line += (line.empty() ? "" : " ") + (is_bias && value == 0 ? "--no-bias" : flag_of(field.name));
+        line += field.kind == FieldKind::yes_no ? "" : " " + word_of(field, value);
+    }
+    const std::string expression = one_line(problem.expression); // has no quotes: the language knows none
+    return expression.empty() ? line : line + " --expression '" + expression + "'";
+}
+
+} // namespace polyhead::runtime
+#endif

@@ -139,7 +139,7 @@ bool AttentionFormulas::excludes_pairs() const {
 }
 
 bool AttentionFormulas::uses_position() const {
-    return problem_.alibi != 0 || has_expression();
+    return problem_.alibi != 0;
 }
 
 bool AttentionFormulas::plain_logits() const {
@@ -151,7 +151,7 @@ Expr AttentionFormulas::keys_begin(const Expr &q, const Expr &b) const {
     if (problem_.window != 0) {
         begin = Halide::max(position(q, b) - inputs_.window_left, 0);
     }
-    const Expr derived = expression_.keys_begin(scope(0.0f, {q, 0, 0, position_or_0(q, b)}, 0, 0, b));
+    const Expr derived = expression_.keys_begin(scope(0.0f, {q, 0, 0, 0}, 0, 0, b));
     if (derived.defined()) {
         begin = begin.defined() ? Halide::max(begin, derived) : Halide::max(derived, 0);
     }
@@ -172,12 +172,8 @@ Expr AttentionFormulas::keys_end(const Expr &q, const Expr &b) const {
         const Expr missing = Halide::max(Halide::min(last + 1 - inputs_.seq_len_q, 0), -from_end);
         end = Halide::max(Halide::min(end, last + 1 + from_end) + missing, 0);
     }
-    const Expr derived = expression_.keys_end(scope(0.0f, {q, 0, 0, position_or_0(q, b)}, 0, 0, b));
+    const Expr derived = expression_.keys_end(scope(0.0f, {q, 0, 0, 0}, 0, 0, b));
     return derived.defined() ? Halide::max(Halide::min(end, derived), 0) : end;
-}
-
-Expr AttentionFormulas::position_or_0(const Expr &q, const Expr &b) const {
-    return inputs_.from_end.defined() ? position(q, b) : Expr(0);
 }
 
 // ---- logits
@@ -189,7 +185,7 @@ ExpressionScope AttentionFormulas::scope(const Expr &natural_score, const Row &r
     s.h = h;
     s.q = row.q;
     s.kv = kv;
-    s.position = row.position;
+    s.position = has_expression() ? position(row.q, b) : Expr(0); // an expression of q, along which tensors are loaded in vectors
     s.seq_len_q = inputs_.seq_len_q;
     s.seq_len_kv = inputs_.seq_len_kv;
     s.kv_length = has_expression() ? kv_length(b) : Expr(0);

@@ -54,7 +54,7 @@ struct PairTensor {
 };
 
 // What logits must know of a row: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these beside the row,
-// so that they are computed once.
+// so that they are computed once. q may lie beyond the last query in rows that are dropped.
 struct Row {
     Halide::Expr q, begin, end, position;
 };
@@ -104,7 +104,7 @@ public:
     bool rows_differ() const;
     // Tensors or an expression exclude keys one by one.
     bool excludes_pairs() const;
-    // Logits of rows depend on where they are: frames keep Row::position.
+    // ALiBi takes the position of rows: frames keep Row::position.
     bool uses_position() const;
     // Everything a logit is, but the score, is nothing.
     bool plain_logits() const;
@@ -137,7 +137,6 @@ private:
     Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     Expr query_factor() const; // what the query is multiplied by
     Expr natural(const Expr &score) const;
-    Expr position_or_0(const Expr &q, const Expr &b) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                     bool compare_range) const;
     Expr additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const;

@@ -216,7 +216,6 @@ private:
             for (int i = 0; i < tensor->dimensions(); i++) {
                 tensor->dim(i).set_min(0);
             }
-            tensor->dim(0).set_stride(Expr());
         }
     }
 
@@ -242,12 +241,13 @@ private:
         return found == scalars_.end() ? Expr() : found->second();
     }
 
-    // An element of a tensor that the expression declares. Indices beyond the tensor meet its last element.
+    // An element of a tensor that the expression declares. Indices beyond the tensor meet its last element; likely, so that loops are divided
+    // into those where an index that follows keys or queries loads vectors, and the rest.
     Expr expression_element(size_t i, const std::vector<Expr> &outermost_first) const {
         Tensor *tensor = expression_tensors_[i];
         std::vector<Expr> index;
         for (auto at = outermost_first.rbegin(); at != outermost_first.rend(); ++at) {
-            index.push_back(Halide::clamp(*at, 0, tensor->dim(int(index.size())).extent() - 1));
+            index.push_back(Halide::clamp(Halide::likely(*at), 0, tensor->dim(int(index.size())).extent() - 1));
         }
         if (index.empty()) {
             index.push_back(0);

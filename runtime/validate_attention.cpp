@@ -122,12 +122,13 @@ bool check_rope_tables(const polyhead_args &args, polyhead_status *status) noexc
 
 bool check_expression_tensor(const GivenCall &call, const polyhead_declaration &declared, const polyhead_tensor &tensor,
                              polyhead_status *status) noexcept {
-    TensorRule rule{declared.name, &tensor, declared.dtype, Role::spread, std::max(declared.rank, 1), {}};
+    // Kernels load vectors along the innermost dimension: it is whole and dense.
+    TensorRule rule{declared.name, &tensor, declared.dtype, Role::input, std::max(declared.rank, 1), {}};
     int64_t full[4] = {1};
     rule.extents[0].extent = 1; // of one number
     for (int i = 0; i < declared.rank; ++i) {
         rule.extents[i] = call.extent(declared.extents[i]);
-        rule.extents[i].or_one = declared.extents[i] < POLYHEAD_EXTENT_FREE;
+        rule.extents[i].or_one = declared.extents[i] < POLYHEAD_EXTENT_FREE && i + 1 < declared.rank;
     }
     if (!check_tensor(rule, status)) {
         return false;

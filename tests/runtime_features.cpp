@@ -167,14 +167,14 @@ TEST_CASE("features: broadcast masks are spread, not copied", "[runtime]") {
     SECTION("slopes of heads for every batch row, an expression tensor with one element") {
         call.args.alibi_slopes = view(call.slopes.data(), {H});
         call.expression_tensors[0] = view(call.table.data(), {1, 7});
-        call.expression_tensors[2] = view_bool(call.kept, {B, 1});
+        call.expression_tensors[2] = view_bool(call.kept, {1, T_kv});
         call.fake.on_call = [](FakeKernel &f) {
             CHECK(f.buffer(place_of(f.table.problem, "alibi_slopes")).strides == Ints{1, 0});
             const int expression = place_of(f.table.problem, "head_gate") + 1;
             CHECK(f.buffer(expression).extents == Ints{7, H});
             CHECK(f.buffer(expression).strides == Ints{1, 0});
             CHECK(f.buffer(expression + 2).extents == Ints{T_kv, B});
-            CHECK(f.buffer(expression + 2).strides == Ints{0, 1});
+            CHECK(f.buffer(expression + 2).strides == Ints{1, 0});
         };
         call.accepted();
     }

@@ -81,7 +81,7 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     at.range(qt, b).limit(&s.key_blocks, block, block + blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
-    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), s.rows.at({qi, qt, b}, at.query(qi, qt)),
+    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
                                                     at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 

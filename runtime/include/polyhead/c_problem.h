@@ -89,7 +89,8 @@ typedef enum polyhead_scores {
     POLYHEAD_WEIGHTS = 4        /* after softmax */
 } polyhead_scores;
 
-/* A tensor that the expression of a problem declares. */
+/* A tensor that the expression of a problem declares. The innermost dimension is whole and of stride 1; others may have one element where
+ * the declaration names a dimension of the problem. */
 #define POLYHEAD_EXTENT_FREE 0
 #define POLYHEAD_EXTENT_B (-1)
 #define POLYHEAD_EXTENT_H (-2)

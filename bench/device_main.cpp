@@ -1,5 +1,4 @@
 // polyhead_bench_gpu: every GPU kernel of the table on one device, checked and then timed, as % of that device's measured peak.
-#include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -28,10 +27,6 @@ struct Measured {
     double gbs = 0, peak_gflops = 0;
 };
 
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // What a GPU is asked for: one long sequence, tails everywhere, one decoding step; layers also with a batch.
 std::vector<bench::Shape> shapes_of(const polyhead::Problem &p, int64_t longest) {
     const int64_t q = p.seq_len_q, kv = p.seq_len_kv;
@@ -49,7 +44,7 @@ std::vector<bench::Shape> shapes_of(const polyhead::Problem &p, int64_t longest)
 
 // Calls one after another, as long as a slice of the peak lasts: seconds of one.
 double seconds_of(bench::Workload &workload, const polyhead::Device &device, int calls, std::string *error) {
-    const double start = now();
+    const double start = roof::now();
     for (int i = 0; i < calls && error->empty(); i++) {
         const polyhead::Status status = workload.run();
         if (!status.ok())
@@ -58,7 +53,7 @@ double seconds_of(bench::Workload &workload, const polyhead::Device &device, int
     const polyhead::Status status = device.synchronize();
     if (!status.ok() && error->empty())
         *error = status.message();
-    return (now() - start) / calls;
+    return (roof::now() - start) / calls;
 }
 
 std::string measure(bench::Workload &workload, const polyhead::Device &device, roof::DeviceRoof &roof, int rounds, Measured *out) {

@@ -2,16 +2,10 @@
 #include "device_roof.h"
 
 #include <algorithm>
-#include <chrono>
+
+#include "team.h"
 
 namespace roof {
-namespace {
-
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-} // namespace
 
 double DeviceRoof::fma_gflops(double seconds) {
     if (steps_ == 0) {

@@ -1,9 +1,8 @@
 // The roofs of a CUDA device: PTX of our own, run through the driver in the primary context.
-#include <dlfcn.h>
-
 #include <cstdint>
 
 #include "device_roof.h"
+#include "shared_library.h"
 
 namespace roof {
 namespace {
@@ -27,28 +26,22 @@ struct Driver {
     int (*synchronize)() = nullptr;
 
     bool open() {
-        void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
-        bool found = library != nullptr;
-        auto get = [&](auto &pointer, const char *name) {
-            void *symbol = library ? dlsym(library, name) : nullptr;
-            pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(symbol);
-            found &= symbol != nullptr;
-        };
-        get(init, "cuInit");
-        get(device_get, "cuDeviceGet");
-        get(attribute, "cuDeviceGetAttribute");
-        get(retain, "cuDevicePrimaryCtxRetain");
-        get(release, "cuDevicePrimaryCtxRelease_v2");
-        get(set_current, "cuCtxSetCurrent");
-        get(load, "cuModuleLoadData");
-        get(unload, "cuModuleUnload");
-        get(function, "cuModuleGetFunction");
-        get(allocate, "cuMemAlloc_v2");
-        get(free, "cuMemFree_v2");
-        get(copy, "cuMemcpyDtoD_v2");
-        get(launch, "cuLaunchKernel");
-        get(synchronize, "cuCtxSynchronize");
-        return found;
+        SharedLibrary library("libcuda.so.1");
+        library.get(init, "cuInit");
+        library.get(device_get, "cuDeviceGet");
+        library.get(attribute, "cuDeviceGetAttribute");
+        library.get(retain, "cuDevicePrimaryCtxRetain");
+        library.get(release, "cuDevicePrimaryCtxRelease_v2");
+        library.get(set_current, "cuCtxSetCurrent");
+        library.get(load, "cuModuleLoadData");
+        library.get(unload, "cuModuleUnload");
+        library.get(function, "cuModuleGetFunction");
+        library.get(allocate, "cuMemAlloc_v2");
+        library.get(free, "cuMemFree_v2");
+        library.get(copy, "cuMemcpyDtoD_v2");
+        library.get(launch, "cuLaunchKernel");
+        library.get(synchronize, "cuCtxSynchronize");
+        return library.found();
     }
 };
 constexpr int multiprocessors = 16; // CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT

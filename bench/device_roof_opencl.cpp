@@ -1,10 +1,9 @@
 // The roofs of an OpenCL device: a kernel of our own, run through a context and a queue that the device under test shares.
-#include <dlfcn.h>
-
 #include <cstdint>
 #include <vector>
 
 #include "device_roof.h"
+#include "shared_library.h"
 
 namespace roof {
 namespace {
@@ -28,32 +27,26 @@ struct Cl {
     int (*release_queue)(void *) = nullptr, (*release_context)(void *) = nullptr;
 
     bool open() {
-        void *library = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_GLOBAL);
-        bool found = library != nullptr;
-        auto get = [&](auto &pointer, const char *name) {
-            void *symbol = library ? dlsym(library, name) : nullptr;
-            pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(symbol);
-            found &= symbol != nullptr;
-        };
-        get(platforms, "clGetPlatformIDs");
-        get(devices, "clGetDeviceIDs");
-        get(device_info, "clGetDeviceInfo");
-        get(create_context, "clCreateContext");
-        get(create_queue, "clCreateCommandQueue");
-        get(create_program, "clCreateProgramWithSource");
-        get(build, "clBuildProgram");
-        get(create_kernel, "clCreateKernel");
-        get(create_buffer, "clCreateBuffer");
-        get(set_argument, "clSetKernelArg");
-        get(launch, "clEnqueueNDRangeKernel");
-        get(copy, "clEnqueueCopyBuffer");
-        get(finish, "clFinish");
-        get(release_memory, "clReleaseMemObject");
-        get(release_kernel, "clReleaseKernel");
-        get(release_program, "clReleaseProgram");
-        get(release_queue, "clReleaseCommandQueue");
-        get(release_context, "clReleaseContext");
-        return found;
+        SharedLibrary library("libOpenCL.so.1");
+        library.get(platforms, "clGetPlatformIDs");
+        library.get(devices, "clGetDeviceIDs");
+        library.get(device_info, "clGetDeviceInfo");
+        library.get(create_context, "clCreateContext");
+        library.get(create_queue, "clCreateCommandQueue");
+        library.get(create_program, "clCreateProgramWithSource");
+        library.get(build, "clBuildProgram");
+        library.get(create_kernel, "clCreateKernel");
+        library.get(create_buffer, "clCreateBuffer");
+        library.get(set_argument, "clSetKernelArg");
+        library.get(launch, "clEnqueueNDRangeKernel");
+        library.get(copy, "clEnqueueCopyBuffer");
+        library.get(finish, "clFinish");
+        library.get(release_memory, "clReleaseMemObject");
+        library.get(release_kernel, "clReleaseKernel");
+        library.get(release_program, "clReleaseProgram");
+        library.get(release_queue, "clReleaseCommandQueue");
+        library.get(release_context, "clReleaseContext");
+        return library.found();
     }
 };
 constexpr uint64_t type_gpu = 1 << 2, type_all = 0xffffffff;

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -19,10 +18,6 @@
 
 namespace roof {
 namespace {
-
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // Sixteen named accumulators (an array would be spilled) cover 4 cycles of latency on up to 4 ports; asm keeps them in registers.
 #define EACH16(M) M(0) M(1) M(2) M(3) M(4) M(5) M(6) M(7) M(8) M(9) M(10) M(11) M(12) M(13) M(14) M(15)
@@ -126,6 +121,29 @@ void read_words(const char *data, size_t bytes) {
     (void)sink;
 }
 
+constexpr size_t page = size_t(2) << 20, stream_bytes = size_t(256) << 20;
+
+// Memory beyond the caches. Kept: making it costs more than reading it.
+char *stream_memory() {
+    static char *data = [] {
+        char *memory = static_cast<char *>(std::aligned_alloc(page, stream_bytes));
+        if (memory) {
+            madvise(memory, stream_bytes, MADV_HUGEPAGE);
+            std::memset(memory, 1, stream_bytes);
+        }
+        return memory;
+    }();
+    return data;
+}
+
+// GB/s of all threads, the best of three, when each passes over `share` bytes.
+double fastest(Team &team, size_t share, const std::function<void(int)> &pass) {
+    double best = 1e30;
+    for (int i = 0; i < 3; i++)
+        best = std::min(best, team.run(pass));
+    return static_cast<double>(share) * team.threads() / best / 1e9;
+}
+
 // CPU seconds that everybody but this process has used so far (stolen ones too); 0 where /proc/stat cannot say.
 double others_cpu_seconds() {
     std::ifstream stat("/proc/stat");
@@ -162,27 +180,25 @@ double fma_gflops(Team &team, double seconds) {
 }
 
 double read_gbs(Team &team) {
-    const size_t page = size_t(2) << 20, bytes = size_t(256) << 20, share = bytes / team.threads() / page * page;
-    static char *data = [&] { // kept: making it costs more than reading it
-        char *memory = static_cast<char *>(std::aligned_alloc(page, bytes));
-        if (memory) {
-            madvise(memory, bytes, MADV_HUGEPAGE);
-            std::memset(memory, 1, bytes);
-        }
-        return memory;
-    }();
+    const size_t share = stream_bytes / team.threads() / page * page;
+    const char *data = stream_memory();
     if (!data || share == 0)
         return 0;
-    double best = 1e30;
-    for (int i = 0; i < 3; i++)
-        best = std::min(best, team.run([&](int thread) {
+    return fastest(team, share, [=](int thread) {
 #if defined(__x86_64__)
-            if (__builtin_cpu_supports("avx2"))
-                return read_avx2(data + thread * share, share);
+        if (__builtin_cpu_supports("avx2"))
+            return read_avx2(data + thread * share, share);
 #endif
-            read_words(data + thread * share, share);
-        }));
-    return static_cast<double>(share) * team.threads() / best / 1e9;
+        read_words(data + thread * share, share);
+    });
+}
+
+double copy_gbs(Team &team) {
+    const size_t half = stream_bytes / 2, share = half / team.threads() / page * page;
+    char *data = stream_memory();
+    if (!data || share == 0)
+        return 0;
+    return fastest(team, share, [=](int thread) { std::memcpy(data + half + thread * share, data + thread * share, share); });
 }
 
 Spread spread(std::vector<double> values) {
@@ -220,8 +236,10 @@ Round measure_round(Team &team, const std::vector<std::function<void()>> &calls,
         least += shortest;
     }
     Round round;
-    for (const auto &times : seconds)
+    for (const auto &times : seconds) {
         round.seconds.push_back(spread(times).median);
+        round.least.push_back(*std::min_element(times.begin(), times.end()));
+    }
     round.peak_gflops = spread(peaks).median;
     round.others_busy = std::max(0.0, (others_cpu_seconds() - others) / (now() - begin));
     return round;

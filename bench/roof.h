@@ -15,6 +15,8 @@ const char *fma_name();
 double fma_gflops(Team &team, double seconds);
 // GB/s that the team reads from memory beyond the caches (256 MiB, 2 MiB pages where the system gives them).
 double read_gbs(Team &team);
+// GB/s that the team writes there while it copies; what it reads is not counted.
+double copy_gbs(Team &team);
 
 // Median and quartiles.
 struct Spread {
@@ -26,6 +28,7 @@ Spread spread(std::vector<double> values);
 // One round: calls and peak slices of the same length in turn, so that whatever disturbs the machine disturbs all of them alike.
 struct Round {
     std::vector<double> seconds; // median time of each call
+    std::vector<double> least;   // shortest time of each call
     double peak_gflops = 0;      // median of the peak slices
     double others_busy = 0;      // cores that other programs kept busy meanwhile; above 0.1 the round says little
 };

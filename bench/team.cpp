@@ -14,11 +14,12 @@
 #include <vector>
 
 namespace roof {
-namespace {
 
 double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+namespace {
 
 std::vector<int> allowed_cpus() {
     cpu_set_t set;

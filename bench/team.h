@@ -7,6 +7,9 @@
 
 namespace roof {
 
+// Seconds of a clock that never jumps.
+double now();
+
 // Threads that start together and sleep in between; the caller is thread 0.
 class Team {
 public:

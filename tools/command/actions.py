@@ -3,7 +3,7 @@ import os
 import sys
 
 from . import build, checks, environment
-from .places import PYTHON, ROOT, call, step
+from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
 
@@ -28,14 +28,15 @@ def demo(options):
 
 
 def bench(options):
-    program = "polyhead_bench_gpu" if options.device else "polyhead_bench"
+    program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):
         environment.ensure()
         build.configure()
         build.build("release", [program], quiet=build.ninja_idle("release", [program]))
     command = [build.program("release", program)]
-    if options.ratio:
-        command.append("--ratio")
+    for flag in ("ratio", "pairs"):
+        if getattr(options, flag):
+            command.append("--" + flag)
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):
         value = getattr(options, name)
         if value is not None:
@@ -52,6 +53,19 @@ def generate(options):
     sys.stdout.flush()
     # The user's own folder: -o is relative to where he stands.
     os.execve(build.program("release", "polyhead-generate"), ["polyhead generate"] + options.arguments, child_environment())
+
+
+def prune(options):
+    """Done by the Python package of the release build."""
+    environment.ensure()
+    if not environment.has_python_headers():
+        raise Failure("prune needs the Python package; that needs: apt-get install %s" % environment.PYTHON_HEADERS)
+    build.configure()
+    build.build("release", ["polyhead_python"], quiet=build.ninja_idle("release", ["polyhead_python"]))
+    sys.stdout.flush()
+    # Not from the folder where the user stands, which may have another polyhead.
+    child = dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"), PYTHONSAFEPATH="1")
+    os.execve(PYTHON, [PYTHON, "-m", "polyhead.prune_command"] + options.arguments, child)
 
 
 def check(options):

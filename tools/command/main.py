@@ -10,6 +10,7 @@ EPILOG = """\
 examples:
   ./polyhead demo "a man is eating food" "someone has a meal"
   ./polyhead generate minilm_layer --op mha --embed-dim 384 --num-heads 12 --kv-lengths -o out
+  ./polyhead prune --weights layer.safetensors --num-heads 12 --input x.npy --remove 6 -o out
   ./polyhead test --label runtime
   ./polyhead bench --filter sdpa --threads 1 --json out.json
   ./polyhead test --device cuda
@@ -45,11 +46,15 @@ def parser():
     bench.add_argument("--threads", metavar="N", help="threads of the kernels")
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
     bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, growth with threads, free against fixed lengths")
+    bench.add_argument("--features", action="store_true", help="what each mask, modifier and output costs beside the plain kernel (docs/benchmarks.md)")
+    bench.add_argument("--pairs", action="store_true", help="with --features: also every pair of them")
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
     bench.add_argument("--longest", metavar="N", help="with --device: tokens of the long cases (default 4096)")
     bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
+    prune = add("prune", actions.prune, "rank the heads of a layer on your data, and write it without those that should go", add_help=False)
+    prune.add_argument("arguments", nargs=argparse.REMAINDER)
     table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/gpu.md")
     table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
     check = add("check", actions.check, "format, lint, spelling and the rules of the house")
@@ -60,10 +65,10 @@ def parser():
 
 
 def run(argv):
-    # Everything after `generate` belongs to the generator, options included.
+    # Everything after `generate` and `prune` belongs to their programs, options included.
     top = parser()
-    if argv[:1] == ["generate"]:
-        options = argparse.Namespace(action=actions.generate, arguments=argv[1:])
+    if argv[:1] in (["generate"], ["prune"]):
+        options = argparse.Namespace(action=getattr(actions, argv[0]), arguments=argv[1:])
     else:
         options = top.parse_args(argv)
         if options.command is None:

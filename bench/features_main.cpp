@@ -1,0 +1,215 @@
+// polyhead_bench_features: what each feature and each pair of features costs beside the plain kernel, in turns with it.
+#include <malloc.h>
+
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "feature_call.h"
+#include "roof.h"
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Options {
+    std::string json, filter;
+    int threads = 1, rounds = 7;
+    bool pairs = false;
+};
+
+struct Measured {
+    std::string name, error;
+    double limit = 0 /* none */, work_left = 1, written_bytes = 0;
+    roof::Spread raw, ratio; // time on / time off; the same by the work left
+    double off_ms = 0, on_ms = 0, others = 0;
+    bool within() const { return error.empty() && ratio.median <= limit + ratio.iqr() / 2; }
+    // What a tenth of the cases may be.
+    bool nearly() const { return error.empty() && ratio.median <= limit / 0.95 + ratio.iqr() / 2; }
+};
+
+// Rounds of both calls in turns; each is made twice and the second counts, which finds its own tensors in the caches. The shortest time
+// of a round stands for it: others on the machine only add.
+Measured measure(const bench::FeatureCase &feature_case, const bench::FeatureCall &plain, roof::Team &team, int rounds) {
+    Measured measured;
+    measured.name = feature_case.name();
+    measured.limit = feature_case.limit();
+    const bench::FeatureCall feature(feature_case);
+    measured.error = feature.check();
+    if (!measured.error.empty())
+        return measured;
+    measured.work_left = feature.work_left();
+    measured.written_bytes = feature.written_bytes();
+    const std::function<void()> off = [&] { plain.run(); }, on = [&] { feature.run(); };
+    std::vector<double> raw, ratio, off_ms, on_ms, others;
+    for (int i = 0; i < rounds; i++) {
+        const roof::Round round = roof::measure_round(team, {off, off, on, on}, 0.03);
+        off_ms.push_back(1e3 * round.least[1]);
+        on_ms.push_back(1e3 * round.least[3]);
+        others.push_back(round.others_busy);
+        raw.push_back(round.least[3] / round.least[1]);
+        ratio.push_back(raw.back() / measured.work_left);
+    }
+    measured.raw = roof::spread(raw);
+    measured.ratio = roof::spread(ratio);
+    measured.off_ms = roof::spread(off_ms).median;
+    measured.on_ms = roof::spread(on_ms).median;
+    measured.others = roof::spread(others).median;
+    return measured;
+}
+
+void print(const Measured &m) {
+    if (m.error.empty())
+        std::printf("%-48s %8.3f %8.3f   %6.3f (%.3f)  %8.3f %8.3f %11.2f", m.name.c_str(), m.raw.median, m.work_left, m.ratio.median,
+                    m.ratio.iqr(), m.off_ms, m.on_ms, m.others);
+    else
+        std::printf("%-48s ERROR: %s", m.name.c_str(), m.error.c_str());
+    if (m.error.empty() && m.limit > 0)
+        std::printf(" %5.2f  %s", m.limit, m.within() ? "ok" : m.nearly() ? "NEAR THE LINE" : "BEYOND THE LINE");
+    std::printf("\n");
+    std::fflush(stdout);
+}
+
+std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, const bench::FeatureCall &plain, roof::Team &team,
+                                  const Options &options) {
+    const std::regex wanted(options.filter);
+    std::vector<Measured> all;
+    for (const bench::FeatureCase &one : cases)
+        if (std::regex_search(one.name(), wanted)) {
+            if (all.empty())
+                std::printf("\n%-48s %8s %8s   %14s  %8s %8s %11s %5s\n", "feature", "on/off", "work", "by work left", "off ms", "on ms",
+                            "others busy", "line");
+            all.push_back(measure(one, plain, team, options.rounds));
+            print(all.back());
+        }
+    return all;
+}
+
+// How many lie within the line; at least nine of ten must, and the others within line / 0.95.
+bool count(const char *what, const std::vector<Measured> &all) {
+    size_t within = 0, nearly = 0;
+    for (const Measured &m : all) {
+        within += m.within();
+        nearly += m.nearly();
+    }
+    if (!all.empty())
+        std::printf("%s: %zu of %zu within the line, %zu within line / 0.95\n", what, within, all.size(), nearly);
+    return nearly == all.size() && 10 * within >= 9 * all.size();
+}
+
+void print_matrix(const std::vector<Measured> &pairs) {
+    if (pairs.empty())
+        return;
+    std::printf("\ntime by the work left, of pairs; * beyond the line\n%-25s", "");
+    for (size_t j = 1; j <= bench::features().size(); j++)
+        std::printf(" %5zu", j);
+    std::printf("\n");
+    for (size_t i = 0; i < bench::features().size(); i++) {
+        std::printf("%-22s %2zu", bench::features()[i].name, i + 1);
+        for (size_t j = 0; j < bench::features().size(); j++) {
+            const std::string name = std::string(bench::features()[i].name) + " + " + bench::features()[j].name;
+            const Measured *found = nullptr;
+            for (const Measured &m : pairs)
+                found = m.name == name ? &m : found;
+            if (found && found->error.empty())
+                std::printf(" %4.2f%c", found->ratio.median, found->within() ? ' ' : '*');
+            else
+                std::printf(" %4s ", found ? "ERR" : "");
+        }
+        std::printf("\n");
+    }
+}
+
+// What an output costs beyond the writing of its bytes, at the speed of a copy.
+void print_outputs(const std::vector<Measured> &outputs, double copy_gbs) {
+    if (!outputs.empty())
+        std::printf("\n%-20s %9s %12s %10s %26s\n", "output", "MiB", "GB/s written", "of a copy", "on/off less the writing");
+    for (const Measured &m : outputs)
+        if (m.error.empty()) {
+            const double gbs = m.written_bytes / m.on_ms / 1e6;
+            std::printf("%-20s %9.1f %12.1f %9.0f%% %26.3f\n", m.name.c_str(), m.written_bytes / (1 << 20), gbs, 100 * gbs / copy_gbs,
+                        (m.on_ms - m.written_bytes / copy_gbs / 1e6) / m.off_ms);
+        }
+}
+
+Json json_of(const std::vector<Measured> &all) {
+    Json list = Json::array();
+    for (const Measured &m : all)
+        list.push_back({{"name", m.name},
+                        {"error", m.error},
+                        {"ratio", m.raw.median},
+                        {"work_left", m.work_left},
+                        {"ratio_by_work_left", m.ratio.median},
+                        {"iqr", m.ratio.iqr()},
+                        {"line", m.limit},
+                        {"within", m.within()},
+                        {"off_ms", m.off_ms},
+                        {"on_ms", m.on_ms},
+                        {"written_bytes", m.written_bytes},
+                        {"others_busy", m.others}});
+    return list;
+}
+
+std::vector<bench::FeatureCase> singles(const std::vector<bench::Feature> &features) {
+    std::vector<bench::FeatureCase> cases;
+    for (const bench::Feature &feature : features)
+        cases.push_back(bench::FeatureCase({&feature}));
+    return cases;
+}
+
+int run(const Options &options) {
+    // Memory that a kernel frees is kept, as the runtime of ahead-of-time kernels does.
+    mallopt(M_MMAP_THRESHOLD, 32 << 20);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    bench::set_threads(options.threads);
+    roof::Team team(options.threads);
+    const double copy_gbs = roof::copy_gbs(team);
+    const bench::FeatureCall plain{bench::FeatureCase()};
+    const std::string error = plain.check();
+    if (!error.empty()) {
+        std::fprintf(stderr, "polyhead_bench_features: %s\n", error.c_str());
+        return 1;
+    }
+    std::printf("B1 H12 T1024 d64 f32, %d thread%s, %d rounds; a copy writes %.1f GB/s\n", options.threads, options.threads == 1 ? "" : "s",
+                options.rounds, copy_gbs);
+    const std::vector<Measured> one = measure_all(singles(bench::features()), plain, team, options);
+    const std::vector<Measured> outputs = measure_all(singles(bench::score_outputs()), plain, team, options);
+    print_outputs(outputs, copy_gbs);
+    std::vector<Measured> two;
+    if (options.pairs) {
+        two = measure_all(bench::FeatureCase::pairs(), plain, team, options);
+        print_matrix(two);
+    }
+    std::printf("\n");
+    const bool good = count("features", one), both_good = !options.pairs || count("pairs", two);
+    if (!options.json.empty())
+        std::ofstream(options.json) << Json({{"threads", options.threads},
+                                             {"rounds", options.rounds},
+                                             {"copy_gbs", copy_gbs},
+                                             {"features", json_of(one)},
+                                             {"outputs", json_of(outputs)},
+                                             {"pairs", json_of(two)}})
+                                           .dump(1)
+                                    << "\n";
+    return good && both_good ? 0 : 1;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    Options options;
+    CLI::App app("Times every feature of attention, and every pair of two, against the plain kernel.");
+    app.add_flag("--pairs", options.pairs, "also every pair of features that a problem can have");
+    app.add_option("--threads", options.threads, "threads of the kernels")->check(CLI::Range(1, 256))->capture_default_str();
+    app.add_option("--rounds", options.rounds, "rounds per case")->check(CLI::Range(2, 1000))->capture_default_str();
+    app.add_option("--filter", options.filter, "only cases whose names match this regular expression");
+    app.add_option("--json", options.json, "also write the results to this file");
+    CLI11_PARSE(app, argc, argv);
+    return run(options);
+}

@@ -71,6 +71,52 @@ std::vector<Refused> refused_problems() {
     };
 }
 
+// Masks, modifiers, outputs and expressions.
+std::vector<Refused> refused_features() {
+    const Problem sdpa = sdpa_problem(4, 64);
+    std::vector<Refused> list = {
+        {"mask 3", with(sdpa, [](Problem &p) { p.mask = 3; }), {"mask 3", "none, bool or additive"}},
+        {"mask -1", with(sdpa, [](Problem &p) { p.mask = -1; }), {"mask -1", "none, bool or additive"}},
+        {"broadcast without mask", with(sdpa, [](Problem &p) { p.mask_broadcast = 1; }), {"mask_broadcast q", "without mask"}},
+        {"broadcast 4", with(sdpa, [](Problem &p) { p.mask = 1, p.mask_broadcast = 4; }), {"mask_broadcast 4", "none, q, kv or q,kv"}},
+        {"broadcast without score_bias",
+         with(sdpa, [](Problem &p) { p.mask = 1, p.score_bias_broadcast = 3; }),
+         {"score_bias_broadcast q,kv", "without score_bias"}},
+        {"rope 3", with(sdpa, [](Problem &p) { p.rope = 3; }), {"rope 3", "interleaved or half_split"}},
+        {"rotary_dim without rope", with(sdpa, [](Problem &p) { p.rotary_dim = 8; }), {"rotary_dim 8", "without rope"}},
+        {"rotary_dim too large", with(sdpa, [](Problem &p) { p.rope = 1, p.rotary_dim = 66; }), {"rotary_dim 66", "head_dim 64"}},
+        {"rotary_dim odd", with(sdpa, [](Problem &p) { p.rope = 2, p.rotary_dim = 7; }), {"rotary_dim 7", "even"}},
+        {"rotary_dim negative", with(sdpa, [](Problem &p) { p.rope = 2, p.rotary_dim = -2; }), {"rotary_dim -2", "0 to 576"}},
+        {"head_dim odd with rope", with(sdpa_problem(4, 33), [](Problem &p) { p.rope = 1; }), {"rotary_dim 33", "even"}},
+        {"scores 5", with(sdpa, [](Problem &p) { p.scores = 5; }), {"scores 5", "none, scaled, capped, logits or weights"}},
+        {"expression", with(sdpa, [](Problem &p) { p.expression = "score = scroe"; }), {"expression:1:9: ", "unknown name 'scroe'"}},
+        {"expression of linear",
+         with(linear_problem(8, 8), [](Problem &p) { p.expression = "score = score"; }),
+         {"expression is not a parameter of op linear"}},
+    };
+    const Problem linear = linear_problem(8, 8);
+    const std::pair<const char *, int32_t Problem::*> of_attention[] = {{"window", &Problem::window},
+                                                                        {"position_offsets", &Problem::position_offsets},
+                                                                        {"mask", &Problem::mask},
+                                                                        {"mask_broadcast", &Problem::mask_broadcast},
+                                                                        {"score_bias", &Problem::score_bias},
+                                                                        {"score_bias_broadcast", &Problem::score_bias_broadcast},
+                                                                        {"softcap", &Problem::softcap},
+                                                                        {"alibi", &Problem::alibi},
+                                                                        {"sinks", &Problem::sinks},
+                                                                        {"rope", &Problem::rope},
+                                                                        {"rotary_dim", &Problem::rotary_dim},
+                                                                        {"head_gate", &Problem::head_gate},
+                                                                        {"scores", &Problem::scores},
+                                                                        {"weights_mean", &Problem::weights_mean}};
+    for (const auto &[name, field] : of_attention) {
+        Problem p = linear;
+        p.*field = 1;
+        list.push_back({name, p, {std::string(name) + " is not a parameter of op linear"}});
+    }
+    return list;
+}
+
 void check_sentence(const std::string &sentence, const std::vector<std::string> &parts) {
     CHECK(sentence.find('\n') == std::string::npos);
     for (const std::string &part : parts) {
@@ -82,9 +128,15 @@ void check_sentence(const std::string &sentence, const std::vector<std::string> 
 } // namespace
 
 TEST_CASE("generator: wrong problems are refused in one sentence") {
-    for (Refused &refused : refused_problems()) {
+    std::vector<Refused> list = refused_problems();
+    for (const Refused &refused : refused_features()) {
+        list.push_back(refused);
+    }
+    for (Refused &refused : list) {
         INFO(refused.what);
-        check_sentence(gen::complete(&refused.problem), refused.parts);
+        const std::string sentence = gen::complete(&refused.problem);
+        CHECK(!sentence.empty());
+        check_sentence(sentence, refused.parts);
     }
 }
 
@@ -97,6 +149,11 @@ TEST_CASE("generator: what is left out is filled in") {
     CHECK(p.kdim == 768);
     CHECK(p.vdim == 768);
     CHECK(gen::refusal(p) == "");
+    p.rope = POLYHEAD_ROPE_INTERLEAVED;
+    p.expression = "";
+    REQUIRE(gen::complete(&p) == "");
+    CHECK(p.rotary_dim == 64);
+    CHECK(p.expression == nullptr);
     for (int head_dim : {1, 576}) {
         for (int num_heads : {1, 128}) {
             CHECK(gen::refusal(sdpa_problem(num_heads, head_dim)) == "");

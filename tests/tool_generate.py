@@ -2,6 +2,7 @@
 import argparse
 import json
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,21 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     (SDPA + "--tiling frobs=3", "frobs"),
     (SDPA + "--tiling q_tile=many", "q_tile"),
     (SDPA + "--emit pictures", "pictures"),
+    (SDPA + "--causal top_left --causal bottom_right", "causal: found top_left and bottom_right, which are conflicting"),
+    (SDPA + "--mask both", "mask: found 'both', expected none, bool or additive"),
+    (SDPA + "--mask bool --mask additive", "conflicting"),
+    (SDPA + "--mask-broadcast q", "mask_broadcast q is not allowed without mask"),
+    (SDPA + "--mask bool --mask-broadcast h", "mask_broadcast: found 'h'"),
+    (SDPA + "--rotary-dim 4", "rotary_dim 4 is not allowed without rope"),
+    (SDPA + "--rope interleaved --rotary-dim 0", "rotary_dim: found 0"),
+    (SDPA + "--rope interleaved --rotary-dim 10", "rotary_dim 10 is larger than head_dim 8"),
+    (SDPA + "--scores all", "scores: found 'all'"),
+    (SDPA + "--expression mask=kv", "expression:1:1: mask is int, expected bool"),
+    (SDPA + "--expression mask=kv<biaz[q]", "expression:1:9: unknown name 'biaz'"),
+    (SDPA + "--expression-file nowhere.txt", "cannot read 'nowhere.txt'"),
+    (SDPA + "--expression-file nowhere.txt --expression mask=true", "found both"),
+    ("--op linear --embed-dim 8 --out-features 8 --expression mask=true", "expression is not a parameter of op linear"),
+    ("--op linear --embed-dim 8 --out-features 8 --softcap", "softcap is not a parameter of op linear"),
     ("--op linear --embed-dim 8", "out_features"),
     ("--op linear --embed-dim 8 --out-features 8 --num-heads 2", "num_heads"),
 ]
@@ -70,7 +86,7 @@ class Tool:
     def written(self, name, arguments):
         """The manifest of a kernel that must come out, its header compiled as C and as C++."""
         out = os.path.join(self.folder, name)
-        done = self.generate([name], arguments.split(), out)
+        done = self.generate([name], shlex.split(arguments), out)
         if done.returncode != 0:
             self.fail("'%s': %s" % (arguments, done.stderr))
             return None
@@ -78,7 +94,7 @@ class Tool:
             if not os.path.exists(os.path.join(out, name + suffix)):
                 self.fail("%s%s is missing" % (name, suffix))
         for compiler, language in ((self.options.cc, "c"), (self.options.cxx, "c++")):
-            text = '#include "%s.h"\nint main(void) { return %s.num_variants > 0 ? 0 : 1; }\n' % (name, name)
+            text = '#include "%s.h"\nint main(void) { return %s.num_variants > 0 && %s.num_declarations >= 0 ? 0 : 1; }\n' % (name, name, name)
             command = compiler.split() + ["-x", language, "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-I" + out,
                                           "-I" + self.options.include, "-"]
             compiled = subprocess.run(command, input=text, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -116,6 +132,50 @@ def check_manifests(tool):
     foreign = tool.written("one_foreign", "--op sdpa --num-heads 1 --head-dim 16 --target arm-64-linux")
     if foreign:
         tool.equal("runtime archive", os.path.exists(os.path.join(tool.folder, "one_foreign", foreign["runtime_archives"][0])), True)
+
+
+EXPRESSION = """# A bias that a user learned, é, "quoted" */ ??/
+tensor bias: f32[h, 129]
+tensor last: i32[b] ; tensor on: bool
+let far = clamp(p - kv, 0,
+                128)   # goes on inside brackets
+score = select(on, score + bias[h, far], score)
+mask = kv <= last[b] and
+"""
+
+
+def check_expressions(tool):
+    file = os.path.join(tool.folder, "my expression.txt")
+    with open(file, "w", encoding="utf-8") as handle:
+        handle.write(EXPRESSION)
+    tool.refused("refused", SDPA.split() + ["--expression-file", file], file + ":7:25: found the end of the line")
+    tool.refused("refused", SDPA.split() + ["--expression", "tensor t: f64; score = t"], "expression:1:11: found 'f64'")
+    text = EXPRESSION.replace(" and\n", " and kv > p - 7\n")
+    with open(file, "w", encoding="utf-8") as handle:
+        handle.write(text)
+    flags = (SDPA + "--window --position-offsets --mask additive --mask-broadcast q --score-bias --score-bias-broadcast q,kv --softcap "
+             "--alibi --sinks --rope half_split --head-gate --scores logits --weights-mean --lse --seq-len-q 5 --seq-len-kv 9 ")
+    first = tool.written("one_expression", flags + "--expression-file '%s'" % file)
+    if not first:
+        return
+    problem = first["problem"]
+    expected = {"window": True, "position_offsets": True, "mask": "additive", "mask_broadcast": "q", "score_bias": True,
+                "score_bias_broadcast": "q,kv", "softcap": True, "alibi": True, "sinks": True, "rope": "half_split", "rotary_dim": 8,
+                "head_gate": True, "scores": "logits", "weights_mean": True, "lse": True, "causal": "none", "expression": text}
+    for name, value in expected.items():
+        tool.equal(name, problem.get(name), value)
+    tool.equal("tensors", problem["expression_tensors"], [{"name": "bias", "dtype": "f32", "shape": ["h", 129]},
+                                                          {"name": "last", "dtype": "i32", "shape": ["b"]},
+                                                          {"name": "on", "dtype": "bool", "shape": []}])
+    tool.equal("bytes", first["bytes_moved"]["batch_1"], 4 * 4 * (5 + 9) * 16 + 4 * (4 * 5 + 4 * 5 * 9 + 5 * 9))
+    # The line of the manifest makes the same kernel again.
+    line = first["generate"].split(" ", 2)[2].replace("one_expression", "one_again", 1).split(" ", 1)
+    again = tool.written(line[0], line[1])
+    if again:
+        tool.equal("the line of the kernel made again", again["generate"], first["generate"].replace("one_expression", "one_again", 1))
+        tool.equal("its tensors", again["problem"]["expression_tensors"], problem["expression_tensors"])
+        for name in expected.keys() - {"expression"}:
+            tool.equal(name, again["problem"][name], problem[name])
 
 
 def check_devices(tool):
@@ -159,6 +219,7 @@ def main():
         for name in NAMES:
             tool.refused(name, SDPA.split(), "name: found '%s'" % name)
         check_manifests(tool)
+        check_expressions(tool)
         check_devices(tool)
         check_leftovers(tool)
         print("%d failures" % tool.failures)

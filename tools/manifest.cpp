@@ -204,7 +204,7 @@ std::string manifest_text(const Library &library) {
         j["runtime_archives"] = library.runtime_archives;
     }
     j["versions"] = {{"polyhead", POLYHEAD_VERSION}, {"abi", POLYHEAD_ABI_VERSION}, {"halide", POLYHEAD_HALIDE_VERSION}};
-    return j.dump(2) + "\n";
+    return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; // comments of an expression may hold any bytes
 }
 
 } // namespace polyhead::tools

@@ -93,7 +93,7 @@ def _prepare(o: dict[str, Any]) -> _Call:
     results = _add_outputs(o, sizes, fields, arguments)
     if missing:
         results = [x[(0,) * missing] for x in results]
-    return _Call(kernel_of(fields, device), arguments, device, o["layout"], tuple(results) + (present if o["return_present"] else ()))
+    return _Call(kernel_of(fields, device, sizes.seq_len_q), arguments, device, o["layout"], tuple(results) + (present if o["return_present"] else ()))
 
 
 def _add_leading_dimensions(o: dict[str, Any]) -> int:
@@ -110,13 +110,19 @@ def _add_leading_dimensions(o: dict[str, Any]) -> int:
 
 
 def _add_past(o: dict[str, Any]) -> tuple[Any, Any]:
-    """Puts past and new keys and values together; returns both."""
+    """Puts past and new keys and values together; returns both. The positions of queries count on from the past."""
     if (o["past_key"] is None) != (o["past_value"] is None):
         raise refuse("past_key: found one of past_key and past_value, expected both or none", "NULL_POINTER")
     if o["past_key"] is not None:
+        axis = TIME_AXIS[o["layout"]]
+        _arrays.require_arrays(past_key=o["past_key"], past_value=o["past_value"])
+        past, new = o["past_key"].shape[axis], o["key"].shape[axis]
         for name in ("key", "value"):
-            o[name] = concatenate("past_" + name, o["past_" + name], o[name], TIME_AXIS[o["layout"]])
-        o["causal_alignment"] = "bottom_right"
+            o[name] = concatenate("past_" + name, o["past_" + name], o[name], axis)
+        if o["kv_lengths"] is not None or o["query"].shape[axis] == new:
+            o["causal_alignment"] = "bottom_right"
+        elif o["position_offsets"] is None:
+            o["causal_alignment"], o["position_offsets"] = "top_left", [past] * o["query"].shape[0]
     return o["key"], o["value"]
 
 

@@ -151,15 +151,19 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", **probl
     return Kernel(_core.kernel_of_flags(flags))
 
 
-_kernels: dict[Any, _core.Kernel] = {}
+# By fields and device: kernels for ranges of query lengths, which hold only the variants that such calls look at.
+_kernels: dict[Any, list[tuple[int, int, _core.Kernel]]] = {}
 
 
-def kernel_of(fields: dict[str, Any], device: Optional[Any]) -> _core.Kernel:
-    """The kernel of these fields of a problem, for the CPU or for a device."""
+def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int) -> _core.Kernel:
+    """The kernel of these fields of a problem for queries of this length, for the CPU or for a device."""
     key = (tuple(fields.items()), None if device is None else (device.api, device.capability))
-    kernel = _kernels.get(key)
-    if kernel is None:
-        kernel = _kernels[key] = _core.kernel_of_fields(fields, target_of(device))
+    ranges = _kernels.setdefault(key, [])
+    for first, last, kernel in ranges:
+        if first <= seq_len_q <= last:
+            return kernel
+    kernel = _core.kernel_of_fields(fields, target_of(device), seq_len_q)
+    ranges.append((*kernel.seq_len_q_range, kernel))
     return kernel
 
 

@@ -162,7 +162,7 @@ class MultiheadAttention:
         return out, weights
 
     def _run(self, fields: dict[str, Any], arguments: dict[str, Any], device: Any) -> None:
-        kernel = kernel_of(fields, device)
+        kernel = kernel_of(fields, device, arguments["query"].shape[1])
         key = (fields.get("cross", 0), fields.get("dtype", 0), device)
         with self._lock:
             if key not in self._packed:

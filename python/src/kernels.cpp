@@ -3,6 +3,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include "../../runtime/problem_words.h"
 #include "../../tools/request.h"
 #include "call.h"
 
@@ -17,9 +18,9 @@ Problem problem_of(nb::dict fields, std::string *expression) {
     for (const auto &[key, value] : fields) {
         const auto name = nb::cast<std::string>(key);
         int32_t *field = nullptr;
-#define POLYHEAD_FIELD(f) field = name == #f ? &problem.f : field;
-        POLYHEAD_PROBLEM_FIELDS(POLYHEAD_FIELD)
-#undef POLYHEAD_FIELD
+        for (const runtime::ProblemField &known : runtime::problem_fields) {
+            field = name == known.name ? &(problem.*known.value) : field;
+        }
         if (field) {
             *field = nb::cast<int32_t>(value);
         } else if (name == "expression") {
@@ -32,11 +33,11 @@ Problem problem_of(nb::dict fields, std::string *expression) {
     return problem;
 }
 
-Kernels kernel_of_fields(nb::dict fields, const std::string &target, const std::string &tiling) {
+Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq_len_q) {
     std::string expression;
     const Problem problem = problem_of(fields, &expression);
     const nb::gil_scoped_release others_may_run;
-    return kernel_for(problem, target, tiling);
+    return kernel_for(problem, target, "", seq_len_q);
 }
 
 // The words of a generate command line, without a name.
@@ -55,15 +56,15 @@ Kernels kernel_of_flags(const std::vector<std::string> &flags) {
     if (request.targets.size() != 1) {
         throw Refusal(POLYHEAD_BAD_VALUE, "target: found " + std::to_string(request.targets.size()) + ", expected one for this process");
     }
-    return kernel_for(request.problem, request.targets[0], request.tiling);
+    return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q);
 }
 
 nb::dict problem_dict(const LoadedKernel &kernel) {
     const polyhead_problem &p = kernel.table().problem;
     nb::dict fields;
-#define POLYHEAD_FIELD(f) fields[#f] = p.f;
-    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_FIELD)
-#undef POLYHEAD_FIELD
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        fields[field.name] = p.*field.value;
+    }
     fields["expression"] = p.expression ? p.expression : "";
     return fields;
 }
@@ -109,6 +110,8 @@ void bind_kernels(nb::module_ &module) {
     nb::class_<LoadedKernel>(module, "Kernel", "A kernel compiled and loaded into this process.")
         .def_prop_ro("problem", problem_dict)
         .def_prop_ro("declarations", declarations)
+        .def_prop_ro("seq_len_q_range",
+                     [](const LoadedKernel &k) { return nb::make_tuple(k.plan().min_seq_len_q, k.plan().max_seq_len_q); })
         .def_prop_ro("target", [](const LoadedKernel &k) { return k.target(); })
         .def("run", run, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
         .def("explain", explain, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
@@ -117,11 +120,11 @@ void bind_kernels(nb::module_ &module) {
         .def("manifest", &LoadedKernel::manifest, release)
         .def("listing", &LoadedKernel::listing, "kind"_a, release)
         .def("write", &LoadedKernel::write, "name"_a, "directory"_a, release);
-    module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "tiling"_a = "");
+    module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
     module.def("kernel_of_flags", kernel_of_flags, "flags"_a);
     module.def("generate_flags", [](nb::dict fields) {
         std::string expression;
-        return tools::flags_of(problem_of(fields, &expression));
+        return runtime::flags_of(problem_of(fields, &expression));
     });
 }
 

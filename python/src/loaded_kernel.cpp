@@ -1,6 +1,7 @@
 // Compiles kernels to objects, links them with the system's linker against this module, which carries the runtime, and loads them.
 #include "loaded_kernel.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -16,9 +17,7 @@
 
 #include <Halide.h>
 
-#include "../../generators/expression.h"
 #include "../../runtime/weight_layout.h"
-#include "../../tools/request.h"
 #include "errors.h"
 
 extern char **environ;
@@ -141,14 +140,15 @@ template <class F> auto compiling(F f) {
 
 } // namespace
 
-LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling)
-    : expression_(problem.expression ? problem.expression : ""), target_(gen::resolve_target(target)), tiling_(tiling) {
+LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, Plan plan)
+    : expression_(problem.expression ? problem.expression : ""), target_(gen::resolve_target(target)), tiling_(tiling),
+      plan_(std::move(plan)) {
     library_.name = "kernel";
     library_.problem = problem;
     library_.problem.expression = expression_.empty() ? nullptr : expression_.c_str();
     declare();
     compiling([&] {
-        compile(tiling);
+        compile();
         return 0;
     });
     table_ = polyhead_kernel{library_.name.c_str(),         library_.problem,    variants_.data(), int32_t(variants_.size()),
@@ -165,22 +165,18 @@ void LoadedKernel::declare() {
     if (expression_.empty()) {
         return;
     }
-    gen::Expression expression;
-    raise_unless_empty(POLYHEAD_BAD_VALUE, gen::Expression::parse(expression_, "expression", &expression));
-    for (const gen::ExpressionTensor &tensor : expression.tensors()) {
-        texts_.push_back(tensor.name);
-        polyhead_declaration declaration{texts_.back().c_str(), tensor.dtype, tensor.rank, {}};
+    raise_unless_empty(POLYHEAD_BAD_VALUE, gen::Expression::parse(expression_, "expression", &library_.expression));
+    for (const gen::ExpressionTensor &tensor : library_.expression.tensors()) {
+        polyhead_declaration declaration{tensor.name.c_str(), tensor.dtype, tensor.rank, {}};
         std::copy(std::begin(tensor.extents), std::end(tensor.extents), declaration.extents);
         declarations_.push_back(declaration);
     }
 }
 
-void LoadedKernel::compile(const std::string &tiling) {
+void LoadedKernel::compile() {
     std::string error;
-    const std::vector<gen::VariantPlan> plans = gen::plan_variants(library_.problem, {target_}, tiling, &error);
-    raise_unless_empty(POLYHEAD_BAD_VALUE, error);
     const TemporaryFolder folder;
-    for (const gen::VariantPlan &plan : plans) {
+    for (const gen::VariantPlan &plan : plan_.variants) {
         const std::string symbol = "polyhead_kernel_" + std::to_string(library_.variants.size());
         const std::string object = folder.path() + "/" + symbol + ".o";
         tools::LibraryVariant variant{plan, gen::compile_variant(library_.problem, plan, symbol, object, {}, &error)};
@@ -204,15 +200,14 @@ void LoadedKernel::link(const std::string &folder) {
         throw Refusal(POLYHEAD_INTERNAL, std::string("the compiled kernel cannot be loaded: ") + dlerror());
     }
     for (const tools::LibraryVariant &v : library_.variants) {
-        texts_.push_back("frame=" + v.plan.frame + " " + v.plan.tiling.to_string());
+        tilings_.push_back("frame=" + v.plan.frame + " " + v.plan.tiling.to_string());
     }
-    const size_t first_tiling = texts_.size() - library_.variants.size();
     for (const tools::LibraryVariant &v : library_.variants) {
         const auto entry = reinterpret_cast<int (*)(void **)>(dlsym(code_, (v.compiled.symbol + "_argv").c_str()));
-        variants_.push_back({v.compiled.symbol.c_str(), v.plan.target.c_str(), texts_[first_tiling + variants_.size()].c_str(), entry,
-                             nullptr, nullptr, v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment,
-                             v.plan.min_seq_len_q, v.plan.max_seq_len_q, v.compiled.scratch_per_thread, v.compiled.scratch_per_split,
-                             v.compiled.split_len, runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
+        variants_.push_back({v.compiled.symbol.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
+                             v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment, v.plan.min_seq_len_q,
+                             v.plan.max_seq_len_q, v.compiled.scratch_per_thread, v.compiled.scratch_per_split, v.compiled.split_len,
+                             runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
     }
 }
 
@@ -239,6 +234,10 @@ void LoadedKernel::write(const std::string &name, const std::string &directory) 
     tools::Request request;
     request.name = name;
     request.problem = library_.problem;
+    if (!expression_.empty()) {
+        request.expression = std::make_shared<const std::string>(expression_);
+        request.problem.expression = request.expression->c_str();
+    }
     request.targets = {target_};
     request.tiling = tiling_;
     request.directory = directory;

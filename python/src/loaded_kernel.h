@@ -1,7 +1,6 @@
 // A kernel compiled ahead of time, linked and loaded into this process: the same code, table and run() as one that a program links.
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,15 +12,22 @@
 
 namespace polyhead::python {
 
+// Variants to be compiled, and the query lengths for which they are all that a call looks at.
+struct Plan {
+    std::vector<gen::VariantPlan> variants;
+    int32_t min_seq_len_q = 0, max_seq_len_q = INT32_MAX;
+};
+
 class LoadedKernel {
 public:
-    // Plans, compiles, links and loads; takes seconds and throws a Refusal. The problem is complete.
-    LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling);
+    // Compiles, links and loads; takes seconds and throws a Refusal. The problem is complete.
+    LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, Plan plan);
     ~LoadedKernel();
     LoadedKernel(const LoadedKernel &) = delete; // the table points into the members
     LoadedKernel &operator=(const LoadedKernel &) = delete;
 
     const polyhead_kernel &table() const { return table_; }
+    const Plan &plan() const { return plan_; }
     const std::string &target() const { return target_; }
     // NAME.json as it would be written.
     std::string manifest() const;
@@ -32,19 +38,22 @@ public:
 
 private:
     void declare();
-    void compile(const std::string &tiling);
+    void compile();
     void link(const std::string &folder);
 
     std::string expression_, target_, tiling_;
+    Plan plan_;
     tools::Library library_;
     std::vector<polyhead_declaration> declarations_;
-    std::deque<std::string> texts_; // names of declarations and tilings of variants, which the tables point to
+    std::vector<std::string> tilings_; // of the variants, which point to them
     std::vector<polyhead_variant> variants_;
     polyhead_kernel table_{};
     void *code_ = nullptr;
 };
 
-// The kernel of this problem, from memory or compiled now; one thread compiles, others that want the same one wait for it.
-std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling);
+// The kernel of this problem, from memory or compiled now; one thread compiles, others that want the same one wait for it. With a query
+// length it has only the variants that such calls look at: the same one runs, and the first call waits for less.
+constexpr int64_t any_seq_len_q = -1;
+std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q);
 
 } // namespace polyhead::python

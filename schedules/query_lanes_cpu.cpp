@@ -86,7 +86,7 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.chunk_bits.compute_root();
         s.value_bits.compute_root().bound(s.d, 0, s.head_dim_v).vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
         s.value_bits.update().reorder(s.d, s.value_rows).vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
-        s.value_bits.update().parallel(s.b);
+        s.value_bits.update().fuse(s.hkv, s.b, task).parallel(task);
     }
 }
 

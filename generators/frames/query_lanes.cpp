@@ -108,8 +108,7 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &
 
 // Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
 Expr define_clean(QueryLanesStages &s, const Coordinates &at) {
-    const Halide::Var hkv("hkv");
-    const auto &[d, c, b] = std::tie(s.d, s.c, s.b);
+    const auto &[d, c, hkv, b] = std::tie(s.d, s.c, s.hkv, s.b);
     auto magnitude = [](const Expr &x) { return Halide::reinterpret<int32_t>(x) & 0x7fffffff; };
     s.value_rows = RDom(0, at.blocking.kv_tile, "value_rows");
     s.value_columns = RDom(0, s.head_dim_v, "value_columns");

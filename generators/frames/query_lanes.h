@@ -25,7 +25,7 @@ struct QueryLanesStages {
     bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
     bool single_group; // the fixed key length fits in one group: no running merge
 
-    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"};
+    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"};
     Halide::RDom rd, key_blocks, prob_blocks, keys, group_chunks, merge_columns;
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;

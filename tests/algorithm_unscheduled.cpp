@@ -5,6 +5,7 @@
 
 #include "support/catch.h"
 #include "support/check.h"
+#include "support/feature_matrix.h"
 #include "support/problems.h"
 #include "support/shapes.h"
 
@@ -41,6 +42,12 @@ std::vector<Problem> tiny_problems() {
     p = linear_problem(9, 20);
     p.bias = 1;
     problems.push_back(p);
+    // Every setting of every feature of masks, modifiers and outputs.
+    for (size_t row = 0; row < 16; row++) {
+        p = feature_problem(feature_rows()[row]);
+        p.seq_len_q = p.seq_len_kv = 0;
+        problems.push_back(p);
+    }
     return problems;
 }
 

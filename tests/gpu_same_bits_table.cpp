@@ -1,6 +1,6 @@
 // Every GPU variant of the table gives the same bits when repeated, alone and among other batch rows, with and without padding, and
 // wherever its tensors live. And every GPU kernel refuses wrong arguments and leaves its outputs untouched.
-#include <cstring>
+#include <cmath>
 
 #include "gpu_tests.h"
 
@@ -9,8 +9,11 @@ using namespace polyhead::test;
 
 namespace {
 
+// Scores of poisoned keys may be NaN, whose bits mean nothing.
 bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
-    return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+               return float_bits(x) == float_bits(y) || (std::isnan(x) && std::isnan(y));
+           });
 }
 
 Shape shape_for(const polyhead_kernel &forced, uint64_t seed) {
@@ -46,25 +49,26 @@ TEST_CASE("gpu same bits: whether tensors live on the host or on the device") {
             if (!serves(forced, shape.seq_len_q)) {
                 continue;
             }
-            std::vector<float> first_out, first_lse;
+            std::vector<std::vector<float>> first;
             for (Home home : homes_of(device)) {
                 const KernelSubject subject(forced, 33, false, device.raw(), home);
                 Inputs inputs(forced.problem, shape);
                 const polyhead_status status = subject.subject().run(inputs.args());
                 INFO(status.message << reproduce(subject.subject(), shape));
                 CHECK(status.code == POLYHEAD_OK);
-                if (home == Home::host) {
-                    first_out = inputs.out();
-                    first_lse = inputs.lse();
+                for (size_t i = 0; i < output_tensors.size(); i++) {
+                    if (home == Home::host) {
+                        first.push_back(inputs.read(i));
+                    }
+                    INFO(output_tensors[i].name);
+                    CHECK(same_bits(inputs.read(i), first[i]));
                 }
-                CHECK(same_bits(inputs.out(), first_out));
-                CHECK(same_bits(inputs.lse(), first_lse));
             }
         }
     }
 }
 
-TEST_CASE("gpu refusals: every kernel leaves out and lse untouched") {
+TEST_CASE("gpu refusals: every kernel leaves its outputs untouched") {
     const TestDevice &device = required_device();
     for (const Kernel *kernel : kernels_for(device)) {
         const KernelSubject subject(*kernel, 41, false, device.raw(), Home::host);
@@ -72,7 +76,7 @@ TEST_CASE("gpu refusals: every kernel leaves out and lse untouched") {
     }
 }
 
-TEST_CASE("gpu refusals: wrong shapes of tensors on the device leave out and lse untouched") {
+TEST_CASE("gpu refusals: wrong shapes of tensors on the device leave the outputs untouched") {
     const TestDevice &device = required_device();
     for (const Kernel *kernel : kernels_for(device)) {
         for (Home home : homes_of(device)) {

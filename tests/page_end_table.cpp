@@ -22,6 +22,9 @@ std::vector<Shape> page_end_shapes(const polyhead_kernel &kernel) {
                 Shape s = plain_shape(kernel.problem, 2, pair[0], pair[1], 77);
                 s.query = s.key = s.value = s.out = layout;
                 s.place = place;
+                Random random(static_cast<uint64_t>(shapes.size()));
+                s.extras = random_extras(kernel.problem, s.seq_len_q, s.seq_len_kv, random);
+                s.extras.left_out &= leave_out_positions_q | leave_out_positions_kv; // with as many tensors as there may be
                 if (kernel.problem.kv_lengths != 0) {
                     s.lengths.assign(static_cast<size_t>(s.batch), static_cast<int32_t>(s.seq_len_kv));
                     s.lengths[0] /= 2;

@@ -207,19 +207,22 @@ TEST_CASE("checks: random calls reach the corners that they are for") {
     }
 }
 
-TEST_CASE("checks: rounded logits widen the tolerance of rows at -1e4, not of rows at the lowest numbers") {
+TEST_CASE("checks: rounded logits widen the tolerance of rows at -1e4, not of rows at the lowest numbers or of extreme logits") {
     Problem p = sdpa_problem(1, 1);
     p.mask = POLYHEAD_ADDITIVE_MASK;
     const std::vector<float> query = {1}, key = {0.5f, 0.25f}, value = {1, 2};
     polyhead_args args = sdpa_args(p, 1, query, key, value);
     std::vector<float> mask = {-1e4f, -1e4f};
     args.mask = dense(mask, {2});
-    const auto rounding = [&] { return evaluate<double>(p, args, {}, all_rows(p, args)).rounding[0]; };
-    CHECK(rounding() == Approx(0x1p-24 * 1e4).epsilon(0.03)); // nearly equal weights
+    const auto answer = [&] { return evaluate<double>(p, args, {}, all_rows(p, args)); };
+    CHECK(answer().rounding[0] == Approx(0x1p-23 * 1e4).epsilon(0.01));
+    CHECK(answer().spread[0] == Approx(0.5).epsilon(0.1)); // nearly equal weights
     mask = {0, 0};
-    CHECK(rounding() < 1e-7);
+    CHECK(answer().rounding[0] < 1e-7);
     mask = {-3.4e38f, -3.4e38f};
-    CHECK(rounding() == 0);
+    CHECK(answer().rounding[0] == 0);
+    mask = {4e5f, 0};
+    CHECK(answer().rounding[0] == 0);
     mask = {-1e4f, -2e4f}; // one key has all the weight
-    CHECK(rounding() == 0);
+    CHECK(answer().spread[0] == 0);
 }

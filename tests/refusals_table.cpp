@@ -8,7 +8,7 @@
 using namespace polyhead;
 using namespace polyhead::test;
 
-TEST_CASE("refusals: every kernel leaves out and lse untouched") {
+TEST_CASE("refusals: every kernel leaves its outputs untouched") {
     for (const Kernel *kernel : kernel_table) {
         if (kernel->supported()) {
             const KernelSubject subject(*kernel, 41);

@@ -76,7 +76,8 @@ public:
         for (int64_t h = 0; !is_linear(p_) && h < p_.num_heads; h++) {
             for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
                 if (!is_sdpa(p_) || h == group % p_.num_heads) {
-                    plain_error = std::max(plain_error, rounding(b, h, q) * expected_.truth.max_value[group * rows_ + q]);
+                    plain_error = std::max(plain_error, rounding(b, h, q) * expected_.truth.spread[(b * p_.num_heads + h) * rows_ + q] *
+                                                            expected_.truth.max_value[group * rows_ + q]);
                 }
             }
         }
@@ -178,7 +179,9 @@ private:
         return expected_.truth.empty[i] == 0 && !std::isfinite(expected_.truth.lse[i]);
     }
     // Additive terms of -1e4 leave a row whose logits have lost their last digits. What the plain formula makes of that is luck where a
-    // head has few such rows, so its error counts as at least what rounding of the logits brings to first order.
+    // head has few such rows, and a row of one key has a weight of exactly 1 in it; kernels make the logits of the weights output anew.
+    // So there the error counts as at least what rounding of the logits brings to first order; in out, weights that are wrong alike
+    // cancel.
     double rounding(int64_t b, int64_t h, int64_t q) const {
         const bool additive = p_.mask == POLYHEAD_ADDITIVE_MASK || p_.score_bias != 0;
         const double change = additive ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;

@@ -1,7 +1,9 @@
 // Wrong arguments leave the outputs untouched.
 #include <cmath>
 
+#include "call_tensors.h"
 #include "check.h"
+#include "expressions.h"
 #include "problems.h"
 
 namespace polyhead::test {
@@ -14,56 +16,117 @@ struct Mistake {
     polyhead_code code;
 };
 
-void add_for_tensor(std::vector<Mistake> &mistakes, const polyhead_args &good, const std::string &name,
-                    polyhead_tensor polyhead_args::*tensor) {
-    if ((good.*tensor).rank == 0) {
-        return;
-    }
-    const int inner = (good.*tensor).rank - 1;
-    const auto add = [&](const std::string &what, polyhead_code code, auto change) {
-        mistakes.push_back({name + ": " + what, good, code});
-        change(mistakes.back().args.*tensor);
-    };
-    add("data null", POLYHEAD_NULL_POINTER, [](polyhead_tensor &t) { t.data = nullptr; });
-    add("rank one less", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.rank--; });
-    add("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
-    add("negative extent", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.shape[0] = -1; });
-    if ((good.*tensor).shape[inner] > 1) { // the stride of a single element means nothing
-        add("innermost stride 2", POLYHEAD_WRONG_STRIDE, [inner](polyhead_tensor &t) { t.stride[inner] = 2; });
-    }
-    add("another dtype", POLYHEAD_WRONG_DTYPE,
-        [](polyhead_tensor &t) { t.dtype = t.dtype == POLYHEAD_BF16 ? POLYHEAD_F16 : POLYHEAD_BF16; });
-}
+using TensorPlace = polyhead_tensor polyhead_args::*;
 
-std::vector<Mistake> mistakes_of(const Problem &p, const polyhead_args &good) {
-    std::vector<Mistake> mistakes;
-    add_for_tensor(mistakes, good, "query", &polyhead_args::query);
-    add_for_tensor(mistakes, good, "key", &polyhead_args::key);
-    add_for_tensor(mistakes, good, "value", &polyhead_args::value);
-    add_for_tensor(mistakes, good, "out", &polyhead_args::out);
-    add_for_tensor(mistakes, good, "lse", &polyhead_args::lse);
-    const auto add = [&](const char *name, polyhead_code code, auto change) {
-        mistakes.push_back({name, good, code});
-        change(mistakes.back().args);
-    };
-    add("another operation", POLYHEAD_WRONG_OPERATION, [&p](polyhead_args &a) { a.op = is_linear(p) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
-    add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });
-    if (good.out.shape[good.out.rank - 2] > 1) { // the stride of one row means nothing
-        add("out rows overlap", POLYHEAD_WRONG_STRIDE, [](polyhead_args &a) { a.out.stride[a.out.rank - 2] = 0; });
+class Mistakes {
+public:
+    Mistakes(const Problem &problem, const polyhead_args &good) : p_(problem), good_(good) {}
+    std::vector<Mistake> all() {
+        for (const CallTensor &input : input_tensors) {
+            add_for_tensor(input.name, input.tensor);
+        }
+        for (const CallTensor &output : output_tensors) {
+            add_for_tensor(output.name, output.tensor);
+        }
+        add("another operation", POLYHEAD_WRONG_OPERATION,
+            [this](polyhead_args &a) { a.op = is_linear(p_) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
+        add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });
+        if (good_.out.shape[good_.out.rank - 2] > 1) { // the stride of one row means nothing
+            add("out rows overlap", POLYHEAD_WRONG_STRIDE, [](polyhead_args &a) { a.out.stride[a.out.rank - 2] = 0; });
+        }
+        if (!is_linear(p_)) {
+            add_for_attention();
+        }
+        return std::move(mistakes_);
     }
-    if (!is_linear(p)) {
+
+private:
+    template <class Change> void add(const std::string &name, polyhead_code code, Change change) {
+        mistakes_.push_back({name, good_, code});
+        change(mistakes_.back().args);
+    }
+
+    void add_for_tensor(const std::string &name, TensorPlace tensor) {
+        const int rank = (good_.*tensor).rank, inner = rank - 1;
+        if (rank == 0) {
+            return;
+        }
+        const auto add_for = [&](const std::string &what, polyhead_code code, auto change) {
+            add(name + ": " + what, code, [&](polyhead_args &a) { change(a.*tensor); });
+        };
+        const bool mask = tensor == &polyhead_args::mask || tensor == &polyhead_args::score_bias;
+        add_for("data null", POLYHEAD_NULL_POINTER, [](polyhead_tensor &t) { t.data = nullptr; });
+        add_for("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
+        add_for("negative extent", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.shape[0] = -1; });
+        if (mask) {
+            add_for("rank 5", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) {
+                t.shape[t.rank] = t.stride[t.rank] = 1;
+                t.rank = 5;
+            });
+        } else if (tensor != &polyhead_args::alibi_slopes) {
+            add_for("rank one less", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.rank--; });
+        }
+        // The stride of a single element means nothing; integers may have any.
+        if ((good_.*tensor).shape[inner] > 1 && (good_.*tensor).dtype != POLYHEAD_I32) {
+            add_for("innermost stride 2", POLYHEAD_WRONG_STRIDE, [inner](polyhead_tensor &t) { t.stride[inner] = 2; });
+        }
+        add_for("another dtype", POLYHEAD_WRONG_DTYPE,
+                [](polyhead_tensor &t) { t.dtype = t.dtype == POLYHEAD_BF16 ? POLYHEAD_F16 : POLYHEAD_BF16; });
+    }
+
+    // What the kernel was not built to take or give, and what it was built to give.
+    void add_for_presence(const char *name, bool exists, TensorPlace tensor, bool required) {
+        if (!exists) {
+            add(std::string(name) + " for a kernel without", POLYHEAD_WRONG_OPERATION, [&](polyhead_args &a) { a.*tensor = a.out; });
+        } else if (required) {
+            add(std::string(name) + " missing", POLYHEAD_NULL_POINTER, [&](polyhead_args &a) { a.*tensor = polyhead_tensor{}; });
+        }
+    }
+
+    void add_for_attention() {
+        const auto not_a_number = [](float polyhead_args::*value, float wrong) {
+            return [value, wrong](polyhead_args &a) { a.*value = wrong; };
+        };
         add("softmax_scale NaN", POLYHEAD_BAD_VALUE, [](polyhead_args &a) {
             a.has_softmax_scale = 1;
             a.softmax_scale = NAN;
         });
-        if (p.lse == 0) {
-            add("lse for a kernel without", POLYHEAD_WRONG_OPERATION, [](polyhead_args &a) { a.lse = a.out; });
+        add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
+        add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
+        add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);
+        add_for_presence("position_offsets", p_.position_offsets != 0, &polyhead_args::position_offsets, false);
+        add_for_presence("mask", p_.mask != 0, &polyhead_args::mask, (p_.mask_broadcast & POLYHEAD_BROADCAST_KV) == 0);
+        add_for_presence("score_bias", p_.score_bias != 0, &polyhead_args::score_bias,
+                         (p_.score_bias_broadcast & POLYHEAD_BROADCAST_KV) == 0);
+        add_for_presence("alibi_slopes", p_.alibi != 0, &polyhead_args::alibi_slopes, false);
+        add_for_presence("sinks", p_.sinks != 0, &polyhead_args::sinks, false);
+        add_for_presence("rope_cos", p_.rope != 0, &polyhead_args::rope_cos, true);
+        add_for_presence("rope_sin", p_.rope != 0, &polyhead_args::rope_sin, true);
+        add_for_presence("head_gate", p_.head_gate != 0, &polyhead_args::head_gate, false);
+        if (p_.softcap != 0) {
+            add("softcap 0", POLYHEAD_BAD_VALUE, not_a_number(&polyhead_args::softcap, 0.0f));
+            add("softcap negative", POLYHEAD_BAD_VALUE, not_a_number(&polyhead_args::softcap, -1.0f));
+            add("softcap NaN", POLYHEAD_BAD_VALUE, not_a_number(&polyhead_args::softcap, NAN));
         } else {
-            add("lse missing", POLYHEAD_NULL_POINTER, [](polyhead_args &a) { a.lse = polyhead_tensor{}; });
+            add("softcap for a kernel without", POLYHEAD_WRONG_OPERATION, not_a_number(&polyhead_args::softcap, 5.0f));
+        }
+        add(p_.window != 0 ? "window of a negative span" : "window for a kernel without",
+            p_.window != 0 ? POLYHEAD_BAD_VALUE : POLYHEAD_WRONG_OPERATION, [](polyhead_args &a) {
+                a.has_window = 1;
+                a.window_left = -2;
+            });
+        if (good_.scores.rank != 0) {
+            add("scores aliases key", POLYHEAD_ALIASED, [](polyhead_args &a) { (a.key.rank != 0 ? a.key : a.query).data = a.scores.data; });
+        }
+        if (has_expression(p_)) {
+            add("a tensor of the expression missing", POLYHEAD_WRONG_OPERATION, [](polyhead_args &a) { a.num_expression_tensors--; });
         }
     }
-    return mistakes;
-}
+
+    const Problem &p_;
+    const polyhead_args &good_;
+    std::vector<Mistake> mistakes_;
+};
 
 // One sentence, or nothing when the call was refused as it should be.
 std::string refused(const Subject &subject, const Inputs &inputs, const std::string &name, const polyhead_args &args, polyhead_code code) {
@@ -85,7 +148,7 @@ std::string refused(const Subject &subject, const Inputs &inputs, const std::str
 std::string check_refusals(const Subject &subject, const Shape &shape) {
     const Inputs inputs(subject.problem, shape);
     std::string failures;
-    for (const Mistake &mistake : mistakes_of(subject.problem, inputs.args())) {
+    for (const Mistake &mistake : Mistakes(subject.problem, inputs.args()).all()) {
         const std::string failure = refused(subject, inputs, mistake.name, mistake.args, mistake.code);
         failures += failure.empty() ? "" : "\n  " + failure;
     }

@@ -23,6 +23,7 @@ template <class Real> Answer<Real> make_answer(const Problem &p, const polyhead_
     answer.max_value.assign(static_cast<size_t>(rows_of_out), 0.0);
     answer.empty.assign(rows, 0);
     answer.rounding.assign(rows, 0.0);
+    answer.spread.assign(rows, 0.0);
     answer.scores.assign(p.scores != POLYHEAD_NO_SCORES ? rows * keys : 0, Real(0));
     answer.weights_mean.assign(p.weights_mean != 0 ? rows / static_cast<size_t>(p.num_heads) * keys : 0, Real(0));
     return answer;
@@ -35,6 +36,7 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     answer.lse[index] = row.lse;
     answer.empty[index] = static_cast<uint8_t>(row.empty);
     answer.rounding[index] = row.rounding;
+    answer.spread[index] = row.spread;
     if (!answer.scores.empty()) {
         std::copy(row.scores.begin(), row.scores.end(), answer.scores.begin() + index * static_cast<int64_t>(row.scores.size()));
     }

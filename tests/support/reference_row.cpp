@@ -169,14 +169,15 @@ template <class Real> bool RowAttention<Real>::softmax(int64_t h) {
     }
     row_sum_ += has_sink ? std::exp(sink - row_max) : Real(0);
     result_.lse = row_max + std::log(row_sum_);
-    double spread = 0; // 0 where one key has all the weight, up to 1 where many share it
+    double spread = 0;
     for (Real prob : logits_) {
         const double weight = static_cast<double>(prob / row_sum_);
         spread += weight * (1 - weight);
     }
-    // Beside the lowest sentinels scores vanish in double as well: nothing is left to be rounded.
+    // Beside the lowest sentinels scores vanish in double as well, and logits of 5e5 are made of single products: neither is rounded.
     const double magnitude = std::abs(static_cast<double>(row_max));
-    result_.rounding = magnitude > 1e30 ? 0.0 : 0x1p-24 * magnitude * 2 * spread;
+    result_.rounding = magnitude > 1e5 ? 0.0 : 0x1p-23 * magnitude;
+    result_.spread = spread;
     return true;
 }
 
@@ -188,6 +189,7 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     result_.empty = !softmax(h);
     result_.max_value = 0;
     result_.rounding = result_.empty ? 0 : result_.rounding;
+    result_.spread = result_.empty ? 0 : result_.spread;
     std::fill(out, out + head_dim_v, Real(0));
     std::vector<Real> &probs = logits_;
     const bool rounds = is_16_bit(storage_), wants_weights = p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0;

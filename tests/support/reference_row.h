@@ -24,7 +24,8 @@ template <class Real> struct HeadKeys {
 template <class Real> struct RowResult {
     Real lse;
     double max_value;         // largest |value| that the row attends to, times |gate|
-    double rounding;          // how much weights may change, to first order, when logits are rounded to f32
+    double rounding;          // change of a weight, relative, when logits are rounded to f32 twice: for the sum and for the weight
+    double spread;            // sum of weight * (1 - weight): 0 where one key has all the weight, up to 1 where many share it
     bool empty;               // it sees no key
     std::vector<Real> scores; // of the stage that the problem has as an output; empty if none
     std::vector<Real> weights;

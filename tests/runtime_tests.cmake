@@ -9,6 +9,7 @@ polyhead_test(
         runtime_dispatch.cpp
         runtime_features.cpp
         runtime_features_on_device.cpp
+        runtime_registry.cpp
         runtime_threads.cpp
         runtime_validation.cpp
         runtime_validation_features.cpp

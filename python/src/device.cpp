@@ -156,7 +156,7 @@ size_t DeviceArray::bytes() const {
 
 void bind_devices(nb::module_ &module) {
     using namespace nb::literals;
-    nb::class_<OpenDevice>(module, "Device")
+    nb::class_<OpenDevice>(module, "Device", "An open device: \"cuda\", \"cuda:1\", \"opencl:0\"; stream is a CUstream as a number.")
         .def(nb::new_(&open), "name"_a, "stream"_a = 0)
         .def_prop_ro("name", name_of)
         .def_prop_ro("capability", capability_of)
@@ -176,7 +176,7 @@ void bind_devices(nb::module_ &module) {
             },
             "shape"_a, "dtype"_a = "float32")
         .def("put", put, "array"_a);
-    nb::class_<DeviceArray>(module, "DeviceArray")
+    nb::class_<DeviceArray>(module, "DeviceArray", "A contiguous array in memory of a device, made by Device.put() and Device.empty().")
         .def_prop_ro("shape", [](const DeviceArray &a) { return nb::tuple(nb::cast(a.shape())); })
         .def_prop_ro("dtype", [](const DeviceArray &a) { return element_name(a.element()); })
         .def_prop_ro("device", [](const DeviceArray &a) { return a.device(); })
@@ -184,7 +184,9 @@ void bind_devices(nb::module_ &module) {
         .def("__dlpack__", dlpack)
         .def("__dlpack_device__",
              [](const DeviceArray &a) { return nb::make_tuple(a.device()->api == Api::cuda ? 2 : 4, a.device()->index); });
-    module.def("device_count", [](const std::string &api) { return Device::count(api_named(api)); }, "api"_a);
+    module.def(
+        "device_count", [](const std::string &api) { return Device::count(api_named(api)); }, "api"_a,
+        "Devices of \"cuda\", \"opencl\" or \"vulkan\" that can be opened; 0 without a driver.");
 }
 
 } // namespace polyhead::python

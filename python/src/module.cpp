@@ -22,6 +22,6 @@ NB_MODULE(_core, module) {
     bind_kernels(module);
     module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
                "Threads that all kernels share, at most 256; 0: the default, HL_NUM_THREADS or what affinity and cgroup leave.");
-    module.def("num_threads", &polyhead_num_threads);
+    module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
     module.attr("version") = polyhead_version();
 }

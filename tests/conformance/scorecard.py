@@ -1,0 +1,56 @@
+"""Writes docs/conformance.md: what the ONNX node cases of Attention and FlexAttention say about the Python door."""
+import argparse
+import pathlib
+import sys
+
+import onnx
+
+import onnx_cases
+import polyhead
+
+TEXT = """# Conformance
+
+The node cases of `onnx` {onnx} for Attention and FlexAttention, through `polyhead.sdpa` on the CPU. Written by `./polyhead conformance`;
+`tests/conformance/onnx_attention.py` maps a node to a call, `./polyhead test --label conformance` holds the result.
+
+Every output of a case is compared as the suite does it (`onnx.backend.test.runner`): same shape and dtype, error at most
+rtol {rtol} · |expected| + atol {atol}, for bfloat16 rtol 2^-6.
+
+| operator | cases | pass |
+|---|---|---|
+{totals}
+
+*converted*: inputs of this type become f32 in the door and outputs are rounded back; kernels for CPUs store f32. `softmax_precision` changes
+nothing, because everything is computed in f32. FlexAttention's `score_mod` becomes a [user expression](expressions.md), its `prob_mod` a
+factor per head.
+
+| operator | case | converted | result |
+|---|---|---|---|
+{rows}
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    totals, rows, failures = [], [], 0
+    for operator, cases in onnx_cases.collect().items():
+        passed = 0
+        for case in cases:
+            try:
+                difference = onnx_cases.run(case)
+            except (polyhead.Error, TypeError, ValueError, NotImplementedError) as error:
+                difference = "%s: %s" % (type(error).__name__, error)
+            passed += difference is None
+            rows.append("| %s | %s | %s | %s |" % (operator, case.name, onnx_cases.converted(case) or "", "pass" if difference is None else difference))
+        totals.append("| %s | %d | %d |" % (operator, len(cases), passed))
+        print("%s: %d of %d" % (operator, passed, len(cases)), flush=True)
+        failures += len(cases) - passed
+    text = TEXT.format(onnx=onnx.__version__, rtol=cases[0].rtol, atol=cases[0].atol, totals="\n".join(totals), rows="\n".join(rows))
+    options.output.write_text(text, encoding="utf-8")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""polyhead.compile and kernel objects: calls by name, manifest, listings, libraries on disk, weights, refusals."""
+import inspect
+import json
+import pathlib
+import subprocess
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import polyhead
+from python_reference import attention, layer, random, state_dict, visible
+
+QUERY, KEY, VALUE = random(1, 2, 4, 7, 16), random(2, 2, 4, 9, 16), random(3, 2, 4, 9, 16)
+
+
+class Kernels(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.kernel = polyhead.compile(op="sdpa", num_heads=4, head_dim=16, causal="top_left", kv_lengths=True, lse=True, scores="weights")
+
+    def test_a_call_by_names(self):
+        lengths = np.array([4, 9], np.int32)
+        out, lse, weights = self.kernel(query=QUERY, key=KEY, value=VALUE, kv_lengths=lengths)
+        expected = attention(QUERY, KEY, VALUE, visible(7, 9, lengths, causal=True))
+        for found, wanted in zip((out, weights, lse), expected):
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        mine = np.empty_like(lse)
+        self.assertIs(self.kernel(query=QUERY, key=KEY, value=VALUE, lse=mine)[1], mine)
+
+    def test_another_alignment_and_layout(self):
+        views = {name: x.transpose(0, 2, 1, 3) for name, x in (("query", QUERY), ("key", KEY), ("value", VALUE))}
+        out, _, weights = self.kernel(**views, layout="bshd", alignment="bottom_right")
+        expected = attention(QUERY, KEY, VALUE, visible(7, 9, causal=True, from_end=True))
+        np.testing.assert_allclose(out.transpose(0, 2, 1, 3), expected[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-5)
+
+    def test_what_it_says_about_itself(self):
+        self.assertEqual(self.kernel.problem["num_kv_heads"], 4)
+        self.assertEqual(self.kernel.manifest["problem"]["causal"], "top_left")
+        self.assertGreater(self.kernel.manifest["library_bytes"], 1000)
+        self.assertIn("--causal top_left", repr(self.kernel))
+        self.assertIn("produce", self.kernel.lowered())
+        self.assertIn("polyhead_kernel_0", self.kernel.assembly())
+        self.assertIn("runs polyhead_kernel_0", self.kernel.explain(query=QUERY, key=KEY, value=VALUE))
+        self.assertGreater(self.kernel.scratch_bytes(query=QUERY, key=KEY, value=VALUE), 0)
+
+    def test_a_library_for_other_programs(self):
+        with tempfile.TemporaryDirectory() as folder:
+            files = self.kernel.export(pathlib.Path(folder) / "deeper", "my_attention")
+            self.assertEqual([file.name for file in files], ["my_attention.a", "my_attention.h", "my_attention.json"])
+            self.assertEqual(json.loads(files[2].read_text())["name"], "my_attention")
+            self.assertIn("my_attention", files[1].read_text())
+            symbols = subprocess.run(["nm", "--defined-only", str(files[0])], stdout=subprocess.PIPE, text=True, check=True).stdout
+            self.assertIn("polyhead_my_attention_0_argv", symbols)
+            with self.assertRaises(polyhead.Error):
+                self.kernel.export(files[0] / "no folder")
+
+    def test_the_same_problem_is_compiled_once(self):
+        again = polyhead.compile("sdpa", num_heads=4, num_kv_heads=4, head_dim=16, causal="top_left", kv_lengths=True, lse=True, scores="weights")
+        self.assertIs(again._core, self.kernel._core)
+
+    def test_refusals(self):
+        for words, sentence in ((dict(op="conv"), "op: found 'conv'"), (dict(num_heads=2, head_dim=600), "head_dim"),
+                                (dict(num_heads=2, head_dim=8, target="nowhere"), "target: 'nowhere'"), (dict(num_heads=2, head_dim=8, bogus=1), "bogus"),
+                                (dict(num_heads=2, head_dim=8, expression="score = scor"), "expression:1:9"),
+                                (dict(op="mha", embed_dim=770, num_heads=12), "embed_dim 770 is not divisible by num_heads 12")):
+            with self.assertRaises(polyhead.Error, msg=sentence) as caught:
+                polyhead.compile(**words)
+            self.assertIn(sentence, str(caught.exception))
+        with self.assertRaises(TypeError) as caught:
+            self.kernel(query=QUERY, key=KEY, value=VALUE, mask=KEY)
+        self.assertIn("unexpected argument 'mask'", str(caught.exception))
+        with self.assertRaises(TypeError):
+            self.kernel(key=KEY)
+
+
+class Layers(unittest.TestCase):
+    def test_a_layer_with_packed_weights(self):
+        kernel = polyhead.compile("mha", embed_dim=48, num_heads=3, bias=True, weights_mean=True)
+        state = state_dict(4, 48, 3)
+        weights = kernel.pack(in_proj=state["in_proj_weight"], in_bias=state["in_proj_bias"], out_proj=state["out_proj.weight"],
+                              out_bias=state["out_proj.bias"].astype(np.float64))
+        self.assertEqual(weights.nbytes, kernel.manifest["weights_bytes"])
+        x = random(5, 2, 6, 48)
+        out, mean = kernel(query=x, weights=weights)
+        expected = layer(state, 3, x)
+        np.testing.assert_allclose(out, expected[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(mean, expected[1].mean(1), rtol=1e-5, atol=1e-5)
+        with self.assertRaises(polyhead.Error) as caught:
+            kernel.pack(in_proj=state["in_proj_weight"][:, :40].copy())
+        self.assertIn("in_proj", str(caught.exception))
+        with self.assertRaises(TypeError):
+            kernel.pack(no_such_weight=x)
+
+    def test_a_linear_layer(self):
+        kernel = polyhead.compile("linear", embed_dim=40, out_features=24, bias=True)
+        matrix, bias, rows = random(6, 24, 40), random(7, 24), random(8, 11, 40)
+        out = kernel(input=rows, weights=kernel.pack(out_proj=matrix, out_bias=bias))
+        np.testing.assert_allclose(out, rows @ matrix.T + bias, rtol=1e-4, atol=1e-4)
+
+
+class Stubs(unittest.TestCase):
+    def test_the_stub_names_what_the_module_has(self):
+        import ast
+
+        from polyhead import _core
+        path = pathlib.Path(polyhead.__file__).parent / "_core.pyi"
+        self.assertTrue((path.parent / "py.typed").exists())
+        tree = ast.parse(path.read_text())
+        named = {}
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                named[node.name] = {f.name for f in node.body if isinstance(f, ast.FunctionDef)}
+            elif isinstance(node, ast.FunctionDef):
+                named[node.name] = set()
+            elif isinstance(node, ast.AnnAssign):
+                named[node.target.id] = set()
+        self.assertEqual(set(named), {name for name in dir(_core) if not name.startswith("_")})
+        for name, members in named.items():
+            if inspect.isclass(getattr(_core, name)):
+                found = {m for m in vars(getattr(_core, name)) if not m.startswith("_")}
+                self.assertEqual({m for m in members if not m.startswith("_")}, found, name)
+
+    def test_everything_public_has_a_docstring(self):
+        for name in polyhead.__all__:
+            if name != "__version__":
+                self.assertTrue((getattr(polyhead, name).__doc__ or "").strip(), name)
+
+    def test_threads_are_checked(self):
+        with self.assertRaises(polyhead.Error):
+            polyhead.set_num_threads(-1)
+        with self.assertRaises(TypeError):
+            polyhead.set_num_threads("two")
+        self.assertGreaterEqual(polyhead.num_threads(), 1)
+
+
+class Parallel(unittest.TestCase):
+    def test_calls_of_one_kernel_from_many_threads(self):
+        kernel = polyhead.compile("sdpa", num_heads=4, head_dim=16, causal="top_left", kv_lengths=True, lse=True, scores="weights")
+        expected = kernel(query=QUERY, key=KEY, value=VALUE)[0].tobytes()
+        wrong = []
+
+        def work():
+            for _ in range(20):
+                if kernel(query=QUERY, key=KEY, value=VALUE)[0].tobytes() != expected:
+                    wrong.append(1)
+
+        threads = [threading.Thread(target=work) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(wrong, [])
+
+
+if __name__ == "__main__":
+    unittest.main()

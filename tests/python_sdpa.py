@@ -1,0 +1,259 @@
+"""polyhead.sdpa: every argument against float64, arrays of every kind, what is refused and how."""
+import threading
+import unittest
+
+import ml_dtypes
+import numpy as np
+
+import polyhead
+from python_reference import attention, random, visible
+
+B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 19, 23, 16, 24
+QUERY, KEY, VALUE = random(1, B, H, T_Q, D), random(2, B, H_KV, T_KV, D), random(3, B, H_KV, T_KV, D_V)
+
+
+class OnlyDLPack:
+    """An array of a library that polyhead does not know."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class Case(unittest.TestCase):
+    def close(self, found, expected, tolerance=1e-5):
+        self.assertEqual(found.shape, expected.shape)
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance)
+
+    def refused(self, code, sentence, *args, **options):
+        with self.assertRaises(polyhead.Error) as caught:
+            polyhead.sdpa(*args, **options)
+        self.assertEqual(caught.exception.code, code)
+        self.assertIn(sentence, str(caught.exception))
+
+
+class Masks(Case):
+    def test_plain_and_scale(self):
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE), attention(QUERY, KEY, VALUE)[0])
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, scale=0.5), attention(QUERY, KEY, VALUE, scale=0.5)[0])
+
+    def test_causal_alignments(self):
+        for alignment in ("top_left", "bottom_right"):
+            seen = visible(T_Q, T_KV, causal=True, from_end=alignment == "bottom_right")
+            self.close(polyhead.sdpa(QUERY, KEY, VALUE, is_causal=True, causal_alignment=alignment), attention(QUERY, KEY, VALUE, seen)[0])
+
+    def test_lengths_window_and_an_empty_row(self):
+        for lengths in ([0, T_KV], np.array([5, 7])):
+            seen = visible(T_Q, T_KV, lengths, causal=True, window=(6, 2))
+            out, lse = polyhead.sdpa(QUERY, KEY, VALUE, kv_lengths=lengths, is_causal=True, window=(6, 2), return_lse=True)
+            expected = attention(QUERY, KEY, VALUE, seen)
+            self.close(out, expected[0])
+            self.close(lse, expected[2])
+
+    def test_boolean_masks_of_every_shape(self):
+        for shape in ((T_KV,), (T_Q, T_KV), (1, 1, T_KV), (B, 1, 1, T_KV), (B, 1, T_Q, T_KV), (H, T_Q, T_KV), (B, H, T_Q, T_KV), (T_Q, 1)):
+            mask = np.random.default_rng(len(shape)).random(shape) < 0.6
+            self.close(polyhead.sdpa(QUERY, KEY, VALUE, mask), attention(QUERY, KEY, VALUE, mask)[0])
+
+    def test_an_additive_mask_beside_a_bias(self):
+        mask, bias = random(5, T_Q, T_KV), random(6, B, 1, 1, T_KV)
+        mask[3:5, :7] = -np.inf
+        mask[6] = -np.inf
+        expected = attention(QUERY, KEY, VALUE, np.isfinite(mask), np.where(np.isfinite(mask), mask, 0) + bias)
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, mask, bias=bias), expected[0])
+        self.assertEqual(abs(polyhead.sdpa(QUERY, KEY, VALUE, mask, bias=bias)[:, :, 6]).max(), 0)
+        double = mask.astype(np.float64)
+        double[8] = np.finfo(np.float64).min  # stays finite: the mean of the values, not an empty row
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, double)[:, :, 8], np.repeat(VALUE.mean(2), 2, 1), 1e-4)
+
+
+class Modifiers(Case):
+    def test_softcap_sinks_slopes_and_gate(self):
+        sinks, slopes, gate = random(7, H), abs(random(8, H)), random(9, H)
+        distance = abs(np.arange(T_Q)[:, None] - np.arange(T_KV)[None, :])
+        expected = attention(QUERY, KEY, VALUE, add=-slopes[:, None, None] * distance, softcap=2.0, sinks=sinks, gate=gate)
+        out, lse = polyhead.sdpa(QUERY, KEY, VALUE, softcap=2.0, sinks=sinks.tolist(), alibi_slopes=slopes, head_gate=gate, return_lse=True)
+        self.close(out, expected[0])
+        self.close(lse, expected[2])
+
+    def test_rope_by_positions(self):
+        angles = np.arange(40)[:, None] * 0.3 ** np.arange(4)
+        cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+        positions = np.arange(T_Q)[None] + np.array([[3], [9]])
+
+        def rotated(x, at, interleaved):
+            first, second = (slice(0, 8, 2), slice(1, 8, 2)) if interleaved else (slice(0, 4), slice(4, 8))
+            y, c, s = x.astype(np.float64), cos[at][:, None], sin[at][:, None]
+            y[..., first], y[..., second] = x[..., first] * c - x[..., second] * s, x[..., second] * c + x[..., first] * s
+            return y
+
+        for interleaved in (False, True):
+            keys = rotated(KEY, np.tile(np.arange(T_KV), (B, 1)), interleaved)
+            expected = attention(rotated(QUERY, positions, interleaved), keys, VALUE)[0]
+            self.close(polyhead.sdpa(QUERY, KEY, VALUE, rope=(cos, sin), rope_interleaved=interleaved, positions_q=positions), expected)
+
+    def test_expression_with_a_tensor(self):
+        slopes = random(10, H)
+        text = "tensor slope: f32[h]\nscore = score + slope[h] * kv\nmask = kv <= q + 2"
+        expected = attention(QUERY, KEY, VALUE, visible(T_Q, T_KV, window=(-1, 2)), slopes[:, None, None] * np.arange(T_KV))[0]
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, expression=text, tensors={"slope": slopes}), expected)
+        self.refused(polyhead.Code.BAD_VALUE, "expression:1:9", QUERY, KEY, VALUE, expression="score = slope")
+
+
+class Outputs(Case):
+    def test_weights_and_scores(self):
+        seen = visible(T_Q, T_KV, causal=True)
+        _, weights, _, scores = attention(QUERY, KEY, VALUE, seen, softcap=1.5)
+        options = dict(is_causal=True, softcap=1.5)
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, return_weights=True, **options)[1], weights)
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, return_weights="mean", **options)[1], weights.mean(1))
+        capped = 1.5 * np.tanh(scores / 1.5)
+        for stage, expected in (("scaled", scores), ("capped", capped), ("logits", np.where(seen, capped, -np.inf))):
+            self.close(polyhead.sdpa(QUERY, KEY, VALUE, return_scores=stage, **options)[1], expected)
+
+    def test_layouts(self):
+        expected = attention(QUERY, KEY, VALUE)[0].transpose(0, 2, 1, 3)
+        views = [x.transpose(0, 2, 1, 3) for x in (QUERY, KEY, VALUE)]
+        self.close(polyhead.sdpa(*views, layout="bshd"), expected)
+        flat = [np.ascontiguousarray(x).reshape(*x.shape[:2], -1) for x in views]
+        self.close(polyhead.sdpa(*flat, layout="bsd", num_heads=H), expected.reshape(B, T_Q, -1))
+        self.close(polyhead.sdpa(QUERY[0], KEY[0], VALUE[0]), attention(QUERY, KEY, VALUE)[0][0])
+
+    def test_out_is_written_in_place(self):
+        buffer = np.full((B, T_Q, H, D_V), 7, np.float32)
+        out = polyhead.sdpa(QUERY, KEY, VALUE, out=buffer.transpose(0, 2, 1, 3))
+        self.assertTrue(np.shares_memory(out, buffer))
+        self.close(buffer.transpose(0, 2, 1, 3), attention(QUERY, KEY, VALUE)[0])
+
+    def test_past_is_joined_by_index(self):
+        cache = random(11, B, H_KV, 32, D)
+        old, new, all_keys = cache[:, :, :20], cache[:, :, 20:23], cache[:, :, :23]
+        query = QUERY[:, :, :3]
+        seen = visible(3, 23, causal=True, from_end=True)
+        expected = attention(query, all_keys, all_keys, seen)[0]
+        options = dict(is_causal=True, return_present=True)
+        out, key, value = polyhead.sdpa(query, new, new, past_key=old, past_value=old, **options)
+        self.assertTrue(np.shares_memory(key, cache) and np.shares_memory(value, cache))
+        self.close(out, expected)
+        out, key, _ = polyhead.sdpa(query, new.copy(), new.copy(), past_key=old, past_value=old, **options)
+        self.assertFalse(np.shares_memory(key, cache))
+        self.close(key, all_keys)
+        self.close(out, expected)
+
+    def test_same_bits_for_any_number_of_threads(self):
+        before, results = polyhead.num_threads(), []
+        try:
+            for threads in (1, 2):
+                polyhead.set_num_threads(threads)
+                self.assertEqual(polyhead.num_threads(), threads)
+                results.append(polyhead.sdpa(QUERY, KEY, VALUE).tobytes())
+        finally:
+            polyhead.set_num_threads(before)
+        self.assertEqual(results[0], results[1])
+
+
+class Arrays(Case):
+    def test_other_storage_types_come_back_as_they_went(self):
+        expected = attention(QUERY, KEY, VALUE)[0]
+        for dtype, tolerance in ((np.float16, 2e-3), (ml_dtypes.bfloat16, 2e-2), (np.float64, 1e-5)):
+            out = polyhead.sdpa(*(x.astype(dtype) for x in (QUERY, KEY, VALUE)))
+            self.assertEqual(out.dtype, np.dtype(dtype))
+            self.close(out.astype(np.float64), expected, tolerance)
+
+    def test_halves_are_converted_and_rounded_as_numpy_does(self):
+        bits = np.arange(65536, dtype=np.uint16)
+        for dtype in (np.float16, ml_dtypes.bfloat16):
+            with np.errstate(invalid="ignore"):
+                floats = bits.view(dtype).astype(np.float32)
+            floats = floats[(abs(floats) < 6e4) & (abs(floats) > 1e-30)]
+            pairs = np.stack((floats, np.random.default_rng(1).permutation(floats)), 1).reshape(-1, 1, 2, 1)
+            nothing = np.zeros_like(pairs).astype(dtype)
+            found = polyhead.sdpa(nothing[:, :, :1], nothing, pairs.astype(dtype))  # the mean of each pair
+            expected = pairs.mean(2, keepdims=True).astype(dtype)
+            # A mean in the middle between two of them, which many are, may lie a rounding error beside it.
+            apart = abs(found.view(np.int16).astype(int) - expected.view(np.int16))[expected != 0]
+            self.assertLessEqual(apart.max(), 1)
+            self.assertLess((apart > 0).mean(), 0.05)
+
+    def test_dlpack_in_and_out(self):
+        out = np.empty((B, H, T_Q, D_V), np.float32)
+        polyhead.sdpa(OnlyDLPack(QUERY), OnlyDLPack(KEY), OnlyDLPack(VALUE), out=OnlyDLPack(out))
+        self.close(out, attention(QUERY, KEY, VALUE)[0])
+        self.assertIsInstance(polyhead.sdpa(OnlyDLPack(QUERY), KEY, VALUE), np.ndarray)
+
+    def test_read_only_arrays_are_inputs(self):
+        query = QUERY.copy()
+        query.flags.writeable = False
+        self.close(polyhead.sdpa(query, KEY, VALUE), attention(QUERY, KEY, VALUE)[0])
+
+    def test_wrong_python_types(self):
+        for change in (dict(query="text"), dict(key=None), dict(kv_lengths="ab"), dict(window=3), dict(out=7), dict(attn_mask=KEY.astype(int)),
+                       dict(query=QUERY.astype(complex)), dict(sinks=["a"]), dict(scale="x")):
+            arguments = {**dict(query=QUERY, key=KEY, value=VALUE), **change}
+            with self.assertRaises(TypeError, msg=str(list(change))) as caught:
+                polyhead.sdpa(**arguments)
+            self.assertIn(list(change)[0].replace("scale", "softmax_scale"), str(caught.exception))
+        with self.assertRaises(TypeError):
+            polyhead.sdpa(QUERY, KEY, VALUE, no_such_option=1)
+
+
+class Refusals(Case):
+    def test_the_sentence_is_the_runtimes(self):
+        code = polyhead.Code
+        self.refused(code.WRONG_SHAPE, "key: extent 8 of dimension 3, expected 16", QUERY, KEY[..., :8].copy(), VALUE)
+        self.refused(code.WRONG_STRIDE, "key: stride", QUERY, np.asfortranarray(KEY), VALUE)
+        self.refused(code.BAD_VALUE, "num_heads 3 is not a multiple of num_kv_heads 2", QUERY[:, :3], KEY, VALUE)
+        self.refused(code.BAD_VALUE, "kv_lengths: value 99", QUERY, KEY, VALUE, kv_lengths=[1, 99])
+        self.refused(code.WRONG_DTYPE, "query: dtype i32, expected f32", QUERY.astype(np.int32), KEY, VALUE)
+        self.refused(code.BAD_VALUE, "alignment: found 'middle'", QUERY, KEY, VALUE, is_causal=True, causal_alignment="middle")
+        self.refused(code.BAD_VALUE, "layout: found 'bhdz'", QUERY, KEY, VALUE, layout="bhdz")
+        self.refused(code.WRONG_SHAPE, "rank 5", QUERY, KEY, VALUE, np.ones((1, 1, 1, 1, T_KV), bool))
+        self.refused(code.WRONG_SHAPE, "mask", QUERY, KEY, VALUE, np.ones((T_Q, 7), bool))
+        self.refused(code.BAD_VALUE, "window", QUERY, KEY, VALUE, window=(-5, 3))
+        self.refused(code.BAD_VALUE, "softcap", QUERY, KEY, VALUE, softcap=-1.0)
+        self.refused(code.WRONG_DTYPE, "score_bias", QUERY, KEY, VALUE, bias=np.ones((T_Q, T_KV), bool))
+        self.refused(code.NULL_POINTER, "past_key", QUERY, KEY, VALUE, past_key=KEY)
+        self.refused(code.BAD_VALUE, "head_dim 577", np.zeros((1, 1, 2, 577), np.float32), np.zeros((1, 1, 2, 577), np.float32), VALUE[:1, :1, :2])
+
+    def test_out_keeps_its_values(self):
+        out = np.full((B, H, T_Q, D_V), 7, np.float32)
+        self.refused(polyhead.Code.BAD_VALUE, "kv_lengths", QUERY, KEY, VALUE, kv_lengths=[1, 99], out=out)
+        self.assertTrue((out == 7).all())
+
+    def test_explain_names_the_variant(self):
+        text = polyhead.explain(QUERY, KEY, VALUE, is_causal=True)
+        self.assertIn("--causal", text)
+        self.assertIn("runs polyhead_kernel_0", text)
+
+
+class Threads(Case):
+    def test_many_threads_compile_and_run_at_once(self):
+        expected = {d: attention(QUERY[..., :d], KEY[..., :d], VALUE[..., :d])[0] for d in (5, 6)}
+        failures = []
+
+        def work(index):
+            d = 5 + index % 2
+            try:
+                out = polyhead.sdpa(*(np.ascontiguousarray(x[..., :d]) for x in (QUERY, KEY, VALUE)))
+                np.testing.assert_allclose(out, expected[d], rtol=1e-5, atol=1e-5)
+            except Exception as error:  # noqa: BLE001
+                failures.append(error)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+        for thread in threads:
+            thread.start()
+        turns = 0  # this thread goes on while the others compile
+        while any(thread.is_alive() for thread in threads):
+            turns += 1
+            threads[0].join(0.001)
+        self.assertEqual(failures, [])
+        self.assertGreater(turns, 20)
+
+
+if __name__ == "__main__":
+    unittest.main()

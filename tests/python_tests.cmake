@@ -1,0 +1,49 @@
+# Tests of the Python package: unittest scripts with the label python, on devices with theirs. Included by tests/CMakeLists.txt where the
+# package is built.
+
+# polyhead_python_test(NAME SCRIPT file [LABEL label] [TIMEOUT seconds] [ENVIRONMENT name=value...])
+function(polyhead_python_test name)
+    cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCRIPT;LABEL;TIMEOUT" "ENVIRONMENT")
+    if(NOT arg_LABEL)
+        set(arg_LABEL python)
+    endif()
+    if(NOT arg_TIMEOUT)
+        set(arg_TIMEOUT 600)
+    endif()
+    polyhead_script_test(
+        "${name}"
+        LABEL ${arg_LABEL}
+        TIMEOUT ${arg_TIMEOUT}
+        DEPENDS polyhead_python
+        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}"
+    )
+    set_tests_properties(
+        "${arg_LABEL}: ${name}"
+        PROPERTIES
+            ENVIRONMENT
+                "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1;${arg_ENVIRONMENT}"
+    )
+endfunction()
+
+polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
+polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
+polyhead_python_test("the layer" SCRIPT python_layer.py)
+polyhead_python_test("the example" SCRIPT ../examples/030_python/tour.py)
+polyhead_python_test(
+    "ONNX Attention and FlexAttention"
+    SCRIPT conformance/onnx_test.py
+    LABEL conformance
+    TIMEOUT 1200
+)
+polyhead_python_test(
+    "the Python package"
+    SCRIPT python_devices.py
+    LABEL opencl
+    ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+)
+polyhead_python_test(
+    "the Python package"
+    SCRIPT python_devices.py
+    LABEL cuda
+    ENVIRONMENT POLYHEAD_TEST_DEVICE=cuda "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+)

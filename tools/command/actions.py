@@ -2,16 +2,15 @@
 import os
 import sys
 
-from . import build, checks, environment
-from .places import PYTHON, ROOT, Failure, call, step
+from . import build, checks, environment, package
+from .places import PYTHON, ROOT, call, step
 from .places import environment as child_environment
 
 
 def setup(options):
     environment.ensure(force=options.force)
     if environment.has_python_headers():
-        build.configure()
-        build.build("release", ["polyhead_python"], quiet=build.ninja_idle("release", ["polyhead_python"]))
+        package.ready("setup")
         step("set up: .venv, with the Python package polyhead")
     else:
         step("set up: .venv")
@@ -57,14 +56,9 @@ def generate(options):
 
 def prune(options):
     """Done by the Python package of the release build."""
-    environment.ensure()
-    if not environment.has_python_headers():
-        raise Failure("prune needs the Python package; that needs: apt-get install %s" % environment.PYTHON_HEADERS)
-    build.configure()
-    build.build("release", ["polyhead_python"], quiet=build.ninja_idle("release", ["polyhead_python"]))
-    sys.stdout.flush()
     # Not from the folder where the user stands, which may have another polyhead.
-    child = dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"), PYTHONSAFEPATH="1")
+    child = dict(package.ready("prune"), PYTHONSAFEPATH="1")
+    sys.stdout.flush()
     os.execve(PYTHON, [PYTHON, "-m", "polyhead.prune_command"] + options.arguments, child)
 
 

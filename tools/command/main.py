@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, gpu_table, testing
+from . import actions, gpu_table, package, testing
 from .places import Failure
 
 EPILOG = """\
@@ -57,6 +57,11 @@ def parser():
     prune.add_argument("arguments", nargs=argparse.REMAINDER)
     table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/gpu.md")
     table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
+    conformance = add("conformance", package.conformance, "run the ONNX node cases of attention through Python, and write docs/conformance.md")
+    conformance.add_argument("--output", metavar="FILE", help="write the scorecard there instead")
+    parity = add("parity", package.parity, "hold the Python package against PyTorch in float64 (fetches PyTorch at the first call)")
+    parity.add_argument("--count", type=int, default=200, help="configurations of nn.MultiheadAttention (default 200)")
+    parity.add_argument("--seed", type=int, default=1, help="of the configurations (default 1)")
     check = add("check", actions.check, "format, lint, spelling and the rules of the house")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
     check.add_argument("--quick", action="store_true", help="without clang-tidy")

@@ -1,0 +1,31 @@
+"""The Python package of the release build, and the subcommands that hold it against others: conformance and parity."""
+import os
+
+from . import build, environment, torch_folder
+from .places import PYTHON, ROOT, Failure, call, step
+from .places import environment as child_environment
+
+
+def ready(for_what):
+    """Builds the package; returns the environment of a child that imports it."""
+    environment.ensure()
+    if not environment.has_python_headers():
+        raise Failure("%s needs the Python package; that needs: apt-get install %s" % (for_what, environment.PYTHON_HEADERS))
+    build.configure()
+    build.build("release", ["polyhead_python"], quiet=build.ninja_idle("release", ["polyhead_python"]))
+    return dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"))
+
+
+def conformance(options):
+    child = ready("conformance")
+    step("ONNX node cases")
+    target = os.path.abspath(options.output or os.path.join(ROOT, "docs", "conformance.md"))
+    return call([PYTHON, os.path.join("tests", "conformance", "scorecard.py"), "--output", target], check=False, env=child)
+
+
+def parity(options):
+    child = ready("parity")
+    python = torch_folder.ensure()
+    step("parity with PyTorch in float64")
+    command = [python, os.path.join("tests", "conformance", "torch_parity.py"), "--count", str(options.count), "--seed", str(options.seed)]
+    return call(command, check=False, env=child)

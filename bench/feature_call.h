@@ -15,9 +15,6 @@ class InProcessKernel;
 
 namespace bench {
 
-// Threads of kernels compiled in process, which run on Halide's own pool.
-void set_threads(int threads);
-
 class FeatureCall {
 public:
     // Compiles the frame that serves this query length, or takes what it compiled for another case of the same problem.

@@ -1,6 +1,4 @@
 // polyhead_bench_features: what each feature and each pair of features costs beside the plain kernel, in turns with it.
-#include <malloc.h>
-
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -49,7 +47,7 @@ Measured measure(const bench::FeatureCase &feature_case, const bench::FeatureCal
     const std::function<void()> off = [&] { plain.run(); }, on = [&] { feature.run(); };
     std::vector<double> raw, ratio, off_ms, on_ms, others;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, {off, off, on, on}, 0.03);
+        const roof::Round round = roof::measure_round(team, {off, off, on, on}, 0.03, 3);
         off_ms.push_back(1e3 * round.least[1]);
         on_ms.push_back(1e3 * round.least[3]);
         others.push_back(round.others_busy);
@@ -164,13 +162,10 @@ std::vector<bench::FeatureCase> singles(const std::vector<bench::Feature> &featu
 }
 
 int run(const Options &options) {
-    // Memory that a kernel frees is kept, as the runtime of ahead-of-time kernels does.
-    mallopt(M_MMAP_THRESHOLD, 32 << 20);
-    mallopt(M_TRIM_THRESHOLD, 1 << 30);
-    bench::set_threads(options.threads);
+    const bench::FeatureCall plain{bench::FeatureCase()};
+    polyhead::set_num_threads(options.threads);
     roof::Team team(options.threads);
     const double copy_gbs = roof::copy_gbs(team);
-    const bench::FeatureCall plain{bench::FeatureCase()};
     const std::string error = plain.check();
     if (!error.empty()) {
         std::fprintf(stderr, "polyhead_bench_features: %s\n", error.c_str());

@@ -56,6 +56,7 @@ const ScoreCase scores[] = {
      }},
     {"score = (kv - 4) / -2 + 100 * ((kv - 4) % -2)",
      [](const ProbePoint &x) { return rounded_down(x.kv - 4, -2) + 100.0 * (x.kv - 4 + 2 * rounded_down(x.kv - 4, -2)); }},
+    {"score = kv / (q - q) + 7 * (kv % (q - q))", [](const ProbePoint &) { return 0.0; }},
     {"score = (score - 0.3) % 0.5", [](const ProbePoint &x) { return x.score - 0.3 - 0.5 * std::floor((x.score - 0.3) / 0.5); }},
     {"score = kv * 0.5", [](const ProbePoint &x) { return x.kv * 0.5; }},
     {"score = score + b * 1000 + h * 100 + q * 10 + kv",

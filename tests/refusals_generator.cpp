@@ -89,7 +89,7 @@ std::vector<Refused> refused_features() {
         {"rotary_dim negative", with(sdpa, [](Problem &p) { p.rope = 2, p.rotary_dim = -2; }), {"rotary_dim -2", "0 to 576"}},
         {"head_dim odd with rope", with(sdpa_problem(4, 33), [](Problem &p) { p.rope = 1; }), {"rotary_dim 33", "even"}},
         {"scores 5", with(sdpa, [](Problem &p) { p.scores = 5; }), {"scores 5", "none, scaled, capped, logits or weights"}},
-        {"expression", with(sdpa, [](Problem &p) { p.expression = "score = scroe"; }), {"expression:1:9: ", "unknown name 'scroe'"}},
+        {"expression", with(sdpa, [](Problem &p) { p.expression = "score = biaz"; }), {"expression:1:9: ", "unknown name 'biaz'"}},
         {"expression of linear",
          with(linear_problem(8, 8), [](Problem &p) { p.expression = "score = score"; }),
          {"expression is not a parameter of op linear"}},

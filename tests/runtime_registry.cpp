@@ -96,7 +96,7 @@ TEST_CASE("registry: the set says how the nearest kernel differs, and the line t
     const Kernel *const set[] = {&kernel};
     CHECK(explain(set, 1, wanted) ==
           "No kernel of the set computes this problem; the nearest, plain, differs: window 0, wanted 1; mask none, wanted additive; "
-          "mask_broadcast none, wanted q; rope none, wanted interleaved; rotary_dim 0, wanted 16; scores none, wanted weights; "
+          "rope none, wanted interleaved; rotary_dim 0, wanted 16; scores none, wanted weights; "
           "weights_mean 0, wanted 1; expression none, wanted 'score=score*2;mask=kv<=p'.\nAdd one with:\n"
           "  polyhead generate NAME --op sdpa --num-heads 4 --head-dim 16 --window --mask additive --mask-broadcast q --rope interleaved "
           "--scores weights --weights-mean --dtype f32 --expression 'score=score*2;mask=kv<=p'\n");

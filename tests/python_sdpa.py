@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
+from polyhead import expressions as x
 from python_reference import attention, random, visible
 
 B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 19, 23, 16, 24
@@ -103,6 +104,23 @@ class Modifiers(Case):
         expected = attention(QUERY, KEY, VALUE, visible(T_Q, T_KV, window=(-1, 2)), slopes[:, None, None] * np.arange(T_KV))[0]
         self.close(polyhead.sdpa(QUERY, KEY, VALUE, expression=text, tensors={"slope": slopes}), expected)
         self.refused(polyhead.Code.BAD_VALUE, "expression:1:9", QUERY, KEY, VALUE, expression="score = slope")
+
+    def test_expressions_as_functions(self):
+        slopes = random(10, H)
+        slope, q, k = slopes[:, None, None], np.arange(T_Q)[:, None], np.arange(T_KV)
+        expected = attention(QUERY, KEY, VALUE, (k <= q + 2) | (k % 5 == 1), slope * abs(q - k) / 2 - np.tanh(q // 3.0))[0]
+
+        def changed(score, h, q, kv, slope):
+            return score + slope[h] * abs(q - kv) / 2 - x.tanh(q // 3), (kv <= q + 2) | (kv % 5 == 1)
+
+        self.close(polyhead.sdpa(QUERY, KEY, VALUE, expression=changed, tensors={"slope": slopes}), expected)
+        text = x.text_of(lambda score, q_idx, kv_idx: x.where(q_idx >= kv_idx, -score / 4, 3), {})
+        self.assertEqual(text, "score = select((q >= kv), (((-score) * (1.0)) / (4)), (3))")
+        for wrong in (lambda score, q: score if q < 3 else 0, lambda q: 1 < q < 3, lambda score: "x"):
+            with self.assertRaises(TypeError):
+                polyhead.sdpa(QUERY, KEY, VALUE, expression=wrong)
+        self.refused(polyhead.Code.BAD_VALUE, "unknown parameter slope", QUERY, KEY, VALUE, expression=lambda score, slope: score)
+        self.refused(polyhead.Code.BAD_VALUE, "returned 2 values", QUERY, KEY, VALUE, expression=lambda score: (score, score))
 
 
 class Outputs(Case):

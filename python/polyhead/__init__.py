@@ -6,6 +6,7 @@
 
 See docs/python.md.
 """
+from . import expressions
 from ._core import Device, DeviceArray, Weights, device_count, num_threads, set_num_threads
 from ._core import version as __version__
 from .attention import explain, sdpa
@@ -25,6 +26,7 @@ __all__ = [
     "compile",
     "device_count",
     "explain",
+    "expressions",
     "num_threads",
     "sdpa",
     "set_num_threads",

@@ -2,10 +2,11 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 
 from . import _arrays, _core
 from .error import refuse
+from .expressions import text_of
 from .kernel import kernel_of
 from .past import concatenate
 
@@ -18,8 +19,9 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          alibi_slopes: Any = None, sinks: Any = None, past_key: Any = None, past_value: Any = None, layout: str = "bhsd",
          return_lse: bool = False, return_weights: Union[bool, str] = False, out: Any = None, num_heads: Optional[int] = None,
          rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions_q: Any = None, positions_kv: Any = None,
-         position_offsets: Any = None, head_gate: Any = None, expression: Optional[str] = None, tensors: Optional[Mapping[str, Any]] = None,
-         return_scores: Optional[str] = None, return_present: bool = False, device: Any = None) -> Any:
+         position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
+         tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
+         device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -37,7 +39,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     rope              (cos, sin), each [P, rotary_dim / 2]; halves are pairs, with rope_interleaved neighbours are
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     head_gate         float [H]: factors of the heads' results
-    expression        text of docs/expressions.md, with tensors={name: array} for those that it declares
+    expression        text of docs/expressions.md or a function (polyhead.expressions), with tensors={name: array}
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
     [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and
@@ -93,7 +95,8 @@ def _prepare(o: dict[str, Any]) -> _Call:
     results = _add_outputs(o, sizes, fields, arguments)
     if missing:
         results = [x[(0,) * missing] for x in results]
-    return _Call(kernel_of(fields, device, sizes.seq_len_q), arguments, device, o["layout"], tuple(results) + (present if o["return_present"] else ()))
+    returned = tuple(results) + (present if o["return_present"] else ())
+    return _Call(kernel_of(fields, device, sizes.seq_len_q), arguments, device, o["layout"], returned)
 
 
 def _add_leading_dimensions(o: dict[str, Any]) -> int:
@@ -225,9 +228,10 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
             if o["rope"] is None:
                 raise refuse("%s: found positions without rope, which alone looks at them" % name, "WRONG_OPERATION")
             arguments[name] = _arrays.small(name, o[name], "int32")
-    if o["expression"]:
-        fields["expression"] = o["expression"]
-        arguments.update(o["tensors"] or {})
+    if o["expression"] is not None:
+        tensors = o["tensors"] or {}
+        fields["expression"] = o["expression"] if isinstance(o["expression"], str) else text_of(o["expression"], tensors)
+        arguments.update(tensors)
 
 
 def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:

@@ -120,7 +120,8 @@ class MultiheadAttention:
             fields["dtype"] = _arrays.DTYPES[_arrays.dtype_name(query)]
         return fields
 
-    def _add_masks(self, fields: dict[str, Any], arguments: dict[str, Any], padding: Any, attention: Any, batch: int, q: int, kv: int) -> None:
+    def _add_masks(self, fields: dict[str, Any], arguments: dict[str, Any], padding: Any, attention: Any, batch: int, q: int,
+                   kv: int) -> None:
         """Both masks keep their own shape: the one is the mask of the kernel, the other one its bias."""
         masks = []
         if padding is not None:

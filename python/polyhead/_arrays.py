@@ -119,9 +119,12 @@ def small(name: str, values: Any, dtype: str) -> Any:
 
 
 def score_tensor(name: str, tensor: Any) -> Any:
-    """A mask or bias. On a device the door cannot convert, so that is done there by its library."""
+    """A mask or bias; one that is broadcast over keys in memory shows one key. On a device its library converts, the door cannot."""
     require_arrays(**{name: tensor})
     found = dtype_name(tensor)
     if found not in ("bool", "float32", "float16", "bfloat16", "float64"):
         raise TypeError("%s: dtype %s, expected bool (True takes part) or a float that is added" % (name, found))
+    strides = tensor.strides if isinstance(tensor, numpy.ndarray) else tensor.stride() if is_torch(tensor) else ()
+    if strides and strides[-1] == 0 and tensor.shape[-1] > 1:
+        tensor = tensor[..., :1]
     return tensor.float() if is_torch(tensor) and tensor.is_cuda and found not in ("bool", "float32") else tensor

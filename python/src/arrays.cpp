@@ -114,11 +114,13 @@ Array::Array(std::string name, nb::handle object, Access access) : name_(std::mo
     DeviceArray *array = nullptr;
     if (nb::try_cast(object, array, false) && array) {
         read_device_array(*array);
-    } else if (is_bfloat16_of_numpy(object)) {
-        read_dlpack(object.attr("view")("uint16"));
-        element_ = Element::bf16;
+    } else if (borrow(object)) {
+        read_dlpack();
+    } else if (is_bfloat16_of_numpy(object) && borrow(object.attr("view")("uint16"))) {
+        bits_of_bfloat16_ = true;
+        read_dlpack();
     } else {
-        read_dlpack(object);
+        no_array(name_, object, access_);
     }
     tensor_.dtype = runtime_dtype(element_);
     // One number is a tensor of one element.
@@ -128,11 +130,12 @@ Array::Array(std::string name, nb::handle object, Access access) : name_(std::mo
     }
 }
 
-void Array::read_dlpack(nb::handle object) {
+bool Array::borrow(nb::handle object) {
+    return access_ == Access::write ? nb::try_cast(object, writable_, false) : nb::try_cast(object, readable_, false);
+}
+
+void Array::read_dlpack() {
     const bool writes = access_ == Access::write;
-    if (!(writes ? nb::try_cast(object, writable_, false) : nb::try_cast(object, readable_, false))) {
-        no_array(name_, keep_, access_);
-    }
     const dlpack::dtype dtype = writes ? writable_.dtype() : readable_.dtype();
     check_rank(name_, writes ? writable_.ndim() : readable_.ndim());
     writes ? read_view(writable_, &tensor_) : read_view(readable_, &tensor_);
@@ -141,9 +144,8 @@ void Array::read_dlpack(nb::handle object) {
         throw wrong_type(name_ + ": lies on a device of DLPack type " + std::to_string(device) + ", expected host memory or CUDA");
     }
     on_cuda_ = device == dl_cuda || device == dl_cuda_managed;
-    constexpr dlpack::dtype words{uint8_t(dlpack::dtype_code::UInt), 16, 1};
     const Known *found = known(dtype);
-    if (!found && !(dtype == words && keep_.ptr() != object.ptr())) { // bits of bfloat16
+    if (!found && !bits_of_bfloat16_) {
         throw wrong_type(name_ + ": dtype " + dtype_text(keep_) + ", expected float32, float16, bfloat16, float64, int32, int64 or bool");
     }
     element_ = found ? found->element : Element::bf16;

@@ -38,7 +38,8 @@ public:
     void give_back();
 
 private:
-    void read_dlpack(nb::handle object);
+    bool borrow(nb::handle object);
+    void read_dlpack();
     void read_device_array(const DeviceArray &array);
     Strided original() const;
     Strided room() const;
@@ -46,7 +47,7 @@ private:
     std::string name_;
     Access access_;
     Element element_ = Element::f32;
-    bool on_cuda_ = false;
+    bool on_cuda_ = false, bits_of_bfloat16_ = false;
     nb::object keep_;
     nb::ndarray<> writable_;
     nb::ndarray<nb::ro> readable_;

@@ -98,9 +98,13 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
 bool CallArguments::read_number(const std::string &name, nb::handle value) {
     if (name == "weights") {
         args_.weights = number<const PackedWeights *>(name, value, "what pack() returned")->weights.raw();
-    } else if (table_.problem.op == POLYHEAD_LINEAR) {
-        return false;
-    } else if (name == "softmax_scale") {
+        return true;
+    }
+    return table_.problem.op != POLYHEAD_LINEAR && read_attention_number(name, value);
+}
+
+bool CallArguments::read_attention_number(const std::string &name, nb::handle value) {
+    if (name == "softmax_scale") {
         args_.has_softmax_scale = 1;
         args_.softmax_scale = number<float>(name, value, "a number");
     } else if (name == "alignment") {

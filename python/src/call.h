@@ -33,6 +33,7 @@ public:
 
 private:
     bool read_number(const std::string &name, nb::handle value);
+    bool read_attention_number(const std::string &name, nb::handle value);
     bool read_tensor(const std::string &name, nb::handle value);
     void read_heads(Array *array, polyhead_tensor polyhead_args::*member);
     [[noreturn]] void unexpected(const std::string &name) const;

@@ -12,7 +12,8 @@ def ready(for_what):
     if not environment.has_python_headers():
         raise Failure("%s needs the Python package; that needs: apt-get install %s" % (for_what, environment.PYTHON_HEADERS))
     build.configure()
-    build.build("release", ["polyhead_python"], quiet=build.ninja_idle("release", ["polyhead_python"]))
+    if not build.ninja_idle("release", ["polyhead_python"]):
+        build.build("release", ["polyhead_python"])
     return dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"))
 
 

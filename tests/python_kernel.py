@@ -123,6 +123,10 @@ class Stubs(unittest.TestCase):
                 found = {m for m in vars(getattr(_core, name)) if not m.startswith("_")}
                 self.assertEqual({m for m in members if not m.startswith("_")}, found, name)
 
+    def test_codes_are_those_of_the_runtime(self):
+        from polyhead import _core
+        self.assertEqual({code.name: int(code) for code in polyhead.Code}, _core.codes)
+
     def test_everything_public_has_a_docstring(self):
         for name in polyhead.__all__:
             if name != "__version__":

@@ -96,6 +96,7 @@ class Layer(unittest.TestCase):
         refused("bias_k: unexpected", lambda: module.load_state_dict({**state, "bias_k": x}))
         refused("in_proj_weight: found [144, 40], expected [144, 48]",
                 lambda: module.load_state_dict({**state, "in_proj_weight": state["in_proj_weight"][:, :40]}))
+        refused("in_proj_weight: unexpected", lambda: polyhead.MultiheadAttention(EMBED, HEADS, kdim=20).load_state_dict(state))
         refused("attn_mask: found [3, 3]", lambda: module(x, attn_mask=np.ones((3, 3), bool)))
         refused("key_padding_mask: found [2, 3]", lambda: module(x, key_padding_mask=np.ones((2, 3), bool)))
         refused("query: rank 4", lambda: module(x[None]))

@@ -5,9 +5,23 @@ import enum
 
 from . import _core
 
-# The codes of the runtime (polyhead_code in c_api.h), by name.
-Code = enum.IntEnum("Code", _core.codes)
-Code.__doc__ = "What kind of refusal an Error is: the runtime's polyhead_code."
+class Code(enum.IntEnum):
+    """What kind of refusal an Error is: polyhead_code of c_api.h, which says what each means."""
+
+    OK = _core.codes["OK"]
+    NULL_POINTER = _core.codes["NULL_POINTER"]
+    WRONG_SHAPE = _core.codes["WRONG_SHAPE"]
+    WRONG_STRIDE = _core.codes["WRONG_STRIDE"]
+    WRONG_DTYPE = _core.codes["WRONG_DTYPE"]
+    ALIASED = _core.codes["ALIASED"]
+    BAD_VALUE = _core.codes["BAD_VALUE"]
+    WRONG_OPERATION = _core.codes["WRONG_OPERATION"]
+    WRONG_WEIGHTS = _core.codes["WRONG_WEIGHTS"]
+    UNSUPPORTED = _core.codes["UNSUPPORTED"]
+    OUT_OF_MEMORY = _core.codes["OUT_OF_MEMORY"]
+    INTERNAL = _core.codes["INTERNAL"]
+    NO_DEVICE = _core.codes["NO_DEVICE"]
+    WRONG_DEVICE = _core.codes["WRONG_DEVICE"]
 
 
 class Error(RuntimeError):
@@ -18,7 +32,7 @@ class Error(RuntimeError):
 
     code: Code
 
-    def __init__(self, message: str, code: int = 6) -> None:
+    def __init__(self, message: str, code: int = Code.BAD_VALUE) -> None:
         super().__init__(message)
         self.code = Code(code)
 

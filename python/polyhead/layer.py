@@ -41,7 +41,7 @@ class MultiheadAttention:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes the tensors of a state_dict() of torch.nn.MultiheadAttention, as numpy arrays or anything with DLPack; copies them."""
         tensors = {name: _host_copy(name, tensor) for name, tensor in state.items() if tensor is not None}
-        shapes = self._shapes("in_proj_weight" in tensors)
+        shapes = self._shapes(separate="q_proj_weight" in tensors)
         unexpected = sorted(set(tensors) - set(shapes))
         if unexpected:
             raise refuse("%s: unexpected, expected %s" % (unexpected[0], ", ".join(shapes)), "WRONG_WEIGHTS")
@@ -53,10 +53,10 @@ class MultiheadAttention:
         with self._lock:
             self._tensors, self._packed = tensors, {}
 
-    def _shapes(self, packed: bool) -> dict[str, tuple[int, ...]]:
+    def _shapes(self, separate: bool) -> dict[str, tuple[int, ...]]:
         """What a state dict has to hold."""
         width_q, width_kv = self.embed_dim, self.num_kv_heads * self.head_dim
-        if packed or (self.kdim == self.vdim == self.embed_dim):
+        if self.kdim == self.vdim == self.embed_dim and not separate:
             shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (width_q + 2 * width_kv, self.embed_dim)}
         else:
             shapes = {"q_proj_weight": (width_q, self.embed_dim), "k_proj_weight": (width_kv, self.kdim),

@@ -28,7 +28,7 @@ def concatenate(name: str, past: Any, new: Any, axis: int) -> Any:
     raise TypeError("%s: found %s beside %s, expected numpy arrays or PyTorch tensors" % (name, type(past).__name__, type(new).__name__))
 
 
-def _are_neighbours(past: Any, new: Any, axis: int, strides: tuple[Any, Any], addresses: tuple[int, int]) -> bool:
+def _are_neighbours(past: Any, new: Any, axis: int, strides: tuple[Any, ...], addresses: tuple[int, ...]) -> bool:
     same = all(a == b or n == 1 for a, b, n in zip(strides[0], strides[1], past.shape) if n > 0)
     return same and addresses[1] == addresses[0] + past.shape[axis] * strides[0][axis]
 

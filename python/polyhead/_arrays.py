@@ -22,9 +22,15 @@ def is_torch(array: Any) -> bool:
     return torch is not None and isinstance(array, torch.Tensor)
 
 
+_dtype_names: dict[Any, str] = {}  # asking NumPy for a name takes longer than a small kernel
+
+
 def dtype_name(array: Any) -> str:
     """"float32", "bfloat16": the dtype as numpy writes it."""
-    return str(array.dtype).rpartition(".")[2]
+    name = _dtype_names.get(array.dtype)
+    if name is None:
+        name = _dtype_names[array.dtype] = str(array.dtype).rpartition(".")[2]
+    return name
 
 
 def require_arrays(**arrays: Any) -> None:
@@ -78,6 +84,8 @@ def _stream_of(array: Any) -> int:
 
 def empty(like: Any, shape: Sequence[int], dtype: Optional[str] = None) -> Any:
     """A new array of the same library on the same device; dtype None: that of `like`."""
+    if isinstance(like, numpy.ndarray):
+        return numpy.empty(shape, like.dtype if dtype is None else dtype)
     shape = tuple(shape)
     if is_torch(like):
         torch = sys.modules["torch"]

@@ -62,7 +62,8 @@ void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int vector_byte
     // A whole row of the chunk at a time: rows of a tensor are often a multiple of 4 KB apart, and single lines of 32 of them in turn
     // neither fit L1 nor wake the prefetcher.
     t.rows.compute_at(level).bound_extent(t.kk, t.keys).bound_extent(t.block, t.blocks).bound_extent(t.qi, t.q_tile);
-    t.rows.update().reorder(t.loaded.x, t.loaded.y, t.qi).vectorize(t.loaded.x);
+    t.rows.update(0).reorder(t.loaded.x, t.loaded.y, t.qi).vectorize(t.loaded.x);
+    t.rows.update(1).reorder(t.last_loaded.x, t.last_loaded.y, t.qi).vectorize(t.last_loaded.x);
     for (size_t i = 0; i < t.shuffles.size(); i++) {
         const Halide::RDom &r = t.domains[i];
         t.shuffles[i].compute_at(in_block).bound_extent(t.f, t.q_tile * t.keys);

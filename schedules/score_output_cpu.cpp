@@ -48,7 +48,7 @@ void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
             .parallel(task)
             .vectorize(kv_inner, vec);
     }
-    s.of_head.compute_at(inside).bound_extent(s.kv, vec * vectors).bound_extent(s.q, rows).vectorize(s.kv, vec);
+    s.of_head.compute_at(inside).bound_extent(s.kv, vec * vectors).bound_extent(s.q, rows).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);
     s.dot.compute_at(inside).bound_extent(s.kv, vec * vectors).bound_extent(s.q, rows).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);
     s.dot.update().reorder(s.kv, s.q, s.rd).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);
 }

@@ -54,13 +54,15 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
             elements.push_back(tensor.at(min(at.key(key_in_chunk, c), last), 0, h, b));
             continue;
         }
-        auto source = [&](const Expr &kk_, const Expr &row) {
-            return tensor.at(min(Halide::likely(at.key(kk_, c)), last), at.query(row, qt), h, b);
+        auto source = [&](const Expr &kk_, const Expr &row, bool clamped) {
+            const Expr key = at.key(kk_, c);
+            return tensor.at(clamped ? min(key, last) : Halide::unsafe_promise_clamped(key, 0, last), at.query(row, qt), h, b);
         };
+        auto inside = [&](const Expr &behind) { return at.key(behind, c) <= last + 1; };
         const int keys = at.blocking.turn_bytes / tensor.type.bytes();
         auto where = [&](RDom *domain, const Expr &first) { at.range(qt, b).limit(domain, at.key(first, c), at.key(first, c) + keys); };
         const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
-        s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, where));
+        s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, inside, where));
         elements.push_back(s.pair_tiles.back().tile(qi, key_in_chunk, c, qt, h, b));
     }
     return elements;

@@ -9,7 +9,8 @@ using Halide::RDom;
 using Halide::Var;
 
 TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Var> &outer,
-                const std::function<Expr(Expr kk, Expr qi)> &source, const std::function<void(RDom *domain, Expr first_key)> &where) {
+                const std::function<Expr(Expr kk, Expr qi, bool clamped)> &source, const std::function<Expr(Expr behind)> &inside,
+                const std::function<void(RDom *domain, Expr first_key)> &where) {
     TurnedTile t;
     t.blocks = blocks;
     t.q_tile = q_tile;
@@ -20,11 +21,16 @@ TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const
     };
     const int half = q_tile * keys / 2;
     t.rows = Func(name + "_rows");
-    const Halide::Type type = source(t.kk, t.qi).type();
+    const Halide::Type type = source(t.kk, t.qi, true).type();
     t.loaded = RDom(0, keys, 0, blocks, "loaded");
     where(&t.loaded, t.loaded.y * keys);
     t.rows(at({t.kk, t.qi, t.block})) = Halide::undef(type);
-    t.rows(at({t.loaded.x, t.qi, t.loaded.y})) = source(t.loaded.y * keys + t.loaded.x, t.qi);
+    t.loaded.where(inside(t.loaded.y * keys + keys));
+    t.last_loaded = RDom(0, keys, 0, blocks, "last_loaded");
+    where(&t.last_loaded, t.last_loaded.y * keys);
+    t.last_loaded.where(!inside(t.last_loaded.y * keys + keys));
+    t.rows(at({t.loaded.x, t.qi, t.loaded.y})) = source(t.loaded.y * keys + t.loaded.x, t.qi, false);
+    t.rows(at({t.last_loaded.x, t.qi, t.last_loaded.y})) = source(t.last_loaded.y * keys + t.last_loaded.x, t.qi, true);
     int shuffles_left = 0;
     while (1 << shuffles_left < q_tile) {
         shuffles_left++;

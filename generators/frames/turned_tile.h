@@ -20,17 +20,19 @@ struct TurnedTile {
     Halide::Func rows;                  // (kk in block, qi, block, outer...): as it lies in memory
     std::vector<Halide::Func> shuffles; // (f, block, outer...)
     Halide::Func tile;                  // (qi, kk, outer...)
-    Halide::RDom loaded;                // of rows: (key in block, block)
+    Halide::RDom loaded, last_loaded;   // of rows: (key in block, block); blocks that end behind the last key are loaded by themselves
     std::vector<Halide::RDom> domains;  // of the shuffles: (half, place in a vector, vector)
     Halide::RDom stored;                // of the tile: (half, place in a vector, key in block, block)
 
     std::vector<Halide::Func> funcs() const;
 };
 
-// source: the element for a key of the chunk and a row of the tile. where: leaves those blocks that are not needed, whose first key is
-// given.
+// source: the element for a key of the chunk and a row of the tile, clamped to the last key or not. inside: no key before this one lies
+// behind the last; a block for which that holds is loaded without clamps, because Halide 21 does not always divide a loop by them. where:
+// leaves those blocks that are not needed, whose first key is given.
 TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Halide::Var> &outer,
-                const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi)> &source,
+                const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi, bool clamped)> &source,
+                const std::function<Halide::Expr(Halide::Expr behind)> &inside,
                 const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);
 
 } // namespace polyhead::gen

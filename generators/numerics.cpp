@@ -43,7 +43,8 @@ Expr tanh_polynomial(const Expr &x) {
     for (float c : {0.001290780026f, 0.009596276097f, 0.05549895391f, 0.2402260602f, 0.6931471825f}) {
         p = p * f + c;
     }
-    Expr scale = exponent_bits(whole), minus_one = scale * (p * f) + (scale - 1.0f);
+    // The sum below must not be used for small x: compilers may add 1 first, and then little is left.
+    Expr scale = exponent_bits(whole), minus_one = Halide::select(whole == 0, p * f, scale * (p * f) + (scale - 1.0f));
     Expr magnitude = -minus_one / (2.0f + minus_one);
     return Halide::select(x < 0.0f, -magnitude, magnitude);
 }

@@ -18,3 +18,11 @@ if(TARGET example_document_mask)
         add_dependencies(polyhead_tests example_${example})
     endforeach()
 endif()
+
+polyhead_test(
+    test_expression_kernels
+    LABEL algorithm
+    TIMEOUT 600
+    SOURCES expression_kernels.cpp
+    LINK polyhead_in_process
+)

@@ -14,6 +14,7 @@
 namespace polyhead::gen {
 
 using Halide::Func;
+using Halide::LoopLevel;
 using Halide::RVar;
 using Halide::TailStrategy;
 using Halide::Var;
@@ -24,6 +25,15 @@ namespace {
 void reduce_keys(Func f, const RVar &keys, int lanes) {
     RVar outer("outer"), inner("inner");
     f.update().split(keys, outer, inner, lanes).reorder(inner, outer).atomic().vectorize(inner);
+}
+
+// Keys are rotated where their scores are made, both entries of a pair together.
+void schedule_rotation(HeadLanesStages &s, const LoopLevel &keys) {
+    s.key_rows.compute_at(keys).bound_extent(s.kk, s.blocking.key_unroll).vectorize(s.d, s.blocking.lanes);
+    for (Func f : {s.query_rows, s.key_rows}) {
+        f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
+        f.update().vectorize(s.rotary.y, std::min(s.blocking.lanes, s.rotary_dim / 2), TailStrategy::GuardWithIf);
+    }
 }
 
 } // namespace
@@ -82,11 +92,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
     s.query_rows.compute_root().bound(s.r, 0, rows).vectorize(s.d, s.blocking.lanes);
     if (s.rotary_dim > 0) {
-        s.key_rows.compute_at(taken, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_unroll).vectorize(s.d, s.blocking.lanes);
-        for (Func f : {s.query_rows, s.key_rows}) {
-            f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
-            f.update().vectorize(s.rotary.y, std::min(s.blocking.lanes, s.rotary_dim / 2), TailStrategy::GuardWithIf);
-        }
+        schedule_rotation(s, LoopLevel(taken, s.key_blocks.y));
     }
 }
 

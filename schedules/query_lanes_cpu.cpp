@@ -54,11 +54,11 @@ void rotate(Func f, const QueryLanesStages &s, int vec) {
 
 // A tile over pairs is read in rows as wide as a vector and shuffled in vectors.
 void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int vector_bytes) {
-    const int width = vector_bytes / t.tile.type().bytes();
-    t.tile.compute_at(level).bound_extent(t.kk, t.blocks * t.keys).bound_extent(t.qi, t.q_tile);
-    t.tile.update().reorder(t.stored.x, t.stored.y, t.stored.z, t.stored.w).unroll(t.stored.x).unroll(t.stored.z).allow_race_conditions();
-    t.tile.update().vectorize(t.stored.y, std::min(width, t.q_tile / 2));
-    const LoopLevel in_block(t.tile, RVar(t.stored.w));
+    const int width = vector_bytes / t.turned.type().bytes();
+    t.turned.compute_at(level).bound_extent(t.kk, t.blocks * t.keys).bound_extent(t.qi, t.q_tile);
+    t.turned.update().reorder(t.stored.x, t.stored.y, t.stored.z, t.stored.w).unroll(t.stored.x).unroll(t.stored.z).allow_race_conditions();
+    t.turned.update().vectorize(t.stored.y, std::min(width, t.q_tile / 2));
+    const LoopLevel in_block(t.turned, RVar(t.stored.w));
     // A whole row of the chunk at a time: rows of a tensor are often a multiple of 4 KB apart, and single lines of 32 of them in turn
     // neither fit L1 nor wake the prefetcher.
     t.rows.compute_at(level).bound_extent(t.kk, t.keys).bound_extent(t.block, t.blocks).bound_extent(t.qi, t.q_tile);

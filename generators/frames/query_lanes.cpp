@@ -63,7 +63,7 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
         auto where = [&](RDom *domain, const Expr &first) { at.range(qt, b).limit(domain, at.key(first, c), at.key(first, c) + keys); };
         const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
         s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, inside, where));
-        elements.push_back(s.pair_tiles.back().tile(qi, key_in_chunk, c, qt, h, b));
+        elements.push_back(s.pair_tiles.back().turned(qi, key_in_chunk, c, qt, h, b));
     }
     return elements;
 }

@@ -55,16 +55,16 @@ TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const
     t.stored = RDom(0, 2, 0, q_tile / 2, 0, keys, 0, blocks, "stored");
     const Expr half_of = t.stored.x, place = t.stored.y, key = t.stored.z, block = t.stored.w;
     where(&t.stored, block * keys);
-    t.tile = Func(name + "_tile");
-    t.tile(at({t.qi, t.kk})) = Halide::undef(type);
-    t.tile(at({2 * place + half_of, block * keys + key})) = before(half_of, q_tile == 2 ? key : key * (q_tile / 2) + place, 0, block);
+    t.turned = Func(name + "_tile");
+    t.turned(at({t.qi, t.kk})) = Halide::undef(type);
+    t.turned(at({2 * place + half_of, block * keys + key})) = before(half_of, q_tile == 2 ? key : key * (q_tile / 2) + place, 0, block);
     return t;
 }
 
 std::vector<Func> TurnedTile::funcs() const {
     std::vector<Func> all = {rows};
     all.insert(all.end(), shuffles.begin(), shuffles.end());
-    all.push_back(tile);
+    all.push_back(turned);
     return all;
 }
 

@@ -7,6 +7,7 @@ add_library(
     generators/expression_bounds.cpp
     generators/expression_parser.cpp
     generators/expression_program.cpp
+    generators/expression_source.cpp
     generators/expression_tokens.cpp
     generators/expression_types.cpp
     generators/expression_values.cpp
@@ -38,9 +39,12 @@ add_library(
 polyhead_target_defaults(polyhead_generators_code NO_CONVERSION NO_SANITIZE)
 target_include_directories(
     polyhead_generators_code
-    PUBLIC "${PROJECT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}/runtime/include"
+    PUBLIC
+        "${PROJECT_SOURCE_DIR}"
+        "${PROJECT_SOURCE_DIR}/runtime/include"
+        "${PROJECT_SOURCE_DIR}/generators/include"
 )
-target_link_libraries(polyhead_generators_code PUBLIC Halide::Halide)
+target_link_libraries(polyhead_generators_code PUBLIC Halide::Halide ${CMAKE_DL_LIBS})
 
 # What others link: the whole archive, because the generator registers itself and nothing refers to it by name.
 add_library(polyhead_generators INTERFACE)
@@ -48,3 +52,6 @@ target_link_libraries(
     polyhead_generators
     INTERFACE $<LINK_LIBRARY:WHOLE_ARCHIVE,polyhead_generators_code>
 )
+
+# Where <polyhead/expression_source.h> lies, for EXPRESSION_SOURCE of polyhead_add_kernel().
+set(POLYHEAD_EXPRESSION_INCLUDE_DIR "${PROJECT_SOURCE_DIR}/generators/include" CACHE INTERNAL "")

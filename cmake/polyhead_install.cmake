@@ -41,7 +41,7 @@ install(
     RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
 )
 install(
-    DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/include/"
+    DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/include/" "${PROJECT_SOURCE_DIR}/generators/include/"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
 )
 install(EXPORT polyheadTargets NAMESPACE polyhead:: DESTINATION "${_polyhead_package_dir}")

@@ -24,11 +24,14 @@ function(_polyhead_generate_kernel name)
     file(MAKE_DIRECTORY "${folder}")
     set(files "${folder}/${name}.a" "${folder}/${name}.h" "${folder}/${name}.json")
     set(expression "")
-    list(FIND flags --expression-file at)
-    if(at GREATER -1)
-        math(EXPR at "${at} + 1")
-        list(GET flags ${at} expression)
-    endif()
+    foreach(flag IN ITEMS --expression-file --expression-source --expression-library)
+        list(FIND flags ${flag} at)
+        if(at GREATER -1)
+            math(EXPR at "${at} + 1")
+            list(GET flags ${at} file)
+            list(APPEND expression "${file}")
+        endif()
+    endforeach()
     add_custom_command(
         OUTPUT ${files}
         COMMAND polyhead::generate ${name} ${flags} -o "${folder}"
@@ -48,22 +51,59 @@ function(_polyhead_generate_kernel name)
     )
 endfunction()
 
-# Sets VARIABLE to a file with the user expression of a kernel: the user's own, or one with the text of the call. A text would not
-# survive a list: statements end with semicolons.
-function(_polyhead_expression_file variable name text file)
-    if(file)
-        get_filename_component(path "${file}" ABSOLUTE)
-        if(NOT EXISTS "${path}" OR IS_DIRECTORY "${path}")
+# Sets arg_EXPRESSION_FILE, or arg_EXPRESSION_SOURCE and arg_EXPRESSION_LIBRARY, to the files that flags name; to be called by
+# polyhead_add_kernel only. A text goes into a file: statements end with semicolons, which a list would not survive.
+macro(_polyhead_expression name)
+    set(_polyhead_given "")
+    foreach(_polyhead_key IN ITEMS EXPRESSION EXPRESSION_FILE EXPRESSION_SOURCE)
+        if(DEFINED arg_${_polyhead_key})
+            list(APPEND _polyhead_given ${_polyhead_key})
+        endif()
+    endforeach()
+    list(LENGTH _polyhead_given _polyhead_count)
+    if(_polyhead_count GREATER 1)
+        list(JOIN _polyhead_given " and " _polyhead_given)
+        message(
+            FATAL_ERROR
+            "polyhead_add_kernel(${name}): found ${_polyhead_given}, expected one of them"
+        )
+    endif()
+    if(DEFINED arg_EXPRESSION)
+        _polyhead_expression_text(arg_EXPRESSION_FILE ${name} "${arg_EXPRESSION}")
+        unset(arg_EXPRESSION)
+    elseif(_polyhead_count EQUAL 1)
+        get_filename_component(arg_${_polyhead_given} "${arg_${_polyhead_given}}" ABSOLUTE)
+        if(NOT EXISTS "${arg_${_polyhead_given}}" OR IS_DIRECTORY "${arg_${_polyhead_given}}")
             message(
                 FATAL_ERROR
-                "polyhead_add_kernel(${name}): EXPRESSION_FILE ${path} is not a file"
+                "polyhead_add_kernel(${name}): ${_polyhead_given} ${arg_${_polyhead_given}} is not a file"
             )
         endif()
-    else()
-        set(path "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels/${name}.expression")
-        file(CONFIGURE OUTPUT "${path}" CONTENT "@text@\n" @ONLY)
     endif()
+    if(DEFINED arg_EXPRESSION_SOURCE)
+        _polyhead_expression_library(arg_EXPRESSION_LIBRARY ${name} "${arg_EXPRESSION_SOURCE}")
+    endif()
+endmacro()
+
+function(_polyhead_expression_text variable name text)
+    set(path "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels/${name}.expression")
+    file(CONFIGURE OUTPUT "${path}" CONTENT "@text@\n" @ONLY)
     set(${variable} "${path}" PARENT_SCOPE)
+endfunction()
+
+# C++ of Halide Exprs becomes a module that the generator loads; its compiler errors end the build before there is a kernel.
+function(_polyhead_expression_library variable name source)
+    if(NOT TARGET Halide::Halide)
+        message(
+            FATAL_ERROR
+            "polyhead_add_kernel(${name}): EXPRESSION_SOURCE needs Halide's headers, call find_package(Halide) first"
+        )
+    endif()
+    add_library(${name}_expression MODULE EXCLUDE_FROM_ALL "${source}")
+    target_compile_features(${name}_expression PRIVATE cxx_std_17)
+    target_include_directories(${name}_expression PRIVATE "${POLYHEAD_EXPRESSION_INCLUDE_DIR}")
+    target_link_libraries(${name}_expression PRIVATE Halide::Halide)
+    set(${variable} "$<TARGET_FILE:${name}_expression>" PARENT_SCOPE)
 endfunction()
 
 # polyhead_add_kernel(NAME OP sdpa|mha|linear
@@ -71,7 +111,7 @@ endfunction()
 #     [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
-#     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file]
+#     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..."])
 # Values themselves are checked by the generator when it builds the kernel.
 function(polyhead_add_kernel name)
@@ -108,6 +148,7 @@ function(polyhead_add_kernel name)
         SCORES
         EXPRESSION
         EXPRESSION_FILE
+        EXPRESSION_SOURCE
         SEQ_LEN_Q
         SEQ_LEN_KV
         DTYPE
@@ -140,15 +181,7 @@ function(polyhead_add_kernel name)
     if(arg_KEYWORDS_MISSING_VALUES)
         message(FATAL_ERROR "${who}: ${arg_KEYWORDS_MISSING_VALUES} needs a value")
     endif()
-    if(DEFINED arg_EXPRESSION AND DEFINED arg_EXPRESSION_FILE)
-        message(
-            FATAL_ERROR
-            "${who}: found both EXPRESSION and EXPRESSION_FILE, expected one of them"
-        )
-    elseif(DEFINED arg_EXPRESSION OR DEFINED arg_EXPRESSION_FILE)
-        _polyhead_expression_file(arg_EXPRESSION_FILE ${name} "${arg_EXPRESSION}" "${arg_EXPRESSION_FILE}")
-        unset(arg_EXPRESSION)
-    endif()
+    _polyhead_expression(${name})
     _polyhead_require(${name} OP)
     if(arg_OP STREQUAL "sdpa")
         _polyhead_require(${name} NUM_HEADS HEAD_DIM)
@@ -161,7 +194,7 @@ function(polyhead_add_kernel name)
     endif()
 
     set(flags "")
-    foreach(key IN LISTS values switches)
+    foreach(key IN LISTS values switches ITEMS EXPRESSION_LIBRARY)
         string(TOLOWER "${key}" option)
         string(REPLACE "_" "-" option "--${option}")
         if(key IN_LIST switches)

@@ -7,6 +7,7 @@
 
 #include "../runtime/expression_text.h"
 #include "expression_parser.h"
+#include "expression_source.h"
 
 namespace polyhead::gen::language {
 namespace {
@@ -54,8 +55,28 @@ private:
             result("score", &program_->score);
         } else if (parser_.is("mask")) {
             result("mask", &program_->mask);
+        } else if (parser_.is("source")) {
+            source();
         } else {
             parser_.fail_expecting("tensor, let, score or mask");
+        }
+    }
+
+    // A C++ file that gives score, mask or both, and reads the tensors declared before.
+    void source() {
+        parser_.take();
+        if (parser_.peek().kind != Token::word) {
+            parser_.fail_expecting("the name of a source");
+            return;
+        }
+        const Token name = parser_.take();
+        program_->tensors = parser_.tensors;
+        const Program before = *program_;
+        if (!add_source(name.text, program_)) {
+            parser_.fail(name.place, "source '" + name.text + "' is C++ that is not here: expected --expression-source and " +
+                                         "--expression-library (EXPRESSION_SOURCE in CMake)");
+        } else if ((before.score && before.score != program_->score) || (before.mask && before.mask != program_->mask)) {
+            parser_.fail(name.place, "the source gives what is there already, expected score and mask once each");
         }
     }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -39,6 +40,7 @@ enum class Op {
     conjunction,
     disjunction,
     negation, // not
+    source,   // what a function of the user's C++ gives
 };
 
 enum class Variable { score, b, h, q, kv, position, seq_len_q, seq_len_kv, kv_length };
@@ -54,6 +56,7 @@ struct Node {
     double real = 0;
     size_t index = 0;
     int size = 1; // operations when nothing is shared
+    std::function<Halide::Expr(const ExpressionScope &)> source = nullptr;
 };
 
 struct Program {

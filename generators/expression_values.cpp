@@ -121,6 +121,8 @@ Expr value_of(const Node &node, const ExpressionScope &scope) {
         return variable(static_cast<Variable>(node.index), scope);
     case Op::element:
         return scope.element(node.index, x);
+    case Op::source:
+        return node.source(scope);
     case Op::exp:
         return scope.exp(x[0]);
     case Op::tanh:

@@ -197,7 +197,7 @@ std::string write_library(const Request &request) {
     if (work.path().empty()) {
         return "output directory: cannot write into '" + request.directory + "'";
     }
-    Library library{request.name, request.problem, {}, {}, {}, 0};
+    Library library{request.name, request.problem, {}, request.expression_source, {}, {}, 0};
     std::vector<fs::path> files;
     if (request.expression) {
         error = gen::Expression::parse(*request.expression, "expression", &library.expression);

@@ -19,6 +19,7 @@ struct Library {
     std::string name;
     polyhead_problem problem{}; // its text belongs to the request
     gen::Expression expression;
+    std::string expression_source; // C++ behind the expression
     std::vector<LibraryVariant> variants;
     std::vector<std::string> runtime_archives; // file names of the runtimes of foreign targets
     int64_t library_bytes = 0;

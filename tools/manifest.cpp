@@ -127,6 +127,9 @@ Json problem_json(const Library &library) {
     }
     if (p.expression) {
         j["expression"] = p.expression;
+        if (!library.expression_source.empty()) {
+            j["expression_source"] = library.expression_source;
+        }
         j["expression_tensors"] = Json::array();
         for (const gen::ExpressionTensor &tensor : library.expression.tensors()) {
             static const char *const names[] = {"free", "b", "h", "q", "kv"}; // of POLYHEAD_EXTENT_, downwards from 0

@@ -11,7 +11,7 @@
 #include <Halide.h>
 
 #include "../generators/compile.h"
-#include "../generators/expression.h"
+#include "../generators/expression_source.h"
 #include "../runtime/problem_words.h"
 
 namespace polyhead::tools {
@@ -22,7 +22,7 @@ using runtime::ProblemField;
 
 // Option values as text, before they are checked.
 struct Words {
-    std::string targets, range, emit, expression, expression_file;
+    std::string targets, range, emit, expression, expression_file, expression_source, expression_library;
     bool no_bias = false;
 };
 
@@ -52,6 +52,8 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_flag("--no-bias", words->no_bias, "without biases (the default)");
     app.add_option("--expression", words->expression, "user expression: \"score = ...; mask = ...\", see docs/expressions.md");
     app.add_option("--expression-file", words->expression_file, "the same from a file");
+    app.add_option("--expression-source", words->expression_source, "the same as C++ of Halide Exprs, with --expression-library");
+    app.add_option("--expression-library", words->expression_library, "shared object that was compiled from --expression-source");
     app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
     app.add_option("--seq-len-q-range", words->range, "MIN:MAX query lengths to make variants for (MAX empty: no limit)");
@@ -170,27 +172,40 @@ std::string read_fields(const CLI::App &app, const Words &words, polyhead_proble
     return problem->bias && words.no_bias ? "bias: found both --bias and --no-bias, expected one of them" : "";
 }
 
+// All of a text file; false when it cannot be read as text.
+bool read_text(const std::string &path, std::string *text) {
+    std::ifstream file(path, std::ios::binary);
+    std::ostringstream content;
+    content << file.rdbuf();
+    *text = content.str();
+    return file && !std::filesystem::is_directory(path) && text->find('\0') == std::string::npos;
+}
+
 // Complaints about the text name the user's file.
 std::string read_expression(const CLI::App &app, const Words &words, Request *request) {
-    const bool from_file = app.get_option("--expression-file")->count() > 0;
-    if (!from_file && app.get_option("--expression")->count() == 0) {
+    const auto given = [&app](const char *flag) { return app.get_option(flag)->count() > 0; };
+    const bool from_file = given("--expression-file"), from_source = given("--expression-source");
+    if (given("--expression") + from_file + from_source > 1) {
+        return "expression: found more than one of --expression, --expression-file and --expression-source, expected one of them";
+    }
+    if (from_source != given("--expression-library")) {
+        return "expression: found --expression-source or --expression-library alone, expected both";
+    }
+    std::string text = words.expression, refusal;
+    if (from_file && !read_text(words.expression_file, &text)) {
+        return "expression-file: cannot read '" + words.expression_file + "' as text";
+    }
+    if (from_source) {
+        if (!read_text(words.expression_source, &request->expression_source)) {
+            return "expression-source: cannot read '" + words.expression_source + "' as text";
+        }
+        refusal = gen::load_expression_source(words.expression_source, request->expression_source, words.expression_library, &text);
+    } else if (from_file || given("--expression")) {
+        gen::Expression expression;
+        refusal = gen::Expression::parse(text, from_file ? words.expression_file : "expression", &expression);
+    } else {
         return "";
     }
-    std::string text = words.expression;
-    if (from_file) {
-        if (app.get_option("--expression")->count() > 0) {
-            return "expression: found both --expression and --expression-file, expected one of them";
-        }
-        std::ifstream file(words.expression_file, std::ios::binary);
-        std::ostringstream content;
-        content << file.rdbuf();
-        text = content.str();
-        if (!file || std::filesystem::is_directory(words.expression_file) || text.find('\0') != std::string::npos) {
-            return "expression-file: cannot read '" + words.expression_file + "' as text";
-        }
-    }
-    gen::Expression expression;
-    const std::string refusal = gen::Expression::parse(text, from_file ? words.expression_file : "expression", &expression);
     request->expression = std::make_shared<const std::string>(text);
     request->problem.expression = request->expression->c_str();
     return refusal;

@@ -14,6 +14,7 @@ struct Request {
     std::string name;
     polyhead_problem problem{};
     std::shared_ptr<const std::string> expression; // owns the text that problem.expression points to
+    std::string expression_source;                 // the C++ behind it, if it is C++
     std::vector<std::string> targets;              // full Halide target strings, best first
     std::string tiling;                            // "key=value ...", overrides of the defaults
     int32_t min_seq_len_q = 0;                     // variants outside this range are left out

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_EXAMPLES_PLAIN_ATTENTION_H
 #define POLYHEAD_EXAMPLES_PLAIN_ATTENTION_H
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -94,7 +95,8 @@ inline int compare(const Attention &a, const polyhead::Status &status, const Mea
         }
     }
     const bool good = status.ok() && largest < 2e-5;
-    std::printf("%s: %s largest difference to the plain loop %g\n", good ? "ok" : "wrong", status.message(), largest);
+    std::printf("%s: %s%slargest difference to the plain loop %g\n", good ? "ok" : "wrong", status.message(), status.ok() ? "" : "; ",
+                largest);
     return good ? 0 : 1;
 }
 

@@ -13,6 +13,10 @@ REFUSALS = [  # arguments of polyhead_add_kernel, and what its message must name
     ("EMBED_DIM 64", "OP is missing"),
     ("OP conv EMBED_DIM 64", "conv"),
     ("OP sdpa NUM_HEADS HEAD_DIM 64", "NUM_HEADS"),
+    ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 CAUSAL top_left CAUSAL bottom_right", "CAUSAL is given twice"),
+    ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION_FILE nowhere.txt", "nowhere.txt is not a file"),
+    ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION mask=true EXPRESSION_FILE nowhere.txt", "EXPRESSION and EXPRESSION_FILE, expected one"),
+    ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION_SOURCE main.cpp", "find_package(Halide)"),
 ]
 
 

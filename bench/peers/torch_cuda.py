@@ -1,13 +1,11 @@
 """polyhead's CUDA kernels against PyTorch on the same GPU, in the same run, in turns: f32 with TF32 off, and f16.
 
-    .venv/bin/python bench/peers/torch_cuda.py --build-only     makes the libraries (no GPU, no PyTorch)
-    python3 bench/peers/torch_cuda.py                           measures; needs PyTorch with CUDA, and numpy
+    python3 bench/peers/torch_cuda.py      in a Python like that of .venv, with PyTorch for CUDA and NumPy, after ./polyhead setup
 
 Both work on tensors of PyTorch, on its context and its stream. A case is checked against float64 before it is timed.
 """
 
 import argparse
-import ctypes
 import os
 import pathlib
 import re
@@ -15,17 +13,16 @@ import statistics
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import peer_polyhead as peer  # noqa: E402
+try:
+    import polyhead
+except ImportError:
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "python"))
+    try:
+        import polyhead
+    except ImportError as error:
+        sys.exit("torch_cuda.py: the Python package polyhead cannot be imported (%s); ./polyhead setup builds it" % error)
 
-CUDA, F32, F16 = 1, 0, 1  # polyhead_api, polyhead_dtype
-ARCHIVES = ("libpolyhead.a", "libpolyhead_gpu.a")
-TARGET = ["--target", "x86-64-linux-cuda-cuda_capability_80"]
 SLICE = 0.05  # seconds that calls of one side are repeated for, in each round
-
-
-class DeviceOptions(ctypes.Structure):
-    _fields_ = [("api", ctypes.c_int32), ("index", ctypes.c_int32), ("context", ctypes.c_void_p), ("stream", ctypes.c_void_p)]
 
 
 def cases():
@@ -41,17 +38,6 @@ def cases():
     return found
 
 
-def kernel(case):
-    """(name, flags) of the kernel that serves a case with free lengths."""
-    if case["kind"] == "layer":
-        name, flags = "d%d_h%d" % (case["D"], case["H"]), ["--op", "mha", "--embed-dim", case["D"], "--num-heads", case["H"], "--bias"]
-    else:
-        name, flags = "h%d_d%d" % (case["H"], case["d"]), ["--op", "sdpa", "--num-heads", case["H"], "--head-dim", case["d"]]
-        if case["causal"]:
-            name, flags = name + "_causal", flags + ["--causal", "top_left"]
-    return "torch_cuda_%s_%s_%s" % (case["kind"], case["dtype"], name), [str(flag) for flag in flags + ["--dtype", case["dtype"]] + TARGET]
-
-
 def flops(case):
     if case["kind"] == "sdpa":
         pairs = case["T"] * (case["T"] + 1) // 2 if case["causal"] else case["T"] ** 2
@@ -59,71 +45,20 @@ def flops(case):
     return case["B"] * (8 * case["T"] * case["D"] ** 2 + 4 * case["T"] ** 2 * case["D"])
 
 
-def library(case):
-    """The library of a case; made when a generator is here, else the one that was brought along."""
-    name, flags = kernel(case)
-    prebuilt = peer.ROOT / "build" / "peers" / (name + ".so")
-    try:
-        lib = peer.library(name, flags, ARCHIVES)
-    except FileNotFoundError:
-        if not prebuilt.exists():
-            raise
-        lib = peer.load(prebuilt)
-    return lib
+def polyhead_side(case, inputs):
+    """(call, its answer) on arrays of the device that the inputs lie on: PyTorch's, or polyhead's own."""
+    if case["kind"] == "sdpa":
+        out = polyhead.sdpa(*inputs, is_causal=case["causal"])
+        return lambda: polyhead.sdpa(*inputs, is_causal=case["causal"], out=out), lambda: out
+    names = ("in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias")
+    layer = polyhead.MultiheadAttention(case["D"], case["H"])
+    layer.load_state_dict(dict(zip(names, inputs[1:])))
+    answer = [layer(inputs[0])[0]]
 
+    def call():
+        answer[0] = layer(inputs[0])[0]
 
-def declare(lib):
-    lib.polyhead_open_device.argtypes = [ctypes.POINTER(DeviceOptions), ctypes.POINTER(ctypes.c_void_p)]
-    lib.polyhead_open_device.restype = peer.Status
-    lib.polyhead_close_device.argtypes = [ctypes.c_void_p]
-    lib.polyhead_close_device.restype = None
-    lib.polyhead_weights_to_device.argtypes = [ctypes.c_void_p, ctypes.POINTER(peer.Weights), ctypes.POINTER(peer.Weights)]
-    lib.polyhead_weights_to_device.restype = peer.Status
-
-
-class Polyhead:
-    """One kernel on PyTorch's device, context and stream."""
-
-    def __init__(self, torch, case, inputs):
-        self.lib, self.torch = library(case), torch
-        declare(self.lib)
-        self.kernel, self.device = self.lib.peer_kernel(), ctypes.c_void_p()
-        options = DeviceOptions(CUDA, torch.cuda.current_device(), None, torch.cuda.current_stream().cuda_stream)
-        peer.check(self.lib.polyhead_open_device(ctypes.byref(options), ctypes.byref(self.device)))
-        self.args = peer.Args(device=self.device)
-        self.keep = list(inputs)
-        if case["kind"] == "sdpa":
-            q, k, v = inputs
-            self.args.op, self.args.key, self.args.value = peer.SDPA, self.tensor(k), self.tensor(v)
-        else:
-            q = inputs[0]
-            self.args.op, self.args.weights = peer.MHA, ctypes.pointer(self.weights(inputs[1:]))
-        self.out = torch.empty_like(q)
-        self.args.query, self.args.out = self.tensor(q), self.tensor(self.out)
-
-    def tensor(self, array):
-        view = peer.Tensor(array.data_ptr(), {self.torch.float32: F32, self.torch.float16: F16}[array.dtype], array.dim())
-        view.shape[: array.dim()], view.stride[: array.dim()] = tuple(array.shape), tuple(array.stride())
-        view.device = None if array.device.type == "cpu" else self.device.value
-        return view
-
-    def weights(self, sources):
-        """Packed on the host, then copied to the device."""
-        host = [source.detach().cpu().contiguous() for source in sources]
-        memory = self.torch.empty(self.lib.polyhead_weights_bytes(self.kernel) + 64, dtype=self.torch.uint8)
-        wqkv, bqkv, wo, bo = (self.tensor(source) for source in host)
-        tensors = peer.WeightTensors(in_proj=wqkv, in_bias=bqkv, out_proj=wo, out_bias=bo)
-        packed, placed = peer.Weights(), peer.Weights()
-        address = memory.data_ptr() + -memory.data_ptr() % 64
-        peer.check(self.lib.polyhead_pack(self.kernel, ctypes.byref(tensors), address, ctypes.byref(packed)))
-        peer.check(self.lib.polyhead_weights_to_device(self.device, ctypes.byref(packed), ctypes.byref(placed)))
-        self.keep += [host, memory, packed, placed]
-        return placed
-
-    def run(self):
-        status = self.lib.polyhead_run(self.kernel, ctypes.byref(self.args))
-        if status.code:
-            peer.check(status)
+    return call, lambda: answer[0]
 
 
 def torch_side(torch, case, dtype):
@@ -162,13 +97,13 @@ def timed(torch, call, calls):
 def measure(torch, name, case, rounds):
     dtype = {"f32": torch.float32, "f16": torch.float16}[case["dtype"]]
     inputs, torch_call, truth = torch_side(torch, case, dtype)
-    ours = Polyhead(torch, case, inputs)
-    ours.run()
+    ours, answer = polyhead_side(case, inputs)
+    ours()
     torch.cuda.synchronize()
-    errors = [(out.double() - truth).abs().max().item() for out in (ours.out, torch_call())]
+    errors = [(out.double() - truth).abs().max().item() for out in (answer(), torch_call())]
     if not errors[0] <= (2e-4 if case["dtype"] == "f32" else 2e-2):
         raise RuntimeError("wrong answer: largest error %g" % errors[0])
-    sides = [ours.run, torch_call]
+    sides = [ours, torch_call]
     calls = [max(1, int(SLICE / max(timed(torch, side, 3), 1e-6))) for side in sides]
     times = [[timed(torch, side, n) for side, n in zip(sides, calls)] for _ in range(rounds)]
     mine, theirs = (statistics.median(column) for column in zip(*times))
@@ -179,16 +114,10 @@ def measure(torch, name, case, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build-only", action="store_true")
     parser.add_argument("--filter", default="", help="only cases whose names match")
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args()
     wanted = [(name, case) for name, case in cases() if re.search(options.filter, name)]
-    if options.build_only:
-        for _, case in wanted:
-            print(kernel(case)[0], flush=True)
-            peer.library(*kernel(case), ARCHIVES)
-        return 0
     os.environ.setdefault("NVIDIA_TF32_OVERRIDE", "0")
     try:
         import torch

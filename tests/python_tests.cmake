@@ -1,9 +1,16 @@
 # Tests of the Python package: unittest scripts with the label python, on devices with theirs. Included by tests/CMakeLists.txt where the
 # package is built.
 
-# polyhead_python_test(NAME SCRIPT file [LABEL label] [TIMEOUT seconds] [ENVIRONMENT name=value...])
+# polyhead_python_test(NAME SCRIPT file [LABEL label] [TIMEOUT seconds] [ENVIRONMENT name=value...] [ARGUMENTS word...] [DEPENDS target...])
 function(polyhead_python_test name)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "" "SCRIPT;LABEL;TIMEOUT" "ENVIRONMENT")
+    cmake_parse_arguments(
+        PARSE_ARGV
+        1
+        arg
+        ""
+        "SCRIPT;LABEL;TIMEOUT"
+        "ENVIRONMENT;ARGUMENTS;DEPENDS"
+    )
     if(NOT arg_LABEL)
         set(arg_LABEL python)
     endif()
@@ -14,8 +21,8 @@ function(polyhead_python_test name)
         "${name}"
         LABEL ${arg_LABEL}
         TIMEOUT ${arg_TIMEOUT}
-        DEPENDS polyhead_python
-        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}"
+        DEPENDS polyhead_python ${arg_DEPENDS}
+        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/${arg_SCRIPT}" ${arg_ARGUMENTS}
     )
     set_tests_properties(
         "${arg_LABEL}: ${name}"
@@ -47,3 +54,7 @@ polyhead_python_test(
     LABEL cuda
     ENVIRONMENT POLYHEAD_TEST_DEVICE=cuda "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
 )
+
+if(TARGET polyhead_roof)
+    include(python_peers_tests.cmake)
+endif()

@@ -2,8 +2,8 @@
 import os
 import sys
 
-from . import build, checks, environment, package
-from .places import PYTHON, ROOT, call, step
+from . import build, checks, environment, package, peers
+from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
 
@@ -26,7 +26,16 @@ def demo(options):
     return call([PYTHON, script, "--build", build.directory("release")] + device + options.texts, check=False)
 
 
+# Options of bench that only --peers understands.
+ONLY_PEERS = {"cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from"}
+
+
 def bench(options):
+    if options.peers is not None:
+        return peers.bench(options)
+    for name, flag in ONLY_PEERS.items():
+        if getattr(options, name) is not None:
+            raise Failure("%s: found without --peers, which alone understands it" % flag)
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):
         environment.ensure()

@@ -13,6 +13,7 @@ examples:
   ./polyhead prune --weights layer.safetensors --num-heads 12 --input x.npy --remove 6 -o out
   ./polyhead test --label runtime
   ./polyhead bench --filter sdpa --threads 1 --json out.json
+  ./polyhead bench --peers --report peers.html
   ./polyhead test --device cuda
 """
 
@@ -51,6 +52,11 @@ def parser():
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
     bench.add_argument("--longest", metavar="N", help="with --device: tokens of the long cases (default 4096)")
     bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
+    bench.add_argument("--peers", metavar="NAMES", nargs="?", const="", help="beside PyTorch, ONNX Runtime and OpenVINO (all, or those named with commas), installed into build/peers-venv")
+    bench.add_argument("--cases", metavar="REGEX", help="with --peers: only the cases whose names match")
+    bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")
+    bench.add_argument("--from", dest="source", metavar="FILE", help="with --peers: measure nothing, show the results in this JSON")
+    bench.add_argument("--adapters", metavar="DIR", help="with --peers: a folder with peer_NAME.py of further libraries")
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
     prune = add("prune", actions.prune, "rank the heads of a layer on your data, and write it without those that should go", add_help=False)

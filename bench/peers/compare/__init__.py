@@ -1,0 +1,1 @@
+"""The bench that holds polyhead against other libraries: ./polyhead bench --peers."""

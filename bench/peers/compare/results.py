@@ -1,0 +1,80 @@
+"""From the rounds to what is said of them: % of the peak, ratios within rounds, counts of wins and losses."""
+
+import numpy
+
+OURS = "polyhead"
+
+
+def spread(values):
+    """Median and quartiles."""
+    q1, median, q3 = (float(v) for v in numpy.percentile(values, (25, 50, 75)))
+    return dict(median=median, q1=q1, q3=q3)
+
+
+def timed(result):
+    return bool(result.get("seconds")) and "error" not in result
+
+
+def result_of(record, peer, threads):
+    """The timed result, or None."""
+    return next((r for r in record["results"] if r["peer"] == peer and r["threads"] == threads and timed(r)), None)
+
+
+def add_rates(record):
+    """Milliseconds, GFLOP/s and % of the roof of the same round."""
+    for result in filter(timed, record["results"]):
+        roofs = record["roofs"][str(result["threads"])]
+        seconds = numpy.array(result["seconds"])
+        result["ms"] = spread(seconds * 1e3)
+        result["gflops"] = spread(record["flops"] / seconds / 1e9)
+        result["percent_of_peak"] = spread(100 * record["flops"] / seconds / 1e9 / numpy.array(roofs["fma_gflops"]))
+        if record["key_value_bytes"]:
+            result["percent_of_read"] = spread(100 * record["key_value_bytes"] / seconds / 1e9 / numpy.array(roofs["read_gbs"]))
+
+
+def verdict(ratio):
+    """A difference counts when the middle half of the rounds agrees on it."""
+    return "faster" if ratio["q1"] > 1 else "slower" if ratio["q3"] < 1 else "level"
+
+
+def add_ratios(record):
+    """theirs / ours of each round: above 1 ours is faster. "best" is the fastest other library of each round."""
+    for result in record["results"]:
+        ours = result_of(record, OURS, result["threads"])
+        if timed(result) and ours and result is not ours:
+            result["ratio"] = spread(numpy.array(result["seconds"]) / numpy.array(ours["seconds"]))
+    record["best"] = {}
+    for threads in record["roofs"]:
+        ours = result_of(record, OURS, int(threads))
+        others = [r for r in record["results"] if r["peer"] != OURS and r["threads"] == int(threads) and timed(r)]
+        if ours and others:
+            fastest = min(others, key=lambda r: r["ms"]["median"])
+            ratio = spread(numpy.min([r["seconds"] for r in others], axis=0) / numpy.array(ours["seconds"]))
+            record["best"][threads] = dict(ratio, peer=fastest["peer"], verdict=verdict(ratio))
+
+
+def summary(records, threads):
+    """Counts, the geometric mean against the fastest other, the best and the worst case; None when nothing was compared."""
+    found = {r["name"]: r["best"][str(threads)] for r in records if str(threads) in r["best"]}
+    if not found:
+        return None
+    medians = {name: best["median"] for name, best in found.items()}
+    counts = {word: sum(best["verdict"] == word for best in found.values()) for word in ("faster", "level", "slower")}
+    return dict(counts, cases=len(found), mean=float(numpy.exp(numpy.mean(numpy.log(list(medians.values()))))),
+                most=max(medians, key=medians.get), least=min(medians, key=medians.get))  # fmt: skip
+
+
+def means_by_peer(records, threads):
+    """{peer: (geometric mean of theirs / ours, cases)} over the cases that both have."""
+    ratios = {}
+    for record in records:
+        for result in record["results"]:
+            if result["threads"] == threads and "ratio" in result:
+                ratios.setdefault(result["peer"], []).append(result["ratio"]["median"])
+    return {peer: (float(numpy.exp(numpy.mean(numpy.log(values)))), len(values)) for peer, values in ratios.items()}
+
+
+def finish(records):
+    for record in records:
+        add_rates(record)
+        add_ratios(record)

@@ -1,0 +1,55 @@
+// polyhead_roof: answers each line of JSON {"kind": "fma" | "read" | "copy", "seconds": s} with {"rate": GFLOP/s or GB/s of all threads}.
+#include <csignal>
+#include <iostream>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include "../roof.h"
+
+namespace {
+
+using Json = nlohmann::json;
+
+// The first cores that this process may use: the same that a library gets.
+void confine(int threads) {
+    cpu_set_t allowed, wanted;
+    CPU_ZERO(&wanted);
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
+        return;
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&wanted) < threads; cpu++)
+        if (CPU_ISSET(cpu, &allowed))
+            CPU_SET(cpu, &wanted);
+    sched_setaffinity(0, sizeof wanted, &wanted);
+}
+
+double rate(roof::Team &team, const std::string &kind, double seconds) {
+    if (kind == "fma")
+        return roof::fma_gflops(team, seconds);
+    return kind == "read" ? roof::read_gbs(team) : roof::copy_gbs(team);
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    int threads = 1;
+    CLI::App app("Measures the roofs of this machine as often as it is asked to on the standard input.");
+    app.add_option("--threads", threads, "threads that work together")->check(CLI::Range(1, 256))->capture_default_str();
+    CLI11_PARSE(app, argc, argv);
+    prctl(PR_SET_PDEATHSIG, SIGKILL); // ends with the bench, also while it is stopped
+    std::signal(SIGINT, SIG_IGN);     // Ctrl-C is the bench's to answer
+    confine(threads);
+    roof::Team team(threads);
+    std::cout << Json{{"fma", roof::fma_name()}} << std::endl;
+    for (std::string line; std::getline(std::cin, line);) {
+        const Json order = Json::parse(line, nullptr, false);
+        if (order.is_discarded() || !order.is_object())
+            std::cout << Json{{"error", "found no JSON object"}} << std::endl;
+        else
+            std::cout << Json{{"rate", rate(team, order.value("kind", ""), order.value("seconds", 0.05))}} << std::endl;
+    }
+    return 0;
+}

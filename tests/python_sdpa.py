@@ -43,6 +43,22 @@ class Masks(Case):
         self.close(polyhead.sdpa(QUERY, KEY, VALUE), attention(QUERY, KEY, VALUE)[0])
         self.close(polyhead.sdpa(QUERY, KEY, VALUE, scale=0.5), attention(QUERY, KEY, VALUE, scale=0.5)[0])
 
+    def test_plain_calls_again(self):
+        """The second call of the same shapes takes a shorter way."""
+        other, out = random(4, *QUERY.shape), np.empty((B, H, T_Q, D_V), np.float32)
+        for query in (QUERY, other, QUERY[:, :, ::-1]):
+            self.close(polyhead.sdpa(query, KEY, VALUE), attention(query, KEY, VALUE)[0])
+            self.assertIs(polyhead.sdpa(query, KEY, VALUE, out=out), out)
+            self.close(out, attention(query, KEY, VALUE)[0])
+        halves = polyhead.sdpa(*(a.astype(np.float16) for a in (QUERY, KEY, VALUE)))
+        self.assertEqual(halves.dtype, np.float16)
+        self.refused(polyhead.Code.WRONG_SHAPE, "out", QUERY, KEY, VALUE, out=out[:, :, 1:])
+        self.refused(polyhead.Code.WRONG_SHAPE, "value", QUERY, KEY, VALUE[:, :, 1:])
+        for _ in range(2):
+            self.refused(polyhead.Code.BAD_VALUE, "alignment: found 'sideways'", QUERY, KEY, VALUE, is_causal=True, causal_alignment="sideways")
+        with self.assertRaises(TypeError):
+            polyhead.sdpa(QUERY, KEY, VALUE, window=np.array([1, 2]))
+
     def test_causal_alignments(self):
         for alignment in ("top_left", "bottom_right"):
             seen = visible(T_Q, T_KV, causal=True, from_end=alignment == "bottom_right")

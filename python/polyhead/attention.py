@@ -4,6 +4,8 @@ from __future__ import annotations
 import inspect
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 
+import numpy
+
 from . import _arrays, _core
 from .error import refuse
 from .expressions import text_of
@@ -45,9 +47,44 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and
     present_value (return_present). out= names an array to write to. device= runs numpy arrays on "cuda" or "opencl:1".
     """
+    if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
+            and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
+            and position_offsets is None and head_gate is None and expression is None and return_scores is None and device is None
+            and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
+            and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray):
+        return _run_plain(query, key, value, out, is_causal, causal_alignment)
     call = _prepare(locals())
     call.kernel.run(call.arguments, call.device, call.layout)
     return call.results[0] if len(call.results) == 1 else call.results
+
+
+# Kernels of plain calls by everything that chooses one. What can be asked for is many times what is: a call with nothing but query, key,
+# value and the causal rule looks here first, because reading all the rest takes longer than a small kernel.
+_plain: dict[tuple[Any, ...], _core.Kernel] = {}
+_PLAIN_KEPT = 512  # shapes of a growing sequence are all different
+
+
+def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, out: Any, is_causal: bool, causal_alignment: str) -> Any:
+    """sdpa() of NumPy arrays on the CPU with every other argument at its default."""
+    shapes = (query.shape, key.shape, value.shape, is_causal)
+    kernel = _plain.get(shapes)
+    if kernel is None:
+        bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, out=out)
+        bound.apply_defaults()
+        call = _prepare(dict(bound.arguments))
+        call.kernel.run(call.arguments, call.device, call.layout)
+        if query.ndim == 4:
+            if len(_plain) >= _PLAIN_KEPT:
+                _plain.clear()
+            _plain[shapes] = call.kernel
+        return call.results[0]
+    if out is None:
+        out = numpy.empty((*query.shape[:3], value.shape[3]), query.dtype)
+    arguments = {"query": query, "key": key, "value": value, "out": out}
+    if is_causal:
+        arguments["alignment"] = causal_alignment
+    kernel.run(arguments, None, "bhsd")
+    return out
 
 
 def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> str:

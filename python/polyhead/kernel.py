@@ -17,6 +17,7 @@ class Kernel:
 
     def __init__(self, core: _core.Kernel) -> None:
         self._core = core
+        self._problem = core.problem  # asked by every call, and made anew each time
 
     def __call__(self, *, out: Any = None, layout: str = "bhsd", device: Any = None, **arguments: Any) -> Any:
         """Runs the kernel.
@@ -87,7 +88,7 @@ class Kernel:
 
     def _prepare(self, arguments: dict[str, Any], out: Any, layout: str, device: Any) -> tuple[Any, list[Any]]:
         """Adds the outputs to the arguments; returns the device and all outputs."""
-        problem = self._core.problem
+        problem = self._problem
         if problem["op"] == 2:
             return self._prepare_linear(arguments, out, device, problem)
         for name in ("query", "key", "value"):

@@ -9,6 +9,8 @@ import numpy
 from . import cases, crew, reference
 
 PEAK_SECONDS = 0.02  # of each slice of the peak
+BUSY = 0.1           # cores that others may use in a round; a round in which they used more is made again, once for each that is wanted
+PER_ROUND = ("seconds", "least", "calls", "others_busy")
 
 
 class Entry:
@@ -91,8 +93,8 @@ class Bench:
             ready = [entry for entry in self.entries if not entry.lost and self.prepare(entry, case, expected, folder)]
         record = dict(name=case.name, group=case.group, title=case.title, words=cases.words(case), shape=case.shape, flops=cases.flops(case),
                       key_value_bytes=cases.key_value_bytes(case), roofs={str(n): dict(fma_gflops=[], copy_gbs=[], read_gbs=[]) for n in self.roofs})
-        for number in range(self.options.rounds if ready else 0):
-            self.round(record, ready, number)
+        if ready:
+            self.rounds(record, ready)
         for entry in self.entries:
             if entry.lost and "error" not in entry.result:
                 entry.result["error"] = entry.lost
@@ -127,6 +129,21 @@ class Bench:
         result.update(how=chosen["how"], tried=chosen["seconds"], max_error=right[chosen["how"]][0],
                       prepare_seconds=right[chosen["how"]][1], seconds=[], least=[], calls=[], others_busy=[])  # fmt: skip
         return True
+
+    def rounds(self, record, ready):
+        """As many rounds as are wanted; of more, those stay in which others used the machine least."""
+        busy = []
+        while len(busy) < 2 * self.options.rounds and sum(b <= BUSY for b in busy) < self.options.rounds:
+            self.round(record, ready, len(busy))
+            found = [entry.result["others_busy"][-1] for entry in ready if "error" not in entry.result]
+            if not found:
+                return
+            busy.append(statistics.mean(found))
+        kept = sorted(sorted(range(len(busy)), key=busy.__getitem__)[: self.options.rounds])
+        record["others_busy"], record["rounds_made"] = [round(busy[i], 3) for i in kept], len(busy)
+        for columns, names in [(entry.result, PER_ROUND) for entry in ready] + [(roofs, list(roofs)) for roofs in record["roofs"].values()]:
+            for name in names:
+                columns[name] = [columns[name][i] for i in kept if i < len(columns[name])]
 
     def round(self, record, ready, number):
         """Every entry once, in an order that is another one in each round."""

@@ -47,40 +47,46 @@ def threads_text(threads):
     return "%d thread%s" % (threads, "" if threads == 1 else "s")
 
 
-def legend(figure, axis, columns):
-    handles, names = axis.get_legend_handles_labels()
-    unique = dict(zip(names, handles))
-    figure.legend(unique.values(), unique.keys(), loc="outside upper left", ncols=columns)
-
-
 def rows_of(document, groups):
-    """Records of these groups, in the order of the groups, that somebody answered."""
-    return [r for group in groups for r in document["cases"] if r["group"] == group and any(results.timed(x) for x in r["results"])]
+    """Records of these groups, in the order of the groups, that somebody answered; a group's name stands before its first record."""
+    found = []
+    for group in groups:
+        records = [r for r in document["cases"] if r["group"] == group and any(results.timed(x) for x in r["results"])]
+        found += [cases.GROUPS[group], *records] if records else []
+    return found
 
 
-def row_label(record):
-    return "%s  %s" % (record["title"], record["words"])
+def row_label(row):
+    return row if isinstance(row, str) else "%s   %s" % (row["title"], row["words"])
 
 
-def strips(axis, look, records):
-    """Rows from top to bottom, a band behind every other one."""
-    axis.set_ylim(len(records) - 0.5, -0.5)
-    for row in range(0, len(records), 2):
-        axis.axhspan(row - 0.5, row + 0.5, color=look.theme["band"], zorder=0, linewidth=0)
-    axis.set_yticks(range(len(records)), [row_label(r) for r in records])
+def records_in(rows):
+    """(height, record) of the rows that are records."""
+    return [(height, row) for height, row in enumerate(rows) if not isinstance(row, str)]
+
+
+def strips(axis, look, rows):
+    """Rows from top to bottom, a band behind every other record."""
+    axis.set_ylim(len(rows) - 0.5, -0.5)
+    for height, _ in records_in(rows)[::2]:
+        axis.axhspan(height - 0.5, height + 0.5, color=look.theme["band"], zorder=0, linewidth=0)
+    axis.set_yticks(range(len(rows)), [row_label(row) for row in rows])
+    for text, row in zip(axis.get_yticklabels(), rows):
+        if isinstance(row, str):
+            text.set(fontweight="bold", color=look.theme["soft"])
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     axis.grid(axis="x", linewidth=0.8)
     axis.set_axisbelow(True)
 
 
-def side_by_side(document, records, theme, draw):
+def side_by_side(document, rows, theme, draw):
     """One panel per number of threads over the same rows."""
     look, threads = Look(document, theme), document["threads"]
-    figure, axes = plt.subplots(1, len(threads), sharey=True, figsize=(4.2 + 3.1 * len(threads), 1.5 + 0.27 * len(records)), squeeze=False)
+    figure, axes = plt.subplots(1, len(threads), sharey=True, figsize=(4.2 + 3.1 * len(threads), 1.5 + 0.27 * len(rows)), squeeze=False)
     for axis, count in zip(axes[0], threads):
-        strips(axis, look, records)
-        draw(axis, look, records, count)
+        strips(axis, look, rows)
+        draw(axis, look, rows, count)
         axis.set_title(threads_text(count))
     return figure, axes[0], look
 
@@ -92,7 +98,7 @@ def quantity(document, groups, theme, key, label, top):
 
     def draw(axis, look, found, threads):
         for name in reversed(list(look.labels)):
-            points = [(r[key], row) for row, record in enumerate(found) for r in [results.result_of(record, name, threads)] if r]
+            points = [(r[key], row) for row, record in records_in(found) for r in [results.result_of(record, name, threads)] if r]
             if points:
                 axis.plot([p["median"] for p, _ in points], [row for _, row in points], linestyle="", markersize=7 if name == results.OURS else 5.5,
                           zorder=4 if name == results.OURS else 3, **look.mark(name))
@@ -120,14 +126,14 @@ def decode(document, theme):
 
 
 def ratios(document, theme):
-    records = [r for r in rows_of(document, cases.GROUPS) if r["best"]]
-    if not records:
+    records = [row for row in rows_of(document, cases.GROUPS) if isinstance(row, str) or row["best"]]
+    if not records_in(records):
         return None
 
     def draw(axis, look, found, threads):
         axis.axvline(1, color=look.theme["ink"], linewidth=1.2, zorder=2)
         for name in look.labels:
-            points = [(r["ratio"], row) for row, record in enumerate(found) for r in [results.result_of(record, name, threads)] if r and "ratio" in r]
+            points = [(r["ratio"], row) for row, record in records_in(found) for r in [results.result_of(record, name, threads)] if r and "ratio" in r]
             if points:
                 middle = [p["median"] for p, _ in points]
                 errors = [[p["median"] - p["q1"] for p, _ in points], [p["q3"] - p["median"] for p, _ in points]]
@@ -153,7 +159,7 @@ def plain_log(axis, subs=(1, 2, 5)):
 
 
 def growth(document, theme):
-    records = sorted(rows_of(document, ["growth"]), key=lambda r: r["shape"]["Tq"])
+    records = sorted((r for _, r in records_in(rows_of(document, ["growth"]))), key=lambda r: r["shape"]["Tq"])
     if len(records) < 2:
         return None
     look, threads = Look(document, theme), document["threads"][-1]
@@ -163,11 +169,11 @@ def growth(document, theme):
         lengths = [t for t, _ in found]
         left.plot(lengths, [ms for _, ms in found], linewidth=1.6, markersize=5, **look.mark(name))
         right.plot(lengths, [ms * 1e6 / t**2 for t, ms in found], linewidth=1.6, markersize=5, **look.mark(name))
-    left.set_yscale("log")
-    plain_log(left.yaxis, (1,))
+    for axis, steps in ((left, (1,)), (right, (1, 2, 5))):
+        axis.set_yscale("log")
+        plain_log(axis.yaxis, steps)
     left.set(title="Time per call, %s" % threads_text(threads), xlabel="tokens", ylabel="milliseconds")
-    right.set(title="Time per pair of query and key", xlabel="tokens", ylabel="nanoseconds, 8 heads of 64")
-    right.set_ylim(bottom=0)
+    right.set(title="Time per pair of query and key, 8 heads of 64", xlabel="tokens", ylabel="nanoseconds")
     for axis in (left, right):
         axis.set_xscale("log", base=2)
         axis.set_xticks([r["shape"]["Tq"] for r in records], ["%d" % r["shape"]["Tq"] for r in records])

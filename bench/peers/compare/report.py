@@ -8,7 +8,7 @@ import string
 
 import matplotlib.pyplot as plt
 
-from . import cases, machine, plots, results, table
+from . import cases, machine, measure, plots, results, table
 
 TEMPLATE = pathlib.Path(__file__).with_name("report.html")
 
@@ -102,7 +102,8 @@ def case_table(document, threads, labels):
 
 
 def method(document):
-    busy = [x for record in document["cases"] for r in record["results"] for x in r.get("others_busy", ())]
+    busy = [x for record in document["cases"] for x in record.get("others_busy", ())]
+    again = sum(max(0, record.get("rounds_made", 0) - document["rounds"]) for record in document["cases"])
     roofs = [(n, results.spread([x for r in document["cases"] for x in r["roofs"][str(n)]["fma_gflops"]]),
               results.spread([x for r in document["cases"] for x in r["roofs"][str(n)]["copy_gbs"]])) for n in document["threads"]]  # fmt: skip
     lines = ["Command: %s" % document["command"],
@@ -118,7 +119,8 @@ def method(document):
               % (plots.threads_text(n), fma["median"], document["fma"], fma["q1"], fma["q3"], copy["median"]) for n, fma, copy in roofs]  # fmt: skip
     if busy:
         found = results.spread(busy)
-        lines.append("Other programs kept %.2f cores busy meanwhile (median; upper quartile %.2f)." % (found["median"], found["q3"]))
+        lines.append("Other programs kept %.2f cores busy meanwhile (median of the rounds; upper quartile %.2f). %d rounds were made again, because they used "
+                     "more than %g." % (found["median"], found["q3"], again, measure.BUSY))
     return "".join("<li>%s</li>" % html.escape(line) for line in lines)
 
 

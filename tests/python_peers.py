@@ -125,6 +125,8 @@ class Run(unittest.TestCase):
         done = bench("--from", self.folder / "out.json", "--report", self.folder / "again.html")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue((self.folder / "again.html").exists())
+        done = bench("--from", self.folder / "out.json", "--markdown")
+        self.assertIn("| `small_sdpa` | B1 H4 T20 d16 |", done.stdout)
 
     def test_refusals_are_one_sentence(self):
         broken = self.folder / "broken.json"

@@ -27,14 +27,14 @@ def demo(options):
 
 
 # Options of bench that only --peers understands.
-ONLY_PEERS = {"cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from"}
+ONLY_PEERS = {"cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from", "markdown": "--markdown"}
 
 
 def bench(options):
     if options.peers is not None:
         return peers.bench(options)
     for name, flag in ONLY_PEERS.items():
-        if getattr(options, name) is not None:
+        if getattr(options, name) not in (None, False):
             raise Failure("%s: found without --peers, which alone understands it" % flag)
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):

@@ -79,6 +79,8 @@ def command_line(options, absent):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name in ("json", "report", "adapters") else value]
+    if options.markdown:
+        command.append("--markdown")
     if options.source:
         command += ["--from", os.path.abspath(options.source)]
     for name, reason in absent.items():

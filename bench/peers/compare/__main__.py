@@ -11,7 +11,7 @@ import tempfile
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import cases, costs, crew, linked, machine, measure, report, results, table
+from . import cases, costs, crew, linked, machine, markdown, measure, report, results, table
 
 LAST = linked.ROOT / "build" / "peers.json"
 STATUS = Console(stderr=True, highlight=False)
@@ -32,6 +32,7 @@ def parser():
     parser.add_argument("--json", default=str(LAST), metavar="FILE", help="the results (default build/peers.json)")
     parser.add_argument("--report", metavar="FILE", help="also a page, and its plots as PNG beside it")
     parser.add_argument("--from", dest="source", metavar="FILE", help="measure nothing: table and report of these results")
+    parser.add_argument("--markdown", action="store_true", help="the table as Markdown")
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has the other libraries")
     parser.add_argument("--adapters", metavar="DIR", help="a folder with peer_NAME.py of further libraries")
     parser.add_argument("--absent", action="append", default=[], metavar="NAME=REASON", help="a library that could not be installed")
@@ -153,7 +154,10 @@ def run(options):
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(document, file, indent=1, default=float)
             file.write("\n")
-    table.show(document)
+    if options.markdown:
+        print("\n".join(markdown.lines(document)))
+    else:
+        table.show(document)
     if not options.source:
         print("results: %s" % options.json)
     if options.report:

@@ -146,7 +146,7 @@ def ratios(document, theme):
     low = min(a.get_xlim()[0] for a in axes)
     high = max(a.get_xlim()[1] for a in axes)
     for axis in axes:
-        axis.set_xlim(min(low, 0.8), max(high, 1.25))
+        axis.set_xlim(min(low, 0.7), max(high, 1.45))
     ordered_legend(figure, axes[0], look)
     return figure
 

@@ -24,7 +24,7 @@ def make(way, case, dtype, data, threads):
     if way != "by hand":
         raise NotImplementedError("left to the other way")
     assert len(os.sched_getaffinity(0)) == threads
-    q, k, v, _ = data
+    q, k, v = data
     k, v = (np.repeat(x, case["H"] // case["Hkv"], 1) for x in (k, v))
     answer = [None]
     def run():

@@ -141,7 +141,8 @@ def copies(case):
 
 
 def inputs(case, copy=0):
-    """f32 tensors: query, key, value and a dict of further ones; or x, in_proj, in_bias, out_proj, out_bias. The same everywhere."""
+    """f32 tensors, the same everywhere: query, key, value, then a dict of further ones if the case has any (mask, lengths, sinks); or x,
+    in_proj, in_bias, out_proj, out_bias."""
     random, s = np.random.default_rng([copy, 17]), case.shape
 
     def normal(*shape):
@@ -161,4 +162,4 @@ def inputs(case, copy=0):
         extras["lengths"] = key_lengths(s)
     if s["sinks"]:
         extras["sinks"] = normal(s["H"])
-    return (*tensors, extras)
+    return (*tensors, extras) if extras else tuple(tensors)

@@ -26,7 +26,8 @@ def softmax(logits, sink=None):
 
 
 def sdpa_row(s, tensors, b, h, q):
-    query, key, value, extras = tensors
+    query, key, value = tensors[:3]
+    extras = tensors[3] if len(tensors) > 3 else {}
     group = s["H"] // s["Hkv"]
     keys, values = key[b, h // group].astype(np.float64), value[b, h // group].astype(np.float64)
     logits = keys @ query[b, h, q].astype(np.float64) / np.sqrt(s["d"])

@@ -100,7 +100,7 @@ int bench_all(const Options &options, const polyhead::Device &device, roof::Devi
             if (!std::regex_search(measured.name, wanted))
                 continue;
             bench::Workload workload(*kernel_table[i], shape, &device);
-            std::string error = workload.status().ok() ? workload.check() : workload.status().message();
+            std::string error = workload.check();
             if (error.empty())
                 error = measure(workload, device, roof, options.rounds, &measured);
             if (error.empty()) {

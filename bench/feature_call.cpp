@@ -5,6 +5,7 @@
 
 #include <Halide.h>
 
+#include "../tests/support/call_tensors.h"
 #include "../tests/support/check.h"
 #include "../tests/support/problems.h"
 #include "in_process.h"
@@ -36,13 +37,6 @@ std::shared_ptr<polyhead::InProcessKernel> kernel_for(const polyhead::Problem &p
     return kernel;
 }
 
-double elements_of(const polyhead_tensor &tensor) {
-    double count = tensor.rank == 0 ? 0 : 1;
-    for (int dim = 0; dim < tensor.rank; dim++)
-        count *= static_cast<double>(tensor.shape[dim]);
-    return count;
-}
-
 } // namespace
 
 FeatureCall::FeatureCall(const FeatureCase &feature_case)
@@ -60,7 +54,7 @@ void FeatureCall::run() const {
 }
 
 double FeatureCall::written_bytes() const {
-    return sizeof(float) * (elements_of(inputs_.args().scores) + elements_of(inputs_.args().weights_mean));
+    return polyhead::test::tensor_bytes(inputs_.args().scores) + polyhead::test::tensor_bytes(inputs_.args().weights_mean);
 }
 
 } // namespace bench

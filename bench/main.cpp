@@ -21,7 +21,7 @@ struct Options {
     std::vector<char *> rest; // flags of Google Benchmark
 };
 
-// What is kept between the rounds of one case; the next case replaces it, so that only one holds memory.
+// What is kept between the rounds of one call, whatever the threads; the next call replaces it, so that only one holds memory.
 struct Current {
     const polyhead::Kernel *kernel = nullptr;
     std::string name, error;
@@ -31,16 +31,17 @@ struct Current {
 };
 
 void prepare(Current *current, const std::string &name, const polyhead::Kernel &kernel, const bench::Shape &shape, int threads) {
+    polyhead::set_num_threads(threads);
+    if (!current->team || current->team->threads() != threads) {
+        current->team = std::make_unique<roof::Team>(threads);
+        current->read_gbs = roof::read_gbs(*current->team);
+    }
     if (current->name == name)
         return;
-    polyhead::set_num_threads(threads);
-    if (!current->team || current->team->threads() != threads)
-        current->team = std::make_unique<roof::Team>(threads);
     current->name = name;
     current->workload.reset();
     current->workload = std::make_unique<bench::Workload>(kernel, shape);
-    current->error = current->workload->status().ok() ? current->workload->check() : current->workload->status().message();
-    current->read_gbs = roof::read_gbs(*current->team);
+    current->error = current->workload->check();
 }
 
 // One round of one case: Google Benchmark repeats it and forms the statistics.
@@ -73,10 +74,10 @@ void add_cases(const Options &options) {
         const polyhead::Kernel &kernel = *kernel_table[i];
         for (const bench::Shape &shape : bench::shapes_of(kernel.problem))
             for (int count : threads) {
-                const std::string name =
-                    std::string(kernel.name) + "/" + bench::to_string(kernel.problem, shape) + "/threads:" + std::to_string(count);
+                const std::string call = std::string(kernel.name) + "/" + bench::to_string(kernel.problem, shape);
+                const std::string name = call + "/threads:" + std::to_string(count);
                 auto *added = benchmark::RegisterBenchmark(
-                    name.c_str(), [=, &kernel](benchmark::State &state) { round_of(state, name, kernel, shape, count); });
+                    name.c_str(), [=, &kernel](benchmark::State &state) { round_of(state, call, kernel, shape, count); });
                 added->UseManualTime()
                     ->Iterations(1)
                     ->Repetitions(options.rounds)

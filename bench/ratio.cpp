@@ -53,7 +53,7 @@ std::string measure(const SpeedLine &line, int threads, int rounds, Measured *me
             continue;
         workloads.push_back(std::make_unique<Workload>(*kernel, line.shape));
         Workload *workload = workloads.back().get();
-        std::string error = workload->status().ok() ? workload->check() : workload->status().message();
+        const std::string error = workload->check();
         if (!error.empty())
             return std::string(kernel->name) + ": " + error;
         calls.push_back([workload] { (void)workload->run(); }); // checked above; the same call cannot be refused later

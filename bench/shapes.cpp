@@ -1,34 +1,25 @@
 // Which run-time shapes a kernel is timed over.
 #include "shapes.h"
 
+#include "../tests/support/problems.h"
+
 namespace bench {
+
+using polyhead::test::generate_line;
+using polyhead::test::linear_problem;
+using polyhead::test::mha_problem;
+using polyhead::test::sdpa_problem;
+
 namespace {
 
-polyhead::Problem sdpa(int32_t heads, int32_t head_dim, int32_t causal) {
-    polyhead::Problem p = {};
-    p.op = POLYHEAD_SDPA;
-    p.num_heads = p.num_kv_heads = heads;
-    p.head_dim = p.head_dim_v = head_dim;
-    p.causal = causal;
-    return p;
+polyhead::Problem causal(polyhead::Problem problem) {
+    problem.causal = POLYHEAD_BOTTOM_RIGHT;
+    return problem;
 }
 
-polyhead::Problem mha(int32_t embed_dim, int32_t heads) {
-    polyhead::Problem p = {};
-    p.op = POLYHEAD_MHA;
-    p.embed_dim = embed_dim;
-    p.num_heads = p.num_kv_heads = heads;
-    p.head_dim = p.head_dim_v = embed_dim / heads;
-    p.bias = 1;
-    return p;
-}
-
-polyhead::Problem linear(int32_t in_features, int32_t out_features) {
-    polyhead::Problem p = {};
-    p.op = POLYHEAD_LINEAR;
-    p.embed_dim = in_features;
-    p.out_features = out_features;
-    return p;
+polyhead::Problem biased(polyhead::Problem problem) {
+    problem.bias = 1;
+    return problem;
 }
 
 std::vector<Shape> free_shapes(const polyhead::Problem &p) {
@@ -77,32 +68,27 @@ std::vector<Shape> shapes_of(const polyhead::Problem &problem) {
 
 const std::vector<SpeedLine> &speed_lines() {
     static const std::vector<SpeedLine> lines = {
-        {"SDPA B1 H12 T512 d64", sdpa(12, 64, POLYHEAD_NOT_CAUSAL), {1, 512, 512}, 80},
-        {"SDPA B1 H12 T2048 d64", sdpa(12, 64, POLYHEAD_NOT_CAUSAL), {1, 2048, 2048}, 81},
-        {"SDPA B1 H16 T1024 d128", sdpa(16, 128, POLYHEAD_NOT_CAUSAL), {1, 1024, 1024}, 84},
-        {"SDPA causal B1 H8 T4096 d64", sdpa(8, 64, POLYHEAD_BOTTOM_RIGHT), {1, 4096, 4096}, 72},
-        {"linear 512x768->2304", linear(768, 2304), {1, 512, 0}, 93},
-        {"layer B1 T512 D768 H12", mha(768, 12), {1, 512, 512}, 85},
+        {"SDPA B1 H12 T512 d64", sdpa_problem(12, 64), {1, 512, 512}, 80},
+        {"SDPA B1 H12 T2048 d64", sdpa_problem(12, 64), {1, 2048, 2048}, 81},
+        {"SDPA B1 H16 T1024 d128", sdpa_problem(16, 128), {1, 1024, 1024}, 84},
+        {"SDPA causal B1 H8 T4096 d64", causal(sdpa_problem(8, 64)), {1, 4096, 4096}, 72},
+        {"linear 512x768->2304", biased(linear_problem(768, 2304)), {1, 512, 0}, 93},
+        {"layer B1 T512 D768 H12", biased(mha_problem(768, 12)), {1, 512, 512}, 85},
     };
     return lines;
 }
 
 bool serves(const SpeedLine &line, const polyhead::Problem &p, bool fixed) {
-    const polyhead::Problem &w = line.problem;
-    if (p.op != w.op || p.dtype != w.dtype || p.lse || p.cross)
-        return false;
-    if ((p.causal != 0) != (w.causal != 0))
-        return false;
-    if (p.op == POLYHEAD_LINEAR
-            ? p.embed_dim != w.embed_dim || p.out_features != w.out_features
-            : p.num_heads != w.num_heads || p.num_kv_heads != w.num_kv_heads || p.head_dim != w.head_dim || p.head_dim_v != w.head_dim_v)
-        return false;
-    if (p.op == POLYHEAD_MHA && (p.embed_dim != w.embed_dim || p.bias != w.bias))
-        return false;
-    const bool needs_kv = p.op != POLYHEAD_LINEAR;
-    if (!fixed)
-        return p.seq_len_q == 0 && (!needs_kv || p.seq_len_kv == 0);
-    return p.seq_len_q == line.shape.seq_len_q && (p.op != POLYHEAD_SDPA || p.seq_len_kv == line.shape.seq_len_kv);
+    polyhead::Problem wanted = line.problem;
+    if (p.op == POLYHEAD_LINEAR)
+        wanted.bias = p.bias;
+    else
+        wanted.kv_lengths = p.kv_lengths;
+    if (fixed) {
+        wanted.seq_len_q = line.shape.seq_len_q;
+        wanted.seq_len_kv = line.shape.seq_len_kv;
+    }
+    return generate_line(wanted) == generate_line(p);
 }
 
 } // namespace bench

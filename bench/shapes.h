@@ -20,7 +20,7 @@ std::vector<Shape> shapes_of(const polyhead::Problem &problem);
 // A case with a promised speed, and how to recognise kernels that serve it.
 struct SpeedLine {
     const char *name;
-    polyhead::Problem problem; // num_heads 0, head_dim 0, ... are free; lengths are those of `shape` or free
+    polyhead::Problem problem; // lengths are those of `shape` or free; key lengths, and the bias of a linear layer, are free too
     Shape shape;
     double min_percent; // of the FMA peak, one thread
 };

@@ -6,6 +6,8 @@
 
 #include <polyhead/polyhead.h>
 
+#include "half.h"
+
 namespace polyhead::test {
 
 struct CallTensor {
@@ -36,6 +38,15 @@ constexpr std::array<CallTensor, 4> output_tensors = {{
     {"scores", &polyhead_args::scores},
     {"weights_mean", &polyhead_args::weights_mean},
 }};
+
+// Of the elements of a tensor, without what lies between them.
+inline double tensor_bytes(const polyhead_tensor &tensor) {
+    double bytes = tensor.rank == 0 ? 0 : static_cast<double>(dtype_bytes(tensor.dtype));
+    for (int dim = 0; dim < tensor.rank; dim++) {
+        bytes *= static_cast<double>(tensor.shape[dim]);
+    }
+    return bytes;
+}
 
 } // namespace polyhead::test
 #endif

@@ -2,18 +2,14 @@
 #include "subject.h"
 
 #include <cstdio>
-#include <memory>
 
-#include "call_tensors.h"
-#include "mirror.h"
 #include "problems.h"
 
 namespace polyhead::test {
 
 KernelSubject::KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool separate_weights, polyhead_device *device, Home home)
     : kernel_(kernel), weights_(kernel.problem, seed, separate_weights), device_(device), home_(home) {
-    const bool has_weights = !is_sdpa(kernel.problem);
-    if (has_weights) {
+    if (!is_sdpa(kernel.problem)) {
         memory_ = GuardedBuffer((polyhead_weights_bytes(&kernel_) + 63) / 64 * 64, Place::at_end); // begins at a multiple of 64
         pack_status_ = polyhead_pack(&kernel_, &weights_.tensors(), memory_.data(), &packed_);
         memory_.make_read_only();
@@ -24,11 +20,9 @@ KernelSubject::KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool 
     subject_.name = std::string(kernel.name) + (kernel.num_variants == 1 ? std::string(" variant ") + kernel.variants[0].name : "");
     subject_.problem = kernel.problem;
     subject_.weights = weights_.reference();
-    subject_.run = [this, has_weights](const polyhead_args &args) {
-        polyhead_args with_weights = args;
-        with_weights.weights = !has_weights ? nullptr : home_ == Home::host ? &packed_ : &on_device_;
-        with_weights.device = device_;
-        return home_ == Home::host ? polyhead_run(&kernel_, &with_weights) : run_on_device(with_weights);
+    subject_.run = [this](const polyhead_args &args) {
+        const polyhead_args call = prepared(args);
+        return home_ == Home::host ? polyhead_run(&kernel_, &call) : run_on_device(call);
     };
     if (device != nullptr) {
         subject_.name += home == Home::host     ? ", tensors on the host"
@@ -42,58 +36,26 @@ KernelSubject::~KernelSubject() {
     polyhead_weights_free(&on_device_);
 }
 
-namespace {
-
-// Whether a tensor of this name lives on the device when only some do: key, value and what goes with the keys.
-bool goes_with_keys(const std::string &name) {
-    return name == "key" || name == "value" || name == "kv_lengths" || name == "mask" || name == "positions_kv" || name == "rope_cos" ||
-           name == "rope_sin";
+polyhead_args KernelSubject::prepared(polyhead_args args) const {
+    args.weights = is_sdpa(kernel_.problem) ? nullptr : home_ == Home::host ? &packed_ : &on_device_;
+    args.device = device_;
+    return args;
 }
 
-// A tensor of the arguments and its copy on the device.
-struct Copy {
-    std::string name;
-    std::unique_ptr<Mirror> mirror;
-    bool output;
-};
-
-} // namespace
-
-polyhead_status KernelSubject::run_on_device(polyhead_args args) const {
-    std::vector<Copy> copies;
-    std::vector<polyhead_tensor> expression_tensors(args.expression_tensors, args.expression_tensors + args.num_expression_tensors);
-    polyhead_status status{};
-    const auto copy = [&](const std::string &name, polyhead_tensor &tensor, bool output) {
-        if (status.code == POLYHEAD_OK && (home_ == Home::device || (!output && goes_with_keys(name)))) {
-            copies.push_back({name, std::make_unique<Mirror>(device_, tensor), output});
-            status = copies.back().mirror->status();
-            tensor = copies.back().mirror->view();
-        }
-    };
-    for (const CallTensor &input : input_tensors) {
-        copy(input.name, args.*input.tensor, false);
+polyhead_status KernelSubject::run_on_device(const polyhead_args &args) const {
+    DeviceCall call(device_, home_, args);
+    if (call.status().code != POLYHEAD_OK) {
+        return call.status();
     }
-    for (polyhead_tensor &tensor : expression_tensors) {
-        copy("tensor of the expression", tensor, false);
-    }
-    for (const CallTensor &output : output_tensors) {
-        copy(output.name, args.*output.tensor, true);
-    }
-    if (status.code != POLYHEAD_OK) {
-        return status;
-    }
-    args.expression_tensors = expression_tensors.data();
-    status = polyhead_run(&kernel_, &args);
+    polyhead_status status = polyhead_run(&kernel_, &call.args());
     const polyhead_status finished = polyhead_synchronize(device_);
     if (status.code == POLYHEAD_OK) {
         status = finished;
     }
-    for (const Copy &one : copies) {
-        const std::string failure = one.output ? one.mirror->read_back() : one.mirror->find_change();
-        if (!failure.empty()) {
-            status.code = POLYHEAD_INTERNAL;
-            std::snprintf(status.message, sizeof status.message, "%s: %s", one.name.c_str(), failure.c_str());
-        }
+    const std::string failure = call.read_back();
+    if (!failure.empty()) {
+        status.code = POLYHEAD_INTERNAL;
+        std::snprintf(status.message, sizeof status.message, "%s", failure.c_str());
     }
     return status;
 }

@@ -8,6 +8,7 @@
 
 #include <polyhead/polyhead.h>
 
+#include "device_call.h"
 #include "guard.h"
 #include "inputs.h"
 #include "weights.h"
@@ -22,10 +23,6 @@ struct Subject {
     std::function<void(int)> set_threads = polyhead_set_num_threads; // code compiled in process has threads of its own
 };
 
-// Where the tensors of a call on a device live: on the host, on the device, or those that go with the keys on the device and the rest
-// on the host. Packed weights lie on the device in the last two cases.
-enum class Home { host, device, mixed };
-
 // A kernel with weights of its own, packed into guarded memory that ends at an unmapped page. With a device it runs there.
 class KernelSubject {
 public:
@@ -36,9 +33,11 @@ public:
     Subject &subject() { return subject_; }
     const polyhead_status &pack_status() const { return pack_status_; }
     const polyhead_weights &packed() const { return packed_; }
+    // The arguments with these weights, where they live, and the device.
+    polyhead_args prepared(polyhead_args args) const;
 
 private:
-    polyhead_status run_on_device(polyhead_args args) const;
+    polyhead_status run_on_device(const polyhead_args &args) const;
 
     polyhead_kernel kernel_;
     LayerWeights weights_;

@@ -2,6 +2,7 @@
 #include "compile.h"
 
 #include <algorithm>
+#include <exception>
 #include <sstream>
 
 #include <Halide.h>
@@ -137,15 +138,6 @@ Target kernel_target(Target target, const Problem &p) {
     target.set_feature(Target::NoBoundsQuery);
     target.set_feature(Target::UserContext, target.has_gpu_feature());
     return target;
-}
-
-std::string one_sentence(const std::exception &e) {
-    std::string text = e.what();
-    std::replace(text.begin(), text.end(), '\n', ' ');
-    while (!text.empty() && text.back() == ' ') {
-        text.pop_back();
-    }
-    return text;
 }
 
 // "frame=NAME" taken out of the overrides, the rest set in the tiling.
@@ -288,8 +280,8 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
             }
         }
         module.compile(files);
-    } catch (const std::exception &e) {
-        *error = one_sentence(e);
+    } catch (...) {
+        *error = thrown_sentence();
     }
     return out;
 }
@@ -310,8 +302,8 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
         compiled->takes_context = target.has_gpu_feature();
         out.context = compiled;
         out.call = call_in_process;
-    } catch (const std::exception &e) {
-        *error = one_sentence(e);
+    } catch (...) {
+        *error = thrown_sentence();
     }
     return out;
 }
@@ -326,10 +318,26 @@ std::string compile_runtime(const std::string &path, const std::string &text) {
     try {
         const auto type = object ? Halide::OutputFileType::object : Halide::OutputFileType::static_library;
         Halide::compile_standalone_runtime({{type, path}}, target);
-    } catch (const std::exception &e) {
-        return one_sentence(e);
+    } catch (...) {
+        return thrown_sentence();
     }
     return "";
+}
+
+std::string thrown_sentence() {
+    std::string text = "the compiler failed with an unknown exception";
+    try {
+        throw;
+    } catch (const Halide::Error &error) {
+        text = error.what();
+    } catch (const std::exception &exception) {
+        text = exception.what();
+    } catch (...) {
+        return text;
+    }
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
 }
 
 } // namespace polyhead::gen

@@ -52,4 +52,7 @@ InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &p
 // Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.
 std::string compile_runtime(const std::string &path, const std::string &target);
 
+// What was thrown, in one sentence; for the inside of a catch (...), as Halide's errors are no std::exception.
+std::string thrown_sentence();
+
 } // namespace polyhead::gen

@@ -1,5 +1,8 @@
 // What the generator refuses, and the sentence it says: the parameter, the value found, what is allowed.
 #include <functional>
+#include <stdexcept>
+
+#include <Halide.h>
 
 #include "generators/compile.h"
 
@@ -201,4 +204,18 @@ TEST_CASE("generator: 16-bit storage is refused where it does not exist, by targ
             CHECK(error.empty());
         }
     }
+}
+
+TEST_CASE("generator: whatever the compiler throws becomes one sentence") {
+    const auto sentence = [](const std::function<void()> &fails) {
+        try {
+            fails();
+        } catch (...) {
+            return gen::thrown_sentence();
+        }
+        return std::string("nothing was thrown");
+    };
+    CHECK(sentence([] { Halide::Expr(3) + Halide::Expr(); }).find("undefined") != std::string::npos);
+    CHECK(sentence([] { throw std::runtime_error("two\nlines\n"); }) == "two lines");
+    CHECK(sentence([] { throw 1; }) == "the compiler failed with an unknown exception");
 }

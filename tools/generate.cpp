@@ -4,6 +4,7 @@
 #include <exception>
 #include <string>
 
+#include "../generators/compile.h"
 #include "library.h"
 
 namespace {
@@ -37,10 +38,6 @@ std::string serve(int argc, const char *const *argv) {
     return request.list_tilings ? list_tilings(request) : polyhead::tools::write_library(request);
 }
 
-} // namespace
-
-namespace {
-
 // Halide throws from destructors too, which ends in terminate: the same sentence and the same clean folder then.
 [[noreturn]] void give_up() {
     std::string what = "the compiler failed";
@@ -48,13 +45,11 @@ namespace {
         if (const std::exception_ptr exception = std::current_exception()) {
             std::rethrow_exception(exception);
         }
-    } catch (const std::exception &exception) {
-        what = exception.what();
     } catch (...) {
-        what += " with an unknown exception";
+        what = polyhead::gen::thrown_sentence();
     }
     polyhead::tools::remove_work_folder();
-    std::fprintf(stderr, "polyhead generate: %s\n", what.substr(0, what.find('\n')).c_str());
+    std::fprintf(stderr, "polyhead generate: %s\n", what.c_str());
     std::_Exit(1);
 }
 
@@ -65,9 +60,8 @@ int main(int argc, char **argv) {
     std::string error;
     try {
         error = serve(argc, argv);
-    } catch (const std::exception &exception) { // Halide and CLI11 report by throwing
-        const std::string what = exception.what();
-        error = what.substr(0, what.find('\n'));
+    } catch (...) { // Halide and CLI11 report by throwing
+        error = polyhead::gen::thrown_sentence();
     }
     if (!error.empty()) {
         std::fprintf(stderr, "polyhead generate: %s\n", error.c_str());

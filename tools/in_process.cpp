@@ -1,8 +1,6 @@
 // Compiles a problem into this process and dresses it as a Kernel.
 #include "in_process.h"
 
-#include <exception>
-
 #include "../generators/compile.h"
 #include "../generators/expression.h"
 #include "../runtime/weight_layout.h"
@@ -46,8 +44,8 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
                                  plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch_per_thread, compiled.scratch_per_split,
                                  compiled.split_len, runtime::weight_layout_id(problem), POLYHEAD_ABI_VERSION});
         }
-    } catch (const std::exception &exception) {
-        error_ = exception.what();
+    } catch (...) {
+        error_ = gen::thrown_sentence();
     }
     if (!error_.empty()) {
         variants_.clear();

@@ -15,8 +15,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include <Halide.h>
-
 #include "../../runtime/weight_layout.h"
 #include "errors.h"
 
@@ -119,22 +117,15 @@ void raise_unless_empty(int32_t code, const std::string &sentence) {
     }
 }
 
-Refusal internal(const char *what) {
-    const std::string text = what;
-    return {POLYHEAD_INTERNAL, text.substr(0, text.find('\n'))};
-}
-
-// Calls f; what the compiler reports by throwing becomes a Refusal. Halide's errors are no std::exception.
+// Calls f; what the compiler reports by throwing becomes a Refusal.
 template <class F> auto compiling(F f) {
     const std::lock_guard<std::mutex> alone(compiler());
     try {
         return f();
     } catch (const Refusal &) {
         throw;
-    } catch (const Halide::Error &error) {
-        throw internal(error.what());
-    } catch (const std::exception &exception) {
-        throw internal(exception.what());
+    } catch (...) {
+        throw Refusal(POLYHEAD_INTERNAL, gen::thrown_sentence());
     }
 }
 

@@ -67,6 +67,17 @@ Expr AttentionFormulas::rotary_entry(const Expr &part, const Expr &pair) const {
     return problem_.rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * pair + part : part * (rotary_dim() / 2) + pair;
 }
 
+std::pair<Expr, Expr> AttentionFormulas::rotary_place(const Expr &d) const {
+    const Expr entry = Halide::min(d, rotary_dim() - 1);
+    if (problem_.rope == POLYHEAD_ROPE_INTERLEAVED) {
+        return {entry % 2, entry / 2};
+    }
+    // A comparison: Halide divides by what is no power of 2 in 64 bits, which Vulkan does not have.
+    const int half = rotary_dim() / 2;
+    const Expr part = Halide::select(entry < half, 0, 1);
+    return {part, Halide::unsafe_promise_clamped(entry - part * half, 0, half - 1)};
+}
+
 Expr AttentionFormulas::rotated(const Expr &part, const Expr &first, const Expr &second, const Expr &cos, const Expr &sin) const {
     return Halide::select(part == 0, first * cos - second * sin, second * cos + first * sin);
 }
@@ -95,10 +106,7 @@ Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h
     if (!rotates()) {
         return plain_query(d, q, h, b);
     }
-    const int half = rotary_dim() / 2;
-    const Expr entry = Halide::min(d, rotary_dim() - 1);
-    const bool interleaved = problem_.rope == POLYHEAD_ROPE_INTERLEAVED;
-    const Expr part = interleaved ? entry % 2 : entry / half, pair = interleaved ? entry / 2 : entry % half;
+    const auto [part, pair] = rotary_place(d);
     const Expr turned = rotated_query(part, pair, q, h, b);
     return rotary_dim() == problem_.head_dim ? turned : Halide::select(d < rotary_dim(), turned, plain_query(d, q, h, b));
 }
@@ -107,10 +115,7 @@ Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, 
     if (!rotates()) {
         return inputs_.key(d, kv, kv_head, b);
     }
-    const int half = rotary_dim() / 2;
-    const Expr entry = Halide::min(d, rotary_dim() - 1);
-    const bool interleaved = problem_.rope == POLYHEAD_ROPE_INTERLEAVED;
-    const Expr part = interleaved ? entry % 2 : entry / half, pair = interleaved ? entry / 2 : entry % half;
+    const auto [part, pair] = rotary_place(d);
     const Expr turned = rotated_key(part, pair, kv, kv_head, b);
     return rotary_dim() == problem_.head_dim ? turned : Halide::select(d < rotary_dim(), turned, inputs_.key(d, kv, kv_head, b));
 }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "expression.h"
@@ -80,6 +81,8 @@ public:
     int rotary_dim() const { return problem_.rotary_dim; }
     // The entry of head_dim that is part 0 or 1 of a rotated pair, and its new value.
     Expr rotary_entry(const Expr &part, const Expr &pair) const;
+    // The other way: part and pair of an entry; of those that are not rotated, of the last one that is.
+    std::pair<Expr, Expr> rotary_place(const Expr &d) const;
     Expr rotated(const Expr &part, const Expr &first, const Expr &second, const Expr &cos, const Expr &sin) const;
     // Rows of the tables of cosines and sines.
     Expr query_rotation(const Expr &q, const Expr &b) const;

@@ -32,6 +32,13 @@ double rate(roof::Team &team, const std::string &kind, double seconds) {
     return kind == "read" ? roof::read_gbs(team) : roof::copy_gbs(team);
 }
 
+Json answer(roof::Team &team, const Json &order) {
+    if (!order.is_object() || !order.contains("kind") || !order["kind"].is_string() || !order.contains("seconds") ||
+        !order["seconds"].is_number())
+        return {{"error", R"(expected {"kind": "fma", "read" or "copy", "seconds": number})"}};
+    return {{"rate", rate(team, order["kind"].get<std::string>(), order["seconds"].get<double>())}};
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -43,13 +50,8 @@ int main(int argc, char **argv) {
     std::signal(SIGINT, SIG_IGN);     // Ctrl-C is the bench's to answer
     confine(threads);
     roof::Team team(threads);
-    std::cout << Json{{"fma", roof::fma_name()}} << std::endl;
-    for (std::string line; std::getline(std::cin, line);) {
-        const Json order = Json::parse(line, nullptr, false);
-        if (order.is_discarded() || !order.is_object())
-            std::cout << Json{{"error", "found no JSON object"}} << std::endl;
-        else
-            std::cout << Json{{"rate", rate(team, order.value("kind", ""), order.value("seconds", 0.05))}} << std::endl;
-    }
+    std::cout << Json{{"fma", roof::fma_name()}} << '\n' << std::flush;
+    for (std::string line; std::getline(std::cin, line);)
+        std::cout << answer(team, Json::parse(line, nullptr, false)) << '\n' << std::flush;
     return 0;
 }

@@ -241,8 +241,8 @@ private:
         return found == scalars_.end() ? Expr() : found->second();
     }
 
-    // An element of a tensor that the expression declares. Indices beyond the tensor meet its last element; likely, so that loops are divided
-    // into those where an index that follows keys or queries loads vectors, and the rest.
+    // An element of a tensor that the expression declares. Indices beyond the tensor meet its last element; likely, so that loops are
+    // divided into those where an index that follows keys or queries loads vectors, and the rest.
     Expr expression_element(size_t i, const std::vector<Expr> &outermost_first) const {
         Tensor *tensor = expression_tensors_[i];
         std::vector<Expr> index;

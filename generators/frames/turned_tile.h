@@ -19,7 +19,7 @@ struct TurnedTile {
     Halide::Var kk{"kk"}, qi{"qi"}, block{"block"}, f{"f"};
     Halide::Func rows;                  // (kk in block, qi, block, outer...): as it lies in memory
     std::vector<Halide::Func> shuffles; // (f, block, outer...)
-    Halide::Func turned;                  // (qi, kk, outer...)
+    Halide::Func turned;                // (qi, kk, outer...)
     Halide::RDom loaded, last_loaded;   // of rows: (key in block, block); blocks that end behind the last key are loaded by themselves
     std::vector<Halide::RDom> domains;  // of the shuffles: (half, place in a vector, vector)
     Halide::RDom stored;                // of the tile: (half, place in a vector, key in block, block)

@@ -2,5 +2,5 @@
 #include <polyhead/expression_source.h>
 
 Halide::Expr score(const polyhead::Scope &s) {
-    return s.scroe * 2;
+    return s.no_such_value * 2;
 }

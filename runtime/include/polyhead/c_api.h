@@ -148,17 +148,17 @@ typedef struct polyhead_args {
     polyhead_device *device; /* null: the CPU. Otherwise tensors live there or on the host, from where they are copied and back */
 
     /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
-    polyhead_tensor position_offsets;   /* int32 [B]; absent = 0 */
-    int32_t has_window;                 /* 0: unbounded on both sides */
-    int32_t window_left, window_right;  /* keys p - left .. p + right take part; -1 = unbounded; causal never looks beyond p */
-    polyhead_tensor mask, score_bias;   /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */
-    float softcap;                      /* > 0, exactly when the kernel was built with softcap */
-    polyhead_tensor alibi_slopes;       /* f32 [H] or [B,H]; absent = 0 */
-    polyhead_tensor sinks;              /* f32 [H]; absent = none */
-    polyhead_tensor rope_cos, rope_sin; /* f32 [P, rotary_dim / 2]: row n belongs to position n */
-    polyhead_tensor positions_q;        /* int32 [B,T_q], 0..P-1; absent = p, at least 0 */
-    polyhead_tensor positions_kv;       /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ... */
-    polyhead_tensor head_gate;          /* f32 [H]; absent = 1 */
+    polyhead_tensor position_offsets;          /* int32 [B]; absent = 0 */
+    int32_t has_window;                        /* 0: unbounded on both sides */
+    int32_t window_left, window_right;         /* keys p - left .. p + right take part; -1 = unbounded; causal never looks beyond p */
+    polyhead_tensor mask, score_bias;          /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */
+    float softcap;                             /* > 0, exactly when the kernel was built with softcap */
+    polyhead_tensor alibi_slopes;              /* f32 [H] or [B,H]; absent = 0 */
+    polyhead_tensor sinks;                     /* f32 [H]; absent = none */
+    polyhead_tensor rope_cos, rope_sin;        /* f32 [P, rotary_dim / 2]: row n belongs to position n */
+    polyhead_tensor positions_q;               /* int32 [B,T_q], 0..P-1; absent = p, at least 0 */
+    polyhead_tensor positions_kv;              /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ... */
+    polyhead_tensor head_gate;                 /* f32 [H]; absent = 1 */
     const polyhead_tensor *expression_tensors; /* kernel->num_declarations of them */
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */

@@ -94,7 +94,7 @@ private:
 
 // Masks, modifiers and outputs of attention: given for what the kernel was built with. See polyhead_args for meaning and defaults.
 struct AttentionArgs {
-    TensorView kv_lengths; // int32 [B], optional at run time
+    TensorView kv_lengths;              // int32 [B], optional at run time
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
     TensorView position_offsets; // int32 [B]
@@ -102,15 +102,15 @@ struct AttentionArgs {
         int32_t left = -1, right = -1; // inclusive; -1 = unbounded
     };
     std::optional<Window> window;
-    TensorView mask;               // bool or f32, broadcast as [B,H,T_q,T_kv]
-    TensorView score_bias;         // f32, the same
-    float softcap = 0;             // > 0 exactly when built with softcap
-    TensorView alibi_slopes;       // f32 [H] or [B,H]
-    TensorView sinks;              // f32 [H]
-    TensorView rope_cos, rope_sin; // f32 [P, rotary_dim / 2]
-    TensorView positions_q;        // int32 [B,T_q]
-    TensorView positions_kv;       // int32 [B,T_kv]
-    TensorView head_gate;          // f32 [H]
+    TensorView mask;                                // bool or f32, broadcast as [B,H,T_q,T_kv]
+    TensorView score_bias;                          // f32, the same
+    float softcap = 0;                              // > 0 exactly when built with softcap
+    TensorView alibi_slopes;                        // f32 [H] or [B,H]
+    TensorView sinks;                               // f32 [H]
+    TensorView rope_cos, rope_sin;                  // f32 [P, rotary_dim / 2]
+    TensorView positions_q;                         // int32 [B,T_q]
+    TensorView positions_kv;                        // int32 [B,T_kv]
+    TensorView head_gate;                           // f32 [H]
     const TensorView *expression_tensors = nullptr; // in the order of their declarations
     int32_t num_expression_tensors = 0;
     TensorView lse;          // f32 [B,H,T_q], exactly when built with lse
@@ -121,10 +121,10 @@ struct AttentionArgs {
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
 struct SdpaArgs : AttentionArgs {
-    TensorView query;                   // [B,H,T_q,d]
-    TensorView key;                     // [B,H_kv,T_kv,d]
-    TensorView value;                   // [B,H_kv,T_kv,d_v]
-    TensorView out;                     // [B,H,T_q,d_v]
+    TensorView query; // [B,H,T_q,d]
+    TensorView key;   // [B,H_kv,T_kv,d]
+    TensorView value; // [B,H_kv,T_kv,d_v]
+    TensorView out;   // [B,H,T_q,d_v]
 };
 
 // The whole layer: projections, attention, concat, output projection.

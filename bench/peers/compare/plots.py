@@ -84,6 +84,7 @@ def side_by_side(document, rows, theme, draw):
     """One panel per number of threads over the same rows."""
     look, threads = Look(document, theme), document["threads"]
     figure, axes = plt.subplots(1, len(threads), sharey=True, figsize=(4.2 + 3.1 * len(threads), 1.5 + 0.27 * len(rows)), squeeze=False)
+    figure.get_layout_engine().set(wspace=0.05)  # numbers at the ends of neighbouring scales do not touch
     for axis, count in zip(axes[0], threads):
         strips(axis, look, rows)
         draw(axis, look, rows, count)

@@ -38,8 +38,8 @@ def figures(document, folder, stem):
             continue
         pathlib.Path(folder, "%s_%s.png" % (stem, name)).write_bytes(png)
         light, dark = (data_uri(drawn(draw, document, theme, format="svg")) for theme in ("light", "dark"))
-        found.append('<section class="card"><figure><h2>%s</h2><figcaption>%s</figcaption><picture><source media="(prefers-color-scheme: dark)" '
-                     'srcset="%s"><img src="%s" alt="%s"></picture></figure></section>'
+        found.append('<section class="card"><figure><h2>%s</h2><figcaption>%s</figcaption><div class="scroll"><picture><source media="(prefers-color-scheme: dark)" '
+                     'srcset="%s"><img src="%s" alt="%s"></picture></div></figure></section>'
                      % (html.escape(title), html.escape(caption), dark, light, html.escape(title + ". " + caption)))  # fmt: skip
     return "\n".join(found)
 

@@ -109,8 +109,9 @@ def method(document):
     lines = ["Command: %s" % document["command"],
              "Each library runs in processes of its own, one per number of threads, pinned to the same first cores. One process runs at a time; the others are "
              "stopped, so that their spinning threads cost nobody.",
-             "A round gives every process one slice of %g s, in an order that changes from round to round; its time is the median call. Ratios are taken within "
-             "a round." % document["slice_seconds"],
+             "A round gives every process one slice of %g s, in an order that changes from round to round. The shortest call stands for the slice and the "
+             "fastest slice of the peak for the roof, because other programs only take away from them. Ratios are taken within a round."
+             % document["slice_seconds"],
              "All tensors are f32 and arithmetic is f32 on all sides. Inputs lie in the layout that a library likes, outputs are bound where it can.",
              "Before anything is timed, sampled rows of every answer are held against float64. Of several ways in which a library can do a case, the fastest "
              "right one counts.",

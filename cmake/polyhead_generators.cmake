@@ -1,4 +1,41 @@
 # The code that knows what a kernel computes (generators/) and how a machine runs it (schedules/).
+find_package(nlohmann_json REQUIRED)
+
+# Records of schedules/tuned/ go into the program as text.
+file(
+    GLOB _polyhead_records
+    CONFIGURE_DEPENDS
+    RELATIVE "${PROJECT_SOURCE_DIR}/schedules/tuned"
+    "${PROJECT_SOURCE_DIR}/schedules/tuned/*.json"
+)
+set(_polyhead_shipped "")
+foreach(name IN LISTS _polyhead_records)
+    set(path "${PROJECT_SOURCE_DIR}/schedules/tuned/${name}")
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
+    file(READ "${path}" json)
+    string(APPEND _polyhead_shipped "        {\"${name}\", R\"records(${json})records\"},\n")
+endforeach()
+set(_polyhead_shipped_records "${CMAKE_BINARY_DIR}/polyhead_shipped_records.cpp")
+file(
+    CONFIGURE
+    OUTPUT "${_polyhead_shipped_records}"
+    CONTENT
+        "// The files of schedules/tuned/, written by cmake/polyhead_generators.cmake.
+#include \"schedules/shipped_records.h\"
+
+namespace polyhead::gen {
+
+const std::vector<ShippedRecordsFile> &shipped_records_files() {
+    static const auto *const files = new std::vector<ShippedRecordsFile>{
+@_polyhead_shipped@    };
+    return *files;
+}
+
+} // namespace polyhead::gen
+"
+    @ONLY
+)
+
 add_library(
     polyhead_generators_code
     STATIC
@@ -21,6 +58,7 @@ add_library(
     generators/layer.cpp
     generators/linear.cpp
     generators/numerics.cpp
+    generators/plan_records.cpp
     generators/problem.cpp
     generators/score_output.cpp
     schedules/apply.cpp
@@ -34,6 +72,9 @@ add_library(
     schedules/score_output_cpu.cpp
     schedules/score_output_gpu.cpp
     schedules/tiling.cpp
+    schedules/tiling_space.cpp
+    schedules/tuned_records.cpp
+    "${_polyhead_shipped_records}"
 )
 # Exprs are built from plain ints and floats all over: conversion warnings would bury the formulas. Halide itself is not sanitized.
 polyhead_target_defaults(polyhead_generators_code NO_CONVERSION NO_SANITIZE)
@@ -44,7 +85,11 @@ target_include_directories(
         "${PROJECT_SOURCE_DIR}/runtime/include"
         "${PROJECT_SOURCE_DIR}/generators/include"
 )
-target_link_libraries(polyhead_generators_code PUBLIC Halide::Halide ${CMAKE_DL_LIBS})
+target_link_libraries(
+    polyhead_generators_code
+    PUBLIC Halide::Halide ${CMAKE_DL_LIBS}
+    PRIVATE nlohmann_json::nlohmann_json
+)
 
 # What others link: the whole archive, because the generator registers itself and nothing refers to it by name.
 add_library(polyhead_generators INTERFACE)

@@ -8,6 +8,7 @@
 #include <Halide.h>
 
 #include "../schedules/apply.h"
+#include "plan_records.h"
 
 namespace polyhead::gen {
 
@@ -208,15 +209,48 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
     return "";
 }
 
+// The variants of one target by frame and default, or by the overrides.
+std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const std::string &only, const Tiling &knobs,
+                                       std::string *error) {
+    const Machine machine = machine_of(target);
+    std::vector<VariantPlan> plans;
+    for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
+        const bool decode = std::string(frame) == "head_lanes";
+        const bool wanted = only.empty() ? wanted_by_default(frame, p, machine, !plans.empty()) : only == frame;
+        if (!wanted || !frame_serves(frame, p, machine)) {
+            continue;
+        }
+        plans.push_back(
+            {frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0, decode ? head_lanes_max_seq_len_q : 0, ""});
+        *error = tiling_refusal(frame, p, plans.back().tiling, machine);
+        if (!error->empty()) {
+            return {};
+        }
+    }
+    return plans;
+}
+
 } // namespace
 
+std::string VariantPlan::text() const {
+    return "frame=" + frame + " " + tiling.to_string() + (record.empty() ? "" : ", from " + record);
+}
+
 std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
-                                       std::string *error) {
+                                       std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
     *error = refusal(p);
     Tiling knobs;
     std::string only;
     if (error->empty()) {
         *error = read_overrides(overrides, &only, &knobs);
+    }
+    const bool given = overrides.find('=') != std::string::npos;
+    RecordFinder finder;
+    if (error->empty() && !given) {
+        *error = finder.open(tuning);
+    }
+    if (complaints) {
+        *complaints = finder.complaints();
     }
     std::vector<VariantPlan> plans;
     for (const std::string &text : targets) {
@@ -226,22 +260,14 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         }
         const Machine machine = machine_of(target);
         *error = target_refusal(p, target.to_string(), machine);
+        std::vector<VariantPlan> here = error->empty() ? default_plans(p, target, only, knobs, error) : std::vector<VariantPlan>();
         if (!error->empty()) {
             return {};
         }
-        for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
-            const bool decode = std::string(frame) == "head_lanes";
-            const bool here = !plans.empty() && plans.back().target == target.to_string();
-            const bool wanted = only.empty() ? wanted_by_default(frame, p, machine, here) : only == frame;
-            if (!wanted || !frame_serves(frame, p, machine)) {
-                continue;
-            }
-            const VariantPlan plan{frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0,
-                                   decode ? head_lanes_max_seq_len_q : 0};
-            *error = tiling_refusal(frame, p, plan.tiling, machine);
-            if (!error->empty()) {
-                return {};
-            }
+        if (!given) {
+            here = finder.apply(p, machine, target_class(target), here);
+        }
+        for (const VariantPlan &plan : here) {
             if (knobs.load_width == 0 && wide_loads_pay(plan.frame, p, plan.tiling)) {
                 plans.push_back(plan);
                 plans.back().tiling.load_width = 4;

@@ -15,6 +15,16 @@ struct VariantPlan {
     std::string frame, target;
     Tiling tiling;
     int32_t min_seq_len_q = 0, max_seq_len_q = 0;
+    std::string record; // the tuning record that the tiling is from, if any
+
+    // "frame=NAME knob=value ...", and the record: what a variant says of itself.
+    std::string text() const;
+};
+
+// Where tilings are looked up when the user gives none.
+struct TuningChoice {
+    std::string file;    // the user's own records, which win over the shipped ones; may be empty
+    bool records = true; // false: the defaults
 };
 
 // Facts of a compiled variant, as polyhead_variant wants them.
@@ -39,9 +49,10 @@ struct InProcessVariant : VariantFacts {
 std::string resolve_target(const std::string &target);
 
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
-// tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only. On refusal *error has one sentence.
+// tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only; with overrides no tuning record is asked. On refusal *error has
+// one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
 std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
-                                       std::string *error);
+                                       std::string *error, const TuningChoice &tuning = {}, std::vector<std::string> *complaints = nullptr);
 
 // Writes the object file, and beside it symbol.stmt and symbol.s when extra_outputs has "stmt" or "assembly".
 CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,

@@ -46,4 +46,18 @@ Machine machine_of(const Target &target) {
     return {4, 16};
 }
 
+std::string target_class(const Target &target) {
+    const Machine machine = machine_of(target);
+    if (machine.gpu()) {
+        static const char *const apis[] = {"cpu", "cuda", "opencl", "vulkan", "metal", "webgpu"};
+        return apis[machine.api];
+    }
+    if (target.arch != Target::X86) {
+        const std::string text = target.to_string();
+        return text.substr(0, text.find('-', text.find('-') + 1)); // architecture and bits
+    }
+    const bool fma = target.has_feature(Target::AVX2) && target.has_feature(Target::FMA);
+    return machine.registers == 32 ? "x86-64-avx512" : fma ? "x86-64-avx2" : machine.lanes == 8 ? "x86-64-avx" : "x86-64-sse";
+}
+
 } // namespace polyhead::gen

@@ -1,6 +1,8 @@
 // What a schedule needs to know of a machine: lanes and registers, or the GPU's API, read from a Halide target once.
 #pragma once
 
+#include <string>
+
 #include <Halide.h>
 #include <polyhead/c_api.h>
 
@@ -23,5 +25,7 @@ struct Machine {
 };
 
 Machine machine_of(const Halide::Target &target);
+// The kind of machine that measured tilings are shared within: "x86-64-avx512", "x86-64-avx2", "cuda" ...
+std::string target_class(const Halide::Target &target);
 
 } // namespace polyhead::gen

@@ -1,0 +1,240 @@
+// Tuning records: what is read, what is refused with which sentence, which record is near, and what a plan makes of it.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "generators/compile.h"
+#include "runtime/problem_words.h"
+#include "schedules/apply.h"
+#include "schedules/tiling_space.h"
+#include "schedules/tuned_records.h"
+
+#include "support/catch.h"
+#include "support/problems.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+const std::string avx512 = "x86-64-linux-avx512_skylake-fma-f16c-avx2-avx-sse41", avx2 = "x86-64-linux-avx2-fma-f16c";
+
+// An entry with one text in the place of another.
+std::string entry(const std::string &what = "", const std::string &with = "") {
+    std::string text = R"({"problem": "--op sdpa --num-heads 12 --head-dim 64", "target_class": "x86-64-avx512", "frame": "query_lanes",
+        "tiling": "q_tile=48 kv_tile=96 key_panel=6", "min_seq_len_q": 17, "max_seq_len_q": 0, "median_ms": 1.5, "halide": ")" +
+                       gen::halide_version() + R"(", "schedule_version": )" + std::to_string(gen::schedule_version("query_lanes")) + "}";
+    if (!what.empty()) {
+        REQUIRE(text.find(what) != std::string::npos);
+        text.replace(text.find(what), what.size(), with);
+    }
+    return text;
+}
+
+std::string file_of(const std::vector<std::string> &entries) {
+    std::string text;
+    for (const std::string &one : entries) {
+        text += (text.empty() ? "" : ",\n") + one;
+    }
+    return R"({"format": 1, "records": [)" + text + "]}";
+}
+
+bool contains(const std::string &text, const std::string &part) {
+    return text.find(part) != std::string::npos;
+}
+
+// A file that is gone at the end.
+struct RecordsFile {
+    explicit RecordsFile(const std::string &text)
+        : path(std::filesystem::temp_directory_path() / ("tuned_" + std::to_string(reinterpret_cast<uintptr_t>(this)) + ".json")) {
+        std::ofstream(path) << text;
+    }
+    ~RecordsFile() { std::filesystem::remove(path); }
+    std::filesystem::path path;
+};
+
+Problem complete(Problem p) {
+    REQUIRE(gen::complete(&p).empty());
+    return p;
+}
+
+} // namespace
+
+TEST_CASE("a bad entry is one sentence, and the others serve") {
+    const std::pair<std::string, std::string> bad[][2] = {
+        {{"\"halide\": \"" + gen::halide_version(), "\"halide\": \"20.0.0"}, {"stale, measured with Halide 20.0.0", ""}},
+        {{"\"schedule_version\": ", "\"schedule_version\": 99"}, {"stale, measured with version 99", "of frame query_lanes"}},
+        {{"query_lanes", "diagonal_lanes"}, {"frame: found 'diagonal_lanes'", "expected query_lanes"}},
+        {{"q_tile=48", "q_tiles=48"}, {"unknown knob 'q_tiles'", ""}},
+        {{"q_tile=48", "q_tile=many"}, {"q_tile is 'many'", ""}},
+        {{"--op sdpa", "--op conv"}, {"--op is 'conv'", ""}},
+        {{"--num-heads 12", "--frobs 12"}, {"found '--frobs'", ""}},
+        {{"--num-heads 12", "--num-heads 4096"}, {"num-heads is '4096'", ""}},
+        {{"--head-dim 64", "--head-dim"}, {"--head-dim is", ""}},
+        {{"\"median_ms\": 1.5", "\"median_ms\": -1"}, {"median_ms: found -1", ""}},
+        {{"\"median_ms\": 1.5", "\"median_ms\": \"fast\""}, {"median_ms: found \"fast\"", ""}},
+        {{"\"min_seq_len_q\": 17,", ""}, {"min_seq_len_q: found nothing", "whole number"}},
+        {{"\"max_seq_len_q\": 0", "\"max_seq_len_q\": 3"}, {"max_seq_len_q: found 3", "at least min_seq_len_q 17"}},
+        {{"\"tiling\"", "\"tyling\""}, {"tiling: found nothing", "expected a text"}},
+    };
+    for (const auto &[change, parts] : bad) {
+        const gen::TunedRecords all = gen::parse_records(file_of({entry(change.first, change.second), entry()}), "mine.json");
+        CAPTURE(change.first, change.second);
+        REQUIRE(all.complaints.size() == 1);
+        CHECK(contains(all.complaints[0], "mine.json, record 1: "));
+        CHECK(contains(all.complaints[0], parts.first));
+        CHECK(contains(all.complaints[0], parts.second));
+        CHECK(!contains(all.complaints[0], "\n"));
+        REQUIRE(all.records.size() == 1);
+        CHECK(all.records[0].index == 1);
+    }
+    for (const char *text : {"", "{", "[]", "5", "{\"records\": []}", "{\"format\": 2, \"records\": []}", "{\"format\": 1}", "\xff\xfe"}) {
+        const gen::TunedRecords all = gen::parse_records(text, "mine.json");
+        CHECK(all.records.empty());
+        REQUIRE(all.complaints.size() == 1);
+        CHECK(contains(all.complaints[0], "mine.json: found"));
+    }
+    CHECK(gen::parse_records(file_of({"5", "null", entry()}), "mine.json").complaints.size() == 2);
+    CHECK(gen::parse_records(file_of({}), "mine.json").complaints.empty());
+}
+
+TEST_CASE("problems are read as the generate line has them") {
+    for (Problem p : {sdpa_problem(12, 64), sdpa_problem(32, 128, 8), linear_problem(768, 2304)}) {
+        p = complete(p);
+        p.seq_len_q = 77;
+        const std::string flags = runtime::flags_of(p);
+        Problem read{};
+        std::shared_ptr<const std::string> expression;
+        CHECK(gen::read_problem_flags(flags, &read, &expression) == "");
+        CHECK(runtime::flags_of(read) == flags);
+        CHECK(gen::problem_distance(p, read) == 0);
+    }
+    Problem with{};
+    std::shared_ptr<const std::string> expression;
+    CHECK(gen::read_problem_flags("--op sdpa --num-heads 2 --head-dim 8 --expression 'mask=kv<=q'", &with, &expression) == "");
+    REQUIRE(with.expression != nullptr);
+    CHECK(std::string(with.expression) == "mask=kv<=q");
+}
+
+TEST_CASE("the nearest problem of the same kind of machine is found") {
+    const gen::TunedRecords all = gen::parse_records(
+        file_of({entry("--head-dim 64", "--head-dim 128"), entry(), entry("--num-heads 12", "--num-heads 96"), entry("avx512", "avx2"),
+                 entry("\"min_seq_len_q\": 17, \"max_seq_len_q\": 0", "\"min_seq_len_q\": 2, \"max_seq_len_q\": 16")}),
+        "mine.json");
+    REQUIRE(all.complaints.empty());
+    const auto nearest = [&](const Problem &p, const char *target_class = "x86-64-avx512") {
+        return gen::nearest_records(all, complete(p), target_class);
+    };
+    const gen::TunedMatch same = nearest(sdpa_problem(12, 64));
+    REQUIRE(same.records.size() == 2); // both ranges, by length
+    CHECK(same.distance == 0);
+    CHECK(same.records[0].min_seq_len_q == 2);
+    CHECK(same.records[1].min_seq_len_q == 17);
+    CHECK(nearest(sdpa_problem(12, 64), "x86-64-avx2").records.size() == 1);
+    CHECK(nearest(sdpa_problem(12, 64), "arm-64").records.empty());
+    const gen::TunedMatch near = nearest(sdpa_problem(16, 80));
+    REQUIRE(near.records.size() == 2);
+    CHECK(near.distance == Approx(2 * std::log2(80.0 / 64) + 0.1 * std::log2(16.0 / 12)));
+    CHECK(nearest(sdpa_problem(12, 128)).records[0].problem.head_dim == 128);
+    CHECK(nearest(sdpa_problem(100, 64)).records[0].problem.num_heads == 96);
+    CHECK(nearest(sdpa_problem(12, 16)).records.empty()); // too far
+    CHECK(nearest(linear_problem(768, 768)).records.empty());
+    Problem fixed = sdpa_problem(12, 64), free = fixed;
+    fixed.seq_len_q = 300;
+    CHECK(gen::problem_distance(fixed, free) == Approx(0.1));
+    CHECK(std::isinf(gen::problem_distance(free, fixed))); // one length says nothing of all
+}
+
+TEST_CASE("plans take the user's records, and defaults where none serves") {
+    const RecordsFile file(file_of({entry()}));
+    const Problem p = complete(sdpa_problem(12, 64));
+    std::string error;
+    std::vector<std::string> complaints;
+    const auto plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true}, &complaints);
+    CHECK(error == "");
+    CHECK(complaints.empty());
+    REQUIRE(plans.size() == 2);
+    CHECK(plans[0].frame == "query_lanes");
+    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=4 merge_group=16");
+    CHECK(plans[0].min_seq_len_q == 17);
+    CHECK(contains(plans[0].text(), "from record 1 of " + file.path.filename().string() + ", distance 0.00: --op sdpa"));
+    CHECK(plans[1].frame == "head_lanes"); // decoding was not tuned
+    CHECK(plans[1].record.empty());
+
+    const auto none = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), false});
+    CHECK(none[0].record.empty());
+    const auto given = gen::plan_variants(p, {avx512}, "q_tile=16", &error, {file.path.string(), true});
+    REQUIRE(given.size() == 2);
+    CHECK(given[1].tiling.q_tile == 16); // what the user says wins over what he measured
+    CHECK(given[1].record.empty());
+    for (const auto &plan : gen::plan_variants(p, {avx2}, "", &error, {file.path.string(), true})) {
+        CHECK(!contains(plan.record, file.path.filename().string()));
+    }
+    CHECK(gen::plan_variants(p, {avx512}, "", &error, {"/nowhere/at_all.json", true}).empty());
+    CHECK(contains(error, "tuned: cannot read '/nowhere/at_all.json'"));
+
+    const RecordsFile partly(file_of({"5", entry("q_tile=48 kv_tile=96 key_panel=6", "q_tile=20")}));
+    const auto refused = gen::plan_variants(p, {avx512}, "", &error, {partly.path.string(), true}, &complaints);
+    CHECK(complaints.size() == 1);
+    for (const auto &plan : refused) { // 20 queries are no whole vectors: the record cannot be built
+        CHECK(plan.tiling.q_tile != 20);
+    }
+}
+
+TEST_CASE("a fixed length takes the range that holds it, and what does not carry over is left out") {
+    const RecordsFile file(file_of({entry("kv_tile=96", "kv_tile=96 value_panel=4 merge_group=32")}));
+    Problem p = sdpa_problem(12, 80);
+    p.seq_len_q = p.seq_len_kv = 300;
+    p = complete(p);
+    std::string error;
+    auto plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
+    REQUIRE(plans.size() == 1);
+    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=5 merge_group=4");
+    p.seq_len_q = 1;
+    plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
+    REQUIRE(plans.size() == 1);
+    CHECK(plans[0].frame == "head_lanes");
+    CHECK(!contains(plans[0].record, file.path.filename().string()));
+}
+
+TEST_CASE("the shipped records are all usable") {
+    for (const std::string &complaint : gen::shipped_records().complaints) {
+        FAIL_CHECK(complaint);
+    }
+}
+
+TEST_CASE("the space has the default tiling, every knob of its frame, and reasons") {
+    for (const std::string &target : {avx512, avx2, std::string("x86-64-linux"), std::string("x86-64-linux-cuda-cuda_capability_80"),
+                                      std::string("x86-64-linux-opencl")}) {
+        const gen::Machine machine = gen::machine_of(Halide::Target(target));
+        for (const Problem &given : {sdpa_problem(12, 64), sdpa_problem(8, 40), linear_problem(768, 2304)}) {
+            const Problem p = complete(given);
+            for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
+                if (!gen::frame_serves(frame, p, machine)) {
+                    continue;
+                }
+                CAPTURE(target, frame, runtime::flags_of(p));
+                const gen::Tiling defaults = gen::default_tiling(frame, p, machine, {});
+                CHECK(gen::candidate_refusal(frame, p, defaults, machine) == "");
+                const auto space = gen::tiling_space(frame, p, machine);
+                CHECK(!space.empty());
+                for (const gen::KnobValues &knob : space) {
+                    gen::Tiling one;
+                    CHECK(one.set(knob.knob, "1") == "");
+                    CHECK(knob.values.size() > 1);
+                    CHECK(std::is_sorted(knob.values.begin(), knob.values.end()));
+                }
+            }
+        }
+    }
+    const gen::Machine machine = gen::machine_of(Halide::Target(avx512));
+    const Problem p = complete(sdpa_problem(12, 64));
+    const auto why = [&](const std::string &text) {
+        gen::Tiling t;
+        REQUIRE(t.set_all(text) == "");
+        return gen::candidate_refusal("query_lanes", p, gen::default_tiling("query_lanes", p, machine, t), machine);
+    };
+    CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
+    CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));
+    CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 of 32 registers"));
+}

@@ -24,7 +24,7 @@ function(_polyhead_generate_kernel name)
     file(MAKE_DIRECTORY "${folder}")
     set(files "${folder}/${name}.a" "${folder}/${name}.h" "${folder}/${name}.json")
     set(expression "")
-    foreach(flag IN ITEMS --expression-file --expression-source --expression-library)
+    foreach(flag IN ITEMS --expression-file --expression-source --expression-library --tuned)
         list(FIND flags ${flag} at)
         if(at GREATER -1)
             math(EXPR at "${at} + 1")
@@ -112,7 +112,7 @@ endfunction()
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
-#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..."])
+#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..." | TUNED file])
 # Values themselves are checked by the generator when it builds the kernel.
 function(polyhead_add_kernel name)
     set(switches
@@ -154,6 +154,7 @@ function(polyhead_add_kernel name)
         DTYPE
         SEQ_LEN_Q_RANGE
         TILING
+        TUNED
     )
     cmake_parse_arguments(PARSE_ARGV 1 arg "${switches}" "${values}" "TARGETS")
     set(who "polyhead_add_kernel(${name})")
@@ -193,6 +194,7 @@ function(polyhead_add_kernel name)
         message(FATAL_ERROR "${who}: OP is ${arg_OP}, expected sdpa, mha or linear")
     endif()
 
+    _polyhead_tuned(${name})
     set(flags "")
     foreach(key IN LISTS values switches ITEMS EXPRESSION_LIBRARY)
         string(TOLOWER "${key}" option)
@@ -218,6 +220,22 @@ function(polyhead_add_kernel name)
     endif()
     _polyhead_generate_kernel(${name} ${flags} --target ${targets})
 endfunction()
+
+# Sets arg_TUNED to the file of tuning records: the one of this kernel, else POLYHEAD_TUNED; to be called by polyhead_add_kernel only.
+macro(_polyhead_tuned name)
+    if(NOT DEFINED arg_TUNED AND POLYHEAD_TUNED)
+        set(arg_TUNED "${POLYHEAD_TUNED}")
+    endif()
+    if(DEFINED arg_TUNED)
+        get_filename_component(arg_TUNED "${arg_TUNED}" ABSOLUTE)
+        if(NOT EXISTS "${arg_TUNED}" OR IS_DIRECTORY "${arg_TUNED}")
+            message(
+                FATAL_ERROR
+                "polyhead_add_kernel(${name}): TUNED ${arg_TUNED} is not a file of tuning records"
+            )
+        endif()
+    endif()
+endmacro()
 
 # Ends the configuration when one of the arguments is not there; to be called by polyhead_add_kernel only.
 macro(_polyhead_require name)

@@ -6,6 +6,7 @@
 
 #include "../generators/compile.h"
 #include "library.h"
+#include "space.h"
 
 namespace {
 
@@ -14,8 +15,8 @@ using polyhead::tools::Request;
 std::string list_tilings(const Request &request) {
     std::string error;
     for (const polyhead::gen::VariantPlan &plan : plan_request(request, &error)) {
-        std::printf("%s %s %d:%d %s\n", plan.frame.c_str(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
-                    plan.tiling.to_string().c_str());
+        std::printf("%s %s %d:%d %s%s%s\n", plan.frame.c_str(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
+                    plan.tiling.to_string().c_str(), plan.record.empty() ? "" : ", from ", plan.record.c_str());
     }
     return error;
 }
@@ -33,6 +34,11 @@ std::string serve(int argc, const char *const *argv) {
     }
     error = polyhead::gen::complete(&request.problem);
     if (!error.empty()) {
+        return error;
+    }
+    if (request.list_space) {
+        const std::string space = polyhead::tools::space_text(request, &error);
+        std::fputs(space.c_str(), stdout);
         return error;
     }
     return request.list_tilings ? list_tilings(request) : polyhead::tools::write_library(request);

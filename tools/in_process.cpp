@@ -29,14 +29,15 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
     try { // Halide reports what it cannot compile by throwing
         error_ = gen::complete(&problem);
         const auto plans =
-            error_.empty() ? gen::plan_variants(problem, {options.target}, options.tiling, &error_) : std::vector<gen::VariantPlan>();
+            error_.empty() ? gen::plan_variants(problem, {options.target}, options.tiling, &error_, {options.tuned, options.use_records})
+                           : std::vector<gen::VariantPlan>();
         for (const gen::VariantPlan &plan : plans) {
             const gen::InProcessVariant compiled = gen::compile_in_process(problem, plan, &error_);
             if (!error_.empty()) {
                 break;
             }
-            texts_.push_back(std::make_unique<Texts>(Texts{options.name + "_" + std::to_string(variants_.size()), plan.target,
-                                                           "frame=" + plan.frame + " " + plan.tiling.to_string()}));
+            texts_.push_back(
+                std::make_unique<Texts>(Texts{options.name + "_" + std::to_string(variants_.size()), plan.target, plan.text()}));
             contexts_.push_back(compiled.context);
             const Texts &texts = *texts_.back();
             variants_.push_back({texts.name.c_str(), texts.target.c_str(), texts.tiling.c_str(), nullptr, compiled.call,

@@ -2,6 +2,7 @@
 #include "library.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -155,7 +156,12 @@ std::string archive(const Library &library, const fs::path &path) {
 } // namespace
 
 std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *error) {
-    std::vector<gen::VariantPlan> plans = gen::plan_variants(request.problem, request.targets, request.tiling, error);
+    std::vector<std::string> complaints;
+    std::vector<gen::VariantPlan> plans =
+        gen::plan_variants(request.problem, request.targets, request.tiling, error, {request.tuned, request.use_records}, &complaints);
+    for (const std::string &complaint : complaints) { // the others serve
+        std::fprintf(stderr, "polyhead generate: warning: %s\n", complaint.c_str());
+    }
     if (!error->empty()) {
         return {};
     }

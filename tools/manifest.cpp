@@ -173,6 +173,9 @@ Json variant_json(const LibraryVariant &v) {
     j["min_seq_len_q"] = v.plan.min_seq_len_q;
     j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? Json(v.plan.max_seq_len_q) : Json("unlimited");
     j["tiling"] = v.plan.tiling.to_string();
+    if (!v.plan.record.empty()) {
+        j["tuning_record"] = v.plan.record;
+    }
     j["scratch_bytes_per_thread"] = v.compiled.scratch_per_thread;
     j["scratch_bytes_per_split"] = v.compiled.scratch_per_split;
     j["split_len"] = v.compiled.split_len;

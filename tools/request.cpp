@@ -23,7 +23,7 @@ using runtime::ProblemField;
 // Option values as text, before they are checked.
 struct Words {
     std::string targets, range, emit, expression, expression_file, expression_source, expression_library;
-    bool no_bias = false;
+    bool no_bias = false, no_records = false;
 };
 
 // The flag of one field of the problem.
@@ -56,11 +56,14 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("--expression-library", words->expression_library, "shared object that was compiled from --expression-source");
     app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
+    app.add_option("--tuned", request->tuned, "file of tuning records that win over the shipped ones (default: $POLYHEAD_TUNED)");
+    app.add_flag("--no-tuned", words->no_records, "default tilings, whatever tuning records say");
     app.add_option("--seq-len-q-range", words->range, "MIN:MAX query lengths to make variants for (MAX empty: no limit)");
     app.add_option("--emit", words->emit, "stmt,assembly: compiler listings beside the library");
     app.add_option("-o,--output-directory", request->directory, "where the files go (default: here)");
     app.add_option("--runtime", request->runtime_path, "write the Halide runtime of --target to this .o or .a, and no kernel");
     app.add_flag("--list-tilings", request->list_tilings, "print the variants that would be made");
+    app.add_flag("--list-space", request->list_space, "print as JSON the tilings that a tuner may try");
 }
 
 std::vector<std::string> split(const std::string &text, char separator) {
@@ -243,6 +246,10 @@ std::string parse_request(int argc, const char *const *argv, Request *request, s
     std::string refusal = read_targets(words.targets, &request->targets);
     if (!refusal.empty() || !request->runtime_path.empty()) {
         return refusal;
+    }
+    request->use_records = !words.no_records;
+    if (words.no_records && !request->tuned.empty()) {
+        return "tuned: found both --tuned and --no-tuned, expected one of them";
     }
     if (!is_identifier(request->name)) {
         return "name: found '" + request->name + "', expected a C identifier without leading or double underscores";

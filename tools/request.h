@@ -17,12 +17,15 @@ struct Request {
     std::string expression_source;                 // the C++ behind it, if it is C++
     std::vector<std::string> targets;              // full Halide target strings, best first
     std::string tiling;                            // "key=value ...", overrides of the defaults
+    std::string tuned;                             // the user's own tuning records
+    bool use_records = true;                       // false: the default tilings
     int32_t min_seq_len_q = 0;                     // variants outside this range are left out
     int32_t max_seq_len_q = 0;                     // 0 = no limit
     std::string directory = ".";
     std::vector<std::string> emit; // "stmt", "assembly": compiler listings beside the library
     std::string runtime_path;      // not empty: write the Halide runtime there and nothing else
     bool list_tilings = false;     // print the planned variants and write nothing
+    bool list_space = false;       // print what a tuner may try and write nothing
 };
 
 // Reads the command line. Returns one sentence when it cannot be served. When the user asked for help, *help has the text.

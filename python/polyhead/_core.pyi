@@ -13,6 +13,18 @@ def device_count(api: str) -> int:
 
 def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
 def kernel_of_flags(flags: Sequence[str]) -> Kernel: ...
+def fma_gflops(threads: int, seconds: float) -> float:
+    """GFLOP/s of so many threads in independent multiply-adds, measured now."""
+
+def tiling_space(flags: Sequence[str]) -> str:
+    """JSON: the tilings that a tuner may try for the problem of these flags, as `polyhead generate --list-space` prints them."""
+
+def tiling_refusal(flags: Sequence[str], frame: str, tiling: str) -> str:
+    """Why this point of the space is not tried, or ""."""
+
+def tuning_records(text: str, name: str) -> str:
+    """JSON: the indices of the usable entries of a text of tuning records, and a sentence for each of the others."""
+
 def generate_flags(fields: Mapping[str, Any]) -> str: ...
 
 class Weights:

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import warnings
 from typing import Any, Optional, Union
 
 from . import _arrays, _core
@@ -134,15 +135,18 @@ class Kernel:
         return {"b": query.shape[0], "h": problem["num_heads"], "q": q, "k": k}
 
 
-def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", **problem: Any) -> Kernel:
+def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: Union[None, bool, str, "os.PathLike[str]"] = None,
+            **problem: Any) -> Kernel:
     """Compiles a kernel, or finds it among those compiled before.
 
     The keywords are the options of `polyhead generate` with underscores: num_heads=12, head_dim=64, causal="top_left",
-    kv_lengths=True, seq_len_q=128. True is a bare option; False and None leave it out.
+    kv_lengths=True, seq_len_q=128. True is a bare option; False and None leave it out. tuned= names a file of tuning records that win
+    over the shipped ones (default: $POLYHEAD_TUNED); with False the tiling is the default one whatever records say.
     """
     flags = ["--op", op, "--target", target]
     if tiling:
         flags += ["--tiling", tiling]
+    flags += _record_flags(tuned)
     for name, value in problem.items():
         option = "--" + name.replace("_", "-")
         if value is True:
@@ -150,6 +154,19 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", **probl
         elif value is not False and value is not None:
             flags += [option, str(value)]
     return Kernel(_core.kernel_of_flags(flags))
+
+
+def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str]:
+    """Entries of the file that are not used are warnings, the others serve."""
+    if tuned is None or tuned is True:
+        return []
+    if tuned is False:
+        return ["--no-tuned"]
+    path = pathlib.Path(tuned)
+    if path.is_file():  # otherwise the refusal is the generator's
+        for sentence in json.loads(_core.tuning_records(path.read_text(encoding="utf-8", errors="replace"), path.name))["complaints"]:
+            warnings.warn(sentence, stacklevel=3)
+    return ["--tuned", os.fspath(path)]
 
 
 # By fields and device: kernels for ranges of query lengths, which hold only the variants that such calls look at.

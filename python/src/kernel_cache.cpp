@@ -26,20 +26,25 @@ Cache &cache() {
 }
 
 Key key_of(const Problem &p, const std::string &target, const std::string &tiling, const Plan &plan) {
+    std::string plans = tiling; // tuning records may change what is planned
+    for (const gen::VariantPlan &variant : plan.variants) {
+        plans += "\n" + variant.text();
+    }
     std::vector<int32_t> numbers;
 #define POLYHEAD_NUMBER(name) numbers.push_back(p.name);
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_NUMBER)
 #undef POLYHEAD_NUMBER
-    return {numbers, p.expression ? p.expression : "", target, tiling, plan.min_seq_len_q, plan.max_seq_len_q};
+    return {numbers, p.expression ? p.expression : "", target, plans, plan.min_seq_len_q, plan.max_seq_len_q};
 }
 
 bool serves(const gen::VariantPlan &plan, int64_t seq_len_q) {
     return seq_len_q >= plan.min_seq_len_q && (plan.max_seq_len_q == 0 || seq_len_q <= plan.max_seq_len_q);
 }
 
-Plan plan_for(const Problem &problem, const std::string &target, const std::string &tiling, int64_t seq_len_q) {
+Plan plan_for(const Problem &problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
+              const gen::TuningChoice &tuning) {
     std::string error;
-    Plan plan{gen::plan_variants(problem, {target}, tiling, &error)};
+    Plan plan{gen::plan_variants(problem, {target}, tiling, &error, tuning)};
     if (!error.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, error);
     }
@@ -67,12 +72,13 @@ Plan plan_for(const Problem &problem, const std::string &target, const std::stri
 
 } // namespace
 
-std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q) {
+std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
+                                               const gen::TuningChoice &tuning) {
     const std::string sentence = gen::complete(&problem);
     if (!sentence.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, sentence);
     }
-    Plan plan = plan_for(problem, target, tiling, seq_len_q);
+    Plan plan = plan_for(problem, target, tiling, seq_len_q, tuning);
     const Key key = key_of(problem, target, tiling, plan);
     std::promise<Pointer> promise;
     {
@@ -86,7 +92,7 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::strin
         cache().kernels.emplace(key, promise.get_future().share());
     }
     try {
-        const auto kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, std::move(plan));
+        const auto kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, tuning, std::move(plan));
         promise.set_value(kernel);
         return kernel;
     } catch (...) {

@@ -5,6 +5,7 @@
 
 #include "../../runtime/problem_words.h"
 #include "../../tools/request.h"
+#include "../../tools/space.h"
 #include "call.h"
 
 namespace polyhead::python {
@@ -41,8 +42,7 @@ Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq
 }
 
 // The words of a generate command line, without a name.
-Kernels kernel_of_flags(const std::vector<std::string> &flags) {
-    const nb::gil_scoped_release others_may_run;
+tools::Request request_of(const std::vector<std::string> &flags) {
     std::vector<const char *> argv = {"polyhead", "kernel"};
     for (const std::string &flag : flags) {
         argv.push_back(flag.c_str());
@@ -56,7 +56,35 @@ Kernels kernel_of_flags(const std::vector<std::string> &flags) {
     if (request.targets.size() != 1) {
         throw Refusal(POLYHEAD_BAD_VALUE, "target: found " + std::to_string(request.targets.size()) + ", expected one for this process");
     }
-    return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q);
+    return request;
+}
+
+Kernels kernel_of_flags(const std::vector<std::string> &flags) {
+    const nb::gil_scoped_release others_may_run;
+    const tools::Request request = request_of(flags);
+    return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q, {request.tuned, request.use_records});
+}
+
+tools::Request complete_request_of(const std::vector<std::string> &flags) {
+    tools::Request request = request_of(flags);
+    const std::string sentence = gen::complete(&request.problem);
+    if (!sentence.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+    }
+    return request;
+}
+
+std::string tiling_space(const std::vector<std::string> &flags) {
+    std::string error;
+    std::string text = tools::space_text(complete_request_of(flags), &error);
+    if (!error.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, error);
+    }
+    return text;
+}
+
+std::string tiling_refusal(const std::vector<std::string> &flags, const std::string &frame, const std::string &tiling) {
+    return tools::point_refusal(complete_request_of(flags), frame, tiling);
 }
 
 nb::dict problem_dict(const LoadedKernel &kernel) {
@@ -122,6 +150,9 @@ void bind_kernels(nb::module_ &module) {
         .def("write", &LoadedKernel::write, "name"_a, "directory"_a, release);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
     module.def("kernel_of_flags", kernel_of_flags, "flags"_a);
+    module.def("tiling_space", tiling_space, "flags"_a);
+    module.def("tiling_refusal", tiling_refusal, "flags"_a, "frame"_a, "tiling"_a);
+    module.def("tuning_records", &tools::records_text, "text"_a, "name"_a);
     module.def("generate_flags", [](nb::dict fields) {
         std::string expression;
         return runtime::flags_of(problem_of(fields, &expression));

@@ -131,8 +131,9 @@ template <class F> auto compiling(F f) {
 
 } // namespace
 
-LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, Plan plan)
-    : expression_(problem.expression ? problem.expression : ""), target_(gen::resolve_target(target)), tiling_(tiling),
+LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning,
+                           Plan plan)
+    : expression_(problem.expression ? problem.expression : ""), target_(gen::resolve_target(target)), tiling_(tiling), tuning_(tuning),
       plan_(std::move(plan)) {
     library_.name = "kernel";
     library_.problem = problem;
@@ -191,7 +192,7 @@ void LoadedKernel::link(const std::string &folder) {
         throw Refusal(POLYHEAD_INTERNAL, std::string("the compiled kernel cannot be loaded: ") + dlerror());
     }
     for (const tools::LibraryVariant &v : library_.variants) {
-        tilings_.push_back("frame=" + v.plan.frame + " " + v.plan.tiling.to_string());
+        tilings_.push_back(v.plan.text());
     }
     for (const tools::LibraryVariant &v : library_.variants) {
         const auto entry = reinterpret_cast<int (*)(void **)>(dlsym(code_, (v.compiled.symbol + "_argv").c_str()));
@@ -231,6 +232,8 @@ void LoadedKernel::write(const std::string &name, const std::string &directory) 
     }
     request.targets = {target_};
     request.tiling = tiling_;
+    request.tuned = tuning_.file;
+    request.use_records = tuning_.records;
     request.directory = directory;
     raise_unless_empty(POLYHEAD_BAD_VALUE, compiling([&] { return tools::write_library(request); }));
 }

@@ -21,7 +21,7 @@ struct Plan {
 class LoadedKernel {
 public:
     // Compiles, links and loads; takes seconds and throws a Refusal. The problem is complete.
-    LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, Plan plan);
+    LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning, Plan plan);
     ~LoadedKernel();
     LoadedKernel(const LoadedKernel &) = delete; // the table points into the members
     LoadedKernel &operator=(const LoadedKernel &) = delete;
@@ -42,6 +42,7 @@ private:
     void link(const std::string &folder);
 
     std::string expression_, target_, tiling_;
+    gen::TuningChoice tuning_;
     Plan plan_;
     tools::Library library_;
     std::vector<polyhead_declaration> declarations_;
@@ -54,6 +55,7 @@ private:
 // The kernel of this problem, from memory or compiled now; one thread compiles, others that want the same one wait for it. With a query
 // length it has only the variants that such calls look at: the same one runs, and the first call waits for less.
 constexpr int64_t any_seq_len_q = -1;
-std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q);
+std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
+                                               const gen::TuningChoice &tuning = {});
 
 } // namespace polyhead::python

@@ -1,4 +1,5 @@
 // The module polyhead._core: what the Python package needs of C++.
+#include "../../bench/roof.h"
 #include "call.h"
 
 namespace {
@@ -8,6 +9,12 @@ void set_num_threads(int32_t threads) {
         throw polyhead::python::Refusal(POLYHEAD_BAD_VALUE, "threads: found " + std::to_string(threads) + ", expected 0 or more");
     }
     polyhead_set_num_threads(threads);
+}
+
+// The multiply-add peak that % of peak refers to, by the loops of the bench.
+double fma_gflops(int threads, double seconds) {
+    roof::Team team(threads);
+    return roof::fma_gflops(team, seconds);
 }
 
 } // namespace
@@ -23,5 +30,7 @@ NB_MODULE(_core, module) {
     module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
                "Threads that all kernels share, at most 256; 0: the default, HL_NUM_THREADS or what affinity and cgroup leave.");
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
+    module.def("fma_gflops", fma_gflops, "threads"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
+               "GFLOP/s of so many threads in independent multiply-adds, measured now.");
     module.attr("version") = polyhead_version();
 }

@@ -1,0 +1,112 @@
+// The space of tilings as JSON.
+#include "space.h"
+
+#include <Halide.h>
+#include <nlohmann/json.hpp>
+
+#include "../runtime/problem_words.h"
+#include "../schedules/apply.h"
+#include "../schedules/tiling_space.h"
+#include "../schedules/tuned_records.h"
+#include "library.h"
+
+namespace polyhead::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The knobs of a tiling by name.
+Json tiling_json(const gen::Tiling &tiling) {
+    Json j = Json::object();
+#define POLYHEAD_WRITE(name, meaning)                                                                                                      \
+    if (tiling.name != 0) {                                                                                                                \
+        j[#name] = tiling.name;                                                                                                            \
+    }
+    POLYHEAD_TILING_KNOBS(POLYHEAD_WRITE)
+#undef POLYHEAD_WRITE
+    return j;
+}
+
+Json frames_json(const polyhead_problem &p, const gen::Machine &machine) {
+    Json frames = Json::array();
+    for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
+        if (!gen::frame_serves(frame, p, machine)) {
+            continue;
+        }
+        Json knobs = Json::array();
+        for (const gen::KnobValues &k : gen::tiling_space(frame, p, machine)) {
+            knobs.push_back({{"knob", k.knob}, {"meaning", k.meaning}, {"values", k.values}});
+        }
+        frames.push_back({{"frame", frame},
+                          {"schedule_version", gen::schedule_version(frame)},
+                          {"default", tiling_json(gen::default_tiling(frame, p, machine, {}))},
+                          {"knobs", knobs}});
+    }
+    return frames;
+}
+
+Json variants_json(const Request &request, const std::string &target, std::string *error) {
+    Request one = request;
+    one.targets = {target};
+    Json variants = Json::array();
+    for (const gen::VariantPlan &plan : plan_request(one, error)) {
+        variants.push_back({{"frame", plan.frame},
+                            {"min_seq_len_q", plan.min_seq_len_q},
+                            {"max_seq_len_q", plan.max_seq_len_q},
+                            {"tiling", plan.tiling.to_string()},
+                            {"record", plan.record}});
+    }
+    return variants;
+}
+
+} // namespace
+
+std::string space_text(const Request &request, std::string *error) {
+    const polyhead_problem &p = request.problem;
+    Json j = {{"problem", runtime::flags_of(p)}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        j["fields"][field.name] = p.*field.value;
+    }
+    Library counted;
+    counted.problem = p;
+    const Json manifest = Json::parse(manifest_text(counted));
+    j["flops"] = manifest["flops"].value("batch_1", Json());
+    j["bytes_moved"] = manifest["bytes_moved"].value("batch_1", Json());
+    j["targets"] = Json::array();
+    for (const std::string &text : request.targets) {
+        const Halide::Target target(text);
+        Json variants = variants_json(request, text, error);
+        if (!error->empty()) {
+            return "";
+        }
+        j["targets"].push_back({{"target", text},
+                                {"target_class", gen::target_class(target)},
+                                {"frames", frames_json(p, gen::machine_of(target))},
+                                {"variants", variants}});
+    }
+    return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string point_refusal(const Request &request, const std::string &frame, const std::string &text) {
+    const gen::Machine machine = gen::machine_of(Halide::Target(request.targets[0]));
+    gen::Tiling tiling;
+    const std::string refusal = tiling.set_all(text);
+    if (!refusal.empty()) {
+        return refusal;
+    }
+    if (!gen::frame_serves(frame, request.problem, machine)) {
+        return "frame: " + frame + " does not serve this problem on " + request.targets[0];
+    }
+    return gen::candidate_refusal(frame, request.problem, gen::default_tiling(frame, request.problem, machine, tiling), machine);
+}
+
+std::string records_text(const std::string &json, const std::string &name) {
+    const gen::TunedRecords all = gen::parse_records(json, name);
+    Json usable = Json::array();
+    for (const gen::TunedRecord &record : all.records) {
+        usable.push_back(record.index);
+    }
+    return Json({{"usable", usable}, {"complaints", all.complaints}}).dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+} // namespace polyhead::tools

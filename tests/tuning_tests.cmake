@@ -6,3 +6,26 @@ polyhead_test(
     SOURCES tuned_records.cpp
     LINK polyhead_generators
 )
+if(TARGET polyhead_python)
+    polyhead_script_test(
+        "strategies, races, ranges, logs and files of records"
+        LABEL tune
+        TIMEOUT 60
+        DEPENDS polyhead_python
+        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/tuning_parts.py"
+    )
+    polyhead_script_test(
+        "the tuner: a small problem, kills, poisoned candidates, Ctrl-C"
+        LABEL tune
+        TIMEOUT 300
+        DEPENDS polyhead_python polyhead-generate polyhead
+        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/tuning_driver.py"
+    )
+    set_tests_properties(
+        "tune: strategies, races, ranges, logs and files of records"
+        "tune: the tuner: a small problem, kills, poisoned candidates, Ctrl-C"
+        PROPERTIES
+            ENVIRONMENT
+                "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1;POLYHEAD_TUNE_GENERATE=$<TARGET_FILE:polyhead-generate>;POLYHEAD_TUNE_LIBRARY=$<TARGET_FILE:polyhead>;POLYHEAD_TUNE_SOURCE=${PROJECT_SOURCE_DIR};CXX=${CMAKE_CXX_COMPILER}"
+    )
+endif()

@@ -71,6 +71,17 @@ def prune(options):
     os.execve(PYTHON, [PYTHON, "-m", "polyhead.prune_command"] + options.arguments, child)
 
 
+def tune(options):
+    """Done by the Python package; winners are confirmed with the generator and the runtime of the same build."""
+    child = dict(package.ready("tune"), PYTHONSAFEPATH="1")
+    targets = ["polyhead-generate", "polyhead"]
+    build.build("release", targets, quiet=build.ninja_idle("release", targets))
+    child.update(POLYHEAD_TUNE_GENERATE=build.program("release", "polyhead-generate"), POLYHEAD_TUNE_SOURCE=ROOT,
+                 POLYHEAD_TUNE_LIBRARY=os.path.join(build.directory("release"), "runtime", "libpolyhead.a"))
+    sys.stdout.flush()
+    os.execve(PYTHON, [PYTHON, "-m", "polyhead.tuning.command"] + options.arguments, child)
+
+
 def check(options):
     environment.ensure()
     if not options.quick:

@@ -11,6 +11,7 @@ examples:
   ./polyhead demo "a man is eating food" "someone has a meal"
   ./polyhead generate minilm_layer --op mha --embed-dim 384 --num-heads 12 --kv-lengths -o out
   ./polyhead prune --weights layer.safetensors --num-heads 12 --input x.npy --remove 6 -o out
+  ./polyhead tune --op sdpa --num-heads 8 --head-dim 40 --budget 300 -o tuned.json
   ./polyhead test --label runtime
   ./polyhead bench --filter sdpa --threads 1 --json out.json
   ./polyhead bench --peers --report peers.html
@@ -62,6 +63,8 @@ def parser():
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
     prune = add("prune", actions.prune, "rank the heads of a layer on your data, and write it without those that should go", add_help=False)
     prune.add_argument("arguments", nargs=argparse.REMAINDER)
+    tune = add("tune", actions.tune, "measure tilings of a problem on this machine, and keep the best as tuning records", add_help=False)
+    tune.add_argument("arguments", nargs=argparse.REMAINDER)
     table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/gpu.md")
     table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
     conformance = add("conformance", package.conformance, "run the ONNX node cases of attention through Python, and write docs/conformance.md")
@@ -77,9 +80,9 @@ def parser():
 
 
 def run(argv):
-    # Everything after `generate` and `prune` belongs to their programs, options included.
+    # Everything after `generate`, `prune` and `tune` belongs to their programs, options included.
     top = parser()
-    if argv[:1] in (["generate"], ["prune"]):
+    if argv[:1] in (["generate"], ["prune"], ["tune"]):
         options = argparse.Namespace(action=getattr(actions, argv[0]), arguments=argv[1:])
     else:
         options = top.parse_args(argv)

@@ -1,0 +1,128 @@
+"""Confirms winners ahead of time: the generator makes the kernel from the written record, a program links and runs it."""
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+from typing import Any, NamedTuple
+
+import numpy
+
+from . import inputs, reference
+from .problem import LINEAR, Shape, Task
+
+DTYPES = {"float32": 0, "int32": 4, "bool": 5}
+ROUNDS = 5
+
+
+class Tools(NamedTuple):
+    """What a build left: polyhead-generate, libpolyhead.a, the checkout."""
+
+    generate: str
+    library: str
+    source: str
+
+    @classmethod
+    def found(cls) -> "Tools":
+        return cls(*(os.environ.get("POLYHEAD_TUNE_" + name, "") for name in ("GENERATE", "LIBRARY", "SOURCE")))
+
+    def usable(self) -> bool:
+        return all(map(os.path.exists, self))
+
+
+class NotConfirmed(Exception):
+    """Why a winner did not hold ahead of time: one sentence."""
+
+
+def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int) -> tuple[float, float, str]:
+    """(milliseconds, milliseconds with the default tiling, record that the manifest names) of the kernel for this shape."""
+    with tempfile.TemporaryDirectory(prefix="polyhead_confirm_") as name:
+        folder = pathlib.Path(name)
+        expected = _write_call(task, shape, folder)
+        record = ""
+        programs = {}
+        for kernel, flags in (("tuned", ["--tuned", os.path.abspath(records)]), ("untuned", ["--no-tuned"])):
+            _run([tools.generate, kernel, *task.flags, "--target", task.target, *flags, "-o", str(folder)])
+            programs[kernel] = _link(tools, folder, kernel)
+            if kernel == "tuned":
+                record = _record_of(json.loads((folder / "tuned.json").read_text(encoding="utf-8")), shape)
+        times: dict[str, list[float]] = {"tuned": [], "untuned": []}
+        for _ in range(ROUNDS):
+            for kernel, program in programs.items():
+                times[kernel].append(float(_run([program, str(folder), "0.1", str(threads)]).split()[0]))
+                if len(times[kernel]) == 1:
+                    _compare(numpy.fromfile(folder / "out.bin", numpy.float32), expected, kernel)
+        return float(numpy.median(times["tuned"])), float(numpy.median(times["untuned"])), record
+
+
+def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
+    """The record of the variant that serves the shape."""
+    for variant in manifest["variants"]:
+        last = variant["max_seq_len_q"]
+        if variant["min_seq_len_q"] <= shape.seq_len_q and (last == "unlimited" or shape.seq_len_q <= last):
+            if "tuning_record" in variant:
+                return variant["tuning_record"]
+            break
+    raise NotConfirmed("the generator does not take the record for %s" % shape)
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NotConfirmed("%s: %s" % (os.path.basename(command[0]), error)) from error
+    if done.returncode:
+        sentence = (done.stderr.strip().splitlines() or ["exit status %d" % done.returncode])[0]
+        raise NotConfirmed("%s: %s" % (os.path.basename(command[0]), sentence))
+    return done.stdout
+
+
+def _link(tools: Tools, folder: pathlib.Path, kernel: str) -> str:
+    program = str(folder / (kernel + ".program"))
+    source = pathlib.Path(tools.source)
+    _run([*os.environ.get("CXX", "g++").split(), "-std=c++17", "-O2", '-DKERNEL_HEADER="%s.h"' % kernel, "-DKERNEL=" + kernel, "-I", str(folder),
+          "-I", str(source), "-I", str(source / "runtime" / "include"), str(source / "tools" / "confirm_kernel.cpp"), str(folder / (kernel + ".a")),
+          tools.library, "-lpthread", "-ldl", "-o", program])
+    return program
+
+
+def _write_call(task: Task, shape: Shape, folder: pathlib.Path) -> tuple[tuple[int, ...], reference.Expected]:
+    """Arrays and call.txt, as tools/confirm_kernel.cpp reads them; returns what out has to be."""
+    fields = task.fields
+    arguments, weights = inputs.arguments_of(fields, shape)
+    expected = reference.expected(fields, shape, arguments, weights)
+    lines = []
+
+    def write(kind: str, name: str, array: numpy.ndarray) -> None:
+        file = "%s_%s.bin" % (kind, name)
+        numpy.ascontiguousarray(array).tofile(folder / file)
+        lines.append("%s %s %d %d %s %s" % (kind, name, DTYPES[array.dtype.name], array.ndim, " ".join(map(str, array.shape)), file))
+
+    for name, value in arguments.items():
+        if isinstance(value, numpy.ndarray):
+            write("tensor", name, value)
+        else:
+            lines.append("%s %s" % (name, " ".join(map(str, value)) if isinstance(value, tuple) else value))
+    for name, value in weights.items():
+        write("weight", name, value)
+    if fields["op"] == LINEAR:
+        out: tuple[int, ...] = (shape.seq_len_q, fields["out_features"])
+    else:
+        out = (*arguments["query"].shape[:-1], fields["head_dim_v"] if fields["op"] == 0 else fields["embed_dim"])
+    write("tensor", "out", numpy.zeros(out, numpy.float32))
+    extents = {"lse": (fields["num_heads"], shape.seq_len_q), "weights_mean": (shape.seq_len_q, shape.seq_len_kv),
+               "scores": (fields["num_heads"], shape.seq_len_q, shape.seq_len_kv)}
+    for name, size in extents.items():
+        if fields[name]:
+            write("tensor", name, numpy.zeros((shape.batch, *size), numpy.float32))
+    (folder / "call.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return out, expected
+
+
+def _compare(found: numpy.ndarray, expected: tuple[tuple[int, ...], reference.Expected], kernel: str) -> None:
+    shape, (rows, out, tolerance) = expected
+    error = numpy.abs(found.reshape(shape)[..., rows, :] - out) / tolerance
+    if not (numpy.isfinite(found).all() and float(error.max()) <= 1):
+        raise NotConfirmed("the %s kernel answers wrongly: %.3g times the error that is allowed" % (kernel, float(error.max())))

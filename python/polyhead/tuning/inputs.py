@@ -1,0 +1,93 @@
+"""Arrays of one call: random, with every optional tensor that the problem takes."""
+from __future__ import annotations
+
+from typing import Any
+
+import numpy
+
+from .problem import LINEAR, MHA, Shape
+
+Arrays = dict[str, Any]
+
+
+def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
+    """(tensors and numbers of a call, tensors to pack), by the names of polyhead_args."""
+    rng = numpy.random.default_rng(7)
+
+    def normal(*extents: int) -> numpy.ndarray:
+        return rng.standard_normal(extents, numpy.float32)
+
+    def matrix(rows: int, columns: int) -> numpy.ndarray:  # sums stay of size 1
+        return normal(rows, columns) / numpy.float32(columns) ** numpy.float32(0.5)
+
+    if fields["op"] == LINEAR:
+        weights = {"out_proj": matrix(fields["out_features"], fields["embed_dim"])}
+        if fields["bias"]:
+            weights["out_bias"] = normal(fields["out_features"])
+        return {"input": normal(shape.seq_len_q, fields["embed_dim"])}, weights
+    heads, kv_heads, d, d_v = (fields[n] for n in ("num_heads", "num_kv_heads", "head_dim", "head_dim_v"))
+    weights = {}
+    if fields["op"] == MHA:
+        arguments = {"query": normal(shape.batch, shape.seq_len_q, fields["embed_dim"])}
+        if fields["cross"]:
+            arguments.update(key=normal(shape.batch, shape.seq_len_kv, fields["kdim"]), value=normal(shape.batch, shape.seq_len_kv, fields["vdim"]))
+        rows = {"query": (heads * d, "embed_dim"), "key": (kv_heads * d, "kdim"), "value": (kv_heads * d_v, "vdim")}
+        for name, (width, columns) in rows.items():
+            weights[name] = matrix(width, fields[columns])
+            if fields["bias"]:
+                weights[name + "_bias"] = normal(width)
+        weights["out_proj"] = matrix(fields["embed_dim"], heads * d_v)
+        if fields["bias"]:
+            weights["out_bias"] = normal(fields["embed_dim"])
+    else:
+        arguments = {"query": normal(shape.batch, heads, shape.seq_len_q, d), "key": normal(shape.batch, kv_heads, shape.seq_len_kv, d),
+                     "value": normal(shape.batch, kv_heads, shape.seq_len_kv, d_v)}
+    arguments.update(_features(fields, shape, rng, normal))
+    return arguments, weights
+
+
+def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator, normal: Any) -> Arrays:
+    heads, (batch, seq_len_q, seq_len_kv) = fields["num_heads"], shape
+    found: Arrays = {}
+    if fields["kv_lengths"]:
+        found["kv_lengths"] = numpy.full(batch, seq_len_kv, numpy.int32)
+    if fields["position_offsets"]:
+        found["position_offsets"] = numpy.zeros(batch, numpy.int32)
+    if fields["window"]:
+        found["window"] = (256, 0)
+    if fields["softcap"]:
+        found["softcap"] = 30.0
+    if fields["mask"]:
+        extents = _pair_extents(fields["mask_broadcast"], seq_len_q, seq_len_kv)
+        found["mask"] = rng.random((1, 1, *extents)) < 0.9 if fields["mask"] == 1 else normal(1, 1, *extents)
+    if fields["score_bias"]:
+        found["score_bias"] = normal(1, heads, *_pair_extents(fields["score_bias_broadcast"], seq_len_q, seq_len_kv))
+    if fields["alibi"]:
+        found["alibi_slopes"] = (2.0 ** (-8.0 * numpy.arange(1, heads + 1) / heads)).astype(numpy.float32)
+    if fields["sinks"]:
+        found["sinks"] = normal(heads)
+    if fields["head_gate"]:
+        found["head_gate"] = rng.random(heads, numpy.float32)
+    if fields["rope"]:
+        half = fields["rotary_dim"] // 2
+        angle = numpy.arange(seq_len_q + seq_len_kv)[:, None] * 10000.0 ** (-numpy.arange(half) / half)
+        found.update(rope_cos=numpy.cos(angle).astype(numpy.float32), rope_sin=numpy.sin(angle).astype(numpy.float32))
+    return found
+
+
+def _pair_extents(broadcast: int, seq_len_q: int, seq_len_kv: int) -> tuple[int, int]:
+    return (1 if broadcast & 1 else seq_len_q, 1 if broadcast & 2 else seq_len_kv)
+
+
+def expression_tensors(declarations: list[tuple[str, str, tuple[int, ...]]], fields: dict[str, int], shape: Shape) -> Arrays:
+    """Tensors that the expression declares; an extent is a number or, below 0, a dimension of the call."""
+    rng = numpy.random.default_rng(8)
+    extents = {0: shape.seq_len_q + shape.seq_len_kv, -1: shape.batch, -2: fields["num_heads"], -3: shape.seq_len_q, -4: shape.seq_len_kv}
+    found: Arrays = {}
+    for name, dtype, dimensions in declarations:
+        size = tuple(extents.get(n, n) for n in dimensions) or (1,)
+        if dtype.startswith("f"):
+            found[name] = rng.standard_normal(size, numpy.float32)
+        else:
+            found[name] = rng.integers(0, 2, size).astype(bool if dtype == "bool" else numpy.int32)
+    return found

@@ -1,0 +1,174 @@
+"""The parent's side of candidates: starts their processes, asks them, and ends those that crash or do not answer."""
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pathlib
+import signal
+import time
+from multiprocessing import connection
+from typing import Any, Optional
+
+import numpy
+
+from . import inputs, reference, worker
+from .problem import Shape, Task, tiling_text
+
+ANSWER_SECONDS = 60.0
+
+
+class Poisoned(Exception):
+    """A candidate that cannot be used: one sentence."""
+
+
+class Process:
+    """A candidate in its process. close() ends it whatever it does."""
+
+    def __init__(self, lab: "Laboratory", frame: str, knobs: dict[str, int]) -> None:
+        self.frame, self.knobs = frame, dict(knobs)
+        self.tiling = tiling_text(self.knobs)
+        self.pipe, theirs = lab.context.Pipe()
+        self.process = lab.context.Process(target=worker.serve, args=(theirs, lab.folder, lab.task.fields, lab.flags, lab.threads), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.checked: set[Shape] = set()
+        self.asked = time.monotonic()
+
+    @property
+    def text(self) -> str:
+        return ("frame=%s %s" % (self.frame, self.tiling)).strip()
+
+    def send(self, name: str, *arguments: Any) -> None:
+        self.asked = time.monotonic()
+        try:
+            self.pipe.send((name, arguments))
+        except OSError as error:
+            raise self._ended() from error
+
+    def receive(self, seconds: float) -> Any:
+        """The answer to the last send(), or Poisoned."""
+        if not self.pipe.poll(max(0.0, self.asked + seconds - time.monotonic())):
+            self.close()
+            raise Poisoned("no answer after %.0f s" % seconds)
+        try:
+            kind, value = self.pipe.recv()
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        if kind == "refused":
+            self.close()
+            raise Poisoned(value)
+        return value
+
+    def ask(self, name: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
+        self.send(name, *arguments)
+        return self.receive(seconds)
+
+    def check(self, shape: Shape) -> None:
+        """Its answer is right for this shape, or Poisoned."""
+        if shape not in self.checked:
+            error = self.ask("check", shape)
+            if not error <= 1:
+                self.close()
+                raise Poisoned("wrong answer at %s: %.3g times the error that is allowed" % (shape, error))
+            self.checked.add(shape)
+
+    def time(self, shape: Shape, seconds: float, least: int = 2) -> tuple[float, float]:
+        return self.ask("time", shape, seconds, least)
+
+    def _ended(self) -> Poisoned:
+        self.process.join(5)
+        code = self.process.exitcode
+        self.close()
+        if code is not None and code < 0:
+            return Poisoned("crashed (%s)" % signal.Signals(-code).name)
+        return Poisoned("its process ended (exit status %s)" % code)
+
+    def close(self) -> None:
+        self.pipe.close()
+        if self.process.is_alive():
+            self.process.kill()
+        self.process.join(5)
+
+
+class Laboratory:
+    """Where the candidates of one task are made: the arrays of its shapes in a folder, and processes that read them."""
+
+    def __init__(self, task: Task, folder: str, threads: int, compile_seconds: float) -> None:
+        self.task, self.folder, self.threads, self.compile_seconds = task, folder, threads, compile_seconds
+        self.flags = [*task.flags, "--target", task.target]
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["polyhead.tuning.worker"])  # Halide is loaded once
+        self.shapes: set[Shape] = set()
+
+    def add_shape(self, shape: Shape) -> None:
+        """Writes its arrays and the answer in float64."""
+        if shape in self.shapes:
+            return
+        fields = self.task.fields
+        arguments, weights = inputs.arguments_of(fields, shape)
+        if "--expression" in self.task.flags:
+            expected = reference.Expected(reference.rows_of(shape.seq_len_q), numpy.empty(0), numpy.empty(0))
+        else:
+            expected = reference.expected(fields, shape, arguments, weights)
+        arrays = {"call." + name: numpy.asarray(value) for name, value in arguments.items()}
+        arrays.update({"weights." + name: value for name, value in weights.items()})
+        arrays.update({"expected." + name: value for name, value in expected._asdict().items()})
+        numpy.savez(pathlib.Path(self.folder) / worker.file_of(shape), **arrays)
+        self.shapes.add(shape)
+
+    def settle(self, shape: Shape, process: Process) -> None:
+        """The answers of this process become the expected ones, where there is no formula in float64."""
+        path = pathlib.Path(self.folder) / worker.file_of(shape)
+        with numpy.load(path, allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        if arrays["expected.out"].size == 0:
+            out = process.ask("rows", shape, arrays["expected.rows"]).astype(numpy.float64)
+            arrays["expected.out"] = out
+            arrays["expected.tolerance"] = 2e-5 * numpy.maximum(1, numpy.abs(out))
+            numpy.savez(path, **arrays)
+
+    def prepare(self, points: list[tuple[str, dict[str, int]]], shape: Shape) -> list[Any]:
+        """Compiles the points side by side and checks them one after another: a Process or Poisoned for each."""
+        self.add_shape(shape)
+        found: list[Any] = []
+        for frame, knobs in points:
+            process = Process(self, frame, knobs)
+            try:
+                process.send("compile", frame, process.tiling)
+                found.append(process)
+            except Poisoned as why:
+                found.append(why)
+        for i, process in enumerate(found):
+            if isinstance(process, Process):
+                try:
+                    process.receive(self.compile_seconds)
+                except Poisoned as why:
+                    found[i] = why
+        for i, process in enumerate(found):
+            if isinstance(process, Process):
+                try:
+                    process.check(shape)
+                except Poisoned as why:
+                    found[i] = why
+        return found
+
+
+def ratio_of(candidate: Process, reference_process: Process, shape: Shape, slices: int, seconds: float) -> tuple[float, float]:
+    """(time of the candidate / time of the reference, its seconds), by the shortest calls of slices in turns."""
+    ours, theirs = [], []
+    for _ in range(slices):
+        theirs.append(reference_process.time(shape, seconds)[0])
+        ours.append(candidate.time(shape, seconds)[0])
+        if len(ours) == 2 and min(ours) > 1.5 * min(theirs):
+            break  # nothing to look at more closely
+    return min(ours) / min(theirs), min(ours)
+
+
+def cores() -> int:
+    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def wait_any(processes: list[Process], seconds: Optional[float]) -> list[Process]:
+    """Those that have an answer."""
+    ready = connection.wait([p.pipe for p in processes], seconds)
+    return [p for p in processes if p.pipe in ready]

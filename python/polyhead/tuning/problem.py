@@ -1,0 +1,175 @@
+"""What is tuned: a problem from flags, a line of the kernel table or a manifest, and the shapes and query lengths it is timed at."""
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import re
+import shlex
+from typing import Any, Iterable, NamedTuple, Optional
+
+from .. import _core
+from ..error import refuse
+
+SDPA, MHA, LINEAR = range(3)
+DECODE_LENGTH, DECODE_KEYS = 1, 2048
+LENGTHS = (128, 512, 2048)  # of a free query length; the middle one is searched at, the others decide length ranges
+# Options of a generate line that say how and where, not what.
+WITH_VALUE = ("--tiling", "--target", "--tuned", "--emit", "-o", "--output-directory", "--seq-len-q-range")
+TABLE_LINE = re.compile(r"^([A-Za-z0-9_]+) *\(([a-z_ ]*)\) *: *(.*)$")
+
+
+class Shape(NamedTuple):
+    """Lengths of one call; a linear layer has its rows in seq_len_q."""
+
+    batch: int
+    seq_len_q: int
+    seq_len_kv: int
+
+    def __str__(self) -> str:
+        return "B%d T%d" % (self.batch, self.seq_len_q) + ("x%d" % self.seq_len_kv if self.seq_len_kv not in (0, self.seq_len_q) else "")
+
+
+class Segment(NamedTuple):
+    """Query lengths that are tuned together: min..max (0 = no limit), searched at one shape; `others` may split the range."""
+
+    min_seq_len_q: int
+    max_seq_len_q: int
+    shape: Shape
+    others: tuple[Shape, ...] = ()
+
+
+@dataclasses.dataclass
+class Task:
+    """One problem on one target."""
+
+    name: str
+    flags: list[str]
+    target: str
+    batch: int = 1
+    lengths: tuple[int, ...] = LENGTHS
+    space: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Records would move the baseline; the default tiling is what candidates are compared with.
+        self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
+
+    @property
+    def problem(self) -> str:
+        return self.space["problem"]
+
+    @property
+    def fields(self) -> dict[str, int]:
+        return self.space["fields"]
+
+    @property
+    def target_class(self) -> str:
+        return self.space["targets"][0]["target_class"]
+
+    @property
+    def full_target(self) -> str:
+        return self.space["targets"][0]["target"]
+
+    def frames(self, shape: Shape) -> list[dict[str, Any]]:
+        """The frames that serve this shape, with their knobs."""
+        decode_most = max((v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes"), default=16)
+        return [f for f in self.space["targets"][0]["frames"] if f["frame"] != "head_lanes" or shape.seq_len_q <= decode_most]
+
+    def default_point(self, shape: Shape) -> tuple[str, dict[str, int]]:
+        """Frame and knobs of the variant that a call of this shape runs when nothing is tuned."""
+        for variant in self.space["targets"][0]["variants"]:
+            last = variant["max_seq_len_q"]
+            if variant["min_seq_len_q"] <= shape.seq_len_q and (last == 0 or shape.seq_len_q <= last):
+                return variant["frame"], knobs_of(variant["tiling"])
+        raise refuse("lengths: no variant of '%s' serves %s" % (self.problem, shape))
+
+    def flops(self, shape: Shape) -> float:
+        """Of one call."""
+        lengths = ["--seq-len-q", str(shape.seq_len_q)]
+        if self.fields["op"] != LINEAR:
+            lengths += ["--seq-len-kv", str(shape.seq_len_kv)]
+        flags = without(self.flags, ("--seq-len-q", "--seq-len-kv"))
+        counted = json.loads(_core.tiling_space([*flags, *lengths, "--target", self.target, "--no-tuned"]))
+        return float(counted["flops"]) * (1 if self.fields["op"] == LINEAR else shape.batch)
+
+    def segments(self) -> list[Segment]:
+        """Query lengths that are tuned apart: decoding, where it has a frame of its own, and everything longer."""
+        fields = self.fields
+        fixed_q, fixed_kv = fields["seq_len_q"], fields["seq_len_kv"]
+        if fields["op"] == LINEAR:
+            return [self._segment(0, 0, fixed_q, 0)]
+        decode = [f for f in self.space["targets"][0]["frames"] if f["frame"] == "head_lanes"]
+        if fixed_q or not decode:
+            return [self._segment(0, 0, fixed_q, fixed_kv)]
+        most = next(v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes")
+        keys = fixed_kv or DECODE_KEYS
+        return [Segment(0, most, Shape(self.batch, DECODE_LENGTH, keys)), self._segment(most + 1, 0, fixed_q, fixed_kv)]
+
+    def _segment(self, first: int, last: int, fixed_q: int, fixed_kv: int) -> Segment:
+        same = self.fields["op"] == MHA and not self.fields["cross"]
+        linear = self.fields["op"] == LINEAR
+
+        def shape(length: int) -> Shape:
+            return Shape(self.batch, length, 0 if linear else length if same else fixed_kv or (length if length > 16 else DECODE_KEYS))
+
+        if fixed_q:
+            return Segment(first, last, shape(fixed_q))
+        lengths = sorted(n for n in self.lengths if n >= first and (last == 0 or n <= last))
+        if not lengths:
+            raise refuse("lengths: found %s, expected one from %d on" % (", ".join(map(str, self.lengths)), first))
+        middle = lengths[len(lengths) // 2]
+        return Segment(first, last, shape(middle), tuple(shape(n) for n in lengths if n != middle))
+
+
+def knobs_of(tiling: str) -> dict[str, int]:
+    return {name: int(value) for name, value in (word.split("=") for word in tiling.split())}
+
+
+def tiling_text(knobs: dict[str, int]) -> str:
+    return " ".join("%s=%d" % item for item in knobs.items() if item[1])
+
+
+def without(words: Iterable[str], options: tuple[str, ...]) -> list[str]:
+    """The words without these options and their values."""
+    kept, skip = [], False
+    for word in words:
+        if skip:
+            skip = False
+        elif word in options:
+            skip = True
+        elif not any(word.startswith(option + "=") for option in options if option.startswith("--")):
+            kept.append(word)
+    return kept
+
+
+def flags_of_line(line: str) -> list[str]:
+    """The problem's flags of a generate line, with or without `polyhead generate NAME` before them."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise refuse("problem: cannot read '%s': %s" % (line, error)) from error
+    first = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
+    return without(words[first:], WITH_VALUE)
+
+
+def kernel_table(path: Optional[str]) -> dict[str, str]:
+    """{name: flags} of kernels/table.txt."""
+    if not path or not os.path.isfile(path):
+        return {}
+    lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
+    return {match.group(1): match.group(3) for match in map(TABLE_LINE.match, lines) if match}
+
+
+def flags_of_name(name: str, table: dict[str, str]) -> list[str]:
+    """The flags of a kernel of the table, or of the manifest NAME.json that a build has written."""
+    if name in table:
+        return flags_of_line(table[name])
+    path = pathlib.Path(name)
+    if not path.is_file():
+        raise refuse("kernel: found '%s', expected a name of kernels/table.txt, a manifest NAME.json or flags of polyhead generate" % name)
+    try:
+        line = json.loads(path.read_text(encoding="utf-8"))["generate"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise refuse("kernel: '%s' is no manifest of a kernel: it has no generate line" % name) from error
+    return flags_of_line(line)

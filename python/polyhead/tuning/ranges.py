@@ -1,0 +1,87 @@
+"""From what a session measured to its answer: which tiling for which query lengths."""
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Callable
+
+import numpy
+
+from .problem import Segment, Shape
+from .race import Result, summary
+
+if TYPE_CHECKING:
+    from .session import Found, Session
+
+
+def split(session: "Session", peak: Callable[[], float]) -> list["Found"]:
+    """One answer, or one for each range of lengths where another finalist is clearly faster."""
+    from .session import Found, point_text
+
+    points = {point_text(session.default): session.default}
+    points.update({text: point for text, (_, point) in session.ratios.items()})
+    shapes = sorted([session.segment.shape, *session.segment.others], key=lambda s: s.seq_len_q)
+    table = {shape: _results(session, shape) for shape in shapes}
+    known = [shape for shape in shapes if table[shape]]
+    whole = _best_everywhere(table, known, point_text(session.default))
+    choices = [(shape, _choice(table[shape], whole)) for shape in known] or [(session.segment.shape, whole)]
+    found = []
+    for first, last, shape, text in _ranges(session.segment, choices):
+        result = table[shape].get(text)
+        default = table[shape].get(point_text(session.default))
+        one = Found(session.segment._replace(min_seq_len_q=first, max_seq_len_q=last), shape, points[text], result,
+                    len(session.ratios), len(session.failed), default.median_ms if default else 0.0)
+        if result is not None:
+            one.percent_of_peak = 100 * session.task.flops(shape) / (1e-3 * result.median_ms) / (1e9 * peak())
+        found.append(one)
+    return found
+
+
+def _results(session: "Session", shape: Shape) -> dict[str, Result]:
+    from .session import point_text
+
+    if shape != session.segment.shape:
+        return session.by_length.get(shape, {})
+    results = {text: result for text, (result, _) in session.raced.items()}
+    if not results and session.default_seconds:  # interrupted before the race: what exploring says
+        base = 1e3 * min(session.default_seconds)
+        best = sorted(session.ratios.items(), key=lambda item: item[1][0])[:1]
+        results = {text: Result(ratio, ratio, ratio, ratio * base, 0.0, 0) for text, (ratio, _) in best}
+    if session.default_seconds:
+        results[point_text(session.default)] = summary([1.0] * len(session.default_seconds), session.default_seconds)
+    return results
+
+
+def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape], default: str) -> str:
+    """The tiling that is best over all lengths by the geometric mean; the default unless another stands clear of it."""
+    from .session import GAIN
+
+    everywhere = set.intersection(*(set(table[s]) for s in shapes)) if shapes else set()
+    means = {text: float(numpy.exp(numpy.mean([math.log(table[s][text].ratio) for s in shapes]))) for text in everywhere}
+    best = min(means, key=lambda text: means[text], default=default)
+    clear = best in means and means[best] <= GAIN and any(table[s][best].high < 1 for s in shapes)
+    return best if clear else default
+
+
+def _choice(results: dict[str, Result], whole: str) -> str:
+    """Another tiling for this length when it saves enough, beyond the noise."""
+    from .session import WORTH
+
+    best = min(results, key=lambda text: results[text].ratio)
+    if whole not in results:
+        return best
+    saves = results[best].ratio <= WORTH * results[whole].ratio and results[best].high < results[whole].low
+    return best if saves else whole
+
+
+def _ranges(segment: Segment, choices: list[tuple[Shape, str]]) -> list[tuple[int, int, Shape, str]]:
+    """(first, last, shape, tiling): neighbours with the same tiling are one range, borders lie at geometric means."""
+    runs = [(text, [shape for shape, _ in run]) for text, run in itertools.groupby(choices, key=lambda choice: choice[1])]
+    found, first = [], segment.min_seq_len_q
+    for i, (text, shapes) in enumerate(runs):
+        last = segment.max_seq_len_q
+        if i + 1 < len(runs):
+            last = int(math.sqrt(shapes[-1].seq_len_q * runs[i + 1][1][0].seq_len_q))
+        found.append((first, last, segment.shape if segment.shape in shapes else shapes[0], text))
+        first = last + 1
+    return found

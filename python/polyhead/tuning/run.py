@@ -1,0 +1,177 @@
+"""Several tasks in one go: each gets its share of the budget, and its records are written as soon as it is done."""
+from __future__ import annotations
+
+import time
+from typing import Any, Optional
+
+from .. import _core
+from ..error import Error
+from . import records
+from .confirm import NotConfirmed, Tools, confirm
+from .log import Log
+from .pool import Poisoned
+from .problem import Segment, Task, tiling_text
+from .screen import Screen
+from .session import Found, Session, Settings, point_text
+
+
+class Peak:
+    """The multiply-add peak of so many threads: like a call, the fastest of short slices, because other programs only slow it down."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def __call__(self) -> float:
+        return max(_core.fma_gflops(self.threads, 0.005) for _ in range(20))
+
+
+def record_of(task: Task, found: Found, settings: Settings, run: str) -> dict[str, Any]:
+    """One entry of a file of tuning records."""
+    assert found.result is not None
+    frame, knobs = found.point
+    version = next(f["schedule_version"] for f in task.frames(found.shape) if f["frame"] == frame)
+    result = found.result
+    return {
+        "problem": task.problem, "target_class": task.target_class, "min_seq_len_q": found.segment.min_seq_len_q,
+        "max_seq_len_q": found.segment.max_seq_len_q, "frame": frame, "tiling": tiling_text(knobs),
+        "batch": found.shape.batch, "seq_len_q": found.shape.seq_len_q, "seq_len_kv": found.shape.seq_len_kv, "threads": settings.threads,
+        "median_ms": round(result.median_ms, 6), "spread_ms": round(result.spread_ms, 6), "rounds": result.rounds,
+        "percent_of_peak": round(found.percent_of_peak, 1), "of_default": round(result.ratio, 4), "measured": found.measured,
+        "machine": records.machine(task.full_target), "halide": task.space["halide"], "schedule_version": version,
+        "commit": records.commit(), "date": records.today(), "run": run}
+
+
+def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log: Log, screen: Screen, tools: Tools) -> tuple[int, bool]:
+    """(problems that could not be tuned, whether Ctrl-C ended it). Writes the records of each problem when it is done."""
+    parts = [(task, segment) for task in tasks for segment in task.segments()]
+    start, failures, done = time.monotonic(), 0, 0
+    for task in tasks:
+        segments = [segment for other, segment in parts if other is task]
+        run = "%s %s" % (records.today(), task.name)
+        interrupted = False
+        for segment in segments:
+            left = budget - (time.monotonic() - start)
+            session = Session(task, segment, settings, log, screen)
+            interrupted = _tune_segment(session, max(left, 0.0) / (len(parts) - done), screen)
+            done += 1
+            answer = _keep(session, settings, run, output, screen)
+            failures += answer is None
+            if interrupted:
+                return failures, True
+            if answer and tools.usable():
+                try:
+                    _confirm(tools, task, answer, output, settings, screen)
+                except KeyboardInterrupt:
+                    return failures, True
+    return failures, False
+
+
+def _tune_segment(session: Session, seconds: float, screen: Screen) -> bool:
+    """Whether Ctrl-C ended it."""
+    name = "%s %s" % (session.task.name, session.segment.shape)
+    screen.begin(name, seconds)
+    if session.recalled:
+        screen.say("%s: %d measurements taken up from the log" % (name, session.recalled))
+    try:
+        session.run(seconds)
+    except KeyboardInterrupt:
+        return True
+    except (Error, Poisoned, OSError, EOFError) as error:
+        screen.say("%s: %s" % (name, str(error).split("\n", 1)[0]))
+    finally:
+        screen.end()
+    return False
+
+
+def _keep(session: Session, settings: Settings, run: str, output: str, screen: Screen) -> Optional[list[Found]]:
+    """Writes what the session found and says it; None when there is nothing."""
+    name = session.task.name
+    found = [f for f in session.found(Peak(settings.threads)) if f.result is not None]
+    if not found or not session.ratios:
+        screen.say("%s %s: nothing was measured" % (name, session.segment.shape))
+        return None
+    complaints = records.add(output, [record_of(session.task, f, settings, run) for f in found])
+    for complaint in complaints:
+        screen.say("warning: %s; it was dropped" % complaint)
+    for f in found:
+        screen.say(line_of(name, f, session))
+    refused = ", ".join("%s %d" % item for item in session.search.refused.most_common(4))
+    screen.say("  %d measured, %d skipped; points refused beforehand: %s" % (len(session.ratios), len(session.failed), refused or "none"))
+    return found
+
+
+def line_of(name: str, found: Found, session: Session) -> str:
+    assert found.result is not None
+    first, last = found.segment.min_seq_len_q, found.segment.max_seq_len_q
+    lengths = "" if (first, last) == (0, 0) else ", query lengths %d to %s" % (first, last or "any")
+    what = "the default" if point_text(found.point) == point_text(session.default) else point_text(found.point)
+    result = found.result
+    return "%s %s%s: %s, %.4g ms (spread %.2g), %.1f %% of peak, %.3f of the default's time (%.3f to %.3f)" % (
+        name, found.shape, lengths, what, result.median_ms, result.spread_ms, found.percent_of_peak, result.ratio, result.low, result.high)
+
+
+def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, settings: Settings, screen: Screen) -> None:
+    for found in answer:
+        if task.target != "host" and "cuda" in task.target or "--expression" in task.flags:
+            continue
+        try:
+            tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads)
+        except NotConfirmed as why:
+            screen.say("  not confirmed ahead of time at %s: %s" % (found.shape, why))
+            continue
+        screen.say("  confirmed ahead of time at %s: %.4g ms, default %.4g ms, ratio %.3f; manifest: %s" % (
+            found.shape, tuned, untuned, tuned / untuned, record))
+
+
+def recheck(path: str, settings: Settings, seconds: float, target: str, screen: Screen) -> list[list[str]]:
+    """Measures every record of this machine's kind again, in turns with the default tiling: rows of a table."""
+    found, complaints = records.read(path)
+    for complaint in complaints:
+        screen.say("warning: " + complaint)
+    rows = []
+    for record in found:
+        try:
+            rows.append(_recheck_one(record, settings, seconds, target))
+        except (Error, Poisoned) as error:
+            rows.append([record["problem"], _lengths(record), record["tiling"], "", "", "", str(error)])
+    return [row for row in rows if row]
+
+
+def _lengths(record: dict[str, Any]) -> str:
+    return "%d:%s" % (record["min_seq_len_q"], record["max_seq_len_q"] or "")
+
+
+def _recheck_one(record: dict[str, Any], settings: Settings, seconds: float, target: str) -> list[str]:
+    from .problem import Shape, flags_of_line, knobs_of
+    from .race import Race
+
+    task = Task("check", flags_of_line(record["problem"]), target, record.get("batch", 1))
+    row = [record["problem"], _lengths(record), "frame=%s %s" % (record["frame"], record["tiling"])]
+    if task.target_class != record["target_class"]:
+        return [*row, "", "", "", "not measured: for %s, this target is %s" % (record["target_class"], task.target_class)]
+    shape = Shape(*(int(record[name]) for name in ("batch", "seq_len_q", "seq_len_kv")))
+    session = Session(task, Segment(record["min_seq_len_q"], record["max_seq_len_q"], shape), settings, _NoLog(), Screen(True))
+    with session.laboratory() as lab:
+        session._start_reference(lab)
+        process, = lab.prepare([(record["frame"], knobs_of(record["tiling"]))], shape)
+        if isinstance(process, Poisoned):
+            raise process
+        session.kept = [process]
+        assert session.reference is not None
+        race = Race(session.reference, [process], shape, settings.slice_seconds)
+        end = time.monotonic() + seconds
+        while len(race.reference_seconds) < 5 or time.monotonic() < end:
+            race.round()
+        result = race.result(process)
+    verdict = "holds" if result.low <= 1.0 else "slower than the default"
+    return [*row, "%.4g" % record["median_ms"], "%.4g" % result.median_ms, "%.3f" % result.ratio, verdict]
+
+
+class _NoLog(Log):
+    """For measurements that nobody takes up again."""
+
+    def __init__(self) -> None:
+        self._entries = []
+
+    def append(self, **entry: Any) -> None:
+        pass

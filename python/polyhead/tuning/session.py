@@ -1,0 +1,242 @@
+"""The tuning of one task: explore, race, decide length ranges; everything measured goes to the log first."""
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+import time
+from typing import Any, Callable, Iterator, Optional
+
+import numpy
+
+from .. import _core
+from . import records
+from .log import Log, task_id
+from .pool import Laboratory, Poisoned, Process, ratio_of
+from .problem import Segment, Shape, Task, knobs_of, tiling_text
+from .race import Race, Result, summary
+from .search import STRATEGIES, Point, Search
+
+WORTH = 0.97  # a range of lengths gets a tiling of its own when that takes at most this part of the time
+GAIN = 0.99   # and a tiling replaces the default when it takes at most this part
+
+
+@dataclasses.dataclass
+class Settings:
+    strategy: str = "tpe"
+    seed: int = 1
+    threads: int = 1
+    candidates: int = 0  # 0: as many as the budget allows
+    finalists: int = 6
+    jobs: int = 1
+    compile_seconds: float = 120.0
+    slice_seconds: float = 0.02
+
+
+@dataclasses.dataclass
+class Found:
+    """What is known of one range of lengths."""
+
+    segment: Segment
+    shape: Shape
+    point: Point
+    result: Optional[Result]  # None: nothing was measured
+    measured: int
+    failed: int
+    default_ms: float = 0.0
+    percent_of_peak: float = 0.0
+
+
+class Progress:
+    """What a terminal shows; this one shows nothing."""
+
+    def phase(self, text: str) -> None:
+        pass
+
+    def best(self, ratio: float, text: str, measured: int) -> None:
+        pass
+
+    def skipped(self, text: str, why: str) -> None:
+        pass
+
+    def tick(self) -> None:
+        pass
+
+
+class Session:
+    """One range of lengths of one task. run() may be interrupted; found() then says what is known."""
+
+    def __init__(self, task: Task, segment: Segment, settings: Settings, log: Log, progress: Progress) -> None:
+        self.task, self.segment, self.settings, self.log, self.progress = task, segment, settings, log, progress
+        self.frames = task.frames(segment.shape)
+        self.default = task.default_point(segment.shape)
+        self.id = task_id(problem=task.problem, target=task.full_target, shape=list(segment.shape), threads=settings.threads,
+                          halide=task.space["halide"], frames={f["frame"]: f["schedule_version"] for f in self.frames},
+                          cpu=records.machine("")["cpu"])
+        flags = [*task.flags, "--target", task.target]
+        self.search: Search = STRATEGIES[settings.strategy](self.frames, self.default, lambda f, t: _core.tiling_refusal(flags, f, t), settings.seed)
+        self.ratios: dict[str, tuple[float, Point]] = {}
+        self.failed: dict[str, str] = {}
+        self.raced: dict[str, tuple[Result, Point]] = {}
+        self.kept: list[Process] = []
+        self.reference: Optional[Process] = None
+        self.default_seconds: list[float] = []
+        self.by_length: dict[Shape, dict[str, Result]] = {}
+        self._recall()
+
+    def _recall(self) -> None:
+        """Measurements that the log has of this task."""
+        for entry in self.log.entries(self.id, "measured"):
+            point = (entry["frame"], knobs_of(entry["tiling"]))
+            self.ratios[point_text(point)] = (entry["ratio"], point)
+            self.search.recall(point, entry["ratio"])
+        for entry in self.log.entries(self.id, "failed"):
+            point = (entry["frame"], knobs_of(entry["tiling"]))
+            self.failed[point_text(point)] = entry["why"]
+            self.search.recall(point, None)
+        self.recalled = len(self.ratios)
+        if self.recalled:  # until the default is timed again
+            entries = self.log.entries(self.id, "measured")
+            self.default_seconds = [float(numpy.median([1e-3 * e["ms"] / e["ratio"] for e in entries]))]
+
+    def run(self, seconds: float) -> None:
+        """Measures for about so long."""
+        start = time.monotonic()
+        with self.laboratory() as lab:
+            self._start_reference(lab)
+            explored = self.settings.candidates > 0 and len(self.ratios) + len(self.failed) >= self.settings.candidates
+            self.progress.phase("explore")
+            if not explored:
+                self._explore(lab, start + 0.7 * seconds)
+            self.progress.phase("race")
+            self._race(lab, start + 0.9 * seconds)
+
+    @contextlib.contextmanager
+    def laboratory(self) -> Iterator[Laboratory]:
+        """Every process ends with it."""
+        with tempfile.TemporaryDirectory(prefix="polyhead_tune_") as folder:
+            lab = Laboratory(self.task, folder, self.settings.threads, self.settings.compile_seconds)
+            try:
+                yield lab
+            finally:
+                for process in [*self.kept, *filter(None, [self.reference])]:
+                    process.close()
+                self.kept, self.reference = [], None
+
+    def _start_reference(self, lab: Laboratory) -> None:
+        process, = lab.prepare([self.default], self.segment.shape)
+        if isinstance(process, Poisoned):
+            raise process
+        lab.settle(self.segment.shape, process)
+        self.reference = process
+        self.search.recall(self.default, 1.0)
+        self.default_seconds = [process.time(self.segment.shape, self.settings.slice_seconds)[0]]
+
+    def _explore(self, lab: Laboratory, deadline: float) -> None:
+        limit = self.settings.candidates or 1 << 30
+        while time.monotonic() < deadline or not self.ratios:
+            points: list[Point] = []
+            while len(points) < min(self.settings.jobs, limit - len(self.ratios) - len(self.failed)):
+                point = self.search.ask()
+                if point is None:
+                    break
+                points.append(point)
+            if not points:
+                return  # enough, or the space is exhausted
+            for point, process in zip(points, lab.prepare(points, self.segment.shape)):
+                self._measure(point, process)
+            if self.failed and not self.ratios and len(self.failed) >= 20:
+                raise Poisoned("none of %d candidates could be used; the last one: %s" % (len(self.failed), list(self.failed.values())[-1]))
+
+    def _measure(self, point: Point, process: Any) -> None:
+        text = point_text(point)
+        try:
+            if isinstance(process, Poisoned):
+                raise process
+            assert self.reference is not None
+            ratio, seconds = ratio_of(process, self.reference, self.segment.shape, 4, self.settings.slice_seconds)
+        except Poisoned as why:
+            self._fail(point, str(why))
+            return
+        self.log.append(task=self.id, kind="measured", frame=point[0], tiling=tiling_text(point[1]), ratio=ratio, ms=1e3 * seconds,
+                        strategy=self.settings.strategy, seed=self.settings.seed, date=records.today())
+        self.ratios[text] = (ratio, point)
+        self.search.tell(point, ratio)
+        self._keep(process)
+        best, best_point = min(self.ratios.values(), key=lambda r: r[0])
+        self.progress.best(best, point_text(best_point), len(self.ratios))
+
+    def _fail(self, point: Point, why: str) -> None:
+        self.failed[point_text(point)] = why
+        self.search.tell(point, None)
+        self.log.append(task=self.id, kind="failed", frame=point[0], tiling=tiling_text(point[1]), why=why, date=records.today())
+        self.progress.skipped(point_text(point), why)
+
+    def _keep(self, process: Process) -> None:
+        """The finalists so far stay compiled."""
+        self.kept.append(process)
+        self.kept.sort(key=lambda p: self.ratios[p.text][0])
+        while len(self.kept) > self.settings.finalists:
+            self.kept.pop().close()
+
+    def _race(self, lab: Laboratory, deadline: float) -> None:
+        assert self.reference is not None
+        alive = {p.text for p in self.kept}
+        best = sorted(self.ratios.values(), key=lambda r: r[0])[:self.settings.finalists]
+        for process in [p for p in self.kept if p.text not in {point_text(point) for _, point in best}]:
+            self.kept.remove(process)  # the log knows better ones
+            process.close()
+        missing = [point for _, point in best if point_text(point) not in alive and point_text(point) != point_text(self.default)]
+        for point, process in zip(missing, lab.prepare(missing, self.segment.shape)):
+            if isinstance(process, Poisoned):
+                self._fail(point, str(process))
+                self.ratios.pop(point_text(point), None)
+            else:
+                self.kept.append(process)
+        if not self.kept:
+            return
+        race = Race(self.reference, self.kept, self.segment.shape, self.settings.slice_seconds,
+                    lambda process, why: self._fail((process.frame, process.knobs), why))
+        ranked = race.run(deadline, self.progress.tick)
+        self.default_seconds = race.reference_seconds
+        for process in ranked:
+            result = race.result(process)
+            self.raced[process.text] = (result, (process.frame, process.knobs))
+            self.log.append(task=self.id, kind="raced", frame=process.frame, tiling=process.tiling, result=list(result), date=records.today())
+        self.kept = ranked
+        if ranked and self.segment.others:
+            self.progress.phase("lengths")
+            self._lengths(lab, ranked[:3])
+
+    def _lengths(self, lab: Laboratory, finalists: list[Process]) -> None:
+        """Times the finalists at the other lengths, whose ranges may get a tiling of their own."""
+        for shape in self.segment.others:
+            lab.add_shape(shape)
+            assert self.reference is not None
+            self.reference.check(shape)
+            lab.settle(shape, self.reference)
+            able = []
+            for process in finalists:
+                try:
+                    process.check(shape)
+                    able.append(process)
+                except Poisoned as why:
+                    self._fail((process.frame, process.knobs), str(why))
+            race = Race(self.reference, able, shape, self.settings.slice_seconds)
+            for _ in range(7):
+                race.round()
+                self.progress.tick()
+            self.by_length[shape] = {p.text: race.result(p) for p in race.left}
+            self.by_length[shape][point_text(self.default)] = summary([1.0], race.reference_seconds)
+            for text, result in self.by_length[shape].items():
+                self.log.append(task=self.id, kind="length", shape=list(shape), point=text, result=list(result), date=records.today())
+
+    def found(self, peak: Callable[[], float]) -> list[Found]:
+        """The tilings for this range, by length: the best of the race where it stands clear of the default, and splits that pay."""
+        from .ranges import split
+
+        return split(self, peak)
+
+
+def point_text(point: Point) -> str:
+    return ("frame=%s %s" % (point[0], tiling_text(point[1]))).strip()

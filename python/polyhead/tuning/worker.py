@@ -1,0 +1,126 @@
+"""One candidate in a process of its own: compiles it, holds its answer against float64, and times calls when asked.
+
+The parent may end this process at any time: code that crashes or never comes back takes nothing else with it.
+"""
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from multiprocessing import connection, parent_process
+from typing import Any
+
+import numpy
+
+import polyhead
+
+from .. import _core
+from . import inputs
+from .problem import LINEAR, Shape
+
+# For tests: "crash:q_tile=16,hang:kv_tile=64,wrong:key_panel=4" spoils the candidates whose tiling has the text behind the colon.
+POISON = "POLYHEAD_TUNE_POISON"
+
+
+class Candidate:
+    """A compiled kernel, and its arrays for each shape that was asked for."""
+
+    def __init__(self, folder: str, fields: dict[str, int], flags: list[str], threads: int) -> None:
+        self.folder, self.fields, self.flags = folder, fields, flags
+        polyhead.set_num_threads(threads)
+        self.poison = ""
+        self.kernel: Any = None
+        self.calls: dict[Shape, dict[str, Any]] = {}
+
+    def compile(self, frame: str, tiling: str) -> None:
+        self.poison = poison_of("frame=%s %s" % (frame, tiling))
+        if self.poison == "crash":
+            os.abort()
+        while self.poison == "hang":
+            time.sleep(1)
+        text = "frame=%s %s" % (frame, tiling) if frame else tiling
+        self.kernel = _core.kernel_of_flags([*self.flags, "--tiling", text] if text else [*self.flags, "--no-tuned"])
+
+    def check(self, shape: Shape) -> float:
+        """Largest error as part of what is allowed; the arrays of this shape are ready then."""
+        with numpy.load(os.path.join(self.folder, file_of(shape)), allow_pickle=False) as stored:
+            arrays = {name: stored[name] for name in stored.files}
+        expected = {name: arrays.pop("expected." + name) for name in ("rows", "out", "tolerance")}
+        call = {name[5:]: value for name, value in arrays.items() if name.startswith("call.")}
+        for name in ("softcap", "window"):  # numbers
+            if name in call:
+                call[name] = call[name].tolist()
+        call.update(inputs.expression_tensors(self.kernel.declarations, self.fields, shape))
+        weights = {name[8:]: value for name, value in arrays.items() if name.startswith("weights.")}
+        if weights:
+            call["weights"] = self.kernel.pack(weights)
+        call.update(self._outputs(call, shape))
+        self.kernel.run(call)
+        out = call["out"][..., expected["rows"], :] + (1 if self.poison == "wrong" else 0)
+        if expected["out"].size == 0:  # there is no float64 formula of an expression: the default tiling's answer stands for it
+            self.calls[shape] = call
+            return 0.0
+        error = numpy.abs(out - expected["out"]) / expected["tolerance"]
+        if numpy.isfinite(out).all() and float(error.max()) <= 1:
+            self.calls[shape] = call
+        return float(error.max()) if numpy.isfinite(out).all() else float("inf")
+
+    def rows(self, shape: Shape, rows: Any) -> numpy.ndarray:
+        return self.calls[shape]["out"][..., rows, :]
+
+    def _outputs(self, call: dict[str, Any], shape: Shape) -> dict[str, Any]:
+        f = self.fields
+        if f["op"] == LINEAR:
+            return {"out": numpy.empty((shape.seq_len_q, f["out_features"]), numpy.float32)}
+        query = call["query"]
+        found = {"out": numpy.empty((*query.shape[:-1], f["head_dim_v"] if f["op"] == 0 else f["embed_dim"]), numpy.float32)}
+        extents = {"lse": (f["num_heads"], shape.seq_len_q), "weights_mean": (shape.seq_len_q, shape.seq_len_kv),
+                   "scores": (f["num_heads"], shape.seq_len_q, shape.seq_len_kv)}
+        found.update({name: numpy.empty((shape.batch, *size), numpy.float32) for name, size in extents.items() if f[name]})
+        return found
+
+    def time(self, shape: Shape, seconds: float, least: int) -> tuple[float, float]:
+        """(shortest, median) seconds of a call, over at least so many calls and seconds; the first one only warms the caches."""
+        run, call = self.kernel.run, self.calls[shape]
+        run(call)
+        taken, end = [], time.perf_counter() + seconds
+        while len(taken) < least or time.perf_counter() < end:
+            start = time.perf_counter_ns()
+            run(call)
+            taken.append(time.perf_counter_ns() - start)
+        return min(taken) * 1e-9, float(numpy.median(taken)) * 1e-9
+
+
+def poison_of(tiling: str) -> str:
+    for word in filter(None, os.environ.get(POISON, "").split(",")):
+        kind, _, text = word.partition(":")
+        if text in tiling:
+            return kind
+    return ""
+
+
+def file_of(shape: Shape) -> str:
+    return "%d_%d_%d.npz" % shape
+
+
+def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flags: list[str], threads: int) -> None:
+    """Answers ("ok", value) or ("refused", sentence) to (name of a method, arguments) until the parent hangs up."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    parent = parent_process()
+    if parent is not None:  # a hanging compiler would outlive a killed parent
+        threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    candidate = Candidate(folder, fields, flags, threads)
+    while True:
+        try:
+            name, arguments = pipe.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            answer = ("ok", getattr(candidate, name)(*arguments))
+        except Exception as error:  # whatever it is belongs to this candidate alone
+            answer = ("refused", str(error).split("\n", 1)[0])
+        try:
+            pipe.send(answer)
+        except OSError:
+            return

@@ -1,0 +1,154 @@
+"""./polyhead tune from outside: a small problem, kills and resumption, poisoned candidates, Ctrl-C, and who takes the record."""
+import json
+import os
+import pathlib
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import numpy as np
+
+import polyhead
+
+PROBLEM = "--op sdpa --num-heads 1 --head-dim 8 --seq-len-q 64 --seq-len-kv 64".split()
+LINEAR = "--op linear --embed-dim 24 --out-features 40 --seq-len-q 32".split()
+FEATURES = ("--op sdpa --num-heads 2 --num-kv-heads 1 --head-dim 8 --causal --kv-lengths --mask bool --softcap --alibi --sinks --head-gate --lse "
+            "--window --seq-len-q 20 --seq-len-kv 30").split()
+
+
+class Driver(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.output = self.folder / "tuned.json"
+
+    def start(self, *arguments, poison=""):
+        command = [sys.executable, "-m", "polyhead.tuning.command", *map(str, arguments), "-o", str(self.output)]
+        return subprocess.Popen(command, env=dict(os.environ, POLYHEAD_TUNE_POISON=poison), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                text=True, start_new_session=True)
+
+    def tune(self, *arguments, poison="", status=0):
+        process = self.start(*arguments, poison=poison)
+        out, err = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, status, out + err)
+        self.assertNotIn("Traceback", err)
+        return out + err
+
+    def records(self):
+        return json.loads(self.output.read_text())["records"]
+
+    def log(self, kind=None):
+        path = pathlib.Path(str(self.output) + ".log")
+        lines = path.read_bytes().split(b"\n") if path.exists() else []
+        entries = []
+        for line in lines:
+            try:
+                entries.append(json.loads(line))
+            except ValueError:
+                pass  # cut by a kill
+        return [e for e in entries if kind is None or e["kind"] == kind]
+
+    def wait_for(self, count, process, kind="measured", seconds=60):
+        end = time.monotonic() + seconds
+        while len(self.log(kind)) < count:
+            self.assertLess(time.monotonic(), end, "nothing is measured")
+            self.assertIsNone(process.poll(), "ended by itself")
+            time.sleep(0.02)
+
+    def test_a_small_problem_and_everyone_who_takes_its_record(self):
+        said = self.tune(*PROBLEM, "--budget", 6, "--candidates", 5)
+        record, = self.records()
+        self.assertEqual(len(self.log("measured")), 5)
+        for name in ("median_ms", "spread_ms", "percent_of_peak", "machine", "halide", "schedule_version", "commit", "date"):
+            self.assertIn(name, record)
+        self.assertIn("confirmed ahead of time", said)
+        kernel = polyhead.compile("sdpa", num_heads=1, head_dim=8, seq_len_q=64, seq_len_kv=64, tuned=self.output)
+        variant, = kernel.manifest["variants"]
+        self.assertEqual(variant["tiling"], record["tiling"])
+        self.assertIn("record 1 of tuned.json, distance 0.00: --op sdpa", variant["tuning_record"])
+        query = np.zeros((1, 1, 64, 8), np.float32)
+        self.assertIn("from record 1 of tuned.json", kernel.explain(query=query, key=query, value=query))
+        near = polyhead.compile("sdpa", num_heads=2, head_dim=8, seq_len_q=60, seq_len_kv=64, tuned=self.output)
+        self.assertIn("record 1 of tuned.json, distance 0.1", near.manifest["variants"][0]["tuning_record"])
+        plain = polyhead.compile("sdpa", num_heads=1, head_dim=8, seq_len_q=64, seq_len_kv=64, tuned=False)
+        self.assertNotIn("tuning_record", plain.manifest["variants"][0])
+        with self.assertRaisesRegex(polyhead.Error, "tuned: cannot read"):
+            polyhead.compile("sdpa", num_heads=1, head_dim=8, tuned=self.folder / "none.json")
+        self.generate_takes_it(record)
+        self.assertIn("holds", self.tune("--check", self.output))
+        checked = self.tune("--diff", self.output, self.output)
+        self.assertIn("0 differences", checked)
+
+    def generate_takes_it(self, record):
+        tool = [os.environ["POLYHEAD_TUNE_GENERATE"], "k", *PROBLEM, "-o", str(self.folder / "k")]
+        for environment, flags in (({}, ["--tuned", str(self.output)]), ({"POLYHEAD_TUNED": str(self.output)}, [])):
+            subprocess.run(tool + flags, check=True, env={**os.environ, **environment})
+            variant, = json.loads((self.folder / "k" / "k.json").read_text())["variants"]
+            self.assertEqual(variant["tiling"], record["tiling"])
+            self.assertIn("from record 1 of tuned.json", (self.folder / "k" / "k.h").read_text())
+
+    def test_features_and_bad_problems(self):
+        said = self.tune("--problem", " ".join(FEATURES), "--problem", "--op conv", "no_such_kernel", "--problem", " ".join(LINEAR), "--budget", 8,
+                         "--candidates", 1, status=1)
+        self.assertIn("found 'no_such_kernel', expected", said)
+        self.assertIn("op: found 'conv'", said)
+        self.assertEqual(len(self.records()), 2)
+        self.assertEqual(said.count("confirmed ahead of time at"), 2, said)
+        self.assertNotIn("not confirmed", said)
+
+    def test_killed_at_random_moments_nothing_is_lost(self):
+        seen = 0
+        for i in range(3):
+            process = self.start(*PROBLEM, "--budget", 100, "--strategy", ["tpe", "random"][i % 2])
+            self.wait_for(seen + 1, process)
+            time.sleep(random.Random(i).random())
+            os.kill(process.pid, signal.SIGKILL)
+            process.communicate()
+            entries = self.log("measured")
+            self.assertGreater(len(entries), seen)
+            seen = len(entries)
+            json.loads(self.output.read_text())
+        said = self.tune(*PROBLEM, "--budget", 5, "--candidates", seen)  # all of them are known: straight to the race
+        self.assertIn("%d measurements taken up" % seen, said)
+        entries = self.log("measured")
+        self.assertEqual(len(entries), seen)
+        self.assertEqual(len({(e["frame"], e["tiling"]) for e in entries}), seen)
+        self.assertEqual(self.records()[0]["measured"], seen)
+
+    def test_poisoned_candidates_are_said_and_skipped(self):
+        poison = "crash:key_panel=4 ,hang:value_panel=4 ,wrong:key_panel=2 "
+        said = self.tune(*PROBLEM, "--budget", 12, "--candidates", 16, "--timeout", 1.5, "--strategy", "random", poison=poison)
+        why = {e["why"] for e in self.log("failed")}
+        self.assertIn("crashed (SIGABRT)", why)
+        self.assertIn("no answer after 2 s", why)
+        self.assertTrue(any(w.startswith("wrong answer at B1 T64") for w in why), why)
+        self.assertRegex(said, r"skipped frame=query_lanes .*: (crashed|no answer|wrong)")
+        record, = self.records()
+        self.assertFalse(re.search(r"key_panel=[24] |value_panel=4 ", record["tiling"]), record["tiling"])
+        for entry in self.log("measured"):
+            self.assertFalse(re.search(r"key_panel=[24] |value_panel=4 ", entry["tiling"]))
+
+    def test_interrupted_keeps_what_is_known(self):
+        process = self.start(*PROBLEM, "--budget", 100)
+        self.wait_for(2, process)
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertNotIn("Traceback", err)
+        record, = self.records()
+        self.assertGreaterEqual(record["measured"], 2)
+
+    def test_refusals(self):
+        for words, arguments in (("problem: found none", []), ("cannot write", [*PROBLEM, "--log", "/proc/nowhere/log"]),
+                                 ("lengths: found 'x'", [*PROBLEM, "--lengths", "x"]), ("cannot read", ["--check", "/nowhere.json"])):
+            self.assertIn(words, self.tune(*arguments, status=1))
+
+
+if __name__ == "__main__":
+    unittest.main()

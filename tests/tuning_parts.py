@@ -1,0 +1,258 @@
+"""The parts of the tuner without compiling anything: strategies, races, ranges of lengths, logs, files of records."""
+import json
+import pathlib
+import random
+import tempfile
+import time
+import types
+import unittest
+
+import numpy as np
+from python_reference import attention, visible
+
+from polyhead import Error, _core
+from polyhead.tuning import command, inputs, problem, ranges, records, reference
+from polyhead.tuning.log import Log
+from polyhead.tuning.pool import Poisoned
+from polyhead.tuning.race import Race, Result
+from polyhead.tuning.search import STRATEGIES, key_of
+
+TASK = problem.Task("t", problem.flags_of_line("--op sdpa --num-heads 4 --head-dim 32"), "x86-64-linux-avx2-fma-f16c")
+SHAPE = problem.Shape(1, 512, 512)
+
+
+def cost(point):
+    """A bowl whose bottom is known, in octaves."""
+    _, knobs = point
+    bottom = {"q_tile": (0.08, 24), "kv_tile": (0.05, 160), "key_panel": (0.08, 3), "value_panel": (0.06, 4), "merge_group": (0.02, 16)}
+    return 1 + sum(weight * abs(np.log2(knobs[name] / at)) for name, (weight, at) in bottom.items())
+
+
+class Strategies(unittest.TestCase):
+    def search(self, strategy, count, seed=1):
+        flags = [*TASK.flags, "--target", TASK.target]
+        search = STRATEGIES[strategy](TASK.frames(SHAPE), TASK.default_point(SHAPE), lambda f, t: _core.tiling_refusal(flags, f, t), seed)
+        points = []
+        while len(points) < count:
+            point = search.ask()
+            points.append(point)
+            search.tell(point, None if len(points) % 7 == 0 else cost(point))
+        return search, points
+
+    def test_every_point_is_legal_and_new(self):
+        for strategy in STRATEGIES:
+            search, points = self.search(strategy, 40)
+            self.assertEqual(len({key_of(p) for p in points}), 40)
+            self.assertTrue(search.refused)
+            for frame, knobs in points:
+                self.assertEqual(_core.tiling_refusal([*TASK.flags, "--target", TASK.target], frame, problem.tiling_text(knobs)), "")
+
+    def test_tpe_comes_closer_than_chance(self):
+        best = {s: np.mean([min(cost(p) for p in self.search(s, 60, seed)[1]) for seed in (1, 2, 3)]) for s in STRATEGIES}
+        self.assertLess(best["tpe"], best["random"])
+
+    def test_an_exhausted_space_ends(self):
+        frame = {"frame": "query_lanes", "knobs": [{"knob": "q_tile", "values": [8, 16]}]}
+        for strategy in STRATEGIES:
+            search = STRATEGIES[strategy]([frame], ("query_lanes", {"q_tile": 8}), lambda f, t: "", 1)
+            points = [search.ask(), search.ask()]
+            self.assertEqual({p[1]["q_tile"] for p in points}, {8, 16})
+            self.assertIsNone(search.ask())
+
+    def test_recalled_points_are_not_asked_again(self):
+        frame = {"frame": "query_lanes", "knobs": [{"knob": "q_tile", "values": [8, 16, 24]}]}
+        for strategy in STRATEGIES:
+            search = STRATEGIES[strategy]([frame], ("query_lanes", {"q_tile": 8}), lambda f, t: "", 1)
+            search.recall(("query_lanes", {"q_tile": 8}), 1.0)
+            search.recall(("query_lanes", {"q_tile": 99}), 2.0)  # the space was another one then
+            self.assertEqual({search.ask()[1]["q_tile"] for _ in range(2)}, {16, 24})
+
+
+class Runner:
+    """Stands for a process: takes a known time, with noise."""
+
+    def __init__(self, name, seconds, noise=0.01, dies=0):
+        self.text = self.tiling = name
+        self.frame, self.knobs, self.closed, self.dies, self.calls = "f", {}, False, dies, 0
+        self.seconds, self.noise, self.random = seconds, noise, random.Random(name)
+
+    def time(self, shape, slice_seconds, least=2):
+        self.calls += 1
+        if self.dies and self.calls >= self.dies:
+            raise Poisoned("crashed")
+        taken = self.seconds * (1 + self.noise * self.random.random())
+        return taken, taken
+
+    def close(self):
+        self.closed = True
+
+
+class Races(unittest.TestCase):
+    def race(self, *runners):
+        race = Race(Runner("reference", 1.0), list(runners), SHAPE, 0.0)
+        return race, race.run(time.monotonic() + 20)
+
+    def test_the_fastest_wins_and_the_slow_leave_early(self):
+        slow = [Runner("slow%d" % i, 1.2 + 0.1 * i) for i in range(5)]
+        race, ranked = self.race(*slow, Runner("fast", 0.8))
+        self.assertEqual(ranked[0].text, "fast")
+        self.assertLess(race.result(ranked[0]).high, 0.85)
+        self.assertLess(slow[-1].calls, 4)
+
+    def test_equal_ones_are_raced_to_the_end(self):
+        race, ranked = self.race(Runner("a", 0.9), Runner("b", 0.9))
+        self.assertEqual(len(race.reference_seconds), 24)
+        self.assertEqual(len(ranked), 2)
+
+    def test_one_that_dies_is_left_out(self):
+        _, ranked = self.race(Runner("dies", 0.5, dies=2), Runner("lives", 0.9))
+        self.assertEqual([r.text for r in ranked], ["lives"])
+
+    def test_a_deadline_ends_it(self):
+        race = Race(Runner("reference", 1.0), [Runner("a", 0.9), Runner("b", 0.9)], SHAPE, 0.0)
+        self.assertEqual(len(race.run(time.monotonic() - 1)), 2)
+        self.assertEqual(len(race.reference_seconds), 1)
+
+
+def result(ratio):
+    return Result(ratio, ratio - 0.005, ratio + 0.005, ratio, 0.0, 9)
+
+
+class Ranges(unittest.TestCase):
+    def split(self, table, segment=None):
+        """[(first, last, q_tile)] for {length: {q_tile: ratio}}; 32 is the default, 512 the searched length."""
+        shapes = {n: problem.Shape(1, n, n) for n in table}
+        segment = segment or problem.Segment(17, 0, shapes[512], tuple(shapes[n] for n in table if n != 512))
+        point = lambda tile: ("query_lanes", {"q_tile": tile})  # noqa: E731
+        text = lambda tile: "frame=query_lanes q_tile=%d" % tile  # noqa: E731
+        session = types.SimpleNamespace(
+            task=types.SimpleNamespace(flops=lambda shape: 1e9), segment=segment, default=point(32), default_seconds=[1e-3], failed={},
+            ratios={text(t): (r, point(t)) for t, r in table[512].items()}, raced={text(t): (result(r), point(t)) for t, r in table[512].items()},
+            by_length={shapes[n]: {**{text(t): result(r) for t, r in row.items()}, text(32): result(1.0)} for n, row in table.items() if n != 512})
+        return [(f.segment.min_seq_len_q, f.segment.max_seq_len_q, f.point[1]["q_tile"]) for f in ranges.split(session, lambda: 100.0)]
+
+    def test_one_tiling_for_all_lengths(self):
+        self.assertEqual(self.split({128: {48: 0.9}, 512: {48: 0.9}, 2048: {48: 0.92}}), [(17, 0, 48)])
+
+    def test_noise_leaves_the_default(self):
+        self.assertEqual(self.split({128: {48: 1.0}, 512: {48: 0.995}, 2048: {48: 1.0}}), [(17, 0, 32)])
+
+    def test_a_length_of_its_own(self):
+        self.assertEqual(self.split({128: {48: 0.9, 16: 0.7}, 512: {48: 0.9, 16: 1.1}, 2048: {48: 0.9, 16: 1.1}}), [(17, 256, 16), (257, 0, 48)])
+
+    def test_the_default_where_the_winner_loses(self):
+        self.assertEqual(self.split({128: {48: 1.2}, 512: {48: 0.8}, 2048: {48: 0.8}}), [(17, 256, 32), (257, 0, 48)])
+
+    def test_interrupted_before_the_race(self):
+        shape = problem.Shape(1, 512, 512)
+        session = types.SimpleNamespace(
+            task=types.SimpleNamespace(flops=lambda shape: 1e9), segment=problem.Segment(0, 0, shape), default=("linear", {"linear_rows": 1}),
+            default_seconds=[2e-3], failed={}, ratios={"frame=linear linear_rows=4": (0.5, ("linear", {"linear_rows": 4}))}, raced={}, by_length={})
+        found, = ranges.split(session, lambda: 100.0)
+        self.assertEqual(found.point[1], {"linear_rows": 4})
+        self.assertAlmostEqual(found.result.median_ms, 1.0)
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def record(self, **changes):
+        made = {"problem": TASK.problem, "target_class": "x86-64-avx2", "min_seq_len_q": 17, "max_seq_len_q": 0, "frame": "query_lanes",
+                "tiling": "q_tile=16", "batch": 1, "seq_len_q": 512, "seq_len_kv": 512, "threads": 1, "median_ms": 2.0, "halide": TASK.space["halide"],
+                "schedule_version": 1, "date": "2026-01-01T00:00:00Z", "run": "a"}
+        return {**made, **changes}
+
+    def path(self, name, *entries):
+        path = str(self.folder / name)
+        records.write(path, entries)
+        return path
+
+    def test_log_survives_a_cut_line(self):
+        path = self.folder / "deep" / "log"
+        log = Log(str(path))
+        log.append(task="a", kind="measured", ratio=1.0)
+        log.close()
+        with open(path, "ab") as file:
+            file.write(b'{"task": "a", "kind": "meas')
+        log = Log(str(path))
+        self.assertEqual((log.broken, len(log.entries("a", "measured"))), (1, 1))
+        log.append(task="a", kind="measured", ratio=2.0)
+        log.close()
+        log = Log(str(path))
+        self.assertEqual([e["ratio"] for e in log.entries("a", "measured")], [1.0, 2.0])
+        log.close()
+
+    def test_adding_replaces_what_it_covers(self):
+        linear = self.record(problem="--op linear --embed-dim 8 --out-features 8", frame="linear", tiling="linear_rows=2", min_seq_len_q=0)
+        path = self.path("f.json", self.record(max_seq_len_q=256), self.record(min_seq_len_q=257), linear)
+        records.add(path, [self.record(run="b", tiling="q_tile=24")])
+        found, complaints = records.read(path)
+        self.assertEqual(complaints, [])
+        self.assertEqual(sorted(r["tiling"] for r in found), ["linear_rows=2", "q_tile=24"])
+
+    def test_merge_keeps_the_newer_and_says_what_it_drops(self):
+        old, new = self.record(), self.record(date="2026-02-02T00:00:00Z", tiling="q_tile=24")
+        first = self.path("a.json", old, self.record(min_seq_len_q=1, max_seq_len_q=16))
+        second = self.path("b.json", new, self.record(halide="1.0.0", min_seq_len_q=3))
+        found, complaints = records.merge([first, second])
+        self.assertEqual({r["tiling"] for r in found if r["min_seq_len_q"] == 17}, {"q_tile=24"})
+        self.assertEqual(len(found), 2)
+        self.assertEqual(len(complaints), 1)
+        self.assertIn("stale, measured with Halide 1.0.0", complaints[0])
+
+    def test_diff(self):
+        first = self.path("a.json", self.record(), self.record(min_seq_len_q=1, max_seq_len_q=16))
+        second = self.path("b.json", self.record(tiling="q_tile=24"))
+        rows, _ = records.compare(first, second)
+        self.assertEqual(sorted(what for what, _, _ in rows), ["only in " + first, "other tiling"])
+
+    def test_what_cannot_be_read_or_written_is_a_sentence(self):
+        with self.assertRaisesRegex(Error, "records: cannot read"):
+            records.read("/nowhere/at_all.json")
+        with self.assertRaisesRegex(Error, "records: cannot write"):
+            records.write("/proc/nowhere/at_all.json", [])
+        (self.folder / "bad.json").write_text("{")
+        self.assertIn("bad.json: found text that is not JSON", records.read(str(self.folder / "bad.json"))[1][0])
+
+
+class Problems(unittest.TestCase):
+    def test_where_flags_come_from(self):
+        line = "polyhead generate k --op sdpa --num-heads 4 --head-dim 32 --tiling \"q_tile=16\" --target host"
+        self.assertEqual(problem.flags_of_line(line), ["--op", "sdpa", "--num-heads", "4", "--head-dim", "32"])
+        self.assertEqual(problem.flags_of_name("k", {"k": "--op linear --embed-dim 8 --out-features 8"})[:2], ["--op", "linear"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "k.json")
+            path.write_text(json.dumps({"generate": line}))
+            self.assertEqual(problem.flags_of_name(str(path), {})[1], "sdpa")
+            path.write_text("{}")
+            with self.assertRaisesRegex(Error, "no manifest"):
+                problem.flags_of_name(str(path), {})
+        with self.assertRaisesRegex(Error, "kernel: found 'nothing'"):
+            problem.flags_of_name("nothing", {})
+
+    def test_words_of_the_command_line(self):
+        known = {name for action in command.parser()._actions for name in action.option_strings}
+        ours, flags = command.split_flags("k1 --budget 3 --op sdpa --lse --num-heads 4 --seed 2 --head-dim=32".split(), known)
+        self.assertEqual((ours, flags), ("k1 --budget 3 --seed 2".split(), "--op sdpa --lse --num-heads 4 --head-dim=32".split()))
+
+    def test_segments(self):
+        self.assertEqual([(s.min_seq_len_q, s.max_seq_len_q, s.shape.seq_len_q) for s in TASK.segments()], [(0, 16, 1), (17, 0, 512)])
+        fixed = problem.Task("t", problem.flags_of_line("--op sdpa --num-heads 4 --head-dim 32 --seq-len-q 300 --seq-len-kv 200"), "host")
+        self.assertEqual(fixed.segments(), [problem.Segment(0, 0, problem.Shape(1, 300, 200))])
+        self.assertEqual(fixed.flops(fixed.segments()[0].shape), 2 * 4 * 300 * 200 * 64)
+
+    def test_reference_is_that_of_the_tests(self):
+        task = problem.Task("t", problem.flags_of_line("--op sdpa --num-heads 4 --num-kv-heads 2 --head-dim 16 --causal top_left --lse"), "host")
+        shape = problem.Shape(2, 33, 40)
+        arguments, weights = inputs.arguments_of(task.fields, shape)
+        found = reference.expected(task.fields, shape, arguments, weights)
+        out = attention(arguments["query"], arguments["key"], arguments["value"], visible(33, 40, causal=True, batch=2))[0]
+        np.testing.assert_allclose(found.out, out[:, :, found.rows], rtol=1e-12, atol=1e-12)
+        self.assertLess(found.tolerance.max(), 1e-3)
+
+
+if __name__ == "__main__":
+    unittest.main()

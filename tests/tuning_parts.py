@@ -126,7 +126,7 @@ class Ranges(unittest.TestCase):
         point = lambda tile: ("query_lanes", {"q_tile": tile})  # noqa: E731
         text = lambda tile: "frame=query_lanes q_tile=%d" % tile  # noqa: E731
         session = types.SimpleNamespace(
-            task=types.SimpleNamespace(flops=lambda shape: 1e9), segment=segment, default=point(32), default_seconds=[1e-3], failed={},
+            task=types.SimpleNamespace(flops=lambda shape: 1e9, device=""), segment=segment, default=point(32), default_seconds=[1e-3], failed={},
             ratios={text(t): (r, point(t)) for t, r in table[512].items()}, raced={text(t): (result(r), point(t)) for t, r in table[512].items()},
             by_length={shapes[n]: {**{text(t): result(r) for t, r in row.items()}, text(32): result(1.0)} for n, row in table.items() if n != 512})
         return [(f.segment.min_seq_len_q, f.segment.max_seq_len_q, f.point[1]["q_tile"]) for f in ranges.split(session, lambda: 100.0)]
@@ -146,7 +146,7 @@ class Ranges(unittest.TestCase):
     def test_interrupted_before_the_race(self):
         shape = problem.Shape(1, 512, 512)
         session = types.SimpleNamespace(
-            task=types.SimpleNamespace(flops=lambda shape: 1e9), segment=problem.Segment(0, 0, shape), default=("linear", {"linear_rows": 1}),
+            task=types.SimpleNamespace(flops=lambda shape: 1e9, device=""), segment=problem.Segment(0, 0, shape), default=("linear", {"linear_rows": 1}),
             default_seconds=[2e-3], failed={}, ratios={"frame=linear linear_rows=4": (0.5, ("linear", {"linear_rows": 4}))}, raced={}, by_length={})
         found, = ranges.split(session, lambda: 100.0)
         self.assertEqual(found.point[1], {"linear_rows": 4})

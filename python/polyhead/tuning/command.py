@@ -10,7 +10,7 @@ import sys
 import warnings
 from typing import Any, Optional
 
-from .. import num_threads
+from .. import device_count, num_threads
 from ..error import Error, refuse
 from . import records
 from .confirm import Tools
@@ -76,6 +76,8 @@ def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> t
         try:
             task = Task(name, read(), options.target, options.batch, lengths)
             task.segments()
+            if task.device and not device_count(task.device):
+                raise refuse("target: found no %s device, expected one that runs %s" % (task.device, task.full_target))
             tasks.append(task)
         except Error as error:
             refused += 1
@@ -135,6 +137,8 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
     if options.check:
         return check(options, settings, screen)
     tasks, refused = tasks_of(options, flags, screen)
+    if not tasks:
+        return 1
     log = Log(options.log or options.output + ".log")
     if log.broken:
         screen.say("%s: %d lines cannot be read and are passed over" % (log.path, log.broken))

@@ -13,6 +13,7 @@ from .. import _core
 from ..error import refuse
 
 SDPA, MHA, LINEAR = range(3)
+GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
 DECODE_LENGTH, DECODE_KEYS = 1, 2048
 LENGTHS = (128, 512, 2048)  # of a free query length; the middle one is searched at, the others decide length ranges
 # Options of a generate line that say how and where, not what.
@@ -70,6 +71,11 @@ class Task:
     @property
     def full_target(self) -> str:
         return self.space["targets"][0]["target"]
+
+    @property
+    def device(self) -> str:
+        """The interface of a GPU target, otherwise ""."""
+        return self.target_class if self.target_class in GPUS else ""
 
     def frames(self, shape: Shape) -> list[dict[str, Any]]:
         """The frames that serve this shape, with their knobs."""

@@ -31,7 +31,7 @@ def split(session: "Session", peak: Callable[[], float]) -> list["Found"]:
         default = table[shape].get(point_text(session.default))
         one = Found(session.segment._replace(min_seq_len_q=first, max_seq_len_q=last), shape, points[text], result,
                     len(session.ratios), len(session.failed), default.median_ms if default else 0.0)
-        if result is not None:
+        if result is not None and not session.task.device:
             one.percent_of_peak = 100 * session.task.flops(shape) / (1e-3 * result.median_ms) / (1e9 * peak())
         found.append(one)
     return found

@@ -31,14 +31,17 @@ def record_of(task: Task, found: Found, settings: Settings, run: str) -> dict[st
     frame, knobs = found.point
     version = next(f["schedule_version"] for f in task.frames(found.shape) if f["frame"] == frame)
     result = found.result
-    return {
+    record = {
         "problem": task.problem, "target_class": task.target_class, "min_seq_len_q": found.segment.min_seq_len_q,
         "max_seq_len_q": found.segment.max_seq_len_q, "frame": frame, "tiling": tiling_text(knobs),
         "batch": found.shape.batch, "seq_len_q": found.shape.seq_len_q, "seq_len_kv": found.shape.seq_len_kv, "threads": settings.threads,
         "median_ms": round(result.median_ms, 6), "spread_ms": round(result.spread_ms, 6), "rounds": result.rounds,
-        "percent_of_peak": round(found.percent_of_peak, 1), "of_default": round(result.ratio, 4), "measured": found.measured,
+        "of_default": round(result.ratio, 4), "measured": found.measured,
         "machine": records.machine(task.full_target), "halide": task.space["halide"], "schedule_version": version,
         "commit": records.commit(), "date": records.today(), "run": run}
+    if found.percent_of_peak:  # of a GPU it is not known
+        record["percent_of_peak"] = round(found.percent_of_peak, 1)
+    return record
 
 
 def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log: Log, screen: Screen, tools: Tools) -> tuple[int, bool]:
@@ -106,14 +109,15 @@ def line_of(name: str, found: Found, session: Session) -> str:
     lengths = "" if (first, last) == (0, 0) else ", query lengths %d to %s" % (first, last or "any")
     what = "the default" if point_text(found.point) == point_text(session.default) else point_text(found.point)
     result = found.result
-    return "%s %s%s: %s, %.4g ms (spread %.2g), %.1f %% of peak, %.3f of the default's time (%.3f to %.3f)" % (
-        name, found.shape, lengths, what, result.median_ms, result.spread_ms, found.percent_of_peak, result.ratio, result.low, result.high)
+    return "%s %s%s: %s, %.4g ms (spread %.2g)%s, %.3f of the default's time (%.3f to %.3f)" % (
+        name, found.shape, lengths, what, result.median_ms, result.spread_ms,
+        ", %.1f %% of peak" % found.percent_of_peak if found.percent_of_peak else "", result.ratio, result.low, result.high)
 
 
 def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, settings: Settings, screen: Screen) -> None:
     for found in answer:
-        if task.target != "host" and "cuda" in task.target or "--expression" in task.flags:
-            continue
+        if task.device or "--expression" in task.flags:
+            continue  # the program has no device and no tensors of expressions
         try:
             tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads)
         except NotConfirmed as why:

@@ -26,9 +26,10 @@ POISON = "POLYHEAD_TUNE_POISON"
 class Candidate:
     """A compiled kernel, and its arrays for each shape that was asked for."""
 
-    def __init__(self, folder: str, fields: dict[str, int], flags: list[str], threads: int) -> None:
+    def __init__(self, folder: str, fields: dict[str, int], flags: list[str], threads: int, device: str) -> None:
         self.folder, self.fields, self.flags = folder, fields, flags
         polyhead.set_num_threads(threads)
+        self.device = polyhead.Device(device) if device else None
         self.poison = ""
         self.kernel: Any = None
         self.calls: dict[Shape, dict[str, Any]] = {}
@@ -54,10 +55,12 @@ class Candidate:
         call.update(inputs.expression_tensors(self.kernel.declarations, self.fields, shape))
         weights = {name[8:]: value for name, value in arrays.items() if name.startswith("weights.")}
         if weights:
-            call["weights"] = self.kernel.pack(weights)
+            call["weights"] = self.kernel.pack(weights, self.device)
         call.update(self._outputs(call, shape))
-        self.kernel.run(call)
-        out = call["out"][..., expected["rows"], :] + (1 if self.poison == "wrong" else 0)
+        if self.device is not None:  # tensors lie there, so that copies are not timed
+            call = {name: self.device.put(value) if isinstance(value, numpy.ndarray) else value for name, value in call.items()}
+        self.run(call)
+        out = on_host(call["out"])[..., expected["rows"], :] + (1 if self.poison == "wrong" else 0)
         if expected["out"].size == 0:  # there is no float64 formula of an expression: the default tiling's answer stands for it
             self.calls[shape] = call
             return 0.0
@@ -67,7 +70,12 @@ class Candidate:
         return float(error.max()) if numpy.isfinite(out).all() else float("inf")
 
     def rows(self, shape: Shape, rows: Any) -> numpy.ndarray:
-        return self.calls[shape]["out"][..., rows, :]
+        return on_host(self.calls[shape]["out"])[..., rows, :]
+
+    def run(self, call: dict[str, Any]) -> None:
+        self.kernel.run(call, self.device)
+        if self.device is not None:
+            self.device.synchronize()
 
     def _outputs(self, call: dict[str, Any], shape: Shape) -> dict[str, Any]:
         f = self.fields
@@ -82,7 +90,7 @@ class Candidate:
 
     def time(self, shape: Shape, seconds: float, least: int) -> tuple[float, float]:
         """(shortest, median) seconds of a call, over at least so many calls and seconds; the first one only warms the caches."""
-        run, call = self.kernel.run, self.calls[shape]
+        run, call = self.run, self.calls[shape]
         run(call)
         taken, end = [], time.perf_counter() + seconds
         while len(taken) < least or time.perf_counter() < end:
@@ -100,17 +108,22 @@ def poison_of(tiling: str) -> str:
     return ""
 
 
+def on_host(array: Any) -> numpy.ndarray:
+    return array if isinstance(array, numpy.ndarray) else array.numpy()
+
+
 def file_of(shape: Shape) -> str:
     return "%d_%d_%d.npz" % shape
 
 
-def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flags: list[str], threads: int) -> None:
+def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flags: list[str], threads: int,
+          device: str) -> None:
     """Answers ("ok", value) or ("refused", sentence) to (name of a method, arguments) until the parent hangs up."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     parent = parent_process()
     if parent is not None:  # a hanging compiler would outlive a killed parent
         threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-    candidate = Candidate(folder, fields, flags, threads)
+    candidate = Candidate(folder, fields, flags, threads, device)
     while True:
         try:
             name, arguments = pipe.recv()

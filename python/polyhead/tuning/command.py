@@ -17,7 +17,7 @@ from .confirm import Tools
 from .log import Log
 from .pool import cores
 from .problem import LENGTHS, Task, flags_of_line, flags_of_name, kernel_table
-from .run import recheck, tune
+from .run import duel, recheck, tune
 from .screen import Screen, print_table
 from .search import STRATEGIES
 from .session import Settings
@@ -55,6 +55,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--check", metavar="FILE", help="measure the records of a file again")
     top.add_argument("--merge", nargs="+", metavar="FILE", help="join files of records into OUTPUT")
     top.add_argument("--diff", nargs=2, metavar="FILE", help="say how two files of records differ")
+    top.add_argument("--measure", action="store_true", help="with --diff: time tilings that differ against each other")
     top.add_argument("--quiet", action="store_true", help="no progress")
     return top
 
@@ -108,7 +109,7 @@ def merge(options: argparse.Namespace, screen: Screen) -> int:
     return 0
 
 
-def diff(options: argparse.Namespace, screen: Screen) -> int:
+def diff(options: argparse.Namespace, settings: Settings, screen: Screen) -> int:
     rows, complaints = records.compare(*options.diff)
     for complaint in complaints:
         screen.say("warning: " + complaint)
@@ -116,10 +117,13 @@ def diff(options: argparse.Namespace, screen: Screen) -> int:
     def side(record: dict[str, Any]) -> str:
         return "%s %s, %.4g ms" % (record["frame"], record["tiling"], record["median_ms"]) if record else ""
 
+    def line(what: str, a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+        some = a or b
+        measured = [duel(a, b, settings, 3.0, options.target) if what == "other tiling" else ""] if options.measure else []
+        return [some["problem"], "%d:%s" % (some["min_seq_len_q"], some["max_seq_len_q"] or ""), what, side(a), side(b), *measured]
+
     if rows:
-        print_table("", ["problem", "lengths", "what", *options.diff],
-                    [[(a or b)["problem"], "%d:%s" % ((a or b)["min_seq_len_q"], (a or b)["max_seq_len_q"] or ""), what, side(a), side(b)]
-                     for what, a, b in rows])
+        print_table("", ["problem", "lengths", "what", *options.diff, *(["second / first"] if options.measure else [])], [line(*row) for row in rows])
     print("%d differences" % len(rows))
     return 0
 
@@ -133,7 +137,7 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
     if options.merge:
         return merge(options, screen)
     if options.diff:
-        return diff(options, screen)
+        return diff(options, settings, screen)
     if options.check:
         return check(options, settings, screen)
     tasks, refused = tasks_of(options, flags, screen)

@@ -6,8 +6,7 @@ import os
 import pathlib
 import signal
 import time
-from multiprocessing import connection
-from typing import Any, Optional
+from typing import Any
 
 import numpy
 
@@ -24,7 +23,7 @@ class Poisoned(Exception):
 class Process:
     """A candidate in its process. close() ends it whatever it does."""
 
-    def __init__(self, lab: "Laboratory", frame: str, knobs: dict[str, int]) -> None:
+    def __init__(self, lab: Laboratory, frame: str, knobs: dict[str, int]) -> None:
         self.frame, self.knobs = frame, dict(knobs)
         self.tiling = tiling_text(self.knobs)
         self.pipe, theirs = lab.context.Pipe()
@@ -167,9 +166,3 @@ def ratio_of(candidate: Process, reference_process: Process, shape: Shape, slice
 
 def cores() -> int:
     return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
-
-
-def wait_any(processes: list[Process], seconds: Optional[float]) -> list[Process]:
-    """Those that have an answer."""
-    ready = connection.wait([p.pipe for p in processes], seconds)
-    return [p for p in processes if p.pipe in ready]

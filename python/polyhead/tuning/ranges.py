@@ -1,34 +1,51 @@
 """From what a session measured to its answer: which tiling for which query lengths."""
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING, Callable, Optional
 
 import numpy
 
 from .problem import Segment, Shape
 from .race import Result, summary
+from .search import Point, key_of
 
 if TYPE_CHECKING:
-    from .session import Found, Session
+    from .session import Session
+
+WORTH = 0.97  # a range of lengths gets a tiling of its own when that takes at most this part of the time
+GAIN = 0.99   # and a tiling replaces the default when it takes at most this part
 
 
-def split(session: "Session", peak: Callable[[], float]) -> list["Found"]:
+@dataclasses.dataclass
+class Found:
+    """What is known of one range of lengths."""
+
+    segment: Segment
+    shape: Shape
+    point: Point
+    result: Optional[Result]  # None: nothing was measured
+    measured: int
+    failed: int
+    default_ms: float = 0.0
+    percent_of_peak: float = 0.0
+
+
+def split(session: Session, peak: Callable[[], float]) -> list[Found]:
     """One answer, or one for each range of lengths where another finalist is clearly faster."""
-    from .session import Found, point_text
-
-    points = {point_text(session.default): session.default}
+    points = {key_of(session.default): session.default}
     points.update({text: point for text, (_, point) in session.ratios.items()})
     shapes = sorted([session.segment.shape, *session.segment.others], key=lambda s: s.seq_len_q)
     table = {shape: _results(session, shape) for shape in shapes}
     known = [shape for shape in shapes if table[shape]]
-    whole = _best_everywhere(table, known, point_text(session.default))
+    whole = _best_everywhere(table, known, key_of(session.default))
     choices = [(shape, _choice(table[shape], whole)) for shape in known] or [(session.segment.shape, whole)]
     found = []
     for first, last, shape, text in _ranges(session.segment, choices):
         result = table[shape].get(text)
-        default = table[shape].get(point_text(session.default))
+        default = table[shape].get(key_of(session.default))
         one = Found(session.segment._replace(min_seq_len_q=first, max_seq_len_q=last), shape, points[text], result,
                     len(session.ratios), len(session.failed), default.median_ms if default else 0.0)
         if result is not None and not session.task.device:
@@ -37,9 +54,7 @@ def split(session: "Session", peak: Callable[[], float]) -> list["Found"]:
     return found
 
 
-def _results(session: "Session", shape: Shape) -> dict[str, Result]:
-    from .session import point_text
-
+def _results(session: Session, shape: Shape) -> dict[str, Result]:
     if shape != session.segment.shape:
         return session.by_length.get(shape, {})
     results = {text: result for text, (result, _) in session.raced.items()}
@@ -48,14 +63,12 @@ def _results(session: "Session", shape: Shape) -> dict[str, Result]:
         best = sorted(session.ratios.items(), key=lambda item: item[1][0])[:1]
         results = {text: Result(ratio, ratio, ratio, ratio * base, 0.0, 0) for text, (ratio, _) in best}
     if session.default_seconds:
-        results[point_text(session.default)] = summary([1.0] * len(session.default_seconds), session.default_seconds)
+        results[key_of(session.default)] = summary([1.0] * len(session.default_seconds), session.default_seconds)
     return results
 
 
 def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape], default: str) -> str:
     """The tiling that is best over all lengths by the geometric mean; the default unless another stands clear of it."""
-    from .session import GAIN
-
     everywhere = set.intersection(*(set(table[s]) for s in shapes)) if shapes else set()
     means = {text: float(numpy.exp(numpy.mean([math.log(table[s][text].ratio) for s in shapes]))) for text in everywhere}
     best = min(means, key=lambda text: means[text], default=default)
@@ -65,8 +78,6 @@ def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape],
 
 def _choice(results: dict[str, Result], whole: str) -> str:
     """Another tiling for this length when it saves enough, beyond the noise."""
-    from .session import WORTH
-
     best = min(results, key=lambda text: results[text].ratio)
     if whole not in results:
         return best

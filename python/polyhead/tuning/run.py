@@ -1,6 +1,7 @@
 """Several tasks in one go: each gets its share of the budget, and its records are written as soon as it is done."""
 from __future__ import annotations
 
+import tempfile
 import time
 from typing import Any, Optional
 
@@ -9,10 +10,13 @@ from ..error import Error
 from . import records
 from .confirm import NotConfirmed, Tools, confirm
 from .log import Log
-from .pool import Poisoned
-from .problem import Segment, Task, tiling_text
+from .pool import Laboratory, Poisoned, Process
+from .problem import Shape, Task, flags_of_line, knobs_of, tiling_text
+from .race import Race, Result
+from .ranges import Found
 from .screen import Screen
-from .session import Found, Session, Settings, point_text
+from .search import Point, key_of
+from .session import Session, Settings
 
 
 class Peak:
@@ -107,7 +111,7 @@ def line_of(name: str, found: Found, session: Session) -> str:
     assert found.result is not None
     first, last = found.segment.min_seq_len_q, found.segment.max_seq_len_q
     lengths = "" if (first, last) == (0, 0) else ", query lengths %d to %s" % (first, last or "any")
-    what = "the default" if point_text(found.point) == point_text(session.default) else point_text(found.point)
+    what = "the default" if key_of(found.point) == key_of(session.default) else key_of(found.point)
     result = found.result
     return "%s %s%s: %s, %.4g ms (spread %.2g)%s, %.3f of the default's time (%.3f to %.3f)" % (
         name, found.shape, lengths, what, result.median_ms, result.spread_ms,
@@ -146,36 +150,52 @@ def _lengths(record: dict[str, Any]) -> str:
 
 
 def _recheck_one(record: dict[str, Any], settings: Settings, seconds: float, target: str) -> list[str]:
-    from .problem import Shape, flags_of_line, knobs_of
-    from .race import Race
-
-    task = Task("check", flags_of_line(record["problem"]), target, record.get("batch", 1))
     row = [record["problem"], _lengths(record), "frame=%s %s" % (record["frame"], record["tiling"])]
+    task, shape = _task_of(record, target)
     if task.target_class != record["target_class"]:
         return [*row, "", "", "", "not measured: for %s, this target is %s" % (record["target_class"], task.target_class)]
-    shape = Shape(*(int(record[name]) for name in ("batch", "seq_len_q", "seq_len_kv")))
-    session = Session(task, Segment(record["min_seq_len_q"], record["max_seq_len_q"], shape), settings, _NoLog(), Screen(True))
-    with session.laboratory() as lab:
-        session._start_reference(lab)
-        process, = lab.prepare([(record["frame"], knobs_of(record["tiling"]))], shape)
-        if isinstance(process, Poisoned):
-            raise process
-        session.kept = [process]
-        assert session.reference is not None
-        race = Race(session.reference, [process], shape, settings.slice_seconds)
-        end = time.monotonic() + seconds
-        while len(race.reference_seconds) < 5 or time.monotonic() < end:
-            race.round()
-        result = race.result(process)
+    result = _duel(task, shape, task.default_point(shape), (record["frame"], knobs_of(record["tiling"])), settings, seconds)
     verdict = "holds" if result.low <= 1.0 else "slower than the default"
     return [*row, "%.4g" % record["median_ms"], "%.4g" % result.median_ms, "%.3f" % result.ratio, verdict]
 
 
-class _NoLog(Log):
-    """For measurements that nobody takes up again."""
+def duel(first: dict[str, Any], second: dict[str, Any], settings: Settings, seconds: float, target: str) -> str:
+    """Time of the second record over that of the first, measured in turns; or why not."""
+    try:
+        task, shape = _task_of(first, target)
+        if task.target_class != first["target_class"]:
+            return "not measured: for " + first["target_class"]
+        points = [(r["frame"], knobs_of(r["tiling"])) for r in (first, second)]
+        result = _duel(task, shape, points[0], points[1], settings, seconds)
+    except (Error, Poisoned) as error:
+        return str(error)
+    return "%.3f (%.3f to %.3f)" % (result.ratio, result.low, result.high)
 
-    def __init__(self) -> None:
-        self._entries = []
 
-    def append(self, **entry: Any) -> None:
-        pass
+def _task_of(record: dict[str, Any], target: str) -> tuple[Task, Shape]:
+    task = Task("record", flags_of_line(record["problem"]), target, record.get("batch", 1))
+    return task, Shape(*(int(record[name]) for name in ("batch", "seq_len_q", "seq_len_kv")))
+
+
+def _duel(task: Task, shape: Shape, base: Point, other: Point, settings: Settings, seconds: float) -> Result:
+    """The other's time over the base's, in turns for so long and at least five rounds."""
+    with tempfile.TemporaryDirectory(prefix="polyhead_tune_") as folder:
+        lab = Laboratory(task, folder, settings.threads, settings.compile_seconds)
+        processes: list[Process] = []
+        try:
+            for point in (base, other):
+                process, = lab.prepare([point], shape)
+                if isinstance(process, Poisoned):
+                    raise process
+                processes.append(process)
+                lab.settle(shape, processes[0])
+            race = Race(processes[0], processes[1:], shape, settings.slice_seconds)
+            end = time.monotonic() + seconds
+            while race.left and (len(race.reference_seconds) < 5 or time.monotonic() < end):
+                race.round()
+            if not race.left:
+                raise Poisoned("it ended while it was timed")
+            return race.result(processes[1])
+        finally:
+            for process in processes:
+                process.close()

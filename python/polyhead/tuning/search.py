@@ -14,7 +14,7 @@ TRIES = 400  # of points that are refused or known, before the space counts as e
 
 
 def key_of(point: Point) -> str:
-    return "frame=%s %s" % (point[0], tiling_text(point[1]))
+    return ("frame=%s %s" % (point[0], tiling_text(point[1]))).strip()
 
 
 class Search:

@@ -15,10 +15,8 @@ from .log import Log, task_id
 from .pool import Laboratory, Poisoned, Process, ratio_of
 from .problem import Segment, Shape, Task, knobs_of, tiling_text
 from .race import Race, Result, summary
-from .search import STRATEGIES, Point, Search
-
-WORTH = 0.97  # a range of lengths gets a tiling of its own when that takes at most this part of the time
-GAIN = 0.99   # and a tiling replaces the default when it takes at most this part
+from .ranges import Found, split
+from .search import STRATEGIES, Point, Search, key_of
 
 
 @dataclasses.dataclass
@@ -31,20 +29,6 @@ class Settings:
     jobs: int = 1
     compile_seconds: float = 120.0
     slice_seconds: float = 0.02
-
-
-@dataclasses.dataclass
-class Found:
-    """What is known of one range of lengths."""
-
-    segment: Segment
-    shape: Shape
-    point: Point
-    result: Optional[Result]  # None: nothing was measured
-    measured: int
-    failed: int
-    default_ms: float = 0.0
-    percent_of_peak: float = 0.0
 
 
 class Progress:
@@ -88,11 +72,11 @@ class Session:
         """Measurements that the log has of this task."""
         for entry in self.log.entries(self.id, "measured"):
             point = (entry["frame"], knobs_of(entry["tiling"]))
-            self.ratios[point_text(point)] = (entry["ratio"], point)
+            self.ratios[key_of(point)] = (entry["ratio"], point)
             self.search.recall(point, entry["ratio"])
         for entry in self.log.entries(self.id, "failed"):
             point = (entry["frame"], knobs_of(entry["tiling"]))
-            self.failed[point_text(point)] = entry["why"]
+            self.failed[key_of(point)] = entry["why"]
             self.search.recall(point, None)
         self.recalled = len(self.ratios)
         if self.recalled:  # until the default is timed again
@@ -149,7 +133,7 @@ class Session:
                 raise Poisoned("none of %d candidates could be used; the last one: %s" % (len(self.failed), list(self.failed.values())[-1]))
 
     def _measure(self, point: Point, process: Any) -> None:
-        text = point_text(point)
+        text = key_of(point)
         try:
             if isinstance(process, Poisoned):
                 raise process
@@ -164,13 +148,13 @@ class Session:
         self.search.tell(point, ratio)
         self._keep(process)
         best, best_point = min(self.ratios.values(), key=lambda r: r[0])
-        self.progress.best(best, point_text(best_point), len(self.ratios))
+        self.progress.best(best, key_of(best_point), len(self.ratios))
 
     def _fail(self, point: Point, why: str) -> None:
-        self.failed[point_text(point)] = why
+        self.failed[key_of(point)] = why
         self.search.tell(point, None)
         self.log.append(task=self.id, kind="failed", frame=point[0], tiling=tiling_text(point[1]), why=why, date=records.today())
-        self.progress.skipped(point_text(point), why)
+        self.progress.skipped(key_of(point), why)
 
     def _keep(self, process: Process) -> None:
         """The finalists so far stay compiled."""
@@ -183,14 +167,14 @@ class Session:
         assert self.reference is not None
         alive = {p.text for p in self.kept}
         best = sorted(self.ratios.values(), key=lambda r: r[0])[:self.settings.finalists]
-        for process in [p for p in self.kept if p.text not in {point_text(point) for _, point in best}]:
+        for process in [p for p in self.kept if p.text not in {key_of(point) for _, point in best}]:
             self.kept.remove(process)  # the log knows better ones
             process.close()
-        missing = [point for _, point in best if point_text(point) not in alive and point_text(point) != point_text(self.default)]
+        missing = [point for _, point in best if key_of(point) not in alive and key_of(point) != key_of(self.default)]
         for point, process in zip(missing, lab.prepare(missing, self.segment.shape)):
             if isinstance(process, Poisoned):
                 self._fail(point, str(process))
-                self.ratios.pop(point_text(point), None)
+                self.ratios.pop(key_of(point), None)
             else:
                 self.kept.append(process)
         if not self.kept:
@@ -227,16 +211,10 @@ class Session:
                 race.round()
                 self.progress.tick()
             self.by_length[shape] = {p.text: race.result(p) for p in race.left}
-            self.by_length[shape][point_text(self.default)] = summary([1.0], race.reference_seconds)
+            self.by_length[shape][key_of(self.default)] = summary([1.0], race.reference_seconds)
             for text, result in self.by_length[shape].items():
                 self.log.append(task=self.id, kind="length", shape=list(shape), point=text, result=list(result), date=records.today())
 
     def found(self, peak: Callable[[], float]) -> list[Found]:
         """The tilings for this range, by length: the best of the race where it stands clear of the default, and splits that pay."""
-        from .ranges import split
-
         return split(self, peak)
-
-
-def point_text(point: Point) -> str:
-    return ("frame=%s %s" % (point[0], tiling_text(point[1]))).strip()

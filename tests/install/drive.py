@@ -1,6 +1,8 @@
 """Installs polyhead to a fresh prefix and uses it from outside: find_package, a moved prefix, and a plain compiler line."""
 import argparse
+import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -16,6 +18,7 @@ REFUSALS = [  # arguments of polyhead_add_kernel, and what its message must name
     ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 CAUSAL top_left CAUSAL bottom_right", "CAUSAL is given twice"),
     ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION_FILE nowhere.txt", "nowhere.txt is not a file"),
     ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION mask=true EXPRESSION_FILE nowhere.txt", "EXPRESSION and EXPRESSION_FILE, expected one"),
+    ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 TUNED nowhere.json", "nowhere.json is not a file of tuning records"),
     ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION_SOURCE main.cpp", "find_package(Halide)"),
 ]
 
@@ -33,6 +36,13 @@ def expect_no_halide(program):
         sys.exit("%s needs libHalide:\n%s" % (program, libraries))
 
 
+def expect_record(manifest):
+    with open(manifest, encoding="utf-8") as file:
+        found = [variant.get("tuning_record", "") for variant in json.load(file)["variants"]]
+    if platform.machine() == "x86_64" and not any(" of tuned.json, distance 0.00: " in record for record in found):
+        sys.exit("%s does not say that a variant is from tuned.json: %s" % (manifest, found))
+
+
 def by_cmake(options, prefix, folder):
     configure = [options.cmake, "-S", HERE, "-B", folder, "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + options.make_program,
                  "-DCMAKE_CXX_COMPILER=" + options.cxx, "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release"]
@@ -41,6 +51,7 @@ def by_cmake(options, prefix, folder):
     program = os.path.join(folder, "consumer")
     print(run([program]).strip())
     expect_no_halide(program)
+    expect_record(os.path.join(folder, "polyhead_kernels", "consumer_attention.json"))
     for arguments, named in REFUSALS:
         command = configure[:4] + [folder + "-refused"] + configure[5:] + ["-DREFUSED=" + arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)

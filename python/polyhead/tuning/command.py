@@ -159,7 +159,7 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
 def main(arguments: Optional[list[str]] = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", module="optuna")
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: what is known is kept
     top = parser()
     words, flags = split_flags(sys.argv[1:] if arguments is None else arguments, {name for action in top._actions for name in action.option_strings})
     options = top.parse_args(words)
@@ -173,6 +173,10 @@ def main(arguments: Optional[list[str]] = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def split_flags(arguments: list[str], known: set[str]) -> tuple[list[str], list[str]]:

@@ -15,6 +15,7 @@ from ..error import refuse
 SDPA, MHA, LINEAR = range(3)
 GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
 DECODE_LENGTH, DECODE_KEYS = 1, 2048
+DECODE_OTHERS = (4, 16)  # queries whose ranges may get a tiling of their own
 LENGTHS = (128, 512, 2048)  # of a free query length; the middle one is searched at, the others decide length ranges
 # Options of a generate line that say how and where, not what.
 WITH_VALUE = ("--tiling", "--target", "--tuned", "--emit", "-o", "--output-directory", "--seq-len-q-range")
@@ -110,7 +111,8 @@ class Task:
             return [self._segment(0, 0, fixed_q, fixed_kv)]
         most = next(v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes")
         keys = fixed_kv or DECODE_KEYS
-        return [Segment(0, most, Shape(self.batch, DECODE_LENGTH, keys)), self._segment(most + 1, 0, fixed_q, fixed_kv)]
+        others = tuple(Shape(self.batch, n, keys) for n in DECODE_OTHERS if n <= most)
+        return [Segment(0, most, Shape(self.batch, DECODE_LENGTH, keys), others), self._segment(most + 1, 0, fixed_q, fixed_kv)]
 
     def _segment(self, first: int, last: int, fixed_q: int, fixed_kv: int) -> Segment:
         same = self.fields["op"] == MHA and not self.fields["cross"]

@@ -19,6 +19,9 @@ from .ranges import Found, split
 from .search import STRATEGIES, Point, Search, key_of
 
 
+METHOD = 2  # raised when measurements of before are no longer comparable
+
+
 @dataclasses.dataclass
 class Settings:
     strategy: str = "tpe"
@@ -56,7 +59,7 @@ class Session:
         self.default = task.default_point(segment.shape)
         self.id = task_id(problem=task.problem, target=task.full_target, shape=list(segment.shape), threads=settings.threads,
                           halide=task.space["halide"], frames={f["frame"]: f["schedule_version"] for f in self.frames},
-                          cpu=records.machine("")["cpu"])
+                          cpu=records.machine("")["cpu"], method=METHOD)
         flags = [*task.flags, "--target", task.target]
         self.search: Search = STRATEGIES[settings.strategy](self.frames, self.default, lambda f, t: _core.tiling_refusal(flags, f, t), settings.seed)
         self.ratios: dict[str, tuple[float, Point]] = {}

@@ -97,6 +97,23 @@ bool read_call(const std::string &folder, polyhead_args *args, polyhead_weight_t
     return true;
 }
 
+// The same call on copies of its keys and values, so that those of the next call are in no cache (decoding).
+std::vector<polyhead_args> copies_of(const polyhead_args &args, int count, const std::map<std::string, Bytes> &memory,
+                                     std::vector<Bytes> *copies) {
+    std::vector<polyhead_args> calls(size_t(std::max(count, 1)), args);
+    for (size_t i = 1; i < calls.size(); i++) {
+        for (const auto member : {&polyhead_args::key, &polyhead_args::value}) {
+            for (const auto &[line, bytes] : memory) {
+                if (bytes.data() == (args.*member).data) {
+                    copies->push_back(bytes);
+                    (calls[i].*member).data = copies->back().data();
+                }
+            }
+        }
+    }
+    return calls;
+}
+
 int failed(const polyhead_status &status) {
     std::fprintf(stderr, "%s\n", status.message);
     return 1;
@@ -126,12 +143,14 @@ int main(int argc, char **argv) {
         }
         args.weights = &weights;
     }
+    std::vector<Bytes> copies;
+    const std::vector<polyhead_args> calls = copies_of(args, argc > 4 ? std::atoi(argv[4]) : 1, memory, &copies);
     using Clock = std::chrono::steady_clock;
     std::vector<double> taken;
     const auto start = Clock::now();
     do {
         const auto before = Clock::now();
-        const polyhead_status status = polyhead_run(&kernel, &args);
+        const polyhead_status status = polyhead_run(&kernel, &calls[taken.size() % calls.size()]);
         taken.push_back(std::chrono::duration<double, std::milli>(Clock::now() - before).count());
         if (status.code != POLYHEAD_OK) {
             return failed(status);

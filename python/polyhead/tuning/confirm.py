@@ -12,9 +12,11 @@ import numpy
 
 from . import inputs, reference
 from .problem import LINEAR, Shape, Task
+from .worker import cold_copies
 
 DTYPES = {"float32": 0, "int32": 4, "bool": 5}
 ROUNDS = 5
+SLOWER = 1.02  # than the default, beyond which a record is taken back
 
 
 class Tools(NamedTuple):
@@ -33,7 +35,11 @@ class Tools(NamedTuple):
 
 
 class NotConfirmed(Exception):
-    """Why a winner did not hold ahead of time: one sentence."""
+    """Why a winner could not be tried ahead of time: one sentence."""
+
+
+class Refuted(Exception):
+    """Why a winner does not hold ahead of time: one sentence."""
 
 
 def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int) -> tuple[float, float, str]:
@@ -41,6 +47,7 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int) 
     with tempfile.TemporaryDirectory(prefix="polyhead_confirm_") as name:
         folder = pathlib.Path(name)
         expected = _write_call(task, shape, folder)
+        copies = cold_copies(task.fields, shape)
         record = ""
         programs = {}
         for kernel, flags in (("tuned", ["--tuned", os.path.abspath(records)]), ("untuned", ["--no-tuned"])):
@@ -51,10 +58,13 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int) 
         times: dict[str, list[float]] = {"tuned": [], "untuned": []}
         for _ in range(ROUNDS):
             for kernel, program in programs.items():
-                times[kernel].append(float(_run([program, str(folder), "0.1", str(threads)]).split()[0]))
+                times[kernel].append(float(_run([program, str(folder), "0.1", str(threads), str(copies)]).split()[0]))
                 if len(times[kernel]) == 1:
                     _compare(numpy.fromfile(folder / "out.bin", numpy.float32), expected, kernel)
-        return float(numpy.median(times["tuned"])), float(numpy.median(times["untuned"])), record
+        tuned, untuned = (float(numpy.median(times[kernel])) for kernel in ("tuned", "untuned"))
+        if tuned > SLOWER * untuned:
+            raise Refuted("%.4g ms, slower than the default's %.4g ms" % (tuned, untuned))
+        return tuned, untuned, record
 
 
 def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
@@ -65,7 +75,7 @@ def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
             if "tuning_record" in variant:
                 return variant["tuning_record"]
             break
-    raise NotConfirmed("the generator does not take the record for %s" % shape)
+    raise Refuted("the generator does not take the record for %s" % shape)
 
 
 def _run(command: list[str]) -> str:
@@ -125,4 +135,4 @@ def _compare(found: numpy.ndarray, expected: tuple[tuple[int, ...], reference.Ex
     shape, (rows, out, tolerance) = expected
     error = numpy.abs(found.reshape(shape)[..., rows, :] - out) / tolerance
     if not (numpy.isfinite(found).all() and float(error.max()) <= 1):
-        raise NotConfirmed("the %s kernel answers wrongly: %.3g times the error that is allowed" % (kernel, float(error.max())))
+        raise Refuted("the %s kernel answers wrongly: %.3g times the error that is allowed" % (kernel, float(error.max())))

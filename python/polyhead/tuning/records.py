@@ -62,6 +62,12 @@ def add(path: str, new: Iterable[Record]) -> list[str]:
     return complaints
 
 
+def remove(path: str, record: Record) -> None:
+    """Takes one record out of a file."""
+    found, _ = read(path)
+    write(path, [r for r in found if key_of(r) != key_of(record)])
+
+
 def _drop_overlapping(kept: dict[tuple[Any, ...], Record], record: Record) -> None:
     """A new tuning of a problem replaces ranges of the old one that it covers, or the old ones would win by their order."""
     for key, old in list(kept.items()):

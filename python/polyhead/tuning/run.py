@@ -8,7 +8,7 @@ from typing import Any, Optional
 from .. import _core
 from ..error import Error
 from . import records
-from .confirm import NotConfirmed, Tools, confirm
+from .confirm import NotConfirmed, Refuted, Tools, confirm
 from .log import Log
 from .pool import Laboratory, Poisoned, Process
 from .problem import Shape, Task, flags_of_line, knobs_of, tiling_text
@@ -126,6 +126,10 @@ def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, setting
             tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads)
         except NotConfirmed as why:
             screen.say("  not confirmed ahead of time at %s: %s" % (found.shape, why))
+            continue
+        except Refuted as why:
+            records.remove(output, record_of(task, found, settings, ""))
+            screen.say("  refuted ahead of time at %s, the record is taken back: %s" % (found.shape, why))
             continue
         screen.say("  confirmed ahead of time at %s: %.4g ms, default %.4g ms, ratio %.3f; manifest: %s" % (
             found.shape, tuned, untuned, tuned / untuned, record))

@@ -114,10 +114,16 @@ def poison_of(tiling: str) -> str:
 
 def copies_of(call: dict[str, Any], fields: dict[str, int], shape: Shape) -> list[dict[str, Any]]:
     """Calls to be timed in turns. Decoding reads keys and values that nothing has touched since the last token: no cache may hold them."""
-    if fields["op"] != SDPA or shape.seq_len_q > DECODE_MOST or not isinstance(call["key"], numpy.ndarray):
-        return [call]
-    count = min(64, 1 + COLD_BYTES // (call["key"].nbytes + call["value"].nbytes))
+    count = cold_copies(fields, shape) if isinstance(call.get("key"), numpy.ndarray) else 1
     return [call, *({**call, "key": call["key"].copy(), "value": call["value"].copy()} for _ in range(count - 1))]
+
+
+def cold_copies(fields: dict[str, int], shape: Shape) -> int:
+    """How many keys and values fill the caches; 1 where there are queries enough to work on them."""
+    if fields["op"] != SDPA or shape.seq_len_q > DECODE_MOST:
+        return 1
+    floats = shape.batch * fields["num_kv_heads"] * shape.seq_len_kv * (fields["head_dim"] + fields["head_dim_v"])
+    return min(64, 1 + COLD_BYTES // (4 * floats))
 
 
 def on_host(array: Any) -> numpy.ndarray:

@@ -48,6 +48,14 @@ bool read_value(const ProblemField &field, const std::string &word, int32_t *val
     return !word.empty() && *end == 0 && number >= 0 && number <= field.high;
 }
 
+std::string bad_value(const std::string &flag, const std::string &word) {
+    return "problem: " + flag + " is '" + word + "', expected what polyhead generate takes";
+}
+
+std::string bad_entry(const std::string &file, int number, const std::string &refusal) {
+    return file + ", record " + std::to_string(number) + ": " + refusal;
+}
+
 // What an entry must hold, and of which kind.
 std::string missing(const Json &entry) {
     for (const char *name : {"problem", "target_class", "frame", "tiling", "halide"}) {
@@ -169,7 +177,7 @@ std::string read_problem_flags(const std::string &flags, Problem *problem, std::
             problem->*(field->value) = 1;
         } else if (field) {
             if (!(words >> word) || !read_value(*field, word, &(problem->*(field->value)))) {
-                return "problem: " + flag + " is '" + word + "', expected what polyhead generate takes";
+                return bad_value(flag, word);
             }
         } else if (flag != "--no-bias") {
             return "problem: found '" + flag + "', expected flags of polyhead generate";
@@ -197,7 +205,7 @@ TunedRecords parse_records(const std::string &json, const std::string &file) {
         if (refusal.empty()) {
             all.records.push_back(record);
         } else {
-            all.complaints.push_back(file + ", record " + std::to_string(index) + ": " + refusal);
+            all.complaints.push_back(bad_entry(file, index, refusal));
         }
     }
     return all;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../runtime/problem_words.h"
 #include "../schedules/apply.h"
 
 namespace polyhead::gen {
@@ -54,7 +55,8 @@ std::string said(const TunedRecord &record, double distance) {
     std::snprintf(number, sizeof number, "%.2f", distance);
     std::string file = record.file; // stands in a C string of the generated header
     std::replace_if(file.begin(), file.end(), [](char c) { return c == '"' || c == '\\' || c < ' '; }, '_');
-    return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number + ": " + record.problem_text;
+    return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number + ": " +
+           runtime::flags_of(record.problem); // not the text of the file, which may hold any bytes
 }
 
 std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const Machine &machine, const std::string &target) {

@@ -143,6 +143,9 @@ class Ranges(unittest.TestCase):
     def test_the_default_where_the_winner_loses(self):
         self.assertEqual(self.split({128: {48: 1.2}, 512: {48: 0.8}, 2048: {48: 0.8}}), [(17, 256, 32), (257, 0, 48)])
 
+    def test_slower_than_the_default_is_no_answer(self):
+        self.assertEqual(self.split({128: {48: 1.02}, 512: {48: 0.9}, 2048: {48: 0.9}}), [(17, 256, 32), (257, 0, 48)])
+
     def test_interrupted_before_the_race(self):
         shape = problem.Shape(1, 512, 512)
         session = types.SimpleNamespace(

@@ -41,7 +41,7 @@ def split(session: Session, peak: Callable[[], float]) -> list[Found]:
     table = {shape: _results(session, shape) for shape in shapes}
     known = [shape for shape in shapes if table[shape]]
     whole = _best_everywhere(table, known, key_of(session.default))
-    choices = [(shape, _choice(table[shape], whole)) for shape in known] or [(session.segment.shape, whole)]
+    choices = [(shape, _choice(table[shape], whole, key_of(session.default))) for shape in known] or [(session.segment.shape, whole)]
     found = []
     for first, last, shape, text in _ranges(session.segment, choices):
         result = table[shape].get(text)
@@ -76,13 +76,15 @@ def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape],
     return best if clear else default
 
 
-def _choice(results: dict[str, Result], whole: str) -> str:
-    """Another tiling for this length when it saves enough, beyond the noise."""
+def _choice(results: dict[str, Result], whole: str, default: str) -> str:
+    """Another tiling for this length when it saves enough, beyond the noise; never one that is clearly slower than the default."""
     best = min(results, key=lambda text: results[text].ratio)
     if whole not in results:
         return best
     saves = results[best].ratio <= WORTH * results[whole].ratio and results[best].high < results[whole].low
-    return best if saves else whole
+    if saves:
+        return best
+    return default if default in results and results[whole].low > 1 else whole
 
 
 def _ranges(segment: Segment, choices: list[tuple[Shape, str]]) -> list[tuple[int, int, Shape, str]]:

@@ -193,59 +193,59 @@ TEST_CASE("what a record says of itself is safe in a C string") {
 }
 
 TEST_CASE("a fixed length takes the range that holds it, and what does not carry over is left out") {
-        const RecordsFile file(file_of({entry("kv_tile=96", "kv_tile=96 value_panel=4 merge_group=32")}));
-        Problem p = sdpa_problem(12, 80);
-        p.seq_len_q = p.seq_len_kv = 300;
-        p = complete(p);
-        std::string error;
-        auto plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
-        REQUIRE(plans.size() == 1);
-        CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=5 merge_group=4");
-        p.seq_len_q = 1;
-        plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
-        REQUIRE(plans.size() == 1);
-        CHECK(plans[0].frame == "head_lanes");
-        CHECK(!contains(plans[0].record, file.path.filename().string()));
+    const RecordsFile file(file_of({entry("kv_tile=96", "kv_tile=96 value_panel=4 merge_group=32")}));
+    Problem p = sdpa_problem(12, 80);
+    p.seq_len_q = p.seq_len_kv = 300;
+    p = complete(p);
+    std::string error;
+    auto plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
+    REQUIRE(plans.size() == 1);
+    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=5 merge_group=4");
+    p.seq_len_q = 1;
+    plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
+    REQUIRE(plans.size() == 1);
+    CHECK(plans[0].frame == "head_lanes");
+    CHECK(!contains(plans[0].record, file.path.filename().string()));
 }
 
 TEST_CASE("the shipped records are all usable") {
-        for (const std::string &complaint : gen::shipped_records().complaints) {
-            FAIL_CHECK(complaint);
-        }
+    for (const std::string &complaint : gen::shipped_records().complaints) {
+        FAIL_CHECK(complaint);
+    }
 }
 
 TEST_CASE("the space has the default tiling, every knob of its frame, and reasons") {
-        for (const std::string &target : {avx512, avx2, std::string("x86-64-linux"), std::string("x86-64-linux-cuda-cuda_capability_80"),
-                                          std::string("x86-64-linux-opencl")}) {
-            const gen::Machine machine = gen::machine_of(Halide::Target(target));
-            for (const Problem &given : {sdpa_problem(12, 64), sdpa_problem(8, 40), linear_problem(768, 2304)}) {
-                const Problem p = complete(given);
-                for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
-                    if (!gen::frame_serves(frame, p, machine)) {
-                        continue;
-                    }
-                    CAPTURE(target, frame, runtime::flags_of(p));
-                    const gen::Tiling defaults = gen::default_tiling(frame, p, machine, {});
-                    CHECK(gen::candidate_refusal(frame, p, defaults, machine) == "");
-                    const auto space = gen::tiling_space(frame, p, machine);
-                    CHECK(!space.empty());
-                    for (const gen::KnobValues &knob : space) {
-                        gen::Tiling one;
-                        CHECK(one.set(knob.knob, "1") == "");
-                        CHECK(knob.values.size() > 1);
-                        CHECK(std::is_sorted(knob.values.begin(), knob.values.end()));
-                    }
+    for (const std::string &target : {avx512, avx2, std::string("x86-64-linux"), std::string("x86-64-linux-cuda-cuda_capability_80"),
+                                      std::string("x86-64-linux-opencl")}) {
+        const gen::Machine machine = gen::machine_of(Halide::Target(target));
+        for (const Problem &given : {sdpa_problem(12, 64), sdpa_problem(8, 40), linear_problem(768, 2304)}) {
+            const Problem p = complete(given);
+            for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
+                if (!gen::frame_serves(frame, p, machine)) {
+                    continue;
+                }
+                CAPTURE(target, frame, runtime::flags_of(p));
+                const gen::Tiling defaults = gen::default_tiling(frame, p, machine, {});
+                CHECK(gen::candidate_refusal(frame, p, defaults, machine) == "");
+                const auto space = gen::tiling_space(frame, p, machine);
+                CHECK(!space.empty());
+                for (const gen::KnobValues &knob : space) {
+                    gen::Tiling one;
+                    CHECK(one.set(knob.knob, "1") == "");
+                    CHECK(knob.values.size() > 1);
+                    CHECK(std::is_sorted(knob.values.begin(), knob.values.end()));
                 }
             }
         }
-        const gen::Machine machine = gen::machine_of(Halide::Target(avx512));
-        const Problem p = complete(sdpa_problem(12, 64));
-        const auto why = [&](const std::string &text) {
-            gen::Tiling t;
-            REQUIRE(t.set_all(text) == "");
-            return gen::candidate_refusal("query_lanes", p, gen::default_tiling("query_lanes", p, machine, t), machine);
-        };
-        CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
-        CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));
-        CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 of 32 registers"));
+    }
+    const gen::Machine machine = gen::machine_of(Halide::Target(avx512));
+    const Problem p = complete(sdpa_problem(12, 64));
+    const auto why = [&](const std::string &text) {
+        gen::Tiling t;
+        REQUIRE(t.set_all(text) == "");
+        return gen::candidate_refusal("query_lanes", p, gen::default_tiling("query_lanes", p, machine, t), machine);
+    };
+    CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
+    CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));
+    CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 of 32 registers"));
 }

@@ -125,6 +125,16 @@ def method(document):
     return "".join("<li>%s</li>" % html.escape(line) for line in lines)
 
 
+def warning(document):
+    """What a reader must know before the first figure, or nothing."""
+    busy = [x for record in document["cases"] for x in record.get("others_busy", ())]
+    lines = ["This run was ended early; the cases that were complete are shown."] if document.get("interrupted") else []
+    if busy and results.spread(busy)["median"] > measure.BUSY:
+        lines.append("The machine was not quiet: other programs kept %.1f of %d cores busy, so figures are rough, those of several threads above all."
+                     % (results.spread(busy)["median"], document["machine"]["cores"]))  # fmt: skip
+    return "".join('<p class="warning">%s</p>' % html.escape(line) for line in lines)
+
+
 def write(document, path):
     """Writes the page and its PNGs; returns their paths."""
     path = pathlib.Path(path)
@@ -136,7 +146,7 @@ def write(document, path):
     page = string.Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
         machine=html.escape(machine.sentence(found)), date=html.escape(found["date"]),
         commit=html.escape(found["commit"] + (", with changes" if found["changed"] else "")), versions=html.escape(versions),
-        tiles=tiles(document, labels), plots=figures(document, path.parent, path.stem), method=method(document),
+        warning=warning(document), tiles=tiles(document, labels), plots=figures(document, path.parent, path.stem), method=method(document),
         tables="".join(case_table(document, n, labels) for n in document["threads"]), faults=faults if lines else "")  # fmt: skip
     path.write_text(page, encoding="utf-8")
     return [path, *sorted(path.parent.glob(path.stem + "_*.png"))]

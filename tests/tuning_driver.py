@@ -98,8 +98,9 @@ class Driver(unittest.TestCase):
                          "--candidates", 1, status=1)
         self.assertIn("found 'no_such_kernel', expected", said)
         self.assertIn("op: found 'conv'", said)
-        self.assertEqual(len(self.records()), 2)
-        self.assertEqual(said.count("confirmed ahead of time at"), 2, said)
+        # A busy machine may make a tiny kernel look slower ahead of time; its record is taken back then.
+        confirmed, refuted = said.count("  confirmed ahead of time at"), said.count("  refuted ahead of time at")
+        self.assertEqual((confirmed + refuted, len(self.records())), (2, confirmed), said)
         self.assertNotIn("not confirmed", said)
 
     def test_killed_at_random_moments_nothing_is_lost(self):

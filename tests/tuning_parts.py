@@ -11,7 +11,7 @@ import numpy as np
 from python_reference import attention, visible
 
 from polyhead import Error, _core
-from polyhead.tuning import command, inputs, problem, ranges, records, reference
+from polyhead.tuning import command, confirm, inputs, problem, ranges, records, reference
 from polyhead.tuning.log import Log
 from polyhead.tuning.pool import Poisoned
 from polyhead.tuning.race import Race, Result
@@ -154,6 +154,12 @@ class Ranges(unittest.TestCase):
         found, = ranges.split(session, lambda: 100.0)
         self.assertEqual(found.point[1], {"linear_rows": 4})
         self.assertAlmostEqual(found.result.median_ms, 1.0)
+
+
+class Confirmation(unittest.TestCase):
+    def test_one_disturbed_time_refutes_nothing(self):
+        for slower, tuned in ((False, [1.0, 1.5, 1.5]), (False, [1.01, 1.01, 1.01]), (True, [1.1, 1.03, 1.2]), (False, [0.9, 0.9, 2.0])):
+            self.assertEqual(confirm.clearly_slower(tuned, [1.0, 1.0, 1.3]), slower)
 
 
 class Files(unittest.TestCase):

@@ -42,7 +42,7 @@ class Refuted(Exception):
     """Why a winner does not hold ahead of time: one sentence."""
 
 
-def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int) -> tuple[float, float, str]:
+def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, is_default: bool) -> tuple[float, float, str]:
     """(milliseconds, milliseconds with the default tiling, record that the manifest names) of the kernel for this shape."""
     with tempfile.TemporaryDirectory(prefix="polyhead_confirm_") as name:
         folder = pathlib.Path(name)
@@ -62,9 +62,14 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int) 
                 if len(times[kernel]) == 1:
                     _compare(numpy.fromfile(folder / "out.bin", numpy.float32), expected, kernel)
         tuned, untuned = (float(numpy.median(times[kernel])) for kernel in ("tuned", "untuned"))
-        if tuned > SLOWER * untuned:
+        if not is_default and clearly_slower(times["tuned"], times["untuned"]):
             raise Refuted("%.4g ms, slower than the default's %.4g ms" % (tuned, untuned))
         return tuned, untuned, record
+
+
+def clearly_slower(tuned: list[float], untuned: list[float]) -> bool:
+    """By the typical and by the shortest time: other programs may disturb either."""
+    return all(of(tuned) > SLOWER * of(untuned) for of in (numpy.median, min))
 
 
 def _record_of(manifest: dict[str, Any], shape: Shape) -> str:

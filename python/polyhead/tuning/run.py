@@ -122,8 +122,9 @@ def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, setting
     for found in answer:
         if task.device or "--expression" in task.flags:
             continue  # the program has no device and no tensors of expressions
+        is_default = key_of(found.point) == key_of(task.default_point(found.shape))
         try:
-            tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads)
+            tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads, is_default)
         except NotConfirmed as why:
             screen.say("  not confirmed ahead of time at %s: %s" % (found.shape, why))
             continue

@@ -1,34 +1,18 @@
 // A case of the bench of features: compiled, filled, checked, run.
 #include "feature_call.h"
 
-#include <mutex>
-
-#include <Halide.h>
-
 #include "../tests/support/call_tensors.h"
 #include "../tests/support/check.h"
 #include "../tests/support/problems.h"
 #include "in_process.h"
+#include "in_process_runtime.h"
 
 namespace bench {
 namespace {
 
-// Code compiled in process runs on the memory and the threads of polyhead's runtime, as ahead-of-time kernels do.
-void share_runtime() {
-    using Task = int (*)(Halide::JITUserContext *, int, uint8_t *);
-    Halide::JITHandlers handlers;
-    handlers.custom_malloc = [](Halide::JITUserContext *, size_t bytes) { return halide_malloc(nullptr, bytes); };
-    handlers.custom_free = [](Halide::JITUserContext *, void *block) { halide_free(nullptr, block); };
-    handlers.custom_do_par_for = [](Halide::JITUserContext *context, Task task, int first, int count, uint8_t *closure) {
-        return halide_do_par_for(context, reinterpret_cast<halide_task_t>(task), first, count, closure);
-    };
-    Halide::Internal::JITSharedRuntime::set_default_handlers(handlers);
-}
-
 // Kernels in use by the line that generates them. softmax_scale needs no kernel of its own.
 std::shared_ptr<polyhead::InProcessKernel> kernel_for(const polyhead::Problem &problem) {
-    static std::once_flag shared;
-    std::call_once(shared, share_runtime);
+    share_runtime();
     static std::map<std::string, std::weak_ptr<polyhead::InProcessKernel>> known;
     std::weak_ptr<polyhead::InProcessKernel> &entry = known[polyhead::test::generate_line(problem)];
     std::shared_ptr<polyhead::InProcessKernel> kernel = entry.lock();

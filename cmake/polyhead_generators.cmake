@@ -50,6 +50,7 @@ add_library(
     generators/expression_values.cpp
     generators/formulas.cpp
     generators/frames/head_lanes.cpp
+    generators/frames/plain.cpp
     generators/frames/query_lanes.cpp
     generators/frames/rows.cpp
     generators/frames/seen_keys.cpp
@@ -62,6 +63,7 @@ add_library(
     generators/problem.cpp
     generators/score_output.cpp
     schedules/apply.cpp
+    schedules/autoschedule.cpp
     schedules/device_asserts.cpp
     schedules/head_lanes_cpu.cpp
     schedules/linear_cpu.cpp

@@ -88,7 +88,8 @@ int64_t bytes_of_chunk_inputs(const Problem &p, const Tiling &t, const Machine &
     return bytes;
 }
 
-// f32 bytes that one task of the kernel holds at once; a little more than Halide allocates, never less.
+// f32 bytes that one task of the kernel holds at once; a little more than Halide allocates, never less. The frame "plain" is for
+// comparisons and is not counted: it holds whole tensors.
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
     const Machine machine = machine_of(target);
@@ -118,6 +119,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
 Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const VariantPlan &plan, const Target &target) {
     auto generator = Halide::Internal::GeneratorRegistry::create("polyhead_kernel", Halide::GeneratorContext(target));
     generator->set_generatorparam_value("frame", plan.frame);
+    generator->set_generatorparam_value("scheduled_by", plan.autoscheduler);
     generator->set_generatorparam_value("expression", std::string(p.expression ? p.expression : ""));
 #define POLYHEAD_SET(name) generator->set_generatorparam_value(#name, std::to_string(p.name));
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_SET)
@@ -141,18 +143,29 @@ Target kernel_target(Target target, const Problem &p) {
     return target;
 }
 
-// "frame=NAME" taken out of the overrides, the rest set in the tiling.
-std::string read_overrides(const std::string &text, std::string *frame, Tiling *tiling) {
+// Overrides: the words that are no knobs, and the tiling.
+struct Overrides {
+    std::string frame, autoscheduler, autoscheduler_fields;
+    Tiling tiling;
+};
+
+std::string read_overrides(const std::string &text, Overrides *overrides) {
     std::istringstream words(text);
     std::string word, knobs;
+    auto starts = [&word](const char *with) { return word.rfind(with, 0) == 0; };
     while (words >> word) {
-        if (word.rfind("frame=", 0) == 0) {
-            *frame = word.substr(6);
+        const std::string value = word.substr(std::min(word.find('='), word.size() - 1) + 1);
+        if (starts("frame=")) {
+            overrides->frame = value;
+        } else if (starts("autoscheduler=")) {
+            overrides->autoscheduler = value;
+        } else if (starts("autoscheduler.")) {
+            overrides->autoscheduler_fields += " " + word.substr(word.find('.') + 1);
         } else {
             knobs += word + " ";
         }
     }
-    return tiling->set_all(knobs);
+    return overrides->tiling.set_all(knobs);
 }
 
 struct InProcessCode {
@@ -187,6 +200,9 @@ bool wanted_by_default(const std::string &frame, const Problem &p, const Machine
     if (frame == "head_lanes") {
         return p.seq_len_q <= head_lanes_max_seq_len_q;
     }
+    if (frame == "plain") {
+        return false;
+    }
     if (frame == "query_lanes") {
         return !here || p.seq_len_q == 0; // a fixed length may be served by head lanes
     }
@@ -210,18 +226,18 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
 }
 
 // The variants of one target by frame and default, or by the overrides.
-std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const std::string &only, const Tiling &knobs,
-                                       std::string *error) {
+std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const Overrides &given, std::string *error) {
     const Machine machine = machine_of(target);
     std::vector<VariantPlan> plans;
-    for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
+    for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear", "plain"}) {
         const bool decode = std::string(frame) == "head_lanes";
-        const bool wanted = only.empty() ? wanted_by_default(frame, p, machine, !plans.empty()) : only == frame;
+        const bool wanted = given.frame.empty() ? wanted_by_default(frame, p, machine, !plans.empty()) : given.frame == frame;
         if (!wanted || !frame_serves(frame, p, machine)) {
             continue;
         }
-        plans.push_back(
-            {frame, target.to_string(), default_tiling(frame, p, machine, knobs), 0, decode ? head_lanes_max_seq_len_q : 0, ""});
+        plans.push_back({frame, target.to_string(), default_tiling(frame, p, machine, given.tiling), 0,
+                         decode ? head_lanes_max_seq_len_q : 0, "",
+                         given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields});
         *error = tiling_refusal(frame, p, plans.back().tiling, machine);
         if (!error->empty()) {
             return {};
@@ -239,14 +255,13 @@ std::string VariantPlan::text() const {
 std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
                                        std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
     *error = refusal(p);
-    Tiling knobs;
-    std::string only;
+    Overrides given;
     if (error->empty()) {
-        *error = read_overrides(overrides, &only, &knobs);
+        *error = read_overrides(overrides, &given);
     }
-    const bool given = overrides.find('=') != std::string::npos;
+    const bool overridden = overrides.find('=') != std::string::npos;
     RecordFinder finder;
-    if (error->empty() && !given) {
+    if (error->empty() && !overridden) {
         *error = finder.open(tuning);
     }
     if (complaints) {
@@ -260,15 +275,15 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         }
         const Machine machine = machine_of(target);
         *error = target_refusal(p, target.to_string(), machine);
-        std::vector<VariantPlan> here = error->empty() ? default_plans(p, target, only, knobs, error) : std::vector<VariantPlan>();
+        std::vector<VariantPlan> here = error->empty() ? default_plans(p, target, given, error) : std::vector<VariantPlan>();
         if (!error->empty()) {
             return {};
         }
-        if (!given) {
+        if (!overridden) {
             here = finder.apply(p, machine, target_class(target), here);
         }
         for (const VariantPlan &plan : here) {
-            if (knobs.load_width == 0 && wide_loads_pay(plan.frame, p, plan.tiling)) {
+            if (given.tiling.load_width == 0 && wide_loads_pay(plan.frame, p, plan.tiling)) {
                 plans.push_back(plan);
                 plans.back().tiling.load_width = 4;
             }
@@ -276,7 +291,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         }
     }
     if (plans.empty()) {
-        *error = "no frame" + (only.empty() ? std::string() : " '" + only + "'") +
+        *error = "no frame" + (given.frame.empty() ? std::string() : " '" + given.frame + "'") +
                  " serves this problem: expected query_lanes, head_lanes or linear, on a GPU thread_rows, block_tiles or linear";
     }
     return plans;
@@ -291,6 +306,10 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         return out;
     }
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
+    if (plan.frame == "plain" || !plan.autoscheduler.empty()) {
+        *error = "the frame plain and Halide's autoschedulers are for comparisons in process: expected a frame and a schedule of ours";
+        return out;
+    }
     out.symbol = symbol;
     out.object_path = object_path;
     try {

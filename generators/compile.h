@@ -15,7 +15,8 @@ struct VariantPlan {
     std::string frame, target;
     Tiling tiling;
     int32_t min_seq_len_q = 0, max_seq_len_q = 0;
-    std::string record; // the tuning record that the tiling is from, if any
+    std::string record;        // the tuning record that the tiling is from, if any
+    std::string autoscheduler; // one of Halide's and its parameters, "Adams2019 parallelism=2", instead of our schedule
 
     // "frame=NAME knob=value ...", and the record: what a variant says of itself.
     std::string text() const;
@@ -49,8 +50,9 @@ struct InProcessVariant : VariantFacts {
 std::string resolve_target(const std::string &target);
 
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
-// tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only; with overrides no tuning record is asked. On refusal *error has
-// one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
+// tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";
+// "autoscheduler=NAME autoscheduler.FIELD=VALUE" leaves the schedule to Halide, in process only; with overrides no tuning record is
+// asked. On refusal *error has one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
 std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
                                        std::string *error, const TuningChoice &tuning = {}, std::vector<std::string> *complaints = nullptr);
 

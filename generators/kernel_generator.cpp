@@ -6,6 +6,7 @@
 
 #include "../runtime/optional_tensors.h"
 #include "../schedules/apply.h"
+#include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
 #include "layer.h"
 
@@ -18,6 +19,7 @@ class KernelGenerator : public Halide::Generator<KernelGenerator> {
 public:
     GeneratorParam<std::string> frame{"frame", "query_lanes"};
     GeneratorParam<std::string> param_expression{"expression", ""};
+    GeneratorParam<std::string> scheduled_by{"scheduled_by", ""}; // an autoscheduler of Halide and its parameters
 #define POLYHEAD_PARAM(name) GeneratorParam<int> param_##name{#name, 0};
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_PARAM)
 #undef POLYHEAD_PARAM
@@ -70,7 +72,10 @@ public:
 
     void schedule() {
         constrain_outputs(problem());
-        if (param_unscheduled) {
+        if (!scheduled_by.value().empty()) {
+            estimate(problem());
+            autoschedule(get_pipeline(), get_target(), scheduled_by);
+        } else if (param_unscheduled) {
             schedule_nothing(&plan_);
         } else {
             schedule_kernel(&plan_, tiling(), machine());
@@ -100,6 +105,12 @@ private:
         return dtype == POLYHEAD_F32 ? Halide::Type(Halide::Float(32)) : dtype == POLYHEAD_I32 ? Halide::Int(32) : Halide::UInt(8);
     }
 
+    // A number, and what an autoscheduler takes it for.
+    template <class Port, class Number> static Expr estimated(Port *port, Number number) {
+        port->set_estimate(number);
+        return Expr(*port);
+    }
+
     // In the order of runtime/optional_tensors.h.
     void declare_optional(const Problem &p) {
         for (const runtime::OptionalTensor &t : runtime::optional_inputs) {
@@ -117,9 +128,9 @@ private:
                 continue;
             }
             if (t.dtype == POLYHEAD_F32) {
-                scalars_[t.name] = [port = add_input<float>(port_name(t.name))] { return Expr(*port); };
+                scalars_[t.name] = [port = add_input<float>(port_name(t.name))] { return estimated(port, 1.0f); };
             } else {
-                scalars_[t.name] = [port = add_input<int32_t>(port_name(t.name))] { return Expr(*port); };
+                scalars_[t.name] = [port = add_input<int32_t>(port_name(t.name))] { return estimated(port, 1); };
             }
         }
     }
@@ -228,6 +239,43 @@ private:
         }
     }
 
+    template <class Port> static void estimate_extents(Port &port, const std::vector<int> &extents) {
+        for (int i = 0; i < port.dimensions(); i++) {
+            port.dim(i).set_estimate(0, extents[size_t(i)]);
+        }
+    }
+
+    // What autoschedulers must know of every tensor: one batch row of the fixed lengths.
+    void estimate(const Problem &p) {
+        const bool self = p.op == POLYHEAD_MHA && !p.cross;
+        _halide_user_assert(p.seq_len_q > 0 && (p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0))
+            << "an autoscheduler needs estimates: found a free length, expected seq_len_q and seq_len_kv to be fixed";
+        _halide_user_assert(optional_.empty() && expression_tensors_.empty() && outputs_.empty())
+            << "an autoscheduler has estimates of plain problems only: found an optional tensor";
+        if (p.op == POLYHEAD_SDPA) {
+            estimate_extents(*query_, {p.head_dim, p.seq_len_q, p.num_heads, 1});
+            estimate_extents(*key_, {p.head_dim, p.seq_len_kv, p.num_kv_heads, 1});
+            estimate_extents(*value_, {p.head_dim_v, p.seq_len_kv, p.num_kv_heads, 1});
+            estimate_extents(*out_, {p.head_dim_v, p.seq_len_q, p.num_heads, 1});
+        } else {
+            estimate_extents(*query_, {p.embed_dim, p.seq_len_q, 1});
+            estimate_extents(*out_, {p.op == POLYHEAD_LINEAR ? p.out_features : p.embed_dim, p.seq_len_q, 1});
+        }
+        if (p.op == POLYHEAD_MHA && !self) {
+            estimate_extents(*key_, {p.kdim, p.seq_len_kv, 1});
+            estimate_extents(*value_, {p.vdim, p.seq_len_kv, 1});
+        }
+        const int heads[] = {p.num_heads * panels_of(p.head_dim), p.num_kv_heads * panels_of(p.head_dim),
+                             p.num_kv_heads * panels_of(p.head_dim_v), panels_of(p.embed_dim)};
+        for (size_t i = 0; i < weights_.size(); i++) {
+            const int panels = p.op == POLYHEAD_LINEAR ? panels_of(p.out_features) : heads[i];
+            estimate_extents(*weights_[i], {POLYHEAD_WEIGHT_PANEL, weight_depth(p, i), panels});
+            if (biases_[i]) {
+                estimate_extents(*biases_[i], {POLYHEAD_WEIGHT_PANEL * panels});
+            }
+        }
+    }
+
     // Reads an optional tensor; the innermost index first.
     template <class... Index> auto element(const char *name) {
         const auto found = optional_.find(name);
@@ -298,7 +346,8 @@ private:
             statistics.push_back(Statistic::lse);
         }
         if (p.scores == POLYHEAD_WEIGHTS || p.weights_mean) {
-            statistics.insert(statistics.end(), {Statistic::weight_reference, Statistic::weight_factor});
+            statistics.push_back(Statistic::weight_reference);
+            statistics.push_back(Statistic::weight_factor);
         }
         return statistics;
     }

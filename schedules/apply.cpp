@@ -38,6 +38,9 @@ bool frame_serves(const std::string &frame, const Problem &problem, const Machin
         return !machine.gpu() && problem.op == POLYHEAD_SDPA && head_lanes_of(problem, machine) >= 4;
     }
     const bool attends = problem.op != POLYHEAD_LINEAR;
+    if (frame == "plain") {
+        return !machine.gpu() && attends;
+    }
     if (frame == "thread_rows") {
         return machine.gpu() && attends && thread_rows_fit(problem, machine);
     }
@@ -54,6 +57,8 @@ AttentionStages make_attention(const AttentionFormulas &formulas, const std::str
     } else if (frame == "query_lanes") {
         const QueryLanesBlocking blocking{t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group, 4 * machine.lanes};
         s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, numerics, blocking));
+    } else if (frame == "plain") {
+        s.plain = std::make_shared<PlainStages>(plain(formulas, numerics));
     } else {
         const bool staged = frame == "block_tiles";
         const RowsBlocking blocking{t.thread_rows, t.row_groups,     t.row_lanes, staged || t.row_lanes == 1 ? 1 : 4,
@@ -70,9 +75,14 @@ void AttentionStages::write(const AttentionOut &o, const AttentionFormulas &form
     }
     const int head_dim_v = formulas.problem().head_dim_v;
     const Expr d = o.statistics.empty() ? Expr(o.d) : Halide::min(o.d, head_dim_v - 1);
-    Expr value = head_lanes ? head_lanes->acc_of(d, o.q, o.h, o.b) *
-                                  formulas.out_factor(head_lanes->reference_of(o.q, o.h, o.b), head_lanes->sum(o.q, o.h, o.b), o.h)
-                            : query_lanes->out(d, o.q, o.h, o.b);
+    Expr value;
+    if (plain) {
+        value = plain->acc(d, o.q, o.h, o.b) * formulas.out_factor(reference(o.q, o.h, o.b), sum(o.q, o.h, o.b), o.h);
+    } else if (head_lanes) {
+        value = head_lanes->acc_of(d, o.q, o.h, o.b) * formulas.out_factor(reference(o.q, o.h, o.b), sum(o.q, o.h, o.b), o.h);
+    } else {
+        value = query_lanes->out(d, o.q, o.h, o.b);
+    }
     for (size_t i = 0; i < o.statistics.size(); i++) {
         const Expr before = i == 0 ? Halide::likely(value) : value;
         value = Halide::select(o.d < head_dim_v + int(i), before, statistic(o.statistics[i], formulas, o.q, o.h, o.b));
@@ -82,8 +92,15 @@ void AttentionStages::write(const AttentionOut &o, const AttentionFormulas &form
 }
 
 Expr AttentionStages::statistic(Statistic which, const AttentionFormulas &formulas, const Expr &q, const Expr &h, const Expr &b) const {
-    const Expr reference = head_lanes ? head_lanes->reference_of(q, h, b) : query_lanes->reference(q, h, b);
-    return formulas.statistic(which, reference, head_lanes ? head_lanes->sum(q, h, b) : query_lanes->sum(q, h, b), h);
+    return formulas.statistic(which, reference(q, h, b), sum(q, h, b), h);
+}
+
+Expr AttentionStages::reference(const Expr &q, const Expr &h, const Expr &b) const {
+    return plain ? Expr(plain->row_reference(q, h, b)) : head_lanes ? head_lanes->reference_of(q, h, b) : query_lanes->reference(q, h, b);
+}
+
+Expr AttentionStages::sum(const Expr &q, const Expr &h, const Expr &b) const {
+    return plain ? Expr(plain->row_sum(q, h, b)) : head_lanes ? head_lanes->sum(q, h, b) : query_lanes->sum(q, h, b);
 }
 
 namespace {
@@ -119,6 +136,9 @@ void schedule_gpu(KernelStages *k, const Tiling &tiling, const Machine &machine)
 void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machine) {
     if (machine.gpu()) {
         return schedule_gpu(k, tiling, machine);
+    }
+    if (k->attention.plain) {
+        return schedule_nothing(k);
     }
     for (HeadProjection &p : k->projections) {
         schedule_projection(p, tiling, machine);
@@ -159,6 +179,8 @@ void schedule_nothing(KernelStages *k) {
     } else if (const auto &s = k->attention.head_lanes) {
         funcs = s->funcs();
     } else if (const auto &s = k->attention.rows) {
+        funcs = s->funcs();
+    } else if (const auto &s = k->attention.plain) {
         funcs = s->funcs();
     }
     for (const ScoreOutputStages &s : k->scores) {

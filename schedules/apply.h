@@ -3,6 +3,7 @@
 
 #include "../generators/frames/attention_out.h"
 #include "../generators/frames/head_lanes.h"
+#include "../generators/frames/plain.h"
 #include "../generators/frames/query_lanes.h"
 #include "../generators/frames/rows.h"
 #include "../generators/layer.h"
@@ -18,9 +19,10 @@ struct AttentionStages {
     std::shared_ptr<QueryLanesStages> query_lanes;
     std::shared_ptr<HeadLanesStages> head_lanes;
     std::shared_ptr<RowsStages> rows;
+    std::shared_ptr<PlainStages> plain;
 
     // Its tile stays inside a task, so that two outputs of different shape cannot be written from it.
-    bool writes_one_output() const { return !head_lanes; }
+    bool writes_one_output() const { return !head_lanes && !plain; }
 
     // Defines o.func, whose arguments `at` gives: head_dim_v columns, and the statistics that travel with them.
     void write(const AttentionOut &o, const AttentionFormulas &formulas, const RowsStages::Arguments &at,
@@ -28,6 +30,10 @@ struct AttentionStages {
     // Of a row, where the frame keeps its rows beyond the task.
     Halide::Expr statistic(Statistic which, const AttentionFormulas &formulas, const Halide::Expr &q, const Halide::Expr &h,
                            const Halide::Expr &b) const;
+
+private:
+    Halide::Expr reference(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    Halide::Expr sum(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
 };
 
 // Everything a kernel is made of; what an operation does not use stays undefined.
@@ -48,7 +54,7 @@ bool frame_serves(const std::string &frame, const Problem &problem, const Machin
 Numerics numerics_of(const Machine &machine);
 AttentionStages make_attention(const AttentionFormulas &formulas, const std::string &frame, const Tiling &tiling, const Machine &machine);
 void schedule_kernel(KernelStages *stages, const Tiling &tiling, const Machine &machine);
-// Every Func at root, no loop changed: the algorithm as written.
+// Every Func at root, no loop changed: the algorithm as written. The frame "plain" has no other schedule of ours.
 void schedule_nothing(KernelStages *stages);
 
 } // namespace polyhead::gen

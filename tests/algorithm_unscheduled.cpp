@@ -72,7 +72,7 @@ TEST_CASE("algorithm: unscheduled, it agrees with the reference in every frame")
     int decoded = 0;
     for (const Problem &p : tiny_problems()) {
         const std::vector<std::string> frames =
-            is_linear(p) ? std::vector<std::string>{"linear"} : std::vector<std::string>{"query_lanes", "head_lanes"};
+            is_linear(p) ? std::vector<std::string>{"linear"} : std::vector<std::string>{"query_lanes", "head_lanes", "plain"};
         for (const std::string &frame : frames) {
             INFO(generate_line(p) << " --tiling 'frame=" << frame << " unscheduled=1'");
             const InProcessKernel compiled(p, {"host", "frame=" + frame + " unscheduled=1", "unscheduled"});

@@ -1,0 +1,67 @@
+// Frame "plain": attention as a textbook writes it.
+#include "plain.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+using Halide::max;
+using Halide::RDom;
+
+namespace {
+
+// What a row sees of the keys; where all rows see all of them, there is nothing to compare.
+void limit_keys(PlainStages &s, const AttentionFormulas &formulas) {
+    s.keys = RDom(0, formulas.inputs().seq_len_kv, "keys");
+    if (formulas.rows_differ() || formulas.problem().kv_lengths != 0) {
+        s.keys.where(s.keys < formulas.keys_end(s.q, s.b));
+    }
+    if (formulas.has_begin()) {
+        s.keys.where(s.keys >= formulas.keys_begin(s.q, s.b));
+    }
+}
+
+void define_logits(PlainStages &s, const AttentionFormulas &formulas) {
+    const auto &[d, q, kv, h, b] = std::tie(s.d, s.q, s.kv, s.h, s.b);
+    s.entries = RDom(0, formulas.problem().head_dim, "entries");
+    s.query_rows(d, q, h, b) = formulas.scaled_query(d, q, h, b);
+    s.key_columns(kv, d, h, b) = formulas.key(d, kv, h, b); // h: of keys
+    // scores = query . key
+    s.scores(kv, q, h, b) = 0.0f;
+    s.scores(kv, q, h, b) += s.query_rows(s.entries, q, h, b) * s.key_columns(kv, s.entries, h / formulas.group_size(), b);
+    // logits = scores, modified, where single keys are excluded; ranges of keys end the loops below
+    std::vector<Expr> pairs;
+    for (const PairTensor &tensor : formulas.pair_tensors()) {
+        pairs.push_back(tensor.at(kv, q, h, b));
+    }
+    Row row{q, Expr(), Expr(), formulas.uses_position() ? formulas.position(q, b) : Expr()};
+    s.logits(kv, q, h, b) = formulas.logit(s.scores(kv, q, h, b), row, kv, h, b, pairs, false);
+}
+
+} // namespace
+
+PlainStages plain(const AttentionFormulas &formulas, const Numerics &numerics) {
+    PlainStages s;
+    const auto &[d, q, kv, h, b] = std::tie(s.d, s.q, s.kv, s.h, s.b);
+    s.head_dim_v = formulas.problem().head_dim_v;
+    limit_keys(s, formulas);
+    define_logits(s, formulas);
+    s.row_max(q, h, b) = row_reference_floor;
+    s.row_max(q, h, b) = max(s.row_max(q, h, b), s.logits(s.keys, q, h, b));
+    s.row_reference(q, h, b) = numerics.round_up(s.row_max(q, h, b));
+    s.probs(kv, q, h, b) = numerics.exp2(s.logits(kv, q, h, b) - s.row_reference(q, h, b));
+    s.row_sum(q, h, b) = 0.0f;
+    s.row_sum(q, h, b) += s.probs(s.keys, q, h, b);
+    // acc = sum over keys of probs * value; a row must not meet the value of a key that it does not see
+    s.acc(d, q, h, b) = 0.0f;
+    const Expr before = s.acc(d, q, h, b);
+    const Expr after = before + s.probs(s.keys, q, h, b) * formulas.inputs().value(d, s.keys, h / formulas.group_size(), b);
+    s.acc(d, q, h, b) =
+        formulas.excludes_pairs() ? Halide::select(AttentionFormulas::excluded(s.logits(s.keys, q, h, b)), before, after) : after;
+    return s;
+}
+
+std::vector<Halide::Func> PlainStages::funcs() const {
+    return {query_rows, key_columns, scores, logits, row_max, row_reference, probs, row_sum, acc};
+}
+
+} // namespace polyhead::gen

@@ -2,7 +2,7 @@
 import os
 import sys
 
-from . import build, checks, environment, package, peers
+from . import autoschedulers, build, checks, environment, package, peers
 from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
@@ -36,6 +36,10 @@ def bench(options):
     for name, flag in ONLY_PEERS.items():
         if getattr(options, name) not in (None, False):
             raise Failure("%s: found without --peers, which alone understands it" % flag)
+    if options.autoschedulers:
+        return autoschedulers.bench(options)
+    if options.limit is not None:
+        raise Failure("--limit: found without --autoschedulers, which alone understands it")
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):
         environment.ensure()

@@ -53,6 +53,8 @@ def parser():
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
     bench.add_argument("--longest", metavar="N", help="with --device: tokens of the long cases (default 4096)")
     bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
+    bench.add_argument("--autoschedulers", action="store_true", help="our schedules beside those of Halide's autoschedulers (docs/benchmarks.md)")
+    bench.add_argument("--limit", metavar="SECONDS", help="with --autoschedulers: what each may take for a case (default 300)")
     bench.add_argument("--peers", metavar="NAMES", nargs="?", const="", help="beside PyTorch, ONNX Runtime and OpenVINO (all, or those named with commas), installed into build/peers-venv")
     bench.add_argument("--cases", metavar="REGEX", help="with --peers: only the cases whose names match")
     bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")

@@ -36,7 +36,8 @@ def measure(program, case, frame, autoscheduler, options):
     except subprocess.TimeoutExpired:
         return {"error": "not done after %g s" % options.limit}
     if done.returncode < 0:
-        return {"error": "ended by %s" % signal.Signals(-done.returncode).name}
+        said = ": " + last_sentence(done.stderr) if done.stderr.strip() else ""
+        return {"error": "ended by %s%s" % (signal.Signals(-done.returncode).name, said)}
     try:
         return json.loads(done.stdout) if done.returncode == 0 else {"error": last_sentence(done.stderr)}
     except ValueError:

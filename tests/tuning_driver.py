@@ -43,6 +43,12 @@ class Driver(unittest.TestCase):
     def records(self):
         return json.loads(self.output.read_text())["records"]
 
+    def record(self, said):
+        """The one record, or nothing: a busy machine may make the winner look slower ahead of time, and its record is taken back then."""
+        records = self.records()
+        self.assertEqual(len(records), 0 if "  refuted ahead of time" in said else 1, said)
+        return records[0] if records else None
+
     def log(self, kind=None):
         path = pathlib.Path(str(self.output) + ".log")
         lines = path.read_bytes().split(b"\n") if path.exists() else []
@@ -62,12 +68,12 @@ class Driver(unittest.TestCase):
             time.sleep(0.02)
 
     def test_a_small_problem_and_everyone_who_takes_its_record(self):
-        for _ in range(3):  # a busy machine may make the winner look slower ahead of time; the record is taken back then
+        for _ in range(3):
             said = self.tune(*PROBLEM, "--budget", 100, "--candidates", 4)
             self.assertEqual(len(self.log("measured")), 4)
-            if "  refuted ahead of time" not in said:
+            record = self.record(said)
+            if record:
                 break
-        record, = self.records()
         for name in ("median_ms", "spread_ms", "percent_of_peak", "machine", "halide", "schedule_version", "commit", "date"):
             self.assertIn(name, record)
         self.assertIn("confirmed ahead of time", said)
@@ -125,7 +131,8 @@ class Driver(unittest.TestCase):
         entries = self.log("measured")
         self.assertEqual(len(entries), seen)
         self.assertEqual(len({(e["frame"], e["tiling"]) for e in entries}), seen)
-        self.assertEqual(self.records()[0]["measured"], seen)
+        record = self.record(said)
+        self.assertEqual(record["measured"] if record else seen, seen)
 
     def test_poisoned_candidates_are_said_and_skipped(self):
         poison = "crash:key_panel=4 ,hang:value_panel=4 ,wrong:key_panel=2 "
@@ -135,8 +142,8 @@ class Driver(unittest.TestCase):
         self.assertIn("no answer after 2 s", why)
         self.assertTrue(any(w.startswith("wrong answer at B1 T64") for w in why), why)
         self.assertRegex(said, r"skipped frame=query_lanes .*: (crashed|no answer|wrong)")
-        record, = self.records()
-        self.assertFalse(re.search(r"key_panel=[24] |value_panel=4 ", record["tiling"]), record["tiling"])
+        record = self.record(said)
+        self.assertFalse(record and re.search(r"key_panel=[24] |value_panel=4 ", record["tiling"]), record)
         for entry in self.log("measured"):
             self.assertFalse(re.search(r"key_panel=[24] |value_panel=4 ", entry["tiling"]))
 
@@ -148,7 +155,8 @@ class Driver(unittest.TestCase):
         self.assertEqual(process.returncode, 130, err)
         self.assertNotIn("Traceback", err)
         record, = self.records()
-        self.assertGreaterEqual(record["measured"], 2)
+        logged = len(self.log("measured"))  # one may have reached the log and nothing else yet
+        self.assertIn(logged - record["measured"], (0, 1))
 
     def test_refusals(self):
         for words, arguments in (("problem: found none", []), ("cannot write", [*PROBLEM, "--log", "/proc/nowhere/log"]),

@@ -43,7 +43,7 @@ function(polyhead_gpu_test name)
         ${name}
         LABEL opencl
         TIMEOUT 2400
-        ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+        ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
     )
     if(NOT arg_OPENCL_ONLY)
         # The budget is what the interpreter of PTX does in seconds.

@@ -44,7 +44,7 @@ if(TARGET example_minilm)
                 "${api}: the encoder on a device against stored hidden states"
                 PROPERTIES
                     ENVIRONMENT
-                        "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache;LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+                        "${POLYHEAD_POCL_ENVIRONMENT};LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
             )
         endforeach()
     endif()

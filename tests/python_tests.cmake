@@ -46,7 +46,7 @@ polyhead_python_test(
     "the Python package"
     SCRIPT python_devices.py
     LABEL opencl
-    ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+    ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
 )
 polyhead_python_test(
     "the Python package"

@@ -34,7 +34,7 @@ foreach(program test_on_device test_opencl_devices)
         ${program}
         LABEL opencl
         TIMEOUT 300
-        ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+        ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
     )
 endforeach()
 if(TARGET polyhead_cuda_driver)
@@ -71,7 +71,7 @@ if(TARGET example_device)
         PROPERTIES
             LABELS opencl
             TIMEOUT 300
-            ENVIRONMENT "POCL_CACHE_DIR=${PROJECT_BINARY_DIR}/pocl_cache"
+            ENVIRONMENT ${POLYHEAD_POCL_ENVIRONMENT}
             PASS_REGULAR_EXPRESSION "^ok: ran on .*opencl.*; largest difference to the CPU "
     )
     if(TARGET polyhead_cuda_driver)

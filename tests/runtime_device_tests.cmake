@@ -71,7 +71,7 @@ if(TARGET example_device)
         PROPERTIES
             LABELS opencl
             TIMEOUT 300
-            ENVIRONMENT ${POLYHEAD_POCL_ENVIRONMENT}
+            ENVIRONMENT "${POLYHEAD_POCL_ENVIRONMENT}"
             PASS_REGULAR_EXPRESSION "^ok: ran on .*opencl.*; largest difference to the CPU "
     )
     if(TARGET polyhead_cuda_driver)

@@ -6,6 +6,7 @@ import os
 import pathlib
 import signal
 import time
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 import numpy
@@ -90,6 +91,14 @@ class Process:
         self.process.join(5)
 
 
+def _start_server() -> None:
+    """Starts the process that candidates are forked from. They inherit that Ctrl-C is blocked: it is the parent's to answer."""
+    resource_tracker.ensure_running()  # at its start it would lift the mask
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    forkserver.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Laboratory:
     """Where the candidates of one task are made: the arrays of its shapes in a folder, and processes that read them."""
 
@@ -98,6 +107,7 @@ class Laboratory:
         self.flags = [*task.flags, "--target", task.target]
         self.context = multiprocessing.get_context("forkserver")
         self.context.set_forkserver_preload(["polyhead.tuning.worker"])  # Halide is loaded once
+        _start_server()
         self.shapes: set[Shape] = set()
 
     def add_shape(self, shape: Shape) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
 import threading
 import time
 from multiprocessing import connection, parent_process
@@ -137,7 +136,6 @@ def file_of(shape: Shape) -> str:
 def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flags: list[str], threads: int,
           device: str) -> None:
     """Answers ("ok", value) or ("refused", sentence) to (name of a method, arguments) until the parent hangs up."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     parent = parent_process()
     if parent is not None:  # a hanging compiler would outlive a killed parent
         threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()

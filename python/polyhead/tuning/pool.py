@@ -1,13 +1,14 @@
 """The parent's side of candidates: starts their processes, asks them, and ends those that crash or do not answer."""
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pathlib
 import signal
 import time
 from multiprocessing import forkserver, resource_tracker
-from typing import Any
+from typing import Any, Iterator
 
 import numpy
 
@@ -15,6 +16,20 @@ from . import inputs, reference, worker
 from .problem import Shape, Task, tiling_text
 
 ANSWER_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Ctrl-C and an end from outside wait for the end of the block."""
+    met: list[int] = []
+    before = {number: signal.signal(number, lambda found, _: met.append(found)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if met:
+        raise KeyboardInterrupt
 
 
 class Poisoned(Exception):
@@ -30,7 +45,8 @@ class Process:
         self.pipe, theirs = lab.context.Pipe()
         arguments = (theirs, lab.folder, lab.task.fields, lab.flags, lab.threads, lab.task.device)
         self.process = lab.context.Process(target=worker.serve, args=arguments, daemon=True)
-        self.process.start()
+        with _undisturbed():  # a child that is told half of what it is to do says so with a traceback
+            self.process.start()
         theirs.close()
         self.checked: set[Shape] = set()
         self.asked = time.monotonic()

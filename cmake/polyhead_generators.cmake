@@ -54,6 +54,7 @@ add_library(
     generators/frames/query_lanes.cpp
     generators/frames/rows.cpp
     generators/frames/seen_keys.cpp
+    generators/frames/turned_squares.cpp
     generators/frames/turned_tile.cpp
     generators/kernel_generator.cpp
     generators/layer.cpp

@@ -102,8 +102,9 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     const Tiling &t = plan.tiling;
     if (plan.frame == "query_lanes") {
         const int64_t columns = p.head_dim_v + 2;
-        const int64_t per_query = p.head_dim + 2 * t.kv_tile + t.key_panel + 2 * t.value_panel + p.head_dim_v // one chunk
-                                  + columns * t.merge_group + t.merge_group + 3 * columns + 8;                // partials and merge
+        const int64_t per_query = 2 * p.head_dim + machine.lanes + 2 * t.kv_tile + t.key_panel + 2 * t.value_panel +
+                                  p.head_dim_v                                                  // one chunk
+                                  + columns * t.merge_group + t.merge_group + 3 * columns + 10; // partials and merge
         facts.scratch_per_thread = 4 * t.q_tile * per_query + bytes_of_chunk_inputs(p, t, machine);
     } else if (plan.frame == "head_lanes") {
         facts.split_len = t.split_len;

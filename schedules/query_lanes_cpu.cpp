@@ -1,7 +1,7 @@
 // CPU schedule of the frame "query lanes".
 //
 //   parallel (batch, head, tile of q_tile queries)
-//     query_tile                                     transposed once, 32 x 64 floats = 8 KB, stays in L1
+//     query_tile                                     rows, then turned in squares in registers; 32 x 64 floats = 8 KB, stays in L1
 //     for groups of chunks, for chunks of a group
 //       for blocks of key_panel keys                 scores: key_panel x q_tile/lanes registers, one broadcast of key per q_tile/lanes
 //         for head_dim: scores += query_tile * key   multiply-adds; logits stored
@@ -16,11 +16,11 @@
 // broadcasts and 2 loads with nothing spilled.
 //
 // Tried and lost:
-// - transposing query_tile and out by perfect shuffles (interleaves instead of scalar stores), also with the next tile's query
-//   prefetched: clean code, no gain (8.62 and 8.70 ms against 8.60 at 12 heads, 512 x 512, d 64), because the time there is the first
-//   touch of memory.
-// - prefetching query 8, 16 rows ahead and keys 1, 2 blocks ahead: no change (the transposition of query_tile itself is 3 % at
-//   T_q 512, in scalar stores; 512 keys are few to pay for it).
+// - turning out as query is turned: 1.5 % of 12 heads, 128 x 128, and 1.3 % to copy the rows behind the last query away, where reading
+//   normalised element by element takes 2.8 %.
+// - turning query rows as they come from memory, without a copy of the rows in between: 4.6 % instead of 2.7 % of 512 x 512 on AVX2. Half
+//   cache lines of 8 rows at a time neither overlap their misses nor wake the prefetcher.
+// - prefetching query 8, 16 rows ahead and keys 1, 2 blocks ahead: no change.
 // - unrolling head_dim by 4, 8, 16 or fully; 48 or 64 queries per tile; chunks of 64, 96, 144, 192, 256 keys; panels of 12: all
 //   within the noise of 32 x 128 x 8 x 8 or below it.
 // - the bound "keys that some row sees" as a Func: value bounds of that Func relax the loops, blocks that no row sees are computed
@@ -28,8 +28,7 @@
 // - for windows (12 heads, 1024 x 1024, d 64, window 256/0, 1 thread: 10.2 ms, where the work left would take 9.1). Profile: multiply-adds
 //   of scores 37 %, of keys that all rows see 27 %, of keys at the ends of the window, which need a look at the logit, 14 %, exp2 6 %,
 //   first touch of query rows 5 % and of out 3 %, merge 3 %.
-//   - query and out turned by the shuffles of turned_tile.h: 10.5 ms; the loads and stores wait for memory as before, and scalar code
-//     had filled the wait.
+//   - query and out turned by the shuffles of turned_tile.h, through memory: 10.5 ms; the loads and stores wait for memory as before.
 //   - a look at the values at both ends, so that finite ones need no logits: the 14 % become 9 %, of which 3 % are the look; 10.05 ms.
 //   - masks and biases in f32, turned by shuffles of four parts instead of two (3 steps for 5): the same. Shuffles are 4.6 % of a call with
 //   a
@@ -77,6 +76,31 @@ void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int vector_byte
         const Halide::RDom &r = t.domains[i];
         t.shuffles[i].compute_at(in_block).bound_extent(t.f, t.q_tile * t.keys);
         t.shuffles[i].update().reorder(r.x, r.y, r.z).unroll(r.x).unroll(r.z).allow_race_conditions().vectorize(r.y);
+    }
+}
+
+// Rows of the tile side by side. All steps of a square are unrolled, so that it stays in registers: turning costs 1.5 instead of 5.5 % of
+// 12 heads, 128 x 128, d 64.
+void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
+    s.query_tile.compute_at(level).reorder_storage(s.qi, s.d).bound_extent(s.qi, s.blocking.q_tile);
+    if (!s.query_squares) {
+        s.query_tile.reorder(s.d, s.qi).vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
+        if (s.rotary_dim > 0) {
+            rotate(s.query_tile, s, vec);
+        }
+        return;
+    }
+    TurnedSquares &t = *s.query_squares;
+    const LoopLevel square(s.query_tile, RVar(s.squares.z));
+    s.query_tile.update().reorder(s.squares.x, s.squares.y, s.squares.z, s.squares.w);
+    s.query_tile.update().allow_race_conditions().vectorize(s.squares.x).unroll(s.squares.y);
+    Var row("row"), column("column");
+    t.rows.compute_at(level).bound_extent(t.f, t.side * t.side).bound_extent(t.block, t.blocks());
+    t.rows.split(t.f, row, column, t.side).reorder(column, t.block, row).vectorize(column).unroll(t.block, std::min(t.blocks(), 4));
+    for (size_t i = 0; i < t.shuffles.size(); i++) {
+        const Halide::RDom &r = t.domains[i];
+        t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
+        t.shuffles[i].update().reorder(r.x, r.y, r.z).allow_race_conditions().unroll(r.x).unroll(r.z).vectorize(r.y);
     }
 }
 
@@ -134,7 +158,8 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
 
 void schedule_merge(QueryLanesStages &s, const Func &out, const Var &tile, int vec) {
     const int q_tile = s.blocking.q_tile;
-    s.merged.compute_at(out, tile).bound(s.x, 0, s.head_dim_v + 2).bound_extent(s.qi, q_tile);
+    s.merged.compute_at(out, tile).bound_extent(s.qi, q_tile);
+    s.single_group ? s.merged.bound(s.x, 0, s.head_dim_v + 2) : s.merged.bound(s.x, -2, s.head_dim_v + 4);
     lanes(s.merged, s, vec);
     LoopLevel group(out, tile);
     if (!s.single_group) {
@@ -168,14 +193,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     for (Func f : s.rows.funcs()) {
         lanes(f.compute_at(out, tile), s, vec);
     }
-    s.query_tile.compute_at(out, tile)
-        .reorder(s.d, s.qi)
-        .reorder_storage(s.qi, s.d)
-        .bound_extent(s.qi, q_tile)
-        .vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
-    if (s.rotary_dim > 0) {
-        rotate(s.query_tile, s, vec);
-    }
+    schedule_query(s, LoopLevel(out, tile), vec);
     schedule_merge(s, out, tile, vec);
     schedule_chunk(s, vec);
 }

@@ -3,6 +3,7 @@
 
 namespace polyhead::gen {
 
+using Halide::clamp;
 using Halide::Expr;
 using Halide::max;
 using Halide::min;
@@ -32,6 +33,19 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr q = at.query(qi, qt);
+    const int lanes = at.blocking.lanes();
+    if (!formulas.rotates() && s.head_dim >= lanes) {
+        auto source = [&](const Expr &entry, const Expr &row) {
+            return formulas.plain_query(entry, at.query(s.vector * lanes + row, qt), h, b);
+        };
+        s.query_squares = turn_squares("query", lanes, s.head_dim, {s.vector, qt, h, b}, source);
+        s.squares = RDom(0, lanes, 0, lanes, 0, s.query_squares->blocks(), 0, at.blocking.q_tile / lanes, "squares");
+        const Expr lane = s.squares.x, column = s.squares.y, block = s.squares.z, vector = s.squares.w;
+        s.query_tile(qi, d, qt, h, b) = undef<float>();
+        s.query_tile(vector * lanes + lane, s.query_squares->first_column(block) + column, qt, h, b) =
+            s.query_squares->turned()(column * lanes + lane, block, vector, qt, h, b);
+        return;
+    }
     const bool all_rotated = formulas.rotates() && formulas.rotary_dim() == formulas.problem().head_dim;
     s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
@@ -164,18 +178,20 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
                                            s.group_reference(qi, 0, qt, h, b));
         return;
     }
-    // merged = groups one after another; the reference column is written last, so the others still see the old one
-    const int group_keys = blocking.merge_group * blocking.kv_tile;
-    s.merge_columns = RDom(0, s.head_dim_v + 2, 0, (at.formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
+    // merged = groups one after another. Per group the factors of what is there and of what is added are written first, in two columns
+    // before the others, and the reference last, so that the others still see the old one.
+    const int group_keys = blocking.merge_group * blocking.kv_tile, keep_column = -2, add_column = -1;
+    s.merge_columns =
+        RDom(keep_column, s.head_dim_v + 4, 0, (at.formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
     const Expr first_of_group = s.merge_columns.y * group_keys;
     at.range(qt, b).limit(&s.merge_columns, first_of_group, first_of_group + group_keys);
     const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;
     s.merged(qi, x, qt, h, b) = select(x == reference_column, row_reference_floor, 0.0f);
     Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
-    s.merged(qi, rx, qt, h, b) = select(rx < reference_column,
-                                        Halide::likely(s.merged(qi, rx, qt, h, b) * numerics.pow2(before - now) +
-                                                       s.group_acc(qi, min(rx, sum_column), rg, qt, h, b) * numerics.pow2(added - now)),
-                                        now);
+    const Expr factor = numerics.pow2(select(rx == keep_column, before, added) - now);
+    const Expr sum = s.merged(qi, rx, qt, h, b) * s.merged(qi, keep_column, qt, h, b) +
+                     s.group_acc(qi, clamp(rx, 0, sum_column), rg, qt, h, b) * s.merged(qi, add_column, qt, h, b);
+    s.merged(qi, rx, qt, h, b) = select(rx < 0, factor, select(rx < reference_column, Halide::likely(sum), now));
 }
 
 } // namespace
@@ -216,6 +232,10 @@ Expr QueryLanesStages::sum(const Expr &q, const Expr &h, const Expr &b) const {
 
 std::vector<Halide::Func> QueryLanesStages::funcs() const {
     std::vector<Halide::Func> all = rows.funcs();
+    if (query_squares) {
+        const std::vector<Halide::Func> steps = query_squares->funcs();
+        all.insert(all.end(), steps.begin(), steps.end());
+    }
     all.push_back(query_tile);
     if (key_tile.defined()) {
         all.push_back(key_tile);

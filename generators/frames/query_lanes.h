@@ -1,8 +1,11 @@
 // Frame "query lanes" (prefill): a tile of queries side by side, keys and values read in their natural layout as broadcasts.
 #pragma once
 
+#include <optional>
+
 #include "../numerics.h"
 #include "seen_keys.h"
+#include "turned_squares.h"
 #include "turned_tile.h"
 
 namespace polyhead::gen {
@@ -15,6 +18,7 @@ struct QueryLanesBlocking {
     int value_panel; // columns of value accumulated together
     int merge_group; // chunks whose partials are kept before they are merged
     int turn_bytes;  // tensors over pairs are turned in blocks of so many bytes along the keys
+    int lanes() const { return turn_bytes / int(sizeof(float)); }
 };
 
 // The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
@@ -25,12 +29,14 @@ struct QueryLanesStages {
     bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
     bool single_group; // the fixed key length fits in one group: no running merge
 
-    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"};
+    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"};
     Halide::RDom rd, key_blocks, prob_blocks, keys, group_chunks, merge_columns;
+    Halide::RDom squares; // of query_tile: (lane, d in block, block, vector)
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
     RowFacts rows;                                   // (qi, qt, b)
+    std::optional<TurnedSquares> query_squares;      // (f, block of d, vector of the tile, qt, h, b): query, being turned
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
     std::vector<TurnedTile> pair_tiles;              // tiles (qi, kk, c, qt, h, b) of tensors over pairs

@@ -8,6 +8,7 @@
 
 #include "support/device.h"
 #include "support/feature_matrix.h"
+#include "support/problems.h"
 #include "support/random_problem.h"
 #include "support/sweep.h"
 
@@ -66,11 +67,7 @@ int sweep_variant(const polyhead_kernel &forced, uint64_t seed, int shapes, doub
     return checked;
 }
 
-void sweep_problem(const std::string &name, int number, const Problem &p, uint64_t seed, int shapes, Random &random) {
-    std::string tiling = random_tiling(p, random);
-    if (!is_served(p, tiling)) {
-        tiling.clear();
-    }
+void sweep_compiled(const std::string &name, int number, const Problem &p, uint64_t seed, int shapes, const std::string &tiling) {
     const std::string line = generate_line(p) + " --target " + target() + (tiling.empty() ? "" : " --tiling '" + tiling + "'");
     INFO(line);
     const InProcessKernel compiled(p, {target(), tiling, "gpu_sweep_" + std::to_string(number)});
@@ -82,6 +79,11 @@ void sweep_problem(const std::string &name, int number, const Problem &p, uint64
     }
     CHECK(checked > 0);
     print_swept(name, number, checked, worst, line);
+}
+
+void sweep_problem(const std::string &name, int number, const Problem &p, uint64_t seed, int shapes, Random &random) {
+    const std::string tiling = random_tiling(p, random);
+    sweep_compiled(name, number, p, seed, shapes, is_served(p, tiling) ? tiling : "");
 }
 
 void sweep_rows(int begin, int end, int sample) {
@@ -103,6 +105,18 @@ TEST_CASE("gpu sweep: random problems over random shapes") {
         const Problem p = random_gpu_problem(random);
         sweep_problem("gpu sweep", number, p, seed, shapes_per_problem, random);
     });
+}
+
+TEST_CASE("gpu sweep: fixed lengths shorter than a chunk of keys") {
+    INFO(TestDevice::get().error());
+    REQUIRE(TestDevice::get().raw() != nullptr);
+    Problem p = sdpa_problem(2, 8);
+    p.causal = POLYHEAD_BOTTOM_RIGHT;
+    p.kv_lengths = 1;
+    for (const auto &[seq_len_kv, frame] : {std::pair(1, "thread_rows"), std::pair(3, "thread_rows"), std::pair(7, "block_tiles")}) {
+        p.seq_len_kv = seq_len_kv;
+        sweep_compiled("gpu short", seq_len_kv, p, static_cast<uint64_t>(seq_len_kv), shapes_per_problem, std::string("frame=") + frame);
+    }
 }
 
 TEST_CASE("gpu sweep: the matrix of features, first half") {

@@ -39,9 +39,11 @@ struct Coordinates {
     // Keys of the chunks that a set of stages passes.
     Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return s.first_key + c * s.kv_tile + kk; }
     Expr clamped_key(const ChunkStages &s, const Expr &kk, const Expr &c) const {
-        // Whole chunks end before the last key; only bounds inference cannot know.
+        // Whole chunks end before the last key; only bounds inference cannot know. A fixed length that no chunk fits in has none, and the
+        // promise is then forgotten: four rows of value would be asked for where there are three.
+        const int fixed = formulas.problem().seq_len_kv;
         const Expr last = formulas.inputs().key_rows - 1, position = key(s, kk, c);
-        return s.masked ? min(position, last) : Halide::unsafe_promise_clamped(position, 0, last);
+        return s.masked || (fixed > 0 && fixed < s.kv_tile) ? min(position, last) : Halide::unsafe_promise_clamped(position, 0, last);
     }
 };
 

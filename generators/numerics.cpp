@@ -32,7 +32,9 @@ Expr exp2_polynomial(Expr x) {
     return p * exponent_bits(whole);
 }
 
-// tanh |x| = (1 - t) / (1 + t) with t = 2^(-2 |x| log2 e). t - 1 is made without cancellation, so that small x keep their relative error.
+// tanh |x| = (1 - t) / (1 + t) with t = 2^(-2 |x| log2 e). While t > 1/2, 1 - t is made without cancellation, so that small x keep their
+// relative error; then 1 - 2 t / (1 + t) loses less and less: without fused multiply-adds 4.4 units of 2^-24 at most, 1.8 from |x| = 1 and
+// 0.8 from 2. A cap of 10^4 makes 6e-4 of a logit of each.
 Expr tanh_polynomial(const Expr &x) {
     // Beyond 9 tanh is 1 in f32.
     Expr power = Halide::min(Halide::abs(x), 10.0f) * -2.8853900817779268f;
@@ -43,9 +45,9 @@ Expr tanh_polynomial(const Expr &x) {
     for (float c : {0.001290780026f, 0.009596276097f, 0.05549895391f, 0.2402260602f, 0.6931471825f}) {
         p = p * f + c;
     }
-    // The sum below must not be used for small x: compilers may add 1 first, and then little is left.
-    Expr scale = exponent_bits(whole), minus_one = Halide::select(whole == 0, p * f, scale * (p * f) + (scale - 1.0f));
-    Expr magnitude = -minus_one / (2.0f + minus_one);
+    const Expr near_one = whole == 0, t = exponent_bits(whole) * (p * f + 1.0f);
+    const Expr quotient = Halide::select(near_one, -p * f, 2.0f * t) / (1.0f + t);
+    const Expr magnitude = Halide::select(near_one, quotient, 1.0f - quotient);
     return Halide::select(x < 0.0f, -magnitude, magnitude);
 }
 

@@ -95,13 +95,13 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
     // acc = sum over keys of probs * value; a row never meets the value of a key that it does not see
     const AttentionInputs &in = at.formulas.inputs();
     const Expr column = d;
-    auto product = [&](const Expr &key) { return s.probs(key, r, sp, rt, hkv, b) * in.value(column, at.clamped_key(key, sp), hkv, b); };
     // Where keys are excluded one by one, every key is looked at: reading the values is what takes time here.
     s.value_keys = TileKeys(at.formulas, blocking.split_len, at.key(0, sp), at.range(rt, b));
     s.acc(d, r, sp, rt, hkv, b) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
-        const Expr key = *domain, before = s.acc(d, r, sp, rt, hkv, b), after = before + product(key);
-        s.acc(d, r, sp, rt, hkv, b) = s.value_keys.accumulate(domain, before, after, s.logits(key, r, sp, rt, hkv, b));
+        const Expr key = *domain, value = in.value(column, at.clamped_key(key, sp), hkv, b);
+        s.acc(d, r, sp, rt, hkv, b) = s.value_keys.accumulate(domain, s.acc(d, r, sp, rt, hkv, b), s.probs(key, r, sp, rt, hkv, b), value,
+                                                              s.logits(key, r, sp, rt, hkv, b));
     }
     s.partial(x, r, sp, rt, hkv, b) = select(x < s.head_dim_v, Halide::likely(s.acc(min(x, s.head_dim_v - 1), r, sp, rt, hkv, b)), //
                                              x == s.head_dim_v, s.row_sum(r, sp, rt, hkv, b), s.row_reference(r, sp, rt, hkv, b));

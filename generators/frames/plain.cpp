@@ -53,10 +53,11 @@ PlainStages plain(const AttentionFormulas &formulas, const Numerics &numerics) {
     s.row_sum(q, h, b) += s.probs(s.keys, q, h, b);
     // acc = sum over keys of probs * value; a row must not meet the value of a key that it does not see
     s.acc(d, q, h, b) = 0.0f;
-    const Expr before = s.acc(d, q, h, b);
-    const Expr after = before + s.probs(s.keys, q, h, b) * formulas.inputs().value(d, s.keys, h / formulas.group_size(), b);
-    s.acc(d, q, h, b) =
-        formulas.excludes_pairs() ? Halide::select(AttentionFormulas::excluded(s.logits(s.keys, q, h, b)), before, after) : after;
+    Expr value = formulas.inputs().value(d, s.keys, h / formulas.group_size(), b);
+    if (formulas.excludes_pairs()) {
+        value = Halide::select(AttentionFormulas::excluded(s.logits(s.keys, q, h, b)), 0.0f, value);
+    }
+    s.acc(d, q, h, b) += s.probs(s.keys, q, h, b) * value;
     return s;
 }
 

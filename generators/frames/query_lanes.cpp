@@ -147,9 +147,9 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     s.value_keys = TileKeys(formulas, blocking.kv_tile, at.key(0, c), at.range(qt, b), s.finds_clean ? define_clean(s, at) : Expr());
     s.acc(qi, d, c, qt, h, b) = 0.0f;
     for (const RDom *keys : s.value_keys.loops()) {
-        const Expr key = *keys, before = s.acc(qi, d, c, qt, h, b);
-        const Expr after = before + s.probs(qi, key, c, qt, h, b) * in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
-        s.acc(qi, d, c, qt, h, b) = s.value_keys.accumulate(keys, before, after, s.logits(qi, key, c, qt, h, b));
+        const Expr key = *keys, value = in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
+        s.acc(qi, d, c, qt, h, b) =
+            s.value_keys.accumulate(keys, s.acc(qi, d, c, qt, h, b), s.probs(qi, key, c, qt, h, b), value, s.logits(qi, key, c, qt, h, b));
     }
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }

@@ -122,15 +122,12 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
     const RowsBlocking &k = at.blocking;
     const auto &[x, r, l, g, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.c, s.qt, s.h, s.b);
     const Expr column = min(at.entry(x, l), s.head_dim_v - 1);
-    auto product = [&](const Expr &kk) {
-        return chunk.probs(kk, s.g * k.rows + s.r, s.c, s.qt, s.h, s.b) * chunk.value_chunk(column, kk, s.c, s.qt, s.h, s.b);
-    };
     chunk.value_keys = TileKeys(at.formulas, chunk.kv_tile, at.key(chunk, 0, c), at.range(qt, b));
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
     for (const RDom *keys : chunk.value_keys.loops()) {
-        const Expr kk = *keys, before = chunk.chunk_acc(x, r, c, l, g, qt, h, b), after = before + product(kk);
-        chunk.chunk_acc(x, r, c, l, g, qt, h, b) =
-            chunk.value_keys.accumulate(keys, before, after, chunk.logits(kk, g * k.rows + r, c, qt, h, b));
+        const Expr kk = *keys, prob = chunk.probs(kk, g * k.rows + r, c, qt, h, b), value = chunk.value_chunk(column, kk, c, qt, h, b);
+        chunk.chunk_acc(x, r, c, l, g, qt, h, b) = chunk.value_keys.accumulate(keys, chunk.chunk_acc(x, r, c, l, g, qt, h, b), prob, value,
+                                                                               chunk.logits(kk, g * k.rows + r, c, qt, h, b));
     }
 }
 

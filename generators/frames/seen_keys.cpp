@@ -49,8 +49,8 @@ std::vector<const RDom *> TileKeys::loops() const {
     return all;
 }
 
-Expr TileKeys::accumulate(const RDom *loop, const Expr &before, const Expr &after, const Expr &logit) const {
-    return loop == &whole ? after : Halide::select(AttentionFormulas::excluded(logit), before, after);
+Expr TileKeys::accumulate(const RDom *loop, const Expr &acc, const Expr &prob, const Expr &value, const Expr &logit) const {
+    return acc + prob * (loop == &whole ? value : Halide::select(AttentionFormulas::excluded(logit), 0.0f, value));
 }
 
 void RowFacts::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {

@@ -27,8 +27,9 @@ struct TileKeys {
     // The loops that are there, in order; only `whole` needs no look at the logit.
     std::vector<const Halide::RDom *> loops() const;
     // acc after a key of one of the loops. A row must not meet the value of a key that it does not see, NaN perhaps: where that may be,
-    // its logit decides; elsewhere the prob, 0, is enough.
-    Halide::Expr accumulate(const Halide::RDom *loop, const Halide::Expr &before, const Halide::Expr &after,
+    // its logit decides; elsewhere the prob, 0, is enough. Selecting the value and not the sum keeps one fused multiply-add in every
+    // loop, so that all give the same bits: LLVM makes (acc + select(0, prob * value)) of the other.
+    Halide::Expr accumulate(const Halide::RDom *loop, const Halide::Expr &acc, const Halide::Expr &prob, const Halide::Expr &value,
                             const Halide::Expr &logit) const;
 };
 

@@ -33,7 +33,11 @@ Machine machine_of(const Target &target) {
         // A flag stands alone in a target string: avx2 does not bring avx along.
         if (target.features_any_of({Target::AVX512, Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4,
                                     Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
-            return {16, 32};
+            Machine machine{16, 32};
+            // Zen 4 passes a vector of 512 bits in two halves.
+            machine.slow_vectors =
+                target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
+            return machine;
         }
         if (target.features_any_of({Target::AVX, Target::AVX2})) {
             return {8, 16};

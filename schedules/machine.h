@@ -14,7 +14,8 @@ struct Machine {
     int api = POLYHEAD_CPU;
     int capability = 0; // CUDA compute capability x 10
 
-    int shared_bytes = 0; // that a block may have everywhere
+    int shared_bytes = 0;      // that a block may have everywhere
+    bool slow_vectors = false; // a multiply-add of vectors takes a whole cycle, so loads have slots to spare
 
     bool gpu() const { return api != POLYHEAD_CPU; }
     // Threads may load and compute with four elements at once: Halide 21 writes such code for WebGPU that its compilers refuse, and for

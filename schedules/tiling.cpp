@@ -79,27 +79,26 @@ int value_panel_for(int head_dim_v, int most) {
     return best;
 }
 
-// Rows of padding in the last tile, as a part of all rows.
-double padding(int rows, int tile) {
-    return double(round_up(rows, tile)) / rows - 1.0;
+bool reads_tiles_of_pairs(const Problem &p) {
+    return (p.mask != POLYHEAD_NO_MASK && (p.mask_broadcast & POLYHEAD_BROADCAST_Q) == 0) ||
+           (p.score_bias != 0 && (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) == 0);
 }
 
 // Two vectors of queries: 2 x 8 scores + 2 query vectors of 32 registers (AVX-512), 2 x 5 of 16 (AVX2). Half a tile computes less that
-// causal or the end of a fixed length then throws away, and needs 9 loads for 8 multiply-adds: level where those take a cycle each (8
-// heads, d 64, 1 thread, Zen 4: 0.88 of the time at 64 x 64 causal, 0.98 at 1024 x 1024, 0.96 at 197 x 197), too many where two pass at
-// once.
+// causal or the end of a length then throws away, and needs 9 loads for 8 multiply-adds: level where those take a cycle each (8 heads, d
+// 64, 1 thread, Zen 4: 0.88 of the time at 64 x 64 causal, 0.98 at 1024 x 1024 causal, 0.93 at 197 x 197, 0.99 at 1024 x 1024), too many
+// where two pass at once. Tiles over pairs are turned 2 % faster in 32 rows.
 int queries_of_tile(const Problem &p, const Machine &machine) {
-    const int rows = p.seq_len_q, half = machine.lanes, whole = 2 * machine.lanes;
-    const bool wasteful = p.causal != POLYHEAD_NOT_CAUSAL || (rows > 0 && padding(rows, whole) > padding(rows, half) + 0.02);
-    return machine.slow_vectors && wasteful ? half : whole;
+    const bool half = machine.slow_vectors && (p.causal != POLYHEAD_NOT_CAUSAL || !reads_tiles_of_pairs(p));
+    return half ? machine.lanes : 2 * machine.lanes;
 }
 
 // A chunk of 128 keys keeps logits and probs (16 KB each at 32 queries) beside the key panel in L1 and L2. Twice as many save a merge
-// where the number of keys is known or causal (AVX2, 512 x 512 causal: 6 %); a fixed length is cut into equal chunks.
-int keys_of_chunk(const Problem &p, int panel) {
-    const int most = p.seq_len_kv > 0 || p.causal != POLYHEAD_NOT_CAUSAL ? 256 : 128;
+// where that is as many bytes, or the keys are known or causal (AVX2, 512 x 512 causal: 6 %); a fixed length is cut into equal chunks.
+int keys_of_chunk(const Problem &p, const Tiling &t, const Machine &machine) {
+    const int most = t.q_tile <= machine.lanes || p.seq_len_kv > 0 || p.causal != POLYHEAD_NOT_CAUSAL ? 256 : 128;
     const int chunks = (p.seq_len_kv + most - 1) / most;
-    return round_up(chunks > 0 ? (p.seq_len_kv + chunks - 1) / chunks : most, panel);
+    return round_up(chunks > 0 ? (p.seq_len_kv + chunks - 1) / chunks : most, t.key_panel);
 }
 
 void query_lanes_defaults(Tiling &t, const Problem &p, const Machine &machine) {
@@ -109,7 +108,7 @@ void query_lanes_defaults(Tiling &t, const Problem &p, const Machine &machine) {
     const int most = std::max(1, many ? 16 / std::max(2, vectors) : 10 / vectors);
     fill(t.key_panel, many ? most : 4);
     fill(t.value_panel, value_panel_for(p.head_dim_v, most));
-    fill(t.kv_tile, keys_of_chunk(p, t.key_panel));
+    fill(t.kv_tile, keys_of_chunk(p, t, machine));
     fill(t.merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t.kv_tile - 1) / t.kv_tile) : 16);
 }
 

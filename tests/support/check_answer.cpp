@@ -178,13 +178,13 @@ private:
         const int64_t i = (b * p_.num_heads + h) * rows_ + q;
         return expected_.truth.empty[i] == 0 && !std::isfinite(expected_.truth.lse[i]);
     }
-    // Additive terms of -1e4 and caps of 1e4 leave a row whose logits have lost their last digits. What the plain formula makes of that is
-    // luck where a head has few such rows, and a row of one key has a weight of exactly 1 in it; kernels make the logits of the weights
-    // output anew. So there the error counts as at least what rounding of the logits brings to first order; in out, weights that are wrong
-    // alike cancel.
+    // Additive terms of -1e4 leave a row whose logits have lost their last digits. What the plain formula makes of that is luck where a
+    // head has few such rows, and a row of one key has a weight of exactly 1 in it; kernels make the logits of the weights output anew.
+    // So there the error counts as at least what rounding of the logits brings to first order; in out, weights that are wrong alike
+    // cancel.
     double rounding(int64_t b, int64_t h, int64_t q) const {
-        const bool rounded = p_.mask == POLYHEAD_ADDITIVE_MASK || p_.score_bias != 0 || p_.softcap != 0;
-        const double change = rounded ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
+        const bool additive = p_.mask == POLYHEAD_ADDITIVE_MASK || p_.score_bias != 0;
+        const double change = additive ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
         return std::isfinite(change) ? std::min(change, 1.0) : 0.0;
     }
     // Of the plain formula, over the rows of a head; row q begins at (first + q) * width.

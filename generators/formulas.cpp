@@ -53,7 +53,7 @@ AttentionFormulas::AttentionFormulas(const Problem &problem, const Expression &e
 // ---- query and key
 
 Expr AttentionFormulas::query_factor() const {
-    // softcap divides before tanh; an expression sees natural scores; everything else is a power of two.
+    // softcap divides before tanh; an expression sees natural scores; all other logits are in units of log2 e.
     return problem_.softcap != 0         ? inputs_.softmax_scale / inputs_.softcap
            : expression_.changes_score() ? inputs_.softmax_scale
                                          : inputs_.softmax_scale * log2_e;
@@ -145,6 +145,10 @@ bool AttentionFormulas::excludes_pairs() const {
 
 bool AttentionFormulas::uses_position() const {
     return problem_.alibi != 0;
+}
+
+bool AttentionFormulas::natural_logits() const {
+    return problem_.softcap != 0 || expression_.changes_score();
 }
 
 bool AttentionFormulas::plain_logits() const {
@@ -246,9 +250,9 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
                               const std::vector<Expr> &pairs, bool compare_range) const {
     Expr result = score;
     const Expr added = additive_terms(row, kv, h, b, pairs);
-    if (problem_.softcap != 0 || expression_.changes_score()) {
-        Expr natural_logit = expression_.score(scope(natural(score), row, kv, h, b));
-        result = (added.defined() ? natural_logit + added : natural_logit) * log2_e;
+    if (natural_logits()) {
+        result = expression_.score(scope(natural(score), row, kv, h, b));
+        result = added.defined() ? result + added : result;
     } else if (added.defined()) {
         result = score + added * log2_e;
     }
@@ -265,8 +269,23 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         return natural(score);
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);
-    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), l * ln_2)
-                                       : numerics_.exp2(Halide::min(l - reference, 0.0f)) * factor;
+    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), natural_logits() ? l : l * ln_2)
+                                       : power(Halide::min(l - reference, 0.0f)) * factor;
+}
+
+// ---- softmax
+
+Expr AttentionFormulas::reference(const Expr &row_max) const {
+    return natural_logits() ? row_max : numerics_.round_up(row_max);
+}
+
+Expr AttentionFormulas::power(const Expr &difference) const {
+    return numerics_.exp2(natural_logits() ? difference * log2_e : difference);
+}
+
+Expr AttentionFormulas::rescaling(const Expr &difference) const {
+    // Polynomials miss 1 by a unit in the last place: a row would feel how many chunks its neighbours see.
+    return natural_logits() ? Halide::select(difference == 0.0f, 1.0f, power(difference)) : numerics_.pow2(difference);
 }
 
 // ---- how a row ends
@@ -276,16 +295,18 @@ AttentionFormulas::Ending AttentionFormulas::ending(const Expr &reference, const
         return {reference, 1.0f, row_sum};
     }
     const Expr given = inputs_.sinks(h);
-    const Expr sink = Halide::select(is_minus_infinity(given), excluded_logit, Halide::max(given, lowest_addend) * log2_e);
-    const Expr higher = Halide::max(reference, numerics_.round_up(sink));
-    const Expr shrink = numerics_.pow2(reference - higher);
-    return {higher, shrink, row_sum * shrink + numerics_.exp2(sink - higher)};
+    const Expr finite = Halide::max(given, lowest_addend);
+    const Expr sink = Halide::select(is_minus_infinity(given), excluded_logit, natural_logits() ? finite : finite * log2_e);
+    const Expr higher = Halide::max(reference, this->reference(sink));
+    const Expr shrink = rescaling(reference - higher);
+    return {higher, shrink, row_sum * shrink + power(sink - higher)};
 }
 
 Expr AttentionFormulas::lse(const Expr &reference, const Expr &row_sum, const Expr &h) const {
     // log() of a positive sum; the select decides emptiness, never the size of a logit.
     const Ending end = ending(reference, row_sum, h);
-    return finite_or_minus_infinity(row_sum > 0.0f, end.reference * ln_2 + Halide::log(Halide::max(end.sum, 1e-37f)));
+    const Expr reference_natural = natural_logits() ? end.reference : end.reference * ln_2;
+    return finite_or_minus_infinity(row_sum > 0.0f, reference_natural + Halide::log(Halide::max(end.sum, 1e-37f)));
 }
 
 Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {

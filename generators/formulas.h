@@ -14,7 +14,8 @@
 
 namespace polyhead::gen {
 
-// Logits live in units of log2 e: one multiplication folded into the query makes every exponential a power of two.
+// Logits live in units of log2 e: one multiplication folded into the query makes every exponential a power of two. Where a score is
+// changed on its way (softcap, an expression) nothing is saved by that, and one rounding is lost: those are in natural units.
 constexpr float log2_e = 1.4426950408889634f;
 constexpr float ln_2 = 0.6931471805599453f;
 // The logit of an excluded key, and the floor of a row's reference exponent. The floor lies so far above that an excluded
@@ -74,6 +75,7 @@ public:
 
     const Problem &problem() const { return problem_; }
     const AttentionInputs &inputs() const { return inputs_; }
+    const Numerics &numerics() const { return numerics_; }
     int group_size() const { return problem_.num_heads / problem_.num_kv_heads; }
 
     // Query and key are rotated by position before they meet.
@@ -109,11 +111,13 @@ public:
     bool excludes_pairs() const;
     // ALiBi takes the position of rows: frames keep Row::position.
     bool uses_position() const;
+    // Logits are in natural units, otherwise in units of log2 e.
+    bool natural_logits() const;
     // Everything a logit is, but the score, is nothing.
     bool plain_logits() const;
 
     const std::vector<PairTensor> &pair_tensors() const { return pair_tensors_; }
-    // The logit of a pair in units of log2 e, from its score and the elements of the pair tensors; excluded_logit where the row does not
+    // The logit of a pair, from its score and the elements of the pair tensors; excluded_logit where the row does not
     // see the key. compare_range: not all keys that come here lie within the row's range.
     Expr logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                bool compare_range) const;
@@ -123,12 +127,20 @@ public:
     Expr stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
                const std::vector<Expr> &pairs, const Expr &reference, const Expr &factor) const;
 
+    // What the probs of a chunk are relative to, from its largest logit: in units of log2 e an integer above it, so that rescaling is
+    // exact, in natural units the logit itself.
+    Expr reference(const Expr &row_max) const;
+    // The prob of a logit <= 0, relative to a reference; exactly 0 where the key is excluded.
+    Expr power(const Expr &difference) const;
+    // The factor from one reference to a higher one, from their difference; exactly 1 for 0.
+    Expr rescaling(const Expr &difference) const;
+
     // How a row ends, from its reference exponent and sum. With a sink the reference may move up.
     // Natural log-sum-exp; -inf for an empty row.
     Expr lse(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     // out = acc * this; 0 for an empty row.
     Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
-    // weight = 2^(logit - weight_reference) * weight_factor.
+    // weight = power(logit - weight_reference) * weight_factor.
     Expr weight_reference(const Expr &reference, const Expr &h) const;
     Expr weight_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     Expr statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const;

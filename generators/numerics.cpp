@@ -45,7 +45,10 @@ Expr tanh_polynomial(const Expr &x) {
     }
     // The sum below must not be used for small x: compilers may add 1 first, and then little is left.
     Expr scale = exponent_bits(whole), minus_one = Halide::select(whole == 0, p * f, scale * (p * f) + (scale - 1.0f));
-    Expr magnitude = -minus_one / (2.0f + minus_one);
+    // Near 1 what is missing from 1 is the quotient, so that 1 - quotient is rounded once: a large softcap multiplies that error.
+    Expr near_one = whole <= -2;
+    Expr quotient = Halide::select(near_one, 2.0f * (scale * (p * f) + scale), -minus_one) / (2.0f + minus_one);
+    Expr magnitude = Halide::select(near_one, 1.0f - quotient, quotient);
     return Halide::select(x < 0.0f, -magnitude, magnitude);
 }
 

@@ -50,20 +50,19 @@ bool frame_serves(const std::string &frame, const Problem &problem, const Machin
 AttentionStages make_attention(const AttentionFormulas &formulas, const std::string &frame, const Tiling &t, const Machine &machine) {
     AttentionStages s;
     s.frame = frame;
-    const Numerics numerics = numerics_of(machine);
     if (frame == "head_lanes") {
         const HeadLanesBlocking blocking{head_lanes_of(formulas.problem(), machine), t.row_tile, t.split_len, t.key_unroll};
-        s.head_lanes = std::make_shared<HeadLanesStages>(head_lanes(formulas, numerics, blocking));
+        s.head_lanes = std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     } else if (frame == "query_lanes") {
         const QueryLanesBlocking blocking{t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group, 4 * machine.lanes};
-        s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, numerics, blocking));
+        s.query_lanes = std::make_shared<QueryLanesStages>(query_lanes(formulas, blocking));
     } else if (frame == "plain") {
-        s.plain = std::make_shared<PlainStages>(plain(formulas, numerics));
+        s.plain = std::make_shared<PlainStages>(plain(formulas));
     } else {
         const bool staged = frame == "block_tiles";
         const RowsBlocking blocking{t.thread_rows, t.row_groups,     t.row_lanes, staged || t.row_lanes == 1 ? 1 : 4,
                                     t.kv_tile,     t.masked_kv_tile, staged};
-        s.rows = std::make_shared<RowsStages>(rows_frame(formulas, numerics, blocking));
+        s.rows = std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
     return s;
 }

@@ -81,22 +81,22 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.logits(kk, r, sp, rt, hkv, b) = logit(s.row_scores(kk, r, sp, rt, hkv, b), kk);
 }
 
-void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &numerics) {
-    const HeadLanesBlocking &blocking = at.blocking;
+void define_partial(HeadLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
     const auto &[d, r, kk, sp, rt, hkv, b, x] = std::tie(s.d, s.r, s.kk, s.sp, s.rt, s.hkv, s.b, s.x);
     // row_max, row_reference, probs, row_sum: as in every frame, over all keys of the split (excluded ones are exactly 0)
     s.keys = RDom(0, blocking.split_len, "keys");
     s.row_max(r, sp, rt, hkv, b) = row_reference_floor;
     s.row_max(r, sp, rt, hkv, b) = max(s.row_max(r, sp, rt, hkv, b), s.logits(s.keys, r, sp, rt, hkv, b));
-    s.row_reference(r, sp, rt, hkv, b) = numerics.round_up(s.row_max(r, sp, rt, hkv, b));
-    s.probs(kk, r, sp, rt, hkv, b) = numerics.exp2(s.logits(kk, r, sp, rt, hkv, b) - s.row_reference(r, sp, rt, hkv, b));
+    s.row_reference(r, sp, rt, hkv, b) = formulas.reference(s.row_max(r, sp, rt, hkv, b));
+    s.probs(kk, r, sp, rt, hkv, b) = formulas.power(s.logits(kk, r, sp, rt, hkv, b) - s.row_reference(r, sp, rt, hkv, b));
     s.row_sum(r, sp, rt, hkv, b) = 0.0f;
     s.row_sum(r, sp, rt, hkv, b) += s.probs(s.keys, r, sp, rt, hkv, b);
     // acc = sum over keys of probs * value; a row never meets the value of a key that it does not see
-    const AttentionInputs &in = at.formulas.inputs();
+    const AttentionInputs &in = formulas.inputs();
     const Expr column = d;
     // Where keys are excluded one by one, every key is looked at: reading the values is what takes time here.
-    s.value_keys = TileKeys(at.formulas, blocking.split_len, at.key(0, sp), at.range(rt, b));
+    s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp), at.range(rt, b));
     s.acc(d, r, sp, rt, hkv, b) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
         const Expr key = *domain, value = in.value(column, at.clamped_key(key, sp), hkv, b);
@@ -109,7 +109,7 @@ void define_partial(HeadLanesStages &s, const Coordinates &at, const Numerics &n
 
 } // namespace
 
-HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const HeadLanesBlocking &blocking) {
+HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlocking &blocking) {
     HeadLanesStages s;
     s.blocking = blocking;
     s.head_dim_v = formulas.problem().head_dim_v;
@@ -119,8 +119,8 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &nu
     s.row_facts.define(formulas, {s.r, s.rt, s.b}, at.query(s.r, s.rt), s.b);
     define_query_and_key(s, at);
     define_logits(s, at);
-    define_partial(s, at, numerics);
-    // merge: reference = max over splits, merged = sum over splits of 2^(row_reference - reference) * partial
+    define_partial(s, at);
+    // merge: reference = max over splits, merged = sum over splits of rescaling(row_reference - reference) * partial
     const auto &[r, rt, hkv, b, x] = std::tie(s.r, s.rt, s.hkv, s.b, s.x);
     s.splits = RDom(0, (formulas.inputs().seq_len_kv + blocking.split_len - 1) / blocking.split_len, "splits");
     at.range(rt, b).limit(&s.splits, s.splits * blocking.split_len, (s.splits + 1) * blocking.split_len);
@@ -128,7 +128,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &nu
     s.reference(r, rt, hkv, b) = row_reference_floor;
     s.reference(r, rt, hkv, b) = max(s.reference(r, rt, hkv, b), row_reference);
     s.merged(x, r, rt, hkv, b) = 0.0f;
-    s.merged(x, r, rt, hkv, b) += numerics.pow2(row_reference - s.reference(r, rt, hkv, b)) * s.partial(x, r, s.splits, rt, hkv, b);
+    s.merged(x, r, rt, hkv, b) += formulas.rescaling(row_reference - s.reference(r, rt, hkv, b)) * s.partial(x, r, s.splits, rt, hkv, b);
     return s;
 }
 

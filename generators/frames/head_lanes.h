@@ -1,7 +1,6 @@
 // Frame "head lanes" (decode): few queries; lanes run along head_dim, the rows of a head group share one pass over the keys.
 #pragma once
 
-#include "../numerics.h"
 #include "seen_keys.h"
 
 namespace polyhead::gen {
@@ -49,6 +48,6 @@ struct HeadLanesStages {
     std::vector<Halide::Func> funcs() const;
 };
 
-HeadLanesStages head_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const HeadLanesBlocking &blocking);
+HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlocking &blocking);
 
 } // namespace polyhead::gen

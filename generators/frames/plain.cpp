@@ -39,7 +39,7 @@ void define_logits(PlainStages &s, const AttentionFormulas &formulas) {
 
 } // namespace
 
-PlainStages plain(const AttentionFormulas &formulas, const Numerics &numerics) {
+PlainStages plain(const AttentionFormulas &formulas) {
     PlainStages s;
     const auto &[d, q, kv, h, b] = std::tie(s.d, s.q, s.kv, s.h, s.b);
     s.head_dim_v = formulas.problem().head_dim_v;
@@ -47,8 +47,8 @@ PlainStages plain(const AttentionFormulas &formulas, const Numerics &numerics) {
     define_logits(s, formulas);
     s.row_max(q, h, b) = row_reference_floor;
     s.row_max(q, h, b) = max(s.row_max(q, h, b), s.logits(s.keys, q, h, b));
-    s.row_reference(q, h, b) = numerics.round_up(s.row_max(q, h, b));
-    s.probs(kv, q, h, b) = numerics.exp2(s.logits(kv, q, h, b) - s.row_reference(q, h, b));
+    s.row_reference(q, h, b) = formulas.reference(s.row_max(q, h, b));
+    s.probs(kv, q, h, b) = formulas.power(s.logits(kv, q, h, b) - s.row_reference(q, h, b));
     s.row_sum(q, h, b) = 0.0f;
     s.row_sum(q, h, b) += s.probs(s.keys, q, h, b);
     // acc = sum over keys of probs * value; a row must not meet the value of a key that it does not see

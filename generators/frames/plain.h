@@ -1,7 +1,6 @@
 // Frame "plain": attention as a textbook writes it, one Func per step over whole rows. What Halide's autoschedulers are given.
 #pragma once
 
-#include "../numerics.h"
 #include "seen_keys.h"
 
 namespace polyhead::gen {
@@ -27,6 +26,6 @@ struct PlainStages {
     std::vector<Halide::Func> funcs() const;
 };
 
-PlainStages plain(const AttentionFormulas &formulas, const Numerics &numerics);
+PlainStages plain(const AttentionFormulas &formulas);
 
 } // namespace polyhead::gen

@@ -101,22 +101,22 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
                                                     at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 
-void define_softmax(QueryLanesStages &s, const Coordinates &at, const Numerics &numerics) {
-    const auto &blocking = at.blocking;
+void define_softmax(QueryLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     s.keys = RDom(0, blocking.kv_tile, "keys");
     at.range(qt, b).limit(&s.keys, at.key(s.keys, c), at.key(s.keys, c) + 1);
-    // row_max = max over keys of logits; row_reference = an integer just above it, so that rescaling is exact
+    // row_max = max over keys of logits; row_reference = what probs are relative to
     s.row_max(qi, c, qt, h, b) = row_reference_floor;
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
-    s.row_reference(qi, c, qt, h, b) = numerics.round_up(s.row_max(qi, c, qt, h, b));
-    // probs = 2^(logits - row_reference)
+    s.row_reference(qi, c, qt, h, b) = formulas.reference(s.row_max(qi, c, qt, h, b));
+    // probs = power(logits - row_reference)
     s.prob_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "prob_blocks");
     const Expr block = at.key(s.prob_blocks.y * blocking.key_panel, c);
     at.range(qt, b).limit(&s.prob_blocks, block, block + blocking.key_panel);
     Expr key = s.prob_blocks.x + blocking.key_panel * s.prob_blocks.y;
     s.probs(qi, kk, c, qt, h, b) = undef<float>();
-    s.probs(qi, key, c, qt, h, b) = numerics.exp2(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b));
+    s.probs(qi, key, c, qt, h, b) = formulas.power(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b));
     // row_sum = sum over keys of probs
     s.row_sum(qi, c, qt, h, b) = 0.0f;
     s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
@@ -154,8 +154,8 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
 
-void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &numerics) {
-    const auto &blocking = at.blocking;
+void define_merge(QueryLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
     const auto &[qi, x, m, g, qt, h, b] = std::tie(s.qi, s.x, s.m, s.g, s.qt, s.h, s.b);
     const int sum_column = s.head_dim_v, reference_column = s.head_dim_v + 1;
     auto chunk = [&](const Expr &in_group) { return g * blocking.merge_group + in_group; };
@@ -167,10 +167,10 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     s.partial(qi, x, m, g, qt, h, b) = undef<float>();
     s.partial(qi, x, rm, g, qt, h, b) = select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), //
                                                x == sum_column, s.row_sum(qi, rc, qt, h, b), s.row_reference(qi, rc, qt, h, b));
-    // group: reference = max, weight = 2^(reference of chunk - reference of group), acc and row_sum weighted
+    // group: reference = max, weight = rescaling(reference of chunk - reference of group), acc and row_sum weighted
     s.group_reference(qi, g, qt, h, b) = row_reference_floor;
     s.group_reference(qi, g, qt, h, b) = max(s.group_reference(qi, g, qt, h, b), s.partial(qi, reference_column, rm, g, qt, h, b));
-    s.weight(qi, m, g, qt, h, b) = numerics.pow2(s.partial(qi, reference_column, m, g, qt, h, b) - s.group_reference(qi, g, qt, h, b));
+    s.weight(qi, m, g, qt, h, b) = formulas.rescaling(s.partial(qi, reference_column, m, g, qt, h, b) - s.group_reference(qi, g, qt, h, b));
     s.group_acc(qi, x, g, qt, h, b) = 0.0f;
     s.group_acc(qi, x, g, qt, h, b) += s.weight(qi, rm, g, qt, h, b) * s.partial(qi, x, rm, g, qt, h, b);
     if (s.single_group) {
@@ -181,14 +181,13 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
     // merged = groups one after another. Per group the factors of what is there and of what is added are written first, in two columns
     // before the others, and the reference last, so that the others still see the old one.
     const int group_keys = blocking.merge_group * blocking.kv_tile, keep_column = -2, add_column = -1;
-    s.merge_columns =
-        RDom(keep_column, s.head_dim_v + 4, 0, (at.formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
+    s.merge_columns = RDom(keep_column, s.head_dim_v + 4, 0, (formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
     const Expr first_of_group = s.merge_columns.y * group_keys;
     at.range(qt, b).limit(&s.merge_columns, first_of_group, first_of_group + group_keys);
     const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;
     s.merged(qi, x, qt, h, b) = select(x == reference_column, row_reference_floor, 0.0f);
     Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
-    const Expr factor = numerics.pow2(select(rx == keep_column, before, added) - now);
+    const Expr factor = formulas.rescaling(select(rx == keep_column, before, added) - now);
     const Expr sum = s.merged(qi, rx, qt, h, b) * s.merged(qi, keep_column, qt, h, b) +
                      s.group_acc(qi, clamp(rx, 0, sum_column), rg, qt, h, b) * s.merged(qi, add_column, qt, h, b);
     s.merged(qi, rx, qt, h, b) = select(rx < 0, factor, select(rx < reference_column, Halide::likely(sum), now));
@@ -196,7 +195,7 @@ void define_merge(QueryLanesStages &s, const Coordinates &at, const Numerics &nu
 
 } // namespace
 
-QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const QueryLanesBlocking &blocking) {
+QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanesBlocking &blocking) {
     QueryLanesStages s;
     const Problem &p = formulas.problem();
     s.blocking = blocking;
@@ -208,9 +207,9 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
     define_scores(s, at);
-    define_softmax(s, at, numerics);
+    define_softmax(s, at);
     define_chunk_out(s, at);
-    define_merge(s, at, numerics);
+    define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.head_dim_v + 1, s.qt, s.h, s.b), sum = s.merged(s.qi, s.head_dim_v, s.qt, s.h, s.b);
     s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.out_factor(reference, sum, s.h);

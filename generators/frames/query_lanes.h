@@ -3,7 +3,6 @@
 
 #include <optional>
 
-#include "../numerics.h"
 #include "seen_keys.h"
 #include "turned_squares.h"
 #include "turned_tile.h"
@@ -67,6 +66,6 @@ struct QueryLanesStages {
     std::vector<Halide::Func> funcs() const;
 };
 
-QueryLanesStages query_lanes(const AttentionFormulas &formulas, const Numerics &numerics, const QueryLanesBlocking &blocking);
+QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanesBlocking &blocking);
 
 } // namespace polyhead::gen

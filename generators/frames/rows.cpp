@@ -66,7 +66,7 @@ void define_query(RowsStages &s, const Coordinates &at) {
 }
 
 // The scores of a thread's own rows; lanes add up their parts of head_dim.
-void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordinates &at, const Numerics &numerics) {
+void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordinates &at) {
     const auto &in = at.formulas.inputs();
     const auto &[x, r, l, g, kk, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.kk, s.c, s.qt, s.h, s.b);
     const Expr entry = at.entry(x, l), row = at.clamped_key(chunk, kk, c);
@@ -78,7 +78,7 @@ void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordin
     chunk.rd = RDom(0, s.query_entries, "rd");
     chunk.dot(kk, r, c, l, g, qt, h, b) = 0.0f;
     chunk.dot(kk, r, c, l, g, qt, h, b) += s.query_rows(chunk.rd, r, l, g, qt, h, b) * chunk.key_rows(chunk.rd, kk, c, l, qt, h, b);
-    const Expr score = numerics.sum_over_lanes(chunk.dot(kk, r, c, l, g, qt, h, b), s.blocking.lanes);
+    const Expr score = at.formulas.numerics().sum_over_lanes(chunk.dot(kk, r, c, l, g, qt, h, b), s.blocking.lanes);
     chunk.logits(kk, r, c, l, g, qt, h, b) = logit(s, chunk, at, score, r, g, g * s.blocking.rows + r);
 }
 
@@ -98,7 +98,7 @@ void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordina
 }
 
 // row_max, row_reference, probs and row_sum of a chunk; `row` are the coordinates of logits after its key.
-void define_softmax(const RowsStages &s, ChunkStages &chunk, const Numerics &numerics, const std::vector<Var> &row) {
+void define_softmax(const RowsStages &s, ChunkStages &chunk, const AttentionFormulas &formulas, const std::vector<Var> &row) {
     auto with = [&row](const Expr &key) {
         std::vector<Expr> args = {key};
         args.insert(args.end(), row.begin(), row.end());
@@ -107,12 +107,12 @@ void define_softmax(const RowsStages &s, ChunkStages &chunk, const Numerics &num
     std::vector<Var> with_key = {s.kk};
     with_key.insert(with_key.end(), row.begin(), row.end());
     chunk.keys = RDom(0, chunk.kv_tile, "keys");
-    // row_max = max over keys of logits; row_reference = an integer just above it, so that rescaling is exact
+    // row_max = max over keys of logits; row_reference = what probs are relative to
     chunk.row_max(row) = row_reference_floor;
     chunk.row_max(row) = max(chunk.row_max(row), chunk.logits(with(chunk.keys)));
-    chunk.row_reference(row) = numerics.round_up(chunk.row_max(row));
-    // probs = 2^(logits - row_reference)
-    chunk.probs(with_key) = numerics.exp2(chunk.logits(with_key) - chunk.row_reference(row));
+    chunk.row_reference(row) = formulas.reference(chunk.row_max(row));
+    // probs = power(logits - row_reference)
+    chunk.probs(with_key) = formulas.power(chunk.logits(with_key) - chunk.row_reference(row));
     chunk.row_sum(row) = 0.0f;
     chunk.row_sum(row) += chunk.probs(with(chunk.keys));
 }
@@ -150,13 +150,13 @@ Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, const Coordinates
 
 // The running softmax of a row. Its columns are visited in order: the reference before the chunk, the reference, then row_sum and the
 // entries, which are rescaled from one to the other.
-void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &at, const Numerics &numerics) {
+void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &at) {
     const auto &[r, l, g, qt, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.h, s.b);
     const Expr column = chunk.domain.x, c = chunk.domain.y, tile_row = g * s.blocking.rows + r;
     auto acc = [&](const Expr &x) { return s.acc(x, r, l, g, qt, h, b); };
     auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, h, b) : f(r, c, l, g, qt, h, b); };
-    const Expr reference = acc(reference_column), rescale = numerics.pow2(acc(before_column) - reference);
-    const Expr weight = numerics.pow2(of_row(chunk.row_reference) - reference);
+    const Expr reference = acc(reference_column), rescale = at.formulas.rescaling(acc(before_column) - reference);
+    const Expr weight = at.formulas.rescaling(of_row(chunk.row_reference) - reference);
     const Expr entry = with_chunk(s, chunk, at, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
     s.acc(column, r, l, g, qt, h, b) = select(column == before_column, reference, column == reference_column,
                                               max(reference, of_row(chunk.row_reference)), column == sum_column,
@@ -205,7 +205,7 @@ ChunkStages::ChunkStages(const std::string &kind)
       dot(kind + "dot"), logits(kind + "logits"), row_max(kind + "row_max"), row_reference(kind + "row_reference"), probs(kind + "probs"),
       row_sum(kind + "row_sum"), chunk_acc(kind + "chunk_acc") {}
 
-RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numerics, const RowsBlocking &blocking) {
+RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blocking) {
     RowsStages s;
     const Problem &p = formulas.problem();
     s.blocking = blocking;
@@ -226,13 +226,13 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numeric
     for (ChunkStages &chunk : s.chunks) {
         if (blocking.staged) {
             define_block_scores(s, chunk, at);
-            define_softmax(s, chunk, numerics, {s.qi, s.c, s.qt, s.h, s.b});
+            define_softmax(s, chunk, formulas, {s.qi, s.c, s.qt, s.h, s.b});
             define_chunk_acc(s, chunk, at);
         } else {
-            define_thread_scores(s, chunk, at, numerics);
-            define_softmax(s, chunk, numerics, {s.r, s.c, s.l, s.g, s.qt, s.h, s.b});
+            define_thread_scores(s, chunk, at);
+            define_softmax(s, chunk, formulas, {s.r, s.c, s.l, s.g, s.qt, s.h, s.b});
         }
-        define_columns(s, chunk, at, numerics);
+        define_columns(s, chunk, at);
     }
     return s;
 }

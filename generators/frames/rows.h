@@ -4,7 +4,6 @@
 // registers. "block tiles": chunks of key and value are staged for the whole block, and the scores of a chunk are spread over its threads.
 #pragma once
 
-#include "../numerics.h"
 #include "seen_keys.h"
 
 namespace polyhead::gen {
@@ -64,6 +63,6 @@ struct RowsStages {
     std::vector<Halide::Func> funcs() const;
 };
 
-RowsStages rows_frame(const AttentionFormulas &formulas, const Numerics &numerics, const RowsBlocking &blocking);
+RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blocking);
 
 } // namespace polyhead::gen

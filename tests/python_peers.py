@@ -49,6 +49,11 @@ def bench(*words):
     return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=path))
 
 
+def of_documents(*words):
+    command = [sys.executable, "-m", "compare.documents", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, env=dict(os.environ, PYTHONPATH=str(ROOT / "bench" / "peers")))
+
+
 class Run(unittest.TestCase):
     """One run; the tests look at different parts of it."""
 
@@ -127,6 +132,24 @@ class Run(unittest.TestCase):
         self.assertTrue((self.folder / "again.html").exists())
         done = bench("--from", self.folder / "out.json", "--markdown")
         self.assertIn("| `small_sdpa` | B1 H4 T20 d16 |", done.stdout)
+
+    def test_documents_show_the_results(self):
+        document = self.folder / "document.md"
+        begin, end = "<!-- results: %s groups=layer threads=1 -->\n" % (self.folder / "out.json"), "<!-- end of results -->"
+        document.write_text("before\n%sold %s\nafter" % (begin, end), encoding="utf-8")
+        stale = of_documents(document)
+        self.assertEqual((stale.returncode, stale.stdout.count("\n")), (1, 1))
+        self.assertIn("what it shows are not the results that it names", stale.stdout)
+        self.assertEqual(of_documents("--write", document).returncode, 0)
+        self.assertEqual(of_documents(document).returncode, 0)
+        text = document.read_text(encoding="utf-8")
+        self.assertTrue(text.startswith("before\n" + begin) and text.endswith(end + "\nafter"), text)
+        self.assertIn("| `small_layer` | B1 T12 D32 H2 |", text)
+        self.assertNotIn("small_sdpa", text)
+        document.write_text(text.replace("<!-- results: ", "<!-- results "), encoding="utf-8")
+        self.assertIn("a block of results begins", of_documents(document).stdout)
+        document.write_text(re.sub(r"geometric mean \d", "geometric mean 9", text), encoding="utf-8")
+        self.assertEqual(of_documents(document).returncode, 1)
 
     def test_refusals_are_one_sentence(self):
         broken = self.folder / "broken.json"

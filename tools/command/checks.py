@@ -1,4 +1,4 @@
-"""The subcommand check: clang-format, gersemi, codespell, the rules of the house and clang-tidy, in that order of cost."""
+"""The subcommand check: clang-format, gersemi, codespell, the rules of the house, results in documents and clang-tidy, in that order of cost."""
 import concurrent.futures
 import hashlib
 import json
@@ -32,6 +32,12 @@ def spelling(_):
 
 def rules(_):
     return call([PYTHON, os.path.join("tools", "check_rules.py")], check=False) == 0
+
+
+def results(fix):
+    """What documents show of the bench of peers is what its files of results say."""
+    command = [PYTHON, "-m", "compare.documents"] + (["--write"] if fix else []) + tracked("*.md")
+    return call(command, check=False, env=dict(environment(), PYTHONPATH=os.path.join(ROOT, "bench", "peers"))) == 0
 
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
@@ -97,7 +103,7 @@ def tidy(_):
 
 
 def run(fix=False, quick=False):
-    steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules)]
+    steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules), ("results", results)]
     if not quick:
         steps.append(("clang-tidy", tidy))
     failed = []

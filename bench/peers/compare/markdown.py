@@ -1,4 +1,4 @@
-"""The results as a Markdown table: what docs/benchmarks.md shows."""
+"""The results as Markdown: what README and docs/benchmarks.md show."""
 
 from . import cases, machine, results
 
@@ -16,20 +16,48 @@ def rate(result):
     return "%.0f%s" % (found["median"], " of read" if "percent_of_read" in result else "") if found else "–"
 
 
-def lines(document):
-    """Machine, then a table per number of threads; bold where another library is faster."""
-    labels = {name: peer["label"] for name, peer in document["peers"].items()}
-    others = [name for name in labels if name != results.OURS]
+def head(document):
     found = document["machine"]
     versions = ", ".join("%s %s" % (peer["label"], peer["version"]) for peer in document["peers"].values())
-    yield "%s; %s; commit %s; %s." % (machine.sentence(found), versions, found["commit"], found["date"])
-    for threads in document["threads"]:
+    return "%s; %s; commit %s; %s." % (machine.sentence(found), versions, found["commit"], found["date"])
+
+
+def of_threads(document, threads, groups):
+    """A table; bold where another library is faster."""
+    labels = {name: peer["label"] for name, peer in document["peers"].items()}
+    others = [name for name in labels if name != results.OURS]
+    yield "| case, %s | shape | ms | %% of peak | %s |" % (results.threads_text(threads), " | ".join(labels[n] for n in others))
+    yield "|" + "---|" * (4 + len(others))
+    for group in groups:
+        for record in (r for r in document["cases"] if r["group"] == group):
+            by_peer = {r["peer"]: r for r in record["results"] if r["threads"] == threads}
+            ours = by_peer.get(results.OURS, {})
+            ms = "%.3g" % ours["ms"]["median"] if "ms" in ours else "–"
+            yield "| `%s` | %s | %s | %s | %s |" % (record["name"], record["words"], ms, rate(ours), " | ".join(cell(by_peer.get(n)) for n in others))
+
+
+def of_costs(document):
+    """What is linked or installed, and how long the first answer takes."""
+    labels = {name: peer["label"] for name, peer in document["peers"].items()}
+    yield "| library | MB | seconds to the first answer |"
+    yield "|---|---|---|"
+    for name in {**document["library_bytes"], **document["cold_start"]}:
+        size, start = document["library_bytes"].get(name, {}), document["cold_start"].get(name, {})
+        yield "| %s | %s | %s |" % (labels.get(name, name), "%.1f" % (size["bytes"] / 1e6) if "bytes" in size else "–",
+                                    "%.3f" % start["median"] if "median" in start else "–")  # fmt: skip
+
+
+def lines(document, groups=tuple(cases.GROUPS), threads=None):
+    """The machine; per number of threads a table of these groups of cases, and what all cases together say; what the libraries weigh."""
+    yield head(document)
+    for number in document["threads"]:
+        if threads is None or number in threads:
+            yield ""
+            yield from of_threads(document, number, groups)
+        sentence = results.sentence(document["cases"], number)
+        if sentence:
+            yield ""
+            yield sentence
+    if document["library_bytes"] or document["cold_start"]:
         yield ""
-        yield "| case, %d thread%s | shape | ms | %% of peak | %s |" % (threads, "" if threads == 1 else "s", " | ".join(labels[n] for n in others))
-        yield "|" + "---|" * (4 + len(others))
-        for group in cases.GROUPS:
-            for record in (r for r in document["cases"] if r["group"] == group):
-                by_peer = {r["peer"]: r for r in record["results"] if r["threads"] == threads}
-                ours = by_peer.get(results.OURS, {})
-                ms = "%.3g" % ours["ms"]["median"] if "ms" in ours else "–"
-                yield "| `%s` | %s | %s | %s | %s |" % (record["name"], record["words"], ms, rate(ours), " | ".join(cell(by_peer.get(n)) for n in others))
+        yield from of_costs(document)

@@ -43,10 +43,6 @@ class Look:
         return self.colours[name.split(" ")[0]][0]
 
 
-def threads_text(threads):
-    return "%d thread%s" % (threads, "" if threads == 1 else "s")
-
-
 def rows_of(document, groups):
     """Records of these groups, in the order of the groups, that somebody answered; a group's name stands before its first record."""
     found = []
@@ -88,7 +84,7 @@ def side_by_side(document, rows, theme, draw):
     for axis, count in zip(axes[0], threads):
         strips(axis, look, rows)
         draw(axis, look, rows, count)
-        axis.set_title(threads_text(count))
+        axis.set_title(results.threads_text(count))
     return figure, axes[0], look
 
 
@@ -173,7 +169,7 @@ def growth(document, theme):
     for axis, steps in ((left, (1,)), (right, (1, 2, 5))):
         axis.set_yscale("log")
         plain_log(axis.yaxis, steps)
-    left.set(title="Time per call, %s" % threads_text(threads), xlabel="tokens", ylabel="milliseconds")
+    left.set(title="Time per call, %s" % results.threads_text(threads), xlabel="tokens", ylabel="milliseconds")
     right.set(title="Time per pair of query and key, 8 heads of 64", xlabel="tokens", ylabel="nanoseconds")
     for axis in (left, right):
         axis.set_xscale("log", base=2)
@@ -204,7 +200,7 @@ def scaling(document, theme):
     axis.set_yticks(range(len(names)), [look.labels[n] for n in names])
     axis.set_ylim(len(names) - 0.5, -0.5)
     axis.axvline(many / few, color=look.theme["soft"], linestyle="--", linewidth=1)
-    axis.set(xlabel="speed on %s / speed on %s; the bar is the middle case, the dashed line is all that is possible" % (threads_text(many), few))
+    axis.set(xlabel="speed on %s / speed on %s; the bar is the middle case, the dashed line is all that is possible" % (results.threads_text(many), few))
     axis.tick_params(axis="y", length=0)
     axis.grid(axis="x", linewidth=0.8)
     return figure

@@ -53,7 +53,7 @@ def tiles(document, labels):
     found = results.summary(document["cases"], threads)
     if not found:
         return tile("–", "nothing was compared")
-    words, best = plots.threads_text(threads), {r["name"]: r["best"].get(str(threads)) for r in document["cases"]}
+    words, best = results.threads_text(threads), {r["name"]: r["best"].get(str(threads)) for r in document["cases"]}
     shown = [tile("%.2f×" % found["mean"], "time of the fastest other library of each case over ours, geometric mean of %d cases on %s"
                   % (found["cases"], words)),
              tile("%d of %d" % (found["faster"], found["cases"]), "cases in which polyhead is faster than all of them; level in %d, slower in %d"
@@ -98,7 +98,7 @@ def case_table(document, threads, labels):
     return ('<section class="card"><h2>All cases, %s</h2><p class="soft">Under the names of the others: their time over ours, median of %d rounds ± half '
             'the interquartile range. Green: polyhead is faster. Red: it is slower. Uncoloured: the rounds do not agree. Hover for how a library did it.</p>'
             '<div class="scroll"><table><thead><tr>%s</tr></thead><tbody>%s</tbody></table></div></section>'
-            % (plots.threads_text(threads), document["rounds"], "".join("<th>%s</th>" % html.escape(h) for h in heads), "".join(rows)))  # fmt: skip
+            % (results.threads_text(threads), document["rounds"], "".join("<th>%s</th>" % html.escape(h) for h in heads), "".join(rows)))  # fmt: skip
 
 
 def method(document):
@@ -117,7 +117,7 @@ def method(document):
              "right one counts.",
              "Work that position or key lengths exclude is not counted as work; what a mask excludes is."]  # fmt: skip
     lines += ["Roof on %s: %.0f GFLOP/s by %s (middle half of the rounds %.0f to %.0f), a copy writes %.1f GB/s."
-              % (plots.threads_text(n), fma["median"], document["fma"], fma["q1"], fma["q3"], copy["median"]) for n, fma, copy in roofs]  # fmt: skip
+              % (results.threads_text(n), fma["median"], document["fma"], fma["q1"], fma["q3"], copy["median"]) for n, fma, copy in roofs]  # fmt: skip
     if busy:
         found = results.spread(busy)
         lines.append("Other programs kept %.2f cores busy meanwhile (median of the rounds; upper quartile %.2f). %d rounds were made again, because they used "

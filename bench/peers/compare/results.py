@@ -64,6 +64,18 @@ def summary(records, threads):
                 most=max(medians, key=medians.get), least=min(medians, key=medians.get))  # fmt: skip
 
 
+def threads_text(threads):
+    return "%d thread%s" % (threads, "" if threads == 1 else "s")
+
+
+def sentence(records, threads):
+    """What all cases together say, or None when nothing was compared."""
+    found = summary(records, threads)
+    return found and ("%s: against the fastest other library of each round polyhead is faster in %d of %d cases, level in %d, slower in %d; "
+                      "geometric mean %.2f" % (threads_text(threads), found["faster"], found["cases"], found["level"], found["slower"],
+                                               found["mean"]))  # fmt: skip
+
+
 def means_by_peer(records, threads):
     """{peer: (geometric mean of theirs / ours, cases)} over the cases that both have."""
     ratios = {}

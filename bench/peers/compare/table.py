@@ -22,7 +22,7 @@ def ratio_text(result):
 
 def of_threads(document, threads, labels):
     others = [name for name in labels if name != results.OURS]
-    title = "%d thread%s: time of others / time of polyhead, above 1 polyhead is faster" % (threads, "" if threads == 1 else "s")
+    title = "%s: time of others / time of polyhead, above 1 polyhead is faster" % results.threads_text(threads)
     table = Table(title=title, caption="median of %d rounds ± half the interquartile range" % document["rounds"])
     for name in ("case", "shape"):
         table.add_column(name, no_wrap=True)
@@ -69,11 +69,9 @@ def show(document):
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     for threads in document["threads"]:
         console.print(of_threads(document, threads, labels))
-        found = results.summary(document["cases"], threads)
-        if found:
-            console.print("%d thread%s: against the fastest other library polyhead is faster in %d of %d cases, level in %d, slower in %d; "
-                          "geometric mean %.2f\n" % (threads, "" if threads == 1 else "s", found["faster"], found["cases"], found["level"],
-                                                     found["slower"], found["mean"]))  # fmt: skip
+        sentence = results.sentence(document["cases"], threads)
+        if sentence:
+            console.print(sentence + "\n")
     if document["library_bytes"] or document["cold_start"]:
         console.print(of_costs(document, labels))
     for line in faults(document, labels):

@@ -1,6 +1,8 @@
 // The formulas of attention: scale, rotation, visibility of keys, logits, and how a row ends.
 #include "formulas.h"
 
+#include <algorithm>
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -26,6 +28,28 @@ void also(Expr *condition, const Expr &next) {
     *condition = condition->defined() ? *condition && next : next;
 }
 
+// Does an element of a pair tensor let its pair take part?
+Expr lets_take_part(const PairTensor &tensor, const Expr &element) {
+    return tensor.type.is_float() ? !is_minus_infinity(element) : element != 0;
+}
+
+// Both in one: the sum of what they add, -inf where one of them excludes.
+PairTensor joined(const PairTensor &one, const PairTensor &other) {
+    return {one.name + "_" + other.name, Halide::Float(32), one.per_query || other.per_query,
+            [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
+                Expr sum, part;
+                for (const PairTensor &tensor : {one, other}) {
+                    const Expr element = tensor.at(kv, q, h, b);
+                    also(&part, lets_take_part(tensor, element));
+                    if (tensor.type.is_float()) {
+                        const Expr term = Halide::max(element, lowest_addend);
+                        sum = sum.defined() ? sum + term : term;
+                    }
+                }
+                return finite_or_minus_infinity(part, sum);
+            }};
+}
+
 std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInputs &in) {
     std::vector<PairTensor> tensors;
     auto add = [&](const char *name, Halide::Type type, int broadcast, auto tensor) {
@@ -41,7 +65,10 @@ std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInput
     if (p.score_bias != 0) {
         add("score_bias", Halide::Float(32), p.score_bias_broadcast, in.score_bias);
     }
-    return tensors;
+    // Where floats differ by query, frames that turn tiles of them turn one for two.
+    const bool turns_floats =
+        std::any_of(tensors.begin(), tensors.end(), [](const PairTensor &t) { return t.per_query && t.type.is_float(); });
+    return tensors.size() == 2 && turns_floats ? std::vector<PairTensor>{joined(tensors[0], tensors[1])} : tensors;
 }
 
 } // namespace
@@ -238,7 +265,7 @@ Expr AttentionFormulas::takes_part(const Expr &natural_score, const Row &row, co
         }
     }
     for (size_t i = 0; i < pairs.size(); i++) {
-        also(&part, pair_tensors_[i].type.is_float() ? !is_minus_infinity(pairs[i]) : pairs[i] != 0);
+        also(&part, lets_take_part(pair_tensors_[i], pairs[i]));
     }
     if (expression_.masks()) {
         also(&part, expression_.mask(scope(natural_score, row, kv, h, b)));

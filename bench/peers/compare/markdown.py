@@ -38,13 +38,10 @@ def of_threads(document, threads, groups):
 
 def of_costs(document):
     """What is linked or installed, and how long the first answer takes."""
-    labels = {name: peer["label"] for name, peer in document["peers"].items()}
     yield "| library | MB | seconds to the first answer |"
     yield "|---|---|---|"
-    for name in {**document["library_bytes"], **document["cold_start"]}:
-        size, start = document["library_bytes"].get(name, {}), document["cold_start"].get(name, {})
-        yield "| %s | %s | %s |" % (labels.get(name, name), "%.1f" % (size["bytes"] / 1e6) if "bytes" in size else "–",
-                                    "%.3f" % start["median"] if "median" in start else "–")  # fmt: skip
+    for row in results.costs(document):
+        yield "| %s | %s | %s |" % row
 
 
 def lines(document, groups=tuple(cases.GROUPS), threads=None):

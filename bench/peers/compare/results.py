@@ -76,6 +76,14 @@ def sentence(records, threads):
                                                found["mean"]))  # fmt: skip
 
 
+def costs(document):
+    """(library, MB, seconds to the first answer) in words, of every library of which one is known."""
+    for name in {**document["library_bytes"], **document["cold_start"]}:
+        size, start = document["library_bytes"].get(name, {}), document["cold_start"].get(name, {})
+        yield (document["peers"].get(name, {}).get("label", name), "%.1f" % (size["bytes"] / 1e6) if "bytes" in size else "–",
+               "%.3f" % start["median"] if "median" in start else "–")  # fmt: skip
+
+
 def means_by_peer(records, threads):
     """{peer: (geometric mean of theirs / ours, cases)} over the cases that both have."""
     ratios = {}

@@ -40,15 +40,13 @@ def of_threads(document, threads, labels):
     return table
 
 
-def of_costs(document, labels):
+def of_costs(document):
     table = Table(title="Bytes on disk and seconds to the first answer of a fresh process (%s)" % document["cost_case"])
     table.add_column("library", no_wrap=True)
     for name in ("MB", "seconds"):
         table.add_column(name, justify="right")
-    for name in {**document["library_bytes"], **document["cold_start"]}:
-        size, start = document["library_bytes"].get(name, {}), document["cold_start"].get(name, {})
-        table.add_row(labels.get(name, name), "%.1f" % (size["bytes"] / 1e6) if "bytes" in size else "–",
-                      "%.3f" % start["median"] if "median" in start else "–")  # fmt: skip
+    for row in results.costs(document):
+        table.add_row(*row)
     return table
 
 
@@ -73,6 +71,6 @@ def show(document):
         if sentence:
             console.print(sentence + "\n")
     if document["library_bytes"] or document["cold_start"]:
-        console.print(of_costs(document, labels))
+        console.print(of_costs(document))
     for line in faults(document, labels):
         console.print(Text(line, style="yellow"))

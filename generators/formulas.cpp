@@ -296,11 +296,15 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         return natural(score);
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);
-    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), natural_logits() ? l : l * ln_2)
+    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), natural_of(l))
                                        : power(Halide::min(l - reference, 0.0f)) * factor;
 }
 
 // ---- softmax
+
+Expr AttentionFormulas::natural_of(const Expr &logit) const {
+    return natural_logits() ? logit : logit * ln_2;
+}
 
 Expr AttentionFormulas::reference(const Expr &row_max) const {
     return natural_logits() ? row_max : numerics_.round_up(row_max);
@@ -332,8 +336,7 @@ AttentionFormulas::Ending AttentionFormulas::ending(const Expr &reference, const
 Expr AttentionFormulas::lse(const Expr &reference, const Expr &row_sum, const Expr &h) const {
     // log() of a positive sum; the select decides emptiness, never the size of a logit.
     const Ending end = ending(reference, row_sum, h);
-    const Expr reference_natural = natural_logits() ? end.reference : end.reference * ln_2;
-    return finite_or_minus_infinity(row_sum > 0.0f, reference_natural + Halide::log(Halide::max(end.sum, 1e-37f)));
+    return finite_or_minus_infinity(row_sum > 0.0f, natural_of(end.reference) + Halide::log(Halide::max(end.sum, 1e-37f)));
 }
 
 Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {

@@ -149,6 +149,7 @@ private:
     struct Ending {
         Expr reference, shrink, sum; // the new reference, 2^(old - new), the sum under the new one
     };
+    Expr natural_of(const Expr &logit) const; // a logit, or a reference, in natural units
     Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     Expr query_factor() const; // what the query is multiplied by
     Expr natural(const Expr &score) const;

@@ -12,9 +12,13 @@ namespace polyhead::gen {
 namespace {
 
 // The recorded knobs that mean the same for this problem; the others take their defaults.
-Tiling transferred(const TunedRecord &record, const Problem &p) {
+Tiling transferred(const TunedRecord &record, const Problem &p, const Machine &machine) {
     const Problem &of = record.problem;
     Tiling t = record.tiling;
+    // What gives both problems tiles of another size by default (causal, RoPE, pairs) was not measured here.
+    if (default_tiling(record.frame, of, machine, {}).q_tile != default_tiling(record.frame, p, machine, {}).q_tile) {
+        t.q_tile = t.kv_tile = t.key_panel = t.value_panel = 0;
+    }
     if (of.head_dim_v != p.head_dim_v) {
         t.value_panel = 0;
     }
@@ -67,7 +71,7 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
         }
         VariantPlan plan{record.frame,
                          target,
-                         default_tiling(record.frame, p, machine, transferred(record, p)),
+                         default_tiling(record.frame, p, machine, transferred(record, p, machine)),
                          record.min_seq_len_q,
                          record.max_seq_len_q,
                          said(record, match.distance)};

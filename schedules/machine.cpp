@@ -61,7 +61,10 @@ std::string target_class(const Target &target) {
         return text.substr(0, text.find('-', text.find('-') + 1)); // architecture and bits
     }
     const bool fma = target.has_feature(Target::AVX2) && target.has_feature(Target::FMA);
-    return machine.registers == 32 ? "x86-64-avx512" : fma ? "x86-64-avx2" : machine.lanes == 8 ? "x86-64-avx" : "x86-64-sse";
+    if (machine.registers == 32) {
+        return machine.slow_vectors ? "x86-64-avx512_zen4" : "x86-64-avx512";
+    }
+    return fma ? "x86-64-avx2" : machine.lanes == 8 ? "x86-64-avx" : "x86-64-sse";
 }
 
 } // namespace polyhead::gen

@@ -26,7 +26,7 @@ struct Machine {
 };
 
 Machine machine_of(const Halide::Target &target);
-// The kind of machine that measured tilings are shared within: "x86-64-avx512", "x86-64-avx2", "cuda" ...
+// The kind of machine that measured tilings are shared within: "x86-64-avx512", "x86-64-avx512_zen4", "x86-64-avx2", "cuda" ...
 std::string target_class(const Halide::Target &target);
 
 } // namespace polyhead::gen

@@ -1,4 +1,5 @@
 // Tuning records: what is read, what is refused with which sentence, which record is near, and what a plan makes of it.
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -18,6 +19,7 @@ using namespace polyhead::test;
 namespace {
 
 const std::string avx512 = "x86-64-linux-avx512_skylake-fma-f16c-avx2-avx-sse41", avx2 = "x86-64-linux-avx2-fma-f16c";
+const std::string zen4 = "x86-64-linux-avx512_zen4-avx512_cannonlake-" + avx512.substr(avx512.find("avx512_skylake"));
 
 // An entry with one text in the place of another.
 std::string entry(const std::string &what = "", const std::string &with = "") {
@@ -179,6 +181,27 @@ TEST_CASE("plans take the user's records, and defaults where none serves") {
     for (const auto &plan : refused) { // 20 queries are no whole vectors: the record cannot be built
         CHECK(plan.tiling.q_tile != 20);
     }
+}
+
+TEST_CASE("a record made where tiles have another size by default keeps its tiles to itself") {
+    const RecordsFile file(file_of({entry("x86-64-avx512", "x86-64-avx512_zen4")}));
+    std::string error;
+    const auto tiling_of = [&](const Problem &p, const std::string &target) {
+        const auto plans = gen::plan_variants(complete(p), {target}, "", &error, {file.path.string(), true});
+        CHECK(error == "");
+        const auto plan = std::find_if(plans.begin(), plans.end(), [](const auto &one) { return one.frame == "query_lanes"; });
+        REQUIRE(plan != plans.end());
+        CHECK(contains(plan->record, file.path.filename().string()) == (target == zen4));
+        return plan->tiling;
+    };
+    Problem plain = sdpa_problem(12, 64), rotated = plain, softcapped = plain;
+    rotated.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    softcapped.softcap = 1;
+    CHECK(tiling_of(plain, zen4).q_tile == 48);
+    CHECK(tiling_of(softcapped, zen4).q_tile == 48);
+    CHECK(tiling_of(rotated, zen4).q_tile == 32);
+    CHECK(tiling_of(rotated, zen4).kv_tile == 128);
+    CHECK(tiling_of(plain, avx512).q_tile == 32); // another kind of machine
 }
 
 TEST_CASE("what a record says of itself is safe in a C string") {

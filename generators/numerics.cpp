@@ -63,7 +63,7 @@ Expr round_up_loose(Expr x) {
     return Halide::select(Halide::abs(x) < all_integral, whole + 1.0f, x);
 }
 
-Expr no_lanes(const Expr &x, int lanes) {
+Expr no_lanes(const Expr &x, int /*lanes*/) {
     return x;
 }
 

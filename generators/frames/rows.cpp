@@ -132,8 +132,7 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
 }
 
 // An entry of acc after a chunk, from what it was (rescaled) and the weight of the chunk.
-Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at, Expr sum, const Expr &weight, const Expr &entry,
-                const Expr &c) {
+Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, Expr sum, const Expr &weight, const Expr &entry, const Expr &c) {
     const auto &[r, l, g, qt, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.h, s.b);
     if (s.blocking.staged) {
         return sum + weight * chunk.chunk_acc(entry, r, c, l, g, qt, h, b);
@@ -157,7 +156,7 @@ void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &
     auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, h, b) : f(r, c, l, g, qt, h, b); };
     const Expr reference = acc(reference_column), rescale = at.formulas.rescaling(acc(before_column) - reference);
     const Expr weight = at.formulas.rescaling(of_row(chunk.row_reference) - reference);
-    const Expr entry = with_chunk(s, chunk, at, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
+    const Expr entry = with_chunk(s, chunk, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
     s.acc(column, r, l, g, qt, h, b) = select(column == before_column, reference, column == reference_column,
                                               max(reference, of_row(chunk.row_reference)), column == sum_column,
                                               acc(sum_column) * rescale + of_row(chunk.row_sum) * weight, //

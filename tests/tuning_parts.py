@@ -249,9 +249,23 @@ class Problems(unittest.TestCase):
 
     def test_segments(self):
         self.assertEqual([(s.min_seq_len_q, s.max_seq_len_q, s.shape.seq_len_q) for s in TASK.segments()], [(0, 16, 1), (17, 0, 512)])
+        found = {}
+        for lengths in ((1,), (4, 8), (100, 16, 500, 300)):
+            part = problem.Task("t", TASK.flags, "host", lengths=lengths).segments()
+            found[lengths] = [(s.shape.seq_len_q, [o.seq_len_q for o in s.others]) for s in part]
+        self.assertEqual(found, {(1,): [(1, [])], (4, 8): [(4, [8])], (100, 16, 500, 300): [(16, []), (300, [100, 500])]})
         fixed = problem.Task("t", problem.flags_of_line("--op sdpa --num-heads 4 --head-dim 32 --seq-len-q 300 --seq-len-kv 200"), "host")
         self.assertEqual(fixed.segments(), [problem.Segment(0, 0, problem.Shape(1, 300, 200))])
         self.assertEqual(fixed.flops(fixed.segments()[0].shape), 2 * 4 * 300 * 200 * 64)
+
+    def test_larger_values_of_a_knob_are_left_out(self):
+        def most(task):
+            decode, = [frame for frame in task.frames(problem.Shape(1, 1, 2048)) if frame["frame"] == "head_lanes"]
+            return max(n for knob in decode["knobs"] if knob["knob"] == "split_len" for n in knob["values"])
+
+        some = problem.Task("t", TASK.flags, "host", most={"split_len": 512})
+        self.assertEqual((most(TASK), most(some)), (2048, 512))
+        self.assertEqual([some.allows({"split_len": n, "row_tile": 4}) for n in (512, 513)], [True, False])
 
     def test_reference_is_that_of_the_tests(self):
         task = problem.Task("t", problem.flags_of_line("--op sdpa --num-heads 4 --num-kv-heads 2 --head-dim 16 --causal top_left --lse"), "host")

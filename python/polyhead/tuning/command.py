@@ -4,6 +4,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -49,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--target", default="host", help="Halide target that this machine can run (default host)")
     top.add_argument("--batch", type=int, default=1, help="batch rows of the calls (default 1)")
     top.add_argument("--lengths", default=",".join(map(str, LENGTHS)), metavar="LIST",
-                     help="query lengths that a free length is tuned for; the middle one is searched (default %(default)s)")
+                     help="query lengths that a free length is tuned for: decoding, where one is at most 16, and what is longer (default %(default)s)")
+    top.add_argument("--most", action="append", default=[], metavar="KNOB=N",
+                     help="larger values of a knob are not tried, such as split_len=512 for records that more cores than these will use")
     top.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="after which a compiling candidate is given up (default 120)")
     top.add_argument("--log", metavar="FILE", help="measurements, taken up again by the next run (default: OUTPUT.log)")
     top.add_argument("--check", metavar="FILE", help="measure the records of a file again")
@@ -64,7 +67,7 @@ def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> t
     """(tasks, problems that were refused, each with a sentence)."""
     source = os.environ.get("POLYHEAD_TUNE_SOURCE", "")
     table = kernel_table(os.path.join(source, "kernels", "table.txt") if source else None)
-    lengths = lengths_of(options.lengths)
+    lengths, most = lengths_of(options.lengths), most_of(options.most)
     wanted: list[tuple[str, Any]] = [(os.path.splitext(os.path.basename(name))[0], lambda name=name: flags_of_name(name, table))
                                      for name in options.kernels]
     wanted += [("problem %d" % (i + 1), lambda text=text: flags_of_line(text)) for i, text in enumerate(options.problem)]
@@ -75,7 +78,7 @@ def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> t
     tasks, refused = [], 0
     for name, read in wanted:
         try:
-            task = Task(name, read(), options.target, options.batch, lengths)
+            task = Task(name, read(), options.target, options.batch, lengths, most)
             task.segments()
             if task.device and not device_count(task.device):
                 raise refuse("target: found no %s device, expected one that runs %s" % (task.device, task.full_target))
@@ -83,6 +86,8 @@ def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> t
         except Error as error:
             refused += 1
             screen.say("polyhead tune: %s: %s" % (name, error))
+    for knob in sorted(set(most).difference(*(task.knobs() for task in tasks)) if tasks else []):
+        raise refuse("most: found '%s', expected a knob of these problems: %s" % (knob, ", ".join(sorted(set().union(*(t.knobs() for t in tasks))))))
     return tasks, refused
 
 
@@ -91,6 +96,13 @@ def lengths_of(text: str) -> tuple[int, ...]:
     if not all(word.strip().isdecimal() and 0 < int(word) <= 1 << 24 for word in words):
         raise refuse("lengths: found '%s', expected numbers such as 128,512,2048" % text)
     return tuple(sorted({int(word) for word in words}))
+
+
+def most_of(words: list[str]) -> dict[str, int]:
+    for word in words:
+        if not re.fullmatch("[a-z_]+=[0-9]{1,9}", word):
+            raise refuse("most: found '%s', expected a knob and a number such as split_len=512" % word)
+    return {name: int(number) for name, number in (word.split("=") for word in words)}
 
 
 def check(options: argparse.Namespace, settings: Settings, screen: Screen) -> int:

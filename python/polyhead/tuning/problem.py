@@ -14,9 +14,9 @@ from ..error import refuse
 
 SDPA, MHA, LINEAR = range(3)
 GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
-DECODE_LENGTH, DECODE_KEYS = 1, 2048
-DECODE_OTHERS = (4, 16)  # queries whose ranges may get a tiling of their own
-LENGTHS = (128, 512, 2048)  # of a free query length; the middle one is searched at, the others decide length ranges
+DECODE_MOST, DECODE_KEYS = 16, 2048  # so many queries at most are decoding; keys that they meet
+# Of a free query length. Of those of decoding the first one is searched at, of the longer ones the middle; the others decide ranges.
+LENGTHS = (1, 4, 16, 128, 512, 2048)
 # Options of a generate line that say how and where, not what.
 WITH_VALUE = ("--tiling", "--target", "--tuned", "--emit", "-o", "--output-directory", "--seq-len-q-range")
 TABLE_LINE = re.compile(r"^([A-Za-z0-9_]+) *\(([a-z_ ]*)\) *: *(.*)$")
@@ -51,11 +51,23 @@ class Task:
     target: str
     batch: int = 1
     lengths: tuple[int, ...] = LENGTHS
+    most: dict[str, int] = dataclasses.field(default_factory=dict)  # larger values of these knobs are not tried
     space: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Records would move the baseline; the default tiling is what candidates are compared with.
         self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
+        for frame in self.space["targets"][0]["frames"]:
+            for knob in frame["knobs"]:
+                knob["values"] = [n for n in knob["values"] if self.allows({knob["knob"]: n})] or knob["values"][:1]
+
+    def allows(self, knobs: dict[str, int]) -> bool:
+        """Whether no knob is larger than it may be."""
+        return all(n <= self.most.get(name, n) for name, n in knobs.items())
+
+    def knobs(self) -> set[str]:
+        """Names of the knobs of every frame that serves the problem."""
+        return {knob["knob"] for frame in self.space["targets"][0]["frames"] for knob in frame["knobs"]}
 
     @property
     def problem(self) -> str:
@@ -80,7 +92,7 @@ class Task:
 
     def frames(self, shape: Shape) -> list[dict[str, Any]]:
         """The frames that serve this shape, with their knobs."""
-        decode_most = max((v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes"), default=16)
+        decode_most = max((v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes"), default=DECODE_MOST)
         return [f for f in self.space["targets"][0]["frames"] if f["frame"] != "head_lanes" or shape.seq_len_q <= decode_most]
 
     def default_point(self, shape: Shape) -> tuple[str, dict[str, int]]:
@@ -110,22 +122,21 @@ class Task:
         if fixed_q or not decode:
             return [self._segment(0, 0, fixed_q, fixed_kv)]
         most = next(v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes")
-        keys = fixed_kv or DECODE_KEYS
-        others = tuple(Shape(self.batch, n, keys) for n in DECODE_OTHERS if n <= most)
-        return [Segment(0, most, Shape(self.batch, DECODE_LENGTH, keys), others), self._segment(most + 1, 0, fixed_q, fixed_kv)]
+        first, *others = [Shape(self.batch, n, fixed_kv or DECODE_KEYS) for n in sorted(self.lengths) if n <= most] or [None]
+        decoding = [Segment(0, most, first, tuple(others))] if first else []
+        longer = [self._segment(most + 1, 0, 0, fixed_kv)] if max(self.lengths) > most else []
+        return decoding + longer
 
     def _segment(self, first: int, last: int, fixed_q: int, fixed_kv: int) -> Segment:
         same = self.fields["op"] == MHA and not self.fields["cross"]
         linear = self.fields["op"] == LINEAR
 
         def shape(length: int) -> Shape:
-            return Shape(self.batch, length, 0 if linear else length if same else fixed_kv or (length if length > 16 else DECODE_KEYS))
+            return Shape(self.batch, length, 0 if linear else length if same else fixed_kv or (length if length > DECODE_MOST else DECODE_KEYS))
 
         if fixed_q:
             return Segment(first, last, shape(fixed_q))
-        lengths = sorted(n for n in self.lengths if n >= first and (last == 0 or n <= last))
-        if not lengths:
-            raise refuse("lengths: found %s, expected one from %d on" % (", ".join(map(str, self.lengths)), first))
+        lengths = sorted(n for n in self.lengths if n > max(first - 1, DECODE_MOST)) or sorted(self.lengths)
         middle = lengths[len(lengths) // 2]
         return Segment(first, last, shape(middle), tuple(shape(n) for n in lengths if n != middle))
 

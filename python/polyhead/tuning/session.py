@@ -75,6 +75,8 @@ class Session:
         """Measurements that the log has of this task."""
         for entry in self.log.entries(self.id, "measured"):
             point = (entry["frame"], knobs_of(entry["tiling"]))
+            if not self.task.allows(point[1]):
+                continue
             self.ratios[key_of(point)] = (entry["ratio"], point)
             self.search.recall(point, entry["ratio"])
         for entry in self.log.entries(self.id, "failed"):

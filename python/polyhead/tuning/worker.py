@@ -17,11 +17,10 @@ import polyhead
 
 from .. import _core
 from . import inputs
-from .problem import LINEAR, SDPA, Shape
+from .problem import DECODE_MOST, LINEAR, SDPA, Shape
 
 # For tests: "crash:q_tile=16,hang:kv_tile=64,wrong:key_panel=4" spoils the candidates whose tiling has the text behind the colon.
 POISON = "POLYHEAD_TUNE_POISON"
-DECODE_MOST = 16       # queries
 COLD_BYTES = 96 << 20  # keys and values beyond the caches
 
 

@@ -122,10 +122,9 @@ class Task:
         if fixed_q or not decode:
             return [self._segment(0, 0, fixed_q, fixed_kv)]
         most = next(v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes")
-        first, *others = [Shape(self.batch, n, fixed_kv or DECODE_KEYS) for n in sorted(self.lengths) if n <= most] or [None]
-        decoding = [Segment(0, most, first, tuple(others))] if first else []
-        longer = [self._segment(most + 1, 0, 0, fixed_kv)] if max(self.lengths) > most else []
-        return decoding + longer
+        decoding = [Shape(self.batch, n, fixed_kv or DECODE_KEYS) for n in sorted(self.lengths) if n <= most]
+        found = [Segment(0, most, decoding[0], tuple(decoding[1:]))] if decoding else []
+        return found + ([self._segment(most + 1, 0, 0, fixed_kv)] if max(self.lengths) > most else [])
 
     def _segment(self, first: int, last: int, fixed_q: int, fixed_kv: int) -> Segment:
         same = self.fields["op"] == MHA and not self.fields["cross"]

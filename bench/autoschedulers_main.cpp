@@ -64,7 +64,7 @@ struct Candidate {
 
     Candidate(const polyhead::Problem &problem, const std::string &tiling) {
         const auto start = std::chrono::steady_clock::now();
-        kernel = std::make_unique<polyhead::InProcessKernel>(problem, polyhead::InProcessOptions{"host", tiling, {}, {}, true});
+        kernel = std::make_unique<polyhead::InProcessKernel>(problem, polyhead::InProcessOptions{"host", tiling});
         compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         error = kernel->error();
         if (error.empty()) {

@@ -17,8 +17,7 @@ std::shared_ptr<polyhead::InProcessKernel> kernel_for(const polyhead::Problem &p
     std::weak_ptr<polyhead::InProcessKernel> &entry = known[polyhead::test::generate_line(problem)];
     std::shared_ptr<polyhead::InProcessKernel> kernel = entry.lock();
     if (!kernel)
-        entry = kernel =
-            std::make_shared<polyhead::InProcessKernel>(problem, polyhead::InProcessOptions{"host", "frame=query_lanes", {}, {}, true});
+        entry = kernel = std::make_shared<polyhead::InProcessKernel>(problem, polyhead::InProcessOptions{"host", "frame=query_lanes"});
     return kernel;
 }
 

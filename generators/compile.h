@@ -15,8 +15,8 @@ struct VariantPlan {
     std::string frame, target;
     Tiling tiling;
     int32_t min_seq_len_q = 0, max_seq_len_q = 0;
-    std::string record;        // the tuning record that the tiling is from, if any
-    std::string autoscheduler; // one of Halide's and its parameters, "Adams2019 parallelism=2", instead of our schedule
+    std::string record;             // the tuning record that the tiling is from, if any
+    std::string autoscheduler = {}; // one of Halide's and its parameters, "Adams2019 parallelism=2", instead of our schedule
 
     // "frame=NAME knob=value ...", and the record: what a variant says of itself.
     std::string text() const;

@@ -74,8 +74,7 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
                          default_tiling(record.frame, p, machine, transferred(record, p, machine)),
                          record.min_seq_len_q,
                          record.max_seq_len_q,
-                         said(record, match.distance),
-                         {}};
+                         said(record, match.distance)};
         if (record.frame == "head_lanes" && plan.max_seq_len_q == 0) { // its scratch memory is sized by the most queries
             plan.max_seq_len_q = p.seq_len_q;
         }

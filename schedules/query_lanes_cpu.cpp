@@ -33,9 +33,8 @@
 //   - masks and biases in f32, turned by shuffles of four parts instead of two (3 steps for 5): the same. Shuffles are 4.6 % of a call
 //     with a bias, waiting for its rows 12 %: 50 MB at 10 GB/s, a copy reaches 13. So a window with a bias is bounded by memory.
 //   - Halide's prefetch of the bias, the next chunk's rows: 41.9 ms where 41.0 were (no window), 13.7 for 12.8 (window).
-// - softcap: logits of 1, 2 or 4 keys at a time instead of a whole panel, so that fewer tanh stand in a row: level alone (19 ms, 2
-// threads),
-//   24.6, 23.5 and 24.5 ms for 23.2 with a bias.
+// - softcap: logits of 1, 2 or 4 keys at a time instead of a whole panel, so that fewer tanh stand in a row: level alone (19 ms on two
+//   threads), 24.6, 23.5 and 24.5 ms for 23.2 with a bias.
 // - without bound_extent on scores, key lengths leave a test per key inside the head_dim loop.
 #include "query_lanes_cpu.h"
 

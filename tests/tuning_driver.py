@@ -166,7 +166,8 @@ class Driver(unittest.TestCase):
     def test_refusals(self):
         for words, arguments in (("problem: found none", []), ("cannot write", [*PROBLEM, "--log", "/proc/nowhere/log"]),
                                  ("lengths: found 'x'", [*PROBLEM, "--lengths", "x"]),
-                                 ("most: found 'q_tile'", [*PROBLEM, "--most", "q_tile"]), ("most: found 'tile'", [*PROBLEM, "--most", "tile=8"]), ("cannot read", ["--check", "/nowhere.json"])):
+                                 ("most: found 'q_tile'", [*PROBLEM, "--most", "q_tile"]),
+                                 ("most: found 'tile'", [*PROBLEM, "--most", "tile=8"]), ("cannot read", ["--check", "/nowhere.json"])):
             self.assertIn(words, self.tune(*arguments, status=1))
 
 

@@ -13,7 +13,7 @@ struct InProcessOptions {
     std::string target = "host";
     std::string tiling; // "key=value ...": overrides of the defaults; "frame=NAME" keeps one frame
     std::string name = "in_process";
-    std::string tuned;       // the user's own tuning records
+    std::string tuned = {};  // the user's own tuning records
     bool use_records = true; // false: the default tilings
 };
 

@@ -117,16 +117,16 @@ class Task:
         fields = self.fields
         fixed_q, fixed_kv = fields["seq_len_q"], fields["seq_len_kv"]
         if fields["op"] == LINEAR:
-            return [self._segment(0, 0, fixed_q, 0)]
+            return [self._segment(0, fixed_q, 0)]
         decode = [f for f in self.space["targets"][0]["frames"] if f["frame"] == "head_lanes"]
         if fixed_q or not decode:
-            return [self._segment(0, 0, fixed_q, fixed_kv)]
+            return [self._segment(0, fixed_q, fixed_kv)]
         most = next(v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes")
         decoding = [Shape(self.batch, n, fixed_kv or DECODE_KEYS) for n in sorted(self.lengths) if n <= most]
         found = [Segment(0, most, decoding[0], tuple(decoding[1:]))] if decoding else []
-        return found + ([self._segment(most + 1, 0, 0, fixed_kv)] if max(self.lengths) > most else [])
+        return found + ([self._segment(most + 1, 0, fixed_kv)] if max(self.lengths) > most else [])
 
-    def _segment(self, first: int, last: int, fixed_q: int, fixed_kv: int) -> Segment:
+    def _segment(self, first: int, fixed_q: int, fixed_kv: int) -> Segment:
         same = self.fields["op"] == MHA and not self.fields["cross"]
         linear = self.fields["op"] == LINEAR
 
@@ -134,10 +134,10 @@ class Task:
             return Shape(self.batch, length, 0 if linear else length if same else fixed_kv or (length if length > DECODE_MOST else DECODE_KEYS))
 
         if fixed_q:
-            return Segment(first, last, shape(fixed_q))
-        lengths = sorted(n for n in self.lengths if n > max(first - 1, DECODE_MOST)) or sorted(self.lengths)
+            return Segment(first, 0, shape(fixed_q))
+        lengths = sorted(n for n in self.lengths if n >= (first or DECODE_MOST + 1)) or sorted(self.lengths)
         middle = lengths[len(lengths) // 2]
-        return Segment(first, last, shape(middle), tuple(shape(n) for n in lengths if n != middle))
+        return Segment(first, 0, shape(middle), tuple(shape(n) for n in lengths if n != middle))
 
 
 def knobs_of(tiling: str) -> dict[str, int]:

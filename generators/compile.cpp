@@ -317,7 +317,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
         Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
-        const std::string stem = object_path.substr(0, object_path.rfind('/') + 1) + symbol;
+        const std::string stem = object_path.substr(0, object_path.rfind('.'));
         for (const std::string &extra : extra_outputs) {
             if (extra == "stmt") {
                 files[Halide::OutputFileType::stmt] = stem + ".stmt";

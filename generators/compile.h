@@ -56,7 +56,7 @@ std::string resolve_target(const std::string &target);
 std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
                                        std::string *error, const TuningChoice &tuning = {}, std::vector<std::string> *complaints = nullptr);
 
-// Writes the object file, and beside it symbol.stmt and symbol.s when extra_outputs has "stmt" or "assembly".
+// Writes the object file, and beside OBJECT.o the listings OBJECT.stmt and OBJECT.s when extra_outputs has "stmt" or "assembly".
 CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
                                 const std::vector<std::string> &extra_outputs, std::string *error);
 

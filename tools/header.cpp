@@ -19,8 +19,8 @@ std::string entry_of(const LibraryVariant &variant) {
 // The initialiser of one polyhead_variant, field by field in the order of c_api.h.
 std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const char *null) {
     std::ostringstream text;
-    text << "{" << quoted(v.compiled.symbol) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     "
-         << entry_of(v) << ", " << null << ", " << null << ", UINT64_C(" << v.compiled.cpu_features << "), " << v.compiled.api << ", "
+    text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v)
+         << ", " << null << ", " << null << ", UINT64_C(" << v.compiled.cpu_features << "), " << v.compiled.api << ", "
          << v.compiled.capability << ", " << v.compiled.alignment << ", " << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q
          << ", INT64_C(" << v.compiled.scratch_per_thread << "), INT64_C(" << v.compiled.scratch_per_split << "), " << v.compiled.split_len
          << ", " << weight_layout << "u, " << POLYHEAD_ABI_VERSION << "u}";

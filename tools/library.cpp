@@ -84,10 +84,11 @@ bool same_machine(const Halide::Target &a, const Halide::Target &b) {
 std::string compile_all(const Request &request, const std::vector<gen::VariantPlan> &plans, const fs::path &folder, Library *library,
                         std::vector<fs::path> *listings) {
     for (const gen::VariantPlan &plan : plans) {
-        const std::string symbol = "polyhead_" + request.name + "_" + std::to_string(library->variants.size());
         std::string error;
-        LibraryVariant variant{plan, {}};
-        variant.compiled = gen::compile_variant(request.problem, plan, symbol, (folder / (symbol + ".o")).string(), request.emit, &error);
+        const size_t index = library->variants.size();
+        LibraryVariant variant{plan, {}, variant_name(request.name, index)};
+        variant.compiled = gen::compile_variant(request.problem, plan, variant_symbol(request.name, request.problem, plans, index),
+                                                (folder / (variant.name + ".o")).string(), request.emit, &error);
         if (!error.empty()) {
             return error;
         }

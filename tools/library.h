@@ -13,6 +13,7 @@ namespace polyhead::tools {
 struct LibraryVariant {
     gen::VariantPlan plan;
     gen::CompiledVariant compiled;
+    std::string name; // what explain() and the manifest call it
 };
 
 struct Library {
@@ -36,6 +37,14 @@ void remove_work_folder() noexcept;
 
 // Writes the Halide runtime of the request's target as an object (.o) or archive (anything else).
 std::string write_runtime(const std::string &path, const std::string &target);
+
+// "polyhead_NAME_0": the name of a variant for people, and of its object and listings.
+std::string variant_name(const std::string &kernel, size_t index);
+
+// "polyhead_NAME_HASH_0": what the linker knows its code by. HASH tells apart every two kernels whose tables or calls differ, so the header
+// of one cannot be linked with the library of another, whatever both are called.
+std::string variant_symbol(const std::string &kernel, const polyhead_problem &problem, const std::vector<gen::VariantPlan> &plans,
+                           size_t index);
 
 // NAME.h, for C and C++.
 std::string header_text(const Library &library);

@@ -158,7 +158,8 @@ Json features_json(uint64_t bits) {
 
 Json variant_json(const LibraryVariant &v) {
     Json j;
-    j["name"] = v.compiled.symbol;
+    j["name"] = v.name;
+    j["symbol"] = v.compiled.symbol;
     j["frame"] = v.plan.frame;
     j["target"] = v.plan.target;
     j["cpu_features"] = features_json(v.compiled.cpu_features);

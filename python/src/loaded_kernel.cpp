@@ -169,9 +169,10 @@ void LoadedKernel::compile() {
     std::string error;
     const TemporaryFolder folder;
     for (const gen::VariantPlan &plan : plan_.variants) {
-        const std::string symbol = "polyhead_kernel_" + std::to_string(library_.variants.size());
-        const std::string object = folder.path() + "/" + symbol + ".o";
-        tools::LibraryVariant variant{plan, gen::compile_variant(library_.problem, plan, symbol, object, {}, &error)};
+        const size_t index = library_.variants.size();
+        const std::string name = tools::variant_name(library_.name, index), object = folder.path() + "/" + name + ".o";
+        const std::string symbol = tools::variant_symbol(library_.name, library_.problem, plan_.variants, index);
+        tools::LibraryVariant variant{plan, gen::compile_variant(library_.problem, plan, symbol, object, {}, &error), name};
         raise_unless_empty(POLYHEAD_INTERNAL, error);
         library_.library_bytes += int64_t(fs::file_size(object));
         library_.variants.push_back(variant);
@@ -196,7 +197,7 @@ void LoadedKernel::link(const std::string &folder) {
     }
     for (const tools::LibraryVariant &v : library_.variants) {
         const auto entry = reinterpret_cast<int (*)(void **)>(dlsym(code_, (v.compiled.symbol + "_argv").c_str()));
-        variants_.push_back({v.compiled.symbol.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
+        variants_.push_back({v.name.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
                              v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment, v.plan.min_seq_len_q,
                              v.plan.max_seq_len_q, v.compiled.scratch_per_thread, v.compiled.scratch_per_split, v.compiled.split_len,
                              runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
@@ -213,7 +214,7 @@ std::string LoadedKernel::listing(const std::string &kind) const {
         std::ostringstream text;
         for (const tools::LibraryVariant &v : library_.variants) {
             std::string error;
-            const std::string stem = folder.path() + "/" + v.compiled.symbol;
+            const std::string stem = folder.path() + "/" + v.name;
             gen::compile_variant(library_.problem, v.plan, v.compiled.symbol, stem + ".o", {kind}, &error);
             raise_unless_empty(POLYHEAD_INTERNAL, error);
             text << std::ifstream(stem + (kind == "stmt" ? ".stmt" : ".s")).rdbuf();

@@ -1,0 +1,60 @@
+// What the linker knows a kernel's code by: a name that holds a hash of all that caller and code must agree on.
+#include <cinttypes>
+#include <cstdio>
+
+#include "../runtime/problem_words.h"
+#include "../runtime/weight_layout.h"
+#include "library.h"
+
+namespace polyhead::tools {
+namespace {
+
+// FNV-1a over bytes, 64 bits. Every text ends with a byte that no text holds, so that two lists of texts never run into each other.
+class Hash {
+public:
+    void add(const std::string &text) {
+        for (const char c : text) {
+            step(static_cast<unsigned char>(c));
+        }
+        step(0xff);
+    }
+    void add(int64_t number) { add(std::to_string(number)); }
+    std::string text() const {
+        char digits[17];
+        std::snprintf(digits, sizeof digits, "%016" PRIx64, value_);
+        return digits;
+    }
+
+private:
+    uint64_t value_ = 14695981039346656037u;
+    void step(unsigned char byte) { value_ = (value_ ^ byte) * 1099511628211u; }
+};
+
+} // namespace
+
+std::string variant_name(const std::string &kernel, size_t index) {
+    return "polyhead_" + kernel + "_" + std::to_string(index);
+}
+
+std::string variant_symbol(const std::string &kernel, const polyhead_problem &problem, const std::vector<gen::VariantPlan> &plans,
+                           size_t index) {
+    Hash hash;
+    hash.add(POLYHEAD_VERSION);
+    hash.add(POLYHEAD_ABI_VERSION);
+    hash.add(POLYHEAD_HALIDE_VERSION);
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        hash.add(problem.*field.value);
+    }
+    hash.add(problem.expression ? problem.expression : "");
+    hash.add(runtime::weight_layout_id(problem));
+    for (const gen::VariantPlan &plan : plans) {
+        hash.add(plan.frame);
+        hash.add(plan.target);
+        hash.add(plan.tiling.to_string());
+        hash.add(plan.min_seq_len_q);
+        hash.add(plan.max_seq_len_q);
+    }
+    return "polyhead_" + kernel + "_" + hash.text() + "_" + std::to_string(index);
+}
+
+} // namespace polyhead::tools

@@ -1,4 +1,5 @@
 """The parts of the tuner without compiling anything: strategies, races, ranges of lengths, logs, files of records."""
+import contextlib
 import json
 import pathlib
 import random
@@ -6,12 +7,13 @@ import tempfile
 import time
 import types
 import unittest
+import unittest.mock
 
 import numpy as np
 from python_reference import attention, visible
 
 from polyhead import Error, _core
-from polyhead.tuning import command, confirm, inputs, problem, ranges, records, reference
+from polyhead.tuning import command, confirm, inputs, problem, ranges, records, reference, session
 from polyhead.tuning.log import Log
 from polyhead.tuning.pool import Poisoned
 from polyhead.tuning.race import Race, Result
@@ -74,12 +76,12 @@ class Runner:
     def __init__(self, name, seconds, noise=0.01, dies=0):
         self.text = self.tiling = name
         self.frame, self.knobs, self.closed, self.dies, self.calls = "f", {}, False, dies, 0
-        self.seconds, self.noise, self.random = seconds, noise, random.Random(name)
+        self.seconds, self.noise, self.random, self.failure = seconds, noise, random.Random(name), Poisoned
 
     def time(self, shape, slice_seconds, least=2):
         self.calls += 1
         if self.dies and self.calls >= self.dies:
-            raise Poisoned("crashed")
+            raise self.failure("crashed")
         taken = self.seconds * (1 + self.noise * self.random.random())
         return taken, taken
 
@@ -114,6 +116,68 @@ class Races(unittest.TestCase):
         self.assertEqual(len(race.reference_seconds), 1)
 
 
+class Room:
+    """Stands for a laboratory: one knob, whose value is the time; processes may die at a call."""
+
+    def __init__(self, dies):
+        self.dies = dies
+
+    def prepare(self, points, shape):
+        made = []
+        for frame, knobs in points:
+            runner = Runner(key_of((frame, knobs)), 1e-3 * knobs["q_tile"], dies=self.dies.get(knobs["q_tile"], 0))
+            runner.frame, runner.knobs, runner.tiling = frame, knobs, problem.tiling_text(knobs)
+            made.append(runner)
+        return made
+
+    def settle(self, shape, process):
+        pass
+
+
+class Bases(unittest.TestCase):
+    """What happens to a session whose default tiling fails, at whichever call."""
+
+    def session(self, path, dies, said):
+        frame = {"frame": "query_lanes", "schedule_version": 1, "knobs": [{"knob": "q_tile", "values": [8, 10, 12, 14, 16]}]}
+        task = types.SimpleNamespace(frames=lambda shape: [frame], default_point=lambda shape: ("query_lanes", {"q_tile": 8}), problem="p",
+                                     full_target="t", target="host", flags=[], space={"halide": "1"}, allows=lambda knobs: True, device="",
+                                     flops=lambda shape: 1e9)
+
+        class Some(session.Session):
+            @contextlib.contextmanager
+            def laboratory(self):
+                yield Room(dies)
+
+        progress = session.Progress()
+        progress.say = said.append
+        with unittest.mock.patch.object(session._core, "tiling_refusal", lambda flags, frame, tiling: ""):
+            one = Some(task, problem.Segment(0, 0, SHAPE), session.Settings(strategy="random"), Log(path), progress)
+            try:
+                one.run(2.0)
+            finally:
+                one.log.close()
+        return one
+
+    def test_lost_at_any_call(self):
+        for dies in (1, 2, 5, 9, 15):
+            with tempfile.TemporaryDirectory() as folder:
+                said = []
+                one = self.session(folder + "/log", {8: dies}, said)
+                answer, = one.found(lambda: 100.0)
+                best = 8 if key_of(one.base) == key_of(one.default) else 10
+                self.assertEqual(answer.point[1], {"q_tile": best}, said)
+                self.assertEqual(answer.of_default, best == 8)
+                if best != 8:
+                    self.assertIn("the default tiling cannot be used: crashed", said[0])
+                    self.assertNotIn("crashed", [why for text, why in one.failed.items() if text != key_of(one.default)])
+                    again = self.session(folder + "/log", {8: 1}, [])
+                    self.assertEqual((again.base, len(again.raced)), (one.base, len(one.raced)))
+
+    def test_nothing_serves(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Poisoned, "none of 5 tilings could be used; the last one: crashed"):
+            self.session(folder + "/log", {n: 1 for n in (8, 10, 12, 14, 16)}, [])
+
+
 def result(ratio):
     return Result(ratio, ratio - 0.005, ratio + 0.005, ratio, 0.0, 9)
 
@@ -126,7 +190,7 @@ class Ranges(unittest.TestCase):
         point = lambda tile: ("query_lanes", {"q_tile": tile})  # noqa: E731
         text = lambda tile: "frame=query_lanes q_tile=%d" % tile  # noqa: E731
         session = types.SimpleNamespace(
-            task=types.SimpleNamespace(flops=lambda shape: 1e9, device=""), segment=segment, default=point(32), default_seconds=[1e-3], failed={},
+            task=types.SimpleNamespace(flops=lambda shape: 1e9, device=""), segment=segment, default=point(32), base=point(32), base_seconds=[1e-3], failed={},
             ratios={text(t): (r, point(t)) for t, r in table[512].items()}, raced={text(t): (result(r), point(t)) for t, r in table[512].items()},
             by_length={shapes[n]: {**{text(t): result(r) for t, r in row.items()}, text(32): result(1.0)} for n, row in table.items() if n != 512})
         return [(f.segment.min_seq_len_q, f.segment.max_seq_len_q, f.point[1]["q_tile"]) for f in ranges.split(session, lambda: 100.0)]
@@ -150,7 +214,7 @@ class Ranges(unittest.TestCase):
         shape = problem.Shape(1, 512, 512)
         session = types.SimpleNamespace(
             task=types.SimpleNamespace(flops=lambda shape: 1e9, device=""), segment=problem.Segment(0, 0, shape), default=("linear", {"linear_rows": 1}),
-            default_seconds=[2e-3], failed={}, ratios={"frame=linear linear_rows=4": (0.5, ("linear", {"linear_rows": 4}))}, raced={}, by_length={})
+            base=("linear", {"linear_rows": 1}), base_seconds=[2e-3], failed={}, ratios={"frame=linear linear_rows=4": (0.5, ("linear", {"linear_rows": 4}))}, raced={}, by_length={})
         found, = ranges.split(session, lambda: 100.0)
         self.assertEqual(found.point[1], {"linear_rows": 4})
         self.assertAlmostEqual(found.result.median_ms, 1.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 from typing import Any, NamedTuple
@@ -39,32 +40,37 @@ class NotConfirmed(Exception):
 
 
 class Refuted(Exception):
-    """Why a winner does not hold ahead of time: one sentence."""
+    """Why a winner does not hold ahead of time, or the default does not: one sentence."""
 
 
 def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, is_default: bool) -> tuple[float, float, str]:
-    """(milliseconds, milliseconds with the default tiling, record that the manifest names) of the kernel for this shape."""
+    """(milliseconds, milliseconds with the default tiling or 0 where that fails, record that the manifest names) of the kernel for this shape."""
     with tempfile.TemporaryDirectory(prefix="polyhead_confirm_") as name:
         folder = pathlib.Path(name)
         expected = _write_call(task, shape, folder)
-        copies = cold_copies(task.fields, shape)
+        arguments = [str(folder), "0.1", str(threads), str(cold_copies(task.fields, shape))]
         record = ""
-        programs = {}
-        for kernel, flags in (("tuned", ["--tuned", os.path.abspath(records)]), ("untuned", ["--no-tuned"])):
-            _run([tools.generate, kernel, *task.flags, "--target", task.target, *flags, "-o", str(folder)])
-            programs[kernel] = _link(tools, folder, kernel)
-            if kernel == "tuned":
-                record = _record_of(json.loads((folder / "tuned.json").read_text(encoding="utf-8")), shape)
+        programs: dict[str, str] = {}
         times: dict[str, list[float]] = {"tuned": [], "untuned": []}
-        for _ in range(ROUNDS):
-            for kernel, program in programs.items():
-                times[kernel].append(float(_run([program, str(folder), "0.1", str(threads), str(copies)]).split()[0]))
-                if len(times[kernel]) == 1:
-                    _compare(numpy.fromfile(folder / "out.bin", numpy.float32), expected, kernel)
-        tuned, untuned = (float(numpy.median(times[kernel])) for kernel in ("tuned", "untuned"))
-        if not is_default and clearly_slower(times["tuned"], times["untuned"]):
-            raise Refuted("%.4g ms, slower than the default's %.4g ms" % (tuned, untuned))
-        return tuned, untuned, record
+        for i in range(ROUNDS):
+            for kernel, flags in (("tuned", ["--tuned", os.path.abspath(records)]), ("untuned", ["--no-tuned"])):
+                try:
+                    if i == 0:
+                        _run([tools.generate, kernel, *task.flags, "--target", task.target, *flags, "-o", str(folder)])
+                        programs[kernel] = _link(tools, folder, kernel)
+                    if kernel in programs:
+                        times[kernel].append(_time([programs[kernel], *arguments]))
+                    if i == 0:
+                        _compare(numpy.fromfile(folder / "out.bin", numpy.float32), expected, kernel)
+                except (NotConfirmed, Refuted):
+                    if kernel == "tuned":
+                        raise
+                    programs.pop(kernel, None)  # a default that fails refutes nothing
+                    times[kernel] = []
+            record = record or _record_of(json.loads((folder / "tuned.json").read_text(encoding="utf-8")), shape)
+        if times["untuned"] and not is_default and clearly_slower(times["tuned"], times["untuned"]):
+            raise Refuted("%.4g ms, slower than the default's %.4g ms" % tuple(float(numpy.median(times[k])) for k in ("tuned", "untuned")))
+        return float(numpy.median(times["tuned"])), float(numpy.median(times["untuned"] or [0.0])), record
 
 
 def clearly_slower(tuned: list[float], untuned: list[float]) -> bool:
@@ -83,11 +89,18 @@ def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
     raise Refuted("the generator does not take the record for %s" % shape)
 
 
-def _run(command: list[str]) -> str:
+def _time(program: list[str]) -> float:
+    """Milliseconds of a call."""
+    return float(_run(program, crash=Refuted).split()[0])
+
+
+def _run(command: list[str], crash: type[Exception] = NotConfirmed) -> str:
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=300)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotConfirmed("%s: %s" % (os.path.basename(command[0]), error)) from error
+    if done.returncode < 0:
+        raise crash("%s: crashed (%s)" % (os.path.basename(command[0]), signal.Signals(-done.returncode).name))
     if done.returncode:
         sentence = (done.stderr.strip().splitlines() or ["exit status %d" % done.returncode])[0]
         raise NotConfirmed("%s: %s" % (os.path.basename(command[0]), sentence))

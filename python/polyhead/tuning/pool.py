@@ -36,8 +36,14 @@ class Poisoned(Exception):
     """A candidate that cannot be used: one sentence."""
 
 
+class BaseLost(Exception):
+    """The tiling that the candidates are timed against cannot be used: one sentence. No candidate is to blame."""
+
+
 class Process:
     """A candidate in its process. close() ends it whatever it does."""
+
+    failure: type[Exception] = Poisoned  # what a failure raises
 
     def __init__(self, lab: Laboratory, frame: str, knobs: dict[str, int]) -> None:
         self.frame, self.knobs = frame, dict(knobs)
@@ -64,16 +70,20 @@ class Process:
 
     def receive(self, seconds: float) -> Any:
         """The answer to the last send(), or Poisoned."""
-        if not self.pipe.poll(max(0.0, self.asked + seconds - time.monotonic())):
+        try:
+            answered = self.pipe.poll(max(0.0, self.asked + seconds - time.monotonic()))
+        except (EOFError, OSError) as error:
+            raise self._ended() from error
+        if not answered:
             self.close()
-            raise Poisoned("no answer after %.0f s" % seconds)
+            raise self.failure("no answer after %.0f s" % seconds)
         try:
             kind, value = self.pipe.recv()
         except (EOFError, OSError) as error:
             raise self._ended() from error
         if kind == "refused":
             self.close()
-            raise Poisoned(value)
+            raise self.failure(value)
         return value
 
     def ask(self, name: str, *arguments: Any, seconds: float = ANSWER_SECONDS) -> Any:
@@ -86,19 +96,19 @@ class Process:
             error = self.ask("check", shape)
             if not error <= 1:
                 self.close()
-                raise Poisoned("wrong answer at %s: %.3g times the error that is allowed" % (shape, error))
+                raise self.failure("wrong answer at %s: %.3g times the error that is allowed" % (shape, error))
             self.checked.add(shape)
 
     def time(self, shape: Shape, seconds: float, least: int = 2) -> tuple[float, float]:
         return self.ask("time", shape, seconds, least)
 
-    def _ended(self) -> Poisoned:
+    def _ended(self) -> Exception:
         self.process.join(5)
         code = self.process.exitcode
         self.close()
         if code is not None and code < 0:
-            return Poisoned("crashed (%s)" % signal.Signals(-code).name)
-        return Poisoned("its process ended (exit status %s)" % code)
+            return self.failure("crashed (%s)" % signal.Signals(-code).name)
+        return self.failure("its process ended (exit status %s)" % code)
 
     def close(self) -> None:
         self.pipe.close()

@@ -29,25 +29,24 @@ class Found:
     result: Optional[Result]  # None: nothing was measured
     measured: int
     failed: int
-    default_ms: float = 0.0
+    of_default: bool = True  # the ratio is to the default tiling's time
     percent_of_peak: float = 0.0
 
 
 def split(session: Session, peak: Callable[[], float]) -> list[Found]:
     """One answer, or one for each range of lengths where another finalist is clearly faster."""
-    points = {key_of(session.default): session.default}
+    points = {key_of(session.base): session.base}
     points.update({text: point for text, (_, point) in session.ratios.items()})
     shapes = sorted([session.segment.shape, *session.segment.others], key=lambda s: s.seq_len_q)
     table = {shape: _results(session, shape) for shape in shapes}
     known = [shape for shape in shapes if table[shape]]
-    whole = _best_everywhere(table, known, key_of(session.default))
-    choices = [(shape, _choice(table[shape], whole, key_of(session.default))) for shape in known] or [(session.segment.shape, whole)]
+    whole = _best_everywhere(table, known, key_of(session.base))
+    choices = [(shape, _choice(table[shape], whole, key_of(session.base))) for shape in known] or [(session.segment.shape, whole)]
     found = []
     for first, last, shape, text in _ranges(session.segment, choices):
         result = table[shape].get(text)
-        default = table[shape].get(key_of(session.default))
         one = Found(session.segment._replace(min_seq_len_q=first, max_seq_len_q=last), shape, points[text], result,
-                    len(session.ratios), len(session.failed), default.median_ms if default else 0.0)
+                    len(session.ratios), len(session.failed), key_of(session.base) == key_of(session.default))
         if result is not None and not session.task.device:
             one.percent_of_peak = 100 * session.task.flops(shape) / (1e-3 * result.median_ms) / (1e9 * peak())
         found.append(one)
@@ -58,33 +57,33 @@ def _results(session: Session, shape: Shape) -> dict[str, Result]:
     if shape != session.segment.shape:
         return session.by_length.get(shape, {})
     results = {text: result for text, (result, _) in session.raced.items()}
-    if not results and session.default_seconds:  # interrupted before the race: what exploring says
-        base = 1e3 * min(session.default_seconds)
+    if not results and session.base_seconds:  # interrupted before the race: what exploring says
+        base = 1e3 * min(session.base_seconds)
         best = sorted(session.ratios.items(), key=lambda item: item[1][0])[:1]
         results = {text: Result(ratio, ratio, ratio, ratio * base, 0.0, 0) for text, (ratio, _) in best}
-    if session.default_seconds:
-        results[key_of(session.default)] = summary([1.0] * len(session.default_seconds), session.default_seconds)
+    if session.base_seconds:
+        results[key_of(session.base)] = summary([1.0] * len(session.base_seconds), session.base_seconds)
     return results
 
 
-def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape], default: str) -> str:
-    """The tiling that is best over all lengths by the geometric mean; the default unless another stands clear of it."""
+def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape], base: str) -> str:
+    """The tiling that is best over all lengths by the geometric mean; the base unless another stands clear of it."""
     everywhere = set.intersection(*(set(table[s]) for s in shapes)) if shapes else set()
     means = {text: float(numpy.exp(numpy.mean([math.log(table[s][text].ratio) for s in shapes]))) for text in everywhere}
-    best = min(means, key=lambda text: means[text], default=default)
+    best = min(means, key=lambda text: means[text], default=base)
     clear = best in means and means[best] <= GAIN and any(table[s][best].high < 1 for s in shapes)
-    return best if clear else default
+    return best if clear else base
 
 
-def _choice(results: dict[str, Result], whole: str, default: str) -> str:
-    """Another tiling for this length when it saves enough, beyond the noise; never one that is clearly slower than the default."""
+def _choice(results: dict[str, Result], whole: str, base: str) -> str:
+    """Another tiling for this length when it saves enough, beyond the noise; never one that is clearly slower than the base."""
     best = min(results, key=lambda text: results[text].ratio)
     if whole not in results:
         return best
     saves = results[best].ratio <= WORTH * results[whole].ratio and results[best].high < results[whole].low
     if saves:
         return best
-    return default if default in results and results[whole].low > 1 else whole
+    return base if base in results and results[whole].low > 1 else whole
 
 
 def _ranges(segment: Segment, choices: list[tuple[Shape, str]]) -> list[tuple[int, int, Shape, str]]:

@@ -40,9 +40,11 @@ def record_of(task: Task, found: Found, settings: Settings, run: str) -> dict[st
         "max_seq_len_q": found.segment.max_seq_len_q, "frame": frame, "tiling": tiling_text(knobs),
         "batch": found.shape.batch, "seq_len_q": found.shape.seq_len_q, "seq_len_kv": found.shape.seq_len_kv, "threads": settings.threads,
         "median_ms": round(result.median_ms, 6), "spread_ms": round(result.spread_ms, 6), "rounds": result.rounds,
-        "of_default": round(result.ratio, 4), "measured": found.measured,
+        "measured": found.measured,
         "machine": records.machine(task.full_target), "halide": task.space["halide"], "schedule_version": version,
         "commit": records.commit(), "date": records.today(), "run": run}
+    if found.of_default:
+        record["of_default"] = round(result.ratio, 4)
     if found.percent_of_peak:  # of a GPU it is not known
         record["percent_of_peak"] = round(found.percent_of_peak, 1)
     return record
@@ -113,9 +115,10 @@ def line_of(name: str, found: Found, session: Session) -> str:
     lengths = "" if (first, last) == (0, 0) else ", query lengths %d to %s" % (first, last or "any")
     what = "the default" if key_of(found.point) == key_of(session.default) else key_of(found.point)
     result = found.result
-    return "%s %s%s: %s, %.4g ms (spread %.2g)%s, %.3f of the default's time (%.3f to %.3f)" % (
+    return "%s %s%s: %s, %.4g ms (spread %.2g)%s, %.3f of the %s (%.3f to %.3f)" % (
         name, found.shape, lengths, what, result.median_ms, result.spread_ms,
-        ", %.1f %% of peak" % found.percent_of_peak if found.percent_of_peak else "", result.ratio, result.low, result.high)
+        ", %.1f %% of peak" % found.percent_of_peak if found.percent_of_peak else "", result.ratio,
+        "default's time" if found.of_default else "time of %s" % key_of(session.base), result.low, result.high)
 
 
 def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, settings: Settings, screen: Screen) -> None:
@@ -132,8 +135,8 @@ def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, setting
             records.remove(output, record_of(task, found, settings, ""))
             screen.say("  refuted ahead of time at %s, the record is taken back: %s" % (found.shape, why))
             continue
-        screen.say("  confirmed ahead of time at %s: %.4g ms, default %.4g ms, ratio %.3f; manifest: %s" % (
-            found.shape, tuned, untuned, tuned / untuned, record))
+        beside = "default %.4g ms, ratio %.3f" % (untuned, tuned / untuned) if untuned else "the default cannot be run"
+        screen.say("  confirmed ahead of time at %s: %.4g ms, %s; manifest: %s" % (found.shape, tuned, beside, record))
 
 
 def recheck(path: str, settings: Settings, seconds: float, target: str, screen: Screen) -> list[list[str]]:
@@ -191,7 +194,7 @@ def _duel(task: Task, shape: Shape, base: Point, other: Point, settings: Setting
             for point in (base, other):
                 process, = lab.prepare([point], shape)
                 if isinstance(process, Poisoned):
-                    raise process
+                    raise Poisoned("%s: %s" % (key_of(point), process))
                 processes.append(process)
                 lab.settle(shape, processes[0])
             race = Race(processes[0], processes[1:], shape, settings.slice_seconds)

@@ -12,7 +12,7 @@ import numpy
 from .. import _core
 from . import records
 from .log import Log, task_id
-from .pool import Laboratory, Poisoned, Process, ratio_of
+from .pool import BaseLost, Laboratory, Poisoned, Process, ratio_of
 from .problem import Segment, Shape, Task, knobs_of, tiling_text
 from .race import Race, Result, summary
 from .ranges import Found, split
@@ -20,6 +20,7 @@ from .search import STRATEGIES, Point, Search, key_of
 
 
 METHOD = 2  # raised when measurements of before are no longer comparable
+MOST_FAILURES = 20  # in a row, before a problem is given up
 
 
 @dataclasses.dataclass
@@ -46,6 +47,9 @@ class Progress:
     def skipped(self, text: str, why: str) -> None:
         pass
 
+    def say(self, text: str) -> None:
+        pass
+
     def tick(self) -> None:
         pass
 
@@ -57,48 +61,109 @@ class Session:
         self.task, self.segment, self.settings, self.log, self.progress = task, segment, settings, log, progress
         self.frames = task.frames(segment.shape)
         self.default = task.default_point(segment.shape)
-        self.id = task_id(problem=task.problem, target=task.full_target, shape=list(segment.shape), threads=settings.threads,
-                          halide=task.space["halide"], frames={f["frame"]: f["schedule_version"] for f in self.frames},
-                          cpu=records.machine("")["cpu"], method=METHOD)
-        flags = [*task.flags, "--target", task.target]
-        self.search: Search = STRATEGIES[settings.strategy](self.frames, self.default, lambda f, t: _core.tiling_refusal(flags, f, t), settings.seed)
-        self.ratios: dict[str, tuple[float, Point]] = {}
+        self.base = self.default  # what the others are timed against; another one where the default cannot be used
+        self.ids: list[str] = []
         self.failed: dict[str, str] = {}
-        self.raced: dict[str, tuple[Result, Point]] = {}
         self.kept: list[Process] = []
         self.reference: Optional[Process] = None
-        self.default_seconds: list[float] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Nothing is measured against this base yet but what the log has."""
+        versions = {f["frame"]: f["schedule_version"] for f in self.frames}
+        other = {} if self._has_default_base() else {"base": key_of(self.base)}
+        self.ids.append(task_id(problem=self.task.problem, target=self.task.full_target, shape=list(self.segment.shape),
+                                threads=self.settings.threads, halide=self.task.space["halide"], frames=versions,
+                                cpu=records.machine("")["cpu"], method=METHOD, **other))
+        flags = [*self.task.flags, "--target", self.task.target]
+        self.search: Search = STRATEGIES[self.settings.strategy](self.frames, self.default, lambda f, t: _core.tiling_refusal(flags, f, t),
+                                                                 self.settings.seed)
+        self.ratios: dict[str, tuple[float, Point]] = {}
+        self.raced: dict[str, tuple[Result, Point]] = {}
+        self.base_seconds: list[float] = []
         self.by_length: dict[Shape, dict[str, Result]] = {}
         self._recall()
 
+    def _has_default_base(self) -> bool:
+        return key_of(self.base) == key_of(self.default)
+
     def _recall(self) -> None:
-        """Measurements that the log has of this task."""
-        for entry in self.log.entries(self.id, "measured"):
+        """Measurements that the log has against this base, and candidates that failed whatever the base was."""
+        for entry in self.log.entries(self.ids[-1], "measured"):
             point = (entry["frame"], knobs_of(entry["tiling"]))
             if not self.task.allows(point[1]):
                 continue
             self.ratios[key_of(point)] = (entry["ratio"], point)
             self.search.recall(point, entry["ratio"])
-        for entry in self.log.entries(self.id, "failed"):
+        for entry in (entry for name in self.ids for entry in self.log.entries(name, "failed")):
             point = (entry["frame"], knobs_of(entry["tiling"]))
             self.failed[key_of(point)] = entry["why"]
             self.search.recall(point, None)
         self.recalled = len(self.ratios)
-        if self.recalled:  # until the default is timed again
-            entries = self.log.entries(self.id, "measured")
-            self.default_seconds = [float(numpy.median([1e-3 * e["ms"] / e["ratio"] for e in entries]))]
+        if self.recalled:  # until the base is timed again
+            entries = self.log.entries(self.ids[-1], "measured")
+            self.base_seconds = [float(numpy.median([1e-3 * e["ms"] / e["ratio"] for e in entries]))]
 
     def run(self, seconds: float) -> None:
         """Measures for about so long."""
         start = time.monotonic()
         with self.laboratory() as lab:
-            self._start_reference(lab)
-            explored = self.settings.candidates > 0 and len(self.ratios) + len(self.failed) >= self.settings.candidates
-            self.progress.phase("explore")
-            if not explored:
-                self._explore(lab, start + 0.7 * seconds)
-            self.progress.phase("race")
-            self._race(lab, start + 0.9 * seconds)
+            for lost, point in enumerate(self._bases()):
+                if lost >= MOST_FAILURES:
+                    break
+                try:
+                    self._start_base(lab, point)
+                    explored = self.settings.candidates > 0 and len(self.ratios) + len(self.failed) >= self.settings.candidates
+                    self.progress.phase("explore")
+                    if not explored:
+                        self._explore(lab, start + 0.7 * seconds)
+                    self.progress.phase("race")
+                    self._race(lab, start + 0.9 * seconds)
+                    return
+                except BaseLost as why:
+                    self._lose_base(point, str(why))
+            raise Poisoned("none of %d tilings could be used; the last one: %s" % (len(self.failed), list(self.failed.values())[-1]))
+
+    def _bases(self) -> Iterator[Point]:
+        """What the others may be timed against: the default, what a run before took in its place, the best that is known, any other."""
+        known = {(e["frame"], e["tiling"]): (e["frame"], knobs_of(e["tiling"])) for e in self.log.entries(self.ids[0], "base")}
+        yield self.default
+        yield from reversed(known.values())
+        yield from iter(self._best_or_new, None)
+
+    def _best_or_new(self) -> Optional[Point]:
+        for _, point in sorted(self.ratios.values(), key=lambda r: r[0]):
+            if key_of(point) not in self.failed:
+                return point
+        return self.search.ask()
+
+    def _start_base(self, lab: Laboratory, point: Point) -> None:
+        process, = lab.prepare([point], self.segment.shape)
+        if isinstance(process, Poisoned):
+            raise BaseLost(str(process))
+        process.failure = BaseLost
+        self.reference = process
+        lab.settle(self.segment.shape, process)
+        seconds = process.time(self.segment.shape, self.settings.slice_seconds)[0]
+        if key_of(point) != key_of(self.base):
+            self.base = point
+            self._begin()
+            self.log.append(task=self.ids[0], kind="base", frame=point[0], tiling=tiling_text(point[1]), date=records.today())
+            self.progress.say("  times are relative to %s" % key_of(point))
+            self.ratios[key_of(point)] = (1.0, point)
+        self.search.recall(point, 1.0)
+        self.base_seconds = [seconds]
+
+    def _lose_base(self, point: Point, why: str) -> None:
+        if key_of(point) == key_of(self.default):
+            self.progress.say("  the default tiling cannot be used: %s; the others go on without it" % why)
+        self._close_all()
+        self._fail(point, why)
+
+    def _close_all(self) -> None:
+        for process in [*self.kept, *filter(None, [self.reference])]:
+            process.close()
+        self.kept, self.reference = [], None
 
     @contextlib.contextmanager
     def laboratory(self) -> Iterator[Laboratory]:
@@ -108,22 +173,11 @@ class Session:
             try:
                 yield lab
             finally:
-                for process in [*self.kept, *filter(None, [self.reference])]:
-                    process.close()
-                self.kept, self.reference = [], None
-
-    def _start_reference(self, lab: Laboratory) -> None:
-        process, = lab.prepare([self.default], self.segment.shape)
-        if isinstance(process, Poisoned):
-            raise process
-        lab.settle(self.segment.shape, process)
-        self.reference = process
-        self.search.recall(self.default, 1.0)
-        self.default_seconds = [process.time(self.segment.shape, self.settings.slice_seconds)[0]]
+                self._close_all()
 
     def _explore(self, lab: Laboratory, deadline: float) -> None:
         limit = self.settings.candidates or 1 << 30
-        while time.monotonic() < deadline or not self.ratios:
+        while time.monotonic() < deadline or not self.ratios.keys() - {key_of(self.base)}:
             points: list[Point] = []
             while len(points) < min(self.settings.jobs, limit - len(self.ratios) - len(self.failed)):
                 point = self.search.ask()
@@ -134,7 +188,7 @@ class Session:
                 return  # enough, or the space is exhausted
             for point, process in zip(points, lab.prepare(points, self.segment.shape)):
                 self._measure(point, process)
-            if self.failed and not self.ratios and len(self.failed) >= 20:
+            if not self.ratios and len(self.failed) >= MOST_FAILURES:
                 raise Poisoned("none of %d candidates could be used; the last one: %s" % (len(self.failed), list(self.failed.values())[-1]))
 
     def _measure(self, point: Point, process: Any) -> None:
@@ -147,7 +201,7 @@ class Session:
         except Poisoned as why:
             self._fail(point, str(why))
             return
-        self.log.append(task=self.id, kind="measured", frame=point[0], tiling=tiling_text(point[1]), ratio=ratio, ms=1e3 * seconds,
+        self.log.append(task=self.ids[-1], kind="measured", frame=point[0], tiling=tiling_text(point[1]), ratio=ratio, ms=1e3 * seconds,
                         strategy=self.settings.strategy, seed=self.settings.seed, date=records.today())
         self.ratios[text] = (ratio, point)
         self.search.tell(point, ratio)
@@ -158,7 +212,7 @@ class Session:
     def _fail(self, point: Point, why: str) -> None:
         self.failed[key_of(point)] = why
         self.search.tell(point, None)
-        self.log.append(task=self.id, kind="failed", frame=point[0], tiling=tiling_text(point[1]), why=why, date=records.today())
+        self.log.append(task=self.ids[-1], kind="failed", frame=point[0], tiling=tiling_text(point[1]), why=why, date=records.today())
         self.progress.skipped(key_of(point), why)
 
     def _keep(self, process: Process) -> None:
@@ -175,7 +229,7 @@ class Session:
         for process in [p for p in self.kept if p.text not in {key_of(point) for _, point in best}]:
             self.kept.remove(process)  # the log knows better ones
             process.close()
-        missing = [point for _, point in best if key_of(point) not in alive and key_of(point) != key_of(self.default)]
+        missing = [point for _, point in best if key_of(point) not in alive and key_of(point) != key_of(self.base)]
         for point, process in zip(missing, lab.prepare(missing, self.segment.shape)):
             if isinstance(process, Poisoned):
                 self._fail(point, str(process))
@@ -187,11 +241,11 @@ class Session:
         race = Race(self.reference, self.kept, self.segment.shape, self.settings.slice_seconds,
                     lambda process, why: self._fail((process.frame, process.knobs), why))
         ranked = race.run(deadline, self.progress.tick)
-        self.default_seconds = race.reference_seconds
+        self.base_seconds = race.reference_seconds
         for process in ranked:
             result = race.result(process)
             self.raced[process.text] = (result, (process.frame, process.knobs))
-            self.log.append(task=self.id, kind="raced", frame=process.frame, tiling=process.tiling, result=list(result), date=records.today())
+            self.log.append(task=self.ids[-1], kind="raced", frame=process.frame, tiling=process.tiling, result=list(result), date=records.today())
         self.kept = ranked
         if ranked and self.segment.others:
             self.progress.phase("lengths")
@@ -216,9 +270,9 @@ class Session:
                 race.round()
                 self.progress.tick()
             self.by_length[shape] = {p.text: race.result(p) for p in race.left}
-            self.by_length[shape][key_of(self.default)] = summary([1.0], race.reference_seconds)
+            self.by_length[shape][key_of(self.base)] = summary([1.0], race.reference_seconds)
             for text, result in self.by_length[shape].items():
-                self.log.append(task=self.id, kind="length", shape=list(shape), point=text, result=list(result), date=records.today())
+                self.log.append(task=self.ids[-1], kind="length", shape=list(shape), point=text, result=list(result), date=records.today())
 
     def found(self, peak: Callable[[], float]) -> list[Found]:
         """The tilings for this range, by length: the best of the race where it stands clear of the default, and splits that pay."""

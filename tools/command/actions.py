@@ -2,7 +2,7 @@
 import os
 import sys
 
-from . import autoschedulers, build, checks, environment, package, peers
+from . import against, autoschedulers, build, checks, environment, package, peers
 from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
@@ -40,6 +40,8 @@ def bench(options):
         return autoschedulers.bench(options)
     if options.limit is not None:
         raise Failure("--limit: found without --autoschedulers, which alone understands it")
+    if options.against is not None:
+        return against.bench(options)
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):
         environment.ensure()

@@ -60,6 +60,7 @@ def parser():
     bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")
     bench.add_argument("--from", dest="source", metavar="FILE", help="with --peers: measure nothing, show the results in this JSON")
     bench.add_argument("--markdown", action="store_true", help="with --peers: the table as Markdown")
+    bench.add_argument("--against", metavar="CHECKOUT", help="the kernels tagged speed, here and in another checkout of polyhead in turns")
     bench.add_argument("--adapters", metavar="DIR", help="with --peers: a folder with peer_NAME.py of further libraries")
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)

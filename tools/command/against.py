@@ -1,0 +1,85 @@
+"""The subcommand bench --against: the speed kernels of this tree and of another one in turns, as a ratio per case."""
+import json
+import os
+import re
+import statistics
+import subprocess
+import tempfile
+
+from . import build, environment
+from .places import ROOT, Failure, environment as child_environment, step
+
+ROUNDS = 7
+
+
+def speed_kernels():
+    """Names of the lines of kernels/table.txt with the tag speed."""
+    with open(os.path.join(ROOT, "kernels", "table.txt"), encoding="utf-8") as table:
+        lines = [re.match(r"(\w+)\s+\(([^)]*)\)", line) for line in table]
+    return [line.group(1) for line in lines if line and "speed" in line.group(2).split()]
+
+
+def cases_of(program, threads):
+    listed = subprocess.run([program, "--benchmark_list_tests"] + threads, capture_output=True, text=True, env=child_environment(), check=False)
+    # Google Benchmark appends its own settings to the name of a case.
+    return [re.sub(r"/iterations:.*$", "", name) for name in listed.stdout.split()]
+
+
+def seconds_of(program, case, threads, folder):
+    """Time of one call in one process of its own: the median of two rounds in it, or None when the case cannot run."""
+    path = os.path.join(folder, "case.json")
+    command = [program, "--filter", "^%s(/|$)" % re.escape(case), "--rounds", "2", "--json", path] + threads
+    subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=child_environment(), check=False)
+    try:
+        with open(path, encoding="utf-8") as file:
+            runs = json.load(file)["benchmarks"]
+        os.remove(path)
+    except (OSError, ValueError, KeyError):
+        return None
+    medians = [run["real_time"] for run in runs if run.get("aggregate_name") == "median"]
+    return medians[0] if len(medians) == 1 else None
+
+
+def ratios_of(before, after, case, threads, rounds, folder):
+    """Time before / time after of every round; the two take turns in going first."""
+    ratios = []
+    for turn in range(rounds):
+        pair = [before, after] if turn % 2 == 0 else [after, before]
+        times = dict((program, seconds_of(program, case, threads, folder)) for program in pair)
+        if None in times.values():
+            return None
+        ratios.append(times[before] / times[after])
+    return ratios
+
+
+def bench(options):
+    """Above 1 this tree is faster. The other tree must have its bench built: ./polyhead bench there does it."""
+    before = os.path.join(os.path.abspath(options.against), "build", "release", "bench", "polyhead_bench")
+    if not os.path.isfile(before):
+        raise Failure("--against: found no %s; run ./polyhead bench in that checkout first" % before)
+    environment.ensure()
+    build.configure()
+    build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))
+    after = build.program("release", "polyhead_bench")
+    threads = ["--threads", options.threads] if options.threads else []
+    wanted = re.compile(options.filter or r"^(%s)/" % "|".join(speed_kernels()))
+    in_before = set(cases_of(before, threads))
+    cases = [case for case in cases_of(after, threads) if wanted.search(case) and case in in_before]
+    if not cases:
+        raise Failure("--filter: found no case that both trees have")
+    rounds = int(options.rounds or ROUNDS)
+    step("bench: time before / time after, median (interquartile range) of %d rounds" % rounds)
+    medians = []
+    with tempfile.TemporaryDirectory() as folder:
+        for case in cases:
+            ratios = ratios_of(before, after, case, threads, rounds, folder)
+            if ratios is None:
+                print("%-56s cannot be run in both trees" % case, flush=True)
+                continue
+            quarters = statistics.quantiles(ratios, n=4, method="inclusive")
+            medians.append(statistics.median(ratios))
+            print("%-56s %6.3f (%.3f)" % (case, medians[-1], quarters[2] - quarters[0]), flush=True)
+    if not medians:
+        raise Failure("no case ran in both trees")
+    print("%d cases: median %.3f, smallest %.3f" % (len(medians), statistics.median(medians), min(medians)))
+    return 0

@@ -3,12 +3,14 @@ import argparse
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
 REFUSALS = [  # arguments of polyhead_add_kernel, and what its message must name
     ("OP mha EMBED_DIM 64 NUM_HEADS 4 FROBNICATE 3", "FROBNICATE"),
     ("OP mha EMBED_DIM 64", "NUM_HEADS"),
@@ -43,9 +45,13 @@ def expect_record(manifest):
         sys.exit("%s does not say that a variant is from tuned.json: %s" % (manifest, found))
 
 
+def configuration(options, prefix, source, build):
+    return [options.cmake, "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + options.make_program,
+            "-DCMAKE_CXX_COMPILER=" + options.cxx, "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release"]
+
+
 def by_cmake(options, prefix, folder):
-    configure = [options.cmake, "-S", HERE, "-B", folder, "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + options.make_program,
-                 "-DCMAKE_CXX_COMPILER=" + options.cxx, "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release"]
+    configure = configuration(options, prefix, HERE, folder)
     run(configure)
     run([options.cmake, "--build", folder])
     program = os.path.join(folder, "consumer")
@@ -58,6 +64,19 @@ def by_cmake(options, prefix, folder):
         text = " ".join(done.stdout.split())
         if done.returncode == 0 or "polyhead_add_kernel(refused)" not in text or named not in text:
             sys.exit("'%s' was not refused with a sentence that names '%s':\n%s" % (arguments, named, done.stdout))
+
+
+def by_readme(options, prefix, folder):
+    """The CMake lines of README.md, for the program that it shows."""
+    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as readme:
+        lines, = re.findall(r"^```cmake\n(.*?)^```$", readme.read(), re.M | re.S)
+    os.makedirs(folder)
+    shutil.copy(os.path.join(ROOT, "examples", "001_sdpa", "main.cpp"), folder)
+    with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as project:
+        project.write("cmake_minimum_required(VERSION 3.28)\nproject(app LANGUAGES CXX)\nadd_executable(app main.cpp)\n" + lines)
+    run(configuration(options, prefix, folder, os.path.join(folder, "build")))
+    run([options.cmake, "--build", os.path.join(folder, "build")])
+    print(run([os.path.join(folder, "build", "app")]).strip())
 
 
 def by_hand(options, prefix, folder):
@@ -83,6 +102,7 @@ def main():
         run([options.cmake, "--install", options.build, "--prefix", first])
         os.rename(first, prefix)  # a package must not know where it was installed
         by_cmake(options, prefix, os.path.join(folder, "by_cmake"))
+        by_readme(options, prefix, os.path.join(folder, "by_readme"))
         by_hand(options, prefix, os.path.join(folder, "by_hand"))
     return 0
 

@@ -1,6 +1,6 @@
 """Blocks of Markdown files that show results. They are written from files of results, and held against them.
 
-A block begins with <!-- results: FILE [groups=a,b] [threads=1,2] -->, ends with <!-- end of results -->, and holds what markdown.lines() makes of
+A block begins with <!-- results: FILE [groups=a,b] [names=c,d] [threads=1,2] -->, ends with <!-- end of results -->, and holds what markdown.lines() makes of
 FILE, a path from the root of the project.
 """
 
@@ -18,8 +18,9 @@ def shown(path, words):
     options = dict(word.split("=") for word in words.split())
     document = json.loads((linked.ROOT / path).read_text(encoding="utf-8"))
     chosen = {}
-    if "groups" in options:
-        chosen["groups"] = options["groups"].split(",")
+    for word in ("groups", "names"):
+        if word in options:
+            chosen[word] = options[word].split(",")
     if "threads" in options:
         chosen["threads"] = [int(number) for number in options["threads"].split(",")]
     return "\n%s\n\n" % "\n".join(markdown.lines(document, **chosen))

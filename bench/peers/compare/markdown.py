@@ -22,14 +22,14 @@ def head(document):
     return "%s; %s; commit %s; %s." % (machine.sentence(found), versions, found["commit"], found["date"])
 
 
-def of_threads(document, threads, groups):
-    """A table; bold where another library is faster."""
+def of_threads(document, threads, groups, names=()):
+    """A table of all cases of these groups, or of those with these names; bold where another library is faster."""
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     others = [name for name in labels if name != results.OURS]
     yield "| case, %s | shape | ms | %% of peak | %s |" % (results.threads_text(threads), " | ".join(labels[n] for n in others))
     yield "|" + "---|" * (4 + len(others))
     for group in groups:
-        for record in (r for r in document["cases"] if r["group"] == group):
+        for record in (r for r in document["cases"] if r["group"] == group and (not names or r["name"] in names)):
             by_peer = {r["peer"]: r for r in record["results"] if r["threads"] == threads}
             ours = by_peer.get(results.OURS, {})
             ms = "%.3g" % ours["ms"]["median"] if "ms" in ours else "–"
@@ -44,17 +44,18 @@ def of_costs(document):
         yield "| %s | %s | %s |" % row
 
 
-def lines(document, groups=tuple(cases.GROUPS), threads=None):
-    """The machine; per number of threads a table of these groups of cases, and what all cases together say; what the libraries weigh."""
+def lines(document, groups=tuple(cases.GROUPS), threads=None, names=()):
+    """The machine; per number of threads a table of these groups of cases, and what all cases together say; what the libraries weigh, unless
+    only cases of these names are wanted."""
     yield head(document)
     for number in document["threads"]:
         if threads is None or number in threads:
             yield ""
-            yield from of_threads(document, number, groups)
+            yield from of_threads(document, number, groups, names)
         sentence = results.sentence(document["cases"], number)
         if sentence:
             yield ""
             yield sentence
-    if document["library_bytes"] or document["cold_start"]:
+    if not names and (document["library_bytes"] or document["cold_start"]):
         yield ""
         yield from of_costs(document)

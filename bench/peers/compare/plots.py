@@ -76,9 +76,9 @@ def strips(axis, look, rows):
     axis.set_axisbelow(True)
 
 
-def side_by_side(document, rows, theme, draw):
+def side_by_side(document, rows, theme, draw, threads=None):
     """One panel per number of threads over the same rows."""
-    look, threads = Look(document, theme), document["threads"]
+    look, threads = Look(document, theme), threads or document["threads"]
     figure, axes = plt.subplots(1, len(threads), sharey=True, figsize=(4.2 + 3.1 * len(threads), 1.5 + 0.27 * len(rows)), squeeze=False)
     figure.get_layout_engine().set(wspace=0.05)  # numbers at the ends of neighbouring scales do not touch
     for axis, count in zip(axes[0], threads):
@@ -122,8 +122,8 @@ def decode(document, theme):
     return quantity(document, ["decode"], theme, "percent_of_read", "% of the measured read bandwidth", 100)
 
 
-def ratios(document, theme):
-    records = [row for row in rows_of(document, cases.GROUPS) if isinstance(row, str) or row["best"]]
+def ratios(document, theme, groups=cases.GROUPS, threads=None):
+    records = [row for row in rows_of(document, groups) if isinstance(row, str) or row["best"]]
     if not records_in(records):
         return None
 
@@ -139,13 +139,18 @@ def ratios(document, theme):
         plain_log(axis.xaxis)
         axis.set_xlabel("time / time of polyhead")
 
-    figure, axes, look = side_by_side(document, records, theme, draw)
+    figure, axes, look = side_by_side(document, records, theme, draw, threads)
     low = min(a.get_xlim()[0] for a in axes)
     high = max(a.get_xlim()[1] for a in axes)
     for axis in axes:
         axis.set_xlim(min(low, 0.7), max(high, 1.45))
     ordered_legend(figure, axes[0], look)
     return figure
+
+
+def overview(document, theme):
+    """Whole models on one thread: the plot that stands in README."""
+    return ratios(document, theme, ("model", "layer", "decode"), document["threads"][:1])
 
 
 def plain_log(axis, subs=(1, 2, 5)):
@@ -250,6 +255,7 @@ ALL = (
      "Further right is faster. A softmax and a mask are work that this scale does not count."),
     ("ratio", "Time of the others, by shape", ratios, "Medians of the ratios within a round; bars are the middle half of the rounds. Right of the line polyhead "
      "is faster, left of it slower."),
+    ("overview", "Time of the others, real models", overview, "The same for shapes of real models, on the smallest number of threads."),
     ("decode", "Decoding: % of bandwidth", decode, "One query against a cache of keys and values that lies in memory. What counts is how fast the cache is read."),
     ("growth", "Growing sequences", growth, "Left: time per call. Right: the same time by pair of query and key, which stays level when twice the length costs "
      "four times as much."),

@@ -63,6 +63,7 @@ add_library(
     generators/plan_records.cpp
     generators/problem.cpp
     generators/score_output.cpp
+    generators/target.cpp
     schedules/apply.cpp
     schedules/autoschedule.cpp
     schedules/device_asserts.cpp

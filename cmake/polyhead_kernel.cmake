@@ -9,6 +9,13 @@ function(_polyhead_needs_gpu variable targets)
     endif()
 endfunction()
 
+# Kernels are made for these CPU features of this machine, whatever the environment says when they are built: Ninja must see a change.
+set(POLYHEAD_CPU_FEATURES
+    "$ENV{POLYHEAD_CPU_FEATURES}"
+    CACHE STRING
+    "CPU features that the target `host` means, such as avx2; empty: those of this machine"
+)
+
 # Writes NAME.a, NAME.h, NAME.json with the given generate flags and makes the library target NAME of them.
 function(_polyhead_generate_kernel name)
     set(flags ${ARGN})
@@ -32,9 +39,13 @@ function(_polyhead_generate_kernel name)
             list(APPEND expression "${file}")
         endif()
     endforeach()
+    set(environment "")
+    if(NOT POLYHEAD_CPU_FEATURES STREQUAL "")
+        set(environment "${CMAKE_COMMAND}" -E env "POLYHEAD_CPU_FEATURES=${POLYHEAD_CPU_FEATURES}")
+    endif()
     add_custom_command(
         OUTPUT ${files}
-        COMMAND polyhead::generate ${name} ${flags} -o "${folder}"
+        COMMAND ${environment} polyhead::generate ${name} ${flags} -o "${folder}"
         DEPENDS polyhead::generate ${expression}
         COMMENT "Kernel ${name}"
         VERBATIM

@@ -1,4 +1,4 @@
-// Variants are planned and compiled here; the only file that turns target strings into Halide targets.
+// Variants are planned and compiled here.
 #include "compile.h"
 
 #include <algorithm>
@@ -9,6 +9,7 @@
 
 #include "../schedules/apply.h"
 #include "plan_records.h"
+#include "target.h"
 
 namespace polyhead::gen {
 
@@ -18,61 +19,6 @@ namespace {
 
 // Decode up to here through head lanes: beyond it a tile of queries wastes less than reading the keys lane by lane.
 constexpr int head_lanes_max_seq_len_q = 16;
-
-bool parse_target(const std::string &text, Target *target, std::string *error) {
-    if (text.empty() || !Target::validate_target_string(text)) {
-        *error = "target '" + text + "' is not known: expected host or a Halide target such as x86-64-linux-avx2-fma-f16c";
-        return false;
-    }
-    *target = Target(text);
-    if (target->has_unknowns() || (target->arch == Target::X86 && target->bits != 64)) {
-        *error = "target '" + text + "' is incomplete: expected architecture, bits and system such as x86-64-linux";
-        return false;
-    }
-    return true;
-}
-
-// This machine, as far as f32 kernels gain by it. Halide's code for zen4 may use SSE4a, which only AMD has, and its code for Sapphire
-// Rapids AMX and AVX512-FP16, which the operating system may withhold; bf16 is the first to need either.
-std::string host_target() {
-    Target host = Halide::get_host_target();
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("sse4a")) {
-        host = host.without_feature(Target::AVX512_Zen4).without_feature(Target::AVX512_Zen5);
-    }
-    host = host.without_feature(Target::AVX512_SapphireRapids);
-#endif
-    return host.to_string();
-}
-
-// Halide's features in polyhead's bits; a flag of the AVX-512 ladder includes those below it.
-uint64_t cpu_features_of(const Target &t) {
-    if (t.arch != Target::X86) {
-        return 0;
-    }
-    const bool spr = t.has_feature(Target::AVX512_SapphireRapids), zen5 = t.has_feature(Target::AVX512_Zen5);
-    const bool zen4 = t.has_feature(Target::AVX512_Zen4) || zen5;
-    const bool cannonlake = t.has_feature(Target::AVX512_Cannonlake) || zen4 || spr;
-    const bool skylake = t.has_feature(Target::AVX512_Skylake) || cannonlake;
-    const bool avx512 = t.has_feature(Target::AVX512) || skylake;
-    const bool avx2 = t.has_feature(Target::AVX2) || avx512, avx = t.has_feature(Target::AVX) || avx2;
-    uint64_t bits = 0;
-    auto add = [&bits](bool there, uint64_t bit) { bits |= there ? bit : 0; };
-    add(t.has_feature(Target::SSE41) || avx, POLYHEAD_CPU_SSE41);
-    add(avx, POLYHEAD_CPU_AVX);
-    add(t.has_feature(Target::F16C) || avx512, POLYHEAD_CPU_F16C);
-    add(t.has_feature(Target::FMA) || avx512, POLYHEAD_CPU_FMA);
-    add(avx2, POLYHEAD_CPU_AVX2);
-    add(avx512, POLYHEAD_CPU_AVX512);
-    add(skylake, POLYHEAD_CPU_AVX512_SKYLAKE);
-    add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
-    add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
-    add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
-    add(spr, POLYHEAD_CPU_AMX);    // Halide 21 compiles it for a CPU with AMX and AVX512-FP16 and may use either
-    add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
-    return bits;
-}
 
 // Query lanes: what a chunk keeps of inputs that are not read as they lie. Tiles over pairs are kept as they lie and turned, and a block of
 // them in each of two shuffles.
@@ -187,15 +133,6 @@ int call_in_process(void *context, void **argv) {
     return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
 }
 
-} // namespace
-
-std::string resolve_target(const std::string &target) {
-    const bool host = target.rfind("host", 0) == 0 && (target.size() == 4 || target[4] == '-');
-    return host ? host_target() + target.substr(4) : target;
-}
-
-namespace {
-
 // `here`: this target has a variant already.
 bool wanted_by_default(const std::string &frame, const Problem &p, const Machine &machine, bool here) {
     if (frame == "head_lanes") {
@@ -271,7 +208,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
     std::vector<VariantPlan> plans;
     for (const std::string &text : targets) {
         Target target;
-        if (!error->empty() || !parse_target(resolve_target(text), &target, error)) {
+        if (!error->empty() || !parse_target(text, &target, error)) {
             return {};
         }
         const Machine machine = machine_of(target);
@@ -357,7 +294,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
 std::string compile_runtime(const std::string &path, const std::string &text) {
     Target target;
     std::string error;
-    if (!parse_target(resolve_target(text), &target, &error)) {
+    if (!parse_target(text, &target, &error)) {
         return error;
     }
     const bool object = path.size() > 2 && path.substr(path.size() - 2) == ".o";

@@ -46,8 +46,9 @@ struct InProcessVariant : VariantFacts {
     std::shared_ptr<void> context;
 };
 
-// A target string in full: "host" and "host-FEATURE..." become this machine as far as f32 kernels gain by it, others stay.
-std::string resolve_target(const std::string &target);
+// A target string in full: "host" and "host-FEATURE..." become this machine as far as f32 kernels gain by it and POLYHEAD_CPU_FEATURES
+// allows, others stay. Where that variable is not understood *error has a sentence and the text stays as it is.
+std::string resolve_target(const std::string &target, std::string *error);
 
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
 // tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "cpu_feature_words.h"
 #include "status.h"
 
 #if defined(__x86_64__)
@@ -132,15 +133,12 @@ uint64_t detect_amx() noexcept {
 
 #endif
 
-constexpr const char *feature_names[] = {
-    "sse41", "avx", "f16c", "fma", "avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_bf16_vnni", "sse4a", "avxvnni", "amx"};
-
 } // namespace
 
 uint64_t cpu_features(uint64_t wanted) noexcept {
     static const uint64_t found = detect();
     uint64_t features = found;
-    const uint64_t limit = feature_limit.load(std::memory_order_relaxed);
+    const uint64_t limit = feature_limit.load(std::memory_order_relaxed) & cpu_feature_limit().mask;
     if (wanted & limit & POLYHEAD_CPU_AMX) {
         static const uint64_t amx = detect_amx();
         features |= amx;
@@ -161,12 +159,12 @@ uint64_t polyhead_limit_cpu_features(uint64_t mask) {
 void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes) {
     polyhead::runtime::Text names(text, text_bytes);
     const char *separator = "";
-    for (const char *name : polyhead::runtime::feature_names) {
-        if (mask & 1) {
-            names.append("%s%s", separator, name);
+    for (const polyhead::runtime::CpuFeature &feature : polyhead::runtime::cpu_feature_table) {
+        if (mask & feature.bit) {
+            names.append("%s%s", separator, feature.name);
             separator = " ";
         }
-        mask >>= 1;
+        mask &= ~feature.bit;
     }
     if (mask) {
         names.append("%sunknown", separator);

@@ -1,4 +1,4 @@
-// What the CPU and the operating system offer, and the limit that tests may put on it.
+// What the CPU and the operating system offer, and the limits that the environment and tests may put on it.
 #ifndef POLYHEAD_RUNTIME_CPU_FEATURES_H
 #define POLYHEAD_RUNTIME_CPU_FEATURES_H
 
@@ -6,7 +6,7 @@
 
 namespace polyhead::runtime {
 
-// The offered features after the limit. The operating system is asked for AMX only when `wanted` has that bit: the permission
+// The offered features after the limits. The operating system is asked for AMX only when `wanted` has that bit: the permission
 // enlarges signal frames of the whole process, which programs without AMX kernels should not pay.
 uint64_t cpu_features(uint64_t wanted) noexcept;
 

@@ -2,6 +2,7 @@
 #include "dispatch.h"
 
 #include "call_tensors.h"
+#include "cpu_feature_words.h"
 #include "cpu_features.h"
 #include "staging.h"
 #include "status.h"
@@ -22,6 +23,11 @@ bool serves_length(const polyhead_variant &variant, int64_t seq_len_q) noexcept 
 bool well_formed(const polyhead_kernel &kernel, const polyhead_variant &variant) noexcept {
     return variant.abi == POLYHEAD_ABI_VERSION && (variant.entry || variant.call) &&
            variant.weight_layout == weight_layout_id(kernel.problem);
+}
+
+// An environment that is not understood allows nothing: to guess could hide which code a test or a comparison ran.
+bool environment_allows(const polyhead_variant &variant) noexcept {
+    return variant.api != POLYHEAD_CPU || cpu_feature_limit().refusal == nullptr;
 }
 
 bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
@@ -79,6 +85,8 @@ void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant,
         text->append("reads weight layout %08x, expected %08x", variant.weight_layout, weight_layout_id(kernel.problem));
     } else if (variant.api != api_of(args.device)) {
         text->append("runs on %s", api_name(variant.api));
+    } else if (!environment_allows(variant)) {
+        text->append("is kept back by POLYHEAD_CPU_FEATURES");
     } else if (missing) {
         char names[128];
         polyhead_cpu_feature_names(missing, names, sizeof names);
@@ -98,7 +106,8 @@ void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant,
 } // namespace
 
 bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return variant.api == api_of(device) && capable(variant, device) && (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
+    return variant.api == api_of(device) && environment_allows(variant) && capable(variant, device) &&
+           (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
 }
 
 bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
@@ -123,6 +132,10 @@ const polyhead_variant *select_variant(const polyhead_kernel &kernel, const poly
             return &variant;
         }
         too_old = too_old || (variant.api == api_of(args.device) && !capable(variant, args.device));
+    }
+    if (!args.device && cpu_feature_limit().refusal) {
+        *status = failure(POLYHEAD_UNSUPPORTED, "%s", cpu_feature_limit().refusal);
+        return nullptr;
     }
     status->code = too_old ? POLYHEAD_NO_DEVICE : POLYHEAD_UNSUPPORTED;
     Text text(status->message, sizeof status->message);

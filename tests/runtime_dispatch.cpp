@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "../runtime/cpu_feature_words.h"
 #include "runtime_fake.h"
 #include "support/catch.h"
 
@@ -134,7 +135,10 @@ TEST_CASE("dispatch: features come in the order of the processors that brought t
         CHECK((!(here & chain[i]) || (here & chain[i - 1])));
     }
 #if defined(__x86_64__)
-    // The compiler's own view of this machine.
+    // The compiler's own view of this machine, which knows no limit.
+    if (runtime::cpu_feature_limit().mask != ~UINT64_C(0)) {
+        return;
+    }
     CHECK(((here & POLYHEAD_CPU_SSE41) != 0) == (__builtin_cpu_supports("sse4.1") != 0));
     CHECK(((here & POLYHEAD_CPU_SSE4A) != 0) == (__builtin_cpu_supports("sse4a") != 0));
     CHECK(((here & POLYHEAD_CPU_AVX512_SKYLAKE) != 0) ==

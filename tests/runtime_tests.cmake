@@ -5,6 +5,7 @@ polyhead_test(
     TIMEOUT 120
     SOURCES
         runtime_arguments.cpp
+        runtime_cpu_features.cpp
         runtime_device_rules.cpp
         runtime_dispatch.cpp
         runtime_features.cpp
@@ -29,3 +30,33 @@ target_link_libraries(test_runtime_c_abi PRIVATE polyhead::polyhead)
 add_dependencies(polyhead_tests test_runtime_c_abi)
 add_test(NAME "runtime: the C ABI from C" COMMAND test_runtime_c_abi)
 set_tests_properties("runtime: the C ABI from C" PROPERTIES LABELS runtime TIMEOUT 60)
+
+# What POLYHEAD_CPU_FEATURES makes of a process; Python's part runs where the package is built.
+add_executable(test_cpu_features_told runtime_cpu_features_told.c)
+target_compile_options(test_cpu_features_told PRIVATE -Wall -Wextra -Wpedantic)
+set_target_properties(
+    test_cpu_features_told
+    PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF LINKER_LANGUAGE CXX
+)
+target_link_libraries(test_cpu_features_told PRIVATE polyhead::polyhead)
+set(python "")
+if(TARGET polyhead_python)
+    set(python polyhead_python)
+endif()
+polyhead_script_test(
+    "the limit of CPU features"
+    LABEL runtime
+    TIMEOUT 300
+    DEPENDS test_cpu_features_told polyhead-generate ${python}
+    COMMAND
+        "${CMAKE_CURRENT_SOURCE_DIR}/cpu_features.py"
+        --generate
+        $<TARGET_FILE:polyhead-generate>
+        --told
+        $<TARGET_FILE:test_cpu_features_told>
+        $<$<BOOL:${python}>:--python>
+)
+set_tests_properties(
+    "runtime: the limit of CPU features"
+    PROPERTIES ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1"
+)

@@ -92,7 +92,12 @@ std::string read_targets(const std::string &text, std::vector<std::string> *targ
             return "target: '" + word +
                    "' is not a Halide target; expected host or arch-bits-os[-feature...] such as x86-64-linux-avx2-fma-f16c";
         }
-        const Halide::Target target(gen::resolve_target(word));
+        std::string error;
+        const std::string full = gen::resolve_target(word, &error);
+        if (!error.empty()) {
+            return error;
+        }
+        const Halide::Target target(full);
         if (target.has_unknowns()) {
             return "target: '" + word + "' does not name architecture, bits and operating system";
         }

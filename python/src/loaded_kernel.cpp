@@ -133,8 +133,10 @@ template <class F> auto compiling(F f) {
 
 LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning,
                            Plan plan)
-    : expression_(problem.expression ? problem.expression : ""), target_(gen::resolve_target(target)), tiling_(tiling), tuning_(tuning),
-      plan_(std::move(plan)) {
+    : expression_(problem.expression ? problem.expression : ""), tiling_(tiling), tuning_(tuning), plan_(std::move(plan)) {
+    std::string error;
+    target_ = gen::resolve_target(target, &error);
+    raise_unless_empty(POLYHEAD_BAD_VALUE, error);
     library_.name = "kernel";
     library_.problem = problem;
     library_.problem.expression = expression_.empty() ? nullptr : expression_.c_str();

@@ -1,4 +1,5 @@
 """Configuring and building with the CMake and Ninja of .venv."""
+import json
 import os
 import subprocess
 
@@ -9,8 +10,17 @@ def directory(preset):
     return os.path.join(BUILD, preset)
 
 
+def cpu_features(preset):
+    """What POLYHEAD_CPU_FEATURES is for this preset: its own limit, or that of the caller's environment."""
+    with open(os.path.join(ROOT, "CMakePresets.json"), encoding="utf-8") as file:
+        presets = json.load(file)["configurePresets"]
+    own = [one.get("cacheVariables", {}).get("POLYHEAD_CPU_FEATURES") for one in presets if one["name"] == preset]
+    return own[0] if own and own[0] is not None else os.environ.get("POLYHEAD_CPU_FEATURES", "")
+
+
 def configure(preset="release", **variables):
     """Configures when there is no build yet or a variable changes; Ninja repeats it by itself when CMake files change."""
+    variables["POLYHEAD_CPU_FEATURES"] = cpu_features(preset)
     wanted = ["-D%s=%s" % item for item in sorted(variables.items())]
     stamp = os.path.join(directory(preset), "polyhead-configured")
     if os.path.exists(os.path.join(directory(preset), "build.ninja")) and os.path.exists(stamp):

@@ -96,7 +96,7 @@ def run_preset(preset, tier, options, tally):
     if left_out:
         command += ["-LE", "^(%s)$" % "|".join(left_out)]
     step("test (%s)" % preset)
-    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit())
+    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_CPU_FEATURES=build.cpu_features(preset))
     if options.all:
         child["POLYHEAD_TEST_ALL"] = "1"
     call(command, check=False, env=child)

@@ -184,9 +184,11 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
  * Waits for calls that run. */
 void polyhead_set_num_threads(int32_t threads);
 int32_t polyhead_num_threads(void);
-/* What this CPU and operating system offer, after the limit below. */
+/* What this CPU and operating system offer, after two limits: the environment variable POLYHEAD_CPU_FEATURES, read once, such as avx2 or
+ * "avx512_skylake sse4a" (the names below, each with what it builds on; none), which the generator's target `host` obeys too, and the
+ * limit below. Where that variable is not understood, every call on the CPU is refused with a sentence that says so. */
 uint64_t polyhead_cpu_features(void);
-/* Pretend that only these features exist (tests, comparisons); ~0 removes the limit. Returns the limit before. */
+/* Pretend that only these features exist (tests, comparisons); ~0 removes this limit. Returns the limit before. */
 uint64_t polyhead_limit_cpu_features(uint64_t mask);
 /* "avx512_skylake sse4a": names of the bits, into text; always ends with 0. */
 void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes);

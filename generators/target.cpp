@@ -1,0 +1,110 @@
+// Target strings become Halide targets here, and nowhere else; `host` becomes this machine.
+#include "target.h"
+
+#include "../runtime/cpu_feature_words.h"
+#include "compile.h"
+
+namespace polyhead::gen {
+
+using Halide::Target;
+
+// Halide's features in polyhead's bits; a flag of the AVX-512 ladder includes those below it.
+uint64_t cpu_features_of(const Target &t) {
+    if (t.arch != Target::X86) {
+        return 0;
+    }
+    const bool spr = t.has_feature(Target::AVX512_SapphireRapids), zen5 = t.has_feature(Target::AVX512_Zen5);
+    const bool zen4 = t.has_feature(Target::AVX512_Zen4) || zen5;
+    const bool cannonlake = t.has_feature(Target::AVX512_Cannonlake) || zen4 || spr;
+    const bool skylake = t.has_feature(Target::AVX512_Skylake) || cannonlake;
+    const bool avx512 = t.has_feature(Target::AVX512) || skylake;
+    const bool avx2 = t.has_feature(Target::AVX2) || avx512, avx = t.has_feature(Target::AVX) || avx2;
+    uint64_t bits = 0;
+    auto add = [&bits](bool there, uint64_t bit) { bits |= there ? bit : 0; };
+    add(t.has_feature(Target::SSE41) || avx, POLYHEAD_CPU_SSE41);
+    add(avx, POLYHEAD_CPU_AVX);
+    add(t.has_feature(Target::F16C) || avx512, POLYHEAD_CPU_F16C);
+    add(t.has_feature(Target::FMA) || avx512, POLYHEAD_CPU_FMA);
+    add(avx2, POLYHEAD_CPU_AVX2);
+    add(avx512, POLYHEAD_CPU_AVX512);
+    add(skylake, POLYHEAD_CPU_AVX512_SKYLAKE);
+    add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
+    add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
+    add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
+    add(spr, POLYHEAD_CPU_AMX);    // Halide 21 compiles it for a CPU with AMX and AVX512-FP16 and may use either
+    add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
+    return bits;
+}
+
+namespace {
+
+#if defined(__x86_64__)
+// Halide's CPU features that have a bit of ours.
+constexpr Target::Feature named_features[] = {Target::SSE41,       Target::AVX,         Target::F16C,           Target::FMA,
+                                              Target::AVX2,        Target::AVX512,      Target::AVX512_Skylake, Target::AVX512_Cannonlake,
+                                              Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVXVNNI};
+#endif
+
+// This machine, as far as f32 kernels gain by it and POLYHEAD_CPU_FEATURES allows. Halide's code for zen4 may use SSE4a, which only AMD
+// has, and its code for Sapphire Rapids AMX and AVX512-FP16, which the operating system may withhold; bf16 is the first to need either.
+std::string host_target() {
+    Target host = Halide::get_host_target();
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!__builtin_cpu_supports("sse4a")) {
+        host = host.without_feature(Target::AVX512_Zen4).without_feature(Target::AVX512_Zen5);
+    }
+    host = host.without_feature(Target::AVX512_SapphireRapids);
+    uint64_t allowed = runtime::cpu_feature_limit().mask;
+    if ((allowed & POLYHEAD_CPU_AVX512_SKYLAKE) == 0) {
+        allowed &= ~POLYHEAD_CPU_AVX512; // without VL, LLVM aborts on the masked stores of narrow vectors
+    }
+    if (allowed != ~UINT64_C(0)) {
+        Target limited(host.os, host.arch, host.bits);
+        for (const Target::Feature feature : named_features) {
+            if (host.has_feature(feature) && (cpu_features_of(Target(host.os, host.arch, host.bits, {feature})) & ~allowed) == 0) {
+                limited.set_feature(feature);
+            }
+        }
+        return limited.to_string();
+    }
+#endif
+    return host.to_string();
+}
+
+bool names_host(const std::string &target) {
+    return target.rfind("host", 0) == 0 && (target.size() == 4 || target[4] == '-');
+}
+
+} // namespace
+
+std::string resolve_target(const std::string &target, std::string *error) {
+    error->clear();
+    if (!names_host(target)) {
+        return target;
+    }
+    if (const char *refusal = runtime::cpu_feature_limit().refusal) {
+        *error = refusal;
+        return target;
+    }
+    return host_target() + target.substr(4);
+}
+
+bool parse_target(const std::string &given, Target *target, std::string *error) {
+    const std::string text = resolve_target(given, error);
+    if (!error->empty()) {
+        return false;
+    }
+    if (text.empty() || !Target::validate_target_string(text)) {
+        *error = "target '" + text + "' is not known: expected host or a Halide target such as x86-64-linux-avx2-fma-f16c";
+        return false;
+    }
+    *target = Target(text);
+    if (target->has_unknowns() || (target->arch == Target::X86 && target->bits != 64)) {
+        *error = "target '" + text + "' is incomplete: expected architecture, bits and system such as x86-64-linux";
+        return false;
+    }
+    return true;
+}
+
+} // namespace polyhead::gen

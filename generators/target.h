@@ -1,0 +1,19 @@
+// Target strings as Halide targets, and what a target asks of a CPU.
+#ifndef POLYHEAD_GENERATORS_TARGET_H
+#define POLYHEAD_GENERATORS_TARGET_H
+
+#include <cstdint>
+#include <string>
+
+#include <Halide.h>
+
+namespace polyhead::gen {
+
+// A complete target, `host` resolved; on refusal false, and *error has one sentence.
+bool parse_target(const std::string &text, Halide::Target *target, std::string *error);
+
+// Bits of polyhead_variant.cpu_features that code for this target needs.
+uint64_t cpu_features_of(const Halide::Target &target);
+
+} // namespace polyhead::gen
+#endif

@@ -7,6 +7,7 @@
 
 #include <Halide.h>
 
+#include "../runtime/call_context.h"
 #include "../schedules/apply.h"
 #include "plan_records.h"
 #include "target.h"
@@ -77,8 +78,8 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
     return generator;
 }
 
-// Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query. What runs on
-// a device takes a user context, from which the runtime tells the device.
+// Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query. The user
+// context is the call to the runtime: its memory, its device, the text of its error.
 Target kernel_target(Target target, const Problem &p) {
     // Halide divides by a constant through a wider product; the key/value head of a head is such a quotient.
     const int group_size = p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads;
@@ -86,7 +87,7 @@ Target kernel_target(Target target, const Problem &p) {
         target.set_feature(Target::VulkanInt64);
     }
     target.set_feature(Target::NoBoundsQuery);
-    target.set_feature(Target::UserContext, target.has_gpu_feature());
+    target.set_feature(Target::UserContext);
     return target;
 }
 
@@ -118,18 +119,25 @@ std::string read_overrides(const std::string &text, Overrides *overrides) {
 struct InProcessCode {
     Halide::Callable callable;
     size_t num_arguments;
-    bool takes_context; // argv begins with a user context
+};
+
+// What code compiled in process takes as user context, and the call that it stands for.
+struct InProcessContext : Halide::JITUserContext {
+    runtime::CallContext *call;
 };
 
 int call_in_process(void *context, void **argv) {
-    // Code compiled in process takes a user context first. Its error handler is silent: the return value says it all, as ahead of time.
-    Halide::JITUserContext user_context;
-    user_context.handlers.custom_error = [](Halide::JITUserContext *, const char *) {};
+    InProcessContext user_context;
+    user_context.call = runtime::CallContext::of(*static_cast<void **>(argv[0]));
+    user_context.handlers.custom_error = [](Halide::JITUserContext *user, const char *text) {
+        if (runtime::CallContext *call = static_cast<InProcessContext *>(user)->call) {
+            call->report(text);
+        }
+    };
     Halide::JITUserContext *const user = &user_context;
     const auto *code = static_cast<const InProcessCode *>(context);
     const void *arguments[64] = {&user};
-    argv += code->takes_context ? 1 : 0;
-    std::copy(argv, argv + code->num_arguments, arguments + 1);
+    std::copy(argv + 1, argv + 1 + code->num_arguments, arguments + 1);
     return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
 }
 
@@ -282,7 +290,6 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
         auto compiled = std::make_shared<InProcessCode>();
         compiled->callable = generator->compile_to_callable();
         compiled->num_arguments = generator->arginfos().size();
-        compiled->takes_context = target.has_gpu_feature();
         out.context = compiled;
         out.call = call_in_process;
     } catch (...) {

@@ -1,4 +1,4 @@
-// Fills the argv of one call, in the order that the generated entries have: a user context for devices, inputs (tensors, weights, biases,
+// Fills the argv of one call, in the order that the generated entries have: the user context, inputs (tensors, weights, biases,
 // optional tensors, numbers), then outputs. Dimensions are innermost first, as Halide counts them.
 #include "call.h"
 
@@ -88,9 +88,7 @@ uint32_t neutral_bits(Neutral neutral, const CallShape &shape) noexcept {
 Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
     : context_(context) {
     const polyhead_problem problem = with_defaults(kernel.problem);
-    if (context) {
-        argv_[num_arguments_++] = &context_;
-    }
+    argv_[num_arguments_++] = &context_;
     add_tensor(first_tensor_name(problem), args.query);
     if (problem.op == POLYHEAD_SDPA || (problem.op == POLYHEAD_MHA && problem.cross)) {
         add_tensor("key", args.key);

@@ -7,6 +7,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "call_context.h"
 #include "device.h"
 #include "optional_tensors.h"
 #include "validate.h"
@@ -15,9 +16,9 @@ namespace polyhead::runtime {
 
 class Call {
 public:
-    // Of checked arguments whose tensors all have elements. They must outlive this object. Variants of a device take a user context
+    // Of checked arguments whose tensors all have elements. They must outlive this object, and so must the user context, which comes
     // first; a buffer whose memory lies on a device has no host pointer yet.
-    Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context = nullptr) noexcept;
+    Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 

@@ -2,34 +2,16 @@
 #ifndef POLYHEAD_RUNTIME_DEVICE_H
 #define POLYHEAD_RUNTIME_DEVICE_H
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
 #include <polyhead/c_api.h>
 
+#include "call_context.h"
+
 struct halide_buffer_t;
 
 namespace polyhead::runtime {
-
-// The user context of one call: what Halide's runtime hands back to us whenever it needs a context or reports an error.
-struct CallContext {
-    static constexpr uint64_t ours = 0x706f6c7968656164; // "polyhead": other code of the process may use Halide with other contexts
-
-    explicit CallContext(polyhead_device *device_) noexcept : device(device_) { text[0] = 0; }
-
-    // Null when this user context is not one of ours.
-    static CallContext *of(void *user_context) noexcept {
-        auto *context = static_cast<CallContext *>(user_context);
-        return context && context->mark == ours ? context : nullptr;
-    }
-
-    const uint64_t mark = ours;
-    polyhead_device *const device;
-    // The first error is the cause, later ones are its consequences.
-    std::atomic<bool> claimed{false}, reported{false};
-    char text[sizeof(polyhead_status::message)];
-};
 
 // Memory of a device behind one Halide buffer, while a call runs.
 struct Attachment {

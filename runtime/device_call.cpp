@@ -192,7 +192,7 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
         status = args.device->synchronize();
     }
     if (result != 0) {
-        device_failure(kernel.name, result, context, &status);
+        kernel_failure(kernel.name, result, context, &status);
     } else if (status.code == POLYHEAD_OK) {
         staging.unpack();
     }

@@ -153,9 +153,10 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
         return status;
     }
     const ThreadsInUse threads;
-    const int result = Call(*kernel, *args, shape).run(*variant);
+    CallContext context;
+    const int result = Call(*kernel, *args, shape, &context).run(*variant);
     if (result != 0) {
-        kernel_failure(kernel->name, result, &status);
+        kernel_failure(kernel->name, result, context, &status);
     }
     return status;
 }

@@ -4,14 +4,12 @@
 
 #include <polyhead/c_api.h>
 
-#include "device.h"
+#include "call_context.h"
 
 namespace polyhead::runtime {
 
-// Fills the status of a kernel that returned this code, which is not 0.
-void kernel_failure(const char *kernel_name, int code, polyhead_status *status) noexcept;
-// The same for a call on a device, whose context collected the text.
-void device_failure(const char *kernel_name, int code, const CallContext &context, polyhead_status *status) noexcept;
+// Fills the status of a kernel that returned this code, which is not 0; the context of the call collected the text.
+void kernel_failure(const char *kernel_name, int code, const CallContext &context, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

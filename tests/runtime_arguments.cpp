@@ -178,16 +178,34 @@ TEST_CASE("runtime: errors inside a kernel", "[runtime]") {
     args.query = args.key = args.value = view(data.data(), {1, 1, 1, 4});
     args.out = view(data.data() + 8, {1, 1, 1, 4});
     SECTION("reported on another thread; the first text counts") {
-        fake.on_call = [](FakeKernel &) {
-            std::thread([] {
-                halide_error(nullptr, "the cause\n");
-                halide_error(nullptr, "a consequence");
+        fake.on_call = [](FakeKernel &f) {
+            std::thread([&] {
+                halide_error(f.user_context, "the cause\n");
+                halide_error(f.user_context, "a consequence");
             }).join();
         };
         fake.result = halide_error_code_constraint_violated;
         const polyhead_status status = fake.run(args);
         CHECK(status.code == POLYHEAD_INTERNAL);
         CHECK(std::string(status.message) == "kernel fake: the cause");
+    }
+    SECTION("two kernels that fail together keep their own texts") {
+        FakeKernel other(sdpa(1, 1, 4, 4));
+        other.table.name = "other";
+        polyhead_status of_other{};
+        other.on_call = [](FakeKernel &f) { halide_error(f.user_context, "the cause of the other"); };
+        fake.on_call = [&](FakeKernel &f) {
+            halide_error(f.user_context, "the cause of this one");
+            std::thread([&] { of_other = other.run(args); }).join();
+        };
+        fake.result = other.result = -1;
+        CHECK(std::string(fake.run(args).message) == "kernel fake: the cause of this one");
+        CHECK(std::string(of_other.message) == "kernel other: the cause of the other");
+    }
+    SECTION("an error outside of any call says nothing about the next one") {
+        halide_error(nullptr, "of somebody else's pipeline");
+        fake.result = -3;
+        CHECK(std::string(fake.run(args).message) == "kernel fake: error -3 without a text");
     }
     SECTION("without a text") {
         fake.result = -3;
@@ -196,7 +214,7 @@ TEST_CASE("runtime: errors inside a kernel", "[runtime]") {
     SECTION("out of memory") {
         fake.on_call = [](FakeKernel &f) {
             CHECK(kernel_malloc(SIZE_MAX) == nullptr);
-            f.result = halide_error_out_of_memory(nullptr);
+            f.result = halide_error_out_of_memory(f.user_context);
         };
         CHECK(fake.run(args).code == POLYHEAD_OUT_OF_MEMORY);
     }

@@ -135,8 +135,8 @@ TEST_CASE("device rules: weights", "[runtime]") {
     CHECK(polyhead_weights_to_device(&device, &there, &there).code == POLYHEAD_WRONG_DEVICE);
     call.args.weights = &there;
     call.fake.on_call = [&](FakeKernel &kernel) {
-        const auto *weight = static_cast<const halide_buffer_t *>(kernel.argv[2]),
-                   *second = static_cast<const halide_buffer_t *>(kernel.argv[3]);
+        const auto *weight = static_cast<const halide_buffer_t *>(kernel.argv[1]),
+                   *second = static_cast<const halide_buffer_t *>(kernel.argv[2]);
         CHECK(weight->device == reinterpret_cast<uint64_t>(there.data));
         CHECK(second->device == weight->device + runtime::weight_layout(call.problem).key.weight_offset);
         CHECK(weight->host == nullptr);
@@ -261,9 +261,9 @@ TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]")
     DeviceCall call;
     call.move_all();
     call.fake.on_call = [&](FakeKernel &kernel) {
-        CHECK(runtime::CallContext::of(*static_cast<void **>(kernel.argv[0]))->device == &call.device);
-        const auto *query = static_cast<const halide_buffer_t *>(kernel.argv[1]),
-                   *out = static_cast<const halide_buffer_t *>(kernel.argv[7]);
+        CHECK(runtime::CallContext::of(kernel.user_context)->device == &call.device);
+        const auto *query = static_cast<const halide_buffer_t *>(kernel.argv[0]),
+                   *out = static_cast<const halide_buffer_t *>(kernel.argv[6]);
         CHECK(query->device == reinterpret_cast<uint64_t>(call.args.query.data));
         CHECK(query->host == nullptr);
         CHECK(query->device_dirty());
@@ -275,7 +275,7 @@ TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]")
     CHECK(call.device.flushes == 1);
     call.args.kv_lengths = polyhead_tensor{};
     call.fake.on_call = [&](FakeKernel &kernel) {
-        const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[4]);
+        const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[3]);
         CHECK(lengths->device != 0);
         CHECK(lengths->dim[0].stride == 0);
         CHECK(call.device.elements == std::vector<uint32_t>{T_kv});
@@ -290,8 +290,8 @@ TEST_CASE("device rules: one host tensor, and the call waits", "[runtime]") {
     DeviceCall call;
     call.move(&call.args.query);
     call.fake.on_call = [&](FakeKernel &kernel) {
-        CHECK(static_cast<const halide_buffer_t *>(kernel.argv[2])->host_dirty());
-        CHECK(!static_cast<const halide_buffer_t *>(kernel.argv[7])->host_dirty());
+        CHECK(static_cast<const halide_buffer_t *>(kernel.argv[1])->host_dirty());
+        CHECK(!static_cast<const halide_buffer_t *>(kernel.argv[6])->host_dirty());
     };
     CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
     CHECK(call.fake.calls == 1);
@@ -308,7 +308,7 @@ TEST_CASE("device rules: host tensors that are not contiguous are packed", "[run
     call.args.key.offset = (T_kv - 1) * d;
     call.args.out = view(wide.data(), {B, H, T_q, d_v}, {H * T_q * (d_v + 3), T_q * (d_v + 3), d_v + 3, 1});
     call.fake.on_call = [&](FakeKernel &kernel) {
-        const SeenBuffer key = kernel.buffer(2), out = kernel.buffer(7);
+        const SeenBuffer key = kernel.buffer(1), out = kernel.buffer(6);
         CHECK(key.strides == std::vector<int32_t>{1, int(d), int(T_kv * d), int(H_kv * T_kv * d)});
         CHECK(static_cast<const float *>(key.host)[0] == (T_kv - 1) * d);
         CHECK(static_cast<const float *>(key.host)[d] == (T_kv - 2) * d);
@@ -336,9 +336,9 @@ TEST_CASE("device rules: any order of dimensions and stride 0 are contiguous eno
     call.args.key.stride[0] = 0;
     call.args.query = from_bshd(view(call.query.data(), {B, T_q, H, d}));
     call.fake.on_call = [&](FakeKernel &kernel) {
-        CHECK(kernel.buffer(1).host == call.query.data());
-        CHECK(kernel.buffer(2).host == call.key.data());
-        CHECK(kernel.buffer(2).strides[3] == 0);
+        CHECK(kernel.buffer(0).host == call.query.data());
+        CHECK(kernel.buffer(1).host == call.key.data());
+        CHECK(kernel.buffer(1).strides[3] == 0);
     };
     CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
     CHECK(call.fake.calls == 1);
@@ -350,21 +350,21 @@ TEST_CASE("device rules: errors", "[runtime]") {
     SECTION("the kernel's text becomes the status of its call") {
         call.fake.result = halide_error_code_gpu_device_error;
         call.fake.on_call = [](FakeKernel &kernel) {
-            halide_error(*static_cast<void **>(kernel.argv[0]), "CUDA error: CUDA_ERROR_OUT_OF_MEMORY cuMemAlloc failed\nmore");
-            halide_error(*static_cast<void **>(kernel.argv[0]), "a consequence");
+            halide_error(kernel.user_context, "CUDA error: CUDA_ERROR_OUT_OF_MEMORY cuMemAlloc failed\nmore");
+            halide_error(kernel.user_context, "a consequence");
         };
         const polyhead_status status = call.fake.run(call.args);
         CHECK(status.code == POLYHEAD_OUT_OF_MEMORY);
         CHECK(std::string(status.message) == "kernel fake on Fake (cuda 8.0): CUDA error: CUDA_ERROR_OUT_OF_MEMORY cuMemAlloc failed");
         CHECK(call.device.attached == 0);
         // The next call is not about it.
-        call.fake.on_call = [](FakeKernel &kernel) { halide_error(*static_cast<void **>(kernel.argv[0]), "something else"); };
+        call.fake.on_call = [](FakeKernel &kernel) { halide_error(kernel.user_context, "something else"); };
         CHECK(std::string(call.fake.run(call.args).message) == "kernel fake on Fake (cuda 8.0): something else");
     }
     SECTION("a driver that cannot use the code") {
         call.fake.result = halide_error_code_gpu_device_error;
         call.fake.on_call = [](FakeKernel &kernel) {
-            halide_error(*static_cast<void **>(kernel.argv[0]), "CUDA error: CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadDataEx");
+            halide_error(kernel.user_context, "CUDA error: CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadDataEx");
         };
         CHECK(call.fake.run(call.args).code == POLYHEAD_NO_DEVICE);
     }

@@ -60,14 +60,16 @@ public:
     polyhead_variant variant{};
     polyhead_kernel table{};
     int calls = 0, result = 0;
-    void **argv = nullptr;                     // valid inside on_call only
+    void *user_context = nullptr; // valid inside on_call only, as the arguments behind it
+    void **argv = nullptr;
     std::function<void(FakeKernel &)> on_call; // may look at buffer() and scalar()
 
 private:
     static int call(void *context, void **argv) {
         FakeKernel &self = *static_cast<FakeKernel *>(context);
         ++self.calls;
-        self.argv = argv;
+        self.user_context = *static_cast<void **>(argv[0]);
+        self.argv = argv + 1;
         if (self.on_call) {
             self.on_call(self);
         }

@@ -59,7 +59,7 @@ TEST_CASE("features on a device: everything lies there, and the call does not wa
     constexpr int tensors = 3 + 11 + 3 + 4;
     call.fake.on_call = [&](FakeKernel &kernel) {
         CHECK(call.device.attached == tensors);
-        const auto *mask = static_cast<const halide_buffer_t *>(kernel.argv[6]);
+        const auto *mask = static_cast<const halide_buffer_t *>(kernel.argv[5]);
         CHECK(mask->device == reinterpret_cast<uint64_t>(call.args.mask.data));
         CHECK(mask->device_dirty());
     };
@@ -73,7 +73,7 @@ TEST_CASE("features on a device: neutral elements need no copy", "[runtime]") {
     call.leave_out();
     call.move_all();
     call.fake.on_call = [](FakeKernel &kernel) {
-        for (int i = 4; i < 17; ++i) { // behind the context, query, key and value: optional tensors, those of the expression
+        for (int i = 3; i < 16; ++i) { // behind query, key and value: optional tensors, those of the expression
             const auto *buffer = static_cast<const halide_buffer_t *>(kernel.argv[i]);
             CHECK(buffer->device != 0);
             CHECK(!buffer->host_dirty());
@@ -134,7 +134,7 @@ TEST_CASE("features on a device: host tensors that are not contiguous are packed
     call.args.weights_mean = view(rows.data(), {B, T_q, T_kv}, {T_q * (T_kv + 1), T_kv + 1, 1});
     call.expression_tensors[0] = view(doubled.data(), {H, 7}, {14, 1});
     call.fake.on_call = [&](FakeKernel &kernel) {
-        const SeenBuffer mask = kernel.buffer(6), table = kernel.buffer(15), mean = kernel.buffer(28);
+        const SeenBuffer mask = kernel.buffer(5), table = kernel.buffer(14), mean = kernel.buffer(27);
         CHECK(mask.strides == std::vector<int32_t>{1, T_kv, 0, 0});
         CHECK(static_cast<const uint8_t *>(mask.host)[T_kv] == T_kv + 2);
         CHECK(table.strides == std::vector<int32_t>{1, 7});

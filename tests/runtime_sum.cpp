@@ -179,8 +179,8 @@ float at(const halide_buffer_t *b, int x, int y, int h, int row) {
 }
 
 int sum_on_cpu(void **argv) {
-    const auto *q = static_cast<halide_buffer_t *>(argv[0]), *k = static_cast<halide_buffer_t *>(argv[1]),
-               *v = static_cast<halide_buffer_t *>(argv[2]), *out = static_cast<halide_buffer_t *>(argv[4]);
+    const auto *q = static_cast<halide_buffer_t *>(argv[1]), *k = static_cast<halide_buffer_t *>(argv[2]),
+               *v = static_cast<halide_buffer_t *>(argv[3]), *out = static_cast<halide_buffer_t *>(argv[5]);
     for (int b = 0; b < q->dim[3].extent; ++b) {
         for (int h = 0; h < q->dim[2].extent; ++h) {
             for (int y = 0; y < q->dim[1].extent; ++y) {

@@ -137,10 +137,10 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
     variant.name = "adds";
     variant.abi = POLYHEAD_ABI_VERSION;
     variant.call = [](void *, void **argv) {
-        const auto *query = static_cast<const halide_buffer_t *>(argv[0]);
-        const auto *out = static_cast<const halide_buffer_t *>(argv[4]);
+        const auto *query = static_cast<const halide_buffer_t *>(argv[1]);
+        const auto *out = static_cast<const halide_buffer_t *>(argv[5]);
         for (int i = 0; i < 4; ++i) {
-            reinterpret_cast<float *>(out->host)[i] = reinterpret_cast<const float *>(query->host)[i] + *static_cast<float *>(argv[3]);
+            reinterpret_cast<float *>(out->host)[i] = reinterpret_cast<const float *>(query->host)[i] + *static_cast<float *>(argv[4]);
         }
         return 0;
     };

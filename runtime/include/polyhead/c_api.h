@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel of another version is refused. */
-#define POLYHEAD_ABI_VERSION 3
+#define POLYHEAD_ABI_VERSION 4
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one packed weight panel; weights carry it, and run() refuses weights of another panel. */
 #define POLYHEAD_WEIGHT_PANEL 16

@@ -1,0 +1,47 @@
+// The user context of one call: what Halide's runtime hands back to us whenever a kernel asks for something or reports an error.
+#ifndef POLYHEAD_RUNTIME_CALL_CONTEXT_H
+#define POLYHEAD_RUNTIME_CALL_CONTEXT_H
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::runtime {
+
+struct CallContext {
+    static constexpr uint64_t ours = 0x706f6c7968656164; // "polyhead": other code of the process may use Halide with other contexts
+
+    // device: null for a call on the CPU.
+    explicit CallContext(polyhead_device *device_ = nullptr) noexcept : device(device_) { text[0] = 0; }
+    CallContext(const CallContext &) = delete;
+    CallContext &operator=(const CallContext &) = delete;
+
+    // Null when this user context is not one of ours.
+    static CallContext *of(void *user_context) noexcept {
+        auto *context = static_cast<CallContext *>(user_context);
+        return context && context->mark == ours ? context : nullptr;
+    }
+
+    // Keeps the first line of the first text: that error is the cause, later ones are its consequences. Any thread of the call may report.
+    void report(const char *message) noexcept {
+        if (claimed.exchange(true)) {
+            return;
+        }
+        size_t length = 0;
+        for (; length + 1 < sizeof text && message[length] != 0 && message[length] != '\n'; ++length) {
+            text[length] = message[length];
+        }
+        text[length] = 0;
+        reported.store(true, std::memory_order_release);
+    }
+
+    const uint64_t mark = ours;
+    polyhead_device *const device;
+    std::atomic<bool> claimed{false}, reported{false};
+    char text[sizeof(polyhead_status::message)];
+};
+
+} // namespace polyhead::runtime
+#endif

@@ -8,7 +8,7 @@ from .places import environment as child_environment
 
 
 def setup(options):
-    environment.ensure(force=options.force)
+    environment.ensure(*(environment.NEEDS if options.all else environment.PACKAGE), force=options.force)
     if environment.has_python_headers():
         package.ready("setup")
         step("set up: .venv, with the Python package polyhead")
@@ -18,7 +18,7 @@ def setup(options):
 
 
 def demo(options):
-    environment.ensure()
+    environment.ensure("build", "arrays", "model")
     build.configure()
     build.build("release", ["example_minilm"], quiet=build.ninja_idle("release", ["example_minilm"]))
     script = os.path.join(ROOT, "examples", "010_minilm", "run.py")
@@ -44,8 +44,8 @@ def bench(options):
         return against.bench(options)
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):
-        environment.ensure()
-        build.configure()
+        environment.ensure("build", "bench")
+        build.configure(parts=["BENCH"])
         build.build("release", [program], quiet=build.ninja_idle("release", [program]))
     command = [build.program("release", program)]
     for flag in ("ratio", "pairs"):
@@ -60,7 +60,7 @@ def bench(options):
 
 
 def generate(options):
-    environment.ensure()
+    environment.ensure("build")
     build.configure()
     targets = ["polyhead-generate", "polyhead"]
     build.build("release", targets, quiet=build.ninja_idle("release", targets))
@@ -79,7 +79,7 @@ def prune(options):
 
 def tune(options):
     """Done by the Python package; winners are confirmed with the generator and the runtime of the same build."""
-    child = dict(package.ready("tune"), PYTHONSAFEPATH="1")
+    child = dict(package.ready("tune", "tune", "plots"), PYTHONSAFEPATH="1")
     targets = ["polyhead-generate", "polyhead"]
     build.build("release", targets, quiet=build.ninja_idle("release", targets))
     child.update(POLYHEAD_TUNE_GENERATE=build.program("release", "polyhead-generate"), POLYHEAD_TUNE_SOURCE=ROOT,
@@ -89,7 +89,7 @@ def tune(options):
 
 
 def check(options):
-    environment.ensure()
+    environment.ensure(*environment.NEEDS)
     if not options.quick:
-        build.configure()
+        build.configure(parts=environment.parts())
     return checks.run(fix=options.fix, quick=options.quick)

@@ -57,8 +57,8 @@ def bench(options):
     before = os.path.join(os.path.abspath(options.against), "build", "release", "bench", "polyhead_bench")
     if not os.path.isfile(before):
         raise Failure("--against: found no %s; run ./polyhead bench in that checkout first" % before)
-    environment.ensure()
-    build.configure()
+    environment.ensure("build", "bench")
+    build.configure(parts=["BENCH"])
     build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))
     after = build.program("release", "polyhead_bench")
     threads = ["--threads", options.threads] if options.threads else []

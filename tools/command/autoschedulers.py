@@ -11,8 +11,8 @@ PROGRAM = "polyhead_bench_autoschedulers"
 
 
 def bench(options):
-    environment.ensure()
-    build.configure()
+    environment.ensure("build", "arrays", "plots", "bench")
+    build.configure(parts=["BENCH"])
     build.build("release", [PROGRAM], quiet=build.ninja_idle("release", [PROGRAM]))
     command = [PYTHON, os.path.join(ROOT, "bench", "autoschedulers.py"), "--program", build.program("release", PROGRAM)]
     for name in ("rounds", "threads", "limit", "filter", "json"):

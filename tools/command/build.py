@@ -18,20 +18,30 @@ def cpu_features(preset):
     return own[0] if own and own[0] is not None else os.environ.get("POLYHEAD_CPU_FEATURES", "")
 
 
-def configure(preset="release", **variables):
-    """Configures when there is no build yet or a variable changes; Ninja repeats it by itself when CMake files change."""
+# Parts of the release build that not every command has the packages for; other presets say themselves what they have.
+PARTS = ("BENCH", "PYTHON", "TESTS")
+
+
+def configure(preset="release", parts=(), **variables):
+    """Configures when there is no build yet, a variable changes, or a part is asked for that is not on yet; a part that is on stays so. Ninja
+    repeats it by itself when CMake files change."""
     variables["POLYHEAD_CPU_FEATURES"] = cpu_features(preset)
-    wanted = ["-D%s=%s" % item for item in sorted(variables.items())]
     stamp = os.path.join(directory(preset), "polyhead-configured")
+    known = []
     if os.path.exists(os.path.join(directory(preset), "build.ninja")) and os.path.exists(stamp):
         with open(stamp, encoding="utf-8") as file:
             known = file.read().splitlines()
-        if all(item in known for item in wanted):
-            return
+    wanted = ["-D%s=%s" % item for item in sorted(variables.items())]
+    on = {"-DPOLYHEAD_BUILD_%s=ON" % part: part for part in PARTS} if preset == "release" else {}
+    wanted += [word for word, part in on.items() if part in parts or word in known]
+    if known and all(item in known for item in wanted):
+        return
+    off = [word[:-2] + "OFF" for word in on if word not in wanted]
+    kept = [item for item in known if item.split("=")[0] not in {word.split("=")[0] for word in wanted + off}]
     step("configure (%s)" % preset)
-    call([tool("cmake"), "--preset", preset, "--log-level=WARNING" if os.path.exists(stamp) else "--log-level=STATUS"] + wanted)
+    call([tool("cmake"), "--preset", preset, "--log-level=STATUS" if not known else "--log-level=WARNING"] + wanted + off)
     with open(stamp, "w", encoding="utf-8") as file:
-        file.write("\n".join(wanted) + "\n")
+        file.write("\n".join(wanted + off + kept) + "\n")
 
 
 def build(preset, targets, quiet=False):

@@ -62,7 +62,7 @@ def our_includes(source, seen):
 def tidy_key(source):
     """Changes when the file, a header of ours that it includes, or the settings change."""
     digest = hashlib.sha256()
-    for name in sorted(our_includes(source, set())) + [".clang-tidy", "tests/.clang-tidy", "requirements.txt"]:
+    for name in sorted(our_includes(source, set())) + [".clang-tidy", "tests/.clang-tidy", "requirements/check.txt"]:
         with open(os.path.join(ROOT, name), "rb") as file:
             digest.update(name.encode() + file.read())
     return digest.hexdigest()

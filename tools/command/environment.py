@@ -1,4 +1,4 @@
-"""Set-up: Debian packages when they may be installed, and .venv from requirements.txt; repeated runs cost nothing."""
+"""Set-up: Debian packages when they may be installed, and .venv from requirements/, as far as a command needs it; repeated runs cost nothing."""
 import hashlib
 import json
 import os
@@ -8,20 +8,41 @@ import sys
 import sysconfig
 
 from . import gpu
+from .build import PARTS
 from .places import BUILD, PYTHON, ROOT, VENV, Failure, call, environment, output, step
 
 STAMP = os.path.join(VENV, "polyhead-setup.json")
 # Debian package -> a header or program that shows it is there (so other distributions work too).
-PACKAGES = {
+TO_BUILD = {
     "g++": "program g++",                               # compiler of the runtime, the tools and the tests
-    "catch2": "header catch2/catch.hpp catch2/catch_all.hpp",  # test framework, 2 or 3
-    "libbenchmark-dev": "header benchmark/benchmark.h",  # bench framework
     "nlohmann-json3-dev": "header nlohmann/json.hpp",    # manifests
     "libcli11-dev": "header CLI/CLI.hpp",                # command line of the generator
 }
+TO_BENCH = {"libbenchmark-dev": "header benchmark/benchmark.h"}  # bench framework
+TO_TEST = {"catch2": "header catch2/catch.hpp catch2/catch_all.hpp"}  # test framework, 2 or 3
 
 # Headers of a distribution's Python, which the Python package is built with; other Pythons bring theirs.
 PYTHON_HEADERS = "libpython3-dev"
+
+# What a command can ask for: Debian packages, and a file requirements/NAME.txt. A file is complete: pip takes nothing else along.
+NEEDS = {
+    "build": TO_BUILD,
+    "arrays": {},
+    "model": {},
+    "package": {},
+    "plots": {},
+    "tune": {},
+    "bench": TO_BENCH,
+    "test": {**TO_TEST, **TO_BENCH},
+    "check": {},
+}
+
+PACKAGE = ("build", "arrays", "package")  # what the Python package needs
+
+
+def parts():
+    """The parts of the build that this machine has everything for, once all needs are met."""
+    return [part for part in PARTS if part != "PYTHON" or has_python_headers()]
 
 
 def compiler():
@@ -36,12 +57,13 @@ def missing_headers(headers):
     return {line.split()[1] for line in done.stdout.splitlines() if line.startswith("missing ")}
 
 
-def missing_packages():
+def missing_packages(wanted):
+    """Those of these Debian packages that nothing here stands for."""
     missing = []
     if shutil.which(compiler().split()[0]) is None:
-        return list(PACKAGES)
-    headers = {package: probe.split()[1:] for package, probe in PACKAGES.items() if probe.startswith("header ")}
-    absent = missing_headers([name for names in headers.values() for name in names])
+        return list(wanted)
+    headers = {package: probe.split()[1:] for package, probe in wanted.items() if probe.startswith("header ")}
+    absent = missing_headers([name for names in headers.values() for name in names]) if headers else set()
     for package, names in headers.items():
         if all(name in absent for name in names):
             missing.append(package)
@@ -54,22 +76,26 @@ def can_make_venv():
 
 
 def administrator():
-    """The words that run a command as administrator without asking, or None."""
+    """The words that run a command as administrator, or None. On a terminal sudo is used only when the user says so."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
         return []
-    if shutil.which("sudo") and subprocess.call(["sudo", "-n", "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0:
-        return ["sudo", "-n"]
-    return None
+    if shutil.which("sudo") is None:
+        return None
+    if sys.stdin.isatty() and sys.stdout.isatty():
+        return ["sudo"] if input("Install them with sudo? [y/N] ").strip().lower() in ("y", "yes") else None
+    quiet = subprocess.call(["sudo", "-n", "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
+    return ["sudo", "-n"] if quiet else None
 
 
 def install_packages(packages):
-    words = administrator()
+    """Says what is missing, then installs it where that is allowed."""
     sentence = "please install these packages first: apt-get install %s" % " ".join(packages)
+    step("Debian packages: %s" % " ".join(packages))
+    words = administrator()
     if words is None:
         raise Failure(sentence)
-    step("Debian packages: %s" % " ".join(packages))
     install = words + ["env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q", "--no-install-recommends"] + packages
     if call(install, check=False) != 0:
         # Package lists may be missing or old.
@@ -78,57 +104,72 @@ def install_packages(packages):
             raise Failure(sentence)
 
 
+def install_if_allowed(packages, without):
+    """What a command can go on without."""
+    try:
+        install_packages(packages)
+    except Failure as failure:
+        print("polyhead: %s; %s" % (without, failure), file=sys.stderr)
+
+
 def install_for_gpu_tests():
-    """What runs GPU kernels on the CPU. Only tests need it, so a user who may not install packages goes on without."""
+    """What runs GPU kernels on the CPU."""
     packages = gpu.missing_packages()
-    if packages and administrator() is not None:
-        try:
-            install_packages(packages)
-        except Failure as failure:
-            print("polyhead: %s" % failure, file=sys.stderr)
-        packages = gpu.missing_packages()
     if packages:
-        step("GPU kernels cannot be tested on this machine's CPU; that needs: apt-get install %s" % " ".join(packages))
+        install_if_allowed(packages, "without them GPU kernels are not tested")
 
 
 def has_python_headers():
     return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 
 
-def install_for_python_package():
-    """Python's headers. C++ users go on without."""
-    if not has_python_headers() and administrator() is not None:
-        try:
-            install_packages([PYTHON_HEADERS])
-        except Failure as failure:
-            print("polyhead: %s" % failure, file=sys.stderr)
-    if not has_python_headers():
-        step("the Python package cannot be built; that needs: apt-get install %s" % PYTHON_HEADERS)
+def requirements(need):
+    """The file of its Python packages, or None."""
+    path = os.path.join(ROOT, "requirements", need + ".txt")
+    return path if os.path.exists(path) else None
 
 
-def fingerprint():
-    text = json.dumps([sorted(PACKAGES), sorted(gpu.PACKAGES), PYTHON_HEADERS, VENV, sys.version_info[:2]])
-    with open(os.path.join(ROOT, "requirements.txt"), encoding="utf-8") as file:
-        return hashlib.sha256((text + file.read()).encode()).hexdigest()
+def fingerprint(need):
+    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) if need == "test" else []])
+    path = requirements(need)
+    if path is not None:
+        with open(path, encoding="utf-8") as file:
+            text += file.read()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
-def stamped():
+def interpreter():
+    """What .venv was made for."""
+    return "%s %d.%d" % (VENV, *sys.version_info[:2])
+
+
+def stamps():
+    """{need: fingerprint} of what .venv has; empty when it must be made."""
     try:
         with open(STAMP, encoding="utf-8") as file:
-            return json.load(file).get("fingerprint") == fingerprint() and os.path.exists(PYTHON)
+            found = json.load(file)
     except (OSError, ValueError):
-        return False
+        return {}
+    usable = isinstance(found, dict) and found.get("interpreter") == interpreter() and os.path.exists(PYTHON)
+    return found if usable else {}
 
 
 def make_venv():
-    step("Python packages into .venv (a few minutes the first time)")
     if os.path.isdir(VENV):
         shutil.rmtree(VENV)
     call([sys.executable, "-m", "venv", VENV], env=dict(environment(), PATH=os.environ.get("PATH", os.defpath)))
-    pip = [PYTHON, "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "-r", "requirements.txt"]
-    if call(pip, check=False) != 0:
-        raise Failure("pip could not install requirements.txt; its message is above")
     link_package()
+
+
+def install_requirements(needs):
+    """Python packages of these needs into .venv, by one run of pip."""
+    files = [os.path.relpath(requirements(need), ROOT) for need in needs if requirements(need)]
+    if not files:
+        return
+    step("Python packages into .venv: %s" % " ".join(files))
+    pip = [PYTHON, "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--only-binary=:all:"]
+    if call(pip + [word for file in files for word in ("-r", file)], check=False) != 0:
+        raise Failure("pip could not install %s; its message is above" % " ".join(files))
 
 
 def link_package():
@@ -139,19 +180,29 @@ def link_package():
             file.write(os.path.join(BUILD, "release", "python") + "\n")
 
 
-def ensure(force=False):
-    """Makes everything that the other commands need. Cheap when nothing is to do."""
-    if force or not stamped():
-        packages = missing_packages()
-        if not can_make_venv():
-            packages.append("python3-venv")
-        if packages:
-            install_packages(packages)
-            left = missing_packages()
-            if left:
-                raise Failure("still missing after installing: %s" % " ".join(left))
+def ensure(*needs, force=False):
+    """Makes what a command needs. Cheap when nothing is to do."""
+    known = {} if force else stamps()
+    new = [need for need in needs if known.get(need) != fingerprint(need)]
+    if not new:
+        return
+    wanted = {package: probe for need in new for package, probe in NEEDS[need].items()}
+    packages = missing_packages(wanted)
+    if not known and not can_make_venv():
+        packages.append("python3-venv")
+    if packages:
+        install_packages(packages)
+        left = missing_packages(wanted)
+        if left:
+            raise Failure("still missing after installing: %s" % " ".join(left))
+    if "test" in new:
         install_for_gpu_tests()
-        install_for_python_package()
+    if "package" in new and not has_python_headers():
+        install_if_allowed([PYTHON_HEADERS], "without it there is no Python package")
+    if not known:
         make_venv()
-        with open(STAMP, "w", encoding="utf-8") as file:
-            json.dump({"fingerprint": fingerprint()}, file)
+    install_requirements(new)
+    known.update((need, fingerprint(need)) for need in new)
+    known["interpreter"] = interpreter()
+    with open(STAMP, "w", encoding="utf-8") as file:
+        json.dump(known, file)

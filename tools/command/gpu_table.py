@@ -144,8 +144,8 @@ def replace(text, marker, lines):
 
 
 def make(options):
-    environment.ensure()
-    build.configure()
+    environment.ensure(*environment.NEEDS)
+    build.configure(parts=environment.parts())
     build.build("release", ["gpu_error", "polyhead-generate", "polyhead_cuda_driver"])
     wanted = [kernel for kernel in kernels() if re.search(options.filter or "", kernel[0])]
     step("%d kernels on %s" % (len(wanted), ", ".join(HEADINGS.values())))

@@ -30,7 +30,8 @@ def parser():
         command.set_defaults(action=action)
         return command
 
-    setup = add("setup", actions.setup, "install what is needed: .venv here, Debian packages when allowed")
+    setup = add("setup", actions.setup, "install what the Python package needs, and build it: .venv here, Debian packages when allowed")
+    setup.add_argument("--all", action="store_true", help="install what any command needs")
     setup.add_argument("--force", action="store_true", help="make .venv again")
     demo = add("demo", actions.demo, "build and run all-MiniLM-L6-v2 on generated attention layers")
     demo.add_argument("--device", metavar="API", help="run the layers on a GPU: cuda or opencl, with :N for another device than the first")

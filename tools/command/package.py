@@ -6,19 +6,19 @@ from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
 
-def ready(for_what):
-    """Builds the package; returns the environment of a child that imports it."""
-    environment.ensure()
+def ready(for_what, *needs):
+    """Builds the package, with what else is needed; returns the environment of a child that imports it."""
+    environment.ensure(*environment.PACKAGE, *needs)
     if not environment.has_python_headers():
         raise Failure("%s needs the Python package; that needs: apt-get install %s" % (for_what, environment.PYTHON_HEADERS))
-    build.configure()
+    build.configure(parts=["PYTHON"])
     if not build.ninja_idle("release", ["polyhead_python"]):
         build.build("release", ["polyhead_python"])
     return dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"))
 
 
 def conformance(options):
-    child = ready("conformance")
+    child = ready("conformance", "test")
     step("ONNX node cases")
     target = os.path.abspath(options.output or os.path.join(ROOT, "docs", "conformance.md"))
     return call([PYTHON, os.path.join("tests", "conformance", "scorecard.py"), "--output", target], check=False, env=child)

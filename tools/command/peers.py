@@ -89,10 +89,11 @@ def command_line(options, absent):
 
 
 def bench(options):
-    environment.ensure()
+    environment.ensure("build", "arrays", "plots")
     absent = {}
     if not options.source:
-        package.ready("bench --peers")
+        package.ready("bench --peers", "bench")
+        build.configure(parts=["BENCH"])
         build.build("release", TARGETS, quiet=build.ninja_idle("release", TARGETS))
         asked = [word.strip() for word in options.peers.split(",") if word.strip()]
         absent = ensure([name for name in PEERS if not asked or name in asked])

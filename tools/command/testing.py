@@ -74,7 +74,7 @@ ONLY_KERNELS = {"targets": "^kernels$"}
 
 def run_preset(preset, tier, options, tally):
     """Builds one preset and adds its tests to the tally; returns the report's lines."""
-    build.configure(preset, POLYHEAD_KERNEL_TIER=tier, POLYHEAD_KERNEL_SAMPLE=build.head_commit())
+    build.configure(preset, environment.parts(), POLYHEAD_KERNEL_TIER=tier, POLYHEAD_KERNEL_SAMPLE=build.head_commit())
     before, started = build.log_entries(preset), time.monotonic()
     build.build(preset, ["polyhead_tests"])
     built = time.monotonic()
@@ -113,8 +113,8 @@ def test_on_device(options):
     """The suite of the GPU kernels on a device of this machine; prebuilt ones need nothing but a driver and this checkout."""
     programs = DEVICE_PROGRAMS if options.all else DEVICE_PROGRAMS[:1]
     if not options.no_build:
-        environment.ensure()
-        build.configure(options.preset, POLYHEAD_KERNEL_TIER="all" if options.all else "fast", POLYHEAD_KERNEL_SAMPLE=build.head_commit())
+        environment.ensure(*environment.NEEDS)
+        build.configure(options.preset, environment.parts(), POLYHEAD_KERNEL_TIER="all" if options.all else "fast", POLYHEAD_KERNEL_SAMPLE=build.head_commit())
         build.build(options.preset, programs)
     child = dict(environment_of_children(), POLYHEAD_TEST_DEVICE=options.device)
     if options.all:
@@ -134,7 +134,7 @@ def test_on_device(options):
 def test(options):
     if options.device:
         return test_on_device(options)
-    environment.ensure()
+    environment.ensure(*(need for need in environment.NEEDS if need != "check"))
     runs = [(options.preset, "all" if options.all else "fast")]
     if options.all and options.preset == "release" and not (options.label or options.filter):
         runs += [("targets", "all"), ("asan", "fast")]

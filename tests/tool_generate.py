@@ -152,6 +152,7 @@ def check_expressions(tool):
         handle.write(EXPRESSION)
     tool.refused("refused", SDPA.split() + ["--expression-file", file], file + ":7:25: found the end of the line")
     tool.refused("refused", SDPA.split() + ["--expression", "tensor t: f64; score = t"], "expression:1:11: found 'f64'")
+    tool.refused("refused", SDPA.split() + ["--num-\r\x1b[2J\rheads", "3"], "--num-")
     text = EXPRESSION.replace(" and\n", " and kv > p - 7\n")
     with open(file, "w", encoding="utf-8") as handle:
         handle.write(text)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import sysconfig
 
-from . import gpu
+from . import clang, gpu
 from .build import PARTS
 from .places import BUILD, PYTHON, ROOT, VENV, Failure, call, environment, output, step
 
@@ -119,6 +119,11 @@ def install_for_gpu_tests():
         install_if_allowed(packages, "without them GPU kernels are not tested")
 
 
+def install_for_fuzzers():
+    if not clang.fuzzing_compiler():
+        install_if_allowed(clang.PACKAGES, "without it nothing is fuzzed")
+
+
 def has_python_headers():
     return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 
@@ -130,7 +135,7 @@ def requirements(need):
 
 
 def fingerprint(need):
-    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) if need == "test" else []])
+    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) + clang.PACKAGES if need == "test" else []])
     path = requirements(need)
     if path is not None:
         with open(path, encoding="utf-8") as file:
@@ -197,6 +202,7 @@ def ensure(*needs, force=False):
             raise Failure("still missing after installing: %s" % " ".join(left))
     if "test" in new:
         install_for_gpu_tests()
+        install_for_fuzzers()
     if "package" in new and not has_python_headers():
         install_if_allowed([PYTHON_HEADERS], "without it there is no Python package")
     if not known:

@@ -43,6 +43,7 @@ def parser():
     test.add_argument("--preset", default="release", choices=["release", "targets", "asan", "dev"], help="build to test (default release)")
     test.add_argument("--device", metavar="API", help="only the GPU kernels, on a device of this machine: cuda, opencl or vulkan, with :N for another than the first")
     test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are there")
+    test.add_argument("--fuzz", metavar="MINUTES", type=float, help="only the fuzzers, each that long")
     add_bench_options(add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak"))
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)

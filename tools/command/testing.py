@@ -3,7 +3,7 @@ import os
 import time
 import xml.etree.ElementTree as ElementTree
 
-from . import build, environment, gpu
+from . import build, environment, fuzzing, gpu
 from .places import Failure, call, jobs, step, tool
 from .places import environment as environment_of_children
 
@@ -74,7 +74,8 @@ ONLY_KERNELS = {"targets": "^kernels$"}
 
 def run_preset(preset, tier, options, tally):
     """Builds one preset and adds its tests to the tally; returns the report's lines."""
-    build.configure(preset, environment.parts(), POLYHEAD_KERNEL_TIER=tier, POLYHEAD_KERNEL_SAMPLE=build.head_commit())
+    build.configure(preset, environment.parts(), POLYHEAD_KERNEL_TIER=tier, POLYHEAD_KERNEL_SAMPLE=build.head_commit(),
+                    **fuzzing.variables(preset))
     before, started = build.log_entries(preset), time.monotonic()
     build.build(preset, ["polyhead_tests"])
     built = time.monotonic()
@@ -132,6 +133,8 @@ def test_on_device(options):
 
 
 def test(options):
+    if options.fuzz:
+        return fuzzing.fuzz(options)
     if options.device:
         return test_on_device(options)
     environment.ensure(*(need for need in environment.NEEDS if need != "check"))

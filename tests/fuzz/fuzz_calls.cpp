@@ -1,0 +1,321 @@
+// Fuzzes polyhead_run, explain, scratch_bytes and pack: a correct call in which bytes change anything. A call is ok or refused with one
+// sentence, both ways of asking agree, kernels see only memory of the caller, and out is untouched unless the call is ok.
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "edits.h"
+#include "memory.h"
+#include "runtime/call_tensors.h"
+#include "runtime/tensor_rules.h"
+#include "runtime/weight_layout.h"
+#include "tests/support/call_tensors.h"
+
+namespace polyhead::fuzz {
+namespace {
+
+constexpr double most_outputs = 1 << 16, most_elements = 1 << 18;
+constexpr int num_outputs = static_cast<int>(test::output_tensors.size());
+constexpr int64_t rope_rows = 40;
+constexpr size_t edited_bytes = 256 * sizeof(int32_t); // of an integer tensor
+
+void check_status(const polyhead_status &status) {
+    const size_t length = strnlen(status.message, sizeof status.message);
+    if (length == sizeof status.message || (status.code == POLYHEAD_OK) != (length == 0)) {
+        fail("status %d with a message of %zu bytes", status.code, length);
+    }
+    for (size_t i = 0; i < length; ++i) {
+        if (status.message[i] < 0x20) {
+            fail("status %d: a message of more than one line: %s", status.code, status.message);
+        }
+    }
+}
+
+// One correct call, with every tensor at a place of its own.
+struct Call {
+    Call(Subject *subject, Devices *devices, int64_t batch, int64_t queries, int64_t keys);
+    void edit(Bytes *bytes);
+    bool affordable() const;
+    void edit_numbers(Bytes *bytes);
+
+    Subject &subject;
+    Devices &devices;
+    polyhead_args args{};
+    polyhead_weights weights{};
+    polyhead_tensor expression_tensors[runtime::most_expression_tensors]{};
+    std::vector<Place> places;
+    std::vector<char> packed;
+
+private:
+    void add(polyhead_tensor *tensor, char *first, int32_t dtype, std::vector<int64_t> extents);
+    void add_optional(int *place, const runtime::CallShape &shape, const polyhead_problem &p);
+    void add_weights(const polyhead_problem &p);
+    void edit_weights(Bytes *bytes);
+    void edit_values(Bytes *bytes);
+};
+
+void Call::add(polyhead_tensor *tensor, char *first, int32_t dtype, std::vector<int64_t> extents) {
+    tensor->data = first;
+    tensor->dtype = dtype;
+    tensor->rank = static_cast<int32_t>(extents.size());
+    int64_t step = 1;
+    for (size_t i = extents.size(); i-- > 0;) {
+        tensor->shape[i] = extents[i];
+        tensor->stride[i] = step;
+        step *= std::max<int64_t>(extents[i], 1);
+    }
+    places.push_back({tensor, first});
+}
+
+void Call::add_optional(int *place, const runtime::CallShape &shape, const polyhead_problem &p) {
+    for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
+        int64_t full[4];
+        runtime::full_extents(row, p, shape, full);
+        for (int64_t &extent : full) {
+            extent = extent == runtime::any_extent ? rope_rows : extent;
+        }
+        if (row.exists(p)) {
+            add(&(args.*row.tensor), Memory::get().input((*place)++), row.dtype, {full, full + row.rank});
+        }
+    }
+    for (int i = 0; i < subject.table.num_declarations; ++i) {
+        const polyhead_declaration &declared = subject.table.declarations[i];
+        std::vector<int64_t> extents(static_cast<size_t>(std::max(declared.rank, 1)), 1);
+        for (int32_t dim = 0; dim < declared.rank; ++dim) {
+            const int64_t extent = runtime::extent_of(declared.extents[dim], p, shape);
+            extents[static_cast<size_t>(dim)] = extent == runtime::any_extent ? 7 : extent;
+        }
+        add(&expression_tensors[i], Memory::get().input((*place)++), declared.dtype, extents);
+    }
+    args.expression_tensors = expression_tensors;
+    args.num_expression_tensors = subject.table.num_declarations;
+    for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
+        int64_t full[4];
+        runtime::full_extents(row, p, shape, full);
+        if (row.exists(p)) {
+            const int number = row.tensor == &polyhead_args::lse ? 1 : row.tensor == &polyhead_args::scores ? 2 : 3;
+            add(&(args.*row.tensor), Memory::get().output(number), row.dtype, {full, full + row.rank});
+        }
+    }
+}
+
+void Call::add_weights(const polyhead_problem &p) {
+    const size_t bytes = runtime::weight_layout(p).bytes;
+    packed.resize(bytes + 64 + 256); // edits move it by a byte's worth
+    void *aligned = packed.data();
+    size_t space = packed.size();
+    std::align(64, bytes, aligned, space);
+    weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
+    args.weights = &weights;
+}
+
+Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys) : subject(*subject_), devices(*devices_) {
+    const polyhead_problem p = runtime::with_defaults(subject.table.problem);
+    const Memory &memory = Memory::get();
+    queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
+    keys = p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
+    int place = 0;
+    args.op = p.op;
+    if (p.op == POLYHEAD_SDPA) {
+        add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
+        add(&args.key, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim});
+        add(&args.value, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim_v});
+        add(&args.out, memory.output(0), p.dtype, {batch, p.num_heads, queries, p.head_dim_v});
+    } else if (p.op == POLYHEAD_MHA) {
+        add(&args.query, memory.input(place++), p.dtype, {batch, queries, p.embed_dim});
+        if (p.cross) {
+            add(&args.key, memory.input(place++), p.dtype, {batch, keys, p.kdim});
+            add(&args.value, memory.input(place++), p.dtype, {batch, keys, p.vdim});
+        }
+        add(&args.out, memory.output(0), p.dtype, {batch, queries, p.embed_dim});
+    } else {
+        add(&args.query, memory.input(place++), p.dtype, {queries, p.embed_dim});
+        add(&args.out, memory.output(0), p.dtype, {queries, p.out_features});
+    }
+    if (p.op != POLYHEAD_LINEAR) {
+        add_optional(&place, {batch, queries, keys}, p);
+    }
+    if (p.op != POLYHEAD_SDPA) {
+        add_weights(p);
+    }
+    args.softcap = p.softcap ? 30.0f : 0.0f;
+}
+
+void Call::edit_weights(Bytes *bytes) {
+    switch (bytes->below(8)) {
+    case 0:
+        args.weights = args.weights ? nullptr : &weights;
+        break;
+    case 1:
+        weights.data = nullptr;
+        break;
+    case 2:
+        weights.data = weights.data ? static_cast<const char *>(weights.data) + bytes->byte() : nullptr;
+        break;
+    case 3:
+        weights.bytes = static_cast<size_t>(bytes->number());
+        break;
+    case 4:
+        weights.layout = bytes->word();
+        break;
+    case 5:
+        weights.panel = static_cast<int32_t>(bytes->number());
+        break;
+    case 6:
+        weights.dtype = static_cast<int32_t>(bytes->number());
+        break;
+    default:
+        weights.device = bytes->below(2) ? &devices.cuda : nullptr;
+    }
+}
+
+// What an integer tensor holds.
+void Call::edit_values(Bytes *bytes) {
+    const Place &place = places[static_cast<size_t>(bytes->byte()) % places.size()];
+    const size_t at = bytes->byte();
+    const auto value = static_cast<int32_t>(bytes->number());
+    if (Memory::get().is_input(place.first, place.first)) {
+        std::memcpy(place.first + at * sizeof value, &value, sizeof value);
+    }
+}
+
+void Call::edit_numbers(Bytes *bytes) {
+    const uint8_t what = bytes->byte();
+    int32_t *const integers[] = {&args.op,           &args.has_softmax_scale,     &args.alignment, &args.has_window, &args.window_left,
+                                 &args.window_right, &args.num_expression_tensors};
+    float *const reals[] = {&args.softmax_scale, &args.softcap};
+    switch (what % 6) {
+    case 0:
+    case 1:
+        *integers[bytes->byte() % std::size(integers)] = static_cast<int32_t>(bytes->number());
+        args.num_expression_tensors = std::min(args.num_expression_tensors, runtime::most_expression_tensors); // the array is as long
+        break;
+    case 2: {
+        const uint32_t bits = bytes->word();
+        std::memcpy(reals[what / 6 % 2], &bits, sizeof bits);
+        break;
+    }
+    case 3:
+        args.expression_tensors = args.expression_tensors ? nullptr : expression_tensors;
+        break;
+    case 4: {
+        polyhead_device *const all[] = {nullptr, &devices.cuda, &devices.opencl};
+        args.device = all[bytes->below(3)];
+        break;
+    }
+    default:
+        edit_weights(bytes);
+    }
+}
+
+void Call::edit(Bytes *bytes) {
+    switch (bytes->below(8)) {
+    case 0:
+    case 1:
+        edit_numbers(bytes);
+        break;
+    case 2:
+        edit_values(bytes);
+        break;
+    case 3: { // of the kernel
+        polyhead_variant &v = subject.variants[bytes->below(3)];
+        int32_t *const facts[] = {&v.alignment, &v.min_seq_len_q, &v.max_seq_len_q, &v.capability, &subject.table.num_variants};
+        *facts[bytes->byte() % std::size(facts)] = static_cast<int32_t>(bytes->number());
+        subject.table.num_variants = std::min(std::max(subject.table.num_variants, 0), 3);
+        v.abi = bytes->below(8) ? v.abi : 0u;
+        break;
+    }
+    default:
+        edit_tensor(bytes, places, &devices);
+    }
+    if (subject.real) {
+        args.device = nullptr;
+    }
+}
+
+// Memory is there for what a call may be accepted with, and it ends soon. Results may not go to memory for reading.
+bool Call::affordable() const {
+    for (const Place &place : places) {
+        const bool slow = subject.real || args.device || place.tensor->dtype == POLYHEAD_I32;
+        if (!fuzz::affordable(*place.tensor, slow ? most_elements : INT32_MAX) || !lies_in_memory(*place.tensor)) {
+            return false;
+        }
+    }
+    for (const test::CallTensor &output : test::output_tensors) {
+        const polyhead_tensor &t = args.*output.tensor;
+        const char *first = static_cast<const char *>(t.data);
+        if (!fuzz::affordable(t, most_outputs) || (first && !t.device && Memory::get().is_input(first, first))) {
+            return false;
+        }
+    }
+    const double pairs = double(args.query.rank > 2 ? args.query.shape[2] : 1) * double(args.key.rank > 2 ? args.key.shape[2] : 1);
+    return !subject.real || pairs <= most_elements;
+}
+
+void run(Call *call) {
+    const Memory &memory = Memory::get();
+    const OutputWatch watch(num_outputs);
+    memory.let_write_inputs(false);
+    char text[4096];
+    std::memset(text, 1, sizeof text);
+    polyhead_status scratch{};
+    const polyhead_status explained = polyhead_explain(&call->subject.table, &call->args, text, sizeof text);
+    const int64_t bytes = polyhead_scratch_bytes(&call->subject.table, &call->args, &scratch);
+    check_status(explained);
+    check_status(scratch);
+    watch.expect_untouched("explain");
+    if (strnlen(text, sizeof text) == sizeof text || bytes < 0 || call->subject.calls != 0) {
+        fail("explain: text without an end, %lld bytes of scratch memory, or %d calls", static_cast<long long>(bytes), call->subject.calls);
+    }
+    call->subject.args = &call->args;
+    const polyhead_status status = polyhead_run(&call->subject.table, &call->args);
+    memory.let_write_inputs(true);
+    check_status(status);
+    if (explained.code != scratch.code || (explained.code != POLYHEAD_OK && explained.code != status.code)) {
+        fail("explain says %d, scratch_bytes %d, run %d: %s", explained.code, scratch.code, status.code, status.message);
+    }
+    if (call->devices.cuda.attached != 0 || call->devices.opencl.attached != 0) {
+        fail("buffers stay behind on the device");
+    }
+    if (status.code != POLYHEAD_OK) {
+        return watch.expect_untouched(status.message);
+    }
+    const polyhead_tensor *outputs[num_outputs];
+    for (int i = 0; i < num_outputs; ++i) {
+        outputs[i] = &(call->args.*test::output_tensors[static_cast<size_t>(i)].tensor);
+    }
+    watch.expect_only(outputs, num_outputs);
+}
+
+void fuzz_run(Bytes *bytes, int number) {
+    static const int64_t lengths[] = {3, 0, 1, 5, 16, 17, 33, 2};
+    Subject subject(number);
+    static Devices devices;
+    const int64_t batch = 2 - bytes->below(3), queries = lengths[bytes->below(8)];
+    Call call(&subject, &devices, batch, queries, lengths[bytes->below(8)]);
+    for (int place = 0; place < Memory::places; ++place) {
+        std::memset(Memory::get().input(place), 0, edited_bytes);
+    }
+    while (!bytes->empty()) {
+        call.edit(bytes);
+    }
+    if (call.affordable()) {
+        run(&call);
+    }
+}
+
+} // namespace
+
+// tests/fuzz/fuzz_pack.cpp
+void fuzz_pack(Bytes *bytes, int number);
+
+} // namespace polyhead::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    using namespace polyhead::fuzz;
+    polyhead_set_num_threads(1);
+    Bytes bytes(data, size);
+    const uint8_t first = bytes.byte();
+    first & 0x80 ? fuzz_pack(&bytes, first & 0x7F) : fuzz_run(&bytes, first % num_subjects);
+    return 0;
+}

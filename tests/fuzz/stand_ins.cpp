@@ -1,0 +1,213 @@
+// Makes the kernels of fuzzed calls, and checks the buffers that stand-ins are given.
+#include "stand_ins.h"
+
+#include <HalideRuntime.h>
+
+#include <everything_h4_kv2_d24.h>
+
+#include "memory.h"
+#include "runtime/optional_tensors.h"
+#include "runtime/status.h"
+#include "runtime/weight_layout.h"
+#include "tests/runtime_fake.h"
+
+namespace polyhead::fuzz {
+namespace {
+
+Problem with_everything(Problem p) {
+    p.window = p.position_offsets = p.kv_lengths = p.score_bias = p.softcap = p.alibi = p.sinks = p.head_gate = 1;
+    p.mask = POLYHEAD_BOOLEAN_MASK;
+    p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    p.rotary_dim = 6;
+    p.lse = p.weights_mean = 1;
+    p.scores = POLYHEAD_LOGITS;
+    p.expression = "kept"; // no one parses it here
+    return p;
+}
+
+Problem problem_of(int number) {
+    Problem p = test::sdpa(4, 2, 8, 6);
+    switch (number) {
+    case 1: // grouped heads, key lengths
+        p.kv_lengths = p.lse = 1;
+        p.causal = POLYHEAD_BOTTOM_RIGHT;
+        return p;
+    case 2:
+        return with_everything(p);
+    case 3: // masks with one element in a dimension
+        p.mask = POLYHEAD_ADDITIVE_MASK;
+        p.mask_broadcast = POLYHEAD_BROADCAST_Q;
+        p.score_bias = 1;
+        p.score_bias_broadcast = POLYHEAD_BROADCAST_Q | POLYHEAD_BROADCAST_KV;
+        p.scores = POLYHEAD_WEIGHTS;
+        return p;
+    case 4: // rotation from lengths alone
+        p.rope = POLYHEAD_ROPE_INTERLEAVED;
+        p.kv_lengths = p.position_offsets = 1;
+        p.causal = POLYHEAD_TOP_LEFT;
+        return p;
+    case 5: // fixed lengths, 16 bits
+        p.dtype = POLYHEAD_F16;
+        p.seq_len_q = 3;
+        p.seq_len_kv = 5;
+        return p;
+    case 6:
+        p = test::mha(8, 2);
+        p.bias = p.kv_lengths = p.lse = 1;
+        return p;
+    case 7:
+        p = test::mha(8, 2);
+        p.cross = p.bias = 1;
+        p.kdim = 10;
+        p.vdim = 12;
+        return p;
+    case 8:
+        p = with_everything(test::mha(12, 2));
+        p.dtype = POLYHEAD_BF16;
+        return p;
+    case 9:
+        p = test::linear(7, 20);
+        p.bias = 1;
+        return p;
+    case 10:
+        p = test::linear(33, 1);
+        p.dtype = POLYHEAD_F16;
+        return p;
+    default: // bare attention
+        p.num_kv_heads = 4;
+        return p;
+    }
+}
+
+void check_buffer(const halide_buffer_t &b, const char *what, bool output) {
+    int64_t begin = 0, end = b.type.bytes();
+    for (int i = 0; i < b.dimensions; ++i) {
+        const halide_dimension_t &dim = b.dim[i];
+        if (dim.min != 0 || dim.extent < 1) {
+            fail("%s: dimension %d is %d from %d", what, i, dim.extent, dim.min);
+        }
+        const int64_t last = (dim.extent - int64_t(1)) * dim.stride * b.type.bytes();
+        (last < 0 ? begin : end) += last;
+    }
+    if (!b.host) {
+        if (!b.device) {
+            fail("%s: no memory at all", what);
+        }
+        return;
+    }
+    const Memory &memory = Memory::get();
+    const auto *first = reinterpret_cast<const char *>(b.host);
+    const bool ours = !memory.is_input(first, first) && !memory.is_output(first, first); // a neutral element, weights, packed for a device
+    if (!ours && !memory.is_output(first + begin, first + end) && (output || !memory.is_input(first + begin, first + end))) {
+        fail("%s: bytes %lld to %lld lie outside of the caller's memory", what, static_cast<long long>(begin), static_cast<long long>(end));
+    }
+    // As a kernel would: reading everywhere, writing results only.
+    volatile char seen = first[begin];
+    seen = first[end - 1];
+    (void)seen;
+}
+
+// Writes every element of an output on the host.
+void write_elements(const halide_buffer_t &b, int dimension, char *first) {
+    if (dimension == b.dimensions) {
+        std::memset(first, 0, static_cast<size_t>(b.type.bytes()));
+        return;
+    }
+    for (int64_t i = 0; i < b.dim[dimension].extent; ++i) {
+        write_elements(b, dimension + 1, first + i * b.dim[dimension].stride * b.type.bytes());
+    }
+}
+
+} // namespace
+
+Devices::Devices() : opencl(Api::opencl, 0, "Fake (opencl)") {
+    cuda.allocate(block_bytes, &cuda_block);
+    opencl.allocate(block_bytes, &opencl_block);
+}
+
+Subject::Subject(int number) {
+    if (number == num_subjects - 1) {
+        table = everything_h4_kv2_d24;
+        real = true;
+        return;
+    }
+    table.name = "fuzzed";
+    table.problem = problem_of(number);
+    table.variants = variants;
+    table.num_variants = 3;
+    if (table.problem.expression) {
+        declarations = {{"table", POLYHEAD_F32, 2, {POLYHEAD_EXTENT_H, POLYHEAD_EXTENT_FREE}},
+                        {"threshold", POLYHEAD_F32, 0, {}},
+                        {"kept", POLYHEAD_BOOL, 2, {POLYHEAD_EXTENT_B, POLYHEAD_EXTENT_KV}},
+                        {"pairs", POLYHEAD_I32, 4, {POLYHEAD_EXTENT_B, POLYHEAD_EXTENT_Q, 3, POLYHEAD_EXTENT_KV}}};
+    }
+    table.declarations = declarations.data();
+    table.num_declarations = static_cast<int32_t>(declarations.size());
+    for (polyhead_variant &v : variants) {
+        v.name = "stand_in";
+        v.target = "x86-64-linux";
+        v.tiling = "q_tile=16";
+        v.call = &Subject::call;
+        v.context = this;
+        v.weight_layout = runtime::weight_layout_id(table.problem);
+        v.abi = POLYHEAD_ABI_VERSION;
+        v.scratch_per_thread = 1 << 10;
+    }
+    variants[0].alignment = 32;
+    variants[0].max_seq_len_q = 16;
+    variants[0].split_len = 32;
+    variants[0].scratch_per_split = 1 << 8;
+    variants[1].api = POLYHEAD_CUDA;
+    variants[1].capability = 80;
+}
+
+int Subject::call(void *context, void **argv) {
+    Subject &self = *static_cast<Subject *>(context);
+    ++self.calls;
+    if (self.args) {
+        self.check_buffers(argv + 1); // behind the user context
+    }
+    return 0;
+}
+
+void Subject::check_buffers(void **argv) const {
+    const polyhead_problem &p = table.problem;
+    const auto input = [&](const char *name) { check_buffer(*static_cast<const halide_buffer_t *>(*argv++), name, false); };
+    const auto output = [&](const char *name) {
+        const auto &buffer = *static_cast<const halide_buffer_t *>(*argv++);
+        check_buffer(buffer, name, true);
+        if (buffer.host) {
+            write_elements(buffer, 0, reinterpret_cast<char *>(buffer.host));
+        }
+    };
+    input("query");
+    if (p.op == POLYHEAD_SDPA || p.cross) {
+        input("key");
+        input("value");
+    }
+    const int weights = p.op == POLYHEAD_MHA ? 4 : p.op == POLYHEAD_LINEAR ? 1 : 0;
+    for (int i = 0; i < weights * (p.bias ? 2 : 1); ++i) {
+        input("weights");
+    }
+    if (p.op != POLYHEAD_LINEAR) {
+        for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
+            if (row.exists(p)) {
+                input(row.name);
+            }
+        }
+        for (const polyhead_declaration &declared : declarations) {
+            input(declared.name);
+        }
+        for (const runtime::ScalarArgument &number : runtime::scalar_arguments) {
+            argv += number.exists(p) ? 1 : 0;
+        }
+    }
+    output("out");
+    for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
+        if (p.op != POLYHEAD_LINEAR && row.exists(p)) {
+            output(row.name);
+        }
+    }
+}
+
+} // namespace polyhead::fuzz

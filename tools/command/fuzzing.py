@@ -1,0 +1,50 @@
+"""The subcommand test --fuzz MINUTES: builds the fuzzers and runs each of them that long."""
+import concurrent.futures
+import os
+import subprocess
+
+from . import build, clang, environment
+from .places import PYTHON, ROOT, Failure, jobs, step
+from .places import environment as environment_of_children
+
+FOLDER = os.path.join(ROOT, "tests", "fuzz")
+
+
+def variables(preset):
+    """CMake variables of a build: the release build has the fuzzers."""
+    return {"POLYHEAD_FUZZ_CXX": clang.fuzzing_compiler()} if preset == "release" else {}
+
+
+def names():
+    return sorted(os.path.splitext(name)[0] for name in os.listdir(os.path.join(FOLDER, "corpus")) if name.endswith(".txt"))
+
+
+def fuzz(options):
+    """Every fuzzer, for options.fuzz minutes each, as many at once as there are cores."""
+    environment.ensure("build", "test")
+    found = variables("release")
+    if not found["POLYHEAD_FUZZ_CXX"]:
+        raise Failure("fuzzing needs clang with libFuzzer: apt-get install %s" % " ".join(clang.PACKAGES))
+    build.configure("release", ["TESTS"], **found)
+    build.build("release", ["polyhead_fuzzers", "polyhead-generate"])
+    folder = os.path.join(build.directory("release"), "tests", "fuzz")
+    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit())
+
+    def run(name):
+        done = subprocess.run([PYTHON, os.path.join(FOLDER, "drive.py"), "--program", os.path.join(folder, name), "--generate",
+                               build.program("release", "polyhead-generate"), "--seconds", str(round(options.fuzz * 60))],
+                              env=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        return name, done.returncode, done.stdout
+
+    step("fuzz, %g minutes each" % options.fuzz)
+    chosen = [name for name in names() if not options.filter or options.filter in name]
+    failed = []
+    with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:
+        for name, status, text in pool.map(run, chosen):
+            print(text, end="", flush=True)
+            if status != 0:
+                failed.append(name)
+    for name in failed:
+        print("FAILED %s" % name)
+    print("%d fuzzers without a finding, %d with" % (len(chosen) - len(failed), len(failed)), flush=True)
+    return 1 if failed or not chosen else 0

@@ -12,6 +12,7 @@
 #include <Halide.h>
 #include <nlohmann/json.hpp>
 
+#include "../generators/sentence.h"
 #include "../runtime/problem_words.h"
 #include "shipped_records.h"
 
@@ -53,7 +54,7 @@ std::string bad_value(const std::string &flag, const std::string &word) {
 }
 
 std::string bad_entry(const std::string &file, int number, const std::string &refusal) {
-    return file + ", record " + std::to_string(number) + ": " + refusal;
+    return on_one_line(file + ", record " + std::to_string(number) + ": " + refusal);
 }
 
 // What an entry must hold, and of which kind.

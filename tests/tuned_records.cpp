@@ -66,6 +66,7 @@ TEST_CASE("a bad entry is one sentence, and the others serve") {
     const std::pair<std::string, std::string> bad[][2] = {
         {{"\"halide\": \"" + gen::halide_version(), "\"halide\": \"20.0.0"}, {"stale, measured with Halide 20.0.0", ""}},
         {{"\"schedule_version\": ", "\"schedule_version\": 99"}, {"stale, measured with version 99", "of frame query_lanes"}},
+        {{"query_lanes", "query\\nlanes"}, {"frame: found 'query lanes'", "expected query_lanes"}},
         {{"query_lanes", "diagonal_lanes"}, {"frame: found 'diagonal_lanes'", "expected query_lanes"}},
         {{"q_tile=48", "q_tiles=48"}, {"unknown knob 'q_tiles'", ""}},
         {{"q_tile=48", "q_tile=many"}, {"q_tile is 'many'", ""}},

@@ -12,6 +12,7 @@
 
 #include "../generators/compile.h"
 #include "../generators/expression_source.h"
+#include "../generators/sentence.h"
 #include "../runtime/problem_words.h"
 
 namespace polyhead::tools {
@@ -233,12 +234,6 @@ std::string first_line(const std::string &text) {
     return text.substr(0, text.find('\n'));
 }
 
-// A sentence repeats what the user wrote: what would leave its line or move a terminal's cursor becomes a blank.
-std::string on_one_line(std::string text) {
-    std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
-    return text;
-}
-
 std::string read_request(int argc, const char *const *argv, Request *request, std::string *help) {
     CLI::App app("Writes NAME.a, NAME.h and NAME.json: an attention kernel compiled for one problem and the given targets.",
                  "polyhead generate");
@@ -275,7 +270,7 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
 } // namespace
 
 std::string parse_request(int argc, const char *const *argv, Request *request, std::string *help) {
-    return on_one_line(read_request(argc, argv, request, help));
+    return gen::on_one_line(read_request(argc, argv, request, help));
 }
 
 } // namespace polyhead::tools

@@ -10,11 +10,14 @@
 
 namespace polyhead::runtime {
 
+class ThreadPool;
+
 struct CallContext {
     static constexpr uint64_t ours = 0x706f6c7968656164; // "polyhead": other code of the process may use Halide with other contexts
 
-    // device: null for a call on the CPU.
-    explicit CallContext(polyhead_device *device_ = nullptr) noexcept : device(device_) { text[0] = 0; }
+    explicit CallContext(polyhead_device *device_) noexcept : device(device_), pool(nullptr) { text[0] = 0; }
+    // On the CPU; pool: null for one thread.
+    explicit CallContext(ThreadPool *pool_) noexcept : device(nullptr), pool(pool_) { text[0] = 0; }
     CallContext(const CallContext &) = delete;
     CallContext &operator=(const CallContext &) = delete;
 
@@ -39,6 +42,7 @@ struct CallContext {
 
     const uint64_t mark = ours;
     polyhead_device *const device;
+    ThreadPool *const pool;
     std::atomic<bool> claimed{false}, reported{false};
     char text[sizeof(polyhead_status::message)];
 };

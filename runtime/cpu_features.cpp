@@ -133,15 +133,25 @@ uint64_t detect_amx() noexcept {
 
 #endif
 
+// Not a static variable of a function: a child that was forked while another thread made it would wait for that thread forever.
+template <uint64_t (*find)() noexcept> uint64_t found_once() noexcept {
+    constexpr uint64_t known = UINT64_C(1) << 63;
+    static std::atomic<uint64_t> found{0};
+    uint64_t features = found.load(std::memory_order_relaxed);
+    if (features == 0) {
+        features = find() | known;
+        found.store(features, std::memory_order_relaxed);
+    }
+    return features & ~known;
+}
+
 } // namespace
 
 uint64_t cpu_features(uint64_t wanted) noexcept {
-    static const uint64_t found = detect();
-    uint64_t features = found;
+    uint64_t features = found_once<detect>();
     const uint64_t limit = feature_limit.load(std::memory_order_relaxed) & cpu_feature_limit().mask;
     if (wanted & limit & POLYHEAD_CPU_AMX) {
-        static const uint64_t amx = detect_amx();
-        features |= amx;
+        features |= found_once<detect_amx>();
     }
     return features & limit;
 }

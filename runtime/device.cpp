@@ -11,8 +11,17 @@ namespace {
 using polyhead::runtime::failure;
 using polyhead::runtime::success;
 
-polyhead_status no_device() noexcept {
-    return failure(POLYHEAD_NULL_POINTER, "device: null pointer, expected an open device");
+// False and a status when this process cannot use the device.
+bool usable(const polyhead_device *device, polyhead_status *status) noexcept {
+    if (!device) {
+        return polyhead::runtime::refuse(status, POLYHEAD_NULL_POINTER, "device: null pointer, expected an open device");
+    }
+    if (!device->usable()) {
+        *status = polyhead::runtime::device_of_parent(device->name);
+        return false;
+    }
+    *status = success();
+    return true;
 }
 
 polyhead_status no_memory(const char *name) noexcept {
@@ -22,11 +31,14 @@ polyhead_status no_memory(const char *name) noexcept {
 } // namespace
 
 void polyhead_close_device(polyhead_device *device) {
-    delete device;
+    if (device && device->usable()) { // otherwise its handles are the parent's
+        delete device;
+    }
 }
 
 polyhead_status polyhead_synchronize(polyhead_device *device) {
-    return device ? device->synchronize() : no_device();
+    polyhead_status status;
+    return usable(device, &status) ? device->synchronize() : status;
 }
 
 void polyhead_device_name(const polyhead_device *device, char *text, size_t text_bytes) {
@@ -40,41 +52,36 @@ polyhead_status polyhead_device_allocate(polyhead_device *device, size_t bytes, 
         return no_memory("data");
     }
     *data = nullptr;
-    if (!device) {
-        return no_device();
-    }
-    return bytes > 0 ? device->allocate(bytes, data) : success();
+    polyhead_status status;
+    return usable(device, &status) && bytes > 0 ? device->allocate(bytes, data) : status;
 }
 
 void polyhead_device_free(polyhead_device *device, void *data) {
-    if (device && data) {
+    if (device && data && device->usable()) {
         device->free(data);
     }
 }
 
 polyhead_status polyhead_copy_to_device(polyhead_device *device, const void *host, size_t bytes, void *data, size_t byte_offset) {
-    if (!device) {
-        return no_device();
-    }
-    if (bytes == 0) {
-        return success();
+    polyhead_status status;
+    if (!usable(device, &status) || bytes == 0) {
+        return status;
     }
     return !host ? no_memory("host") : !data ? no_memory("data") : device->copy_to_device(host, bytes, data, byte_offset);
 }
 
 polyhead_status polyhead_copy_to_host(polyhead_device *device, const void *data, size_t byte_offset, size_t bytes, void *host) {
-    if (!device) {
-        return no_device();
-    }
-    if (bytes == 0) {
-        return success();
+    polyhead_status status;
+    if (!usable(device, &status) || bytes == 0) {
+        return status;
     }
     return !host ? no_memory("host") : !data ? no_memory("data") : device->copy_to_host(data, byte_offset, bytes, host);
 }
 
 polyhead_status polyhead_weights_to_device(polyhead_device *device, const polyhead_weights *host, polyhead_weights *on_device) {
-    if (!device) {
-        return no_device();
+    polyhead_status status;
+    if (!usable(device, &status)) {
+        return status;
     }
     if (!host || !host->data) {
         return failure(POLYHEAD_NULL_POINTER, "weights: null pointer, expected packed weights (pack them first)");
@@ -86,7 +93,7 @@ polyhead_status polyhead_weights_to_device(polyhead_device *device, const polyhe
         return failure(POLYHEAD_WRONG_DEVICE, "weights: lie on device %s, expected host memory", host->device->name);
     }
     void *data = nullptr;
-    polyhead_status status = polyhead_device_allocate(device, host->bytes, &data);
+    status = polyhead_device_allocate(device, host->bytes, &data);
     if (status.code == POLYHEAD_OK) {
         status = polyhead_copy_to_device(device, host->data, host->bytes, data, 0);
     }

@@ -8,6 +8,7 @@
 #include <polyhead/c_api.h>
 
 #include "call_context.h"
+#include "process.h"
 
 struct halide_buffer_t;
 
@@ -35,6 +36,7 @@ struct DeviceRange {
 } // namespace polyhead::runtime
 
 struct polyhead_device {
+    const int generation = polyhead::runtime::fork_generation(); // of the process that opened it
     int32_t api = POLYHEAD_CPU;
     int32_t capability = 0; // CUDA: compute capability times 10
     char name[160] = "";
@@ -42,6 +44,8 @@ struct polyhead_device {
     polyhead_device() = default;
     polyhead_device(const polyhead_device &) = delete;
     polyhead_device &operator=(const polyhead_device &) = delete;
+    // A driver does not outlive a fork: in a child this device must not be touched, not even to close it.
+    bool usable() const noexcept { return generation == polyhead::runtime::fork_generation(); }
     virtual ~polyhead_device() = default; // waits for the work of the device
 
     virtual polyhead_status synchronize() noexcept = 0;

@@ -5,12 +5,14 @@
 #include "call.h"
 #include "device_call.h"
 #include "dispatch.h"
+#include "floating_point.h"
 #include "kernel_error.h"
-#include "memory.h"
 #include "no_keys.h"
 #include "optional_tensors.h"
+#include "scratch.h"
 #include "status.h"
 #include "tensor_rules.h"
+#include "thread_pool.h"
 #include "threads.h"
 #include "validate.h"
 #include "weight_layout.h"
@@ -31,6 +33,10 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     }
     if (!args) {
         return refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
+    }
+    if (args->device && !args->device->usable()) {
+        *status = device_of_parent(args->device->name);
+        return false;
     }
     if (!validate(*kernel, *args, shape, status)) {
         return false;
@@ -75,12 +81,12 @@ int64_t stage_bytes(const polyhead_problem &p, const polyhead_variant &variant, 
     return int64_t(sizeof(float)) * s.batch * (floats + feature_floats(p, s));
 }
 
-int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s) noexcept {
+int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s, int given_threads) noexcept {
     if (s.no_keys()) {
         return 0;
     }
     const polyhead_problem p = with_defaults(given);
-    const int threads = variant.api == POLYHEAD_CPU ? num_threads() : 0; // on a device scratch is registers and shared memory
+    const int threads = variant.api == POLYHEAD_CPU ? given_threads : 0; // on a device scratch is registers and shared memory
     int64_t bytes = threads * variant.scratch_per_thread + stage_bytes(p, variant, s);
     if (variant.split_len > 0) {
         const int64_t splits = (s.seq_len_kv + variant.split_len - 1) / variant.split_len;
@@ -127,11 +133,36 @@ void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, con
     describe_features(p, text);
 }
 
+// Runs a variant on the CPU. Whatever the kernel will ask for is held before it starts: by this thread what is shared and its own part, by
+// each helper of the pool its part.
+polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+                           const CallShape &shape) noexcept {
+    constexpr int64_t most = int64_t(1) << 56; // what follows does not overflow
+    polyhead_status status = success();
+    const ThreadsInUse threads;
+    CallContext context(threads.pool());
+    const int64_t bytes = scratch_bytes(kernel.problem, variant, shape, threads.threads()), of_thread = variant.scratch_per_thread;
+    const bool possible = bytes >= 0 && bytes < most && of_thread < most;
+    const int64_t here = possible ? bytes - (threads.threads() - 1) * of_thread : 0;
+    const HeldScratch scratch(&context, possible ? static_cast<size_t>(here) + Scratch::overhead : SIZE_MAX);
+    if (!scratch.held() || (threads.pool() && !threads.pool()->hold_scratch(static_cast<size_t>(of_thread) + Scratch::overhead))) {
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be had", kernel.name,
+               static_cast<long long>(bytes));
+        return status;
+    }
+    const int result = Call(kernel, args, shape, &context).run(variant);
+    if (result != 0) {
+        kernel_failure(kernel.name, result, context, &status);
+    }
+    return status;
+}
+
 } // namespace
 } // namespace polyhead::runtime
 
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args) {
     using namespace polyhead::runtime;
+    const DefinedArithmetic arithmetic;
     CallShape shape;
     polyhead_status status = success();
     const polyhead_variant *variant = nullptr;
@@ -142,27 +173,12 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
         answer_without_keys(kernel->problem, *args, &status);
         return status;
     }
-    if (args->device) {
-        const ThreadsInUse threads; // a variant may leave little things to the CPU
-        return run_on_device(*kernel, *variant, *args, shape);
-    }
-    const int64_t bytes = scratch_bytes(kernel->problem, *variant, shape);
-    if (!can_allocate(bytes)) {
-        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be had", kernel->name,
-               static_cast<long long>(bytes));
-        return status;
-    }
-    const ThreadsInUse threads;
-    CallContext context;
-    const int result = Call(*kernel, *args, shape, &context).run(*variant);
-    if (result != 0) {
-        kernel_failure(kernel->name, result, context, &status);
-    }
-    return status;
+    return args->device ? run_on_device(*kernel, *variant, *args, shape) : run_on_cpu(*kernel, *variant, *args, shape);
 }
 
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
     using namespace polyhead::runtime;
+    const DefinedArithmetic arithmetic;
     Text out(text, text_bytes);
     CallShape shape;
     polyhead_status status = success();
@@ -186,12 +202,14 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
-               static_cast<long long>(scratch_bytes(kernel->problem, *chosen, shape)), chosen->tiling ? chosen->tiling : "unknown");
+               static_cast<long long>(scratch_bytes(kernel->problem, *chosen, shape, num_threads())),
+               chosen->tiling ? chosen->tiling : "unknown");
     return status;
 }
 
 int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status) {
     using namespace polyhead::runtime;
+    const DefinedArithmetic arithmetic;
     CallShape shape;
     polyhead_status prepared = success();
     const polyhead_variant *variant = nullptr;
@@ -199,7 +217,7 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
     if (status) {
         *status = prepared;
     }
-    return variant ? scratch_bytes(kernel->problem, *variant, shape) : 0;
+    return variant ? scratch_bytes(kernel->problem, *variant, shape, num_threads()) : 0;
 }
 
 const char *polyhead_version(void) {

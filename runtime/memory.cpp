@@ -1,21 +1,24 @@
-// Memory of running kernels. Freed blocks are kept, so that a call neither maps pages nor takes first-touch faults each time:
-// small ones (scratch of a tile) by the thread that freed them, large ones (tensors between the stages of a layer) by the process.
-// Halide's documented way to replace its allocator is to define halide_malloc and halide_free; its own are weak symbols. Defined
-// here they hold from the first instruction of the program, whoever else uses this Halide runtime.
+// Memory of running kernels. A call's scratch is held before its kernel starts (scratch.h), and pieces that calls gave back are kept, so
+// that a call neither maps pages nor takes first-touch faults each time: small ones by the thread that freed them, large ones (with
+// tensors between the stages of a layer) by the process. Halide's documented way to replace its allocator is to define halide_malloc and
+// halide_free; its own are weak symbols. Defined here they hold from the first instruction of the program, whoever else uses this Halide
+// runtime.
 #include "memory.h"
 
 #include <HalideRuntime.h>
-#include <atomic>
 #include <cstdlib>
 #include <mutex>
+
+#include "process.h"
+#include "scratch.h"
 
 namespace polyhead::runtime {
 namespace {
 
-constexpr size_t alignment = 128; // a pair of cache lines, which the hardware prefetches together
+constexpr size_t alignment = Scratch::alignment;
 constexpr size_t large_block = size_t(1) << 20;
 constexpr size_t kept_per_thread = size_t(8) << 20;
-constexpr size_t kept_by_process = size_t(128) << 20;
+constexpr size_t kept_by_process = size_t(256) << 20;
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool keep_blocks = false; // a reused block would hide overruns and uses after free
@@ -106,6 +109,7 @@ struct ThreadCache {
 thread_local ThreadCache of_thread;
 std::mutex of_process_mutex;
 BlockCache of_process{};
+thread_local Scratch *of_call = nullptr; // of the call that this thread works for
 
 void *take_block(size_t bytes) noexcept {
     if (bytes < large_block) {
@@ -125,21 +129,51 @@ void put_block(void *block) noexcept {
 
 } // namespace
 
-bool can_allocate(int64_t bytes) noexcept {
-    // What was had once is mostly still in the caches; only more than ever before is worth a question to the system.
-    static std::atomic<int64_t> known{0};
-    if (bytes <= known.load(std::memory_order_relaxed)) {
-        return true;
+void *take_memory(size_t bytes) noexcept {
+    if (keep_blocks) {
+        if (void *block = take_block(bytes)) {
+            return block;
+        }
     }
-    void *volatile block = block_from_system(static_cast<size_t>(bytes)); // volatile: the pair must not be optimised away
-    if (!block) {
-        return false;
+    return block_from_system(bytes);
+}
+
+void give_memory(void *memory) noexcept {
+    if (memory) {
+        keep_blocks ? put_block(memory) : block_to_system(memory);
     }
-    block_to_system(block);
-    if (bytes <= static_cast<int64_t>(kept_by_process)) {
-        known.store(bytes, std::memory_order_relaxed);
+}
+
+void *new_block(size_t bytes) noexcept {
+    return block_from_system(bytes);
+}
+
+void free_block(void *block) noexcept {
+    if (block) {
+        block_to_system(block);
     }
-    return true;
+}
+
+size_t block_bytes(const void *block) noexcept {
+    return size_of(const_cast<void *>(block));
+}
+
+Scratch *work_in(Scratch *scratch) noexcept {
+    Scratch *const before = of_call;
+    of_call = scratch;
+    return before;
+}
+
+bool of_this_call(const void *user_context) noexcept {
+    return user_context && of_call && of_call->context == user_context;
+}
+
+void lock_memory_for_fork() noexcept {
+    of_process_mutex.lock();
+}
+
+void unlock_memory_after_fork() noexcept {
+    of_process_mutex.unlock();
 }
 
 void *allocate_weights(size_t bytes) noexcept {
@@ -153,20 +187,20 @@ void free_weights(const void *memory) noexcept {
 
 } // namespace polyhead::runtime
 
-extern "C" void *halide_malloc(void *, size_t bytes) {
+extern "C" void *halide_malloc(void *user_context, size_t bytes) {
     using namespace polyhead::runtime;
-    if (keep_blocks) {
-        if (void *block = take_block(bytes)) {
+    if (of_this_call(user_context)) {
+        if (void *block = of_call->take(bytes)) {
             return block;
         }
     }
-    return block_from_system(bytes);
+    return take_memory(bytes);
 }
 
 extern "C" void halide_free(void *, void *block) {
     using namespace polyhead::runtime;
-    if (!block) {
-        return;
+    if (block && of_call && of_call->owns(block)) {
+        return of_call->give(block);
     }
-    keep_blocks ? put_block(block) : block_to_system(block);
+    give_memory(block);
 }

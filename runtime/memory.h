@@ -1,14 +1,19 @@
-// Memory of running kernels: what Halide asks for, kept and given again.
+// Memory of running kernels: asked of the system, kept and given again.
 #ifndef POLYHEAD_RUNTIME_MEMORY_H
 #define POLYHEAD_RUNTIME_MEMORY_H
 
 #include <cstddef>
-#include <cstdint>
 
 namespace polyhead::runtime {
 
-// True when this many bytes can be had now. Asked before a kernel starts, so that a lack of memory is found before out is written.
-bool can_allocate(int64_t bytes) noexcept;
+// Memory for kernels, at a multiple of 128 bytes; null when it cannot be had. What is given back may be kept for the next call.
+void *take_memory(size_t bytes) noexcept;
+void give_memory(void *memory) noexcept; // null: nothing
+
+// The same past what is kept.
+void *new_block(size_t bytes) noexcept;
+void free_block(void *block) noexcept;          // null: nothing
+size_t block_bytes(const void *block) noexcept; // at least what was asked for
 
 // 64-byte aligned memory for packed weights.
 void *allocate_weights(size_t bytes) noexcept;

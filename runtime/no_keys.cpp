@@ -2,11 +2,11 @@
 // It is written here and not by kernels, because Halide refuses an input without elements before it looks at loops that run 0 times.
 #include "no_keys.h"
 
-#include <HalideRuntime.h>
 #include <algorithm>
 #include <cstring>
 #include <limits>
 
+#include "memory.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "weight_layout.h"
@@ -47,16 +47,17 @@ void for_each_chunk(const polyhead_tensor &t, const Chunk &chunk, int dimension,
     }
 }
 
-// Fills the tensor with rows that are all alike.
-void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, polyhead_device *device, polyhead_status *status) noexcept {
+// Bytes of what one chunk is written from.
+size_t source_bytes(const polyhead_tensor &t) noexcept {
+    return static_cast<size_t>(chunk_of(t).elements * dtype_bytes(t.dtype));
+}
+
+// Fills the tensor with rows that are all alike; source has room for one chunk.
+void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char *source, polyhead_device *device,
+          polyhead_status *status) noexcept {
     const Chunk chunk = chunk_of(t);
     const int64_t bytes = dtype_bytes(t.dtype);
-    const size_t row_bytes = static_cast<size_t>(row_elements * bytes), chunk_bytes = static_cast<size_t>(chunk.elements * bytes);
-    char *source = static_cast<char *>(halide_malloc(nullptr, chunk_bytes));
-    if (!source) {
-        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be had", chunk_bytes);
-        return;
-    }
+    const size_t row_bytes = static_cast<size_t>(row_elements * bytes), chunk_bytes = source_bytes(t);
     for (size_t at = 0; at < chunk_bytes; at += row_bytes) {
         std::memcpy(source + at, row, row_bytes);
     }
@@ -67,7 +68,6 @@ void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, polyh
             *status = device->copy_to_device(source, chunk_bytes, t.data, static_cast<size_t>(offset * bytes));
         }
     });
-    halide_free(nullptr, source);
 }
 
 // A row of out: zeros, or the bias of the output projection, which lies packed without gaps because it is one head and has the dtype
@@ -91,19 +91,22 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, void
 void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept {
     const int64_t width = args.out.shape[args.out.rank - 1];
     const size_t row_bytes = static_cast<size_t>(width * dtype_bytes(args.out.dtype));
-    void *row = halide_malloc(nullptr, row_bytes);
+    // All that is needed at once, before anything is written: a row, and room for a chunk of out or of lse.
+    const size_t bytes = row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
+    char *row = static_cast<char *>(take_memory(bytes));
     if (!row) {
-        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be had", row_bytes);
+        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be had", bytes);
         return;
     }
+    char *const source = row + row_bytes;
     if (row_of_out(problem, args, row, row_bytes, status)) {
-        fill(args.out, row, width, args.device, status);
+        fill(args.out, row, width, source, args.device, status);
+        if (problem.lse && status->code == POLYHEAD_OK) {
+            const float nothing = -std::numeric_limits<float>::infinity();
+            fill(args.lse, &nothing, 1, source, args.device, status);
+        }
     }
-    halide_free(nullptr, row);
-    if (problem.lse && status->code == POLYHEAD_OK) {
-        const float nothing = -std::numeric_limits<float>::infinity();
-        fill(args.lse, &nothing, 1, args.device, status);
-    }
+    give_memory(row);
 }
 
 } // namespace polyhead::runtime

@@ -39,6 +39,13 @@ bool refuse(polyhead_status *status, polyhead_code code, const char *format, ...
     return false;
 }
 
+polyhead_status device_of_parent(const char *name) noexcept {
+    return failure(POLYHEAD_NO_DEVICE,
+                   "device %s: was opened before fork, expected one that this process opened: drivers do not work on "
+                   "in a child",
+                   name);
+}
+
 const char *dtype_name(int32_t dtype) noexcept {
     static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
     return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? names[dtype] : "unknown";

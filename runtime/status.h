@@ -22,6 +22,9 @@ POLYHEAD_PRINTF(2, 3) polyhead_status failure(polyhead_code code, const char *fo
 // Fills *status and returns false. Checks return true and touch no status when all is well: a call makes dozens of them.
 POLYHEAD_PRINTF(3, 4) bool refuse(polyhead_status *status, polyhead_code code, const char *format, ...) noexcept;
 
+// Of a device that a parent process opened.
+polyhead_status device_of_parent(const char *name) noexcept;
+
 // "f32", "sdpa": the names used in messages, never null.
 const char *dtype_name(int32_t dtype) noexcept;
 const char *op_name(int32_t op) noexcept;

@@ -1,209 +1,180 @@
-// The number of threads that kernels share: min(CPU affinity, cgroup quota), where Halide alone would take every CPU of the machine
-// and, in a container with a quota, be stopped for most of each period.
+// The number of threads that kernels share, and Halide's parallel loops on our pool. Halide's own pool does not outlive a fork, lets no
+// smaller number in while calls run, and leaves floating-point arithmetic as the caller had it.
 #include "threads.h"
 
 #include <HalideRuntime.h>
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <mutex>
-#include <thread>
 
 #include <polyhead/c_api.h>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "call_context.h"
+#include "process.h"
+#include "thread_pool.h"
 
 namespace polyhead::runtime {
 namespace {
 
-constexpr int most_threads = 256; // the size of Halide's pool
-constexpr size_t path_bytes = 4096;
-
-std::atomic<int> present{0}; // 0: the default was not applied yet
+// Guards what follows; held for a few instructions, and across fork.
 std::mutex change;
+int present = 0;               // 0: the default was not applied yet
+ThreadPool *current = nullptr; // null: not needed yet
+ThreadPool *pools = nullptr;   // all of them, the retired ones too
 
-bool first_line(const char *path, char *line, size_t bytes) noexcept {
-    std::FILE *file = std::fopen(path, "r");
-    if (!file) {
-        return false;
-    }
-    const bool read = std::fgets(line, static_cast<int>(bytes), file) != nullptr;
-    std::fclose(file);
-    return read;
-}
-
-int cpus(double quota, double period) noexcept {
-    if (!(quota > 0) || !(period > 0)) {
-        return 0;
-    }
-    const double whole = std::min(quota / period, double(most_threads));
-    const int down = static_cast<int>(whole);
-    return down + (whole > down ? 1 : 0);
-}
-
-int smaller_quota(int a, int b) noexcept {
-    return a == 0 || b == 0 ? std::max(a, b) : std::min(a, b);
-}
-
-// Version 2: "max 100000" or "150000 100000" in cpu.max.
-int quota_v2(const char *directory) noexcept {
-    char path[path_bytes], line[64];
-    double quota, period;
-    if (std::snprintf(path, sizeof path, "%s/cpu.max", directory) >= static_cast<int>(sizeof path)) {
-        return 0;
-    }
-    if (!first_line(path, line, sizeof line) || std::sscanf(line, "%lf %lf", &quota, &period) != 2) {
-        return 0;
-    }
-    return cpus(quota, period);
-}
-
-// Version 1: cpu.cfs_quota_us (-1 = none) and cpu.cfs_period_us.
-int quota_v1(const char *directory) noexcept {
-    char path[path_bytes], quota[64], period[64];
-    if (std::snprintf(path, sizeof path, "%s/cpu.cfs_period_us", directory) >= static_cast<int>(sizeof path)) {
-        return 0;
-    }
-    if (!first_line(path, period, sizeof period)) {
-        return 0;
-    }
-    std::snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", directory);
-    if (!first_line(path, quota, sizeof quota)) {
-        return 0;
-    }
-    return cpus(std::atof(quota), std::atof(period));
-}
-
-// The smallest quota of a group and of all groups above it. In a container the path of the host may be absent: then the mount
-// point itself, the last directory tried, is the container's group.
-int quota_upwards(const char *mount, const char *group, int (*quota_of)(const char *)) noexcept {
-    char directory[path_bytes];
-    if (std::snprintf(directory, sizeof directory, "%s%s", mount, group) >= static_cast<int>(sizeof directory)) {
-        return quota_of(mount);
-    }
-    const size_t mount_length = std::strlen(mount);
-    int quota = 0;
-    for (size_t length = std::strlen(directory);;) {
-        while (length > mount_length && directory[length - 1] == '/') {
-            --length;
-        }
-        directory[length] = 0;
-        quota = smaller_quota(quota, quota_of(directory));
-        if (length <= mount_length) {
-            return quota;
-        }
-        while (length > mount_length && directory[length - 1] != '/') {
-            --length;
+// With the lock held: takes the pools out of the list that nobody uses any more. Their helpers have ended, so deleting does not wait.
+ThreadPool *unused_pools() noexcept {
+    ThreadPool *unused = nullptr;
+    for (ThreadPool **link = &pools; *link;) {
+        ThreadPool *pool = *link;
+        if (pool != current && pool->uses == 0 && pool->ended()) {
+            *link = pool->next;
+            pool->next = unused;
+            unused = pool;
+        } else {
+            link = &pool->next;
         }
     }
+    return unused;
 }
 
-bool lists_cpu(const char *controllers) noexcept {
-    for (const char *c = controllers; c; c = std::strchr(c, ',')) {
-        if (*c == ',') {
-            ++c;
-        }
-        if (std::strncmp(c, "cpu", 3) == 0 && (c[3] == ',' || c[3] == 0)) {
-            return true;
-        }
+void remove(ThreadPool *unused) noexcept {
+    while (unused) {
+        ThreadPool *const pool = unused;
+        unused = pool->next;
+        ThreadPool::remove(pool);
     }
-    return false;
 }
 
-int affinity() noexcept {
-#if defined(__linux__)
-    constexpr int most_cpus = 8192;
-    cpu_set_t set[most_cpus / (8 * sizeof(cpu_set_t))];
-    if (sched_getaffinity(0, sizeof set, set) == 0) {
-        return std::max(CPU_COUNT_S(sizeof set, set), 1);
-    }
-#endif
-    return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
-}
-
-// Kernels that run hold it shared. Function-local: constructed at the first call, whatever the order of static constructors.
-std::shared_mutex &in_use() noexcept {
-    static std::shared_mutex mutex;
-    return mutex;
-}
-
-// Halide 21 wakes every worker it ever made, so a smaller number needs a new pool; the next kernel starts it.
 int apply(int threads) noexcept {
-    const std::unique_lock<std::shared_mutex> nobody_runs(in_use());
-    if (threads < present.load(std::memory_order_relaxed)) {
-        halide_shutdown_thread_pool();
+    ThreadPool *unused = nullptr;
+    {
+        const std::lock_guard<std::mutex> lock(change);
+        if (threads != present && current) {
+            current->retire();
+            current = nullptr;
+        }
+        present = threads;
+        unused = unused_pools();
     }
-    halide_set_num_threads(threads);
-    present.store(threads, std::memory_order_release);
+    remove(unused);
     return threads;
 }
 
 } // namespace
 
-ThreadsInUse::ThreadsInUse() noexcept : lock_(in_use()) {}
-
-int cgroup_cpu_quota(const char *root) noexcept {
-    char path[path_bytes], line[path_bytes];
-    std::snprintf(path, sizeof path, "%s/proc/self/cgroup", root);
-    std::FILE *file = std::fopen(path, "r");
-    if (!file) {
-        return 0;
+ThreadsInUse::ThreadsInUse() noexcept {
+    std::unique_lock<std::mutex> lock(change);
+    if (present == 0) {
+        lock.unlock();
+        num_threads();
+        lock.lock();
     }
-    int quota = 0;
-    // "ID:CONTROLLERS:/GROUP", one line for each hierarchy; version 2 has no controllers.
-    while (std::fgets(line, sizeof line, file)) {
-        line[std::strcspn(line, "\n")] = 0;
-        char *controllers = std::strchr(line, ':');
-        char *group = controllers ? std::strchr(controllers + 1, ':') : nullptr;
-        if (!group) {
-            continue;
-        }
-        ++controllers;
-        *group++ = 0;
-        if (*controllers == 0) {
-            std::snprintf(path, sizeof path, "%s/sys/fs/cgroup", root);
-            quota = smaller_quota(quota, quota_upwards(path, group, quota_v2));
-        } else if (lists_cpu(controllers)) {
-            std::snprintf(path, sizeof path, "%s/sys/fs/cgroup/cpu", root); // a link where the mount has a longer name
-            quota = smaller_quota(quota, quota_upwards(path, group, quota_v1));
+    threads_ = present;
+    if (threads_ > 1 && !current) {
+        current = ThreadPool::make(threads_);
+        if (current) {
+            current->next = pools;
+            pools = current;
         }
     }
-    std::fclose(file);
-    return quota;
+    pool_ = current;
+    if (pool_) {
+        ++pool_->uses;
+    }
 }
 
-int default_num_threads() noexcept {
-    if (const char *text = std::getenv("HL_NUM_THREADS")) {
-        const long wanted = std::strtol(text, nullptr, 10);
-        if (wanted > 0) {
-            return static_cast<int>(std::min<long>(wanted, most_threads));
-        }
+ThreadsInUse::~ThreadsInUse() {
+    if (pool_) {
+        const std::lock_guard<std::mutex> lock(change);
+        --pool_->uses;
     }
-    return std::min(smaller_quota(affinity(), cgroup_cpu_quota("")), most_threads);
 }
 
 int num_threads() noexcept {
-    const int threads = present.load(std::memory_order_acquire);
-    if (threads > 0) {
-        return threads;
+    {
+        const std::lock_guard<std::mutex> lock(change);
+        if (present > 0) {
+            return present;
+        }
     }
+    const int standard = default_num_threads(); // reads files: not under the lock
     const std::lock_guard<std::mutex> lock(change);
-    const int now = present.load(std::memory_order_relaxed);
-    return now > 0 ? now : apply(default_num_threads());
+    present = present > 0 ? present : standard;
+    return present;
+}
+
+void lock_threads_for_fork() noexcept {
+    change.lock();
+}
+
+void unlock_threads_after_fork(bool in_child) noexcept {
+    if (in_child) { // their threads are the parent's; what they hold cannot be told, so it is left alone
+        current = nullptr;
+        pools = nullptr;
+    }
+    change.unlock();
 }
 
 } // namespace polyhead::runtime
 
+using namespace polyhead::runtime;
+
 void polyhead_set_num_threads(int32_t threads) {
-    using namespace polyhead::runtime;
-    const std::lock_guard<std::mutex> lock(change);
     apply(threads > 0 ? std::min<int>(threads, most_threads) : default_num_threads());
 }
 
 int32_t polyhead_num_threads(void) {
-    return polyhead::runtime::num_threads();
+    return num_threads();
+}
+
+// Halide documents that these can be replaced; its own are weak symbols.
+extern "C" int halide_do_par_for(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
+    if (size <= 0) {
+        return halide_error_code_success;
+    }
+    const bool of_a_call = of_this_call(user_context);
+    ParallelLoop loop{task, user_context, closure, int64_t(min) + size, {min}, of_a_call};
+    const auto run = [&](ThreadPool *pool) {
+        if (pool && size > 1) {
+            return pool->run(&loop);
+        }
+        loop.work();
+        return loop.error.load(std::memory_order_relaxed);
+    };
+    if (of_a_call) {
+        return run(static_cast<CallContext *>(user_context)->pool);
+    }
+    const ThreadsInUse threads; // somebody else's pipeline
+    return run(threads.pool());
+}
+
+extern "C" int halide_set_num_threads(int threads) {
+    const int before = num_threads();
+    polyhead_set_num_threads(threads);
+    return before;
+}
+
+extern "C" int halide_get_num_threads() {
+    return num_threads();
+}
+
+// Called by Halide's runtime when the program or the library that it is in ends. Calls that still run go on alone.
+extern "C" void halide_shutdown_thread_pool() {
+    ThreadPool *idle = nullptr;
+    {
+        const std::lock_guard<std::mutex> lock(change);
+        current = nullptr;
+        for (ThreadPool **link = &pools; *link;) {
+            ThreadPool *pool = *link;
+            pool->retire();
+            if (pool->uses == 0) {
+                *link = pool->next;
+                pool->next = idle;
+                idle = pool;
+            } else {
+                link = &pool->next;
+            }
+        }
+    }
+    remove(idle);
 }

@@ -4,12 +4,16 @@ polyhead_test(
     LABEL runtime
     TIMEOUT 120
     SOURCES
+        failing_system.cpp
         runtime_arguments.cpp
         runtime_cpu_features.cpp
         runtime_device_rules.cpp
         runtime_dispatch.cpp
         runtime_features.cpp
         runtime_features_on_device.cpp
+        runtime_failures.cpp
+        runtime_floating_point.cpp
+        runtime_fork.cpp
         runtime_registry.cpp
         runtime_threads.cpp
         runtime_validation.cpp

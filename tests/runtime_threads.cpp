@@ -1,4 +1,5 @@
 // The default number of threads, cgroup quotas of both versions, and many threads calling one kernel.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -14,15 +15,12 @@
 #include <unistd.h>
 
 #include "../runtime/threads.h"
-#include "runtime_fake.h"
+#include "runtime_loops.h"
 #include "support/catch.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
 namespace fs = std::filesystem;
-
-// The Halide runtime inside of libpolyhead: the loop that every kernel's parallel part goes through.
-extern "C" int halide_do_par_for(void *user_context, int (*task)(void *, int, uint8_t *), int min, int size, uint8_t *closure);
 
 namespace {
 
@@ -170,6 +168,57 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
         thread.join();
     }
     CHECK(wrong == 0);
+}
+
+TEST_CASE("threads: a change of the number waits for no call", "[runtime]") {
+    std::atomic<bool> end{false};
+    std::atomic<int> wrong{0}, calls{0};
+    set_num_threads(4);
+    std::vector<std::thread> callers;
+    for (int i = 0; i < 16; ++i) {
+        callers.emplace_back([&] {
+            LoopCall call(nested_loops);
+            while (!end) {
+                wrong += call.run().code != POLYHEAD_OK || !right(call);
+                ++calls;
+            }
+        });
+    }
+    while (calls < 16) {
+        std::this_thread::yield();
+    }
+    double slowest = 0;
+    for (int i = 0; i < 50; ++i) {
+        const auto before = std::chrono::steady_clock::now();
+        set_num_threads(1 + i % 5);
+        slowest = std::max(slowest, std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count());
+    }
+    end = true;
+    for (std::thread &caller : callers) {
+        caller.join();
+    }
+    CHECK(slowest < 1.0);
+    CHECK(wrong == 0);
+    set_num_threads(0);
+}
+
+TEST_CASE("threads: an error ends a loop and is its result, inner loops' too", "[runtime]") {
+    for (const int threads : {1, 2, 4}) {
+        set_num_threads(threads);
+        std::atomic<int> done{0};
+        const auto inner = [&](void *context, int i) {
+            return parallel(context, 8, [&, i](int j) { return ++done, i == 3 && j == 5 ? -77 : 0; });
+        };
+        LoopCall call([&](void *context, float *) { return parallel(context, 1000, [&](int i) { return inner(context, i); }); });
+        const polyhead_status status = call.run();
+        CHECK(status.code == POLYHEAD_INTERNAL);
+        CHECK(std::string(status.message) == "kernel fake: error -77 without a text");
+        if (threads == 1) {
+            CHECK(done == 3 * 8 + 6);
+        }
+        CHECK(parallel(nullptr, 0, [](int) { return 1; }) == 0);
+    }
+    set_num_threads(0);
 }
 
 TEST_CASE("threads: a smaller number is obeyed after a larger one", "[runtime]") {

@@ -1,4 +1,7 @@
 // Counts and opens devices of any interface.
+#include <atomic>
+
+#include "../process.h"
 #include "../status.h"
 #include "apis.h"
 
@@ -18,6 +21,15 @@ constexpr Api apis[] = {
     {POLYHEAD_VULKAN, count_vulkan_devices, open_vulkan},
 };
 
+// The process that first asked for devices: its drivers are started from then on, and do not outlive a fork.
+std::atomic<int> asked_in{-1};
+
+bool drivers_of_parent() noexcept {
+    int none = -1;
+    const int here = fork_generation();
+    return !asked_in.compare_exchange_strong(none, here) && none != here;
+}
+
 const Api *find(int32_t api) noexcept {
     for (const Api &entry : apis) {
         if (entry.api == api) {
@@ -31,7 +43,7 @@ const Api *find(int32_t api) noexcept {
 
 int32_t polyhead_device_count(int32_t api) {
     const Api *entry = find(api);
-    return entry ? entry->count() : 0;
+    return entry && !drivers_of_parent() ? entry->count() : 0;
 }
 
 polyhead_status polyhead_open_device(const polyhead_device_options *options, polyhead_device **device) {
@@ -48,6 +60,13 @@ polyhead_status polyhead_open_device(const polyhead_device_options *options, pol
                        api_name(options->api), options->api);
     }
     polyhead_status status = success();
+    if (drivers_of_parent()) {
+        refuse(&status, POLYHEAD_NO_DEVICE,
+               "api: %s was in use before fork, expected a process that was started anew: drivers do not work on "
+               "in a child",
+               api_name(options->api));
+        return status;
+    }
     *device = entry->open(*options, &status);
     return status;
 }

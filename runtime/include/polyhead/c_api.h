@@ -166,8 +166,9 @@ typedef struct polyhead_args {
 } polyhead_args;
 
 /* Runs the best variant for this machine and these lengths. Thread-safe, takes no memory of its own. Unless the status is ok nothing was
- * written to out or lse; memory is asked for beforehand, so only POLYHEAD_OUT_OF_MEMORY met while the kernel works (memory that was there
- * at the start and then taken by others) may leave them partly written. Overlap of tensors is judged by their address ranges. */
+ * written to out or lse: memory is held before the kernel starts. A system that promises more memory than it has (overcommit) may still end
+ * the process when it is used. Floating-point state: round to nearest, denormals kept; the caller's is left as it was. In a child of fork
+ * the CPU is used as ever, and a device of the parent gives POLYHEAD_NO_DEVICE. Overlap of tensors is judged by their address ranges. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments and says which variant would run and why the ones before it would not; writes text, always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
@@ -181,7 +182,7 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
                               polyhead_weights *packed);
 
 /* Threads that all kernels share, at most 256; 0 restores the default: HL_NUM_THREADS, or min(CPU affinity, cgroup quota).
- * Waits for calls that run. */
+ * For calls that begin later; waits for none. */
 void polyhead_set_num_threads(int32_t threads);
 int32_t polyhead_num_threads(void);
 /* What this CPU and operating system offer, after two limits: the environment variable POLYHEAD_CPU_FEATURES, read once, such as avx2 or

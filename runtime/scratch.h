@@ -1,0 +1,62 @@
+// The memory that one thread works in during a call: held before the kernel starts, so that nothing has to be asked for while it works.
+#ifndef POLYHEAD_RUNTIME_SCRATCH_H
+#define POLYHEAD_RUNTIME_SCRATCH_H
+
+#include <cstddef>
+
+namespace polyhead::runtime {
+
+// A stack of blocks in one piece of memory. A kernel frees a block on the thread that asked for it, mostly in reverse order; a block
+// freed earlier is reused when those above it are free. One thread uses it, without a lock.
+class Scratch {
+public:
+    static constexpr size_t alignment = 128; // a pair of cache lines, which the hardware prefetches together
+    // Beside the bytes that a kernel asks for: for each block its header and what alignment takes, and one unit that reads may run into.
+    static constexpr size_t most_blocks = 64, overhead = 2 * alignment * most_blocks + alignment;
+
+    // memory: aligned, or null; it stays the caller's. Nothing may be in use.
+    void use(void *memory, size_t bytes) noexcept;
+    void *memory() const noexcept { return begin_; }
+    size_t bytes() const noexcept { return static_cast<size_t>(end_ - begin_); }
+
+    void *take(size_t bytes) noexcept; // null when it does not fit
+    bool owns(const void *block) const noexcept { return block >= begin_ && block < end_; }
+    void give(void *block) noexcept; // one that it owns
+
+    const void *context = nullptr; // the call that may take from it
+
+private:
+    struct Header {
+        void *below; // the block before, or null
+        size_t bytes;
+        bool free;
+    };
+    static Header *header(void *block) noexcept { return reinterpret_cast<Header *>(static_cast<char *>(block) - alignment); }
+
+    char *begin_ = nullptr, *end_ = nullptr, *at_ = nullptr;
+    void *top_ = nullptr;
+};
+
+// The scratch of this thread, or null outside of calls. Returns the one before.
+Scratch *work_in(Scratch *scratch) noexcept;
+
+// True when this thread works for the call with this user context, which is one of ours then.
+bool of_this_call(const void *user_context) noexcept;
+
+// A call's own part on the caller's thread, held while this object lives: what is shared between its stages, and what the caller's
+// thread needs.
+class HeldScratch {
+public:
+    HeldScratch(const void *context, size_t bytes) noexcept;
+    ~HeldScratch();
+    HeldScratch(const HeldScratch &) = delete;
+    HeldScratch &operator=(const HeldScratch &) = delete;
+    bool held() const noexcept { return scratch_.memory() != nullptr; }
+
+private:
+    Scratch scratch_;
+    Scratch *before_ = nullptr;
+};
+
+} // namespace polyhead::runtime
+#endif

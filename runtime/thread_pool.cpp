@@ -1,0 +1,245 @@
+// Threads that help calls with the parallel loops of kernels: how they are started, woken and ended.
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <new>
+#include <sched.h>
+#include <utility>
+
+#include "floating_point.h"
+#include "memory.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// Turns of waiting before a thread goes to sleep: the next loop of a call comes soon, and waking costs more than a small loop.
+constexpr int turns_before_sleep = 40;
+constexpr int most_loops_until_retry = 1024;
+
+template <typename Ready> bool soon(const Ready &ready) noexcept {
+    for (int turn = 0; turn < turns_before_sleep; ++turn) {
+        if (ready()) {
+            return true;
+        }
+        sched_yield();
+    }
+    return ready();
+}
+
+} // namespace
+
+void ParallelLoop::work() noexcept {
+    const DefinedArithmetic arithmetic;
+    for (;;) {
+        const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
+        if (index >= end) {
+            return;
+        }
+        if (const int result = task(user_context, static_cast<int>(index), closure)) {
+            int none = 0;
+            error.compare_exchange_strong(none, result);
+            next.store(end, std::memory_order_relaxed); // the others need not start
+            return;
+        }
+    }
+}
+
+ThreadPool *ThreadPool::make(int threads) noexcept {
+    void *block = new_block(sizeof(ThreadPool) + static_cast<size_t>(threads - 1) * sizeof(Helper));
+    return block ? new (block) ThreadPool(threads, static_cast<char *>(block) + sizeof(ThreadPool)) : nullptr;
+}
+
+ThreadPool::ThreadPool(int threads, void *helpers) noexcept : threads_(threads), helpers_(static_cast<Helper *>(helpers)) {
+    for (int i = 0; i < threads - 1; ++i) {
+        (new (helpers_ + i) Helper)->pool = this;
+    }
+}
+
+void ThreadPool::remove(ThreadPool *pool) noexcept {
+    pool->~ThreadPool();
+    free_block(pool);
+}
+
+ThreadPool::~ThreadPool() {
+    retire();
+    for (int i = 0; i < started_; ++i) {
+        pthread_join(helpers_[i].thread, nullptr);
+    }
+    for (int i = 0; i < threads_ - 1; ++i) { // what Helper has else needs no destructor
+        void *own = helpers_[i].scratch.memory();
+        helpers_[i].scratch.use(nullptr, 0);
+        free_block(own);
+        free_block(helpers_[i].larger.load());
+    }
+}
+
+bool ThreadPool::hold_scratch(size_t bytes) noexcept {
+    if (scratch_bytes_.load(std::memory_order_acquire) >= bytes) {
+        return true;
+    }
+    const std::lock_guard<std::mutex> lock(growing_);
+    if (scratch_bytes_.load(std::memory_order_relaxed) >= bytes) {
+        return true;
+    }
+    // All or none: each new block is linked by its first word until every one is there.
+    void *blocks = nullptr;
+    for (int i = 0; i < threads_ - 1; ++i) {
+        void *block = new_block(std::max(bytes, sizeof(void *)));
+        if (!block) {
+            while (blocks) {
+                free_block(std::exchange(blocks, *static_cast<void **>(blocks)));
+            }
+            return false;
+        }
+        *static_cast<void **>(block) = blocks;
+        blocks = block;
+    }
+    for (int i = 0; i < threads_ - 1; ++i) {
+        void *block = std::exchange(blocks, *static_cast<void **>(blocks));
+        free_block(helpers_[i].larger.exchange(block, std::memory_order_acq_rel));
+    }
+    scratch_bytes_.store(bytes, std::memory_order_release);
+    return true;
+}
+
+// Called with the lock held. A thread that cannot be made is tried again later, and less and less often.
+void ThreadPool::start_helpers(int64_t wanted) noexcept {
+    const int most = static_cast<int>(std::min<int64_t>(wanted, threads_ - 1));
+    if (started_ >= most || retired_) {
+        return;
+    }
+    if (loops_until_retry_ > 0) {
+        --loops_until_retry_;
+        return;
+    }
+    while (started_ < most) {
+        if (pthread_create(&helpers_[started_].thread, nullptr, main, &helpers_[started_]) != 0) {
+            failures_ = std::min(failures_ + 1, 10);
+            loops_until_retry_ = std::min(1 << failures_, most_loops_until_retry);
+            return;
+        }
+        failures_ = 0;
+        ++started_;
+        ++alive_;
+    }
+}
+
+void *ThreadPool::main(void *helper) noexcept {
+    auto *self = static_cast<Helper *>(helper);
+    self->pool->help(self);
+    return nullptr;
+}
+
+ParallelLoop *ThreadPool::find() const noexcept {
+    for (ParallelLoop *loop = loops_; loop; loop = loop->after) {
+        if (loop->has_more()) {
+            return loop;
+        }
+    }
+    return nullptr;
+}
+
+// Called with the lock held; the loop may be gone afterwards.
+void ThreadPool::leave(ParallelLoop *loop) noexcept {
+    const bool wake = loop->owner_sleeps;
+    if (loop->helpers.fetch_sub(1, std::memory_order_acq_rel) == 1 && wake) {
+        loop_done_.notify_all();
+    }
+}
+
+void ThreadPool::help(Helper *helper) noexcept {
+    work_in(&helper->scratch);
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        if (ParallelLoop *loop = find()) {
+            loop->helpers.fetch_add(1, std::memory_order_relaxed);
+            lock.unlock();
+            if (void *block = helper->larger.exchange(nullptr, std::memory_order_acq_rel)) {
+                void *own = helper->scratch.memory();
+                helper->scratch.use(block, block_bytes(block));
+                free_block(own);
+            }
+            helper->scratch.context = loop->of_a_call ? loop->user_context : nullptr;
+            loop->work();
+            helper->scratch.context = nullptr;
+            lock.lock();
+            leave(loop);
+            continue;
+        }
+        if (retired_) {
+            break;
+        }
+        const uint32_t seen = published_.load(std::memory_order_relaxed);
+        lock.unlock();
+        soon([&] { return published_.load(std::memory_order_relaxed) != seen; });
+        lock.lock();
+        if (published_.load(std::memory_order_relaxed) == seen && !retired_) {
+            ++sleeping_;
+            work_came_.wait(lock);
+            --sleeping_;
+        }
+    }
+    work_in(nullptr);
+    --alive_;
+}
+
+void ThreadPool::unlist(ParallelLoop *loop) noexcept {
+    ParallelLoop **link = &loops_;
+    while (*link != loop) {
+        link = &(*link)->after;
+    }
+    *link = loop->after;
+}
+
+void ThreadPool::wait_for_helpers(ParallelLoop *loop) noexcept {
+    const auto alone = [&] { return loop->helpers.load(std::memory_order_acquire) == 0; };
+    if (!soon(alone)) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        loop->owner_sleeps = true;
+        loop_done_.wait(lock, alone);
+    }
+}
+
+int ThreadPool::run(ParallelLoop *loop) noexcept {
+    const int64_t others = loop->end - loop->next.load(std::memory_order_relaxed) - 1;
+    if (others > 0) {
+        int wake = 0;
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            start_helpers(others);
+            ParallelLoop **link = &loops_;
+            while (*link) {
+                link = &(*link)->after;
+            }
+            *link = loop;
+            published_.fetch_add(1, std::memory_order_relaxed);
+            wake = static_cast<int>(std::min<int64_t>(others, sleeping_));
+        }
+        for (; wake > 0; --wake) {
+            work_came_.notify_one();
+        }
+    }
+    loop->work();
+    if (others > 0) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            unlist(loop);
+        }
+        wait_for_helpers(loop);
+    }
+    return loop->error.load(std::memory_order_relaxed);
+}
+
+void ThreadPool::retire() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    retired_ = true;
+    published_.fetch_add(1, std::memory_order_relaxed);
+    work_came_.notify_all();
+}
+
+bool ThreadPool::ended() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return retired_ && alive_ == 0;
+}
+
+} // namespace polyhead::runtime

@@ -75,7 +75,7 @@ void configure_memory() noexcept {
 
 // The version of the device that Halide would choose; 0 without a driver.
 void version(int *major, int *minor) noexcept {
-    CallContext call(nullptr);
+    CallContext call(static_cast<polyhead_device *>(nullptr));
     *major = *minor = 0;
     if (halide_vulkan_device_interface()->compute_capability(&call, major, minor) != 0) {
         *major = *minor = 0;

@@ -44,6 +44,7 @@ def parser():
     test.add_argument("--device", metavar="API", help="only the GPU kernels, on a device of this machine: cuda, opencl or vulkan, with :N for another than the first")
     test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are there")
     test.add_argument("--fuzz", metavar="MINUTES", type=float, help="only the fuzzers, each that long")
+    test.add_argument("--soak", metavar="MINUTES", type=float, help="only the soak: nothing may grow or change in that time")
     add_bench_options(add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak"))
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -3,7 +3,7 @@ import os
 import time
 import xml.etree.ElementTree as ElementTree
 
-from . import build, environment, fuzzing, gpu
+from . import build, environment, fuzzing, gpu, soaking
 from .places import Failure, call, jobs, step, tool
 from .places import environment as environment_of_children
 
@@ -135,6 +135,8 @@ def test_on_device(options):
 def test(options):
     if options.fuzz:
         return fuzzing.fuzz(options)
+    if options.soak:
+        return soaking.soak(options)
     if options.device:
         return test_on_device(options)
     environment.ensure(*(need for need in environment.NEEDS if need != "check"))

@@ -1,10 +1,12 @@
 // polyhead-generate: writes one kernel library, or the Halide runtime; one sentence on stderr and exit status 1 when it cannot.
+#include <cerrno>
 #include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <string>
 
 #include "../generators/compile.h"
+#include "last_words.h"
 #include "library.h"
 #include "space.h"
 
@@ -45,7 +47,7 @@ std::string serve(int argc, const char *const *argv) {
 }
 
 // Halide throws from destructors too, which ends in terminate: the same sentence and the same clean folder then.
-[[noreturn]] void give_up() {
+[[noreturn]] void end_by_terminate() {
     std::string what = "the compiler failed";
     try {
         if (const std::exception_ptr exception = std::current_exception()) {
@@ -54,20 +56,25 @@ std::string serve(int argc, const char *const *argv) {
     } catch (...) {
         what = polyhead::gen::thrown_sentence();
     }
-    polyhead::tools::remove_work_folder();
-    std::fprintf(stderr, "polyhead generate: %s\n", what.c_str());
-    std::_Exit(1);
+    polyhead::tools::give_up(what);
+}
+
+std::string serve_safely(int argc, const char *const *argv) {
+    const polyhead::tools::LastWords words;
+    try {
+        return serve(argc, argv);
+    } catch (...) { // Halide and CLI11 report by throwing
+        return polyhead::gen::thrown_sentence();
+    }
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-    std::set_terminate(give_up);
-    std::string error;
-    try {
-        error = serve(argc, argv);
-    } catch (...) { // Halide and CLI11 report by throwing
-        error = polyhead::gen::thrown_sentence();
+    std::set_terminate(end_by_terminate);
+    std::string error = serve_safely(argc, argv);
+    if (error.empty() && std::fflush(stdout) != 0) {
+        error = std::string("standard output: ") + std::strerror(errno);
     }
     if (!error.empty()) {
         std::fprintf(stderr, "polyhead generate: %s\n", error.c_str());

@@ -3,78 +3,20 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
 #include <Halide.h>
+
+#include "output_files.h"
 
 namespace polyhead::tools {
 namespace {
 
 namespace fs = std::filesystem;
 
-// A folder beside the results that goes away with everything in it, so that the final renames stay on one file system.
-class WorkFolder {
-public:
-    WorkFolder(const fs::path &parent, const std::string &name) {
-        std::error_code error;
-        for (fs::path folder = fs::absolute(parent, error); !folder.empty() && !fs::exists(folder, error); folder = folder.parent_path()) {
-            created_.push_back(folder);
-        }
-        fs::create_directories(parent, error);
-        std::string pattern = (parent / ("." + name + ".XXXXXX")).string();
-        path_ = ::mkdtemp(pattern.data()) != nullptr ? fs::path(pattern) : fs::path();
-        current = this;
-    }
-    ~WorkFolder() {
-        current = nullptr;
-        remove();
-    }
-    WorkFolder(const WorkFolder &) = delete;
-    WorkFolder &operator=(const WorkFolder &) = delete;
-    const fs::path &path() const { return path_; }
-    void remove() noexcept {
-        std::error_code error;
-        if (!path_.empty()) {
-            fs::remove_all(path_, error);
-        }
-        for (const fs::path &folder : created_) {
-            fs::remove(folder, error); // only while empty: nothing was delivered
-        }
-    }
-    static WorkFolder *current;
-
-private:
-    fs::path path_;
-    std::vector<fs::path> created_; // innermost first
-};
-
-WorkFolder *WorkFolder::current = nullptr;
-
-std::string write_text(const fs::path &path, const std::string &text) {
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    return file ? "" : "cannot write " + path.string();
-}
-
-// Moves the finished files into place; takes back what it moved when one fails.
-std::string deliver(const std::vector<fs::path> &files, const fs::path &directory) {
-    std::vector<fs::path> moved;
-    for (const fs::path &file : files) {
-        std::error_code error;
-        const fs::path target = directory / file.filename();
-        fs::rename(file, target, error);
-        if (error) {
-            for (const fs::path &path : moved) {
-                fs::remove(path, error);
-            }
-            return "output directory: cannot write " + target.string();
-        }
-        moved.push_back(target);
-    }
-    return "";
+std::string make_runtime(const fs::path &path, const std::string &target) {
+    const std::string error = gen::compile_runtime(path.string(), target);
+    return error.empty() && !fs::exists(path) ? "runtime: cannot write " + path.string() : error;
 }
 
 bool same_machine(const Halide::Target &a, const Halide::Target &b) {
@@ -95,7 +37,7 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
         library->variants.push_back(variant);
     }
     for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
-        if (entry.path().extension() != ".o") {
+        if (entry.path().has_extension() && entry.path().extension() != ".o") {
             listings->push_back(entry.path());
         }
     }
@@ -136,7 +78,7 @@ std::string add_runtimes(const Request &request, const fs::path &folder, Library
     }
     for (const Halide::Target &runtime : runtimes) {
         const std::string name = "halide_runtime_" + runtime.to_string() + ".a";
-        const std::string error = write_runtime((folder / name).string(), runtime.to_string());
+        const std::string error = make_runtime(folder / name, runtime.to_string());
         if (!error.empty()) {
             return error;
         }
@@ -183,15 +125,13 @@ std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *
     return kept;
 }
 
-void remove_work_folder() noexcept {
-    if (WorkFolder::current != nullptr) {
-        WorkFolder::current->remove();
-    }
-}
-
 std::string write_runtime(const std::string &path, const std::string &target) {
-    const std::string error = gen::compile_runtime(path, target);
-    return error.empty() && !fs::exists(path) ? "runtime: cannot write " + path : error;
+    const fs::path whole = fs::absolute(path);
+    WorkFolder work(whole.parent_path(), whole.filename().string());
+    const fs::path made = work.path() / whole.filename();
+    std::string error = work.error();
+    error = error.empty() ? make_runtime(made, target) : error;
+    return error.empty() ? work.deliver({made}) : error;
 }
 
 std::string write_library(const Request &request) {
@@ -200,9 +140,9 @@ std::string write_library(const Request &request) {
     if (!error.empty()) {
         return error;
     }
-    const WorkFolder work(request.directory, request.name);
-    if (work.path().empty()) {
-        return "output directory: cannot write into '" + request.directory + "'";
+    WorkFolder work(request.directory, request.name);
+    if (!work.error().empty()) {
+        return work.error();
     }
     Library library{request.name, request.problem, {}, request.expression_source, {}, {}, 0};
     std::vector<fs::path> files;
@@ -221,19 +161,19 @@ std::string write_library(const Request &request) {
         return error;
     }
     library.library_bytes = static_cast<int64_t>(fs::file_size(stem.string() + ".a"));
-    for (const auto &[suffix, text] :
-         {std::pair<std::string, std::string>{".h", header_text(library)}, {".json", manifest_text(library)}}) {
+    for (const std::string &name : library.runtime_archives) {
+        files.push_back(work.path() / name);
+    }
+    files.push_back(stem.string() + ".a");
+    for (const auto &[suffix, text] : // the header last: nobody links without one
+         {std::pair<std::string, std::string>{".json", manifest_text(library)}, {".h", header_text(library)}}) {
         error = write_text(stem.string() + suffix, text);
         if (!error.empty()) {
             return error;
         }
         files.push_back(stem.string() + suffix);
     }
-    for (const std::string &name : library.runtime_archives) {
-        files.push_back(work.path() / name);
-    }
-    files.push_back(stem.string() + ".a");
-    return deliver(files, request.directory);
+    return work.deliver(files);
 }
 
 } // namespace polyhead::tools

@@ -32,10 +32,7 @@ std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *
 // Compiles everything and moves NAME.a, NAME.h, NAME.json into the directory: all of them or none. Returns one sentence on failure.
 std::string write_library(const Request &request);
 
-// Removes what an unfinished write_library() left; for the end of a process that cannot unwind.
-void remove_work_folder() noexcept;
-
-// Writes the Halide runtime of the request's target as an object (.o) or archive (anything else).
+// Writes the Halide runtime of the request's target as an object (.o) or archive (anything else), whole or not at all.
 std::string write_runtime(const std::string &path, const std::string &target);
 
 // "polyhead_NAME_0": the name of a variant for people, and of its object and listings.

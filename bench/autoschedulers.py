@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 
-from compare import machine
+from compare import machine, whole
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -44,14 +44,6 @@ def measure(program, case, frame, autoscheduler, options):
         return {"error": "its answer is no JSON: %s" % last_sentence(done.stdout)}
 
 
-def save(document, path):
-    """Under another name first: whoever ends this program leaves a whole file."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".new", path)
-
-
 def words_of(result):
     """A result in the words of the table."""
     if "error" in result:
@@ -72,7 +64,7 @@ def measure_all(program, cases, options, document):
             progress.console.print("%s, %s, %s: %s" % (case, frame, autoscheduler[0], words_of(result)), highlight=False, markup=False)
             progress.advance(bar)
             if options.json:
-                save(document, options.json)
+                whole.write(options.json, json.dumps(document, indent=1) + "\n")
 
 
 def print_table(document):
@@ -129,7 +121,7 @@ def main():
     stopped = 0
     try:
         if options.json:
-            save(document, options.json)  # what cannot be written is said before an hour is spent
+            whole.write(options.json, json.dumps(document, indent=1) + "\n")  # what cannot be written is said before an hour is spent
         measure_all(options.program, cases, options, document)
     except KeyboardInterrupt:
         stopped = 130

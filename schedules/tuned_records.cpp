@@ -103,6 +103,10 @@ std::string read_entry(const Json &entry, TunedRecord *record) {
     record->min_seq_len_q = entry.at("min_seq_len_q").get<int32_t>();
     record->max_seq_len_q = entry.at("max_seq_len_q").get<int32_t>();
     record->problem_text = entry.at("problem").get<std::string>();
+    const auto machine = entry.find("machine");
+    if (machine != entry.end() && machine->is_object() && machine->contains("cpu") && machine->at("cpu").is_string()) {
+        record->processor = machine->at("cpu").get<std::string>();
+    }
     if (schedule_version(record->frame) == 0) {
         return "frame: found '" + record->frame + "', expected query_lanes, head_lanes, thread_rows, block_tiles or linear";
     }
@@ -255,16 +259,17 @@ double problem_distance(const Problem &wanted, const Problem &recorded) {
 TunedMatch nearest_records(const TunedRecords &among, const Problem &problem, const std::string &target_class) {
     TunedMatch match;
     match.distance = farthest_distance;
-    std::string nearest;
+    std::string nearest, processor;
     for (const TunedRecord &record : among.records) {
         const double distance = record.target_class == target_class ? problem_distance(problem, record.problem) : 2 * farthest_distance;
         if (distance < match.distance || (nearest.empty() && distance == match.distance)) {
             match.distance = distance;
             nearest = record.problem_text;
+            processor = record.processor;
         }
     }
     for (const TunedRecord &record : among.records) {
-        if (!nearest.empty() && record.target_class == target_class && record.problem_text == nearest) {
+        if (!nearest.empty() && record.target_class == target_class && record.problem_text == nearest && record.processor == processor) {
             match.records.push_back(record);
         }
     }

@@ -21,6 +21,7 @@ struct TunedRecord {
     Problem problem{};
     std::shared_ptr<const std::string> expression; // owns the text that problem.expression points to
     std::string target_class, frame;
+    std::string processor; // that it was measured on; empty when that is not said
     Tiling tiling;
     int32_t min_seq_len_q = 0, max_seq_len_q = 0;
     std::string file; // where it stands
@@ -47,7 +48,8 @@ double problem_distance(const Problem &wanted, const Problem &recorded);
 // Beyond this a record is not taken.
 constexpr double farthest_distance = 1.0;
 
-// The records of the nearest problem, by query length; none when all are too far.
+// The records of the nearest problem, by query length; none when all are too far. Of several processors' those of the first in the file,
+// because a tuning is a whole: its ranges of lengths belong together.
 struct TunedMatch {
     std::vector<TunedRecord> records;
     double distance = 0;

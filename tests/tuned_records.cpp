@@ -148,6 +148,18 @@ TEST_CASE("the nearest problem of the same kind of machine is found") {
     CHECK(std::isinf(gen::problem_distance(free, fixed))); // one length says nothing of all
 }
 
+TEST_CASE("of several processors' records of one problem those of the first serve, whole") {
+    const auto of = [](const std::string &processor, const std::string &first, const std::string &last) {
+        return entry(R"("min_seq_len_q": 17, "max_seq_len_q": 0)",
+                     R"("machine": {"cpu": ")" + processor + R"("}, "min_seq_len_q": )" + first + R"(, "max_seq_len_q": )" + last);
+    };
+    const gen::TunedRecords all = gen::parse_records(file_of({of("A", "17", "256"), of("A", "257", "0"), of("B", "1", "0")}), "f");
+    REQUIRE(all.records.size() == 3);
+    const auto found = gen::nearest_records(all, complete(sdpa_problem(12, 64)), "x86-64-avx512").records;
+    REQUIRE(found.size() == 2);
+    CHECK((found[0].processor == "A" && found[1].processor == "A" && found[1].min_seq_len_q == 257));
+}
+
 TEST_CASE("plans take the user's records, and defaults where none serves") {
     const RecordsFile file(file_of({entry()}));
     const Problem p = complete(sdpa_problem(12, 64));

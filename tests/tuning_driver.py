@@ -1,9 +1,9 @@
 """./polyhead tune from outside: a small problem, kills and resumption, poisoned candidates, Ctrl-C, and who takes the record."""
+import errno
 import json
 import os
 import pathlib
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -12,6 +12,7 @@ import time
 import unittest
 
 import numpy as np
+from failing_calls import Shim
 
 import polyhead
 from polyhead import _core
@@ -59,11 +60,13 @@ class Driver(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
         self.output = self.folder / "tuned.json"
+        self.temporary = self.folder / "tmp"  # of the tuner, to see what it leaves
+        self.temporary.mkdir()
 
     def start(self, *arguments, poison="", **environment):
         command = [sys.executable, "-m", "polyhead.tuning.command", *map(str, arguments), "-o", str(self.output)]
-        return subprocess.Popen(command, env=dict(os.environ, POLYHEAD_TUNE_POISON=poison, **environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                text=True, start_new_session=True)
+        environment = {**os.environ, **environment, "POLYHEAD_TUNE_POISON": poison, "TMPDIR": str(self.temporary)}
+        return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
     def tune(self, *arguments, status=0, **how):
         process = self.start(*arguments, **how)
@@ -71,6 +74,11 @@ class Driver(unittest.TestCase):
         self.assertEqual(process.returncode, status, out + err)
         self.assertNotIn("Traceback", err)
         return out + err
+
+    def left(self):
+        """What is beside records and log, and work folders of the tuner."""
+        beside = {path.name for path in self.folder.iterdir()} - {"tuned.json", "tuned.json.log", "tmp", "k"}
+        return sorted([*beside, *(path.name for path in self.temporary.glob("polyhead*"))])
 
     def records(self):
         return json.loads(self.output.read_text())["records"]
@@ -170,6 +178,7 @@ class Driver(unittest.TestCase):
         self.assertEqual(len({(e["frame"], e["tiling"]) for e in entries}), seen)
         record = self.record(said)
         self.assertEqual(record["measured"] if record else seen, seen)
+        self.assertEqual(self.left(), [])
 
     def test_poisoned_candidates_are_said_and_skipped(self):
         for target in targets():
@@ -212,19 +221,53 @@ class Driver(unittest.TestCase):
                 self.start_again()
 
     def start_again(self):
-        for path in self.folder.iterdir():
-            path.unlink()
+        for path in (self.output, pathlib.Path(str(self.output) + ".log")):
+            path.unlink(missing_ok=True)
 
     def test_interrupted_keeps_what_is_known(self):
-        process = self.start(*PROBLEM, "--budget", 100)
-        self.wait_for(2, process)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=30)
-        self.assertEqual(process.returncode, 130, err)
-        self.assertNotIn("Traceback", err)
-        record, = self.records()
-        logged = len(self.log("measured"))  # one may have reached the log and nothing else yet
-        self.assertIn(logged - record["measured"], (0, 1))
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = self.start(*PROBLEM, "--budget", 100)
+            self.wait_for(2, process)
+            os.killpg(process.pid, number)
+            out, err = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, status, err)
+            self.assertNotIn("Traceback", err)
+            record, = self.records()
+            logged = len(self.log("measured"))  # one may have reached the log and nothing else yet
+            self.assertIn(logged - record["measured"], (0, 1))
+            self.assertEqual(self.left(), [])
+            self.start_again()
+
+    @unittest.skipUnless(os.environ.get("POLYHEAD_TEST_ALL"), "long; tuning_files.py has the short form")
+    def test_two_at_once_keep_each_others_records(self):
+        processes = [self.start(*problem, "--budget", 100, "--candidates", 3, POLYHEAD_TUNE_GENERATE="") for problem in (PROBLEM, LINEAR)]
+        for process in processes:
+            out, err = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, out + err)
+        self.assertEqual({r["problem"].split()[1] for r in self.records()}, {"sdpa", "linear"})
+        self.assertEqual((len(self.log("measured")), self.left()), (6, []))
+
+    def test_one_file_operation_fails(self):
+        """A sentence and a whole file, or all is well; no traceback, nothing left."""
+        shim = Shim(self.folder, self.folder, os.environ.get("CC", "cc"))
+        arguments = [*PROBLEM, "--budget", 100, "--candidates", 1, "--strategy", "random"]
+        self.tune(*arguments, **{**shim.environment(0), "POLYHEAD_TUNE_GENERATE": ""})
+        total = shim.counted()
+        failed = 0
+        for at in range(2, total + 1, 5 if os.environ.get("POLYHEAD_TEST_ALL") else max(total // 4, 1)):
+            self.output.write_text('{"format": 1, "records": [\n{"not": "ours"}\n]}\n')
+            how = shim.environment(at, [errno.ENOSPC, errno.EMFILE][at % 2])
+            process = self.start(*arguments, **{**how, "POLYHEAD_TUNE_GENERATE": ""})
+            out, err = process.communicate(timeout=120)
+            with self.subTest(at=at, of=total, said=out + err):
+                self.assertIn(process.returncode, (0, 1))
+                self.assertNotIn("Traceback", err)
+                self.assertEqual(self.records()[-1], {"not": "ours"})
+                self.assertEqual(len(self.records()), 1 if process.returncode else 2)
+                self.assertEqual(set(self.left()) - {"failing_calls.so", "count"}, set())
+                failed += process.returncode
+            self.start_again()
+        self.assertGreater(failed, 0)
 
     def test_refusals(self):
         for words, arguments in (("problem: found none", []), ("cannot write", [*PROBLEM, "--log", "/proc/nowhere/log"]),
@@ -232,6 +275,15 @@ class Driver(unittest.TestCase):
                                  ("most: found 'q_tile'", [*PROBLEM, "--most", "q_tile"]),
                                  ("most: found 'tile'", [*PROBLEM, "--most", "tile=8"]), ("cannot read", ["--check", "/nowhere.json"])):
             self.assertIn(words, self.tune(*arguments, status=1))
+        log = pathlib.Path(str(self.output) + ".log")
+        for path, words in ((self.output, "is no file of tuning records and stays as it is"), (log, "is no log of measurements and stays as it is")):
+            for other in (self.output, log):
+                other.unlink(missing_ok=True)
+            path.write_text("My notes.\n")
+            said = self.tune(*PROBLEM, "--budget", 100, status=1)
+            self.assertRegex(said, "polyhead tune: .*%s[^\n]*\n$" % words)
+            self.assertEqual([p.read_text() for p in (self.output, log) if p.exists()], ["My notes.\n"])
+            self.assertEqual(self.left(), [])
 
 
 if __name__ == "__main__":

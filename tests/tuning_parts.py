@@ -1,4 +1,4 @@
-"""The parts of the tuner without compiling anything: strategies, races, ranges of lengths, logs, files of records."""
+"""The parts of the tuner without compiling anything: strategies, races, ranges of lengths, what a lost default does."""
 import contextlib
 import json
 import pathlib
@@ -13,7 +13,7 @@ import numpy as np
 from python_reference import attention, visible
 
 from polyhead import Error, _core
-from polyhead.tuning import command, confirm, inputs, problem, ranges, records, reference, session
+from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, session
 from polyhead.tuning.log import Log
 from polyhead.tuning.pool import Poisoned
 from polyhead.tuning.race import Race, Result
@@ -224,71 +224,6 @@ class Confirmation(unittest.TestCase):
     def test_one_disturbed_time_refutes_nothing(self):
         for slower, tuned in ((False, [1.0, 1.5, 1.5]), (False, [1.01, 1.01, 1.01]), (True, [1.1, 1.03, 1.2]), (False, [0.9, 0.9, 2.0])):
             self.assertEqual(confirm.clearly_slower(tuned, [1.0, 1.0, 1.3]), slower)
-
-
-class Files(unittest.TestCase):
-    def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
-
-    def record(self, **changes):
-        made = {"problem": TASK.problem, "target_class": "x86-64-avx2", "min_seq_len_q": 17, "max_seq_len_q": 0, "frame": "query_lanes",
-                "tiling": "q_tile=16", "batch": 1, "seq_len_q": 512, "seq_len_kv": 512, "threads": 1, "median_ms": 2.0, "halide": TASK.space["halide"],
-                "schedule_version": 1, "date": "2026-01-01T00:00:00Z", "run": "a"}
-        return {**made, **changes}
-
-    def path(self, name, *entries):
-        path = str(self.folder / name)
-        records.write(path, entries)
-        return path
-
-    def test_log_survives_a_cut_line(self):
-        path = self.folder / "deep" / "log"
-        log = Log(str(path))
-        log.append(task="a", kind="measured", ratio=1.0)
-        log.close()
-        with open(path, "ab") as file:
-            file.write(b'{"task": "a", "kind": "meas')
-        log = Log(str(path))
-        self.assertEqual((log.broken, len(log.entries("a", "measured"))), (1, 1))
-        log.append(task="a", kind="measured", ratio=2.0)
-        log.close()
-        log = Log(str(path))
-        self.assertEqual([e["ratio"] for e in log.entries("a", "measured")], [1.0, 2.0])
-        log.close()
-
-    def test_adding_replaces_what_it_covers(self):
-        linear = self.record(problem="--op linear --embed-dim 8 --out-features 8", frame="linear", tiling="linear_rows=2", min_seq_len_q=0)
-        path = self.path("f.json", self.record(max_seq_len_q=256), self.record(min_seq_len_q=257), linear)
-        records.add(path, [self.record(run="b", tiling="q_tile=24")])
-        found, complaints = records.read(path)
-        self.assertEqual(complaints, [])
-        self.assertEqual(sorted(r["tiling"] for r in found), ["linear_rows=2", "q_tile=24"])
-
-    def test_merge_keeps_the_newer_and_says_what_it_drops(self):
-        old, new = self.record(), self.record(date="2026-02-02T00:00:00Z", tiling="q_tile=24")
-        first = self.path("a.json", old, self.record(min_seq_len_q=1, max_seq_len_q=16))
-        second = self.path("b.json", new, self.record(halide="1.0.0", min_seq_len_q=3))
-        found, complaints = records.merge([first, second])
-        self.assertEqual({r["tiling"] for r in found if r["min_seq_len_q"] == 17}, {"q_tile=24"})
-        self.assertEqual(len(found), 2)
-        self.assertEqual(len(complaints), 1)
-        self.assertIn("stale, measured with Halide 1.0.0", complaints[0])
-
-    def test_diff(self):
-        first = self.path("a.json", self.record(), self.record(min_seq_len_q=1, max_seq_len_q=16))
-        second = self.path("b.json", self.record(tiling="q_tile=24"))
-        rows, _ = records.compare(first, second)
-        self.assertEqual(sorted(what for what, _, _ in rows), ["only in " + first, "other tiling"])
-
-    def test_what_cannot_be_read_or_written_is_a_sentence(self):
-        with self.assertRaisesRegex(Error, "records: cannot read"):
-            records.read("/nowhere/at_all.json")
-        with self.assertRaisesRegex(Error, "records: cannot write"):
-            records.write("/proc/nowhere/at_all.json", [])
-        (self.folder / "bad.json").write_text("{")
-        self.assertIn("bad.json: found text that is not JSON", records.read(str(self.folder / "bad.json"))[1][0])
 
 
 class Problems(unittest.TestCase):

@@ -8,11 +8,18 @@ polyhead_test(
 )
 if(TARGET polyhead_python)
     polyhead_script_test(
-        "strategies, races, ranges, logs and files of records"
+        "strategies, races, ranges, a lost default"
         LABEL tune
         TIMEOUT 60
         DEPENDS polyhead_python
         COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/tuning_parts.py"
+    )
+    polyhead_script_test(
+        "files of records and logs: kills, full disks, several writers, what is not ours"
+        LABEL tune
+        TIMEOUT 120
+        DEPENDS polyhead_python
+        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/tuning_files.py"
     )
     polyhead_script_test(
         "the tuner: a small problem, kills, poisoned candidates, Ctrl-C"
@@ -22,7 +29,8 @@ if(TARGET polyhead_python)
         COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/tuning_driver.py"
     )
     set_tests_properties(
-        "tune: strategies, races, ranges, logs and files of records"
+        "tune: strategies, races, ranges, a lost default"
+        "tune: files of records and logs: kills, full disks, several writers, what is not ours"
         "tune: the tuner: a small problem, kills, poisoned candidates, Ctrl-C"
         PROPERTIES
             ENVIRONMENT

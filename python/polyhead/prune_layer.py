@@ -2,13 +2,11 @@
 from __future__ import annotations
 
 import os
-import pathlib
-import tempfile
 from typing import Any, Iterable, Mapping, Optional, Union
 
 import numpy
 
-from . import _arrays, _core
+from . import _arrays, _core, _files
 from .error import refuse
 from .kernel import Kernel, compile, target_of
 
@@ -123,17 +121,7 @@ class Layer:
         from safetensors.numpy import save
 
         data = save({self.names[role]: tensor for role, tensor in self.tensors.items()}, dict(metadata or {}))
-        target = pathlib.Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=target.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        _files.write(path, data)
         return len(data)
 
     def _checked_heads(self, heads: Iterable[int]) -> list[int]:

@@ -11,7 +11,7 @@ import tempfile
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import cases, costs, crew, linked, machine, markdown, measure, report, results, table
+from . import cases, costs, crew, linked, machine, markdown, measure, report, results, table, whole
 
 LAST = linked.ROOT / "build" / "peers.json"
 STATUS = Console(stderr=True, highlight=False)
@@ -151,9 +151,7 @@ def run(options):
     else:
         checked(options)
         document = measure_all(options, lambda text: STATUS.print("polyhead: " + text))
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1, default=float)
-            file.write("\n")
+        whole.write(options.json, json.dumps(document, indent=1, default=float) + "\n")
     if options.markdown:
         print("\n".join(markdown.lines(document)))
     else:

@@ -9,7 +9,7 @@ import pathlib
 import re
 import sys
 
-from . import linked, markdown
+from . import linked, markdown, whole
 
 BLOCK = re.compile(r"(<!-- results: (\S+)((?: \w+=\S+)*) -->\n)(.*?)(<!-- end of results -->)", re.S)
 
@@ -46,7 +46,7 @@ def main(arguments):
             status = 1
             continue
         if new != text and write:
-            path.write_text(new, encoding="utf-8")
+            whole.write(path, new)
         elif new != text:
             print("%s: what it shows are not the results that it names; ./polyhead check --fix writes them" % name)
             status = 1

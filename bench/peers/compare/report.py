@@ -8,7 +8,7 @@ import string
 
 import matplotlib.pyplot as plt
 
-from . import cases, machine, measure, plots, results, table
+from . import cases, machine, measure, plots, results, table, whole
 
 TEMPLATE = pathlib.Path(__file__).with_name("report.html")
 
@@ -36,7 +36,7 @@ def figures(document, folder, stem):
         png = drawn(draw, document, "light", format="png", dpi=150)
         if png is None:
             continue
-        pathlib.Path(folder, "%s_%s.png" % (stem, name)).write_bytes(png)
+        whole.write(pathlib.Path(folder, "%s_%s.png" % (stem, name)), png)
         light, dark = (data_uri(drawn(draw, document, theme, format="svg")) for theme in ("light", "dark"))
         found.append('<section class="card"><figure><h2>%s</h2><figcaption>%s</figcaption><div class="scroll"><picture><source media="(prefers-color-scheme: dark)" '
                      'srcset="%s"><img src="%s" alt="%s"></picture></div></figure></section>'
@@ -148,5 +148,5 @@ def write(document, path):
         commit=html.escape(found["commit"] + (", with changes" if found["changed"] else "")), versions=html.escape(versions),
         warning=warning(document), tiles=tiles(document, labels), plots=figures(document, path.parent, path.stem), method=method(document),
         tables="".join(case_table(document, n, labels) for n in document["threads"]), faults=faults if lines else "")  # fmt: skip
-    path.write_text(page, encoding="utf-8")
+    whole.write(path, page)
     return [path, *sorted(path.parent.glob(path.stem + "_*.png"))]

@@ -113,11 +113,10 @@ def check(options: argparse.Namespace, settings: Settings, screen: Screen) -> in
 
 
 def merge(options: argparse.Namespace, screen: Screen) -> int:
-    found, complaints = records.merge(options.merge)
+    count, complaints = records.merge(options.merge, options.output)
     for complaint in complaints:
-        screen.say("warning: %s; it was dropped" % complaint)
-    records.write(options.output, found)
-    print("%d records in %s" % (len(found), options.output))
+        screen.say("warning: %s; it was kept" % complaint)
+    print("%d records in %s" % (count, options.output))
     return 0
 
 
@@ -155,23 +154,22 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
     tasks, refused = tasks_of(options, flags, screen)
     if not tasks:
         return 1
+    records.check_output(options.output)  # what cannot be written is known before anything is measured
     log = Log(options.log or options.output + ".log")
     if log.broken:
         screen.say("%s: %d lines cannot be read and are passed over" % (log.path, log.broken))
-    if os.path.exists(options.output):
-        records.read(options.output)
-    else:
-        records.write(options.output, [])  # what cannot be written is known before anything is measured
+    records.add(options.output, [])
     failures, interrupted = tune(tasks, settings, options.budget, options.output, log, screen, Tools.found())
     log.close()
     screen.say("records in %s, measurements in %s" % (options.output, log.path))
-    return 130 if interrupted else 1 if failures or refused else 0
+    return 128 + _ended_by if interrupted else 1 if failures or refused else 0
 
 
 def main(arguments: Optional[list[str]] = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", module="optuna")
-    signal.signal(signal.SIGTERM, _interrupted)  # as Ctrl-C: what is known is kept
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # what is known is kept
+        signal.signal(number, _interrupted)
     top = parser()
     words, flags = split_flags(sys.argv[1:] if arguments is None else arguments, {name for action in top._actions for name in action.option_strings})
     options = top.parse_args(words)
@@ -184,10 +182,15 @@ def main(arguments: Optional[list[str]] = None) -> int:
         print("polyhead tune: records: %s" % error, file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        return 130
+        return 128 + _ended_by
 
 
-def _interrupted(*_: Any) -> None:
+_ended_by = signal.SIGINT
+
+
+def _interrupted(number: int, _: Any) -> None:
+    global _ended_by
+    _ended_by = signal.Signals(number)
     raise KeyboardInterrupt
 
 

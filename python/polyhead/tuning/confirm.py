@@ -6,11 +6,11 @@ import os
 import pathlib
 import signal
 import subprocess
-import tempfile
 from typing import Any, NamedTuple
 
 import numpy
 
+from .. import _files
 from . import inputs, reference
 from .problem import LINEAR, Shape, Task
 from .worker import cold_copies
@@ -45,7 +45,7 @@ class Refuted(Exception):
 
 def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, is_default: bool) -> tuple[float, float, str]:
     """(milliseconds, milliseconds with the default tiling or 0 where that fails, record that the manifest names) of the kernel for this shape."""
-    with tempfile.TemporaryDirectory(prefix="polyhead_confirm_") as name:
+    with _files.work_folder("polyhead-confirm-") as name:
         folder = pathlib.Path(name)
         expected = _write_call(task, shape, folder)
         arguments = [str(folder), "0.1", str(threads), str(cold_copies(task.fields, shape))]

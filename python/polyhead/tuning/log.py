@@ -1,13 +1,17 @@
 """The log of measurements: one JSON object per line, on disk before the next one is made, so that a killed tuner loses nothing."""
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import pathlib
+import stat
 from typing import Any, Iterator
 
-from ..error import refuse
+from ..error import Error, refuse
+
+BEGIN = b'{"task": '  # of every line
 
 
 def task_id(**key: Any) -> str:
@@ -16,25 +20,30 @@ def task_id(**key: Any) -> str:
 
 
 class Log:
+    """Several tuners may append to one file: every line is one write."""
+
     def __init__(self, path: str) -> None:
         self.path = pathlib.Path(path)
         self.broken = 0
-        self._entries = list(self._read())
         try:
+            data = self.path.read_bytes() if self.path.is_file() else b""
+            self._entries = list(self._read(data))
+            if data and not self._entries and not data.startswith(BEGIN):  # what a kill leaves of a first line begins so
+                raise refuse("log: '%s' is no log of measurements and stays as it is, expected lines such as {\"task\": ...}" % self.path)
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(self.path, "ab")  # noqa: SIM115 (stays open)
-            if self.path.stat().st_size and not self.path.read_bytes().endswith(b"\n"):
-                self._file.write(b"\n")  # the line at which it was killed
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            raise refuse("log: cannot write '%s': %s" % (self.path, error.strerror)) from error
+            raise self._failed(error) from error
+        self._cut = bool(data) and not data.endswith(b"\n")  # the line at which it was killed
 
-    def _read(self) -> Iterator[dict[str, Any]]:
-        if not self.path.is_file():
-            return
-        for line in self.path.read_bytes().splitlines():
+    def _failed(self, error: OSError) -> Error:
+        return refuse("log: cannot write '%s': %s" % (self.path, error.strerror))
+
+    def _read(self, data: bytes) -> Iterator[dict[str, Any]]:
+        for line in data.splitlines():
             try:
                 entry = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 entry = None
             if isinstance(entry, dict) and isinstance(entry.get("task"), str) and isinstance(entry.get("kind"), str):
                 yield entry
@@ -42,13 +51,21 @@ class Log:
                 self.broken += 1
 
     def append(self, **entry: Any) -> None:
+        """On disk, or refused; then what is left of the line is cut off by the next one."""
+        line = (b"\n" if self._cut else b"") + json.dumps(entry).encode() + b"\n"
+        self._cut = True
+        try:
+            if os.write(self._file, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if stat.S_ISREG(os.fstat(self._file).st_mode):
+                os.fsync(self._file)
+        except OSError as error:
+            raise self._failed(error) from error
+        self._cut = False
         self._entries.append(entry)
-        self._file.write(json.dumps(entry).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
 
     def entries(self, task: str, kind: str) -> list[dict[str, Any]]:
         return [e for e in self._entries if e["task"] == task and e["kind"] == kind]
 
     def close(self) -> None:
-        self._file.close()
+        os.close(self._file)

@@ -22,14 +22,14 @@ ANSWER_SECONDS = 60.0
 def _undisturbed() -> Iterator[None]:
     """Ctrl-C and an end from outside wait for the end of the block."""
     met: list[int] = []
-    before = {number: signal.signal(number, lambda found, _: met.append(found)) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, lambda found, _: met.append(found)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if met:
-        raise KeyboardInterrupt
+        signal.raise_signal(met[0])
 
 
 class Poisoned(Exception):

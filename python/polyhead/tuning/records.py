@@ -1,4 +1,4 @@
-"""Files of tuning records: read with a sentence per bad entry, written whole or not at all, merged and compared."""
+"""Files of tuning records: read with a sentence per bad entry, changed whole or not at all, merged and compared."""
 from __future__ import annotations
 
 import datetime
@@ -7,10 +7,9 @@ import os
 import pathlib
 import platform
 import subprocess
-import tempfile
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable, Optional
 
-from .. import _core
+from .. import _core, _files
 from ..error import refuse
 
 Record = dict[str, Any]
@@ -18,77 +17,138 @@ KEY = ("problem", "target_class", "min_seq_len_q", "max_seq_len_q", "batch", "se
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
-    """What a record is for; one file has at most one of each."""
-    return tuple(record.get(name) for name in KEY)
+    """What a record is for; one file has at most one of each that can be used."""
+    return (*(json.dumps(record.get(name)) for name in KEY), _cpu(record))
+
+
+def _cpu(record: Record) -> str:
+    """The processor that it was measured on."""
+    measured_on = record.get("machine")
+    return str(measured_on.get("cpu", "")) if isinstance(measured_on, dict) else ""
 
 
 def read(path: str) -> tuple[list[Record], list[str]]:
     """(usable records, a sentence for each of the others)."""
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise refuse("records: cannot read '%s': %s" % (path, error.strerror)) from error
+    return _usable(_bytes(path).decode("utf-8", errors="replace"), path)[::2]
+
+
+def _usable(text: str, path: str) -> tuple[list[Record], list[Any], list[str]]:
+    """(usable records, all other entries, a sentence for each of those)."""
     found = json.loads(_core.tuning_records(text, os.path.basename(path)))
     entries = json.loads(text)["records"] if found["usable"] else []
-    return [entries[i] for i in found["usable"]], found["complaints"]
+    usable = set(found["usable"])
+    return [entries[i] for i in found["usable"]], [e for i, e in enumerate(entries) if i not in usable], found["complaints"]
 
 
-def write(path: str, records: Iterable[Record]) -> None:
-    """One record per line, sorted, so that files can be compared; renamed into place at the end."""
-    lines = [json.dumps(r, ensure_ascii=False) for r in sorted(records, key=lambda r: tuple(map(str, key_of(r))))]
-    text = '{"format": 1, "records": [\n' + ",\n".join(lines) + "\n]}\n"
-    target = pathlib.Path(path)
+def _bytes(path: str) -> bytes:
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix="." + target.name, dir=target.parent)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, target)
+        return pathlib.Path(path).read_bytes()
     except OSError as error:
-        raise refuse("records: cannot write '%s': %s" % (path, error.strerror)) from error
+        raise refuse("records: cannot read '%s': %s" % (path, error.strerror)) from error
 
 
-def add(path: str, new: Iterable[Record]) -> list[str]:
-    """Puts records into a file, in the place of older ones for the same; returns what was wrong with the file."""
-    old, complaints = read(path) if os.path.exists(path) else ([], [])
-    kept = {key_of(r): r for r in old}
-    for record in new:
-        _drop_overlapping(kept, record)
-        kept[key_of(record)] = record
-    write(path, kept.values())
-    return complaints
+def check_output(path: str) -> None:
+    """Says in one sentence why records cannot be put there, before anything is measured."""
+    _change(path, None)
+
+
+def add(path: str, new: Iterable[Record]) -> None:
+    """Puts records into a file, in the place of older ones for the same that can be used; all others stay."""
+    _change(path, lambda usable, others: (_with(usable, new), others))
 
 
 def remove(path: str, record: Record) -> None:
     """Takes one record out of a file."""
-    found, _ = read(path)
-    write(path, [r for r in found if key_of(r) != key_of(record)])
+    _change(path, lambda usable, others: ([r for r in usable if key_of(r) != key_of(record)], others))
 
 
-def _drop_overlapping(kept: dict[tuple[Any, ...], Record], record: Record) -> None:
-    """A new tuning of a problem replaces ranges of the old one that it covers, or the old ones would win by their order."""
-    for key, old in list(kept.items()):
-        same = old["problem"] == record["problem"] and old["target_class"] == record["target_class"]
-        last_old, last_new = old["max_seq_len_q"] or float("inf"), record["max_seq_len_q"] or float("inf")
-        if same and old["min_seq_len_q"] <= last_new and record["min_seq_len_q"] <= last_old and old.get("run") != record.get("run"):
-            del kept[key]
+def _change(path: str, edit: Optional[Callable[[list[Record], list[Any]], tuple[list[Record], list[Any]]]]) -> None:
+    """Edits the entries of a file, or only tries whether that can be done. Others who edit wait, and nobody ever sees half of it."""
+    try:
+        with _files.replacing(path) as file:
+            old = file.read()
+            document, usable, others = _document(old, path)
+            if edit is not None:
+                file.write(_text(document, *edit(usable, others)))
+    except OSError as error:
+        raise refuse("records: cannot write '%s': %s" % (path, error.strerror or error)) from error
 
 
-def merge(paths: list[str]) -> tuple[list[Record], list[str]]:
-    """All records of the files; of two for the same the newer one, of equally old ones the faster."""
-    best: dict[tuple[Any, ...], Record] = {}
+def _document(data: Optional[bytes], path: str) -> tuple[dict[str, Any], list[Record], list[Any]]:
+    """(the members of a file of records, usable records, all other entries); a file without a byte holds none."""
+    try:
+        text = (data or b'{"format": 1, "records": []}').decode("utf-8")
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != 1 or not isinstance(found.get("records"), list):
+        raise refuse("records: '%s' is no file of tuning records and stays as it is, expected {\"format\": 1, \"records\": [...]}" % path)
+    usable, others, _ = _usable(text, path)
+    return found, usable, others if usable else found["records"]
+
+
+def _text(document: dict[str, Any], usable: list[Record], others: list[Any]) -> bytes:
+    """One record per line, so that files can be compared: by what they are for, machines that were measured last first; then all else."""
+    records = sorted(usable, key=_place)
+    last: dict[tuple[Any, ...], str] = {}
+    for r in records:
+        last[_group(r)] = max(last.get(_group(r), ""), str(r.get("date", "")))
+    records.sort(key=lambda r: last[_group(r)], reverse=True)
+    records.sort(key=lambda r: (r["problem"], r["target_class"]))
+    lines = [json.dumps(r, ensure_ascii=False) for r in [*records, *others]]
+    members = "".join(", %s: %s" % (json.dumps(name, ensure_ascii=False), json.dumps(value, ensure_ascii=False))
+                      for name, value in document.items() if name not in ("format", "records"))
+    return ('{"format": 1%s, "records": [\n' % members + ",\n".join(lines) + "\n]}\n").encode("utf-8", "surrogatepass")
+
+
+def _place(record: Record) -> tuple[Any, ...]:
+    return (*(str(record.get(name)) for name in KEY), _cpu(record))
+
+
+def _group(record: Record) -> tuple[Any, ...]:
+    """Records that were measured together and serve a problem together."""
+    return record["problem"], record["target_class"], _cpu(record)
+
+
+def _with(usable: list[Record], new: Iterable[Record]) -> list[Record]:
+    for record in new:
+        usable = [r for r in usable if key_of(r) != key_of(record) and not _is_covered(r, record)]
+        usable.append(record)
+    return usable
+
+
+def _is_covered(old: Record, record: Record) -> bool:
+    """Whether a new tuning of a problem replaces this range of the old one, which would win by its order."""
+    last_old, last_new = (r["max_seq_len_q"] or float("inf") for r in (old, record))
+    overlaps = old["min_seq_len_q"] <= last_new and record["min_seq_len_q"] <= last_old
+    return _group(old) == _group(record) and overlaps and old.get("run") != record.get("run")
+
+
+def merge(paths: list[str], output: str) -> tuple[int, list[str]]:
+    """Puts all records of the files into another; of two for the same the newer one, of equally old ones the faster. Returns how many it
+    has then, and a sentence for each that cannot be used here."""
     complaints: list[str] = []
+    usable: list[Record] = []
+    others: list[Any] = []
     for path in paths:
-        records, wrong = read(path)
-        complaints += wrong
-        for record in records:
+        _, more, more_others = _document(_bytes(path), path)
+        usable, others = usable + more, others + more_others
+        complaints += read(path)[1]
+    count = 0
+
+    def edit(old: list[Record], old_others: list[Any]) -> tuple[list[Record], list[Any]]:
+        nonlocal count
+        best: dict[tuple[Any, ...], Record] = {}
+        for record in [*old, *usable]:
             other = best.get(key_of(record))
             if other is None or _order(record) > _order(other):
                 best[key_of(record)] = record
-    return list(best.values()), complaints
+        kept = list({json.dumps(entry): entry for entry in [*old_others, *others]}.values())
+        count = len(best) + len(kept)
+        return list(best.values()), kept
+
+    _change(output, edit)
+    return count, complaints
 
 
 def _order(record: Record) -> tuple[str, float]:

@@ -1,11 +1,10 @@
 """Several tasks in one go: each gets its share of the budget, and its records are written as soon as it is done."""
 from __future__ import annotations
 
-import tempfile
 import time
 from typing import Any, Optional
 
-from .. import _core
+from .. import _core, _files
 from ..error import Error
 from . import records
 from .confirm import NotConfirmed, Refuted, Tools, confirm
@@ -99,9 +98,7 @@ def _keep(session: Session, settings: Settings, run: str, output: str, screen: S
     if not found or not session.ratios:
         screen.say("%s %s: nothing was measured" % (name, session.segment.shape))
         return None
-    complaints = records.add(output, [record_of(session.task, f, settings, run) for f in found])
-    for complaint in complaints:
-        screen.say("warning: %s; it was dropped" % complaint)
+    records.add(output, [record_of(session.task, f, settings, run) for f in found])
     for f in found:
         screen.say(line_of(name, f, session))
     refused = ", ".join("%s %d" % item for item in session.search.refused.most_common(4))
@@ -187,7 +184,7 @@ def _task_of(record: dict[str, Any], target: str) -> tuple[Task, Shape]:
 
 def _duel(task: Task, shape: Shape, base: Point, other: Point, settings: Settings, seconds: float) -> Result:
     """The other's time over the base's, in turns for so long and at least five rounds."""
-    with tempfile.TemporaryDirectory(prefix="polyhead_tune_") as folder:
+    with _files.work_folder("polyhead-tune-") as folder:
         lab = Laboratory(task, folder, settings.threads, settings.compile_seconds)
         processes: list[Process] = []
         try:

@@ -3,13 +3,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import tempfile
 import time
 from typing import Any, Callable, Iterator, Optional
 
 import numpy
 
-from .. import _core
+from .. import _core, _files
 from . import records
 from .log import Log, task_id
 from .pool import BaseLost, Laboratory, Poisoned, Process, ratio_of
@@ -168,7 +167,7 @@ class Session:
     @contextlib.contextmanager
     def laboratory(self) -> Iterator[Laboratory]:
         """Every process ends with it."""
-        with tempfile.TemporaryDirectory(prefix="polyhead_tune_") as folder:
+        with _files.work_folder("polyhead-tune-") as folder:
             lab = Laboratory(self.task, folder, self.settings.threads, self.settings.compile_seconds)
             try:
                 yield lab

@@ -1,0 +1,163 @@
+"""Files and folders that are whole or not there at all: under kill -9, a full disk, and several writers at the same time."""
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import shutil
+import stat
+import tempfile
+from typing import IO, Iterator, Optional, Union
+
+Path = Union[str, "os.PathLike[str]"]
+LOCK = "lock"  # a file in work folders
+
+
+class Replacement:
+    """What will take the place of a file at the end of replacing(), if write() is called."""
+
+    def __init__(self, target: pathlib.Path, file: IO[bytes]) -> None:
+        self.target, self.file, self.written = target, file, False
+
+    def read(self) -> Optional[bytes]:
+        """What is there now; None where nothing is."""
+        try:
+            return self.target.read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def write(self, data: Union[bytes, str]) -> None:
+        self.file.write(data.encode() if isinstance(data, str) else data)
+        self.written = True
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Replacement]:
+    """All or nothing: what the block writes is renamed into place at its end, an exception leaves what was there.
+
+    It goes into .NAME.new beside the file. The lock on that file is held from the beginning, so that whoever reads and writes in the
+    block loses nothing that others write; it ends with its process, and the next writer takes over what a killed one left.
+    """
+    target = pathlib.Path(os.path.realpath(path))  # the file behind a link, not the link
+    if os.path.exists(target) and not os.path.isfile(target):
+        raise OSError(errno.EINVAL, "it is no file", str(path))
+    missing = [folder for folder in target.parents if not folder.exists()]
+    new = target.with_name(".%s.new" % target.name)
+    done = False
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(new) as file:
+            try:
+                replacement = Replacement(target, file)
+                yield replacement
+                if replacement.written:
+                    _put(file, new, target)
+                    done = True
+            finally:
+                if not done:
+                    _remove(new)
+    finally:
+        for folder in missing if not done else []:
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # only while it is empty
+
+
+def write(path: Path, data: Union[bytes, str]) -> None:
+    """Puts a file there whole. What is no regular file, such as /dev/stdout, is written to and stays what it is."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        with open(path, "wb") as stream:
+            stream.write(data.encode() if isinstance(data, str) else data)
+        return
+    with replacing(path) as replacement:
+        replacement.write(data)
+
+
+@contextlib.contextmanager
+def work_folder(prefix: str) -> Iterator[str]:
+    """A folder under TMPDIR that goes away at the end; what killed processes left of the same prefix goes away, too."""
+    parent = pathlib.Path(tempfile.gettempdir())
+    for old in parent.glob(prefix + "*"):
+        _remove_left_over(old)
+    path, lock = _locked_folder(parent, prefix)
+    with lock:
+        try:
+            yield path
+        finally:
+            for _ in range(2):  # again if a passing fault prevented it
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _locked_folder(parent: pathlib.Path, prefix: str) -> tuple[str, IO[bytes]]:
+    """A new folder, and the open file in it whose lock says that it is in use; the lock ends with the process."""
+    while True:
+        path = tempfile.mkdtemp(prefix=prefix, dir=parent)
+        try:
+            lock = open(os.path.join(path, LOCK), "xb")  # noqa: SIM115 (stays open)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_still(lock.fileno(), pathlib.Path(path, LOCK)):
+                return path, lock
+        except FileNotFoundError:
+            pass  # another process took it for one that is left over
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
+def _remove_left_over(folder: pathlib.Path) -> None:
+    """Removes a work folder of this user that no process has locked."""
+    with contextlib.suppress(OSError):
+        if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+            return
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # killed before there was a lock
+            return
+        with open(folder / LOCK, "r+b") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(lock.fileno(), folder / LOCK):
+                shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def _locked(new: pathlib.Path) -> Iterator[IO[bytes]]:
+    """The empty file `new`, once nobody else has it."""
+    while True:
+        descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        with open(descriptor, "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _is_still(file.fileno(), new):  # otherwise who had it has renamed or removed it
+                try:
+                    os.ftruncate(file.fileno(), 0)
+                except OSError:
+                    _remove(new)
+                    raise
+                yield file
+                return
+
+
+def _is_still(descriptor: int, path: pathlib.Path) -> bool:
+    """Whether this path names the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _put(file: IO[bytes], new: pathlib.Path, target: pathlib.Path) -> None:
+    file.flush()
+    with contextlib.suppress(FileNotFoundError):
+        os.fchmod(file.fileno(), stat.S_IMODE(os.stat(target).st_mode))
+    os.fsync(file.fileno())
+    os.replace(new, target)
+    with contextlib.suppress(OSError):  # the file is in place, and the name is to survive a power cut where that can be asked for
+        descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _remove(path: pathlib.Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

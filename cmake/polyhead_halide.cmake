@@ -42,9 +42,19 @@ set(POLYHEAD_GPU_TARGETS
 )
 set(_polyhead_gpu_runtime_target "${_polyhead_runtime_target}-cuda-opencl-vulkan")
 if(POLYHEAD_SANITIZE)
-    string(REPLACE "," "-asan," POLYHEAD_DEFAULT_TARGET "${POLYHEAD_DEFAULT_TARGET}-asan")
-    string(APPEND _polyhead_runtime_target -asan)
-    string(APPEND _polyhead_gpu_runtime_target -asan)
+    set(_polyhead_sanitizer asan)
+    if(POLYHEAD_SANITIZERS STREQUAL "thread")
+        set(_polyhead_sanitizer tsan)
+    endif()
+    string(
+        REPLACE
+        ","
+        "-${_polyhead_sanitizer},"
+        POLYHEAD_DEFAULT_TARGET
+        "${POLYHEAD_DEFAULT_TARGET}-${_polyhead_sanitizer}"
+    )
+    string(APPEND _polyhead_runtime_target -${_polyhead_sanitizer})
+    string(APPEND _polyhead_gpu_runtime_target -${_polyhead_sanitizer})
 endif()
 
 # Sets VARIABLE to the object file of a Halide runtime, made by the generator by the target NAME.

@@ -10,8 +10,11 @@ function(polyhead_target_defaults target)
         # Alignment is checked too; a failure of UBSan ends the program, as one of ASan does.
         target_compile_options(
             ${target}
-            PRIVATE -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer
+            PRIVATE
+                -fsanitize=${POLYHEAD_SANITIZERS}
+                -fno-sanitize-recover=all
+                -fno-omit-frame-pointer
         )
-        target_link_options(${target} PUBLIC -fsanitize=address,undefined)
+        target_link_options(${target} PUBLIC -fsanitize=${POLYHEAD_SANITIZERS})
     endif()
 endfunction()

@@ -9,6 +9,19 @@
 
 namespace polyhead::test {
 
+#if defined(__SANITIZE_THREAD__)
+// The sanitizer ends a child that makes threads when its parent had several.
+constexpr bool children_may_make_threads = false, parents_may_be_busy = false;
+constexpr bool look_for_leaks = false;
+#elif defined(__SANITIZE_ADDRESS__)
+// The sanitizer's allocator may be locked by another thread when a busy parent forks; what such threads held is lost to a child.
+constexpr bool children_may_make_threads = true, parents_may_be_busy = false;
+constexpr bool look_for_leaks = true;
+#else
+constexpr bool children_may_make_threads = true, parents_may_be_busy = true;
+constexpr bool look_for_leaks = false; // on exit
+#endif
+
 enum class End { at_once, as_programs_do }; // _exit, or exit with its destructors
 
 // What body returned in a child, as an exit code; minus the signal that ended it (SIGALRM: it hung).
@@ -19,7 +32,7 @@ template <typename Body> int in_child(End end, const Body &body) {
     if (child == 0) {
         alarm(most_seconds);
         const int code = body();
-        end == End::at_once ? _exit(code) : std::exit(code);
+        end == End::at_once || look_for_leaks ? _exit(code) : std::exit(code);
     }
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child) {

@@ -35,6 +35,7 @@ endfunction()
 polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
 polyhead_python_test("the layer" SCRIPT python_layer.py)
+polyhead_python_test("children by fork" SCRIPT python_fork.py)
 polyhead_python_test("the example" SCRIPT ../examples/030_python/tour.py)
 polyhead_python_test(
     "ONNX Attention and FlexAttention"

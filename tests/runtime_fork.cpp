@@ -77,6 +77,10 @@ private:
 } // namespace
 
 TEST_CASE("fork: a child of a process with a pool", "[runtime]") {
+    if (!children_may_make_threads) {
+        WARN("SKIPPED: ThreadSanitizer does not follow a child of several threads");
+        return;
+    }
     for (const int threads : {1, 2, 4, 16}) {
         CAPTURE(threads);
         set_num_threads(threads);
@@ -96,6 +100,10 @@ TEST_CASE("fork: a child of a process with a pool", "[runtime]") {
 }
 
 TEST_CASE("fork: a child of a process that is busy", "[runtime]") {
+    if (!parents_may_be_busy) {
+        WARN("SKIPPED: the sanitizers do not follow a child of several threads");
+        return;
+    }
     for (const int threads : {1, 2, 4, 16}) {
         CAPTURE(threads);
         set_num_threads(threads);
@@ -112,6 +120,10 @@ TEST_CASE("fork: a child of a process that is busy", "[runtime]") {
 }
 
 TEST_CASE("fork: a child of a thread that never called, while another one is changing the number", "[runtime]") {
+    if (!parents_may_be_busy) {
+        WARN("SKIPPED: the sanitizers do not follow a child of several threads");
+        return;
+    }
     std::atomic<bool> end{false};
     std::thread changes([&] {
         for (int i = 0; !end; ++i) {

@@ -40,7 +40,7 @@ def parser():
     test.add_argument("--all", action="store_true", help="every kernel of the table, also for AVX2 and plain x86-64, the long tests and the sanitizer build")
     test.add_argument("--label", help="only the tests of this label")
     test.add_argument("--filter", metavar="REGEX", help="only the tests whose names match")
-    test.add_argument("--preset", default="release", choices=["release", "targets", "asan", "dev"], help="build to test (default release)")
+    test.add_argument("--preset", default="release", choices=["release", "targets", "asan", "tsan", "dev"], help="build to test (default release)")
     test.add_argument("--device", metavar="API", help="only the GPU kernels, on a device of this machine: cuda, opencl or vulkan, with :N for another than the first")
     test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are there")
     test.add_argument("--fuzz", metavar="MINUTES", type=float, help="only the fuzzers, each that long")

@@ -68,8 +68,9 @@ def compiled_since(preset, before):
     return "compiled " + ", ".join("%d %s (%.0f core-seconds)" % (n, kind, ms / 1000) for kind, (n, ms) in sorted(made.items()))
 
 
-# What a second preset adds is its kernels: labels that do not depend on them, and the sweep, which compiles its own, run once.
-ONLY_KERNELS = {"targets": "^kernels$"}
+# What a second preset adds is its kernels, tsan the threads of the runtime too: labels that do not depend on them, and the sweep, which
+# compiles its own, run once.
+ONLY_KERNELS = {"targets": "^kernels$", "tsan": "^(kernels|runtime)$"}
 
 
 def run_preset(preset, tier, options, tally):

@@ -1,0 +1,191 @@
+// Every CPU variant of the table in processes that are not well: forked children, odd floating-point states, a system that refuses.
+#include "kernel_table.h"
+
+#include <malloc.h>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "child_process.h"
+#include "failing_system.h"
+#include "floating_point_states.h"
+#include "support/catch.h"
+#include "support/environment.h"
+#include "support/half.h"
+#include "support/shapes.h"
+#include "support/subject.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+extern "C" void halide_shutdown_thread_pool();
+
+namespace {
+
+using Bits = std::vector<std::vector<float>>;
+
+Shape small_shape(const polyhead_kernel &forced) {
+    return plain_shape(forced.problem, 2, serves(forced, 37) ? 37 : 3, 75, 5);
+}
+
+// A call of one variant with small tensors, and its bits with one thread.
+struct SmallCall {
+    explicit SmallCall(const polyhead_kernel &forced) : subject(forced, 7), inputs(forced.problem, small_shape(forced)) {
+        set_num_threads(1);
+        status = run();
+        expected = bits();
+    }
+    polyhead_status run() {
+        inputs.gaps_untouched(); // refills the outputs
+        return subject.subject().run(inputs.args());
+    }
+    Bits bits() const { return {inputs.out(), inputs.lse(), inputs.scores(), inputs.weights_mean()}; }
+    bool right() const {
+        const Bits now = bits();
+        for (size_t i = 0; i < now.size(); ++i) {
+            for (size_t j = 0; j < now[i].size(); ++j) {
+                if (float_bits(now[i][j]) != float_bits(expected[i][j])) {
+                    return false;
+                }
+            }
+        }
+        return true;
+    }
+
+    KernelSubject subject;
+    Inputs inputs;
+    polyhead_status status{};
+    Bits expected;
+};
+
+// Variants whose fixed lengths make every call a long one are left to --all: the same kernel without the lengths is in the table.
+template <typename Check> void for_each_variant(const Check &check) {
+    const double most = test_all() ? 1e10 : 5e8;
+    for (const Kernel *kernel : kernel_table) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel)) {
+            if (multiply_adds(forced.problem, small_shape(forced)) > most) {
+                continue;
+            }
+            SmallCall call(forced);
+            CAPTURE(kernel->name, forced.variants[0].tiling, call.status.message);
+            REQUIRE(call.status.code == POLYHEAD_OK);
+            check(call);
+        }
+    }
+    set_num_threads(0);
+}
+
+// On a new thread with a new pool, so that nothing is kept from a call before.
+template <typename Body> void afresh(int threads, const Body &body) {
+    set_num_threads(1);
+    set_num_threads(threads);
+    std::thread(body).join();
+}
+
+// A request to the system after the other is refused, until a call makes no more.
+void sweep(SmallCall &call) {
+    bool happened = true;
+    for (int n = 1; happened; ++n) {
+        REQUIRE(n < 200);
+        for (const bool every : {false, true}) {
+            CAPTURE(n, every);
+            polyhead_status status{};
+            afresh(2, [&] {
+                const Failing memory(Resource::memory, n, every);
+                status = call.run();
+                happened = memory.happened();
+            });
+            if (status.code == POLYHEAD_OK) {
+                CHECK(call.right());
+            } else {
+                CHECK(status.code == POLYHEAD_OUT_OF_MEMORY);
+                CHECK(call.inputs.outputs_untouched());
+            }
+        }
+    }
+    afresh(3, [&] {
+        const Failing creation(Resource::thread, 1, true);
+        CHECK(call.run().code == POLYHEAD_OK);
+    });
+    CHECK(call.right());
+}
+
+size_t bytes_in_use() {
+    halide_shutdown_thread_pool(); // waits for helpers that are about to end
+    const auto now = mallinfo2();
+    return now.uordblks + now.hblkhd;
+}
+
+} // namespace
+
+TEST_CASE("process: a forked child computes the same bits, with the parent's number of threads and another") {
+    if (!children_may_make_threads) {
+        WARN("SKIPPED: ThreadSanitizer does not follow a child of several threads");
+        return;
+    }
+    for_each_variant([](SmallCall &call) {
+        set_num_threads(3);
+        CHECK(call.run().code == POLYHEAD_OK);
+        CHECK(in_child(End::at_once, [&] {
+                  for (const int threads : {3, 2, 1}) {
+                      set_num_threads(threads);
+                      if (call.run().code != POLYHEAD_OK || !call.right()) {
+                          return threads;
+                      }
+                  }
+                  return 0;
+              }) == 0);
+    });
+}
+
+TEST_CASE("process: equal bits in every floating-point state of the caller") {
+    for_each_variant([](SmallCall &call) {
+        for (const int threads : {1, 2, 4}) {
+            set_num_threads(threads);
+            call.run(); // the pool exists before the state changes
+            for_each_state([&](unsigned state) {
+                CAPTURE(threads, state);
+                polyhead_status status{};
+                unsigned left = 0;
+                call.inputs.gaps_untouched();
+                {
+                    const ArithmeticState set(state);
+                    status = call.subject.subject().run(call.inputs.args());
+                    left = set.found();
+                }
+                CHECK(status.code == POLYHEAD_OK);
+                CHECK(left == state);
+                CHECK(call.right());
+            });
+        }
+    });
+}
+
+TEST_CASE("process: every request to the system of every variant is refused once: the right status, out untouched, nothing lost") {
+    for_each_variant([](SmallCall &call) {
+        sweep(call);
+        const size_t before = bytes_in_use();
+        sweep(call);
+        constexpr size_t noise = 64 << 10; // of the test itself
+        CHECK(bytes_in_use() <= before + noise);
+    });
+}
+
+TEST_CASE("process: packing gives a status when memory cannot be had") {
+    for (const Kernel *kernel : kernel_table) {
+        if (kernel->weights_bytes() == 0) {
+            continue;
+        }
+        const KernelSubject subject(*kernel, 7);
+        WeightTensors tensors{};
+        static_cast<polyhead_weight_tensors &>(tensors) = subject.subject().weights;
+        Weights packed;
+        {
+            const Failing memory(Resource::memory, 1);
+            CHECK(kernel->pack(tensors, &packed).code() == POLYHEAD_OUT_OF_MEMORY);
+            CHECK(memory.happened());
+        }
+        CHECK(packed.raw()->data == nullptr);
+        CHECK(kernel->pack(tensors, &packed).ok());
+    }
+}

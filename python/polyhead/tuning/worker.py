@@ -138,6 +138,7 @@ def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flag
     parent = parent_process()
     if parent is not None:  # a hanging compiler would outlive a killed parent
         threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    os.environ["TMPDIR"] = folder  # what this process leaves when it is killed goes away with the parent's folder
     candidate = Candidate(folder, fields, flags, threads, device)
     while True:
         try:

@@ -226,3 +226,44 @@ TEST_CASE("checks: rounded logits widen the tolerance of rows at -1e4, not of ro
     mask = {-1e4f, -2e4f}; // one key has all the weight
     CHECK(answer().spread[0] == 0);
 }
+
+TEST_CASE("checks: a row at -1e4 excuses no error in the rows beside it") {
+    for (int32_t stage : {POLYHEAD_LOGITS, POLYHEAD_WEIGHTS}) {
+        Problem p = sdpa_problem(2, 8, 2, 6);
+        p.mask = POLYHEAD_ADDITIVE_MASK;
+        p.lse = p.weights_mean = 1;
+        p.scores = stage;
+        const LayerWeights weights(p, 7);
+        Shape shape = plain_shape(p, 1, 40, 30, 5);
+        shape.extras.fill = MaskFill::sentinels;
+        shape.extras.mask = {4, {true, true, true, true}, {}, false};
+        const Inputs inputs(p, shape);
+        const Answer<double> truth = evaluate<double>(p, inputs.args(), {}, all_rows(p, inputs.args()));
+        // A row of head 0 with logits of everyday size, whose other head is no worse, and a row at -1e4 in each head.
+        int64_t row = -1;
+        bool low[2] = {false, false};
+        for (int64_t q = 0; q < 40; q++) {
+            const double largest = std::max(truth.largest[q], truth.largest[40 + q]);
+            row = largest < 8 && truth.empty[q] == 0 && truth.empty[40 + q] == 0 ? q : row;
+            low[0] = low[0] || (truth.largest[q] > 9e3 && truth.largest[q] < 2e4 && truth.spread[q] > 0.5);
+            low[1] = low[1] || (truth.largest[40 + q] > 9e3 && truth.largest[40 + q] < 2e4 && truth.spread[40 + q] > 0.5);
+        }
+        REQUIRE((row >= 0 && low[0] && low[1]));
+        std::vector<uint8_t> seen;
+        find_seen(p, inputs.args(), 0, 0, row, seen);
+        int64_t n = 0;
+        while (seen[n] == 0 || std::abs(*element(inputs.args().mask, 0, 0, row, n)) > 8) {
+            n++;
+        }
+        const auto failure = [&](Fault after) { return check_answer(plain_subject(p, weights, nullptr, after), shape); };
+        CHECK(failure(nullptr) == "");
+        const auto caught = [&](const char *tensor, Fault after) {
+            INFO(tensor);
+            CHECK(contains(failure(after), tensor));
+        };
+        caught("out[", [row](const Problem &, polyhead_args &a) { *element(a.out, 0, 0, row, 3) += 4e-4f; });
+        caught("lse[", [row](const Problem &, polyhead_args &a) { *element(a.lse, 0, 0, row) += 4e-4f; });
+        caught("scores[", [row, n](const Problem &, polyhead_args &a) { *element(a.scores, 0, 0, row, n) += 4e-4f; });
+        caught("weights_mean[", [row, n](const Problem &, polyhead_args &a) { *element(a.weights_mean, 0, row, n) += 4e-4f; });
+    }
+}

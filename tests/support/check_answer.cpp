@@ -62,28 +62,16 @@ public:
           keys_(num_keys(problem, args_)) {}
     const Report &report() const { return report_; }
 
-    // One group of rows of out: the rows share the error of the plain formula.
+    // One group of rows of out: rows with like logits share the error of the plain formula.
     void judge_out(int64_t group) {
         const int64_t width = args_.out.shape[args_.out.rank - 1];
-        double plain_error = 0;
+        PlainErrors errors(additive());
         for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
-            for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
-                plain_error = std::max(plain_error, is_16_bit(p_.dtype) ? error_16_bit(expected_.plain.out[i], expected_.truth.out[i])
-                                                                        : error_of(expected_.plain.out[i], expected_.truth.out[i]));
-            }
-        }
-        const int64_t b = is_linear(p_) ? 0 : is_sdpa(p_) ? group / p_.num_heads : group;
-        for (int64_t h = 0; !is_linear(p_) && h < p_.num_heads; h++) {
-            for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
-                if (!is_sdpa(p_) || h == group % p_.num_heads) {
-                    plain_error = std::max(plain_error, rounding(b, h, q) * expected_.truth.spread[(b * p_.num_heads + h) * rows_ + q] *
-                                                            expected_.truth.max_value[group * rows_ + q]);
-                }
-            }
+            errors.add(largest_logit(group, q), plain_error_of_out(group, q, width));
         }
         for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
             const bool empty = is_sdpa(p_) && expected_.truth.empty[group * rows_ + q] != 0;
-            const double max_value = expected_.truth.max_value[group * rows_ + q];
+            const double max_value = expected_.truth.max_value[group * rows_ + q], plain_error = errors.near(largest_logit(group, q));
             for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
                 if (empty) {
                     report_.must_equal("out", i, outputs_.out[i], 0.0);
@@ -97,13 +85,17 @@ public:
 
     void judge_lse(int64_t b, int64_t h) {
         const int64_t first = (b * p_.num_heads + h) * rows_;
-        const double plain_error = largest_error(b, h, first, 1, expected_.plain_scores.lse, expected_.truth.lse);
+        PlainErrors errors(additive());
+        for (int64_t q : expected_.rows_of(p_, b, h)) {
+            errors.add(expected_.truth.largest[first + q], error_of(expected_.plain_scores.lse[first + q], expected_.truth.lse[first + q]));
+        }
         for (int64_t q : expected_.rows_of(p_, b, h)) {
             const int64_t i = first + q;
             if (expected_.truth.empty[i] != 0) {
                 report_.must_equal("lse", i, outputs_.lse[i], -INFINITY);
             } else {
-                report_.judge("lse", i, outputs_.lse[i], expected_.truth.lse[i], score_tolerance(expected_.truth.lse[i], plain_error));
+                report_.judge("lse", i, outputs_.lse[i], expected_.truth.lse[i],
+                              score_tolerance(expected_.truth.lse[i], errors.near(expected_.truth.largest[i])));
             }
         }
     }
@@ -114,13 +106,16 @@ public:
         const int64_t first = (b * p_.num_heads + h) * rows_, h_kv = is_sdpa(p_) ? h / (p_.num_heads / p_.num_kv_heads) : 0;
         // Scores of poisoned keys are not looked at: infinities of f32 are numbers in double, and huge numbers have huge errors.
         const auto skipped = [&](int64_t n) { return before_masks && inputs_.poisoned(b, h_kv, n); };
-        double plain_error = 0;
+        // A weight has the error of its row, a logit its own: one term of -1e4 in a row leaves the other logits as they were.
+        const auto logit = [&](int64_t q, int64_t i) {
+            return p_.scores == POLYHEAD_WEIGHTS ? expected_.truth.largest[first + q] : expected_.truth.scores[i];
+        };
+        PlainErrors errors(additive() && !before_masks);
         for (int64_t q : expected_.rows_of(p_, b, h)) {
-            plain_error = p_.scores == POLYHEAD_WEIGHTS ? std::max(plain_error, rounding(b, h, q)) : plain_error;
+            errors.add(expected_.truth.largest[first + q], p_.scores == POLYHEAD_WEIGHTS ? rounding(b, h, q) : 0.0);
             for (int64_t n = 0; n < keys_; n++) {
                 const int64_t i = (first + q) * keys_ + n;
-                plain_error =
-                    skipped(n) ? plain_error : std::max(plain_error, error_of(expected_.plain_scores.scores[i], expected_.truth.scores[i]));
+                errors.add(logit(q, i), skipped(n) ? 0.0 : error_of(expected_.plain_scores.scores[i], expected_.truth.scores[i]));
             }
         }
         std::vector<uint8_t> seen;
@@ -135,7 +130,7 @@ public:
                     report_.must_equal("scores", i, outputs_.scores[i], p_.scores == POLYHEAD_LOGITS ? -INFINITY : 0.0);
                 } else {
                     report_.judge("scores", i, outputs_.scores[i], expected_.truth.scores[i],
-                                  score_tolerance(expected_.truth.scores[i], plain_error));
+                                  score_tolerance(expected_.truth.scores[i], errors.near(logit(q, i))));
                 }
             }
         }
@@ -143,13 +138,16 @@ public:
 
     // A key that no head sees has a mean of exactly 0.
     void judge_weights_mean(int64_t b) {
-        double plain_error = largest_error(b, 0, b * rows_, keys_, expected_.plain_scores.weights_mean, expected_.truth.weights_mean);
+        PlainErrors errors(additive());
         for (int64_t q : expected_.rows_of(p_, b, 0)) {
-            double sum = 0;
+            double error = 0;
             for (int64_t h = 0; h < p_.num_heads; h++) {
-                sum += rounding(b, h, q) / p_.num_heads;
+                error += rounding(b, h, q) / p_.num_heads;
             }
-            plain_error = std::max(plain_error, sum);
+            for (int64_t i = (b * rows_ + q) * keys_; i < (b * rows_ + q + 1) * keys_; i++) {
+                error = std::max(error, error_of(expected_.plain_scores.weights_mean[i], expected_.truth.weights_mean[i]));
+            }
+            errors.add(largest_logit_of_heads(b, q), error);
         }
         std::vector<uint8_t> seen, any;
         for (int64_t q : expected_.rows_of(p_, b, 0)) {
@@ -166,7 +164,7 @@ public:
                     report_.must_equal("weights_mean", i, outputs_.weights_mean[i], 0.0);
                 } else {
                     report_.judge("weights_mean", i, outputs_.weights_mean[i], expected_.truth.weights_mean[i],
-                                  score_tolerance(expected_.truth.weights_mean[i], plain_error));
+                                  score_tolerance(expected_.truth.weights_mean[i], errors.near(largest_logit_of_heads(b, q))));
                 }
             }
         }
@@ -179,24 +177,38 @@ private:
         return expected_.truth.empty[i] == 0 && !std::isfinite(expected_.truth.lse[i]);
     }
     // Additive terms of -1e4 leave a row whose logits have lost their last digits. What the plain formula makes of that is luck where a
-    // head has few such rows, and a row of one key has a weight of exactly 1 in it; kernels make the logits of the weights output anew.
-    // So there the error counts as at least what rounding of the logits brings to first order; in out, weights that are wrong alike
-    // cancel.
+    // head has few such rows, which share nothing with the others, and a row of one key has a weight of exactly 1 in it; kernels make the
+    // logits of the weights output anew. So there the error counts as at least what rounding of the logits brings to first order; in out,
+    // weights that are wrong alike cancel.
     double rounding(int64_t b, int64_t h, int64_t q) const {
-        const bool additive = p_.mask == POLYHEAD_ADDITIVE_MASK || p_.score_bias != 0;
-        const double change = additive ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
+        const double change = additive() ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
         return std::isfinite(change) ? std::min(change, 1.0) : 0.0;
     }
-    // Of the plain formula, over the rows of a head; row q begins at (first + q) * width.
-    double largest_error(int64_t b, int64_t h, int64_t first, int64_t width, const std::vector<float> &plain,
-                         const std::vector<double> &truth) const {
+    bool additive() const { return p_.mask == POLYHEAD_ADDITIVE_MASK || p_.score_bias != 0; }
+    double largest_logit_of_heads(int64_t b, int64_t q) const {
         double largest = 0;
-        for (int64_t q : expected_.rows_of(p_, b, h)) {
-            for (int64_t i = (first + q) * width; i < (first + q + 1) * width; i++) {
-                largest = std::max(largest, error_of(plain[i], truth[i]));
-            }
+        for (int64_t h = 0; h < p_.num_heads; h++) {
+            largest = std::max(largest, expected_.truth.largest[(b * p_.num_heads + h) * rows_ + q]);
         }
         return largest;
+    }
+    double largest_logit(int64_t group, int64_t q) const {
+        return is_linear(p_) ? 0.0 : is_sdpa(p_) ? expected_.truth.largest[group * rows_ + q] : largest_logit_of_heads(group, q);
+    }
+    double plain_error_of_out(int64_t group, int64_t q, int64_t width) const {
+        double error = 0;
+        for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
+            error = std::max(error, is_16_bit(p_.dtype) ? error_16_bit(expected_.plain.out[i], expected_.truth.out[i])
+                                                        : error_of(expected_.plain.out[i], expected_.truth.out[i]));
+        }
+        const int64_t b = is_linear(p_) ? 0 : is_sdpa(p_) ? group / p_.num_heads : group;
+        for (int64_t h = 0; !is_linear(p_) && h < p_.num_heads; h++) {
+            if (!is_sdpa(p_) || h == group % p_.num_heads) {
+                error = std::max(error, rounding(b, h, q) * expected_.truth.spread[(b * p_.num_heads + h) * rows_ + q] *
+                                            expected_.truth.max_value[group * rows_ + q]);
+            }
+        }
+        return error;
     }
 
     const Problem &p_;
@@ -254,9 +266,9 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
     return judge.report();
 }
 
-// The rule speaks of the largest error of the plain formula on the whole head. Sampled rows give a lower tolerance than that:
-// whoever passes it, passes. Heads that do not are looked at again, all rows of them (a few heads are enough to tell; where a mean
-// over heads is an output, all heads of one batch row).
+// The rule speaks of the largest error of the plain formula on the whole head, under additive terms among its like rows. Sampled rows give
+// a lower tolerance than that: whoever passes it, passes. Heads that do not are looked at again, all rows of them (a few heads are enough
+// to tell; where a mean over heads is an output, all heads of one batch row).
 std::string compare_thoroughly(const Subject &subject, const Inputs &inputs, const RowSets &sampled, const RowSets &all,
                                const Outputs &outputs, double *worst) {
     std::set<int64_t> failing;

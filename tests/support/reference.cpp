@@ -22,6 +22,7 @@ template <class Real> Answer<Real> make_answer(const Problem &p, const polyhead_
     answer.lse.assign(rows, Real(0));
     answer.max_value.assign(static_cast<size_t>(rows_of_out), 0.0);
     answer.empty.assign(rows, 0);
+    answer.largest.assign(rows, 0.0);
     answer.rounding.assign(rows, 0.0);
     answer.spread.assign(rows, 0.0);
     answer.scores.assign(p.scores != POLYHEAD_NO_SCORES ? rows * keys : 0, Real(0));
@@ -35,6 +36,7 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     const int64_t index = (b * p.num_heads + h) * rows_q + q;
     answer.lse[index] = row.lse;
     answer.empty[index] = static_cast<uint8_t>(row.empty);
+    answer.largest[index] = row.largest;
     answer.rounding[index] = row.rounding;
     answer.spread[index] = row.spread;
     if (!answer.scores.empty()) {

@@ -18,6 +18,7 @@ template <class Real> struct Answer {
     std::vector<Real> lse;          // [B,H,T_q]; natural logarithm; empty for linear
     std::vector<double> max_value;  // per row of out: largest |gate * value| that it attends to (mha: projected, over all heads)
     std::vector<uint8_t> empty;     // [B,H,T_q]: 1 where the row sees no key
+    std::vector<double> largest;    // [B,H,T_q]: absolute value of the largest logit of the row
     std::vector<double> rounding;   // [B,H,T_q]: change of a weight, to first order and relative, by rounding of the logits to f32
     std::vector<double> spread;     // [B,H,T_q]: sum of weight * (1 - weight)
     std::vector<Real> scores;       // [B,H,T_q,T_kv] at the stage of the problem, or nothing

@@ -176,6 +176,7 @@ template <class Real> bool RowAttention<Real>::softmax(int64_t h) {
     }
     // Beside the lowest sentinels scores vanish in double as well, and logits of 5e5 are made of single products: neither is rounded.
     const double magnitude = std::abs(static_cast<double>(row_max));
+    result_.largest = magnitude;
     result_.rounding = magnitude > 1e5 ? 0.0 : 0x1p-23 * magnitude;
     result_.spread = spread;
     return true;
@@ -188,6 +189,7 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     make_logits(query, keys, b, h, q);
     result_.empty = !softmax(h);
     result_.max_value = 0;
+    result_.largest = result_.empty ? 0 : result_.largest;
     result_.rounding = result_.empty ? 0 : result_.rounding;
     result_.spread = result_.empty ? 0 : result_.spread;
     std::fill(out, out + head_dim_v, Real(0));

@@ -24,6 +24,7 @@ template <class Real> struct HeadKeys {
 template <class Real> struct RowResult {
     Real lse;
     double max_value;         // largest |value| that the row attends to, times |gate|
+    double largest;           // absolute value of the largest logit, the sink included; 0 for a row that sees no key
     double rounding;          // change of a weight, relative, when logits are rounded to f32 twice: for the sum and for the weight
     double spread;            // sum of weight * (1 - weight): 0 where one key has all the weight, up to 1 where many share it
     bool empty;               // it sees no key

@@ -4,12 +4,39 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include <polyhead/polyhead.h>
 
 namespace polyhead::test {
 
-// err <= 1e-5 * max(1, max abs value) + 5e-6 * abs(ref) + 4x the largest error of the plain f32 formula on that head.
+// The largest error of the plain formula in a head. Under additive masks and biases the logits of one row may be a thousand times those of
+// the next, and so may their errors: there rows share an error only with rows whose largest logit is like theirs, from a quarter of it to
+// twice it (to the nearest power of two). Logits below 8 are all alike: beside the other terms of the rule their errors are nothing.
+class PlainErrors {
+public:
+    explicit PlainErrors(bool additive) : additive_(additive) {}
+    void add(double logit, double error) {
+        double &largest = largest_[level(logit)];
+        largest = std::max(largest, error);
+    }
+    double near(double logit) const {
+        double largest = 0;
+        for (int below = 0; below <= 1; below++) {
+            const auto found = largest_.find(level(logit) - below);
+            largest = found == largest_.end() ? largest : std::max(largest, found->second);
+        }
+        return largest;
+    }
+
+private:
+    int level(double logit) const { return additive_ && std::isfinite(logit) ? std::ilogb(std::max(8.0, std::abs(logit))) : 3; }
+
+    bool additive_;
+    std::map<int, double> largest_;
+};
+
+// err <= 1e-5 * max(1, max abs value) + 5e-6 * abs(ref) + 4x the error of the plain f32 formula on that head, see PlainErrors.
 // max_value is taken over the values that the row attends to.
 inline double f32_tolerance(double reference, double max_value, double plain_error) {
     return 1e-5 * std::max(1.0, max_value) + 5e-6 * std::abs(reference) + 4.0 * plain_error;

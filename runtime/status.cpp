@@ -41,9 +41,7 @@ bool refuse(polyhead_status *status, polyhead_code code, const char *format, ...
 
 polyhead_status device_of_parent(const char *name) noexcept {
     return failure(POLYHEAD_NO_DEVICE,
-                   "device %s: was opened before fork, expected one that this process opened: drivers do not work on "
-                   "in a child",
-                   name);
+                   "device %.120s: was opened before fork, expected one that this process opened; drivers do not survive a fork", name);
 }
 
 const char *dtype_name(int32_t dtype) noexcept {

@@ -50,6 +50,12 @@ polyhead_python_test(
     ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
 )
 polyhead_python_test(
+    "a device and fork"
+    SCRIPT python_fork_device.py
+    LABEL opencl
+    ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
+)
+polyhead_python_test(
     "the Python package"
     SCRIPT python_devices.py
     LABEL cuda

@@ -62,8 +62,7 @@ polyhead_status polyhead_open_device(const polyhead_device_options *options, pol
     polyhead_status status = success();
     if (drivers_of_parent()) {
         refuse(&status, POLYHEAD_NO_DEVICE,
-               "api: %s was in use before fork, expected a process that was started anew: drivers do not work on "
-               "in a child",
+               "api: %s was in use before fork, expected a process that was started anew; drivers do not survive a fork",
                api_name(options->api));
         return status;
     }

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -79,6 +80,27 @@ class Fork(unittest.TestCase):
             end.set()
             for thread in busy:
                 thread.join()
+
+    def test_a_parent_that_compiles(self):
+        other = np.ones((1, 2, 5, 40), np.float32)
+        begun, failures = threading.Event(), []
+
+        def compiles():
+            begun.set()
+            if not np.array_equal(attention(other), other):
+                failures.append("wrong")
+
+        def body():
+            signal.alarm(120)
+            os._exit(0 if np.array_equal(attention(other), other) else 3)
+
+        thread = threading.Thread(target=compiles)
+        thread.start()
+        begun.wait()
+        time.sleep(0.2)  # in the middle of the compiler, most likely; wherever it is, the child must end
+        self.assertEqual(self.ended(body), 0)
+        thread.join()
+        self.assertEqual(failures, [])
 
     def test_a_child_compiles(self):
         attention(self.q)

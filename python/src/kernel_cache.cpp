@@ -7,6 +7,7 @@
 
 #include "errors.h"
 #include "loaded_kernel.h"
+#include "no_fork.h"
 
 namespace polyhead::python {
 namespace {
@@ -74,6 +75,7 @@ Plan plan_for(const Problem &problem, const std::string &target, const std::stri
 
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
                                                const gen::TuningChoice &tuning) {
+    const NoFork no_fork;
     const std::string sentence = gen::complete(&problem);
     if (!sentence.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, sentence);

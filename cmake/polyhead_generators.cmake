@@ -40,6 +40,7 @@ add_library(
     polyhead_generators_code
     STATIC
     generators/compile.cpp
+    generators/compiler_warnings.cpp
     generators/expression.cpp
     generators/expression_bounds.cpp
     generators/expression_parser.cpp
@@ -76,6 +77,8 @@ add_library(
     schedules/score_output_cpu.cpp
     schedules/score_output_gpu.cpp
     schedules/tiling.cpp
+    schedules/tiling_knobs.cpp
+    schedules/tiling_limits.cpp
     schedules/tiling_space.cpp
     schedules/tuned_records.cpp
     "${_polyhead_shipped_records}"

@@ -9,6 +9,7 @@
 
 #include "../runtime/call_context.h"
 #include "../schedules/apply.h"
+#include "compiler_warnings.h"
 #include "plan_records.h"
 #include "target.h"
 
@@ -72,7 +73,7 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
 #define POLYHEAD_SET(name) generator->set_generatorparam_value(#name, std::to_string(p.name));
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_SET)
 #undef POLYHEAD_SET
-#define POLYHEAD_SET(name, meaning) generator->set_generatorparam_value(#name, std::to_string(plan.tiling.name));
+#define POLYHEAD_SET(name, meaning, ...) generator->set_generatorparam_value(#name, std::to_string(plan.tiling.name));
     POLYHEAD_TILING_KNOBS(POLYHEAD_SET)
 #undef POLYHEAD_SET
     return generator;
@@ -171,6 +172,14 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
     return "";
 }
 
+// A kernel for one query length that its only frame never takes.
+std::string length_refusal(const VariantPlan &plan, const Problem &p) {
+    return plan.max_seq_len_q == 0 || p.seq_len_q <= plan.max_seq_len_q
+               ? ""
+               : "tiling: frame " + plan.frame + " serves query lengths up to " + std::to_string(plan.max_seq_len_q) +
+                     ", found seq_len_q " + std::to_string(p.seq_len_q);
+}
+
 // The variants of one target by frame and default, or by the overrides.
 std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const Overrides &given, std::string *error) {
     const Machine machine = machine_of(target);
@@ -184,7 +193,10 @@ std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, c
         plans.push_back({frame, target.to_string(), default_tiling(frame, p, machine, given.tiling), 0,
                          decode ? head_lanes_max_seq_len_q : 0, "",
                          given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields});
-        *error = tiling_refusal(frame, p, plans.back().tiling, machine);
+        *error = length_refusal(plans.back(), p);
+        if (error->empty()) {
+            *error = tiling_refusal(frame, p, plans.back().tiling, machine);
+        }
         if (!error->empty()) {
             return {};
         }
@@ -214,6 +226,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         *complaints = finder.complaints();
     }
     std::vector<VariantPlan> plans;
+    std::vector<FrameOnMachine> frames;
     for (const std::string &text : targets) {
         Target target;
         if (!error->empty() || !parse_target(text, &target, error)) {
@@ -229,6 +242,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
             here = finder.apply(p, machine, target_class(target), here);
         }
         for (const VariantPlan &plan : here) {
+            frames.push_back({plan.frame, machine});
             if (given.tiling.load_width == 0 && wide_loads_pay(plan.frame, p, plan.tiling)) {
                 plans.push_back(plan);
                 plans.back().tiling.load_width = 4;
@@ -239,8 +253,10 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
     if (plans.empty()) {
         *error = "no frame" + (given.frame.empty() ? std::string() : " '" + given.frame + "'") +
                  " serves this problem: expected query_lanes, head_lanes or linear, on a GPU thread_rows, block_tiles or linear";
+    } else {
+        *error = unread_knobs(frames, p, given.tiling);
     }
-    return plans;
+    return error->empty() ? plans : std::vector<VariantPlan>();
 }
 
 CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
@@ -259,6 +275,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     out.symbol = symbol;
     out.object_path = object_path;
     try {
+        const CompilerWarnings warnings;
         const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
         Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
@@ -271,6 +288,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
             }
         }
         module.compile(files);
+        *error = warnings.sentence();
     } catch (...) {
         *error = thrown_sentence();
     }
@@ -286,12 +304,14 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
     }
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
     try {
+        const CompilerWarnings warnings;
         auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
         compiled->callable = generator->compile_to_callable();
         compiled->num_arguments = generator->arginfos().size();
         out.context = compiled;
         out.call = call_in_process;
+        *error = warnings.sentence();
     } catch (...) {
         *error = thrown_sentence();
     }

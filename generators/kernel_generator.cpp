@@ -23,7 +23,7 @@ public:
 #define POLYHEAD_PARAM(name) GeneratorParam<int> param_##name{#name, 0};
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_PARAM)
 #undef POLYHEAD_PARAM
-#define POLYHEAD_PARAM(name, meaning) GeneratorParam<int> param_##name{#name, 0};
+#define POLYHEAD_PARAM(name, meaning, ...) GeneratorParam<int> param_##name{#name, 0};
     POLYHEAD_TILING_KNOBS(POLYHEAD_PARAM)
 #undef POLYHEAD_PARAM
 
@@ -152,7 +152,7 @@ private:
 
     Tiling tiling() const {
         Tiling t;
-#define POLYHEAD_READ(name, meaning) t.name = param_##name;
+#define POLYHEAD_READ(name, meaning, ...) t.name = param_##name;
         POLYHEAD_TILING_KNOBS(POLYHEAD_READ)
 #undef POLYHEAD_READ
         return t;

@@ -10,7 +10,7 @@ namespace polyhead::gen {
 std::string Tiling::to_string() const {
     std::ostringstream text;
     const char *space = "";
-#define POLYHEAD_PRINT(name, meaning)                                                                                                      \
+#define POLYHEAD_PRINT(name, meaning, ...)                                                                                                 \
     if (name != 0) {                                                                                                                       \
         text << space << #name << '=' << name;                                                                                             \
         space = " ";                                                                                                                       \
@@ -26,7 +26,7 @@ std::string Tiling::set(const std::string &knob, const std::string &value) {
     if (value.empty() || *end != 0 || number < 0 || number > (1 << 20)) {
         return "tiling: " + knob + " is '" + value + "', expected a whole number from 0 to 1048576";
     }
-#define POLYHEAD_SET(name, meaning)                                                                                                        \
+#define POLYHEAD_SET(name, meaning, ...)                                                                                                   \
     if (knob == #name) {                                                                                                                   \
         name = static_cast<int>(number);                                                                                                   \
         return "";                                                                                                                         \
@@ -34,7 +34,7 @@ std::string Tiling::set(const std::string &knob, const std::string &value) {
     POLYHEAD_TILING_KNOBS(POLYHEAD_SET)
 #undef POLYHEAD_SET
     std::string known;
-#define POLYHEAD_NAME(name, meaning) known += std::string(known.empty() ? "" : ", ") + #name;
+#define POLYHEAD_NAME(name, meaning, ...) known += std::string(known.empty() ? "" : ", ") + #name;
     POLYHEAD_TILING_KNOBS(POLYHEAD_NAME)
 #undef POLYHEAD_NAME
     return "tiling: unknown knob '" + knob + "', expected one of " + known;
@@ -141,13 +141,6 @@ void thread_rows_defaults(Tiling &t, const Problem &p, const Machine &machine) {
     fill(t.load_width, p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);
 }
 
-// Shared memory of a block: acc (3 statistics and head_dim_v / 16 entries per thread), a chunk of key and of value, scores and probs.
-int shared_bytes(const Tiling &t, const Problem &p) {
-    const int rows = t.thread_rows * t.row_groups, entries = (p.head_dim_v + t.row_lanes - 1) / t.row_lanes;
-    const int floats = rows * t.row_lanes * (3 + entries) + t.kv_tile * (p.head_dim + p.head_dim_v + 2) + rows * (2 * t.kv_tile + 6);
-    return int(sizeof(float)) * floats;
-}
-
 // 16 threads along the keys of a chunk, and along head_dim. Rows and keys as many as fit: they are how often a staged float is used.
 void block_tiles_defaults(Tiling &t, const Problem &p, const Machine &machine) {
     fill(t.row_lanes, 16);
@@ -189,58 +182,16 @@ Tiling default_tiling(const std::string &frame, const Problem &problem, const Ma
         block_tiles_defaults(t, problem, machine);
     }
     if (problem.op != POLYHEAD_SDPA) {
-        fill(t.linear_block, machine.gpu() ? 64 : 128);
         if (machine.gpu()) {
             fill(t.linear_rows, 8);
             fill(t.linear_columns, 8);
             fill(t.linear_panels, 4);
         }
+        fill(t.linear_block, machine.gpu() ? round_up(64, t.linear_rows) : 128);
         fill(t.reduction_block, 1024); // 64 costs 4 % and makes the rounding error of a sum over 768 inputs 3 times smaller
     }
+    forget_unread(frame, problem, machine, &t);
     return t;
-}
-
-std::string tiling_refusal(const std::string &frame, const Problem &p, const Tiling &t, const Machine &machine) {
-    auto must = [](bool holds, const std::string &sentence) { return holds ? std::string() : "tiling: " + sentence; };
-    if (frame == "thread_rows") {
-        if (t.kv_tile % t.masked_kv_tile != 0) {
-            return "tiling: masked_kv_tile " + std::to_string(t.masked_kv_tile) + " does not divide kv_tile " + std::to_string(t.kv_tile);
-        }
-        std::string refusal =
-            must(machine.warp() % t.row_lanes == 0, "row_lanes " + std::to_string(t.row_lanes) + " does not divide the " +
-                                                        std::to_string(machine.warp()) + " threads of a warp of the target");
-        return refusal.empty()
-                   ? must(t.row_lanes * t.row_groups <= 1024,
-                          "row_lanes x row_groups is " + std::to_string(t.row_lanes * t.row_groups) + " threads, expected at most 1024")
-                   : refusal;
-    }
-    if (frame == "block_tiles") {
-        return must(shared_bytes(t, p) <= machine.shared_bytes, "a block takes " + std::to_string(shared_bytes(t, p)) +
-                                                                    " bytes of shared memory, expected at most " +
-                                                                    std::to_string(machine.shared_bytes));
-    }
-    if (frame == "query_lanes") {
-        std::string refusal = must(t.q_tile % machine.lanes == 0, "q_tile " + std::to_string(t.q_tile) + " is not a multiple of the " +
-                                                                      std::to_string(machine.lanes) + " lanes of the target");
-        if (refusal.empty()) {
-            refusal = must(t.kv_tile % t.key_panel == 0,
-                           "kv_tile " + std::to_string(t.kv_tile) + " is not a multiple of key_panel " + std::to_string(t.key_panel));
-        }
-        const bool turns = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
-        return refusal.empty() ? must(!turns || (t.q_tile & (t.q_tile - 1)) == 0,
-                                      "q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which tiles of masks are turned by")
-                               : refusal;
-    }
-    if (frame == "head_lanes") {
-        std::string refusal =
-            must(t.split_len % machine.lanes == 0, "split_len " + std::to_string(t.split_len) + " is not a multiple of the " +
-                                                       std::to_string(machine.lanes) + " lanes of the target");
-        return refusal.empty()
-                   ? must(t.split_len % t.key_unroll == 0,
-                          "split_len " + std::to_string(t.split_len) + " is not a multiple of key_unroll " + std::to_string(t.key_unroll))
-                   : refusal;
-    }
-    return "";
 }
 
 } // namespace polyhead::gen

@@ -14,8 +14,8 @@ struct KnobValues {
     std::vector<int> values;
 };
 
-// The knobs that this frame reads for this problem. Knobs that change rounding errors (reduction_block) or meaning (unscheduled) are left
-// out.
+// The knobs that this frame reads for this problem, with the values that the table of knobs lists. Knobs that change rounding errors
+// (reduction_block) or meaning (unscheduled) are left out.
 std::vector<KnobValues> tiling_space(const std::string &frame, const Problem &problem, const Machine &machine);
 
 // Why a point of the space is not tried, or empty: what tiling_refusal() says, then what could be compiled but only spills or computes

@@ -90,6 +90,16 @@ std::string staleness(const Json &entry, const std::string &frame) {
                : "stale, measured with version " + std::to_string(version) + " of frame " + frame + ", expected " + std::to_string(now);
 }
 
+// What no machine of the record's kind can be given.
+std::string unusable_tiling(const TunedRecord &record) {
+    const std::string &kind = record.target_class;
+    Machine machine{1, 1};
+    machine.api =
+        kind == "cuda" || kind == "opencl" || kind == "vulkan" || kind == "metal" || kind == "webgpu" ? POLYHEAD_OPENCL : POLYHEAD_CPU;
+    const std::string unread = unread_knobs({{record.frame, machine}}, record.problem, record.tiling);
+    return unread.empty() ? range_refusal(record.frame, record.problem, record.tiling, machine) : unread;
+}
+
 std::string read_entry(const Json &entry, TunedRecord *record) {
     if (!entry.is_object()) {
         return "found " + std::string(entry.type_name()) + ", expected an object";
@@ -118,7 +128,10 @@ std::string read_entry(const Json &entry, TunedRecord *record) {
     if (refusal.empty()) {
         refusal = record->tiling.set_all(entry.at("tiling").get<std::string>());
     }
-    return refusal.empty() ? read_problem_flags(record->problem_text, &record->problem, &record->expression) : refusal;
+    if (refusal.empty()) {
+        refusal = read_problem_flags(record->problem_text, &record->problem, &record->expression);
+    }
+    return refusal.empty() ? unusable_tiling(*record) : refusal;
 }
 
 // |log2 a/b|; 0 where neither has the number.
@@ -192,8 +205,39 @@ std::string read_problem_flags(const std::string &flags, Problem *problem, std::
     return refusal.empty() ? "" : "problem: " + refusal;
 }
 
+namespace {
+
+// Records are three levels deep. The parser's values are copied and destroyed by recursion, so a text is refused before it becomes one.
+constexpr int most_levels = 16;
+
+bool nested_too_deep(const std::string &json) {
+    int level = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < json.size(); i++) {
+        const char c = json[i];
+        if (quoted) {
+            i += c == '\\' ? 1 : 0;
+            quoted = c != '"';
+            continue;
+        }
+        quoted = c == '"';
+        level += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+        if (level > most_levels) {
+            return true;
+        }
+    }
+    return false;
+}
+
+} // namespace
+
 TunedRecords parse_records(const std::string &json, const std::string &file) {
     TunedRecords all;
+    if (nested_too_deep(json)) {
+        all.complaints.push_back(file + ": found JSON of more than " + std::to_string(most_levels) +
+                                 " levels, expected tuning records {\"format\": 1, \"records\": [...]}");
+        return all;
+    }
     const Json document = Json::parse(json, nullptr, false);
     const bool listed = document.is_object() && document.value("format", Json()) == 1 && document.value("records", Json()).is_array();
     if (!listed) {

@@ -1,10 +1,16 @@
 // What the generator refuses, and the sentence it says: the parameter, the value found, what is allowed.
+#include <cstdio>
 #include <functional>
 #include <stdexcept>
+
+#include <unistd.h>
 
 #include <Halide.h>
 
 #include "generators/compile.h"
+#include "generators/compiler_warnings.h"
+#include "schedules/apply.h"
+#include "schedules/tiling_space.h"
 
 #include "support/catch.h"
 #include "support/problems.h"
@@ -187,6 +193,100 @@ TEST_CASE("generator: unknown targets and tilings are refused in one sentence") 
     std::string error = "left over";
     CHECK(gen::plan_variants(sdpa_problem(2, 8), {"x86-64-linux", "toaster"}, "", &error).empty());
     check_sentence(error, {"toaster"});
+}
+
+TEST_CASE("generator: a knob that the frame does not read is refused") {
+    const auto plan = [](const Problem &p, const std::string &target, const std::string &tiling) {
+        std::string error;
+        CHECK(gen::plan_variants(p, {target}, tiling, &error).empty());
+        return error;
+    };
+    const Problem sdpa = sdpa_problem(2, 8), linear = linear_problem(64, 64);
+    check_sentence(plan(sdpa, "x86-64-linux", "frame=query_lanes row_tile=4"), {"row_tile is not read by frame query_lanes", "q_tile"});
+    check_sentence(plan(sdpa, "x86-64-linux", "frame=head_lanes q_tile=32"), {"q_tile is not read by frame head_lanes", "row_tile"});
+    check_sentence(plan(sdpa, "x86-64-linux", "linear_rows=2"), {"linear_rows is not read", "head_lanes or query_lanes"});
+    check_sentence(plan(sdpa, "x86-64-linux-opencl", "masked_kv_tile=2"), {"masked_kv_tile is not read by frame block_tiles"});
+    check_sentence(plan(linear, "x86-64-linux", "linear_columns=8"), {"linear_columns is not read by frame linear"});
+    std::string error;
+    const auto plans = gen::plan_variants(sdpa, {"x86-64-linux"}, "q_tile=16 row_tile=2", &error); // each is read by one of two frames
+    REQUIRE(plans.size() == 2);
+    CHECK(plans[0].tiling.to_string().find("q_tile") == std::string::npos);
+    CHECK(plans[1].tiling.to_string().find("row_tile") == std::string::npos);
+    CHECK(gen::plan_variants(linear, {"x86-64-linux", "x86-64-linux-opencl"}, "linear_columns=8", &error).size() == 2);
+}
+
+TEST_CASE("generator: a tiling that makes no sense is refused before anything is compiled") {
+    const auto plan = [](Problem p, const std::string &target, const std::string &tiling) {
+        std::string error = gen::complete(&p);
+        CHECK(error == "");
+        CHECK(gen::plan_variants(p, {target}, tiling, &error).empty());
+        return error;
+    };
+    const Problem sdpa = sdpa_problem(2, 64), linear = linear_problem(64, 64);
+    const char *const cpu = "x86-64-linux-avx2-fma-f16c", *const opencl = "x86-64-linux-opencl";
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80";
+    check_sentence(plan(linear, opencl, "linear_columns=3"), {"linear_columns 3 does not divide", "16 columns of a weight panel"});
+    check_sentence(plan(linear, opencl, "linear_block=20 linear_rows=8"), {"linear_block 20 is not a multiple of linear_rows 8"});
+    check_sentence(plan(linear, opencl, "linear_rows=16 linear_columns=16"), {"256 registers", "at most 128"});
+    check_sentence(plan(linear, opencl, "linear_block=1024 linear_rows=1"), {"threads", "at most 1024"});
+    check_sentence(plan(linear, cpu, "linear_rows=32 linear_panels=16"), {"1024 registers", "at most 128"});
+    check_sentence(plan(linear, cpu, "reduction_block=7"), {"reduction_block is 7", "expected 8 to"}); // would be taken as all
+    check_sentence(plan(sdpa, cpu, "q_tile=4096 kv_tile=4096"), {"q_tile is 4096", "expected 1 to 256 in frame query_lanes"});
+    check_sentence(plan(sdpa, cpu, "q_tile=256 kv_tile=2048 key_panel=2 value_panel=2"), {"logits", "bytes, expected at most"});
+    check_sentence(plan(sdpa, cpu, "q_tile=256 kv_tile=128 key_panel=2 value_panel=2 merge_group=256"), {"partials", "bytes, expected"});
+    check_sentence(plan(sdpa, cpu, "q_tile=128 key_panel=16"), {"scores", "256 registers"});
+    check_sentence(plan(sdpa, cpu, "unscheduled=2"), {"unscheduled is 2", "0 to 1"});
+    check_sentence(plan(sdpa_problem(2, 576), "x86-64-linux", "frame=head_lanes row_tile=32 key_unroll=32"),
+                   {"multiply-adds side by side"});
+    check_sentence(plan(sdpa, cuda, "frame=thread_rows row_lanes=32 row_groups=64"), {"2048 threads"});
+    check_sentence(plan(sdpa, cuda, "frame=thread_rows load_width=3"), {"load_width 3 does not divide"});
+    Problem fixed = sdpa;
+    fixed.seq_len_q = 100;
+    check_sentence(plan(fixed, cpu, "frame=head_lanes"), {"head_lanes serves query lengths up to 16", "seq_len_q 100"});
+}
+
+TEST_CASE("generator: every value that a tuner tries lies in the range of its knob") {
+    Problem problems[] = {sdpa_problem(4, 64), linear_problem(64, 64), layer(64, 4)};
+    for (Problem &p : problems) {
+        REQUIRE(gen::complete(&p) == "");
+        for (const char *text :
+             {"x86-64-linux", "x86-64-linux-avx512_skylake", "x86-64-linux-opencl", "x86-64-linux-cuda-cuda_capability_80"}) {
+            const gen::Machine machine = gen::machine_of(Halide::Target(text));
+            for (const char *frame : {"query_lanes", "head_lanes", "thread_rows", "block_tiles", "linear"}) {
+                if (!gen::frame_serves(frame, p, machine)) {
+                    continue;
+                }
+                CHECK(gen::tiling_refusal(frame, p, gen::default_tiling(frame, p, machine, {}), machine) == "");
+                for (const gen::KnobValues &knob : gen::tiling_space(frame, p, machine)) {
+                    for (const int value : knob.values) {
+                        gen::Tiling tiling;
+                        INFO(text << " " << frame << " " << knob.knob << "=" << value);
+                        CHECK(tiling.set(knob.knob, std::to_string(value)) == "");
+                        CHECK(gen::range_refusal(frame, p, tiling, machine) == "");
+                    }
+                }
+            }
+        }
+    }
+}
+
+TEST_CASE("generator: a warning of the compiler ends the compilation as one sentence") {
+    std::string error;
+    auto plans = gen::plan_variants(linear_problem(64, 64), {"x86-64-linux-opencl"}, "", &error);
+    REQUIRE(plans.size() == 1);
+    plans[0].tiling.linear_columns = 3; // every sixteenth column would not be written
+    const std::string object = "warning_" + std::to_string(getpid()) + ".o";
+    gen::compile_variant(linear_problem(64, 64), plans[0], "warned", object, {}, &error);
+    std::remove(object.c_str());
+    check_sentence(error, {"the compiler warns"});
+    const gen::CompilerWarnings outer;
+    {
+        const gen::CompilerWarnings inner;
+        Halide::Internal::issue_warning("two\nlines\n");
+        Halide::Internal::issue_warning("a second one");
+        CHECK(inner.sentence() == "the compiler warns, which is an error here: two lines");
+    }
+    CHECK(outer.sentence() == "");
 }
 
 TEST_CASE("generator: 16-bit storage is refused where it does not exist, by target") {

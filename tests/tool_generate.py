@@ -40,6 +40,10 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     (SDPA + "--target x86-64-linux,nothing", "nothing"),
     (SDPA + "--tiling frobs=3", "frobs"),
     (SDPA + "--tiling q_tile=many", "q_tile"),
+    (SDPA + "--tiling q_tile=4096", "q_tile is 4096, expected 1 to 256"),
+    (SDPA + "--seq-len-q 100 --tiling frame=head_lanes", "head_lanes serves query lengths up to 16"),
+    (SDPA + "--seq-len-q 100 --seq-len-q-range 1:16", "no variant serves query lengths 1:16 for seq_len_q 100"),
+    ("--op linear --embed-dim 64 --out-features 64 --target x86-64-linux-opencl --tiling linear_columns=3", "linear_columns 3 does not divide"),
     (SDPA + "--emit pictures", "pictures"),
     (SDPA + "--causal top_left --causal bottom_right", "causal: found top_left and bottom_right, which are conflicting"),
     (SDPA + "--mask both", "mask: found 'both', expected none, bool or additive"),
@@ -198,6 +202,26 @@ def check_devices(tool):
         tool.equal("runtime archives", metal["runtime_archives"], ["halide_runtime_arm-64-osx-metal.a"])
 
 
+def check_knobs(tool):
+    """docs/tuning.md shows the table of knobs that the program has, and --help names them all."""
+    table = subprocess.run([tool.options.generate, "--list-knobs"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "tuning.md"), encoding="utf-8") as file:
+        tool.equal("the table of knobs in docs/tuning.md (polyhead generate --list-knobs prints it)", table in file.read(), True)
+    help_text = subprocess.run([tool.options.generate, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    for line in table.splitlines()[2:]:
+        tool.equal("a knob in --help", line.split("|")[2].strip() in help_text and line.split("|")[1].strip(" `") in help_text, True)
+
+
+def check_deep_records(tool):
+    """JSON as deep as no stack is warns in one line, and the kernel gets its default tiling."""
+    deep = os.path.join(tool.folder, "deep.json")
+    with open(deep, "w", encoding="utf-8") as file:
+        file.write('{"format": 1, "records": ' + "[" * 200000 + "]" * 200000 + "}")
+    done = tool.generate(["deep"], SDPA.split() + ["--list-tilings", "--tuned", deep], tool.folder)
+    tool.equal("status with deep records", done.returncode, 0)
+    tool.equal("what is said", "more than 16 levels" in done.stderr and len(done.stderr.splitlines()) == 1, True)
+
+
 def check_leftovers(tool):
     """A failure leaves an earlier library as it was, and nothing beside it."""
     out = os.path.join(tool.folder, "one_sdpa")
@@ -224,6 +248,8 @@ def main():
         check_manifests(tool)
         check_expressions(tool)
         check_devices(tool)
+        check_knobs(tool)
+        check_deep_records(tool)
         check_leftovers(tool)
         print("%d failures" % tool.failures)
         return 1 if tool.failures else 0

@@ -70,6 +70,8 @@ TEST_CASE("a bad entry is one sentence, and the others serve") {
         {{"query_lanes", "diagonal_lanes"}, {"frame: found 'diagonal_lanes'", "expected query_lanes"}},
         {{"q_tile=48", "q_tiles=48"}, {"unknown knob 'q_tiles'", ""}},
         {{"q_tile=48", "q_tile=many"}, {"q_tile is 'many'", ""}},
+        {{"q_tile=48 kv_tile=96", "q_tile=4096 kv_tile=4096"}, {"q_tile is 4096, expected 1 to 256 in frame query_lanes", ""}},
+        {{"q_tile=48 kv_tile=96 key_panel=6", "split_len=64"}, {"split_len is not read by frame query_lanes", ""}},
         {{"--op sdpa", "--op conv"}, {"--op is 'conv'", ""}},
         {{"--num-heads 12", "--frobs 12"}, {"found '--frobs'", ""}},
         {{"--num-heads 12", "--num-heads 4096"}, {"num-heads is '4096'", ""}},
@@ -97,6 +99,16 @@ TEST_CASE("a bad entry is one sentence, and the others serve") {
         REQUIRE(all.complaints.size() == 1);
         CHECK(contains(all.complaints[0], "mine.json: found"));
     }
+    for (const char *bracket : {"[", "{\"a\":"}) { // as deep as no stack is
+        std::string deep = "{\"format\": 1, \"records\": [";
+        for (int i = 0; i < 200000; i++) {
+            deep += bracket;
+        }
+        const gen::TunedRecords all = gen::parse_records(deep, "mine.json");
+        REQUIRE(all.complaints.size() == 1);
+        CHECK(contains(all.complaints[0], "more than 16 levels"));
+    }
+    CHECK(gen::parse_records(file_of({entry("x86-64-avx512", "[[[[[[[[[[[[[[[[[[[[")}), "mine.json").complaints.empty()); // in a text
     CHECK(gen::parse_records(file_of({"5", "null", entry()}), "mine.json").complaints.size() == 2);
     CHECK(gen::parse_records(file_of({}), "mine.json").complaints.empty());
 }

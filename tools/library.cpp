@@ -114,13 +114,15 @@ std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *
         if (request.max_seq_len_q > 0) {
             plan.max_seq_len_q = plan.max_seq_len_q > 0 ? std::min(plan.max_seq_len_q, request.max_seq_len_q) : request.max_seq_len_q;
         }
-        if (plan.max_seq_len_q == 0 || plan.min_seq_len_q <= plan.max_seq_len_q) {
+        const int32_t fixed = request.problem.seq_len_q, last = plan.max_seq_len_q;
+        if ((last == 0 || plan.min_seq_len_q <= last) && (fixed == 0 || (fixed >= plan.min_seq_len_q && (last == 0 || fixed <= last)))) {
             kept.push_back(plan);
         }
     }
     if (kept.empty()) {
         *error = "seq-len-q-range: no variant serves query lengths " + std::to_string(request.min_seq_len_q) + ":" +
-                 std::to_string(request.max_seq_len_q);
+                 std::to_string(request.max_seq_len_q) +
+                 (request.problem.seq_len_q > 0 ? " for seq_len_q " + std::to_string(request.problem.seq_len_q) : "");
     }
     return kept;
 }

@@ -24,7 +24,7 @@ using runtime::ProblemField;
 // Option values as text, before they are checked.
 struct Words {
     std::string targets, range, emit, expression, expression_file, expression_source, expression_library;
-    bool no_bias = false, no_records = false;
+    bool no_bias = false, no_records = false, list_knobs = false;
 };
 
 // The flag of one field of the problem.
@@ -64,6 +64,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("-o,--output-directory", request->directory, "where the files go (default: here)");
     app.add_option("--runtime", request->runtime_path, "write the Halide runtime of --target to this .o or .a, and no kernel");
     app.add_flag("--list-tilings", request->list_tilings, "print the variants that would be made");
+    app.add_flag("--list-knobs", words->list_knobs, "print the knobs of --tiling as a table in Markdown");
     app.add_flag("--list-space", request->list_space, "print as JSON the tilings that a tuner may try");
 }
 
@@ -239,6 +240,7 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
                  "polyhead generate");
     Words words;
     declare(app, request, &words);
+    app.footer(gen::knobs_help());
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp &) {
@@ -246,6 +248,10 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
         return "";
     } catch (const CLI::ParseError &error) {
         return first_line(error.what());
+    }
+    if (words.list_knobs) {
+        *help = gen::knobs_markdown();
+        return "";
     }
     std::string refusal = read_targets(words.targets, &request->targets);
     if (!refusal.empty() || !request->runtime_path.empty()) {

@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 // The knobs of a tiling by name.
 Json tiling_json(const gen::Tiling &tiling) {
     Json j = Json::object();
-#define POLYHEAD_WRITE(name, meaning)                                                                                                      \
+#define POLYHEAD_WRITE(name, meaning, ...)                                                                                                 \
     if (tiling.name != 0) {                                                                                                                \
         j[#name] = tiling.name;                                                                                                            \
     }

@@ -1,0 +1,44 @@
+// Listens to Halide's compiler.
+#include "compiler_warnings.h"
+
+#include <algorithm>
+
+#include <Halide.h>
+
+namespace polyhead::gen {
+namespace {
+
+thread_local CompilerWarnings *listening = nullptr;
+
+} // namespace
+
+// Halide has one listener per process and asks it for errors too; those go on as exceptions.
+class Listener : public Halide::CompileTimeErrorReporter {
+public:
+    void warning(const char *text) override {
+        if (!listening || !listening->sentence_.empty()) {
+            return;
+        }
+        std::string line = text;
+        std::replace(line.begin(), line.end(), '\n', ' ');
+        line.erase(line.find_last_not_of(' ') + 1);
+        listening->sentence_ = "the compiler warns, which is an error here: " + line;
+    }
+    [[noreturn]] void error(const char *text) override { throw Halide::CompileError(text); }
+};
+
+CompilerWarnings::CompilerWarnings() : outer_(listening) {
+    static Listener *const listener = [] {
+        auto *const made = new Listener; // never destroyed: Halide may speak while the process ends
+        Halide::set_custom_compile_time_error_reporter(made);
+        return made;
+    }();
+    static_cast<void>(listener);
+    listening = this;
+}
+
+CompilerWarnings::~CompilerWarnings() {
+    listening = outer_;
+}
+
+} // namespace polyhead::gen

@@ -121,6 +121,27 @@ class Modifiers(Case):
         self.close(polyhead.sdpa(QUERY, KEY, VALUE, expression=text, tensors={"slope": slopes}), expected)
         self.refused(polyhead.Code.BAD_VALUE, "expression:1:9", QUERY, KEY, VALUE, expression="score = slope")
 
+    def test_tensors_that_are_called_as_arguments_are(self):
+        """Three at a time, each over another dimension, so that none can stand for another."""
+        columns, slopes, rows = np.linspace(-1, 1, T_KV, dtype=np.float32), np.arange(1, H + 1, dtype=np.float32) / 9, np.arange(T_Q) / np.float32(5)
+        for names in (("key", "out", "weights"), ("query", "value", "lse"), ("layout", "device", "tensors"), ("softcap", "window", "scores"),
+                      ("softmax_scale", "alignment", "kv_lengths"), ("expression", "sinks", "input")):
+            text = ("tensor %s: f32[kv]; tensor %s: f32[h]; tensor %s: f32[q]\n" % names +
+                    "score = score + %s[kv] * %s[h] - %s[q] * kv" % names)
+            tensors = dict(zip(names, (columns, slopes, rows)))
+            add = columns * slopes[:, None, None] - rows[:, None] * np.arange(T_KV)
+            expected = attention(QUERY, KEY, VALUE, add=add)
+            out, lse = polyhead.sdpa(QUERY, KEY, VALUE, expression=text, tensors=tensors, return_lse=True)
+            self.close(out, expected[0])
+            self.close(lse, expected[2])
+            if names[0] == "key":
+                kernel = polyhead.compile("sdpa", num_heads=H, num_kv_heads=H_KV, head_dim=D, head_dim_v=D_V, expression=text)
+                self.close(kernel(query=QUERY, key=KEY, value=VALUE, tensors=tensors), expected[0])
+                rest = {name: tensors[name] for name in ("key", "out")}
+                self.close(kernel(query=QUERY, key=KEY, value=VALUE, tensors=rest, weights=rows), expected[0])  # no argument of this kernel
+                with self.assertRaises(TypeError):
+                    kernel(query=QUERY, key=KEY, value=VALUE, tensors=dict(tensors, mask=rows))
+
     def test_expressions_as_functions(self):
         slopes = random(10, H)
         slope, q, k = slopes[:, None, None], np.arange(T_Q)[:, None], np.arange(T_KV)

@@ -268,7 +268,7 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
     if o["expression"] is not None:
         tensors = o["tensors"] or {}
         fields["expression"] = o["expression"] if isinstance(o["expression"], str) else text_of(o["expression"], tensors)
-        arguments.update(tensors)
+        arguments["tensors"] = dict(tensors)  # apart from the arguments: a tensor may be called key or out
 
 
 def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:

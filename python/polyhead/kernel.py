@@ -29,7 +29,8 @@ class Kernel:
 
         Further arguments are the tensors and numbers that the kernel was built with, by the names of polyhead_args: kv_lengths,
         softmax_scale, alignment, window, mask, score_bias, softcap, alibi_slopes, sinks, rope_cos, rope_sin, positions_q,
-        positions_kv, head_gate, position_offsets, and the tensors that the expression declares. Returns out, or a tuple of out and
+        positions_kv, head_gate, position_offsets, and the tensors that the expression declares, by name or, where an argument has that
+        name, as tensors={name: array}. Returns out, or a tuple of out and
         the further outputs of the problem in the order lse, scores, weights_mean. out=, lse=, scores=, weights_mean= name arrays to
         write to.
         """

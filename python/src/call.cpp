@@ -87,7 +87,14 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
     expression_tensors_.resize(size_t(table_.num_declarations));
     for (const auto &[key, value] : arguments) {
         const auto name = nb::cast<std::string>(key);
-        if (!value.is_none() && !read_number(name, value) && !read_tensor(name, value)) {
+        if (name == "tensors" && nb::isinstance<nb::dict>(value)) {
+            for (const auto &[tensor, array] : nb::cast<nb::dict>(value)) {
+                const auto declared = nb::cast<std::string>(tensor);
+                if (!array.is_none() && !read_expression_tensor(declared, array)) {
+                    unexpected(declared);
+                }
+            }
+        } else if (!value.is_none() && !read_number(name, value) && !read_tensor(name, value)) {
             unexpected(name);
         }
     }
@@ -96,7 +103,7 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
 }
 
 bool CallArguments::read_number(const std::string &name, nb::handle value) {
-    if (name == "weights") {
+    if (name == "weights" && (table_.problem.op != POLYHEAD_SDPA || nb::isinstance<PackedWeights>(value))) {
         args_.weights = number<const PackedWeights *>(name, value, "what pack() returned")->weights.raw();
         return true;
     }
@@ -138,16 +145,20 @@ bool CallArguments::read_tensor(const std::string &name, nb::handle value) {
         args_.*member = array.tensor();
         read_heads(&array, member);
     });
-    for (int32_t i = 0; i < table_.num_declarations && !found; ++i) {
+    return found || read_expression_tensor(name, value);
+}
+
+bool CallArguments::read_expression_tensor(const std::string &name, nb::handle value) {
+    for (int32_t i = 0; i < table_.num_declarations; ++i) {
         if (name == table_.declarations[i].name) {
-            found = true;
             Array &array = arrays_.emplace_back(name, value, Access::read);
             array.place(device_.get());
             array.want(Element(table_.declarations[i].dtype));
             expression_tensors_[size_t(i)] = array.tensor();
+            return true;
         }
     }
-    return found;
+    return false;
 }
 
 // Layouts are views of one kernel.

@@ -23,7 +23,8 @@ Layout layout_named(const std::string &name);
 
 class CallArguments {
 public:
-    // Reads every argument; unknown names and wrong Python types are a TypeError. None means absent.
+    // Reads every argument; unknown names and wrong Python types are a TypeError. None means absent. A dict under the name "tensors" has
+    // tensors of the expression, which may be called as arguments are.
     CallArguments(const LoadedKernel &kernel, nb::dict arguments, DevicePointer device, Layout layout);
 
     // These touch no Python object and may run without the interpreter's lock. They throw a Refusal.
@@ -35,6 +36,7 @@ private:
     bool read_number(const std::string &name, nb::handle value);
     bool read_attention_number(const std::string &name, nb::handle value);
     bool read_tensor(const std::string &name, nb::handle value);
+    bool read_expression_tensor(const std::string &name, nb::handle value);
     void read_heads(Array *array, polyhead_tensor polyhead_args::*member);
     [[noreturn]] void unexpected(const std::string &name) const;
 

@@ -45,7 +45,7 @@ function(_polyhead_generate_kernel name)
     endif()
     add_custom_command(
         OUTPUT ${files}
-        COMMAND ${environment} polyhead::generate ${name} ${flags} -o "${folder}"
+        COMMAND ${environment} $<TARGET_FILE:polyhead::generate> ${name} ${flags} -o "${folder}"
         DEPENDS polyhead::generate ${expression}
         COMMENT "Kernel ${name}"
         VERBATIM

@@ -16,8 +16,5 @@ foreach(
         DEPENDS polyhead_python
         COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/${script}"
     )
-    set_tests_properties(
-        "python: ${title}"
-        PROPERTIES ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1"
-    )
+    set_tests_properties("python: ${title}" PROPERTIES ENVIRONMENT "${POLYHEAD_PYTHON_ENVIRONMENT}")
 endforeach()

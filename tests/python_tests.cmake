@@ -26,9 +26,7 @@ function(polyhead_python_test name)
     )
     set_tests_properties(
         "${arg_LABEL}: ${name}"
-        PROPERTIES
-            ENVIRONMENT
-                "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1;${arg_ENVIRONMENT}"
+        PROPERTIES ENVIRONMENT "${POLYHEAD_PYTHON_ENVIRONMENT};${arg_ENVIRONMENT}"
     )
 endfunction()
 

@@ -62,5 +62,5 @@ polyhead_script_test(
 )
 set_tests_properties(
     "runtime: the limit of CPU features"
-    PROPERTIES ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1"
+    PROPERTIES ENVIRONMENT "${POLYHEAD_PYTHON_ENVIRONMENT}"
 )

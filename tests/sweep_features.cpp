@@ -6,6 +6,7 @@
 #include "in_process.h"
 
 #include "support/feature_matrix.h"
+#include "support/not_run.h"
 #include "support/sweep.h"
 
 using namespace polyhead;
@@ -68,9 +69,10 @@ void sweep_part(int part) {
         const InProcessKernel compiled(p, {target, "", "features_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
         if (!compiled.kernel().supported()) {
-            WARN("no variant for this machine, skipped: " << line);
+            note_not_run("kernel of " + line, "no variant for this machine");
             return;
         }
+        note_run();
         double worst = 0;
         const int shapes = sweep(compiled, seed, &worst);
         print_swept("features", number, shapes, worst, line);

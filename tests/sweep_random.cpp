@@ -5,6 +5,7 @@
 
 #include "in_process.h"
 
+#include "support/not_run.h"
 #include "support/random_problem.h"
 #include "support/sweep.h"
 
@@ -103,9 +104,10 @@ TEST_CASE("sweep: random problems over random shapes") {
         const InProcessKernel compiled(p, {target, "", "sweep_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
         if (!compiled.kernel().supported()) {
-            WARN("no variant for this machine, skipped: " << line);
+            note_not_run("kernel of " + line, "no variant for this machine");
             return;
         }
+        note_run();
         const Swept swept = sweep(compiled, seed);
         print_swept("sweep", number, swept.shapes, swept.worst, line);
     });

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "not_run.h"
 #include "problems.h"
 
 namespace polyhead::test {
@@ -63,12 +64,22 @@ polyhead_status KernelSubject::run_on_device(const polyhead_args &args) const {
 std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api) {
     std::vector<polyhead_kernel> forced;
     for (int32_t i = 0; i < kernel.num_variants; i++) {
-        if (kernel.variants[i].api == static_cast<int32_t>(api) && (kernel.variants[i].cpu_features & ~polyhead_cpu_features()) == 0) {
-            polyhead_kernel one = kernel;
-            one.variants = &kernel.variants[i];
-            one.num_variants = 1;
-            forced.push_back(one);
+        const polyhead_variant &variant = kernel.variants[i];
+        if (variant.api != static_cast<int32_t>(api)) {
+            continue;
         }
+        const uint64_t missing = variant.cpu_features & ~polyhead_cpu_features();
+        if (missing != 0) {
+            char names[256];
+            polyhead_cpu_feature_names(missing, names, sizeof names);
+            note_not_run(std::string("kernel ") + kernel.name + " variant " + variant.name, std::string("needs ") + names);
+            continue;
+        }
+        note_run();
+        polyhead_kernel one = kernel;
+        one.variants = &variant;
+        one.num_variants = 1;
+        forced.push_back(one);
     }
     return forced;
 }

@@ -10,12 +10,17 @@ def directory(preset):
     return os.path.join(BUILD, preset)
 
 
+def presets():
+    """The builds that CMakePresets.json names: name -> CMake variables."""
+    with open(os.path.join(ROOT, "CMakePresets.json"), encoding="utf-8") as file:
+        listed = json.load(file)["configurePresets"]
+    return {one["name"]: one.get("cacheVariables", {}) for one in listed if not one.get("hidden")}
+
+
 def cpu_features(preset):
     """What POLYHEAD_CPU_FEATURES is for this preset: its own limit, or that of the caller's environment."""
-    with open(os.path.join(ROOT, "CMakePresets.json"), encoding="utf-8") as file:
-        presets = json.load(file)["configurePresets"]
-    own = [one.get("cacheVariables", {}).get("POLYHEAD_CPU_FEATURES") for one in presets if one["name"] == preset]
-    return own[0] if own and own[0] is not None else os.environ.get("POLYHEAD_CPU_FEATURES", "")
+    own = presets().get(preset, {}).get("POLYHEAD_CPU_FEATURES")
+    return os.environ.get("POLYHEAD_CPU_FEATURES", "") if own is None else own
 
 
 # Parts of the release build that not every command has the packages for; other presets say themselves what they have.

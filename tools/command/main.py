@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, gpu_table, package, testing
+from . import actions, build, gpu_table, package, testing
 from .places import Failure
 
 EPILOG = """\
@@ -37,10 +37,10 @@ def parser():
     demo.add_argument("--device", metavar="API", help="run the layers on a GPU: cuda or opencl, with :N for another device than the first")
     demo.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to compare (default: a few of its own)")
     test = add("test", testing.test, "build and run the tests")
-    test.add_argument("--all", action="store_true", help="every kernel of the table, also for AVX2 and plain x86-64, the long tests and the sanitizer build")
+    test.add_argument("--all", action="store_true", help="every kernel of the table and the long tests, the CPU suite again for AVX2 and SSE4.1, and the builds with sanitizers")
     test.add_argument("--label", help="only the tests of this label")
     test.add_argument("--filter", metavar="REGEX", help="only the tests whose names match")
-    test.add_argument("--preset", default="release", choices=["release", "targets", "asan", "tsan", "dev"], help="build to test (default release)")
+    test.add_argument("--preset", default="release", choices=list(build.presets()), help="build to test (default release)")
     test.add_argument("--device", metavar="API", help="only the GPU kernels, on a device of this machine: cuda, opencl or vulkan, with :N for another than the first")
     test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are there")
     test.add_argument("--fuzz", metavar="MINUTES", type=float, help="only the fuzzers, each that long")

@@ -1,0 +1,18 @@
+# POLYHEAD_PYTHON_ENVIRONMENT: what a script needs that imports this build's package. Included by tests/CMakeLists.txt.
+set(POLYHEAD_PYTHON_ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python" PYTHONDONTWRITEBYTECODE=1)
+if(POLYHEAD_SANITIZE)
+    # The interpreter has no ASan: the sanitizer's runtime must be loaded first, and the C++ library with it, or it sees no exceptions.
+    # What the interpreter itself never frees is not ours.
+    set(preload "")
+    foreach(library libasan.so libstdc++.so)
+        execute_process(
+            COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=${library}
+            OUTPUT_VARIABLE path
+            OUTPUT_STRIP_TRAILING_WHITESPACE
+        )
+        file(REAL_PATH "${path}" path)
+        list(APPEND preload "${path}")
+    endforeach()
+    list(JOIN preload ":" preload)
+    list(APPEND POLYHEAD_PYTHON_ENVIRONMENT "LD_PRELOAD=${preload}" ASAN_OPTIONS=detect_leaks=0)
+endif()

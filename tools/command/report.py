@@ -1,0 +1,80 @@
+"""What CTest reports of one run or several: counts, seconds per label, what could not run and why, and one closing line."""
+import collections
+import re
+import xml.etree.ElementTree as ElementTree
+
+# Lines of tests/support/not_run.h, and unittest's count of skipped tests.
+NOT_RUN = re.compile(r"^NOT RUN: (.*): ([^:\n]*)$", re.MULTILINE)
+UNITTEST = re.compile(r"^OK \(skipped=(\d+)\)$", re.MULTILINE)
+SKIPPED = re.compile(r"SKIPPED: (.*)")
+
+
+class Tally:
+    """Counts of one or more CTest runs, and seconds per label."""
+
+    def __init__(self):
+        self.passed = self.failed = self.skipped = self.parts = 0
+        self.labels = {}  # (suite, label) -> [tests, seconds]
+        self.failures = []
+        self.reasons = collections.Counter()  # (test, reason) -> how many parts of it
+        self.not_run = {}  # label -> packages that its tests need
+
+    def read(self, path, suite=""):
+        try:
+            cases = ElementTree.parse(path).getroot().iter("testcase")
+        except (OSError, ElementTree.ParseError):
+            self.fail("ctest wrote no report")
+            return
+        for case in cases:
+            self.count(case, suite)
+
+    def count(self, case, suite=""):
+        skipped, name, output = case.find("skipped"), case.get("name"), case.findtext("system-out") or ""
+        parts = NOT_RUN.findall(output)
+        whole = any(what == "the whole test" for what, _ in parts)
+        if case.get("status") == "run" and not whole:
+            self.passed += 1
+        elif case.get("status") == "run":
+            self.skipped += 1
+        elif case.get("status") == "disabled" or (skipped is not None and (skipped.get("message") or "").startswith("SKIP_")):
+            self.skipped += 1
+            said = SKIPPED.search(output)
+            self.reasons[name, said.group(1) if said else "it is disabled"] += 1
+        else:
+            self.fail(name)
+        self.count_parts(name, parts, output)
+        names = [p.get("value") for p in case.iter("property") if p.get("name") == "cmake_labels"]
+        for label in (names[0].split(";") if names and names[0] else ["no label"]):
+            entry = self.labels.setdefault((suite, label), [0, 0.0])
+            entry[0] += 1
+            entry[1] += float(case.get("time") or 0)
+
+    def count_parts(self, name, parts, output):
+        """Parts of a test that could not run: kernels and variants by the reason, cases of a script by their number."""
+        for what, why in parts:
+            if what != "the whole test":
+                self.parts += 1
+                self.reasons[name, why] += 1
+        for number in UNITTEST.findall(output):
+            self.parts += int(number)
+            self.reasons[name, "a condition of the script"] += int(number)
+
+    def fail(self, name):
+        self.failed += 1
+        self.failures.append(name)
+
+    def lines(self):
+        """Seconds per label, what could not run, what failed."""
+        several = len({suite for suite, _ in self.labels}) > 1
+        for (suite, label), (tests, seconds) in sorted(self.labels.items()):
+            yield "  %-22s %4d tests %8.1f s" % (suite + ": " + label if several else label, tests, seconds)
+        for (name, why), number in sorted(self.reasons.items()):
+            yield "SKIPPED %s: %d, %s" % (name, number, why)
+        for name in self.failures:
+            yield "FAILED %s" % name
+
+    def closing_line(self):
+        line = "%d passed, %d failed" % (self.passed, self.failed)
+        line += ", %d skipped" % self.skipped if self.skipped else ""
+        line += ", %d kernels and cases skipped within tests" % self.parts if self.parts else ""
+        return line + "".join("; label %s not run: apt-get install %s" % (label, " ".join(packages)) for label, packages in sorted(self.not_run.items()))

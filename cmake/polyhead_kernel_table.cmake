@@ -1,10 +1,11 @@
 # The kernel table (kernels/table.txt): one line per kernel, read by builds, tests and benches.
 #
-# Makes three kernel sets with the same header, kernel_table.h (kernel_table[], kernel_table_count):
+# Makes four kernel sets with the same header, kernel_table.h (kernel_table[], kernel_table_count):
 #   polyhead_kernel_table         every CPU kernel
 #   polyhead_kernel_table_tested  those of POLYHEAD_KERNEL_TIER: `all`, or `fast`: the lines tagged fast, and of the others
 #                                 every fourth, chosen by name and POLYHEAD_KERNEL_SAMPLE, so that each commit tests other ones
 #   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, of each line tagged gpu or gpu_only
+#   polyhead_kernel_table_gpu_tested  those of the tier
 # A set without kernels is not made, nor one of GPU kernels without polyhead::gpu. The names of the GPU kernels of the
 # tier are in the global property POLYHEAD_TABLE_GPU_TESTED, the flags of one in its property POLYHEAD_FLAGS.
 
@@ -93,7 +94,7 @@ function(polyhead_kernel_table file)
         endif()
     endforeach()
     set_property(GLOBAL PROPERTY POLYHEAD_TABLE_GPU_TESTED ${kernels_gpu_tested})
-    foreach(set "" _tested _gpu)
+    foreach(set "" _tested _gpu _gpu_tested)
         if(kernels${set} AND (NOT set MATCHES "gpu" OR TARGET polyhead::gpu))
             polyhead_kernel_set(
                 polyhead_kernel_table${set}

@@ -65,11 +65,11 @@ if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_in_process OPENCL_ONLY)
     polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp LINK polyhead_in_process)
 endif()
-# Every GPU kernel of the table, in the fast tier too: what can be run only like this has to be.
-if(TARGET polyhead_kernel_table_gpu)
+# The GPU kernels of the tier: in the fast one those that are always tested, and others with each commit.
+if(TARGET polyhead_kernel_table_gpu_tested)
     polyhead_gpu_test(
         test_kernels_gpu
         SOURCES gpu_answers_table.cpp gpu_mirrors.cpp gpu_same_bits_table.cpp
-        LINK polyhead_kernel_table_gpu
+        LINK polyhead_kernel_table_gpu_tested
     )
 endif()

@@ -13,6 +13,16 @@ const std::map<std::string, Op> arithmetic = {{"+", Op::add},    {"-", Op::subtr
                                               {"%", Op::modulo}, {"min", Op::minimum}, {"max", Op::maximum}};
 const std::map<std::string, Op> real_functions = {{"exp", Op::exp}, {"log", Op::log}, {"tanh", Op::tanh}, {"sqrt", Op::sqrt}};
 
+// How often the formula of an operation mentions each of its arguments (expression_values.cpp): an integer divisor that may be negative
+// needs a look at both.
+int copies_of_argument(const Node &node) {
+    const bool rounds = node.type == Type::integer && (node.op == Op::divide || node.op == Op::modulo);
+    if (!rounds || (node.args[1]->op == Op::number && node.args[1]->integer > 0)) {
+        return 1;
+    }
+    return node.op == Op::divide ? 2 : 4;
+}
+
 } // namespace
 
 const char *type_name(Type type) {
@@ -27,7 +37,8 @@ NodePtr make_node(Op op, Type type, std::vector<NodePtr> args, size_t index) {
     auto node = std::make_shared<Node>(Node{op, type, std::move(args)});
     node->index = index;
     for (const NodePtr &arg : node->args) {
-        node->size = std::min(node->size + arg->size, most_operations + 1);
+        const int64_t size = node->size + int64_t(arg->size) * copies_of_argument(*node);
+        node->size = static_cast<int>(std::min<int64_t>(size, most_operations + 1));
     }
     return node;
 }

@@ -12,6 +12,15 @@ struct Refused {
     const char *sentence; // how it begins, with line and column
 };
 
+// let aN = (aN-1 % h) / h + q, for N from 1.
+std::string lets_of_remainders(int count) {
+    std::string text;
+    for (int i = 1; i <= count; i++) {
+        text += "let a" + std::to_string(i) + " = (a" + std::to_string(i - 1) + " % h) / h + q\n";
+    }
+    return text;
+}
+
 std::string repeated(const std::string &text, int times) {
     std::string result;
     for (int i = 0; i < times; i++) {
@@ -118,6 +127,8 @@ const Refused refused[] = {
     {"score = " + repeated("(", 201) + "1" + repeated(")", 201), "1:210: brackets and signs are nested more than 200 deep"},
     {"score = " + repeated("-", 201) + "1", "1:210: brackets and signs are nested more than 200 deep"},
     {"mask = " + repeated("not ", 201) + "true", "1:812: brackets and signs are nested more than 200 deep"},
+    // An integer divisor that may be negative is looked at several times, so these 13 lines are 8^13 operations.
+    {"let a0 = q\n" + lets_of_remainders(13) + "mask = kv <= a13", "5:14: more than 2000 operations, counting those of a let"},
     {"score = " + repeated("abs(", 201) + "1" + repeated(")", 201), "1:813: brackets and signs are nested more than 200 deep"},
     {"let a0 = score + score" +
          [] {

@@ -39,13 +39,16 @@ function(_polyhead_generate_kernel name)
             list(APPEND expression "${file}")
         endif()
     endforeach()
-    set(environment "")
+    # What the environment says when the project is built changes no kernel: --tuned stands among the flags.
+    set(environment --unset=POLYHEAD_TUNED)
     if(NOT POLYHEAD_CPU_FEATURES STREQUAL "")
-        set(environment "${CMAKE_COMMAND}" -E env "POLYHEAD_CPU_FEATURES=${POLYHEAD_CPU_FEATURES}")
+        list(APPEND environment "POLYHEAD_CPU_FEATURES=${POLYHEAD_CPU_FEATURES}")
     endif()
     add_custom_command(
         OUTPUT ${files}
-        COMMAND ${environment} $<TARGET_FILE:polyhead::generate> ${name} ${flags} -o "${folder}"
+        COMMAND
+            "${CMAKE_COMMAND}" -E env ${environment} $<TARGET_FILE:polyhead::generate> ${name}
+            ${flags} -o "${folder}"
         DEPENDS polyhead::generate ${expression}
         COMMENT "Kernel ${name}"
         VERBATIM
@@ -232,10 +235,17 @@ function(polyhead_add_kernel name)
     _polyhead_generate_kernel(${name} ${flags} --target ${targets})
 endfunction()
 
-# Sets arg_TUNED to the file of tuning records: the one of this kernel, else POLYHEAD_TUNED; to be called by polyhead_add_kernel only.
+# Sets arg_TUNED to the file of tuning records: the one of this kernel, else POLYHEAD_TUNED, else that of the environment, as it is now: the
+# kernel depends on the file, and what the environment says later changes nothing. To be called by polyhead_add_kernel only.
 macro(_polyhead_tuned name)
     if(NOT DEFINED arg_TUNED AND POLYHEAD_TUNED)
         set(arg_TUNED "${POLYHEAD_TUNED}")
+    elseif(
+        NOT DEFINED arg_TUNED
+        AND NOT DEFINED arg_TILING
+        AND NOT "$ENV{POLYHEAD_TUNED}" STREQUAL ""
+    )
+        set(arg_TUNED "$ENV{POLYHEAD_TUNED}")
     endif()
     if(DEFINED arg_TUNED)
         get_filename_component(arg_TUNED "${arg_TUNED}" ABSOLUTE)

@@ -28,6 +28,9 @@ struct TuningChoice {
     bool records = true; // false: the defaults
 };
 
+// The user's file that is asked: his own or $POLYHEAD_TUNED; empty when there is none.
+std::string records_file(const TuningChoice &choice);
+
 // Facts of a compiled variant, as polyhead_variant wants them.
 struct VariantFacts {
     int64_t scratch_per_thread = 0, scratch_per_split = 0;

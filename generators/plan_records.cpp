@@ -89,12 +89,14 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
 
 } // namespace
 
+std::string records_file(const TuningChoice &choice) {
+    const char *const everywhere = std::getenv("POLYHEAD_TUNED");
+    return !choice.records ? "" : choice.file.empty() && everywhere ? everywhere : choice.file;
+}
+
 std::string RecordFinder::open(const TuningChoice &choice) {
     choice_ = choice;
-    const char *const everywhere = std::getenv("POLYHEAD_TUNED");
-    if (choice_.file.empty() && everywhere) {
-        choice_.file = everywhere;
-    }
+    choice_.file = records_file(choice);
     std::string error;
     if (choice_.records && !choice_.file.empty()) {
         read_records(choice_.file, &own_, &error);

@@ -146,7 +146,8 @@ std::string write_library(const Request &request) {
     if (!work.error().empty()) {
         return work.error();
     }
-    Library library{request.name, request.problem, {}, request.expression_source, {}, {}, 0};
+    Library library{request.name, request.problem, {}, request.expression_source, {}, {}, {}, 0};
+    library.tuned = request.tiling.empty() ? gen::records_file({request.tuned, request.use_records}) : "";
     std::vector<fs::path> files;
     if (request.expression) {
         error = gen::Expression::parse(*request.expression, "expression", &library.expression);

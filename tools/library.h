@@ -21,6 +21,7 @@ struct Library {
     polyhead_problem problem{}; // its text belongs to the request
     gen::Expression expression;
     std::string expression_source; // C++ behind the expression
+    std::string tuned;             // the user's file of tuning records that was asked
     std::vector<LibraryVariant> variants;
     std::vector<std::string> runtime_archives; // file names of the runtimes of foreign targets
     int64_t library_bytes = 0;

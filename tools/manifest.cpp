@@ -192,6 +192,9 @@ std::string manifest_text(const Library &library) {
     j["name"] = library.name;
     j["problem"] = problem_json(library);
     j["generate"] = "polyhead generate " + library.name + " " + runtime::flags_of(p);
+    if (!library.tuned.empty()) {
+        j["tuned"] = library.tuned;
+    }
     j["parameters"] = c.parameters;
     j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/design.md
     j["weight_layout"] = runtime::weight_layout_id(p);

@@ -140,6 +140,7 @@ LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, co
     library_.name = "kernel";
     library_.problem = problem;
     library_.problem.expression = expression_.empty() ? nullptr : expression_.c_str();
+    library_.tuned = tiling_.empty() ? gen::records_file(tuning) : "";
     declare();
     compiling([&] {
         compile();

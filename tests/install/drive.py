@@ -74,9 +74,24 @@ def by_readme(options, prefix, folder):
     shutil.copy(os.path.join(ROOT, "examples", "001_sdpa", "main.cpp"), folder)
     with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as project:
         project.write("cmake_minimum_required(VERSION 3.28)\nproject(app LANGUAGES CXX)\nadd_executable(app main.cpp)\n" + lines)
-    run(configuration(options, prefix, folder, os.path.join(folder, "build")))
-    run([options.cmake, "--build", os.path.join(folder, "build")])
-    print(run([os.path.join(folder, "build", "app")]).strip())
+    build = os.path.join(folder, "build")
+    records = shutil.copy(os.path.join(HERE, "tuned.json"), folder)
+    os.environ["POLYHEAD_TUNED"] = records  # when the project is configured, and not when it is built
+    run(configuration(options, prefix, folder, build))
+    os.environ["POLYHEAD_TUNED"] = os.path.join(folder, "not there.json")
+    run([options.cmake, "--build", build])
+    print(run([os.path.join(build, "app")]).strip())
+    for name in os.listdir(os.path.join(build, "polyhead_kernels")):
+        if name.endswith(".json"):
+            with open(os.path.join(build, "polyhead_kernels", name), encoding="utf-8") as file:
+                if json.load(file).get("tuned") != records:
+                    sys.exit("%s does not say that %s was asked" % (name, records))
+    if "Kernel " in run([options.cmake, "--build", build, "--", "-n"]):
+        sys.exit("a kernel would be made again although nothing changed")
+    os.utime(records)
+    if "Kernel " not in run([options.cmake, "--build", build, "--", "-n"]):
+        sys.exit("no kernel is made again when the file of tuning records changes")
+    del os.environ["POLYHEAD_TUNED"]
 
 
 def by_hand(options, prefix, folder):

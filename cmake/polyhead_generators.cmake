@@ -76,6 +76,8 @@ add_library(
     schedules/rows_gpu.cpp
     schedules/score_output_cpu.cpp
     schedules/score_output_gpu.cpp
+    schedules/scratch_terms.cpp
+    schedules/task_scratch.cpp
     schedules/tiling.cpp
     schedules/tiling_knobs.cpp
     schedules/tiling_limits.cpp

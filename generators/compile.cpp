@@ -9,6 +9,8 @@
 
 #include "../runtime/call_context.h"
 #include "../schedules/apply.h"
+#include "../schedules/scratch_terms.h"
+#include "../schedules/task_scratch.h"
 #include "compiler_warnings.h"
 #include "plan_records.h"
 #include "target.h"
@@ -22,22 +24,7 @@ namespace {
 // Decode up to here through head lanes: beyond it a tile of queries wastes less than reading the keys lane by lane.
 constexpr int head_lanes_max_seq_len_q = 16;
 
-// Query lanes: what a chunk keeps of inputs that are not read as they lie. Tiles over pairs are kept as they lie and turned, and a block of
-// them in each of two shuffles.
-int64_t bytes_of_chunk_inputs(const Problem &p, const Tiling &t, const Machine &machine) {
-    int64_t bytes = p.rope ? int64_t(4) * t.kv_tile * p.head_dim : 0;
-    const int turn_bytes = 4 * machine.lanes;
-    auto add = [&](bool there, int broadcast, int element) {
-        const int64_t keys = turn_bytes / element, padded = (t.kv_tile + keys - 1) / keys * keys;
-        bytes += there && (broadcast & POLYHEAD_BROADCAST_Q) == 0 ? element * t.q_tile * (2 * padded + 2 * keys) : 0;
-    };
-    add(p.mask != POLYHEAD_NO_MASK, p.mask_broadcast, p.mask == POLYHEAD_BOOLEAN_MASK ? 1 : 4);
-    add(p.score_bias != 0, p.score_bias_broadcast, 4);
-    return bytes;
-}
-
-// f32 bytes that one task of the kernel holds at once; a little more than Halide allocates, never less. The frame "plain" is for
-// comparisons and is not counted: it holds whole tensors.
+// What a thread takes is read off the code while it is compiled.
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
     const Machine machine = machine_of(target);
@@ -47,21 +34,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     if (p.op == POLYHEAD_SDPA && plan.tiling.load_width > 1) {
         facts.alignment = plan.tiling.load_width * (p.dtype == POLYHEAD_F32 ? 4 : 2);
     }
-    const Tiling &t = plan.tiling;
-    if (plan.frame == "query_lanes") {
-        const int64_t columns = p.head_dim_v + 2;
-        const int64_t per_query = 2 * p.head_dim + machine.lanes + 2 * t.kv_tile + t.key_panel + 2 * t.value_panel +
-                                  p.head_dim_v                                                  // one chunk
-                                  + columns * t.merge_group + t.merge_group + 3 * columns + 10; // partials and merge
-        facts.scratch_per_thread = 4 * t.q_tile * per_query + bytes_of_chunk_inputs(p, t, machine);
-    } else if (plan.frame == "head_lanes") {
-        facts.split_len = t.split_len;
-        // Scores, and logits made from them; a rotated key.
-        const int64_t row = 3 * t.split_len + p.head_dim_v + 64 * t.key_unroll;
-        facts.scratch_per_thread = 4 * (int64_t(t.row_tile) * row + (p.rope ? t.key_unroll * p.head_dim : 0));
-        const int rows = p.num_heads / p.num_kv_heads * std::max(plan.max_seq_len_q, 1) + t.row_tile;
-        facts.scratch_per_split = 4 * int64_t(rows) * (p.head_dim + 2 * (p.head_dim_v + 2));
-    }
+    facts.scratch = scratch_terms(plan.frame, p, plan.tiling, machine);
     return facts;
 }
 
@@ -276,6 +249,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     out.object_path = object_path;
     try {
         const CompilerWarnings warnings;
+        const TaskScratch task;
         const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
         Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
@@ -289,6 +263,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         }
         module.compile(files);
         *error = warnings.sentence();
+        out.scratch.per_thread = task.bytes();
     } catch (...) {
         *error = thrown_sentence();
     }
@@ -305,10 +280,12 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
     try {
         const CompilerWarnings warnings;
+        const TaskScratch task;
         auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
         compiled->callable = generator->compile_to_callable();
         compiled->num_arguments = generator->arginfos().size();
+        out.scratch.per_thread = task.bytes();
         out.context = compiled;
         out.call = call_in_process;
         *error = warnings.sentence();

@@ -33,8 +33,7 @@ std::string records_file(const TuningChoice &choice);
 
 // Facts of a compiled variant, as polyhead_variant wants them.
 struct VariantFacts {
-    int64_t scratch_per_thread = 0, scratch_per_split = 0;
-    int32_t split_len = 0;
+    polyhead_scratch scratch{};
     uint64_t cpu_features = 0;
     int32_t api = POLYHEAD_CPU, capability = 0, alignment = 0;
 };

@@ -37,7 +37,7 @@ struct AttentionInputs {
     std::function<At(At pair, At position)> rope_cos, rope_sin; // any position: they clamp
     std::function<At(At t, At b)> positions_q, positions_kv;
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
-    Halide::Expr seq_len_q, seq_len_kv;
+    Halide::Expr batch, seq_len_q, seq_len_kv;
     // Rows that key and value have in memory, for clamping loads. A run-time value also where seq_len_kv is fixed: against a constant
     // Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row too many.
     Halide::Expr key_rows;

@@ -8,6 +8,7 @@
 #include "../schedules/apply.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
+#include "../schedules/task_scratch.h"
 #include "layer.h"
 
 namespace polyhead::gen {
@@ -79,6 +80,7 @@ public:
             schedule_nothing(&plan_);
         } else {
             schedule_kernel(&plan_, tiling(), machine());
+            measure_task_scratch(get_pipeline());
         }
         drop_device_asserts(get_pipeline());
     }
@@ -306,6 +308,7 @@ private:
 
     AttentionInputs attention_inputs(const Problem &p) {
         AttentionInputs in;
+        in.batch = query_->dim(query_->dimensions() - 1).extent();
         in.seq_len_q = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
         in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : key_->dim(1).extent();
         in.key_rows = p.op == POLYHEAD_SDPA ? Expr(key_->dim(1).extent()) : in.seq_len_kv;

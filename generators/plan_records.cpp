@@ -75,12 +75,12 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
                          record.min_seq_len_q,
                          record.max_seq_len_q,
                          said(record, match.distance)};
-        if (record.frame == "head_lanes" && plan.max_seq_len_q == 0) { // its scratch memory is sized by the most queries
+        if (record.frame == "head_lanes" && plan.max_seq_len_q == 0) { // it is for few queries
             plan.max_seq_len_q = p.seq_len_q;
         }
-        const bool sized = record.frame != "head_lanes" || plan.max_seq_len_q > 0;
+        const bool limited = record.frame != "head_lanes" || plan.max_seq_len_q > 0;
         const bool wanted = p.seq_len_q == 0 || holds(plan, p.seq_len_q);
-        if (sized && wanted && tiling_refusal(record.frame, p, plan.tiling, machine).empty()) {
+        if (limited && wanted && tiling_refusal(record.frame, p, plan.tiling, machine).empty()) {
             plans.push_back(plan);
         }
     }

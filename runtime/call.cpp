@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "call_tensors.h"
+#include "needed_keys.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "weight_layout.h"
@@ -91,8 +92,9 @@ Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallS
     argv_[num_arguments_++] = &context_;
     add_tensor(first_tensor_name(problem), args.query);
     if (problem.op == POLYHEAD_SDPA || (problem.op == POLYHEAD_MHA && problem.cross)) {
-        add_tensor("key", args.key);
-        add_tensor("value", args.value);
+        const int64_t keys = needed_keys(problem, args, shape);
+        add_keys("key", args.key, keys);
+        add_keys("value", args.value, keys);
     }
     if (problem.op != POLYHEAD_SDPA) {
         add_weights(problem, *args.weights);
@@ -139,6 +141,13 @@ void Call::add_tensor(const char *name, const polyhead_tensor &tensor, bool outp
         set(buffer->dim[i], extent, stride);
         dense = std::abs(stride) * extent;
     }
+}
+
+// key or value as if they ended behind so many keys.
+void Call::add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys) noexcept {
+    polyhead_tensor first = tensor;
+    first.shape[tensor.rank - 2] = keys;
+    add_tensor(name, first);
 }
 
 // A tensor as one of the given rank and extents: dimensions that it lacks, or has one element in, are spread by stride 0.
@@ -218,13 +227,11 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
 }
 
 void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept {
-    const bool causal = problem.causal != POLYHEAD_NOT_CAUSAL;
-    const int32_t own_alignment = causal ? problem.causal : POLYHEAD_BOTTOM_RIGHT;
-    const auto span = [&](int32_t given) { return args.has_window && given >= 0 ? std::min(given, window_unbounded) : window_unbounded; };
+    const int32_t own_alignment = problem.causal != POLYHEAD_NOT_CAUSAL ? problem.causal : POLYHEAD_BOTTOM_RIGHT;
     numbers_[softmax_scale].real = args.has_softmax_scale ? args.softmax_scale : 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
     numbers_[from_end].whole = (args.alignment != 0 ? args.alignment : own_alignment) == POLYHEAD_BOTTOM_RIGHT;
-    numbers_[window_left].whole = span(args.window_left);
-    numbers_[window_right].whole = causal ? 0 : span(args.window_right);
+    numbers_[window_left].whole = window_left_of(args);
+    numbers_[window_right].whole = window_right_of(problem, args);
     numbers_[softcap].real = args.softcap;
     numbers_[step_q].whole = absent(args.positions_q);
     numbers_[step_kv].whole = absent(args.positions_kv);

@@ -39,6 +39,7 @@ public:
 private:
     halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
     void add_tensor(const char *name, const polyhead_tensor &tensor, bool output = false) noexcept;
+    void add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys) noexcept;
     void add_spread(const char *name, const polyhead_tensor &tensor, int32_t rank, const int64_t *extents) noexcept;
     void add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,

@@ -1,5 +1,4 @@
 // The three questions about one call: run it, which variant would run, how much memory would it take.
-#include <algorithm>
 #include <cstring>
 
 #include "call.h"
@@ -10,12 +9,12 @@
 #include "no_keys.h"
 #include "optional_tensors.h"
 #include "scratch.h"
+#include "scratch_bytes.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "thread_pool.h"
 #include "threads.h"
 #include "validate.h"
-#include "weight_layout.h"
 
 #ifndef POLYHEAD_VERSION
 #error "the build defines POLYHEAD_VERSION"
@@ -46,53 +45,6 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     }
     *variant = select_variant(*kernel, *args, *shape, status);
     return *variant != nullptr;
-}
-
-int64_t round_up(int64_t value, int64_t multiple) noexcept {
-    return (value + multiple - 1) / multiple * multiple;
-}
-
-int64_t whole_panels(int64_t columns) noexcept {
-    return round_up(columns, POLYHEAD_WEIGHT_PANEL);
-}
-
-// Numbers of what a problem with masks or score outputs keeps beside: each score output its queries and its keys, the keys in whole blocks;
-// the largest value of every column of a chunk, where a mask may leave some of its keys out.
-int64_t feature_floats(const polyhead_problem &p, const CallShape &s) noexcept {
-    constexpr int64_t block = 64, shortest_chunk = 32;
-    const bool masked = p.mask || p.score_bias || (p.expression && p.expression[0]);
-    const int64_t outputs = int64_t(p.scores != POLYHEAD_NO_SCORES) + int64_t(p.weights_mean != 0);
-    const int64_t queries = s.seq_len_q * p.num_heads * p.head_dim, keys = round_up(s.seq_len_kv, block) * p.num_kv_heads * p.head_dim;
-    const int64_t chunks = masked ? (s.seq_len_kv + shortest_chunk - 1) / shortest_chunk : 0;
-    return outputs * (queries + keys) + chunks * p.num_kv_heads * (p.head_dim_v + 1);
-}
-
-// Tensors between the stages, for the whole batch: a layer's projections; the attention output where out does not take it at once (a
-// layer, or statistics of the rows beside out: one more column each); and what masks and score outputs need.
-int64_t stage_bytes(const polyhead_problem &p, const polyhead_variant &variant, const CallShape &s) noexcept {
-    const bool layer = p.op == POLYHEAD_MHA, normalised = p.scores == POLYHEAD_WEIGHTS || p.weights_mean;
-    const int64_t statistics = variant.split_len == 0 ? int64_t(p.lse != 0) + (normalised ? 2 : 0) : 0;
-    int64_t query_side = layer || statistics > 0 ? whole_panels(p.head_dim_v + statistics) : 0, key_side = 0;
-    if (layer) {
-        query_side += whole_panels(p.head_dim);
-        key_side = whole_panels(p.head_dim) + whole_panels(p.head_dim_v);
-    }
-    const int64_t floats = s.seq_len_q * p.num_heads * query_side + s.seq_len_kv * p.num_kv_heads * key_side;
-    return int64_t(sizeof(float)) * s.batch * (floats + feature_floats(p, s));
-}
-
-int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const CallShape &s, int given_threads) noexcept {
-    if (s.no_keys()) {
-        return 0;
-    }
-    const polyhead_problem p = with_defaults(given);
-    const int threads = variant.api == POLYHEAD_CPU ? given_threads : 0; // on a device scratch is registers and shared memory
-    int64_t bytes = threads * variant.scratch_per_thread + stage_bytes(p, variant, s);
-    if (variant.split_len > 0) {
-        const int64_t splits = (s.seq_len_kv + variant.split_len - 1) / variant.split_len;
-        bytes += s.batch * p.num_kv_heads * splits * variant.scratch_per_split;
-    }
-    return bytes;
 }
 
 // A line that names what was built into the kernel, when anything was.
@@ -141,7 +93,7 @@ polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant
     polyhead_status status = success();
     const ThreadsInUse threads;
     CallContext context(threads.pool());
-    const int64_t bytes = scratch_bytes(kernel.problem, variant, shape, threads.threads()), of_thread = variant.scratch_per_thread;
+    const int64_t bytes = scratch_bytes(kernel.problem, variant, args, shape, threads.threads()), of_thread = variant.scratch.per_thread;
     const bool possible = bytes >= 0 && bytes < most && of_thread < most;
     const int64_t here = possible ? bytes - (threads.threads() - 1) * of_thread : 0;
     const HeldScratch scratch(&context, possible ? static_cast<size_t>(here) + Scratch::overhead : SIZE_MAX);
@@ -202,7 +154,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
-               static_cast<long long>(scratch_bytes(kernel->problem, *chosen, shape, num_threads())),
+               static_cast<long long>(scratch_bytes(kernel->problem, *chosen, *args, shape, num_threads())),
                chosen->tiling ? chosen->tiling : "unknown");
     return status;
 }
@@ -217,7 +169,7 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
     if (status) {
         *status = prepared;
     }
-    return variant ? scratch_bytes(kernel->problem, *variant, shape, num_threads()) : 0;
+    return variant ? scratch_bytes(kernel->problem, *variant, *args, shape, num_threads()) : 0;
 }
 
 const char *polyhead_version(void) {

@@ -157,6 +157,9 @@ void schedule_kernel(KernelStages *k, const Tiling &tiling, const Machine &machi
         }
     } else if (k->attention.head_lanes) {
         schedule_head_lanes(*k->attention.head_lanes, k->attention_out, machine);
+        if (k->lse.defined()) {
+            schedule_head_lanes_lse(*k->attention.head_lanes, k->attention_out, k->lse);
+        }
     }
     for (ScoreOutputStages &s : k->scores) {
         schedule_score_output(s, machine);

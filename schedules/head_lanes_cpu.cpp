@@ -21,6 +21,9 @@ using Halide::Var;
 
 namespace {
 
+// The end of a call is left to one thread up to here: a parallel loop costs some microseconds.
+constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
+
 // sum or max over the keys of a split: vectors along the keys, one reduction tree at the end.
 void reduce_keys(Func f, const RVar &keys, int lanes) {
     RVar outer("outer"), inner("inner");
@@ -40,25 +43,26 @@ void schedule_rotation(HeadLanesStages &s, const LoopLevel &keys) {
 
 void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machine &machine) {
     const int vec = machine.lanes, rows = s.blocking.row_tile;
-    Var task("task"), merge_task("merge_task"), out_task("out_task");
+    Var merge_task("merge_task"), out_task("out_task");
     Func out = o.func;
     out.vectorize(o.d, s.blocking.lanes).fuse(o.h, o.b, out_task);
-    s.merged.compute_root().bound(s.x, 0, s.head_dim_v + 1).bound(s.r, 0, rows).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    out.specialize(s.rows_of_call >= most_serial_floats / s.head_dim_v).parallel(out_task);
+    s.merged.compute_root().bound(s.x, 0, s.head_dim_v + 2).bound(s.r, 0, rows).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
     s.merged.fuse(s.hkv, s.b, merge_task).parallel(merge_task);
-    s.merged.update().reorder(s.x, s.splits, s.r, s.rt, s.hkv, s.b).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
-    s.merged.update().fuse(s.hkv, s.b, merge_task).parallel(merge_task);
-    s.reference.compute_root().bound(s.r, 0, rows);
+    s.sums.compute_at(s.merged, s.rt).bound(s.x, 0, s.head_dim_v + 1).bound_extent(s.r, rows);
+    s.sums.vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    s.sums.update().reorder(s.x, s.splits, s.r, s.rt, s.hkv, s.b).vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    s.reference.compute_at(s.merged, s.rt).bound_extent(s.r, rows);
 
-    s.partial.compute_root()
-        .bound(s.x, 0, s.head_dim_v + 2)
-        .bound(s.r, 0, rows)
-        .reorder(s.x, s.r, s.rt, s.sp, s.hkv, s.b)
-        .fuse(s.sp, s.hkv, task)
-        .fuse(task, s.b, task)
-        .parallel(task)
-        .vectorize(s.x, s.blocking.lanes, TailStrategy::GuardWithIf);
+    const RVar column = s.columns;
+    s.partial.compute_root().bound(s.x, 0, s.head_dim_v + 2).bound(s.r, 0, rows);
+    s.partial.update()
+        .allow_race_conditions() // columns are written once
+        .reorder(column, s.r, s.rt, s.task)
+        .parallel(s.task)
+        .vectorize(column, s.blocking.lanes, TailStrategy::GuardWithIf);
     for (Func f : s.row_facts.funcs()) {
-        f.compute_root();
+        f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     }
     s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
     const int lanes_per_pass = s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - 8) / rows));
@@ -90,10 +94,16 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
     s.lane_scores.compute_at(taken, s.key_blocks.y).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
     s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
-    s.query_rows.compute_root().bound(s.r, 0, rows).vectorize(s.d, s.blocking.lanes);
+    s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
     if (s.rotary_dim > 0) {
         schedule_rotation(s, LoopLevel(taken, s.key_blocks.y));
     }
+}
+
+void schedule_head_lanes_lse(const HeadLanesStages &s, const AttentionOut &o, Func lse) {
+    Var task("task");
+    lse.fuse(o.h, o.b, task);
+    lse.specialize(s.rows_of_call >= most_serial_lse).parallel(task);
 }
 
 } // namespace polyhead::gen

@@ -8,5 +8,7 @@
 namespace polyhead::gen {
 
 void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
+// lse, which is made of what was merged.
+void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 
 } // namespace polyhead::gen

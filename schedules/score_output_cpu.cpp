@@ -15,9 +15,14 @@ using Halide::LoopLevel;
 using Halide::TailStrategy;
 using Halide::Var;
 
-void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
+ScoreOutputTile score_output_tile(const Machine &machine) {
     const bool many = machine.registers == 32;
-    const int vec = machine.lanes, vectors = many ? 4 : 2, rows = many ? 6 : 4, block = 10 * rows;
+    return {many ? 60 : 40, machine.lanes * (many ? 4 : 2)};
+}
+
+void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
+    const ScoreOutputTile whole = score_output_tile(machine);
+    const int vec = machine.lanes, vectors = whole.keys / vec, block = whole.queries, rows = block / 10;
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_block("q_block"), q_row("q_row"), q_tile("q_tile"), q_inner("q_inner"), task("task");
     s.key_lanes.compute_root()
         .fuse(s.hkv, s.b, task)

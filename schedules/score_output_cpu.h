@@ -6,6 +6,12 @@
 
 namespace polyhead::gen {
 
+// Queries of a task, and keys whose scores share registers.
+struct ScoreOutputTile {
+    int queries, keys;
+};
+ScoreOutputTile score_output_tile(const Machine &machine);
+
 void schedule_score_output(ScoreOutputStages &stages, const Machine &machine);
 
 } // namespace polyhead::gen

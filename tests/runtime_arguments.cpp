@@ -219,7 +219,7 @@ TEST_CASE("runtime: errors inside a kernel", "[runtime]") {
         CHECK(fake.run(args).code == POLYHEAD_OUT_OF_MEMORY);
     }
     SECTION("scratch that cannot be had is found before the kernel starts") {
-        fake.variant.scratch_per_thread = int64_t(1) << 56;
+        fake.variant.scratch.per_thread = int64_t(1) << 56;
         const polyhead_status status = fake.run(args);
         CHECK(status.code == POLYHEAD_OUT_OF_MEMORY);
         CHECK(fake.calls == 0);
@@ -285,36 +285,21 @@ TEST_CASE("runtime: scratch bytes", "[runtime]") {
     std::vector<float> data(4096);
     Problem p = sdpa(4, 2, 8, 6);
     FakeKernel fake(p);
-    fake.variant.scratch_per_thread = 1000;
-    fake.variant.scratch_per_split = 10;
-    fake.variant.split_len = 4;
+    // Two batch rows; two heads to a key/value head, so 6 rows; 9 keys.
+    fake.variant.scratch = {1000, {{10, 4, 4, 0}, {100, 0, 0, 0}, {10000, 2, 0, 0}, {100000, 0, 5, 0}}};
     SdpaArgs args;
     args.query = view(data.data(), {2, 4, 3, 8});
     args.key = view(data.data(), {2, 2, 9, 8});
     args.value = view(data.data(), {2, 2, 9, 6});
     args.out = view(data.data() + 2048, {2, 4, 3, 6});
-    CHECK(fake.kernel().scratch_bytes(args) == 3 * 1000 + 2 * 2 * 3 * 10);
+    CHECK(fake.kernel().scratch_bytes(args) == 3 * 1000 + 2 * (2 * 3 * 10 + 100 + 3 * 10000 + 2 * 100000));
     args.out.shape[0] = 1;
     CHECK(fake.kernel().scratch_bytes(args) == -1);
-
-    Problem layer = mha(8, 2);
-    FakeKernel fake_layer(layer);
-    fake_layer.variant.scratch_per_thread = 1000;
-    Weights weights;
-    REQUIRE(fake_layer.kernel().pack(WeightTensors(view(data.data(), {24, 8}), {}, view(data.data(), {8, 8}), {}), &weights).ok());
-    MhaArgs layer_args;
-    layer_args.input = view(data.data(), {2, 5, 8});
-    layer_args.weights = &weights;
-    layer_args.out = view(data.data() + 2048, {2, 5, 8});
-    // Heads of 4 lie in whole panels of 16: query and context, key and value.
-    CHECK(fake_layer.kernel().scratch_bytes(layer_args) == 3 * 1000 + 4 * 2 * (5 * 2 * (16 + 16) + 5 * 2 * (16 + 16)));
-
-    // lse beside out: attention goes through an intermediate of one more column, unless keys are split.
-    p.lse = 1;
-    FakeKernel fake_lse(p);
-    fake_lse.variant.scratch_per_thread = 1000;
+    // More than 64 bits can count is more than there is.
     args.out.shape[0] = 2;
-    args.lse = view(data.data() + 3000, {2, 4, 3});
-    CHECK(fake_lse.kernel().scratch_bytes(args) == 3 * 1000 + 4 * 2 * 3 * 4 * 16);
+    fake.variant.scratch = {int64_t(1) << 62, {{int64_t(1) << 62, 1, 1, 0}, {int64_t(1) << 62, 0, 0, 0}}};
+    CHECK(fake.kernel().scratch_bytes(args) == INT64_MAX);
+    CHECK(fake.kernel().run(args).code() == POLYHEAD_OUT_OF_MEMORY);
+    CHECK(fake.calls == 0);
     polyhead_set_num_threads(0);
 }

@@ -24,7 +24,7 @@ template <typename Body> void afresh(int threads, const Body &body) {
 
 TEST_CASE("failures: every allocation of a call", "[runtime]") {
     LoopCall call(nested_loops);
-    call.fake.variant.scratch_per_thread = 32 << 10;
+    call.fake.variant.scratch.per_thread = 32 << 10;
     int refused = 0;
     bool happened = true;
     for (int n = 1; happened; ++n) {
@@ -56,7 +56,7 @@ TEST_CASE("failures: memory that vanishes between the check and the kernel", "[r
         const Failing memory(Resource::memory, 1, true);
         return nested_loops(user_context, out);
     });
-    call.fake.variant.scratch_per_thread = 32 << 10;
+    call.fake.variant.scratch.per_thread = 32 << 10;
     for (const int threads : {1, 2, 4}) {
         afresh(threads, [&] {
             CHECK(call.run().code == POLYHEAD_OK);

@@ -302,28 +302,6 @@ TEST_CASE("features: explain names them", "[runtime]") {
                                "expression, lse, scores, weights_mean\n") != std::string::npos);
 }
 
-TEST_CASE("features: scratch bytes", "[runtime]") {
-    FeatureCall call;
-    const auto bytes = [&] { return polyhead_scratch_bytes(&call.fake.table, &call.args, nullptr); };
-    // Of one output of scores: queries, and keys in whole blocks. Of masks: the largest values of a chunk. Columns: out, lse, two more.
-    const int64_t scores = B * d * (H * T_q + H_kv * 64), chunks = B * H_kv * (d_v + 1), columns = B * H * T_q * 16;
-    CHECK(bytes() == 4 * (2 * scores + chunks + columns));
-    SECTION("mean weights need statistics, lse asked for or not") {
-        call.built().lse = call.built().scores = 0;
-        call.args.lse = call.args.scores = polyhead_tensor{};
-        CHECK(bytes() == 4 * (scores + chunks + columns));
-    }
-    SECTION("logits do not") {
-        call.built().lse = call.built().weights_mean = 0;
-        call.args.lse = call.args.weights_mean = polyhead_tensor{};
-        CHECK(bytes() == 4 * (scores + chunks));
-    }
-    SECTION("keys that are split need no columns") {
-        call.fake.variant.split_len = 4;
-        CHECK(bytes() == 4 * (2 * scores + chunks));
-    }
-}
-
 TEST_CASE("features: no keys", "[runtime]") {
     FeatureCall call;
     call.lengths = {0, 0};

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 #include "generators/compile.h"
 #include "runtime/problem_words.h"
@@ -296,4 +297,24 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
     CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
     CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));
     CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 of 32 registers"));
+}
+
+TEST_CASE("scratch memory does not depend on how many queries a variant may serve") {
+    const Problem p = complete(sdpa_problem(8, 64, 2));
+    std::string error;
+    std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {avx2}, "frame=head_lanes", &error);
+    REQUIRE(plans.size() == 1);
+    const std::string object = (std::filesystem::temp_directory_path() / ("scratch_" + std::to_string(getpid()) + ".o")).string();
+    std::vector<polyhead_scratch> found;
+    for (const int32_t most : {16, INT32_MAX}) {
+        plans[0].max_seq_len_q = most;
+        found.push_back(gen::compile_variant(p, plans[0], "scratch", object, {}, &error).scratch);
+        REQUIRE(error == "");
+    }
+    std::filesystem::remove(object);
+    CHECK(found[0].per_thread == found[1].per_thread);
+    for (size_t i = 0; i < POLYHEAD_MAX_SCRATCH_TERMS; i++) {
+        CHECK(found[0].terms[i].bytes == found[1].terms[i].bytes);
+        CHECK(found[0].terms[i].bytes >= 0);
+    }
 }

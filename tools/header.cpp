@@ -16,14 +16,28 @@ std::string entry_of(const LibraryVariant &variant) {
     return variant.compiled.symbol + "_argv";
 }
 
+std::string scratch_text(const polyhead_scratch &scratch) {
+    std::ostringstream text;
+    text << "{INT64_C(" << scratch.per_thread << "), {";
+    const char *separator = "";
+    for (const polyhead_scratch_term &term : scratch.terms) {
+        if (term.bytes > 0) {
+            text << separator << "{INT64_C(" << term.bytes << "), " << term.row_block << ", " << term.key_block << ", " << term.in_window
+                 << "}";
+            separator = ", ";
+        }
+    }
+    text << (*separator ? "}}" : "{0, 0, 0, 0}}}");
+    return text.str();
+}
+
 // The initialiser of one polyhead_variant, field by field in the order of c_api.h.
 std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const char *null) {
     std::ostringstream text;
     text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v)
          << ", " << null << ", " << null << ", UINT64_C(" << v.compiled.cpu_features << "), " << v.compiled.api << ", "
-         << v.compiled.capability << ", " << v.compiled.alignment << ", " << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q
-         << ", INT64_C(" << v.compiled.scratch_per_thread << "), INT64_C(" << v.compiled.scratch_per_split << "), " << v.compiled.split_len
-         << ", " << weight_layout << "u, " << POLYHEAD_ABI_VERSION << "u}";
+         << v.compiled.capability << ", " << v.compiled.alignment << ", " << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", "
+         << scratch_text(v.compiled.scratch) << ", " << weight_layout << "u, " << POLYHEAD_ABI_VERSION << "u}";
     return text.str();
 }
 

@@ -42,8 +42,8 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
             const Texts &texts = *texts_.back();
             variants_.push_back({texts.name.c_str(), texts.target.c_str(), texts.tiling.c_str(), nullptr, compiled.call,
                                  compiled.context.get(), compiled.cpu_features, compiled.api, compiled.capability, compiled.alignment,
-                                 plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch_per_thread, compiled.scratch_per_split,
-                                 compiled.split_len, runtime::weight_layout_id(problem), POLYHEAD_ABI_VERSION});
+                                 plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch, runtime::weight_layout_id(problem),
+                                 POLYHEAD_ABI_VERSION});
         }
     } catch (...) {
         error_ = gen::thrown_sentence();

@@ -156,6 +156,18 @@ Json features_json(uint64_t bits) {
     return j;
 }
 
+// What a call takes beside its threads: the sum over these, each for every batch row and begun block.
+Json scratch_json(const polyhead_scratch &scratch) {
+    Json terms = Json::array();
+    for (const polyhead_scratch_term &term : scratch.terms) {
+        if (term.bytes > 0) {
+            terms.push_back(
+                {{"bytes", term.bytes}, {"row_block", term.row_block}, {"key_block", term.key_block}, {"in_window", term.in_window != 0}});
+        }
+    }
+    return terms;
+}
+
 Json variant_json(const LibraryVariant &v) {
     Json j;
     j["name"] = v.name;
@@ -177,9 +189,8 @@ Json variant_json(const LibraryVariant &v) {
     if (!v.plan.record.empty()) {
         j["tuning_record"] = v.plan.record;
     }
-    j["scratch_bytes_per_thread"] = v.compiled.scratch_per_thread;
-    j["scratch_bytes_per_split"] = v.compiled.scratch_per_split;
-    j["split_len"] = v.compiled.split_len;
+    j["scratch_bytes_per_thread"] = v.compiled.scratch.per_thread;
+    j["scratch_terms"] = scratch_json(v.compiled.scratch);
     return j;
 }
 

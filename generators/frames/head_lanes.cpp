@@ -15,6 +15,13 @@ struct Coordinates {
     const AttentionFormulas &formulas;
     HeadLanesBlocking blocking;
 
+    // Tasks in the order of their splits, key/value heads, batch rows.
+    Expr task(const Expr &sp, const Expr &hkv, const Expr &b) const {
+        return (b * formulas.problem().num_kv_heads + hkv) * split_count() + sp;
+    }
+    Expr split_of(const Expr &task) const { return task % split_count(); }
+    Expr kv_head(const Expr &task) const { return task / split_count() % formulas.problem().num_kv_heads; }
+    Expr batch(const Expr &task) const { return task / (split_count() * formulas.problem().num_kv_heads); }
     Expr row(const Expr &r, const Expr &rt) const { return rt * blocking.row_tile + r; }
     // Rows beyond the last query repeat it.
     Expr query(const Expr &r, const Expr &rt) const { return min(row(r, rt) / formulas.group_size(), formulas.inputs().seq_len_q - 1); }
@@ -24,87 +31,127 @@ struct Coordinates {
     Expr first_query(const Expr &rt) const { return query(0, rt); }
     Expr last_query(const Expr &rt) const { return query(blocking.row_tile - 1, rt); }
     TileRange range(const Expr &rt, const Expr &b) const { return {formulas, first_query(rt), last_query(rt), b}; }
-    Expr key(const Expr &kk, const Expr &sp) const { return sp * blocking.split_len + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &sp) const { return min(key(kk, sp), formulas.inputs().key_rows - 1); }
+    // Keys that some query of the batch row sees.
+    TileRange whole_range(const Expr &b) const { return {formulas, 0, formulas.inputs().seq_len_q - 1, b}; }
+    // Split 0 is the first that the batch row sees a key of, so that a window costs its own length. Borders stay multiples of split_len.
+    Expr key(const Expr &kk, const Expr &sp, const Expr &b) const {
+        if (!formulas.has_begin()) {
+            return sp * blocking.split_len + kk;
+        }
+        const Expr first = min(whole_range(b).begin_some, formulas.inputs().key_rows) / blocking.split_len;
+        return (first + sp) * blocking.split_len + kk;
+    }
+    Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return min(key(kk, sp, b), formulas.inputs().key_rows - 1); }
+    // Splits of a batch row, at most: of the keys that are there, and of those that windows of neighbouring queries reach together.
+    Expr split_count() const {
+        const AttentionInputs &in = formulas.inputs();
+        const int length = blocking.split_len;
+        const Expr all = max(in.key_rows + length - 1, length) / length; // at least 1, so that Halide can bound a remainder
+        if (formulas.problem().window == 0) {
+            return all;
+        }
+        const Expr reached = in.seq_len_q + in.window_left + in.window_right;
+        return min(all, (reached + length - 2) / length + 1);
+    }
 };
 
 // query_rows = query in the unit of scores; key_rows = keys; both rotated where the problem has it.
 void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
-    const auto &[d, r, kk, sp, rt, hkv, b] = std::tie(s.d, s.r, s.kk, s.sp, s.rt, s.hkv, s.b);
-    const Expr q = at.query(r, rt), h = at.head(r, rt, hkv);
-    s.query_rows(d, r, rt, hkv, b) = formulas.plain_query(d, q, h, b);
+    const auto &[d, r, kk, rt, task] = std::tie(s.d, s.r, s.kk, s.rt, s.task);
+    const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task), q = at.query(r, rt), h = at.head(r, rt, hkv);
+    s.query_rows(d, r, rt, task) = formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
         return;
     }
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
-    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, sp);
-    s.query_rows(entry, r, rt, hkv, b) = formulas.rotated_query(part, pair, q, h, b);
-    s.key_rows(d, kk, sp, rt, hkv, b) = formulas.inputs().key(d, key, hkv, b);
-    s.key_rows(entry, kk, sp, rt, hkv, b) = formulas.rotated_key(part, pair, key, hkv, b);
+    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, sp, b);
+    s.query_rows(entry, r, rt, task) = formulas.rotated_query(part, pair, q, h, b);
+    s.key_rows(d, kk, rt, task) = formulas.inputs().key(d, key, hkv, b);
+    s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
-    const auto &[l, r, kk, sp, rt, hkv, b] = std::tie(s.l, s.r, s.kk, s.sp, s.rt, s.hkv, s.b);
+    const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
+    const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     // scores = query_rows . key, first per lane, then over lanes
     s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes, "rv");
     s.rl = RDom(0, blocking.lanes, "rl");
     Expr entry = l + blocking.lanes * s.rv;
     const Expr key_entry =
-        formulas.rotates() ? Expr(s.key_rows(entry, kk, sp, rt, hkv, b)) : formulas.inputs().key(entry, at.clamped_key(kk, sp), hkv, b);
-    s.lane_scores(l, r, kk, sp, rt, hkv, b) = 0.0f;
-    s.lane_scores(l, r, kk, sp, rt, hkv, b) += s.query_rows(entry, r, rt, hkv, b) * key_entry;
-    s.scores(r, kk, sp, rt, hkv, b) = 0.0f;
-    s.scores(r, kk, sp, rt, hkv, b) += s.lane_scores(s.rl, r, kk, sp, rt, hkv, b);
+        formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : formulas.inputs().key(entry, at.clamped_key(kk, sp, b), hkv, b);
+    s.lane_scores(l, r, kk, rt, task) = 0.0f;
+    s.lane_scores(l, r, kk, rt, task) += s.query_rows(entry, r, rt, task) * key_entry;
+    s.scores(r, kk, rt, task) = 0.0f;
+    s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
     // Keys that no row sees are not computed.
     s.key_blocks = RDom(0, blocking.key_unroll, 0, blocking.split_len / blocking.key_unroll, "key_blocks");
-    const Expr block = at.key(s.key_blocks.y * blocking.key_unroll, sp);
+    const Expr block = at.key(s.key_blocks.y * blocking.key_unroll, sp, b);
     at.range(rt, b).limit(&s.key_blocks, block, block + blocking.key_unroll);
     Expr key = s.key_blocks.x + blocking.key_unroll * s.key_blocks.y;
     auto logit = [&](const Expr &score, const Expr &kk_) {
-        const Expr existing = min(Halide::likely(at.key(kk_, sp)), formulas.inputs().seq_len_kv - 1), q = at.query(r, rt);
+        const Expr existing = min(Halide::likely(at.key(kk_, sp, b)), formulas.inputs().seq_len_kv - 1), q = at.query(r, rt);
         std::vector<Expr> pairs;
         for (const PairTensor &tensor : formulas.pair_tensors()) {
             pairs.push_back(tensor.at(existing, q, at.head(r, rt, hkv), b));
         }
-        return formulas.logit(score, s.row_facts.at({r, rt, b}, q), at.key(kk_, sp), at.head(r, rt, hkv), b, pairs, true);
+        return formulas.logit(score, s.row_facts.at({r, rt, task}, q), at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
     };
     // logits = scores, modified, where the row sees the key. What is more than a comparison goes along the keys, where masks lie.
     if (formulas.plain_logits()) {
-        s.logits(kk, r, sp, rt, hkv, b) = excluded_logit;
-        s.logits(key, r, sp, rt, hkv, b) = logit(s.scores(r, key, sp, rt, hkv, b), key);
+        s.logits(kk, r, rt, task) = excluded_logit;
+        s.logits(key, r, rt, task) = logit(s.scores(r, key, rt, task), key);
         return;
     }
-    s.row_scores(kk, r, sp, rt, hkv, b) = 0.0f;
-    s.row_scores(key, r, sp, rt, hkv, b) = s.scores(r, key, sp, rt, hkv, b);
-    s.logits(kk, r, sp, rt, hkv, b) = logit(s.row_scores(kk, r, sp, rt, hkv, b), kk);
+    s.row_scores(kk, r, rt, task) = 0.0f;
+    s.row_scores(key, r, rt, task) = s.scores(r, key, rt, task);
+    s.logits(kk, r, rt, task) = logit(s.row_scores(kk, r, rt, task), kk);
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
-    const auto &[d, r, kk, sp, rt, hkv, b, x] = std::tie(s.d, s.r, s.kk, s.sp, s.rt, s.hkv, s.b, s.x);
+    const auto &[d, r, kk, rt, task, x] = std::tie(s.d, s.r, s.kk, s.rt, s.task, s.x);
+    const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     // row_max, row_reference, probs, row_sum: as in every frame, over all keys of the split (excluded ones are exactly 0)
     s.keys = RDom(0, blocking.split_len, "keys");
-    s.row_max(r, sp, rt, hkv, b) = row_reference_floor;
-    s.row_max(r, sp, rt, hkv, b) = max(s.row_max(r, sp, rt, hkv, b), s.logits(s.keys, r, sp, rt, hkv, b));
-    s.row_reference(r, sp, rt, hkv, b) = formulas.reference(s.row_max(r, sp, rt, hkv, b));
-    s.probs(kk, r, sp, rt, hkv, b) = formulas.power(s.logits(kk, r, sp, rt, hkv, b) - s.row_reference(r, sp, rt, hkv, b));
-    s.row_sum(r, sp, rt, hkv, b) = 0.0f;
-    s.row_sum(r, sp, rt, hkv, b) += s.probs(s.keys, r, sp, rt, hkv, b);
+    s.row_max(r, rt, task) = row_reference_floor;
+    s.row_max(r, rt, task) = max(s.row_max(r, rt, task), s.logits(s.keys, r, rt, task));
+    s.row_reference(r, rt, task) = formulas.reference(s.row_max(r, rt, task));
+    s.probs(kk, r, rt, task) = formulas.power(s.logits(kk, r, rt, task) - s.row_reference(r, rt, task));
+    s.row_sum(r, rt, task) = 0.0f;
+    s.row_sum(r, rt, task) += s.probs(s.keys, r, rt, task);
     // acc = sum over keys of probs * value; a row never meets the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
-    const Expr column = d;
     // Where keys are excluded one by one, every key is looked at: reading the values is what takes time here.
-    s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp), at.range(rt, b));
-    s.acc(d, r, sp, rt, hkv, b) = 0.0f;
+    s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b));
+    s.acc(d, r, rt, task) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
-        const Expr key = *domain, value = in.value(column, at.clamped_key(key, sp), hkv, b);
-        s.acc(d, r, sp, rt, hkv, b) = s.value_keys.accumulate(domain, s.acc(d, r, sp, rt, hkv, b), s.probs(key, r, sp, rt, hkv, b), value,
-                                                              s.logits(key, r, sp, rt, hkv, b));
+        const Expr key = *domain, value = in.value(d, at.clamped_key(key, sp, b), hkv, b);
+        s.acc(d, r, rt, task) =
+            s.value_keys.accumulate(domain, s.acc(d, r, rt, task), s.probs(key, r, rt, task), value, s.logits(key, r, rt, task));
     }
-    s.partial(x, r, sp, rt, hkv, b) = select(x < s.head_dim_v, Halide::likely(s.acc(min(x, s.head_dim_v - 1), r, sp, rt, hkv, b)), //
-                                             x == s.head_dim_v, s.row_sum(r, sp, rt, hkv, b), s.row_reference(r, sp, rt, hkv, b));
+    // A split that no row of the batch row sees is left as it is: nobody reads it.
+    s.columns = RDom(0, s.head_dim_v + 2, "columns");
+    s.columns.where(at.key(0, sp, b) < at.whole_range(b).end_some);
+    const Expr column = s.columns;
+    s.partial(x, r, rt, task) = Halide::undef<float>();
+    s.partial(column, r, rt, task) = select(column < s.head_dim_v, Halide::likely(s.acc(min(column, s.head_dim_v - 1), r, rt, task)), //
+                                            column == s.head_dim_v, s.row_sum(r, rt, task), s.row_reference(r, rt, task));
+}
+
+// merge: reference = max over splits, sums = sum over splits of rescaling(row_reference - reference) * partial
+void define_merge(HeadLanesStages &s, const Coordinates &at) {
+    const auto &[r, rt, hkv, b, x] = std::tie(s.r, s.rt, s.hkv, s.b, s.x);
+    s.splits = RDom(0, at.split_count(), "splits");
+    at.range(rt, b).limit(&s.splits, at.key(0, s.splits, b), at.key(at.blocking.split_len, s.splits, b));
+    const Expr task = at.task(s.splits, hkv, b), row_reference = s.partial(s.head_dim_v + 1, r, rt, task);
+    s.reference(r, rt, hkv, b) = row_reference_floor;
+    s.reference(r, rt, hkv, b) = max(s.reference(r, rt, hkv, b), row_reference);
+    s.sums(x, r, rt, hkv, b) = 0.0f;
+    s.sums(x, r, rt, hkv, b) += at.formulas.rescaling(row_reference - s.reference(r, rt, hkv, b)) * s.partial(x, r, rt, task);
+    s.merged(x, r, rt, hkv, b) =
+        select(x <= s.head_dim_v, Halide::likely(s.sums(min(x, s.head_dim_v), r, rt, hkv, b)), s.reference(r, rt, hkv, b));
 }
 
 } // namespace
@@ -115,20 +162,13 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
+    s.rows_of_call = formulas.inputs().batch * formulas.problem().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
-    s.row_facts.define(formulas, {s.r, s.rt, s.b}, at.query(s.r, s.rt), s.b);
+    s.row_facts.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
     define_query_and_key(s, at);
     define_logits(s, at);
     define_partial(s, at);
-    // merge: reference = max over splits, merged = sum over splits of rescaling(row_reference - reference) * partial
-    const auto &[r, rt, hkv, b, x] = std::tie(s.r, s.rt, s.hkv, s.b, s.x);
-    s.splits = RDom(0, (formulas.inputs().seq_len_kv + blocking.split_len - 1) / blocking.split_len, "splits");
-    at.range(rt, b).limit(&s.splits, s.splits * blocking.split_len, (s.splits + 1) * blocking.split_len);
-    Expr row_reference = s.partial(s.head_dim_v + 1, r, s.splits, rt, hkv, b);
-    s.reference(r, rt, hkv, b) = row_reference_floor;
-    s.reference(r, rt, hkv, b) = max(s.reference(r, rt, hkv, b), row_reference);
-    s.merged(x, r, rt, hkv, b) = 0.0f;
-    s.merged(x, r, rt, hkv, b) += formulas.rescaling(row_reference - s.reference(r, rt, hkv, b)) * s.partial(x, r, s.splits, rt, hkv, b);
+    define_merge(s, at);
     return s;
 }
 
@@ -157,14 +197,13 @@ Expr HeadLanesStages::sum(const Expr &q, const Expr &h, const Expr &batch) const
 }
 
 Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &batch) const {
-    Place at(*this, q, h);
-    return reference(at.r, at.rt, at.hkv, batch);
+    return acc_of(head_dim_v + 1, q, h, batch);
 }
 
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_facts.funcs();
     for (const Halide::Func &f : {query_rows, key_rows, lane_scores, scores, row_scores, logits, row_max, row_reference, probs, row_sum,
-                                  acc, partial, reference, merged}) {
+                                  acc, partial, reference, sums, merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

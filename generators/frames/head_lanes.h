@@ -13,31 +13,34 @@ struct HeadLanesBlocking {
     int key_unroll; // keys whose dot products are computed together
 };
 
-// Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split, hkv = key/value head. Row R = rt * row_tile + r
+// Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
+// hkv = key/value head, task = a split of a key/value head of a batch row. Row R = rt * row_tile + r
 // is query R / group_size of head hkv * group_size + R % group_size.
 struct HeadLanesStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
 
-    Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, sp{"sp"}, rt{"rt"}, hkv{"hkv"}, b{"b"}, x{"x"};
-    Halide::RDom rv, rl, key_blocks, keys, splits, rotary;
+    Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"};
+    Halide::RDom rv, rl, key_blocks, keys, columns, splits, rotary;
     TileKeys value_keys;
+    Halide::Expr rows_of_call; // queries of all heads and batch rows
 
-    RowFacts row_facts;                          // (r, rt, b)
-    Halide::Func query_rows{"query_rows"};       // (d, r, rt, hkv, b)
-    Halide::Func key_rows{"key_rows"};           // (d, kk, sp, rt, hkv, b): rotated keys; undefined without rotation
-    Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, sp, rt, hkv, b)
-    Halide::Func scores{"scores"};               // (r, kk, sp, rt, hkv, b)
-    Halide::Func row_scores{"row_scores"};       // (kk, r, sp, rt, hkv, b): scores along keys; undefined where logits are scores
-    Halide::Func logits{"logits"};               // (kk, r, sp, rt, hkv, b)
-    Halide::Func row_max{"row_max"};             // (r, sp, rt, hkv, b)
-    Halide::Func row_reference{"row_reference"}; // (r, sp, rt, hkv, b)
-    Halide::Func probs{"probs"};                 // (kk, r, sp, rt, hkv, b)
-    Halide::Func row_sum{"row_sum"};             // (r, sp, rt, hkv, b)
-    Halide::Func acc{"acc"};                     // (d, r, sp, rt, hkv, b)
-    Halide::Func partial{"partial"};             // (x, r, sp, rt, hkv, b): columns acc, row_sum, row_reference
+    RowFacts row_facts;                          // (r, rt, task)
+    Halide::Func query_rows{"query_rows"};       // (d, r, rt, task)
+    Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
+    Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)
+    Halide::Func scores{"scores"};               // (r, kk, rt, task)
+    Halide::Func row_scores{"row_scores"};       // (kk, r, rt, task): scores along keys; undefined where logits are scores
+    Halide::Func logits{"logits"};               // (kk, r, rt, task)
+    Halide::Func row_max{"row_max"};             // (r, rt, task)
+    Halide::Func row_reference{"row_reference"}; // (r, rt, task)
+    Halide::Func probs{"probs"};                 // (kk, r, rt, task)
+    Halide::Func row_sum{"row_sum"};             // (r, rt, task)
+    Halide::Func acc{"acc"};                     // (d, r, rt, task)
+    Halide::Func partial{"partial"};             // (x, r, rt, task): columns acc, row_sum, row_reference
     Halide::Func reference{"reference"};         // (r, rt, hkv, b)
-    Halide::Func merged{"merged"};               // (x, r, rt, hkv, b): columns acc, row_sum
+    Halide::Func sums{"sums"};                   // (x, r, rt, hkv, b): columns acc, row_sum
+    Halide::Func merged{"merged"};               // (x, r, rt, hkv, b): columns acc, row_sum, reference
 
     // Row q of head h: column d of out before the factor of its end, and its statistics.
     Halide::Expr acc_of(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;

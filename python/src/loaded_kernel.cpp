@@ -202,8 +202,7 @@ void LoadedKernel::link(const std::string &folder) {
         const auto entry = reinterpret_cast<int (*)(void **)>(dlsym(code_, (v.compiled.symbol + "_argv").c_str()));
         variants_.push_back({v.name.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
                              v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment, v.plan.min_seq_len_q,
-                             v.plan.max_seq_len_q, v.compiled.scratch_per_thread, v.compiled.scratch_per_split, v.compiled.split_len,
-                             runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
+                             v.plan.max_seq_len_q, v.compiled.scratch, runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
     }
 }
 

@@ -151,12 +151,11 @@ Subject::Subject(int number) {
         v.context = this;
         v.weight_layout = runtime::weight_layout_id(table.problem);
         v.abi = POLYHEAD_ABI_VERSION;
-        v.scratch_per_thread = 1 << 10;
+        v.scratch.per_thread = 1 << 10;
     }
     variants[0].alignment = 32;
     variants[0].max_seq_len_q = 16;
-    variants[0].split_len = 32;
-    variants[0].scratch_per_split = 1 << 8;
+    variants[0].scratch.terms[0] = {1 << 8, 1, 32, 0};
     variants[1].api = POLYHEAD_CUDA;
     variants[1].capability = 80;
 }

@@ -69,6 +69,21 @@ typedef struct polyhead_device polyhead_device;
 #define POLYHEAD_CPU_AVXVNNI (UINT64_C(1) << 10)
 #define POLYHEAD_CPU_AMX (UINT64_C(1) << 11) /* AMX tiles, AVX512_FP16, the operating system's permission */
 
+/* Bytes for each batch row, each begun block of row_block rows and each begun block of key_block keys; a block of 0 counts once. A
+ * key/value head has seq_len_q * num_heads / num_kv_heads rows. Keys are counted up to the longest key length of the call where the kernel
+ * is not shown more; in_window: only those that the windows of all queries of a batch row reach. */
+typedef struct polyhead_scratch_term {
+    int64_t bytes;
+    int32_t row_block, key_block, in_window;
+} polyhead_scratch_term;
+
+/* Memory that a variant takes while it works: each thread at most so much, and the sum of the terms. */
+#define POLYHEAD_MAX_SCRATCH_TERMS 12
+typedef struct polyhead_scratch {
+    int64_t per_thread;
+    polyhead_scratch_term terms[POLYHEAD_MAX_SCRATCH_TERMS];
+} polyhead_scratch;
+
 /* One compiled function and its facts. */
 typedef struct polyhead_variant {
     const char *name;                        /* symbol, unique in a program */
@@ -82,11 +97,9 @@ typedef struct polyhead_variant {
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */
     int32_t alignment;                    /* bytes that address and outer strides of query, key and value are multiples of; 0 = any */
     int32_t min_seq_len_q, max_seq_len_q; /* lengths it serves, inclusive; max 0 = no limit */
-    int64_t scratch_per_thread;           /* bytes each thread takes while it works */
-    int64_t scratch_per_split;            /* bytes per (batch row, key/value head) and chunk of split_len keys; 0 if keys are not split */
-    int32_t split_len;                    /* keys of one split, or 0 */
-    uint32_t weight_layout;               /* id that packed weights must carry; 0 = takes none */
-    uint32_t abi;                         /* POLYHEAD_ABI_VERSION it was generated for */
+    polyhead_scratch scratch;
+    uint32_t weight_layout; /* id that packed weights must carry; 0 = takes none */
+    uint32_t abi;           /* POLYHEAD_ABI_VERSION it was generated for */
 } polyhead_variant;
 
 /* A named problem and its variants, best first. Constant data, no initialisation needed. */
@@ -172,7 +185,7 @@ typedef struct polyhead_args {
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments and says which variant would run and why the ones before it would not; writes text, always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
-/* Bytes this call will allocate with the present number of threads (0 and a status when the arguments are refused). */
+/* Bytes this call takes at most at any time with the present number of threads (0 and a status when the arguments are refused). */
 int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status);
 
 /* Bytes that packed weights of this problem take; 0 for sdpa. */

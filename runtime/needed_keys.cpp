@@ -1,0 +1,51 @@
+// How many keys a kernel has to be shown.
+#include "needed_keys.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "optional_tensors.h"
+#include "tensor_rules.h"
+
+namespace polyhead::runtime {
+namespace {
+
+int32_t span(const polyhead_args &args, int32_t given) noexcept {
+    return args.has_window && given >= 0 ? std::min(given, window_unbounded) : window_unbounded;
+}
+
+// Something of the call has T_kv itself: an output, a length that was built in, a user's expression.
+bool keeps_all_keys(const polyhead_problem &p) noexcept {
+    const bool layer = p.op == POLYHEAD_MHA;
+    return p.op == POLYHEAD_LINEAR || (layer && (!p.cross || p.seq_len_kv > 0)) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
+           (p.expression && std::strstr(p.expression, "seq_len_kv"));
+}
+
+} // namespace
+
+int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
+    const polyhead_tensor &lengths = args.kv_lengths;
+    if (args.device || absent(lengths) || lengths.device || keeps_all_keys(p)) {
+        return s.seq_len_kv;
+    }
+    const auto *values = static_cast<const int32_t *>(lengths.data) + lengths.offset;
+    int64_t longest = 1;
+    for (int64_t b = 0; b < s.batch; ++b) {
+        longest = std::max<int64_t>(longest, values[b * (s.batch > 1 ? lengths.stride[0] : 0)]);
+    }
+    return std::min(longest, s.seq_len_kv); // lengths that another thread changes meanwhile stay within the tensor
+}
+
+int64_t keys_in_windows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
+    return s.seq_len_q + window_left_of(args) + window_right_of(p, args);
+}
+
+int32_t window_left_of(const polyhead_args &args) noexcept {
+    return span(args, args.window_left);
+}
+
+int32_t window_right_of(const polyhead_problem &p, const polyhead_args &args) noexcept {
+    return p.causal != POLYHEAD_NOT_CAUSAL ? 0 : span(args, args.window_right);
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,99 @@
+// The tensors that a kernel keeps for a whole call, as terms of its scratch memory.
+#include "scratch_terms.h"
+
+#include "score_output_cpu.h"
+
+namespace polyhead::gen {
+
+namespace {
+
+constexpr int64_t number = 4; // bytes of an f32 or i32
+
+int64_t round_up(int64_t value, int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+class Terms {
+public:
+    Terms(const Problem &p, const Tiling &t, const Machine &machine) : p_(p), t_(t), machine_(machine) {}
+
+    // `floats` of a batch row for each begun block of rows and of keys.
+    void add(int64_t floats, int row_block, int key_block, bool in_window = false) {
+        if (floats > 0) {
+            scratch_.terms[count_++] = {number * floats, row_block, key_block, in_window};
+        }
+    }
+    void add_per_query(int64_t floats) { add(floats, p_.num_heads / p_.num_kv_heads, 0); }
+
+    // The heads of a layer, in panels.
+    void add_projections() {
+        const int64_t panel = POLYHEAD_WEIGHT_PANEL;
+        add_per_query(p_.num_heads * round_up(p_.head_dim, panel));
+        add(p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel)), 0, 1);
+    }
+
+    // The attention output where out does not take it at once: a layer, or statistics of the rows beside out, one more column each.
+    void add_attended() {
+        const bool layer = p_.op == POLYHEAD_MHA, normalised = p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0;
+        const int statistics = int(p_.lse != 0) + (normalised ? 2 : 0), columns = p_.head_dim_v + statistics;
+        if (layer || statistics > 0) {
+            add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes));
+        }
+    }
+
+    // An output of scores keeps queries and keys, both in whole blocks; two outputs have them one after the other.
+    void add_score_output() {
+        if (p_.scores != POLYHEAD_NO_SCORES || p_.weights_mean != 0) {
+            const auto [queries, keys] = machine_.gpu() ? ScoreOutputTile{1, 1} : score_output_tile(machine_);
+            add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * (p_.num_heads / p_.num_kv_heads), 0);
+            add(int64_t(keys) * p_.num_kv_heads * p_.head_dim, 0, keys);
+        }
+    }
+
+    // The largest value of every column of a chunk, where some of its keys may be left out one by one, and of the chunk.
+    void add_clean_chunks() {
+        if (p_.mask != POLYHEAD_NO_MASK || p_.score_bias != 0 || (p_.expression && p_.expression[0])) {
+            add(p_.num_kv_heads * (p_.head_dim_v + 1), 0, t_.kv_tile);
+        }
+    }
+
+    // Partials of every split, and what they are merged into.
+    void add_splits() {
+        const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
+        add(tile, t_.row_tile, t_.split_len, p_.window != 0);
+        add(tile, t_.row_tile, 0);
+    }
+
+    const polyhead_scratch &scratch() const { return scratch_; }
+
+private:
+    const Problem &p_;
+    const Tiling &t_;
+    const Machine &machine_;
+    polyhead_scratch scratch_{};
+    int count_ = 0;
+};
+
+} // namespace
+
+polyhead_scratch scratch_terms(const std::string &frame, const Problem &p, const Tiling &t, const Machine &machine) {
+    Terms terms(p, t, machine);
+    if (p.op == POLYHEAD_LINEAR) {
+        return terms.scratch();
+    }
+    if (p.op == POLYHEAD_MHA) {
+        terms.add_projections();
+    }
+    terms.add_score_output();
+    if (frame == "head_lanes") {
+        terms.add_splits();
+    } else {
+        terms.add_attended();
+    }
+    if (frame == "query_lanes") {
+        terms.add_clean_chunks();
+    }
+    return terms.scratch();
+}
+
+} // namespace polyhead::gen

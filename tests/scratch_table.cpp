@@ -1,0 +1,118 @@
+// What scratch_bytes() says of a call, held against what the kernel then asks of halide_malloc, for every variant of the table.
+#include <algorithm>
+#include <mutex>
+#include <unordered_map>
+
+#include "kernel_table.h"
+
+#include "support/catch.h"
+#include "support/check.h"
+#include "support/environment.h"
+#include "support/shapes.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+// Bytes that were asked for and not yet given back. The linker leads every call of halide_malloc and halide_free here.
+class Held {
+public:
+    void add(void *block, size_t bytes) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        blocks_[block] = bytes;
+        bytes_ += bytes;
+        peak_ = std::max(peak_, bytes_);
+    }
+    void remove(void *block) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = blocks_.find(block);
+        if (found != blocks_.end()) {
+            bytes_ -= found->second;
+            blocks_.erase(found);
+        }
+    }
+    void start() {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        blocks_.clear();
+        bytes_ = peak_ = 0;
+    }
+    int64_t peak() const { return static_cast<int64_t>(peak_); }
+    int64_t left() const { return static_cast<int64_t>(bytes_); }
+
+private:
+    std::mutex mutex_;
+    std::unordered_map<void *, size_t> blocks_;
+    size_t bytes_ = 0, peak_ = 0;
+};
+
+Held &held() {
+    static Held *const of_program = new Held; // threads of the pool outlive main
+    return *of_program;
+}
+
+} // namespace
+
+extern "C" {
+void *__real_halide_malloc(void *context, size_t bytes);
+void __real_halide_free(void *context, void *block);
+
+void *__wrap_halide_malloc(void *context, size_t bytes) {
+    void *block = __real_halide_malloc(context, bytes);
+    held().add(block, bytes);
+    return block;
+}
+
+void __wrap_halide_free(void *context, void *block) {
+    held().remove(block);
+    __real_halide_free(context, block);
+}
+}
+
+namespace {
+
+// Lengths of queries and keys that begin and end blocks of every frame; the last merges several groups of chunks.
+struct Lengths {
+    int64_t batch, seq_len_q, seq_len_kv;
+};
+constexpr Lengths all_lengths[] = {{1, 1, 1}, {2, 1, 700}, {1, 5, 33}, {3, 16, 129}, {1, 33, 257}, {2, 100, 64}, {1, 17, 4500}};
+
+// The call that was just checked: said is never less than peak, and near it on one thread, where no thread lacks a task.
+void check_call(const polyhead_kernel &kernel, const KernelSubject &subject, const Shape &shape, int threads) {
+    const Inputs inputs(kernel.problem, shape);
+    const polyhead_args args = subject.prepared(inputs.args());
+    polyhead_set_num_threads(threads);
+    polyhead_status status{};
+    const int64_t said = polyhead_scratch_bytes(&kernel, &args, &status);
+    INFO(kernel.name << " " << kernel.variants[0].tiling << "\n"
+                     << describe(kernel.problem, shape) << ", " << threads << " threads: " << status.message);
+    REQUIRE(status.code == POLYHEAD_OK);
+    held().start();
+    REQUIRE(polyhead_run(&kernel, &args).code == POLYHEAD_OK);
+    const int64_t peak = held().peak();
+    CHECK(held().left() == 0);
+    CHECK(said >= peak);
+    constexpr int64_t per_thread = 128 * 1024;  // blocks lie on a stack; scores as an output and tasks of attention are not there at once
+    if (threads == 1 && shape.seq_len_kv > 1) { // a row may not see the only key
+        CHECK(said <= peak + peak / 2 + per_thread);
+    }
+}
+
+} // namespace
+
+TEST_CASE("scratch: what a call takes is what it says, every variant of the table") {
+    for (const Kernel *kernel : kernel_table) {
+        for (const polyhead_kernel &forced : forced_variants(*kernel)) {
+            const KernelSubject subject(forced, 7);
+            for (const Lengths &lengths : all_lengths) {
+                const Shape shape = plain_shape(forced.problem, lengths.batch, lengths.seq_len_q, lengths.seq_len_kv, 5);
+                const bool dear = multiply_adds(forced.problem, shape) > (test_all() ? 1e10 : 1e9);
+                if (serves(forced, shape.seq_len_q) && !dear) {
+                    check_call(forced, subject, shape, 1);
+                    check_call(forced, subject, shape, 3);
+                }
+            }
+        }
+    }
+    polyhead_set_num_threads(0);
+}

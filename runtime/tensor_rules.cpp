@@ -71,28 +71,6 @@ bool check_reach(const TensorRule &rule, polyhead_status *status) noexcept {
     return true;
 }
 
-// From the smallest stride upwards, each must step over all that the smaller ones reach.
-bool check_no_overlap(const TensorRule &rule, polyhead_status *status) noexcept {
-    const polyhead_tensor &t = *rule.tensor;
-    int order[POLYHEAD_MAX_RANK], count = 0;
-    for (int i = t.rank - 1; i >= 0; --i) {
-        if (t.shape[i] > 1) {
-            order[count++] = i;
-        }
-    }
-    std::stable_sort(order, order + count, [&](int a, int b) { return std::abs(t.stride[a]) < std::abs(t.stride[b]); });
-    int64_t reach = 1;
-    for (int n = 0; n < count; ++n) {
-        const int i = order[n];
-        if (std::abs(t.stride[i]) < reach) {
-            return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d makes elements overlap, expected at least %lld",
-                          rule.name, static_cast<long long>(t.stride[i]), i, static_cast<long long>(reach));
-        }
-        reach += (t.shape[i] - 1) * std::abs(t.stride[i]);
-    }
-    return true;
-}
-
 bool check_strides(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
     const int innermost = t.rank - 1;
@@ -101,7 +79,7 @@ bool check_strides(const TensorRule &rule, polyhead_status *status) noexcept {
         return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d, expected 1%s", rule.name,
                       static_cast<long long>(t.stride[innermost]), innermost, or_zero ? " or 0" : "");
     }
-    return check_reach(rule, status) && (rule.role != Role::output || check_no_overlap(rule, status));
+    return check_reach(rule, status) && (rule.role != Role::output || check_no_overlap(rule.name, t, status));
 }
 
 bool check_address(const TensorRule &rule, polyhead_status *status) noexcept {
@@ -128,6 +106,27 @@ bool absent(const polyhead_tensor &tensor) noexcept {
 
 bool empty(const polyhead_tensor &tensor) noexcept {
     return std::find(tensor.shape, tensor.shape + tensor.rank, int64_t(0)) != tensor.shape + tensor.rank;
+}
+
+// From the smallest stride upwards, each must step over all that the smaller ones reach.
+bool check_no_overlap(const char *name, const polyhead_tensor &t, polyhead_status *status) noexcept {
+    int order[POLYHEAD_MAX_RANK], count = 0;
+    for (int i = t.rank - 1; i >= 0; --i) {
+        if (t.shape[i] > 1) {
+            order[count++] = i;
+        }
+    }
+    std::stable_sort(order, order + count, [&](int a, int b) { return std::abs(t.stride[a]) < std::abs(t.stride[b]); });
+    int64_t reach = 1;
+    for (int n = 0; n < count; ++n) {
+        const int i = order[n];
+        if (std::abs(t.stride[i]) < reach) {
+            return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: stride %lld of dimension %d makes elements overlap, expected at least %lld",
+                          name, static_cast<long long>(t.stride[i]), i, static_cast<long long>(reach));
+        }
+        reach += (t.shape[i] - 1) * std::abs(t.stride[i]);
+    }
+    return true;
 }
 
 bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {

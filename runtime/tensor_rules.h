@@ -47,6 +47,8 @@ bool absent(const polyhead_tensor &tensor) noexcept;
 bool empty(const polyhead_tensor &tensor) noexcept;
 
 bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
+// What outputs are held to: no two elements are the same memory.
+bool check_no_overlap(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
 
 // Address of the first element of a tensor in host memory.
 inline char *elements(const polyhead_tensor &tensor, int element_bytes) noexcept {

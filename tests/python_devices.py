@@ -54,6 +54,12 @@ class OnDevice(unittest.TestCase):
         self.close(module(x, device=DEVICE)[0], expected)
         device = polyhead.Device(DEVICE)
         self.close(module(device.put(x))[0].numpy(), expected)
+        for dtype, tolerance in ((np.float32, 1e-5), (np.float16, 3e-3)):
+            for mean in (True, False):
+                weights = module(device.put(x.astype(dtype)), need_weights=True, average_attn_weights=mean)[1]
+                self.assertEqual(weights.dtype, "float32")
+                expected_weights = layer(state, 2, x)[1]
+                self.close(weights.numpy(), expected_weights.mean(1) if mean else expected_weights, tolerance)
 
     def test_refusals(self):
         device = polyhead.Device(DEVICE)

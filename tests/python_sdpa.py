@@ -246,6 +246,22 @@ class Arrays(Case):
         query.flags.writeable = False
         self.close(polyhead.sdpa(query, KEY, VALUE), attention(QUERY, KEY, VALUE)[0])
 
+    def test_what_is_converted_may_not_share_memory(self):
+        """The runtime sees copies; what it refuses of float32 is refused of the others as well."""
+        for dtype in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64):
+            x = random(31, 1, 2, 9, D).astype(dtype)
+            before = x.copy()
+            self.refused(polyhead.Code.ALIASED, "out: shares memory with query", x, x, x, out=x)
+            self.refused(polyhead.Code.ALIASED, "out: shares memory with", x[:, :, :5], x, x, out=x[:, :, 4:])
+            narrow = np.zeros(64 + D, dtype)
+            lapping = np.lib.stride_tricks.as_strided(narrow, x.shape, [0, 4 * x.itemsize, x.itemsize, x.itemsize])
+            self.refused(polyhead.Code.WRONG_STRIDE, "overlap", x, x, x, out=lapping)
+            self.assertEqual(x.tobytes(), before.tobytes())
+            both = np.concatenate((x, x))
+            self.close(polyhead.sdpa(*[both[:1]] * 3, out=both[1:]), polyhead.sdpa(x, x, x))  # neighbours
+            cache = np.zeros((1, 2, 9, 2 * D), dtype)  # bytes of one lie between those of the other: refused in every type
+            self.refused(polyhead.Code.ALIASED, "out: shares memory", *[cache[..., :D]] * 3, out=cache[..., D:])
+
     def test_wrong_python_types(self):
         for change in (dict(query="text"), dict(key=None), dict(kv_lengths="ab"), dict(window=3), dict(out=7), dict(attn_mask=KEY.astype(int)),
                        dict(query=QUERY.astype(complex)), dict(sinks=["a"]), dict(scale="x")):

@@ -34,6 +34,7 @@ polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
 polyhead_python_test("the layer" SCRIPT python_layer.py)
 polyhead_python_test("children by fork" SCRIPT python_fork.py)
+polyhead_python_test("kernels in memory" SCRIPT python_cache.py)
 polyhead_python_test("the example" SCRIPT ../examples/030_python/tour.py)
 polyhead_python_test(
     "ONNX Attention and FlexAttention"
@@ -56,6 +57,18 @@ polyhead_python_test(
 polyhead_python_test(
     "the Python package"
     SCRIPT python_devices.py
+    LABEL cuda
+    ENVIRONMENT POLYHEAD_TEST_DEVICE=cuda "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+)
+polyhead_python_test(
+    "lifetimes in Python"
+    SCRIPT python_lifetimes.py
+    LABEL opencl
+    ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
+)
+polyhead_python_test(
+    "lifetimes in Python"
+    SCRIPT python_lifetimes.py
     LABEL cuda
     ENVIRONMENT POLYHEAD_TEST_DEVICE=cuda "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
 )

@@ -11,7 +11,7 @@ from ._core import Device, DeviceArray, Weights, device_count, num_threads, set_
 from ._core import version as __version__
 from .attention import explain, sdpa
 from .error import Code, Error
-from .kernel import Kernel, compile
+from .kernel import Kernel, clear_cache, compile
 from .layer import MultiheadAttention
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "MultiheadAttention",
     "Weights",
     "__version__",
+    "clear_cache",
     "compile",
     "device_count",
     "explain",

@@ -2,6 +2,7 @@
 from typing import Any, Mapping, Optional, Sequence
 
 codes: dict[str, int]
+kernels_kept: int
 version: str
 
 def set_num_threads(threads: int) -> None:
@@ -12,6 +13,9 @@ def device_count(api: str) -> int:
     """Devices of "cuda", "opencl" or "vulkan" that can be opened; 0 without a driver."""
 
 def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
+def clear_kernels() -> None:
+    """Keeps none of the kernels that are compiled."""
+
 def kernel_of_flags(flags: Sequence[str]) -> Kernel: ...
 def fma_gflops(threads: int, seconds: float) -> float:
     """GFLOP/s of so many threads in independent multiply-adds, measured now."""

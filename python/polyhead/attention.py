@@ -9,7 +9,7 @@ import numpy
 from . import _arrays, _core
 from .error import refuse
 from .expressions import text_of
-from .kernel import kernel_of
+from .kernel import kernel_of, plain_kernels
 from .past import concatenate
 
 SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth stage are the weights
@@ -60,23 +60,22 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
 
 # Kernels of plain calls by everything that chooses one. What can be asked for is many times what is: a call with nothing but query, key,
 # value and the causal rule looks here first, because reading all the rest takes longer than a small kernel.
-_plain: dict[tuple[Any, ...], _core.Kernel] = {}
 _PLAIN_KEPT = 512  # shapes of a growing sequence are all different
 
 
 def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, out: Any, is_causal: bool, causal_alignment: str) -> Any:
     """sdpa() of NumPy arrays on the CPU with every other argument at its default."""
     shapes = (query.shape, key.shape, value.shape, is_causal)
-    kernel = _plain.get(shapes)
+    kernel = plain_kernels.get(shapes)
     if kernel is None:
         bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, out=out)
         bound.apply_defaults()
         call = _prepare(dict(bound.arguments))
         call.kernel.run(call.arguments, call.device, call.layout)
         if query.ndim == 4:
-            if len(_plain) >= _PLAIN_KEPT:
-                _plain.clear()
-            _plain[shapes] = call.kernel
+            if len(plain_kernels) >= _PLAIN_KEPT:
+                plain_kernels.clear()
+            plain_kernels[shapes] = call.kernel
         return call.results[0]
     if out is None:
         out = numpy.empty((*query.shape[:3], value.shape[3]), query.dtype)

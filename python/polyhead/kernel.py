@@ -1,9 +1,11 @@
 """Kernels as objects: compiled for one problem, called with named tensors, looked into, written to disk."""
 from __future__ import annotations
 
+import collections
 import json
 import os
 import pathlib
+import threading
 import warnings
 from typing import Any, Optional, Union
 
@@ -170,20 +172,43 @@ def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str
     return ["--tuned", os.fspath(path)]
 
 
-# By fields and device: kernels for ranges of query lengths, which hold only the variants that such calls look at.
-_kernels: dict[Any, list[tuple[int, int, _core.Kernel]]] = {}
+# What sdpa() and the layer asked for, by fields and device, the oldest first: kernels for ranges of query lengths, which hold only the
+# variants that such calls look at. As many as the compiled half keeps.
+_kernels: "collections.OrderedDict[Any, tuple[tuple[int, int, _core.Kernel], ...]]" = collections.OrderedDict()
+_kernels_lock = threading.Lock()
+# Some of them by what a plain call of sdpa() looks at (attention.py).
+plain_kernels: dict[tuple[Any, ...], _core.Kernel] = {}
 
 
 def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int) -> _core.Kernel:
     """The kernel of these fields of a problem for queries of this length, for the CPU or for a device."""
     key = (tuple(fields.items()), None if device is None else (device.api, device.capability))
-    ranges = _kernels.setdefault(key, [])
+    with _kernels_lock:
+        ranges = _kernels.get(key, ())
+        if ranges:
+            _kernels.move_to_end(key)
     for first, last, kernel in ranges:
         if first <= seq_len_q <= last:
             return kernel
     kernel = _core.kernel_of_fields(fields, target_of(device), seq_len_q)
-    ranges.append((*kernel.seq_len_q_range, kernel))
+    with _kernels_lock:
+        _kernels[key] = (*_kernels.get(key, ()), (*kernel.seq_len_q_range, kernel))
+        _kernels.move_to_end(key)
+        while sum(map(len, _kernels.values())) > _core.kernels_kept:
+            _kernels.popitem(last=False)
+            plain_kernels.clear()
     return kernel
+
+
+def clear_cache() -> None:
+    """Forgets all compiled kernels. Those that nobody uses leave memory; Kernel objects and calls that run keep theirs.
+
+    The last 256 kernels that were asked for are kept ($POLYHEAD_KERNELS_KEPT says another number); older ones go by themselves.
+    """
+    with _kernels_lock:
+        _kernels.clear()
+        plain_kernels.clear()
+    _core.clear_kernels()
 
 
 # Compute capabilities that Halide 21 makes code for.

@@ -156,10 +156,10 @@ class MultiheadAttention:
         shape = (query.shape[0], query.shape[1], key.shape[1])
         if mean:
             fields["weights_mean"] = 1
-            arguments["weights_mean"] = weights = _arrays.empty(query, shape)
+            arguments["weights_mean"] = weights = _arrays.empty(query, shape, "float32")
         else:
             fields["scores"] = 4
-            arguments["scores"] = weights = _arrays.empty(query, (shape[0], fields["num_heads"], *shape[1:]))
+            arguments["scores"] = weights = _arrays.empty(query, (shape[0], fields["num_heads"], *shape[1:]), "float32")
         return out, weights
 
     def _run(self, fields: dict[str, Any], arguments: dict[str, Any], device: Any) -> None:

@@ -3,6 +3,8 @@
 
 #include <cstdlib>
 
+#include "../../runtime/tensor_rules.h"
+
 namespace polyhead::python {
 namespace {
 
@@ -97,6 +99,15 @@ const char *element_name(Element element) {
         }
     }
     return "unknown";
+}
+
+nb::dlpack::dtype dlpack_type(Element element) {
+    for (const Known &k : elements) {
+        if (k.element == element) {
+            return {uint8_t(k.code), k.bits, 1};
+        }
+    }
+    return {};
 }
 
 Element element_named(const std::string &name) {
@@ -215,6 +226,37 @@ void Array::want(Element wanted) {
         throw Refusal(POLYHEAD_OUT_OF_MEMORY, name_ + ": " + std::to_string(bytes) + " bytes to convert it could not be had");
     }
     tensor_.data = room_.get();
+}
+
+std::pair<uintptr_t, uintptr_t> Array::memory() const {
+    const polyhead_tensor &t = room_ ? original_ : tensor_;
+    int64_t lowest = 0, highest = 0;
+    for (int i = 0; i < t.rank; ++i) {
+        if (t.shape[i] == 0) {
+            return {0, 0};
+        }
+        const int64_t last = (t.shape[i] - 1) * t.stride[i];
+        (last < 0 ? lowest : highest) += last;
+    }
+    const auto address = reinterpret_cast<uintptr_t>(t.data);
+    const int64_t bytes = element_bytes(element_);
+    return {address + uintptr_t(lowest * bytes), address + uintptr_t((highest + 1) * bytes)};
+}
+
+void Array::check_no_overlap() const {
+    polyhead_status status{};
+    if (room_ && is_output() && !runtime::empty(original_) && !runtime::check_no_overlap(name_.c_str(), original_, &status)) {
+        raise_unless_ok(status);
+    }
+}
+
+bool Array::shares_unseen_memory(const Array &other) const {
+    if ((!room_ && !other.room_) || tensor_.device || other.tensor_.device) {
+        return false;
+    }
+    const auto [begin, end] = memory();
+    const auto [other_begin, other_end] = other.memory();
+    return begin < other_end && other_begin < end;
 }
 
 void Array::fill() {

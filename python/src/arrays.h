@@ -12,6 +12,8 @@ namespace polyhead::python {
 
 // "float32", "bfloat16": as numpy writes them.
 const char *element_name(Element element);
+// As DLPack writes it.
+nb::dlpack::dtype dlpack_type(Element element);
 // The element type of this name; a TypeError when there is none.
 Element element_named(const std::string &name);
 
@@ -28,11 +30,17 @@ public:
     Element element() const { return element_; }
     polyhead_tensor &tensor() { return tensor_; }
     bool on_cuda() const { return on_cuda_; }
+    bool is_output() const { return access_ == Access::write; }
 
     // Where a call on this device (null: the CPU) finds it; refuses arrays of other devices.
     void place(const OpenDevice *device);
     // Makes room for elements of another type, when it is one that the door converts; tensor() is that room from then on.
     void want(Element element);
+    // Refuses an output that is converted and whose elements lie over each other: the runtime sees the room, which is dense.
+    void check_no_overlap() const;
+    // True when both are host memory, one of them is converted, so that the runtime does not see it, and their bytes overlap.
+    bool shares_unseen_memory(const Array &other) const;
+
     // Copies between the room and the caller's array; nothing without a room. These touch no Python object.
     void fill();
     void give_back();
@@ -42,6 +50,8 @@ private:
     void read_dlpack();
     void read_device_array(const DeviceArray &array);
     Strided original() const;
+    // Where the caller's elements lie: from the lowest to behind the highest address.
+    std::pair<uintptr_t, uintptr_t> memory() const;
     Strided room() const;
 
     std::string name_;

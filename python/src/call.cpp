@@ -105,6 +105,7 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
 bool CallArguments::read_number(const std::string &name, nb::handle value) {
     if (name == "weights" && (table_.problem.op != POLYHEAD_SDPA || nb::isinstance<PackedWeights>(value))) {
         args_.weights = number<const PackedWeights *>(name, value, "what pack() returned")->weights.raw();
+        weights_ = nb::borrow(value);
         return true;
     }
     return table_.problem.op != POLYHEAD_LINEAR && read_attention_number(name, value);
@@ -191,7 +192,23 @@ void CallArguments::unexpected(const std::string &name) const {
     throw wrong_type("unexpected argument '" + name + "'; the tensors of this kernel are " + names);
 }
 
+void CallArguments::check_converted() const {
+    for (const Array &output : arrays_) {
+        if (!output.is_output()) {
+            continue;
+        }
+        output.check_no_overlap();
+        for (const Array &other : arrays_) {
+            // Of two outputs, each is asked about the other.
+            if (&other != &output && output.shares_unseen_memory(other)) {
+                throw Refusal(POLYHEAD_ALIASED, output.name() + ": shares memory with " + other.name() + ", expected memory of its own");
+            }
+        }
+    }
+}
+
 void CallArguments::run() {
+    check_converted();
     for (Array &array : arrays_) {
         array.fill();
     }
@@ -202,6 +219,7 @@ void CallArguments::run() {
 }
 
 std::string CallArguments::explain() {
+    check_converted();
     for (Array &array : arrays_) {
         array.fill(); // key lengths are looked at
     }
@@ -213,6 +231,7 @@ std::string CallArguments::explain() {
 }
 
 int64_t CallArguments::scratch_bytes() {
+    check_converted();
     for (Array &array : arrays_) {
         array.fill();
     }

@@ -11,10 +11,10 @@
 
 namespace polyhead::python {
 
-// Packed weights with the device that they lie on, if any.
+// Packed weights with the device that they lie on, if any, which must be open when they are freed: it is destroyed last.
 struct PackedWeights {
-    Weights weights;
     DevicePointer device;
+    Weights weights;
 };
 
 // How query, key, value and out lie in memory.
@@ -37,11 +37,14 @@ private:
     bool read_attention_number(const std::string &name, nb::handle value);
     bool read_tensor(const std::string &name, nb::handle value);
     bool read_expression_tensor(const std::string &name, nb::handle value);
+    // What the runtime cannot see, because it gets converted copies: an output that lies over another tensor or over itself.
+    void check_converted() const;
     void read_heads(Array *array, polyhead_tensor polyhead_args::*member);
     [[noreturn]] void unexpected(const std::string &name) const;
 
     const polyhead_kernel &table_;
     DevicePointer device_;
+    nb::object weights_; // others may take them out of the caller's dict while the call runs
     Layout layout_;
     std::deque<Array> arrays_;
     std::vector<polyhead_tensor> expression_tensors_;

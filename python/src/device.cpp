@@ -1,14 +1,15 @@
 // Device and DeviceArray of the module.
 #include "device.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <numeric>
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "arrays.h"
+#include "without_lock.h"
 
 namespace polyhead::python {
 namespace {
@@ -53,6 +54,7 @@ DevicePointer open(const std::string &text, uint64_t stream) {
     }
     opened->index = std::stoi(number);
     opened->stream = stream;
+    const WithoutLock others_may_run;
     check(Device::open(opened->api, opened->index, &opened->device, nullptr,
                        reinterpret_cast<void *>(stream))); // NOLINT(performance-no-int-to-ptr): a handle that Python holds as a number
     return opened;
@@ -70,6 +72,24 @@ int capability_of(const OpenDevice &device) {
     const size_t at = name.rfind("(cuda ");
     int major = 0, minor = 0;
     return at != std::string::npos && std::sscanf(name.c_str() + at, "(cuda %d.%d)", &major, &minor) == 2 ? 10 * major + minor : 0;
+}
+
+// The bytes of a contiguous array; refuses shapes that no array has.
+size_t checked_bytes(const std::vector<int64_t> &shape, Element element) {
+    const auto refuse = [&](size_t i, const char *expected) {
+        throw Refusal(POLYHEAD_WRONG_SHAPE,
+                      "shape: found " + std::to_string(shape[i]) + " in dimension " + std::to_string(i) + ", expected " + expected);
+    };
+    int64_t bytes = element_bytes(element);
+    for (size_t i = 0; i < shape.size(); ++i) {
+        if (shape[i] < 0) {
+            refuse(i, "0 or more");
+        }
+        if (__builtin_mul_overflow(bytes, std::max<int64_t>(shape[i], 1), &bytes)) { // strides of an empty array are numbers, too
+            refuse(i, "an array of less than 2^63 bytes");
+        }
+    }
+    return std::find(shape.begin(), shape.end(), 0) == shape.end() ? size_t(bytes) : 0;
 }
 
 // Refuses host arrays that one copy cannot move.
@@ -95,8 +115,11 @@ nb::object to_numpy(const DeviceArray &array) {
     const nb::module_ numpy = nb::module_::import_("numpy");
     const bool bf16 = array.element() == Element::bf16;
     nb::object host = numpy.attr("empty")(nb::cast(array.shape()), bf16 ? "uint16" : element_name(array.element()));
-    nb::ndarray<> memory = nb::cast<nb::ndarray<>>(host);
-    check(array.device()->device.copy_to_host(array.data(), 0, array.bytes(), memory.data()));
+    const nb::ndarray<> memory = nb::cast<nb::ndarray<>>(host);
+    {
+        const WithoutLock others_may_run; // the copy waits for the kernels before it
+        check(array.device()->device.copy_to_host(array.data(), 0, array.bytes(), memory.data()));
+    }
     return bf16 ? host.attr("view")(nb::module_::import_("ml_dtypes").attr("bfloat16")) : host;
 }
 
@@ -108,6 +131,7 @@ std::shared_ptr<DeviceArray> put(const DevicePointer &device, nb::handle object)
     const std::vector<int64_t> shape(host.tensor().shape, host.tensor().shape + host.tensor().rank);
     auto array = std::make_shared<DeviceArray>(device, shape, host.element());
     check_same(*array, host);
+    const WithoutLock others_may_run;
     check(device->device.copy_to_device(host.tensor().data, array->bytes(), array->data()));
     return array;
 }
@@ -116,22 +140,13 @@ nb::object dlpack(const std::shared_ptr<DeviceArray> &array, nb::kwargs) {
     if (array->device()->api != Api::cuda) {
         throw nb::buffer_error("only arrays of CUDA devices have DLPack; numpy() copies to the host");
     }
-    check(array->device()->device.synchronize()); // whatever stream the consumer uses
-    struct {
-        Element element;
-        nb::dlpack::dtype dtype;
-    } constexpr types[] = {{Element::f32, {2, 32, 1}},
-                           {Element::f16, {2, 16, 1}},
-                           {Element::bf16, {4, 16, 1}},
-                           {Element::i32, {0, 32, 1}},
-                           {Element::boolean, {6, 8, 1}}};
-    nb::dlpack::dtype dtype{};
-    for (const auto &type : types) {
-        dtype = type.element == array->element() ? type.dtype : dtype;
+    {
+        const WithoutLock others_may_run;
+        check(array->device()->device.synchronize()); // whatever stream the consumer uses
     }
     const std::vector<size_t> shape(array->shape().begin(), array->shape().end());
-    nb::ndarray<> view(array->data(), shape.size(), shape.data(), nb::cast(array), nullptr, dtype, nb::device::cuda::value,
-                       array->device()->index);
+    nb::ndarray<> view(array->data(), shape.size(), shape.data(), nb::cast(array), nullptr, dlpack_type(array->element()),
+                       nb::device::cuda::value, array->device()->index);
     return nb::cast(view); // a capsule
 }
 
@@ -142,16 +157,18 @@ std::string OpenDevice::text() const {
 }
 
 DeviceArray::DeviceArray(DevicePointer device, std::vector<int64_t> shape, Element element)
-    : device_(std::move(device)), shape_(std::move(shape)), element_(element) {
-    check(device_->device.allocate(bytes(), &data_));
+    : device_(std::move(device)), shape_(std::move(shape)), element_(element), bytes_(checked_bytes(shape_, element)) {
+    check(device_->device.allocate(bytes_, &data_));
 }
 
 DeviceArray::~DeviceArray() {
+    const WithoutLockIfHeld others_may_run; // a driver may wait for the kernels that use the memory
     device_->device.free(data_);
 }
 
-size_t DeviceArray::bytes() const {
-    return size_t(std::accumulate(shape_.begin(), shape_.end(), int64_t{element_bytes(element_)}, std::multiplies<int64_t>()));
+OpenDevice::~OpenDevice() {
+    const WithoutLockIfHeld others_may_run; // closing waits for what the device does
+    device = Device();
 }
 
 void bind_devices(nb::module_ &module) {
@@ -166,13 +183,15 @@ void bind_devices(nb::module_ &module) {
         .def("__repr__", [](const OpenDevice &d) { return "<polyhead.Device " + d.text() + ", " + name_of(d) + ">"; })
         .def("synchronize",
              [](const OpenDevice &d) {
-                 const nb::gil_scoped_release others_may_run;
+                 const WithoutLock others_may_run;
                  check(d.device.synchronize());
              })
         .def(
             "empty",
             [](const DevicePointer &d, std::vector<int64_t> shape, const std::string &dtype) {
-                return std::make_shared<DeviceArray>(d, std::move(shape), element_named(dtype));
+                const Element element = element_named(dtype);
+                const WithoutLock others_may_run;
+                return std::make_shared<DeviceArray>(d, std::move(shape), element);
             },
             "shape"_a, "dtype"_a = "float32")
         .def("put", put, "array"_a);

@@ -13,6 +13,11 @@
 namespace polyhead::python {
 
 struct OpenDevice {
+    OpenDevice() = default;
+    ~OpenDevice();
+    OpenDevice(const OpenDevice &) = delete;
+    OpenDevice &operator=(const OpenDevice &) = delete;
+
     Device device;
     Api api = Api::cpu;
     int index = 0;
@@ -35,12 +40,13 @@ public:
     const std::vector<int64_t> &shape() const { return shape_; }
     Element element() const { return element_; }
     void *data() const { return data_; }
-    size_t bytes() const;
+    size_t bytes() const { return bytes_; }
 
 private:
     DevicePointer device_;
     std::vector<int64_t> shape_;
     Element element_;
+    size_t bytes_;
     void *data_ = nullptr;
 };
 

@@ -1,5 +1,7 @@
 // Kernels of this process by problem, target, tiling and range of query lengths.
 #include <algorithm>
+#include <chrono>
+#include <cstdlib>
 #include <future>
 #include <map>
 #include <mutex>
@@ -15,16 +17,60 @@ namespace {
 using Pointer = std::shared_ptr<const LoadedKernel>;
 using Key = std::tuple<std::vector<int32_t>, std::string, std::string, std::string, int32_t, int32_t>;
 
-struct Cache {
-    std::mutex mutex;
-    std::map<Key, std::shared_future<Pointer>> kernels;
+struct Entry {
+    std::shared_future<Pointer> kernel;
+    uint64_t last_use = 0;
+
+    bool compiled() const { return kernel.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };
 
-// Never destroyed: kernels may be wanted while the process ends.
-Cache &cache() {
-    static Cache *const all = new Cache;
-    return *all;
-}
+// The kernels that were asked for last. What leaves is unloaded when nobody has it any more: a kernel object of Python keeps it, and with
+// that a call that runs.
+class Cache {
+public:
+    // Never destroyed: kernels may be wanted while the process ends.
+    static Cache &of() {
+        static Cache *const all = new Cache;
+        return *all;
+    }
+
+    // The kernel of this key, or one that somebody compiles; false and a place for `mine`, which the caller compiles.
+    bool find(const Key &key, const std::shared_future<Pointer> &mine, std::shared_future<Pointer> *found) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto [entry, added] = entries_.try_emplace(key, Entry{mine});
+        entry->second.last_use = ++clock_;
+        *found = entry->second.kernel;
+        return !added;
+    }
+
+    void forget(const Key &key) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        entries_.erase(key);
+    }
+
+    // Takes out the compiled ones that were not asked for longest, until at most `most` are left. They end without the lock.
+    void shrink(size_t most) {
+        std::vector<Entry> leaving;
+        const std::lock_guard<std::mutex> lock(mutex_);
+        while (entries_.size() > most) {
+            auto oldest = entries_.end();
+            for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+                const bool older = oldest == entries_.end() || entry->second.last_use < oldest->second.last_use;
+                oldest = older && entry->second.compiled() ? entry : oldest;
+            }
+            if (oldest == entries_.end()) {
+                return;
+            }
+            leaving.push_back(std::move(oldest->second));
+            entries_.erase(oldest);
+        }
+    }
+
+private:
+    std::mutex mutex_;
+    uint64_t clock_ = 0;
+    std::map<Key, Entry> entries_;
+};
 
 Key key_of(const Problem &p, const std::string &target, const std::string &tiling, const Plan &plan) {
     std::string plans = tiling; // tuning records may change what is planned
@@ -83,26 +129,36 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::strin
     Plan plan = plan_for(problem, target, tiling, seq_len_q, tuning);
     const Key key = key_of(problem, target, tiling, plan);
     std::promise<Pointer> promise;
-    {
-        std::unique_lock<std::mutex> lock(cache().mutex);
-        const auto found = cache().kernels.find(key);
-        if (found != cache().kernels.end()) {
-            const std::shared_future<Pointer> future = found->second;
-            lock.unlock();
-            return future.get();
-        }
-        cache().kernels.emplace(key, promise.get_future().share());
+    std::shared_future<Pointer> found;
+    if (Cache::of().find(key, promise.get_future().share(), &found)) {
+        return found.get();
     }
+    Pointer kernel;
     try {
-        const auto kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, tuning, std::move(plan));
-        promise.set_value(kernel);
-        return kernel;
+        kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, tuning, std::move(plan));
     } catch (...) {
         promise.set_exception(std::current_exception()); // for those who wait; who comes later tries again
-        const std::lock_guard<std::mutex> lock(cache().mutex);
-        cache().kernels.erase(key);
+        Cache::of().forget(key);
         throw;
     }
+    promise.set_value(kernel);
+    Cache::of().shrink(kernels_kept());
+    return kernel;
+}
+
+size_t kernels_kept() {
+    constexpr size_t by_default = 256;
+    static const size_t most = [] {
+        const char *text = std::getenv("POLYHEAD_KERNELS_KEPT");
+        char *end = nullptr;
+        const unsigned long given = text && *text >= '0' && *text <= '9' ? std::strtoul(text, &end, 10) : 0;
+        return end && *end == 0 ? size_t(given) : by_default;
+    }();
+    return most;
+}
+
+void clear_kernels() {
+    Cache::of().shrink(0);
 }
 
 } // namespace polyhead::python

@@ -7,6 +7,7 @@
 #include "../../tools/request.h"
 #include "../../tools/space.h"
 #include "call.h"
+#include "without_lock.h"
 
 namespace polyhead::python {
 namespace {
@@ -37,7 +38,7 @@ Problem problem_of(nb::dict fields, std::string *expression) {
 Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq_len_q) {
     std::string expression;
     const Problem problem = problem_of(fields, &expression);
-    const nb::gil_scoped_release others_may_run;
+    const WithoutLock others_may_run;
     return kernel_for(problem, target, "", seq_len_q);
 }
 
@@ -60,7 +61,7 @@ tools::Request request_of(const std::vector<std::string> &flags) {
 }
 
 Kernels kernel_of_flags(const std::vector<std::string> &flags) {
-    const nb::gil_scoped_release others_may_run;
+    const WithoutLock others_may_run;
     const tools::Request request = request_of(flags);
     return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q, {request.tuned, request.use_records});
 }
@@ -112,19 +113,19 @@ nb::list declarations(const LoadedKernel &kernel) {
 
 void run(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
     CallArguments call(kernel, arguments, device, layout_named(layout));
-    const nb::gil_scoped_release others_may_run;
+    const WithoutLock others_may_run;
     call.run();
 }
 
 std::string explain(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
     CallArguments call(kernel, arguments, device, layout_named(layout));
-    const nb::gil_scoped_release others_may_run;
+    const WithoutLock others_may_run;
     return call.explain();
 }
 
 int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
     CallArguments call(kernel, arguments, device, layout_named(layout));
-    const nb::gil_scoped_release others_may_run;
+    const WithoutLock others_may_run;
     return call.scratch_bytes();
 }
 
@@ -134,7 +135,7 @@ void bind_kernels(nb::module_ &module) {
     using namespace nb::literals;
     nb::class_<PackedWeights>(module, "Weights", "Packed weights of a layer; made by Kernel.pack().")
         .def_prop_ro("nbytes", [](const PackedWeights &w) { return w.weights.bytes(); });
-    const auto release = nb::call_guard<nb::gil_scoped_release>();
+    const auto release = nb::call_guard<WithoutLock>();
     nb::class_<LoadedKernel>(module, "Kernel", "A kernel compiled and loaded into this process.")
         .def_prop_ro("problem", problem_dict)
         .def_prop_ro("declarations", declarations)
@@ -150,6 +151,8 @@ void bind_kernels(nb::module_ &module) {
         .def("write", &LoadedKernel::write, "name"_a, "directory"_a, release);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
     module.def("kernel_of_flags", kernel_of_flags, "flags"_a);
+    module.def("clear_kernels", clear_kernels, release);
+    module.attr("kernels_kept") = kernels_kept();
     module.def("tiling_space", tiling_space, "flags"_a);
     module.def("tiling_refusal", tiling_refusal, "flags"_a, "frame"_a, "tiling"_a);
     module.def("tuning_records", &tools::records_text, "text"_a, "name"_a);

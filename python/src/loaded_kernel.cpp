@@ -150,12 +150,6 @@ LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, co
                              int32_t(declarations_.size()), declarations_.data()};
 }
 
-LoadedKernel::~LoadedKernel() {
-    if (code_) {
-        dlclose(code_);
-    }
-}
-
 void LoadedKernel::declare() {
     if (expression_.empty()) {
         return;
@@ -191,15 +185,12 @@ void LoadedKernel::link(const std::string &folder) {
     }
     words.push_back(module_path());
     raise_unless_empty(POLYHEAD_INTERNAL, run_program(words, folder + "/linker.txt"));
-    code_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!code_) {
-        throw Refusal(POLYHEAD_INTERNAL, std::string("the compiled kernel cannot be loaded: ") + dlerror());
-    }
+    code_.open(path);
     for (const tools::LibraryVariant &v : library_.variants) {
         tilings_.push_back(v.plan.text());
     }
     for (const tools::LibraryVariant &v : library_.variants) {
-        const auto entry = reinterpret_cast<int (*)(void **)>(dlsym(code_, (v.compiled.symbol + "_argv").c_str()));
+        const auto entry = reinterpret_cast<int (*)(void **)>(code_.symbol(v.compiled.symbol + "_argv"));
         variants_.push_back({v.name.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
                              v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment, v.plan.min_seq_len_q,
                              v.plan.max_seq_len_q, v.compiled.scratch, runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});

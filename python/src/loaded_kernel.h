@@ -9,6 +9,7 @@
 
 #include "../../generators/compile.h"
 #include "../../tools/library.h"
+#include "shared_object.h"
 
 namespace polyhead::python {
 
@@ -22,7 +23,6 @@ class LoadedKernel {
 public:
     // Compiles, links and loads; takes seconds and throws a Refusal. The problem is complete.
     LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning, Plan plan);
-    ~LoadedKernel();
     LoadedKernel(const LoadedKernel &) = delete; // the table points into the members
     LoadedKernel &operator=(const LoadedKernel &) = delete;
 
@@ -49,7 +49,7 @@ private:
     std::vector<std::string> tilings_; // of the variants, which point to them
     std::vector<polyhead_variant> variants_;
     polyhead_kernel table_{};
-    void *code_ = nullptr;
+    SharedObject code_;
 };
 
 // The kernel of this problem, from memory or compiled now; one thread compiles, others that want the same one wait for it. With a query
@@ -57,5 +57,10 @@ private:
 constexpr int64_t any_seq_len_q = -1;
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
                                                const gen::TuningChoice &tuning = {});
+// How many kernels stay in memory, those that were asked for last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
+// object of Python.
+size_t kernels_kept();
+// Keeps none of those that are compiled.
+void clear_kernels();
 
 } // namespace polyhead::python

@@ -1,6 +1,7 @@
 // The module polyhead._core: what the Python package needs of C++.
 #include "../../bench/roof.h"
 #include "call.h"
+#include "without_lock.h"
 
 namespace {
 
@@ -27,10 +28,10 @@ NB_MODULE(_core, module) {
     bind_errors(module);
     bind_devices(module);
     bind_kernels(module);
-    module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<nb::gil_scoped_release>(),
+    module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<WithoutLock>(),
                "Threads that all kernels share, at most 256; 0: the default, HL_NUM_THREADS or what affinity and cgroup leave.");
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
-    module.def("fma_gflops", fma_gflops, "threads"_a, "seconds"_a, nb::call_guard<nb::gil_scoped_release>(),
+    module.def("fma_gflops", fma_gflops, "threads"_a, "seconds"_a, nb::call_guard<WithoutLock>(),
                "GFLOP/s of so many threads in independent multiply-adds, measured now.");
     module.attr("version") = polyhead_version();
 }

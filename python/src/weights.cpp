@@ -1,5 +1,6 @@
 // Packs weights that come as Python arrays.
 #include "call.h"
+#include "without_lock.h"
 
 namespace polyhead::python {
 namespace {
@@ -43,7 +44,7 @@ std::unique_ptr<PackedWeights> pack(const LoadedKernel &loaded, nb::dict given, 
             tensors.*slot = array.tensor();
         }
     }
-    const nb::gil_scoped_release others_may_run;
+    const WithoutLock others_may_run;
     for (Array &array : arrays) {
         array.fill();
     }

@@ -34,6 +34,7 @@ constexpr int out_of_memory = 2, no_device = 100; // CUresult
     X(push, "cuCtxPushCurrent_v2", (Context))                                                                                              \
     X(pop, "cuCtxPopCurrent_v2", (Context *))                                                                                              \
     X(context_device, "cuCtxGetDevice", (int *))                                                                                           \
+    X(synchronize_context, "cuCtxSynchronize", ())                                                                                         \
     X(allocate, "cuMemAlloc_v2", (Pointer *, size_t))                                                                                      \
     X(free, "cuMemFree_v2", (Pointer))                                                                                                     \
     X(copy_to_device, "cuMemcpyHtoDAsync_v2", (Pointer, const void *, size_t, Stream))                                                     \

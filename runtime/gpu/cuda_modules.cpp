@@ -110,6 +110,15 @@ void closed(const Driver &functions, Context context) noexcept {
     Modules::of().closed(context, [&](const Loaded &loaded) { functions.unload_module(loaded.module); });
 }
 
+void left(const void *begin, const void *end) noexcept {
+    const Driver *functions = driver(nullptr);
+    Modules::of().left(begin, end, [&](Context context, const Loaded &loaded) {
+        const Current current(*functions, context);
+        functions->synchronize_context(); // what was started may still run
+        functions->unload_module(loaded.module);
+    });
+}
+
 } // namespace polyhead::runtime::cuda
 
 extern "C" int halide_cuda_initialize_kernels(void *user_context, void **state, const char *ptx, int) {

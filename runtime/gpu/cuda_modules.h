@@ -10,6 +10,8 @@ namespace polyhead::runtime::cuda {
 // memory.
 bool opened(Context context) noexcept;
 void closed(const Driver &driver, Context context) noexcept;
+// A library at these bytes leaves the process: unloads the modules of its kernels.
+void left(const void *begin, const void *end) noexcept;
 
 } // namespace polyhead::runtime::cuda
 #endif

@@ -3,6 +3,7 @@
 #define POLYHEAD_RUNTIME_GPU_LOADED_CODE_H
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <new>
@@ -38,7 +39,21 @@ public:
         }
         users_.erase(users);
         for (auto entry = code_.lower_bound({context, 0}); entry != code_.end() && entry->first.first == context;) {
-            unload(entry->second);
+            unload(entry->second.code);
+            entry = code_.erase(entry);
+        }
+    }
+
+    // A library with the bytes from begin to before end leaves the process: unload(context, code) for what its kernels loaded.
+    template <typename Unload> void left(const void *begin, const void *end, const Unload &unload) noexcept {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const std::less<const void *> before;
+        for (auto entry = code_.begin(); entry != code_.end();) {
+            if (before(entry->second.place, begin) || !before(entry->second.place, end)) {
+                ++entry;
+                continue;
+            }
+            unload(entry->first.first, entry->second.code);
             entry = code_.erase(entry);
         }
     }
@@ -57,7 +72,7 @@ public:
         Code code{};
         const int result = load(&code);
         if (result == 0) {
-            code_.emplace(key, std::move(code));
+            code_.emplace(key, Entry{std::move(code), state});
         }
         return result;
     }
@@ -67,16 +82,21 @@ public:
         const std::lock_guard<std::mutex> lock(mutex_);
         const auto found = code_.find({context, reinterpret_cast<uintptr_t>(state)});
         if (found != code_.end()) {
-            use(found->second);
+            use(found->second.code);
         }
         return found != code_.end();
     }
 
 private:
+    struct Entry {
+        Code code;
+        const void *place; // the kernel's static variable
+    };
+
     LoadedCode() = default;
     std::mutex mutex_;
     uintptr_t next_id_ = 1;
-    std::map<std::pair<void *, uintptr_t>, Code> code_;
+    std::map<std::pair<void *, uintptr_t>, Entry> code_;
     std::map<void *, int> users_; // open devices of a context
 };
 

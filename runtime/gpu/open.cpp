@@ -4,6 +4,8 @@
 #include "../process.h"
 #include "../status.h"
 #include "apis.h"
+#include "cuda_modules.h"
+#include "opencl_programs.h"
 
 namespace {
 
@@ -40,6 +42,11 @@ const Api *find(int32_t api) noexcept {
 }
 
 } // namespace
+
+void polyhead::runtime::unload_device_code(const void *begin, const void *end) noexcept {
+    cuda::left(begin, end);
+    opencl::left(begin, end);
+}
 
 int32_t polyhead_device_count(int32_t api) {
     const Api *entry = find(api);

@@ -132,6 +132,11 @@ void closed(const Driver &functions, Object context) noexcept {
     Programs::of().closed(context, [&](Object program) { functions.release_program(program); });
 }
 
+void left(const void *begin, const void *end) noexcept {
+    const Driver *functions = driver(nullptr);
+    Programs::of().left(begin, end, [&](Object, Object program) { functions->release_program(program); }); // launches keep references
+}
+
 } // namespace polyhead::runtime::opencl
 
 using namespace polyhead::runtime::opencl;

@@ -9,6 +9,8 @@ namespace polyhead::runtime::opencl {
 // A device on this context was opened; closed() for the last of them releases the context's programs. False without memory.
 bool opened(Object context) noexcept;
 void closed(const Driver &driver, Object context) noexcept;
+// A library at these bytes leaves the process: releases the programs of its kernels.
+void left(const void *begin, const void *end) noexcept;
 
 } // namespace polyhead::runtime::opencl
 #endif

@@ -154,12 +154,14 @@ CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_launches(CUcontext context, CUs
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_memory_in_use(void);
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_allocations(void);
 CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_contexts(void);
+/* Modules that are loaded. */
+CUDA_DRIVER_EXPORT uint64_t polyhead_cuda_driver_modules(void);
 /* CU_JIT_MAX_REGISTERS of the last module that was loaded; 0 when the caller did not say. */
 CUDA_DRIVER_EXPORT int polyhead_cuda_driver_max_registers(void);
 /* Forgets everything, also what handles stand for, and reads the environment again at the next cuInit:
    POLYHEAD_CUDA_DRIVER_DEVICES (1), POLYHEAD_CUDA_DRIVER_CAPABILITY (80), POLYHEAD_CUDA_DRIVER_MEMORY (bytes per device, 1 GiB),
-   POLYHEAD_CUDA_DRIVER_TRAFFIC (0), POLYHEAD_CUDA_DRIVER_STEPS (warp instructions of one launch, 10^11), POLYHEAD_CUDA_DRIVER_QUIET (1: no
-   failure on stderr). */
+   POLYHEAD_CUDA_DRIVER_TRAFFIC (0), POLYHEAD_CUDA_DRIVER_STEPS (warp instructions of one launch, 10^11), POLYHEAD_CUDA_DRIVER_WAIT
+   (milliseconds that waiting for a stream takes, 0), POLYHEAD_CUDA_DRIVER_QUIET (1: no failure on stderr). */
 CUDA_DRIVER_EXPORT void polyhead_cuda_driver_restart(void);
 
 #ifdef __cplusplus

@@ -99,6 +99,12 @@ uint64_t polyhead_cuda_driver_memory_in_use() {
     return bytes;
 }
 
+uint64_t polyhead_cuda_driver_modules() {
+    State &s = state();
+    const std::lock_guard<std::recursive_mutex> guard(s.lock);
+    return s.modules.size();
+}
+
 uint64_t polyhead_cuda_driver_allocations() {
     State &s = state();
     const std::lock_guard<std::recursive_mutex> guard(s.lock);

@@ -57,7 +57,7 @@ struct State {
     std::recursive_mutex lock;
     bool initialised = false;
     int capability = 80;
-    uint64_t step_limit = 0;
+    uint64_t step_limit = 0, wait_ms = 0;
     bool quiet = false, count_traffic = false;
     std::vector<Device> devices;
     std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;

@@ -1,0 +1,47 @@
+// Gives the interpreter's lock away while C++ works or waits, also when the interpreter ends meanwhile.
+#pragma once
+
+#include <cxxabi.h>
+#include <optional>
+#include <unistd.h>
+
+#include <nanobind/nanobind.h>
+
+namespace polyhead::python {
+
+// Other Python threads run while this lives; made and destroyed by a thread that holds the lock.
+class WithoutLock {
+public:
+    WithoutLock() noexcept : state_(PyEval_SaveThread()) {}
+    ~WithoutLock() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (abi::__forced_unwind &) {
+            // The interpreter is ending and ends this daemon thread, by unwinding its stack: that would pass functions that may not throw
+            // and abort the process. It stays here until the process is gone, as Python 3.14 lets it.
+            for (;;) {
+                ::pause();
+            }
+        }
+    }
+    WithoutLock(const WithoutLock &) = delete;
+    WithoutLock &operator=(const WithoutLock &) = delete;
+
+private:
+    PyThreadState *state_;
+};
+
+// The same for destructors, which other threads may run too.
+class WithoutLockIfHeld {
+public:
+    WithoutLockIfHeld() noexcept {
+        if (PyGILState_Check()) {
+            without_.emplace();
+        }
+    }
+
+private:
+    std::optional<WithoutLock> without_;
+};
+
+} // namespace polyhead::python

@@ -1,0 +1,105 @@
+"""Kernels in memory: how many stay, that the others leave, and that none leaves under a call; threads at the end of the interpreter."""
+import os
+import sys
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import polyhead
+from python_lifetimes import in_a_process
+
+X = np.random.default_rng(1).standard_normal((1, 2, 6, 8)).astype(np.float32)
+
+
+def run(number):
+    """A call of a kernel of its own for each number."""
+    out = polyhead.sdpa(X, X, X, expression="score = score + %d.0 * kv" % number)
+    return out.tobytes()
+
+
+def loaded():
+    """Mapped parts of compiled kernels."""
+    with open("/proc/self/maps", encoding="ascii") as maps:
+        return sum("/kernel.so" in line for line in maps)
+
+
+def fill():
+    """More kernels than stay; prints what is mapped after each half."""
+    counts = []
+    for number in range(12):
+        run(number)
+        counts.append(loaded())
+    polyhead.clear_cache()
+    print(max(counts[:6]), max(counts), loaded())
+
+
+def evict_under_calls():
+    """Threads run kernels of few objects and of sdpa() while another compiles, so that each leaves the cache all the time."""
+    expected = [run(number) for number in range(3)]
+    kernels = [polyhead.compile("sdpa", num_heads=2, head_dim=8, expression="score = score + %d.0 * kv" % number) for number in range(3)]
+    wrong, ends = [], time.monotonic() + 6
+
+    def work():
+        while time.monotonic() < ends:
+            for number, kernel in enumerate(kernels):
+                if kernel(query=X, key=X, value=X).tobytes() != expected[number]:
+                    wrong.append(number)
+
+    def call():
+        while time.monotonic() < ends:
+            if run(1) != expected[1]:
+                wrong.append("sdpa")
+
+    def clear():
+        while time.monotonic() < ends:
+            polyhead.clear_cache()
+            time.sleep(0.01)
+
+    threads = [threading.Thread(target=f) for f in (work, work, call, call, clear)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    del kernels
+    polyhead.clear_cache()
+    print(wrong, loaded())
+
+
+class Memory(unittest.TestCase):
+    def test_so_many_stay(self):
+        half, whole, rest = map(int, in_a_process("import python_cache; python_cache.fill()", POLYHEAD_KERNELS_KEPT="3").split())
+        self.assertGreater(half, 0)
+        self.assertEqual(whole, half)
+        self.assertEqual(rest, 0)
+
+    def test_a_kernel_may_leave_the_cache_while_it_runs(self):
+        self.assertEqual(in_a_process("import python_cache; python_cache.evict_under_calls()", POLYHEAD_KERNELS_KEPT="1"), "[] 0\n")
+
+    def test_an_object_keeps_its_kernel(self):
+        kernel = polyhead.compile("sdpa", num_heads=2, head_dim=8)
+        expected = kernel(query=X, key=X, value=X).tobytes()
+        polyhead.clear_cache()
+        self.assertEqual(kernel(query=X, key=X, value=X).tobytes(), expected)
+        self.assertIsNot(polyhead.compile("sdpa", num_heads=2, head_dim=8)._core, kernel._core)
+
+    def test_the_number_is_documented(self):
+        self.assertEqual(in_a_process("import polyhead._core; print(polyhead._core.kernels_kept)", POLYHEAD_KERNELS_KEPT=""), "256\n")
+        self.assertIn("256", polyhead.clear_cache.__doc__)
+
+
+class End(unittest.TestCase):
+    def test_daemon_threads_in_kernels(self):
+        """The interpreter ends them where they ask for its lock: the process must not."""
+        lines = ("import threading, time, numpy, polyhead\nx = numpy.ones((2, 4, 256, 64), numpy.float32)\npolyhead.sdpa(x, x, x)\n"
+                 "def work():\n    while True:\n        polyhead.sdpa(x, x, x)\n"
+                 "for _ in range(3):\n    threading.Thread(target=work, daemon=True).start()\ntime.sleep(0.2)\n")
+        for _ in range(3):
+            in_a_process(lines)
+
+
+if __name__ == "__main__":
+    if not os.path.exists("/proc/self/maps"):
+        sys.exit("SKIPPED: no /proc/self/maps")
+    unittest.main()

@@ -1,0 +1,51 @@
+// Random points of the table of knobs, as words of --tiling: every knob that a frame reads, within its range.
+#ifndef POLYHEAD_TESTS_RANDOM_TILING_H
+#define POLYHEAD_TESTS_RANDOM_TILING_H
+
+#include <algorithm>
+#include <string>
+
+#include "schedules/tiling.h"
+
+#include "support/random.h"
+
+namespace polyhead::test {
+
+// Half of the values are those that a tuner tries, the others lie anywhere in the range, small ones as often as large ones; beyond four
+// times what a tuner tries only compilers are tested.
+inline int random_value(const gen::KnobUse &use, const Problem &p, const gen::Machine &machine, Random &random) {
+    const std::vector<int> tried = gen::values_of(use, p, machine, 0);
+    if (random.chance(50) && !tried.empty()) {
+        return random.pick(tried);
+    }
+    const int largest = tried.empty() ? use.most : *std::max_element(tried.begin(), tried.end());
+    int most = use.most < 4 * std::max(1, largest) ? use.most : 4 * std::max(1, largest);
+    for (int halvings = static_cast<int>(random.below(8)); halvings > 0 && most / 2 > use.least; halvings--) {
+        most /= 2;
+    }
+    const int value = static_cast<int>(random.between(use.least, most));
+    const int unit = use.unit == gen::Quantity::lanes ? machine.lanes : 1;
+    return std::max(value / unit, 1) * unit;
+}
+
+// "frame=NAME knob=value ..." that the frame can be built with; most of its knobs are set.
+inline std::string random_tiling(const std::string &frame, const Problem &p, const gen::Machine &machine, Random &random) {
+    for (int attempt = 0; attempt < 10000; attempt++) {
+        gen::Tiling drawn;
+        for (const gen::Knob &knob : gen::knobs()) {
+            const gen::KnobUse *use = gen::use_of(knob, frame, p, machine);
+            // reduction_block changes rounding errors, which the rules of the tests allow for its default.
+            const bool fixed = knob.value == &gen::Tiling::unscheduled || knob.value == &gen::Tiling::reduction_block;
+            if (use && !fixed && random.chance(70)) {
+                drawn.*knob.value = random_value(*use, p, machine, random);
+            }
+        }
+        if (gen::tiling_refusal(frame, p, gen::default_tiling(frame, p, machine, drawn), machine).empty()) {
+            return "frame=" + frame + " " + drawn.to_string();
+        }
+    }
+    return "";
+}
+
+} // namespace polyhead::test
+#endif

@@ -1,0 +1,127 @@
+// The sweep over tilings: random points of the table of knobs for every CPU frame and kind of machine, compiled in process, held to the
+// reference and to the same bits. Quick tier: two per frame on a machine that POLYHEAD_SWEEP_SEED chooses. POLYHEAD_TEST_ALL=1: 40 per
+// frame and machine. POLYHEAD_SWEEP_ONLY=<number> repeats one of each frame.
+#include <Halide.h>
+
+#include "generators/compile.h"
+#include "in_process.h"
+#include "schedules/apply.h"
+
+#include "random_tiling.h"
+#include "support/sweep.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+constexpr int tilings = 40, quick_tilings = 2, shapes_per_tiling = 6;
+constexpr double flops_per_check = 3e7; // of the reference
+
+const std::vector<std::string> machines = {"host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41"};
+
+// Kernels compiled in process run on Halide's own threads.
+void set_threads(int threads) {
+    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
+}
+
+// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation.
+Problem tiled_problem(const std::string &frame, Random &random) {
+    if (frame == "linear") {
+        Problem p = linear_problem(static_cast<int>(random.between(1, 200)), static_cast<int>(random.between(1, 200)));
+        p.bias = random.chance(50);
+        return p;
+    }
+    const bool layer = frame == "query_lanes" && random.chance(30);
+    const int head_dim = random.pick(std::vector<int>{8, 16, 24, 40, 64});
+    Problem p = layer ? mha_problem(4 * head_dim, 4, 4, head_dim) : sdpa_problem(4, head_dim, random.pick(std::vector<int>{1, 2, 4}));
+    p.head_dim_v = layer ? head_dim : random.pick(std::vector<int>{head_dim, 8, 48});
+    p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
+    p.kv_lengths = random.chance(50);
+    p.lse = random.chance(50);
+    p.window = random.chance(30);
+    p.mask = random.chance(30) ? POLYHEAD_BOOLEAN_MASK : random.chance(20) ? POLYHEAD_ADDITIVE_MASK : POLYHEAD_NO_MASK;
+    p.rope = random.chance(20) ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
+    p.scores = random.chance(20) ? POLYHEAD_WEIGHTS : POLYHEAD_NO_SCORES;
+    p.seq_len_kv = !layer && random.chance(20) ? 150 : 0;
+    return p;
+}
+
+// Keys that fill several groups of chunks, or several splits, and no whole one.
+int64_t many_keys(const gen::Tiling &t, const std::string &frame) {
+    const int64_t unit = frame == "head_lanes" ? t.split_len : int64_t(t.kv_tile) * t.merge_group;
+    return std::min<int64_t>(3 * unit + unit / 2 + 1, 5000);
+}
+
+// Returns the number of shapes.
+int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_t seed, double *worst) {
+    const Problem &p = compiled.kernel().problem;
+    Random random(seed ^ 0x736861706573u);
+    KernelSubject subject(compiled.kernel(), seed);
+    subject.subject().set_threads = set_threads;
+    INFO("pack: " << subject.pack_status().message);
+    REQUIRE(subject.pack_status().code == POLYHEAD_OK);
+    const int64_t most_rows = plan.max_seq_len_q > 0 ? plan.max_seq_len_q : 70;
+    int shapes = 0;
+    for (; shapes < shapes_per_tiling; shapes++) {
+        Shape shape = sweep_shape(p, shapes, seed, random);
+        if (p.op == POLYHEAD_SDPA) {
+            shape.seq_len_q = std::min<int64_t>(shape.seq_len_q, most_rows);
+        }
+        CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
+    }
+    if (p.op == POLYHEAD_SDPA && p.seq_len_kv == 0) {
+        const Shape shape = plain_shape(p, 1, std::min<int64_t>(most_rows, 7), many_keys(plan.tiling, plan.frame), seed);
+        CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
+        shapes++;
+    }
+    Shape shape = same_bits_shape(p, seed);
+    shape.seq_len_q = p.op == POLYHEAD_SDPA ? std::min<int64_t>(shape.seq_len_q, most_rows) : shape.seq_len_q;
+    CHECK(check_same_bits(subject.subject(), shape) == "");
+    return shapes + 1;
+}
+
+void sweep(const std::string &frame) {
+    const int all = tilings * static_cast<int>(machines.size());
+    for_each_of_sweep("tilings/" + frame + "/", rotating_numbers(0, all, quick_tilings), [&](int number, uint64_t seed) {
+        Random random(seed);
+        std::string error;
+        const std::string text = gen::resolve_target(machines[static_cast<size_t>(number / tilings)], &error);
+        REQUIRE(error == "");
+        const gen::Machine machine = gen::machine_of(Halide::Target(text));
+        Problem p = tiled_problem(frame, random);
+        REQUIRE(gen::complete(&p) == "");
+        if (!gen::frame_serves(frame, p, machine)) { // head lanes take dims that lanes divide
+            p.head_dim_v = p.head_dim;
+        }
+        const std::string tiling = random_tiling(frame, p, machine, random);
+        const std::string line = generate_line(p) + " --target " + text + " --tiling '" + tiling + "'";
+        INFO(line);
+        REQUIRE(!tiling.empty());
+        const std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {text}, tiling, &error);
+        REQUIRE(error == "");
+        const InProcessKernel compiled(p, {text, tiling, "tilings_" + std::to_string(number)});
+        REQUIRE(compiled.error() == "");
+        if (!compiled.kernel().supported()) {
+            WARN("no variant for this machine, skipped: " << line);
+            return;
+        }
+        double worst = 0;
+        const int shapes = check(compiled, plans[0], seed, &worst);
+        print_swept("tilings", number, shapes, worst, line);
+    });
+}
+
+} // namespace
+
+TEST_CASE("tiling sweep: query lanes") {
+    sweep("query_lanes");
+}
+
+TEST_CASE("tiling sweep: head lanes") {
+    sweep("head_lanes");
+}
+
+TEST_CASE("tiling sweep: linear layers") {
+    sweep("linear");
+}

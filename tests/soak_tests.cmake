@@ -6,3 +6,17 @@ target_link_libraries(test_soak PRIVATE polyhead_test_support polyhead_kernel_ta
 add_dependencies(polyhead_tests test_soak)
 add_test(NAME "soak: kernels from 8 threads" COMMAND test_soak)
 set_tests_properties("soak: kernels from 8 threads" PROPERTIES LABELS soak TIMEOUT 900)
+
+if(TARGET polyhead_python)
+    polyhead_script_test(
+        "the Python package from 4 threads"
+        LABEL soak
+        TIMEOUT 900
+        DEPENDS polyhead_python
+        COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/soak/soak.py"
+    )
+    set_tests_properties(
+        "soak: the Python package from 4 threads"
+        PROPERTIES ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python;PYTHONDONTWRITEBYTECODE=1"
+    )
+endif()

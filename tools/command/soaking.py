@@ -1,15 +1,35 @@
-"""The subcommand test --soak MINUTES: calls of the kernels from many threads, that long."""
+"""The subcommand test --soak MINUTES: kernels from many threads, and the Python package beside them, that long."""
+import os
+import subprocess
+
 from . import build, environment
-from .places import call, step
+from .places import PYTHON, ROOT, step
 from .places import environment as environment_of_children
 
 
+def commands():
+    """{what runs: its words} of the programs that soak."""
+    found = {"kernels": [build.program("release", "test_soak")]}
+    if "PYTHON" in environment.parts():
+        found["Python"] = [PYTHON, os.path.join(ROOT, "tests", "soak", "soak.py")]
+    return found
+
+
 def soak(options):
-    environment.ensure("build", "test")
-    build.configure("release", ["TESTS"])
-    build.build("release", ["test_soak"])
-    child = dict(environment_of_children(), POLYHEAD_SOAK_SECONDS=str(options.soak * 60), POLYHEAD_SWEEP_SEED=build.head_commit())
+    environment.ensure(*environment.PACKAGE, "test")
+    build.configure("release", ["TESTS"] + environment.parts())
+    build.build("release", ["test_soak"] + (["polyhead_python"] if "PYTHON" in environment.parts() else []))
+    child = dict(environment_of_children(), POLYHEAD_SOAK_SECONDS=str(options.soak * 60), POLYHEAD_SWEEP_SEED=build.head_commit(),
+                 PYTHONPATH=os.path.join(build.directory("release"), "python"))
     step("soak, %g minutes" % options.soak)
-    status = call([build.program("release", "test_soak")], check=False, env=child)
-    print("the soak %s" % ("is flat" if status == 0 else "failed"), flush=True)
-    return status
+    running = {name: subprocess.Popen(words, env=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+               for name, words in commands().items()}
+    failed = []
+    for name, process in running.items():
+        text = process.communicate()[0]
+        print("%s:\n%s" % (name, text), end="", flush=True)
+        if process.returncode != 0:
+            failed.append(name)
+            print("FAILED soak of %s (exit status %d)" % (name, process.returncode))
+    print("%d soaks flat, %d failed" % (len(running) - len(failed), len(failed)), flush=True)
+    return 1 if failed else 0

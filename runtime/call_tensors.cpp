@@ -57,6 +57,11 @@ bool one_element(const OptionalTensor &row, const polyhead_problem &problem, int
            (declared == POLYHEAD_EXTENT_KV && (broadcast & POLYHEAD_BROADCAST_KV));
 }
 
+bool over_keys(const OptionalTensor &row, const polyhead_problem &problem) noexcept {
+    const bool pairs = row.tensor == &polyhead_args::mask || row.tensor == &polyhead_args::score_bias;
+    return pairs && !one_element(row, problem, row.rank - 1);
+}
+
 void full_extents(const OptionalTensor &row, const polyhead_problem &problem, const CallShape &shape, int64_t *extents) noexcept {
     for (int i = 0; i < row.rank; ++i) {
         extents[i] = one_element(row, problem, i) ? 1 : extent_of(row.extents[i], problem, shape);

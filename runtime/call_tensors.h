@@ -44,6 +44,9 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
 // True when the kernel was built for a mask or score_bias that has one element in this dimension (of the row, outermost first).
 bool one_element(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept;
 
+// True of a mask or score_bias that the kernel was built to load along the keys.
+bool over_keys(const OptionalTensor &row, const polyhead_problem &problem) noexcept;
+
 // The extents with which the entry gets an optional tensor, outermost first: a mask that has one element in a dimension keeps it.
 void full_extents(const OptionalTensor &row, const polyhead_problem &problem, const CallShape &shape, int64_t *extents) noexcept;
 

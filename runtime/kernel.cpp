@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "floating_point.h"
 #include "kernel_error.h"
+#include "neutral_rows.h"
 #include "no_keys.h"
 #include "optional_tensors.h"
 #include "scratch.h"
@@ -45,6 +46,11 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     }
     *variant = select_variant(*kernel, *args, *shape, status);
     return *variant != nullptr;
+}
+
+// What a call takes with the present number of threads.
+int64_t call_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s) noexcept {
+    return scratch_bytes(kernel.problem, variant, args, s, num_threads()) + neutral_row_bytes(kernel.problem, args, s);
 }
 
 // A line that names what was built into the kernel, when anything was.
@@ -125,6 +131,11 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
         answer_without_keys(kernel->problem, *args, &status);
         return status;
     }
+    NeutralRows rows;
+    args = rows.complete(*kernel, args, shape, &status);
+    if (!args) {
+        return status;
+    }
     return args->device ? run_on_device(*kernel, *variant, *args, shape) : run_on_cpu(*kernel, *variant, *args, shape);
 }
 
@@ -154,8 +165,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
-               static_cast<long long>(scratch_bytes(kernel->problem, *chosen, *args, shape, num_threads())),
-               chosen->tiling ? chosen->tiling : "unknown");
+               static_cast<long long>(call_bytes(*kernel, *chosen, *args, shape)), chosen->tiling ? chosen->tiling : "unknown");
     return status;
 }
 
@@ -169,7 +179,7 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
     if (status) {
         *status = prepared;
     }
-    return variant ? scratch_bytes(kernel->problem, *variant, *args, shape, num_threads()) : 0;
+    return variant ? call_bytes(*kernel, *variant, *args, shape) : 0;
 }
 
 const char *polyhead_version(void) {

@@ -67,15 +67,11 @@ bool check_spread(const char *name, const int64_t *extents, int32_t rank, polyhe
 
 bool check_mask(const GivenCall &call, const OptionalTensor &row, polyhead_status *status) noexcept {
     const polyhead_tensor &tensor = call.args.*row.tensor;
-    if (absent(tensor)) {
-        // Vectors are loaded along keys: the one element cannot stand for a row of them.
-        return one_element(row, call.problem, row.rank - 1) ||
-               refuse(status, POLYHEAD_NULL_POINTER,
-                      "%s: missing, expected a tensor of rank 1 to 4, because the kernel was built with a %s over keys", row.name,
-                      row.feature);
-    }
     int64_t full[4];
     full_extents(row, call.problem, call.shape, full);
+    if (absent(tensor)) { // a neutral row, or element, is spread like one that is given
+        return check_spread(row.name, full, row.rank, status);
+    }
     Extent extents[4];
     for (int i = 0; i < row.rank; ++i) {
         const bool one = one_element(row, call.problem, i);

@@ -50,6 +50,20 @@ class Kernels(unittest.TestCase):
         np.testing.assert_allclose(out.transpose(0, 2, 1, 3), expected[0], rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(weights, expected[1], rtol=1e-5, atol=1e-5)
 
+    def test_masks_over_keys_may_be_left_out(self):
+        """What a call leaves out is neutral: the bits are those of a mask that lets everything take part."""
+        rng = np.random.default_rng(3)
+        for mask, neutral in (("bool", np.ones((7, 9), bool)), ("additive", np.zeros((7, 9), np.float32))):
+            kernel = polyhead.compile("sdpa", num_heads=4, head_dim=16, mask=mask, score_bias=True)
+            bias = rng.standard_normal((4, 1, 9)).astype(np.float32)
+            call = dict(query=QUERY, key=KEY, value=VALUE)
+            zero = np.zeros((1, 9), np.float32)
+            for given in (dict(), dict(score_bias=bias), dict(mask=neutral[:, ::-1].copy())):
+                whole = dict(dict(mask=neutral, score_bias=zero), **given)
+                self.assertEqual(kernel(**call, **given).tobytes(), kernel(**call, **whole).tobytes())
+            row = 9 * neutral.itemsize
+            self.assertEqual(kernel.scratch_bytes(**call) - kernel.scratch_bytes(**call, mask=neutral, score_bias=zero), row + 9 * 4)
+
     def test_what_it_says_about_itself(self):
         self.assertEqual(self.kernel.problem["num_kv_heads"], 4)
         self.assertEqual(self.kernel.manifest["problem"]["causal"], "top_left")

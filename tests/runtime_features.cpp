@@ -180,6 +180,36 @@ TEST_CASE("features: broadcast masks are spread, not copied", "[runtime]") {
     }
 }
 
+TEST_CASE("features: a mask over keys that is left out is a row of neutral elements", "[runtime]") {
+    FeatureCall call;
+    call.leave_out();
+    call.built().mask_broadcast = 0;
+    call.built().score_bias_broadcast = POLYHEAD_BROADCAST_Q;
+    const auto bytes = [&] { return polyhead_scratch_bytes(&call.fake.table, &call.args, nullptr); };
+    const int64_t both = bytes();
+    call.fake.on_call = [&](FakeKernel &f) {
+        const SeenBuffer mask = f.buffer(place_of(f.table.problem, "mask")), bias = f.buffer(place_of(f.table.problem, "score_bias"));
+        CHECK(mask.extents == Ints{T_kv, T_q, H, B});
+        CHECK(mask.strides == Ints{1, 0, 0, 0});
+        CHECK(bias.extents == Ints{T_kv, 1, H, B});
+        CHECK((bias.strides[0] == 1 && bias.strides[2] == 0 && bias.strides[3] == 0));
+        const auto *seen = static_cast<const uint8_t *>(mask.host);
+        const auto *added = static_cast<const float *>(bias.host);
+        if (f.table.problem.mask == POLYHEAD_BOOLEAN_MASK) {
+            CHECK(std::vector<uint8_t>(seen, seen + T_kv) == std::vector<uint8_t>(T_kv, 1));
+        } else {
+            CHECK(std::vector<uint8_t>(seen, seen + 4 * T_kv) == std::vector<uint8_t>(4 * T_kv, 0));
+        }
+        CHECK(std::vector<float>(added, added + T_kv) == std::vector<float>(T_kv, 0.0f));
+    };
+    call.accepted();
+    call.built().mask = POLYHEAD_ADDITIVE_MASK;
+    call.accepted();
+    CHECK(bytes() == both + 3 * T_kv); // four bytes for one
+    call.args.score_bias = view(call.score_bias.data(), {1, T_kv});
+    CHECK(bytes() == both - T_kv);
+}
+
 TEST_CASE("features: what is left out is a neutral element", "[runtime]") {
     FeatureCall call;
     call.leave_out();

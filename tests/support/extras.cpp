@@ -108,9 +108,6 @@ Extras random_extras(const Problem &p, int64_t seq_len_q, int64_t seq_len_kv, Ra
     for (uint32_t bit = leave_out_window; bit <= leave_out_gate; bit *= 2) {
         e.left_out |= random.chance(bit == leave_out_positions_q || bit == leave_out_positions_kv ? 50 : 10) ? bit : 0;
     }
-    // Kernels read masks over keys as vectors: one element cannot stand for them, so the runtime asks for those masks.
-    e.left_out &= (p.mask_broadcast & POLYHEAD_BROADCAST_KV) != 0 ? ~0u : ~static_cast<uint32_t>(leave_out_mask);
-    e.left_out &= (p.score_bias_broadcast & POLYHEAD_BROADCAST_KV) != 0 ? ~0u : ~static_cast<uint32_t>(leave_out_score_bias);
     const std::vector<int32_t> reaches = {-1, 0, 1, 3, 17, 64, 300};
     e.window_left = random.pick(reaches);
     e.window_right = random.pick(reaches);

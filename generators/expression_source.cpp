@@ -6,6 +6,7 @@
 #include <cinttypes>
 #include <cstdio>
 #include <map>
+#include <mutex>
 #include <sstream>
 #include <stdexcept>
 
@@ -20,10 +21,31 @@ using Halide::Expr;
 
 namespace {
 
-std::map<std::string, ExpressionSource> &loaded() {
-    static std::map<std::string, ExpressionSource> sources;
-    return sources;
-}
+// Threads compile kernels while others open sources.
+class LoadedSources {
+public:
+    static LoadedSources &of() {
+        static LoadedSources *const all = new LoadedSources; // never destroyed: threads may compile while the program ends
+        return *all;
+    }
+    void add(const std::string &name, const ExpressionSource &source) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        sources_[name] = source;
+    }
+    bool find(const std::string &name, ExpressionSource *source) {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        const auto found = sources_.find(name);
+        if (found == sources_.end()) {
+            return false;
+        }
+        *source = found->second;
+        return true;
+    }
+
+private:
+    std::mutex mutex_;
+    std::map<std::string, ExpressionSource> sources_;
+};
 
 // The scope of a kernel as a source sees it: tensors by name. A source is tried when it is loaded, so nothing here goes wrong later.
 Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTensor> &tensors) {
@@ -129,7 +151,7 @@ std::string load_expression_source(const std::string &file, const std::string &c
     }
     const std::string name = name_of(file, content);
     const std::string declarations = source.declarations ? source.declarations() : "";
-    loaded()[name] = source;
+    LoadedSources::of().add(name, source);
     *text = declarations + "\nsource " + name;
     Expression expression;
     const std::string refusal = Expression::parse(*text, file + ", declarations()", &expression);
@@ -143,8 +165,8 @@ std::string load_expression_source(const std::string &file, const std::string &c
 namespace language {
 
 bool add_source(const std::string &name, Program *program) {
-    const auto found = loaded().find(name);
-    if (found == loaded().end()) {
+    ExpressionSource source{};
+    if (!LoadedSources::of().find(name, &source)) {
         return false;
     }
     const auto node = [program](Type type, Expr (*function)(const Scope &)) {
@@ -154,11 +176,11 @@ bool add_source(const std::string &name, Program *program) {
         };
         return made;
     };
-    if (found->second.score) {
-        program->score = node(Type::real, found->second.score);
+    if (source.score) {
+        program->score = node(Type::real, source.score);
     }
-    if (found->second.mask) {
-        program->mask = node(Type::boolean, found->second.mask);
+    if (source.mask) {
+        program->mask = node(Type::boolean, source.mask);
     }
     return true;
 }

@@ -133,13 +133,20 @@ bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const
     return true;
 }
 
+// Positions, distances and lengths in whole tiles are 32-bit integers to kernels.
 bool check_distances(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
-    if (!p.window || std::max(s.seq_len_q, s.seq_len_kv) <= position_limit) {
+    const bool positions = knows_positions(p);
+    const int power = p.window ? 27 : positions ? 29 : 30;
+    const int64_t most = int64_t(1) << power;
+    if (std::max(s.seq_len_q, s.seq_len_kv) <= most) {
         return true;
     }
-    const bool query = s.seq_len_q > position_limit;
-    return refuse(status, POLYHEAD_UNSUPPORTED, "%s: value %lld, expected at most 2^27, because the kernel was built with window",
-                  query ? "seq_len_q" : "seq_len_kv", static_cast<long long>(query ? s.seq_len_q : s.seq_len_kv));
+    const bool query = s.seq_len_q > most;
+    return refuse(status, POLYHEAD_UNSUPPORTED, "%s: value %lld, expected at most 2^%d%s", query ? "seq_len_q" : "seq_len_kv",
+                  static_cast<long long>(query ? s.seq_len_q : s.seq_len_kv), power,
+                  p.window    ? ", because the kernel was built with window"
+                  : positions ? ", because the kernel knows positions (causal, alibi, rope, position offsets, an expression)"
+                              : "");
 }
 
 } // namespace

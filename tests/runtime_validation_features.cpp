@@ -229,6 +229,34 @@ TEST_CASE("rules of features: shapes", "[runtime]") {
     }
 }
 
+TEST_CASE("rules of features: lengths whose positions leave 32 bits", "[runtime]") {
+    FeatureCall plain;
+    plain.leave_out();
+    plain.built() = sdpa(H, H_kv, d, d_v);
+    plain.fake.table.num_declarations = plain.args.num_expression_tensors = 0;
+    plain.args.has_window = plain.args.softcap = 0;
+    plain.args.rope_cos = plain.args.rope_sin = plain.args.lse = plain.args.scores = plain.args.weights_mean = polyhead_tensor{};
+    plain.built().num_heads = plain.built().num_kv_heads = plain.built().head_dim = plain.built().head_dim_v = 1;
+    const auto long_call = [&](int64_t seq_len_q, int64_t seq_len_kv) { // one element, again and again: nothing is read
+        plain.args.query = TensorView(plain.query.data(), DType::f32, {1, 1, seq_len_q, 1}, {0, 0, 0, 1});
+        plain.args.key = plain.args.value = TensorView(plain.key.data(), DType::f32, {1, 1, seq_len_kv, 1}, {0, 0, 0, 1});
+        plain.args.out = view(reinterpret_cast<float *>(uintptr_t(1) << 40), {1, 1, seq_len_q, 1});
+    };
+    long_call((1 << 29) + 1, 9);
+    plain.accepted();
+    plain.built().causal = POLYHEAD_BOTTOM_RIGHT;
+    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_q: value 536870913, expected at most 2^29, because the kernel knows positions (causal, "
+                                        "alibi, rope, position offsets, an expression)");
+    long_call(9, (1 << 29) + 1);
+    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_kv: value 536870913, expected at most 2^29, because the kernel knows positions "
+                                        "(causal, alibi, rope, position offsets, an expression)");
+    long_call(1 << 29, 1 << 29);
+    plain.accepted();
+    plain.built().causal = POLYHEAD_NOT_CAUSAL;
+    long_call(9, (1 << 30) + 1);
+    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_kv: value 1073741825, expected at most 2^30");
+}
+
 TEST_CASE("rules of features: numbers", "[runtime]") {
     FeatureCall call;
     SECTION("window") {
@@ -264,34 +292,6 @@ TEST_CASE("rules of features: numbers", "[runtime]") {
                       "alignment: value 2, expected 0, because the kernel knows no positions (causal, window, alibi, rope)");
         plain.built().position_offsets = 1;
         plain.accepted();
-    }
-    SECTION("lengths whose positions leave 32 bits") {
-        FeatureCall plain;
-        plain.leave_out();
-        plain.built() = sdpa(H, H_kv, d, d_v);
-        plain.fake.table.num_declarations = plain.args.num_expression_tensors = 0;
-        plain.args.has_window = plain.args.softcap = 0;
-        plain.args.rope_cos = plain.args.rope_sin = plain.args.lse = plain.args.scores = plain.args.weights_mean = polyhead_tensor{};
-        plain.built().num_heads = plain.built().num_kv_heads = plain.built().head_dim = plain.built().head_dim_v = 1;
-        const auto long_call = [&](int64_t seq_len_q, int64_t seq_len_kv) { // one element, again and again: nothing is read
-            plain.args.query = TensorView(plain.query.data(), DType::f32, {1, 1, seq_len_q, 1}, {0, 0, 0, 1});
-            plain.args.key = plain.args.value = TensorView(plain.key.data(), DType::f32, {1, 1, seq_len_kv, 1}, {0, 0, 0, 1});
-            plain.args.out = view(reinterpret_cast<float *>(uintptr_t(1) << 40), {1, 1, seq_len_q, 1});
-        };
-        long_call((1 << 29) + 1, 9);
-        plain.accepted();
-        plain.built().causal = POLYHEAD_BOTTOM_RIGHT;
-        plain.refused(POLYHEAD_UNSUPPORTED,
-                      "seq_len_q: value 536870913, expected at most 2^29, because the kernel knows positions (causal, "
-                      "alibi, rope, position offsets, an expression)");
-        long_call(9, (1 << 29) + 1);
-        plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_kv: value 536870913, expected at most 2^29, because the kernel knows positions "
-                                            "(causal, alibi, rope, position offsets, an expression)");
-        long_call(1 << 29, 1 << 29);
-        plain.accepted();
-        plain.built().causal = POLYHEAD_NOT_CAUSAL;
-        long_call(9, (1 << 30) + 1);
-        plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_kv: value 1073741825, expected at most 2^30");
     }
     SECTION("offsets") {
         call.offsets[1] = -(1 << 28);

@@ -38,7 +38,8 @@ struct DeviceRange {
 struct polyhead_device {
     const int generation = polyhead::runtime::fork_generation(); // of the process that opened it
     int32_t api = POLYHEAD_CPU;
-    int32_t capability = 0; // CUDA: compute capability times 10
+    int32_t capability = 0;          // CUDA: compute capability times 10
+    int64_t most_blocks = INT32_MAX; // of one launch, in the second and third dimension of its grid
     char name[160] = "";
 
     polyhead_device() = default;
@@ -56,6 +57,12 @@ struct polyhead_device {
 
     // Is this memory of this device, and does it hold the range? False and a status when not; nothing is read.
     virtual bool check(const polyhead::runtime::DeviceRange &range, polyhead_status *status) const noexcept = 0;
+    // Of memory that check() has accepted: the space whose bytes are counted, and the byte of it that data points to. Null are the
+    // addresses of this process, which host memory shares with CUDA: managed memory is seen from both sides at one address.
+    virtual const void *space_of(const void *data, uint64_t *byte) const noexcept {
+        *byte = reinterpret_cast<uint64_t>(data);
+        return nullptr;
+    }
     // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
     virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
                         polyhead_status *status) noexcept = 0;

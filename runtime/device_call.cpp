@@ -8,6 +8,7 @@
 #include "call.h"
 #include "call_tensors.h"
 #include "kernel_error.h"
+#include "launch_limits.h"
 #include "staging.h"
 #include "status.h"
 #include "tensor_rules.h"
@@ -165,10 +166,8 @@ private:
     bool on_host_ = false;
 };
 
-} // namespace
-
-polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
-                              const CallShape &shape) noexcept {
+polyhead_status launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+                       const CallShape &shape) noexcept {
     polyhead_status status = success();
     polyhead_args placed = args;
     Staging staging(kernel, &placed);
@@ -195,6 +194,28 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
         kernel_failure(kernel.name, result, context, &status);
     } else if (status.code == POLYHEAD_OK) {
         staging.unpack();
+    }
+    return status;
+}
+
+} // namespace
+
+polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+                              const CallShape &shape) noexcept {
+    polyhead_status status = success();
+    if (!check_launch(kernel, variant, args, shape, &status)) {
+        return status;
+    }
+    const bool linear = kernel.problem.op == POLYHEAD_LINEAR;
+    const int64_t rows = linear ? shape.seq_len_q : shape.batch, most = rows_of_launch(kernel, variant, *args.device);
+    if (rows <= most) {
+        return launch(kernel, variant, args, shape);
+    }
+    for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
+        const int64_t count = std::min(most, rows - first);
+        const PartOfCall part(kernel, args, first, count);
+        status = launch(kernel, variant, part.args(),
+                        linear ? CallShape{1, count, shape.seq_len_kv} : CallShape{count, shape.seq_len_q, shape.seq_len_kv});
     }
     return status;
 }

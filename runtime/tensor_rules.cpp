@@ -19,11 +19,9 @@ bool has_addresses(const polyhead_device *device) noexcept {
 }
 
 MemoryRange in_space(const polyhead_device *device, const void *data, int64_t begin, int64_t end) noexcept {
-    if (!has_addresses(device)) {
-        return {static_cast<uintptr_t>(begin), static_cast<uintptr_t>(end), data};
-    }
-    const uintptr_t address = reinterpret_cast<uintptr_t>(data);
-    return {address + static_cast<uintptr_t>(begin), address + static_cast<uintptr_t>(end), device};
+    uint64_t first = reinterpret_cast<uint64_t>(data);
+    const void *space = device ? device->space_of(data, &first) : nullptr;
+    return {first + static_cast<uint64_t>(begin), first + static_cast<uint64_t>(end), space};
 }
 
 bool check_shape(const TensorRule &rule, polyhead_status *status) noexcept {

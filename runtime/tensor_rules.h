@@ -37,10 +37,10 @@ struct TensorRule {
 };
 
 // Bytes [begin, end) between the lowest and the highest element of a tensor; empty for an empty tensor. Addresses, but where memory is
-// an object without addresses (OpenCL): then bytes of that object.
+// an object without addresses (OpenCL): then bytes of that object, or of the one that it is a part of.
 struct MemoryRange {
-    uintptr_t begin, end;
-    const void *space = nullptr; // what the addresses are of: null for host memory, a device, an object
+    uint64_t begin, end;
+    const void *space = nullptr; // what the bytes are of: null for addresses of the process (polyhead_device::space_of)
 };
 
 bool absent(const polyhead_tensor &tensor) noexcept;
@@ -55,7 +55,7 @@ inline char *elements(const polyhead_tensor &tensor, int element_bytes) noexcept
     return static_cast<char *>(tensor.data) + tensor.offset * element_bytes;
 }
 
-// Of a checked tensor.
+// Of a checked tensor, whose device has accepted its memory.
 MemoryRange memory_of(const polyhead_tensor &tensor) noexcept;
 MemoryRange memory_of(const polyhead_weights *weights) noexcept;
 inline bool overlap(const MemoryRange &a, const MemoryRange &b) noexcept {

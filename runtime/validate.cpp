@@ -179,7 +179,7 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
                                      check_values(p, args, *shape, status))) {
         return false;
     }
-    return check_aliasing(kernel, args, status) && check_device_memory(kernel, args, status);
+    return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status);
 }
 
 } // namespace polyhead::runtime

@@ -9,8 +9,10 @@ using Halide::Var;
 void schedule_score_output_gpu(ScoreOutputStages &s) {
     constexpr int threads = 64;
     Var block("block"), thread("thread"), outer("outer");
+    // Queries may be more than the second dimension of a grid has blocks (CUDA: 65535), keys not so soon: 64 of them are one block.
     auto place = [&](auto stage, const Var &along, const Var &row, const Var &batch) {
-        stage.split(along, block, thread, threads, TailStrategy::GuardWithIf).gpu_threads(thread).gpu_blocks(block, row, batch);
+        stage.split(along, block, thread, threads, TailStrategy::GuardWithIf).reorder(row, block, batch); // the innermost is the first
+        stage.gpu_threads(thread).gpu_blocks(row, block, batch);
     };
     s.key_lanes.compute_root().fuse(s.hkv, s.b, outer);
     place(s.key_lanes, s.kv, s.d, outer);

@@ -73,6 +73,17 @@ polyhead_python_test(
     ENVIRONMENT POLYHEAD_TEST_DEVICE=cuda "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
 )
 
+polyhead_python_test(
+    "large launches"
+    SCRIPT python_launches.py
+    LABEL cuda
+    ENVIRONMENT
+        POLYHEAD_TEST_DEVICE=cuda
+        POLYHEAD_CUDA_DRIVER_BLOCKS=5
+        POLYHEAD_CUDA_DRIVER_QUIET=1
+        "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
+)
+
 if(TARGET polyhead_roof)
     include(python_peers_tests.cmake)
 endif()

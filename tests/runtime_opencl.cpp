@@ -183,6 +183,46 @@ TEST_CASE("opencl: buffers of every kind", "[device]") {
     }
 }
 
+TEST_CASE("opencl: memory that is shared under two names", "[device]") {
+    const Program program;
+    const Device device = program.open();
+    SumCall call;
+    call.args.device = &device;
+    const size_t query_bytes = call.query.size() * 4, step = 4096, part_bytes = std::max(query_bytes, call.out.size() * 4);
+    std::vector<float> host((4 * step + 4 * part_bytes) / 4);
+    auto *aligned = reinterpret_cast<char *>((reinterpret_cast<uintptr_t>(host.data()) + step - 1) / step * step);
+    int error = 0;
+    const Object whole = program.buffer(host),
+                 over_host = cl().create_buffer(program.context, read_write | 8, query_bytes, aligned, &error);
+    REQUIRE(error == 0);
+    const auto part = [&](size_t first) {
+        const size_t region[] = {first, part_bytes};
+        const Object made = cl().create_sub_buffer(whole, 0, 0x1220, region, &error);
+        REQUIRE(error == 0);
+        return made;
+    };
+    const size_t beyond = (part_bytes + step - 1) / step * step;
+    const Object first = part(0), same = part(0), second = part(beyond);
+    const auto run = [&](Object query, Object out) {
+        put(device, &call.args.query, query);
+        if (out) {
+            put(device, &call.args.out, out);
+        } else {
+            call.args.out = view(reinterpret_cast<float *>(aligned), {SumCall::batch, SumCall::heads, SumCall::seq_len_q, SumCall::dim});
+        }
+        return sum_kernel().run(call.args);
+    };
+    const std::string shared = "out: shares memory with query, expected memory of its own";
+    CHECK(run(first, same).message() == shared);
+    CHECK(run(first, whole).message() == shared);
+    CHECK(run(whole, second).message() == (query_bytes > beyond ? shared : ""));
+    CHECK(run(first, second).ok());
+    CHECK(run(over_host, nullptr).message() == shared);
+    for (const Object object : {first, same, second, whole, over_host}) {
+        cl().release_memory(object);
+    }
+}
+
 TEST_CASE("opencl: a call with device tensors does not wait", "[device]") {
     const Program program;
     const Device device = program.open();

@@ -2,6 +2,7 @@
 #include "cuda_device.h"
 
 #include <HalideRuntimeCuda.h>
+#include <algorithm>
 #include <cstdio>
 #include <mutex>
 #include <new>
@@ -226,11 +227,15 @@ bool check_index(const Driver &functions, int index, polyhead_status *status) no
 }
 
 void describe(const Driver &functions, int ordinal, Device *device) noexcept {
-    constexpr int capability_major = 75, capability_minor = 76; // CUdevice_attribute
+    constexpr int grid_y = 6, grid_z = 7, capability_major = 75, capability_minor = 76; // CUdevice_attribute
     int major = 0, minor = 0;
     functions.device_attribute(&major, capability_major, ordinal);
     functions.device_attribute(&minor, capability_minor, ordinal);
     device->capability = 10 * major + minor;
+    int blocks_y = 0, blocks_z = 0;
+    functions.device_attribute(&blocks_y, grid_y, ordinal);
+    functions.device_attribute(&blocks_z, grid_z, ordinal);
+    device->most_blocks = std::min(blocks_y, blocks_z) > 0 ? std::min(blocks_y, blocks_z) : 65535;
     char model[128] = "device";
     functions.device_name(model, sizeof model, ordinal);
     std::snprintf(device->name, sizeof device->name, "%s (cuda %d.%d)", model, major, minor);

@@ -12,13 +12,16 @@ namespace {
 enum : unsigned {
     device_base_alignment = 0x1019, // CL_DEVICE_MEM_BASE_ADDR_ALIGN, in bits
     memory_type = 0x1100,
+    memory_flags = 0x1101,
     memory_bytes = 0x1102,
+    memory_host = 0x1103,
     memory_context = 0x1106,
     memory_parent = 0x1107, // CL_MEM_ASSOCIATED_MEMOBJECT
+    memory_offset = 0x1108,
     type_buffer = 0x10F0,
     create_region = 0x1220,
 };
-constexpr uint64_t read_write = 1;
+constexpr uint64_t read_write = 1, use_host_memory = 8;
 constexpr unsigned wait = 1, no_wait = 0;
 
 // What Halide 21 expects behind a buffer's device field.
@@ -101,6 +104,26 @@ bool Device::check(const DeviceRange &range, polyhead_status *status) const noex
                       range.name, static_cast<long long>(range.end), bytes);
     }
     return true;
+}
+
+// Parts of one buffer are one space, and so are buffers over memory of the host.
+const void *Device::space_of(const void *data, uint64_t *byte) const noexcept {
+    Object memory = const_cast<void *>(data), parent = nullptr;
+    size_t offset = 0;
+    driver_.memory_info(memory, memory_parent, sizeof parent, &parent, nullptr);
+    if (parent) {
+        driver_.memory_info(memory, memory_offset, sizeof offset, &offset, nullptr);
+        memory = parent;
+    }
+    *byte = offset;
+    uint64_t flags = 0;
+    void *host = nullptr;
+    driver_.memory_info(memory, memory_flags, sizeof flags, &flags, nullptr);
+    if ((flags & use_host_memory) != 0 && driver_.memory_info(memory, memory_host, sizeof host, &host, nullptr) == 0 && host) {
+        *byte += reinterpret_cast<uint64_t>(host);
+        return nullptr;
+    }
+    return memory;
 }
 
 // A tensor that does not begin where its buffer does is a part of it, where the device allows parts.

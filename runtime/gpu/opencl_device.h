@@ -20,6 +20,7 @@ public:
     polyhead_status copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept override;
     polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept override;
     bool check(const DeviceRange &range, polyhead_status *status) const noexcept override;
+    const void *space_of(const void *data, uint64_t *byte) const noexcept override;
     bool attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *attachment, polyhead_status *status) noexcept override;
     bool attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept override;
     void detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) noexcept override;

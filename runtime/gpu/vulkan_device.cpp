@@ -19,6 +19,7 @@ class VulkanDevice final : public polyhead_device {
 public:
     VulkanDevice(int major, int minor) noexcept {
         api = POLYHEAD_VULKAN;
+        most_blocks = 65535; // what every device has
         std::snprintf(name, sizeof name, "vulkan %d.%d", major, minor);
     }
     ~VulkanDevice() override { synchronize(); }

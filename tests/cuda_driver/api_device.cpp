@@ -55,7 +55,7 @@ int attribute_value(const State &s, int attribute) {
         return 2147483647; // grid x
     case 6:
     case 7:
-        return 65535; // grid y, z
+        return static_cast<int>(s.most_blocks); // grid y, z
     case 8:
         return 48 * 1024; // shared memory of a block
     case 9:

@@ -73,7 +73,7 @@ void read_options(State &s, unsigned count, const int *options, void **values, c
 // "" when this launch can be made.
 std::string wrong_shape(const Kernel &kernel, const CUfunc_st &function, const Launch &launch) {
     const uint64_t threads = static_cast<uint64_t>(launch.block[0]) * launch.block[1] * launch.block[2];
-    const uint32_t largest_grid[] = {2147483647u, 65535u, 65535u}, largest_block[] = {1024u, 1024u, 64u};
+    const uint32_t largest_grid[] = {2147483647u, state().most_blocks, state().most_blocks}, largest_block[] = {1024u, 1024u, 64u};
     for (int dimension = 0; dimension < 3; dimension++) {
         if (launch.grid[dimension] == 0 || launch.grid[dimension] > largest_grid[dimension]) {
             return "the grid has " + std::to_string(launch.grid[dimension]) + " blocks in dimension " + std::to_string(dimension);

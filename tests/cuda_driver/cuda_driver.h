@@ -161,7 +161,8 @@ CUDA_DRIVER_EXPORT int polyhead_cuda_driver_max_registers(void);
 /* Forgets everything, also what handles stand for, and reads the environment again at the next cuInit:
    POLYHEAD_CUDA_DRIVER_DEVICES (1), POLYHEAD_CUDA_DRIVER_CAPABILITY (80), POLYHEAD_CUDA_DRIVER_MEMORY (bytes per device, 1 GiB),
    POLYHEAD_CUDA_DRIVER_TRAFFIC (0), POLYHEAD_CUDA_DRIVER_STEPS (warp instructions of one launch, 10^11), POLYHEAD_CUDA_DRIVER_WAIT
-   (milliseconds that waiting for a stream takes, 0), POLYHEAD_CUDA_DRIVER_QUIET (1: no failure on stderr). */
+   (milliseconds that waiting for a stream takes, 0), POLYHEAD_CUDA_DRIVER_BLOCKS (blocks of a grid in y and z, 65535),
+   POLYHEAD_CUDA_DRIVER_QUIET (1: no failure on stderr). */
 CUDA_DRIVER_EXPORT void polyhead_cuda_driver_restart(void);
 
 #ifdef __cplusplus

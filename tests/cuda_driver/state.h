@@ -58,6 +58,7 @@ struct State {
     bool initialised = false;
     int capability = 80;
     uint64_t step_limit = 0, wait_ms = 0;
+    uint32_t most_blocks = 65535; // of a grid in y and z
     bool quiet = false, count_traffic = false;
     std::vector<Device> devices;
     std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;

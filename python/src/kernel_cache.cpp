@@ -158,6 +158,7 @@ size_t kernels_kept() {
 }
 
 void clear_kernels() {
+    const NoFork no_fork;
     Cache::of().shrink(0);
 }
 

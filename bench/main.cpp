@@ -8,6 +8,7 @@
 #include <benchmark/benchmark.h>
 #include <kernel_table.h>
 
+#include "capacity.h"
 #include "ratio.h"
 #include "roof.h"
 #include "workload.h"
@@ -17,7 +18,7 @@ namespace {
 struct Options {
     std::string json, filter;
     int threads = 0, rounds = 7;
-    bool ratio = false;
+    bool ratio = false, capacity = false;
     std::vector<char *> rest; // flags of Google Benchmark
 };
 
@@ -132,8 +133,11 @@ private:
 };
 
 int run(Options &options, char *program) {
+    const int threads = options.threads ? options.threads : polyhead::num_threads();
     if (options.ratio)
-        return bench::print_ratios(options.threads ? options.threads : polyhead::num_threads(), options.rounds);
+        return bench::print_ratios(threads, options.rounds);
+    if (options.capacity)
+        return bench::print_capacities(threads, options.rounds);
     std::vector<std::string> flags;
     if (!options.json.empty())
         flags = {"--benchmark_out=" + options.json, "--benchmark_out_format=json"};
@@ -165,6 +169,7 @@ int main(int argc, char **argv) {
     app.add_option("--filter", options.filter, "only cases whose names match this regular expression");
     app.add_option("--threads", options.threads, "threads (default: 1, and all)")->check(CLI::Range(1, 1024));
     app.add_option("--rounds", options.rounds, "rounds per case; median and interquartile range are printed")->check(CLI::Range(2, 1000));
+    app.add_flag("--capacity", options.capacity, "print what the capacity of a cache costs a decoding step instead");
     app.add_flag("--ratio", options.ratio, "print the table of promised speeds instead");
     app.allow_extras();
     CLI11_PARSE(app, argc, argv);

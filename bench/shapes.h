@@ -9,9 +9,9 @@
 
 namespace bench {
 
-// Lengths of one call; linear has its rows in seq_len_q.
+// Lengths of one call; linear has its rows in seq_len_q. valid_keys: of every batch row, 0 for all.
 struct Shape {
-    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0;
+    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0, valid_keys = 0;
 };
 std::string to_string(const polyhead::Problem &problem, const Shape &shape);
 // The shapes of this kernel: its fixed lengths where it has them, else short, long and awkward ones.

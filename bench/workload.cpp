@@ -16,14 +16,14 @@ namespace {
 constexpr uint64_t seed = 1;
 constexpr double checked_flops = 2e7; // of the rows that the reference evaluates
 
-// Full lengths, a window of many tokens, masks that hide a quarter of the keys.
+// Full lengths unless the shape says otherwise, a window of many tokens, masks that hide a quarter of the keys.
 polyhead::test::Shape call_shape(const Problem &problem, const Shape &shape) {
     polyhead::test::Shape call;
     call.batch = shape.batch;
     call.seq_len_q = shape.seq_len_q;
     call.seq_len_kv = shape.seq_len_kv;
     if (problem.kv_lengths != 0)
-        call.lengths.assign(static_cast<size_t>(shape.batch), static_cast<int32_t>(shape.seq_len_kv));
+        call.lengths.assign(static_cast<size_t>(shape.batch), static_cast<int32_t>(shape.valid_keys ? shape.valid_keys : shape.seq_len_kv));
     call.extras.window_left = 256;
     call.extras.window_right = 256;
     call.extras.left_out = polyhead::test::leave_out_positions_q | polyhead::test::leave_out_positions_kv;

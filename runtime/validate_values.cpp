@@ -78,7 +78,7 @@ int32_t value_at(const polyhead_tensor &t, int64_t row, int64_t column) noexcept
     return values[(t.shape[0] > 1 ? row * t.stride[0] : 0) + column * step];
 }
 
-// Reading memory of a device would wait for it: kernels clamp these values instead.
+// Reading memory of a device would wait for it: kernels clamp key lengths and positions instead, offsets are the caller's to keep in range.
 bool readable(const polyhead_tensor &t) noexcept {
     return !absent(t) && !t.device && !empty(t);
 }

@@ -95,9 +95,8 @@ private:
         add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
         add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);
         add_for_presence("position_offsets", p_.position_offsets != 0, &polyhead_args::position_offsets, false);
-        add_for_presence("mask", p_.mask != 0, &polyhead_args::mask, (p_.mask_broadcast & POLYHEAD_BROADCAST_KV) == 0);
-        add_for_presence("score_bias", p_.score_bias != 0, &polyhead_args::score_bias,
-                         (p_.score_bias_broadcast & POLYHEAD_BROADCAST_KV) == 0);
+        add_for_presence("mask", p_.mask != 0, &polyhead_args::mask, false);
+        add_for_presence("score_bias", p_.score_bias != 0, &polyhead_args::score_bias, false);
         add_for_presence("alibi_slopes", p_.alibi != 0, &polyhead_args::alibi_slopes, false);
         add_for_presence("sinks", p_.sinks != 0, &polyhead_args::sinks, false);
         add_for_presence("rope_cos", p_.rope != 0, &polyhead_args::rope_cos, true);

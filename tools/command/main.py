@@ -72,6 +72,7 @@ def add_bench_options(bench):
     bench.add_argument("--threads", metavar="N", help="threads of the kernels")
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
     bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, growth with threads, free against fixed lengths")
+    bench.add_argument("--capacity", action="store_true", help="only what the capacity of a cache costs a decoding step")
     bench.add_argument("--features", action="store_true", help="what each mask, modifier and output costs beside the plain kernel (docs/benchmarks.md)")
     bench.add_argument("--pairs", action="store_true", help="with --features: also every pair of them")
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")

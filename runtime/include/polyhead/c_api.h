@@ -161,7 +161,7 @@ typedef struct polyhead_args {
     polyhead_device *device; /* null: the CPU. Otherwise tensors live there or on the host, from where they are copied and back */
 
     /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
-    polyhead_tensor position_offsets;          /* int32 [B]; absent = 0 */
+    polyhead_tensor position_offsets;          /* int32 [B], -2^27 to 2^27 (not checked on a device); absent = 0 */
     int32_t has_window;                        /* 0: unbounded on both sides */
     int32_t window_left, window_right;         /* keys p - left .. p + right take part; -1 = unbounded; causal never looks beyond p */
     polyhead_tensor mask, score_bias;          /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */

@@ -15,8 +15,9 @@ struct Gauges {
     std::string text() const;
 };
 
-// Held against each other: the largest value of the middle third of the rounds, after the first has warmed everything up, and that of the
-// last third. A leak raises the latter, however slow the machine is. Returns sentences, or nothing.
+// Held against each other: the smallest value of the middle third of the rounds, after the first has warmed everything up, and that of the
+// last third. A leak raises the latter, however slow the machine is; what caches hold for a while raises single rounds. Returns sentences,
+// or nothing.
 std::string growth(const std::vector<Gauges> &rounds);
 
 } // namespace polyhead::soak

@@ -143,8 +143,8 @@ class Soak:
         print(", ".join("%d %s" % (value, name) for name, value in self.counts.items()))
         third = ROUNDS // 3
         for name, slack in SLACK.items() if not self.failures else ():
-            before = max(values[name] for values in rounds[-2 * third:-third])
-            after = max(values[name] for values in rounds[-third:])
+            before = min(values[name] for values in rounds[-2 * third:-third])
+            after = min(values[name] for values in rounds[-third:])
             if after > before + slack:
                 self.fail("%s: %d in the last third, %d in the one before, expected at most %d more" % (name, after, before, slack))
         return 1 if self.failures else 0

@@ -10,6 +10,7 @@
 #include "support/environment.h"
 #include "support/problems.h"
 #include "support/shapes.h"
+#include "support/subject.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -113,6 +114,9 @@ TEST_CASE("decoding: the capacity of a cache changes neither bits nor memory") {
         }
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             for (const int64_t seq_len_q : {1, 5}) {
+                if (!serves(forced, seq_len_q)) {
+                    continue;
+                }
                 const Answer small = answer(forced, seq_len_q, 256);
                 for (const int64_t capacity : {4096, 65536}) {
                     if (static_cast<size_t>(p.num_kv_heads * capacity * p.head_dim) * sizeof(float) > most_bytes) {
@@ -140,6 +144,9 @@ TEST_CASE("decoding: mixed lengths, some of them 0, and windows far from the fir
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, 11);
             for (const int64_t seq_len_q : {1, 4}) {
+                if (!serves(forced, seq_len_q)) {
+                    continue;
+                }
                 Shape shape = plain_shape(p, 4, seq_len_q, 1500, 3);
                 shape.lengths = {700, 0, 1, 1203};
                 shape.poison = true;

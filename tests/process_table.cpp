@@ -1,6 +1,7 @@
 // Every CPU variant of the table in processes that are not well: forked children, odd floating-point states, a system that refuses.
 #include "kernel_table.h"
 
+#include <algorithm>
 #include <malloc.h>
 #include <string>
 #include <thread>
@@ -25,7 +26,11 @@ namespace {
 using Bits = std::vector<std::vector<float>>;
 
 Shape small_shape(const polyhead_kernel &forced) {
-    return plain_shape(forced.problem, 2, serves(forced, 37) ? 37 : 3, 75, 5);
+    int64_t seq_len_q = 37;
+    if (!serves(forced, seq_len_q)) { // decodes, or a tuning record gives it a range of its own
+        seq_len_q = std::max(forced.variants[0].min_seq_len_q, std::min(forced.variants[0].max_seq_len_q, 3));
+    }
+    return plain_shape(forced.problem, 2, seq_len_q, 75, 5);
 }
 
 // A call of one variant with small tensors, and its bits with one thread.

@@ -40,7 +40,7 @@ function(_polyhead_generate_kernel name)
         endif()
     endforeach()
     # What the environment says when the project is built changes no kernel: --tuned stands among the flags.
-    set(environment --unset=POLYHEAD_TUNED)
+    set(environment --unset=POLYHEAD_TUNED ${POLYHEAD_GENERATE_ENVIRONMENT})
     if(NOT POLYHEAD_CPU_FEATURES STREQUAL "")
         list(APPEND environment "POLYHEAD_CPU_FEATURES=${POLYHEAD_CPU_FEATURES}")
     endif()
@@ -126,7 +126,8 @@ endfunction()
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
-#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..." | TUNED file])
+#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..." | TUNED file]
+#     [LIMIT_SECONDS n] [LIMIT_MEGABYTES n])
 # Values themselves are checked by the generator when it builds the kernel.
 function(polyhead_add_kernel name)
     set(switches
@@ -169,6 +170,8 @@ function(polyhead_add_kernel name)
         SEQ_LEN_Q_RANGE
         TILING
         TUNED
+        LIMIT_SECONDS
+        LIMIT_MEGABYTES
     )
     cmake_parse_arguments(PARSE_ARGV 1 arg "${switches}" "${values}" "TARGETS")
     set(who "polyhead_add_kernel(${name})")

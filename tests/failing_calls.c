@@ -1,7 +1,8 @@
 // A library for LD_PRELOAD: the N-th file operation or allocation of a process fails, or a signal comes before it.
 //
 // FAIL_AT=N, from 1; FAIL_WITH=an errno, or minus a signal; FAIL_WHAT=files or memory; FAIL_UNDER=the folder whose files count;
-// FAIL_COUNT=a file that is given how many operations there were. Programs that this one starts are left alone.
+// FAIL_COUNT=a file that is given how many operations there were. Programs that this one starts are left alone; with FAIL_COMPILER=1 those
+// that are told --compile-job are meant, and this one is left alone.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -22,7 +23,10 @@ static long at, counted, allocated;
 static int with, armed, memory;
 static const char *under = "", *count_file;
 
-__attribute__((constructor)) static void begin(void) {
+__attribute__((constructor)) static void begin(int argc, char **argv) {
+    if (getenv("FAIL_COMPILER") && (argc < 2 || strcmp(argv[1], "--compile-job") != 0)) {
+        return;
+    }
     const char *number = getenv("FAIL_AT");
     with = getenv("FAIL_WITH") ? atoi(getenv("FAIL_WITH")) : EIO;
     under = getenv("FAIL_UNDER") ? getenv("FAIL_UNDER") : "/nowhere";

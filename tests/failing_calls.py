@@ -14,11 +14,12 @@ class Shim:
         source = pathlib.Path(__file__).with_suffix(".c")
         subprocess.run([*shlex.split(compiler), "-x", "c", "-shared", "-fPIC", "-O1", str(source), "-o", str(self.library), "-ldl", "-lpthread"], check=True)
 
-    def environment(self, at, fails_with=errno.EIO, what="files"):
-        """For a process whose operation number `at` fails: with an errno, or minus a signal. 0: they are only counted."""
+    def environment(self, at, fails_with=errno.EIO, what="files", compiler=False):
+        """For a process whose operation number `at` fails, or the compiler's: with an errno, or minus a signal. 0: they are only counted."""
         found = dict(LD_PRELOAD=str(self.library), FAIL_AT=str(at), FAIL_WITH=str(fails_with), FAIL_WHAT=what, FAIL_UNDER=str(self.under),
                      OPENBLAS_NUM_THREADS="1")  # its threads are made at import
-        return {**os.environ, **found, **({} if at else {"FAIL_COUNT": str(self.count_file)})}
+        found.update({} if at else {"FAIL_COUNT": str(self.count_file)}, **({"FAIL_COMPILER": "1"} if compiler else {}))
+        return {**os.environ, **found}
 
     def counted(self):
         """Operations of the process that was run last with at=0."""

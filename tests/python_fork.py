@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import time
 import unittest
@@ -100,6 +101,45 @@ class Fork(unittest.TestCase):
         time.sleep(0.2)  # in the middle of the compiler, most likely; wherever it is, the child must end
         self.assertEqual(self.ended(body), 0)
         thread.join()
+        self.assertEqual(failures, [])
+
+    def test_children_at_any_moment_of_a_compilation(self):
+        """The child of a process that compiles in two threads, and writes a library in a third, can do all of it itself."""
+        words = [dict(num_heads=2, head_dim=8, expression="score = score * %d" % n) for n in (2, 3)]
+        other = np.ones((1, 2, 1, 8), np.float32)
+        written = polyhead.compile("sdpa", num_heads=2, head_dim=8)
+        failures = []
+
+        def work(i, folder):
+            try:
+                if i == 2:
+                    written.export(folder)
+                elif not np.array_equal(polyhead.compile("sdpa", **words[i])(query=other, key=other, value=other), other):
+                    failures.append("wrong")
+            except Exception as error:  # noqa: BLE001
+                failures.append(error)
+
+        def body():
+            signal.alarm(200)
+            with tempfile.TemporaryDirectory() as folder:
+                for i in range(3):
+                    work(i, folder)
+            os._exit(3 if failures else 0)
+
+        with tempfile.TemporaryDirectory() as folder:
+            threads = [threading.Thread(target=work, args=(i, folder)) for i in range(3)]
+            for thread in threads:
+                thread.start()
+            children = []
+            for _ in range(3):
+                time.sleep(0.1)
+                children.append(self.context.Process(target=body))
+                children[-1].start()
+            for child in children:
+                child.join(250)
+                self.assertEqual(child.exitcode, 0)
+            for thread in threads:
+                thread.join()
         self.assertEqual(failures, [])
 
     def test_a_child_compiles(self):

@@ -32,6 +32,7 @@ endfunction()
 
 polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
+polyhead_python_test("limits of the compiler" SCRIPT python_limits.py)
 polyhead_python_test("the layer" SCRIPT python_layer.py)
 polyhead_python_test("children by fork" SCRIPT python_fork.py)
 polyhead_python_test("kernels in memory" SCRIPT python_cache.py)

@@ -1,5 +1,6 @@
 """The N-th file operation of polyhead-generate fails, or a signal comes before it, for every N: the old library whole or the new one, nothing else."""
 import argparse
+import contextlib
 import errno
 import os
 import pathlib
@@ -9,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 from failing_calls import Shim
@@ -45,14 +47,14 @@ class Failures(unittest.TestCase):
         return contents(cls.out)
 
     @classmethod
-    def generate(cls, arguments, at=0, fails_with=errno.EIO, what="files", count=False, **how):
+    def generate(cls, arguments, at=0, fails_with=errno.EIO, what="files", count=False, compiler=False, **how):
         command = [OPTIONS.generate, *([] if arguments[0].startswith("--runtime") else ["k"]), *arguments]
         command += [] if arguments[0].startswith("--runtime") else ["-o", str(cls.out)]
-        environment = cls.shim.environment(at, fails_with, what) if at or count else None
+        environment = cls.shim.environment(at, fails_with, what, compiler) if at or count else None
         return subprocess.run(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace", **how)
 
-    def count(self, what="files", arguments=NEW):
-        done = self.generate(arguments, count=True, what=what)
+    def count(self, what="files", arguments=NEW, compiler=False):
+        done = self.generate(arguments, count=True, what=what, compiler=compiler)
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         return self.shim.counted()
 
@@ -142,20 +144,66 @@ class Failures(unittest.TestCase):
         self.assertEqual(contents(self.out.parent), None)
 
     def test_one_allocation_fails(self):
-        """Of those of the compiler; before main() nobody could say a sentence."""
+        """Of the program, before whose main() nobody could say a sentence, and of its compiler."""
         self.start_from(self.old)
-        total, first = self.count("memory"), self.count("memory", ["--help"])
-        steps = 150 if ALL else 6
-        for i in range(steps):
-            at = first + (total - first) * i // steps
+        first = self.count("memory", ["--help"])
+        steps = 100 if ALL else 5
+        for compiler, begin in ((False, first), (True, 1)):
+            total = self.count("memory", compiler=compiler)
+            for at in (begin + (total - begin) * i // steps for i in range(steps)):
+                self.start_from(self.old)
+                done = self.generate(NEW, at, what="memory", compiler=compiler)
+                with self.subTest(compiler=compiler, at=at, of=total, said=done.stderr, status=done.returncode):
+                    if done.returncode == 0:
+                        self.assertEqual((contents(self.out), done.stderr), (self.new, ""))
+                    else:
+                        self.sentence(done, (1,) if compiler else (1, -signal.SIGABRT))
+                        self.assertEqual(contents(self.out), self.old)
+
+    def test_one_operation_of_the_compiler_fails(self):
+        self.start_from(self.old)
+        total = self.count(compiler=True)
+        self.assertGreater(total, 1)
+        for at in range(1, total + 1):
+            for reason in (errno.ENOSPC, -signal.SIGKILL, -signal.SIGSEGV):
+                self.start_from(self.old)
+                done = self.generate(NEW, at, reason, compiler=True)
+                with self.subTest(at=at, reason=reason, said=done.stderr):
+                    if done.returncode == 0:  # it was not needed
+                        self.assertGreater(reason, 0)
+                        self.assertEqual((contents(self.out), done.stderr), (self.new, ""))
+                    else:
+                        self.sentence(done)
+                        self.assertIn(os.strerror(reason) if reason > 0 else "the compiler crashed (signal %d) on frame linear" % -reason, done.stderr)
+                        self.assertEqual(contents(self.out), self.old)
+
+    def compiler_of(self, asker):
+        """The process in which `asker` compiles, as soon as there is one."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end and asker.poll() is None:
+            for process in pathlib.Path("/proc").glob("[0-9]*"):
+                with contextlib.suppress(OSError):
+                    told = b"--compile-job" in (process / "cmdline").read_bytes()
+                    if told and "\nPPid:\t%d\n" % asker.pid in (process / "status").read_text():
+                        return process
+        self.fail("there was no compiler")
+
+    def test_the_compiler_ends_with_the_one_who_asked(self):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL):
             self.start_from(self.old)
-            done = self.generate(NEW, at, what="memory")
-            with self.subTest(at=at, of=total, said=done.stderr, status=done.returncode):
-                if done.returncode == 0:
-                    self.assertEqual((contents(self.out), done.stderr), (self.new, ""))
-                else:
-                    self.sentence(done, (1, -signal.SIGABRT))
-                    self.assertEqual(contents(self.out), self.old)
+            asker = subprocess.Popen([OPTIONS.generate, "k", *NEW, "-o", str(self.out)], stderr=subprocess.PIPE, text=True)
+            compiler = self.compiler_of(asker)
+            asker.send_signal(number)
+            with self.subTest(number=number, said=asker.communicate()[1]):
+                self.assertEqual(asker.returncode, -number)
+                end = time.monotonic() + 60
+                with contextlib.suppress(OSError):  # it is gone
+                    while "\nState:\tZ" not in (compiler / "status").read_text():
+                        self.assertLess(time.monotonic(), end, "the compiler goes on")
+                        time.sleep(0.001)
+                if number == signal.SIGKILL:
+                    self.assertEqual(self.generate(OLD).returncode, 0)
+                self.assertEqual(contents(self.out), self.old)
 
     def test_files_may_not_grow(self):
         """As a full disk, by the system itself."""

@@ -212,6 +212,22 @@ def check_knobs(tool):
         tool.equal("a knob in --help", line.split("|")[2].strip() in help_text and line.split("|")[1].strip(" `") in help_text, True)
 
 
+def check_limits(tool):
+    """What the compiler may take: one sentence, no file, and 0 lifts a limit."""
+    small = SDPA + "--target x86-64-linux "
+    tool.refused("limited", (small + "--limit-seconds 0.001").split(), "limit_seconds: the compiler took more than 0.001 s")
+    tool.refused("limited", (small + "--limit-megabytes 2").split(), "limit_megabytes: the compiler took more than 2 MB")
+    tool.refused("limited", (small + "--limit-seconds soon").split(), "limit_seconds: found 'soon', expected a number from 0")
+    tool.refused("limited", (small + "--limit-megabytes -1").split(), "limit_megabytes: found '-1', expected a number from 0")
+    os.environ["POLYHEAD_LIMIT_SECONDS"] = "0.001"
+    tool.refused("limited", small.split(), "limit_seconds: the compiler took more than 0.001 s")
+    os.environ["POLYHEAD_LIMIT_SECONDS"] = "never"
+    tool.refused("limited", small.split(), "POLYHEAD_LIMIT_SECONDS: found 'never'")
+    os.environ["POLYHEAD_LIMIT_SECONDS"] = "0.001"  # the command line wins
+    tool.written("not_limited", small + "--limit-seconds 0 --limit-megabytes 0")
+    del os.environ["POLYHEAD_LIMIT_SECONDS"]
+
+
 def check_deep_records(tool):
     """JSON as deep as no stack is warns in one line, and the kernel gets its default tiling."""
     deep = os.path.join(tool.folder, "deep.json")
@@ -250,6 +266,7 @@ def main():
         check_devices(tool)
         check_knobs(tool)
         check_deep_records(tool)
+        check_limits(tool)
         check_leftovers(tool)
         print("%d failures" % tool.failures)
         return 1 if tool.failures else 0

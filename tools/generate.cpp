@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <string>
 
 #include "../generators/compile.h"
@@ -56,6 +57,7 @@ std::string serve(int argc, const char *const *argv) {
     } catch (...) {
         what = polyhead::gen::thrown_sentence();
     }
+    polyhead::tools::answer_failure(what);
     polyhead::tools::give_up(what);
 }
 
@@ -68,10 +70,21 @@ std::string serve_safely(int argc, const char *const *argv) {
     }
 }
 
+// This program, for the processes that it compiles in.
+std::string own_path(const char *called) {
+    std::error_code error;
+    const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+    return error ? called : path.string();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
     std::set_terminate(end_by_terminate);
+    if (argc == 2 && std::strcmp(argv[1], "--compile-job") == 0) {
+        return polyhead::tools::serve_compile_job();
+    }
+    polyhead::tools::set_compiler_program(own_path(argv[0]));
     std::string error = serve_safely(argc, argv);
     if (error.empty() && std::fflush(stdout) != 0) {
         error = std::string("standard output: ") + std::strerror(errno);

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "compile_process.h"
 #include "output_files.h"
 
 namespace polyhead::tools {
@@ -36,6 +37,12 @@ void show_again() noexcept {
         ::close(shown);
         shown = -1;
     }
+}
+
+// The compiler first: it writes into the folder.
+void leave_nothing() noexcept {
+    end_compiler();
+    remove_work_folder();
 }
 
 // One sentence: the last line that the compiler wrote, otherwise what is given.
@@ -70,7 +77,7 @@ void say_last(const char *otherwise) noexcept {
 // A user or a crash; the signal's own action follows.
 void end_by(int number) {
     const bool crashed = number != SIGINT && number != SIGTERM && number != SIGHUP;
-    remove_work_folder();
+    leave_nothing();
     if (crashed) {
         say_last(number == SIGABRT ? "the compiler gave up" : "the compiler crashed");
     } else {
@@ -83,7 +90,7 @@ void end_by(int number) {
 // LLVM ends the process by exit() when it cannot write.
 void end_by_exit() {
     if (shown >= 0) {
-        remove_work_folder();
+        leave_nothing();
         say_last("the compiler ended the process");
     }
 }
@@ -128,7 +135,7 @@ LastWords::~LastWords() {
 
 void give_up(const std::string &sentence) noexcept {
     show_again();
-    remove_work_folder();
+    leave_nothing();
     say("polyhead generate: ");
     say(sentence.c_str());
     say("\n");

@@ -29,15 +29,20 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
         std::string error;
         const size_t index = library->variants.size();
         LibraryVariant variant{plan, {}, variant_name(request.name, index)};
-        variant.compiled = gen::compile_variant(request.problem, plan, variant_symbol(request.name, request.problem, plans, index),
-                                                (folder / (variant.name + ".o")).string(), request.emit, &error);
+        const CompileJob job{request.problem,
+                             plan,
+                             variant_symbol(request.name, request.problem, plans, index),
+                             (folder / (variant.name + ".o")).string(),
+                             request.emit,
+                             request.source};
+        variant.compiled = compile_apart(job, request.limits, &error);
         if (!error.empty()) {
             return error;
         }
         library->variants.push_back(variant);
     }
     for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
-        if (entry.path().has_extension() && entry.path().extension() != ".o") {
+        if (entry.path().extension() == ".stmt" || entry.path().extension() == ".s") {
             listings->push_back(entry.path());
         }
     }
@@ -146,7 +151,7 @@ std::string write_library(const Request &request) {
     if (!work.error().empty()) {
         return work.error();
     }
-    Library library{request.name, request.problem, {}, request.expression_source, {}, {}, {}, 0};
+    Library library{request.name, request.problem, {}, request.source.text, {}, {}, {}, 0};
     library.tuned = request.tiling.empty() ? gen::records_file({request.tuned, request.use_records}) : "";
     std::vector<fs::path> files;
     if (request.expression) {

@@ -23,7 +23,7 @@ using runtime::ProblemField;
 
 // Option values as text, before they are checked.
 struct Words {
-    std::string targets, range, emit, expression, expression_file, expression_source, expression_library;
+    std::string targets, range, emit, expression, expression_file, expression_source, expression_library, limit_seconds, limit_megabytes;
     bool no_bias = false, no_records = false, list_knobs = false;
 };
 
@@ -60,6 +60,10 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("--tuned", request->tuned, "file of tuning records that win over the shipped ones (default: $POLYHEAD_TUNED)");
     app.add_flag("--no-tuned", words->no_records, "default tilings, whatever tuning records say");
     app.add_option("--seq-len-q-range", words->range, "MIN:MAX query lengths to make variants for (MAX empty: no limit)");
+    app.add_option("--limit-seconds", words->limit_seconds,
+                   "processor time that the compiler may take for a variant, 0: any (default: $POLYHEAD_LIMIT_SECONDS or 60)");
+    app.add_option("--limit-megabytes", words->limit_megabytes,
+                   "memory that it may take, 0: any (default: $POLYHEAD_LIMIT_MEGABYTES or 2048)");
     app.add_option("--emit", words->emit, "stmt,assembly: compiler listings beside the library");
     app.add_option("-o,--output-directory", request->directory, "where the files go (default: here)");
     app.add_option("--runtime", request->runtime_path, "write the Halide runtime of --target to this .o or .a, and no kernel");
@@ -206,10 +210,11 @@ std::string read_expression(const CLI::App &app, const Words &words, Request *re
         return "expression-file: cannot read '" + words.expression_file + "' as text";
     }
     if (from_source) {
-        if (!read_text(words.expression_source, &request->expression_source)) {
+        request->source = {words.expression_source, "", words.expression_library};
+        if (!read_text(words.expression_source, &request->source.text)) {
             return "expression-source: cannot read '" + words.expression_source + "' as text";
         }
-        refusal = gen::load_expression_source(words.expression_source, request->expression_source, words.expression_library, &text);
+        refusal = gen::load_expression_source(words.expression_source, request->source.text, words.expression_library, &text);
     } else if (from_file || given("--expression")) {
         gen::Expression expression;
         refusal = gen::Expression::parse(text, from_file ? words.expression_file : "expression", &expression);
@@ -229,6 +234,19 @@ std::string read_emit(const std::string &text, std::vector<std::string> *emit) {
         emit->push_back(word);
     }
     return "";
+}
+
+std::string read_limit_words(const Words &words, Limits *limits) {
+    const std::string refusal = read_limits(limits), expected = "', expected a number from 0 (0: no limit)";
+    double megabytes = double(limits->megabytes);
+    if (refusal.empty() && !words.limit_seconds.empty() && !read_limit(words.limit_seconds, &limits->seconds)) {
+        return "limit_seconds: found '" + words.limit_seconds + expected;
+    }
+    if (refusal.empty() && !words.limit_megabytes.empty() && !read_limit(words.limit_megabytes, &megabytes)) {
+        return "limit_megabytes: found '" + words.limit_megabytes + expected;
+    }
+    limits->megabytes = int64_t(megabytes);
+    return refusal;
 }
 
 std::string first_line(const std::string &text) {
@@ -264,8 +282,9 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
     if (!is_identifier(request->name)) {
         return "name: found '" + request->name + "', expected a C identifier without leading or double underscores";
     }
-    for (const std::string &step : {read_fields(app, words, &request->problem), read_expression(app, words, request),
-                                    read_range(words.range, request), read_emit(words.emit, &request->emit)}) {
+    for (const std::string &step :
+         {read_fields(app, words, &request->problem), read_expression(app, words, request), read_range(words.range, request),
+          read_emit(words.emit, &request->emit), read_limit_words(words, &request->limits)}) {
         if (!step.empty()) {
             return step;
         }

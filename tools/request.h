@@ -8,13 +8,16 @@
 
 #include <polyhead/c_api.h>
 
+#include "compile_process.h"
+
 namespace polyhead::tools {
 
 struct Request {
     std::string name;
     polyhead_problem problem{};
     std::shared_ptr<const std::string> expression; // owns the text that problem.expression points to
-    std::string expression_source;                 // the C++ behind it, if it is C++
+    ExpressionSource source;                       // the C++ behind it, if it is C++
+    Limits limits;                                 // of the compiler
     std::vector<std::string> targets;              // full Halide target strings, best first
     std::string tiling;                            // "key=value ...", overrides of the defaults
     std::string tuned;                             // the user's own tuning records

@@ -3,8 +3,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <future>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <pthread.h>
 #include <tuple>
 
 #include "errors.h"
@@ -30,7 +32,11 @@ class Cache {
 public:
     // Never destroyed: kernels may be wanted while the process ends.
     static Cache &of() {
-        static Cache *const all = new Cache;
+        static Cache *const all = [] {
+            auto *made = new Cache;
+            pthread_atfork(nullptr, nullptr, [] { of().forget_unfinished(); });
+            return made;
+        }();
         return *all;
     }
 
@@ -46,6 +52,13 @@ public:
     void forget(const Key &key) {
         const std::lock_guard<std::mutex> lock(mutex_);
         entries_.erase(key);
+    }
+
+    // In a child by fork: threads of the parent compile them, and here nobody does. No thread was in the cache (NoFork).
+    void forget_unfinished() {
+        for (auto entry = entries_.begin(); entry != entries_.end();) {
+            entry = entry->second.compiled() ? std::next(entry) : entries_.erase(entry);
+        }
     }
 
     // Takes out the compiled ones that were not asked for longest, until at most `most` are left. They end without the lock.
@@ -120,8 +133,7 @@ Plan plan_for(const Problem &problem, const std::string &target, const std::stri
 } // namespace
 
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
-                                               const gen::TuningChoice &tuning) {
-    const NoFork no_fork;
+                                               const gen::TuningChoice &tuning, const tools::Limits &limits) {
     const std::string sentence = gen::complete(&problem);
     if (!sentence.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, sentence);
@@ -129,16 +141,23 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::strin
     Plan plan = plan_for(problem, target, tiling, seq_len_q, tuning);
     const Key key = key_of(problem, target, tiling, plan);
     std::promise<Pointer> promise;
+    const std::shared_future<Pointer> mine = promise.get_future().share();
     std::shared_future<Pointer> found;
-    if (Cache::of().find(key, promise.get_future().share(), &found)) {
-        return found.get();
+    while (Cache::of().find(key, mine, &found)) {
+        while (found.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+            limits.while_waiting();
+        }
+        try {
+            return found.get();
+        } catch (const Interrupted &) { // who compiled it was told to stop, not we
+        }
     }
     Pointer kernel;
     try {
-        kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, tuning, std::move(plan));
+        kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, tuning, std::move(plan), limits);
     } catch (...) {
-        promise.set_exception(std::current_exception()); // for those who wait; who comes later tries again
-        Cache::of().forget(key);
+        Cache::of().forget(key);                         // who comes later tries again
+        promise.set_exception(std::current_exception()); // for those who wait
         throw;
     }
     promise.set_value(kernel);

@@ -7,6 +7,7 @@
 #include "../../tools/request.h"
 #include "../../tools/space.h"
 #include "call.h"
+#include "no_fork.h"
 #include "without_lock.h"
 
 namespace polyhead::python {
@@ -35,11 +36,21 @@ Problem problem_of(nb::dict fields, std::string *expression) {
     return problem;
 }
 
+// Calls f without the interpreter's lock; a KeyboardInterrupt meanwhile is Python's.
+template <class F> auto compiling(F f) {
+    try {
+        const WithoutLock others_may_run;
+        const NoFork no_fork;
+        return f();
+    } catch (const Interrupted &) {
+        throw nb::python_error();
+    }
+}
+
 Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq_len_q) {
     std::string expression;
     const Problem problem = problem_of(fields, &expression);
-    const WithoutLock others_may_run;
-    return kernel_for(problem, target, "", seq_len_q);
+    return compiling([&] { return kernel_for(problem, target, "", seq_len_q, {}, default_limits()); });
 }
 
 // The words of a generate command line, without a name.
@@ -61,9 +72,12 @@ tools::Request request_of(const std::vector<std::string> &flags) {
 }
 
 Kernels kernel_of_flags(const std::vector<std::string> &flags) {
-    const WithoutLock others_may_run;
-    const tools::Request request = request_of(flags);
-    return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q, {request.tuned, request.use_records});
+    return compiling([&] {
+        default_limits();
+        const tools::Request request = request_of(flags);
+        return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q, {request.tuned, request.use_records},
+                          interruptible(request.limits));
+    });
 }
 
 tools::Request complete_request_of(const std::vector<std::string> &flags) {
@@ -147,8 +161,17 @@ void bind_kernels(nb::module_ &module) {
         .def("scratch_bytes", scratch_bytes, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
         .def("pack", pack, "tensors"_a, "device"_a.none() = nb::none())
         .def("manifest", &LoadedKernel::manifest, release)
-        .def("listing", &LoadedKernel::listing, "kind"_a, release)
-        .def("write", &LoadedKernel::write, "name"_a, "directory"_a, release);
+        .def(
+            "listing", [](const LoadedKernel &k, const std::string &kind) { return compiling([&] { return k.listing(kind); }); }, "kind"_a)
+        .def(
+            "write",
+            [](const LoadedKernel &k, const std::string &name, const std::string &directory) {
+                compiling([&] {
+                    k.write(name, directory);
+                    return 0;
+                });
+            },
+            "name"_a, "directory"_a);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
     module.def("kernel_of_flags", kernel_of_flags, "flags"_a);
     module.def("clear_kernels", clear_kernels, release);

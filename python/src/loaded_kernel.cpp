@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
@@ -10,13 +11,18 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <new>
+#include <pthread.h>
 #include <spawn.h>
 #include <sstream>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <thread>
 
 #include "../../runtime/weight_layout.h"
 #include "errors.h"
+#include "no_fork.h"
+#include "without_lock.h"
 
 extern char **environ;
 
@@ -25,9 +31,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Halide's compiler and the work folder of the library writer are used by one thread at a time.
-std::mutex &compiler() {
-    static std::mutex *const mutex = new std::mutex;
+// The work folder of the library writer is used by one thread at a time.
+std::mutex &writer() {
+    static std::mutex *const mutex = [] {
+        pthread_atfork(nullptr, nullptr, [] { new (&writer()) std::mutex; }); // a child has no thread that holds it
+        return new std::mutex;
+    }();
     return *mutex;
 }
 
@@ -117,23 +126,33 @@ void raise_unless_empty(int32_t code, const std::string &sentence) {
     }
 }
 
-// Calls f; what the compiler reports by throwing becomes a Refusal.
-template <class F> auto compiling(F f) {
-    const std::lock_guard<std::mutex> alone(compiler());
-    try {
-        return f();
-    } catch (const Refusal &) {
-        throw;
-    } catch (...) {
-        throw Refusal(POLYHEAD_INTERNAL, gen::thrown_sentence());
-    }
-}
-
 } // namespace
 
+tools::Limits interruptible(tools::Limits limits) {
+    limits.while_waiting = [] {
+        const ForkMeanwhile forks; // the thread that forks has Python's lock
+        const WithLock held;
+        if (PyErr_CheckSignals() != 0) { // looks in Python's main thread only
+            throw Interrupted();
+        }
+    };
+    return limits;
+}
+
+tools::Limits default_limits() {
+    static const bool found = [] { // the compiler lies beside the module
+        tools::set_compiler_program((fs::path(at_import.path).parent_path() / "polyhead-generate").string());
+        return true;
+    }();
+    static_cast<void>(found);
+    tools::Limits limits;
+    raise_unless_empty(POLYHEAD_BAD_VALUE, tools::read_limits(&limits));
+    return interruptible(limits);
+}
+
 LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning,
-                           Plan plan)
-    : expression_(problem.expression ? problem.expression : ""), tiling_(tiling), tuning_(tuning), plan_(std::move(plan)) {
+                           Plan plan, const tools::Limits &limits)
+    : expression_(problem.expression ? problem.expression : ""), tiling_(tiling), tuning_(tuning), plan_(std::move(plan)), limits_(limits) {
     std::string error;
     target_ = gen::resolve_target(target, &error);
     raise_unless_empty(POLYHEAD_BAD_VALUE, error);
@@ -142,10 +161,7 @@ LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, co
     library_.problem.expression = expression_.empty() ? nullptr : expression_.c_str();
     library_.tuned = tiling_.empty() ? gen::records_file(tuning) : "";
     declare();
-    compiling([&] {
-        compile();
-        return 0;
-    });
+    compile();
     table_ = polyhead_kernel{library_.name.c_str(),         library_.problem,    variants_.data(), int32_t(variants_.size()),
                              int32_t(declarations_.size()), declarations_.data()};
 }
@@ -162,15 +178,21 @@ void LoadedKernel::declare() {
     }
 }
 
-void LoadedKernel::compile() {
+gen::CompiledVariant LoadedKernel::compiled(const gen::VariantPlan &plan, const std::string &symbol, const std::string &object,
+                                            const std::vector<std::string> &listings) const {
     std::string error;
+    const gen::CompiledVariant variant = compile_apart({library_.problem, plan, symbol, object, listings, {}}, limits_, &error);
+    raise_unless_empty(POLYHEAD_INTERNAL, error);
+    return variant;
+}
+
+void LoadedKernel::compile() {
     const TemporaryFolder folder;
     for (const gen::VariantPlan &plan : plan_.variants) {
         const size_t index = library_.variants.size();
         const std::string name = tools::variant_name(library_.name, index), object = folder.path() + "/" + name + ".o";
         const std::string symbol = tools::variant_symbol(library_.name, library_.problem, plan_.variants, index);
-        tools::LibraryVariant variant{plan, gen::compile_variant(library_.problem, plan, symbol, object, {}, &error), name};
-        raise_unless_empty(POLYHEAD_INTERNAL, error);
+        const tools::LibraryVariant variant{plan, compiled(plan, symbol, object, {}), name};
         library_.library_bytes += int64_t(fs::file_size(object));
         library_.variants.push_back(variant);
     }
@@ -202,18 +224,14 @@ std::string LoadedKernel::manifest() const {
 }
 
 std::string LoadedKernel::listing(const std::string &kind) const {
-    return compiling([&] {
-        const TemporaryFolder folder;
-        std::ostringstream text;
-        for (const tools::LibraryVariant &v : library_.variants) {
-            std::string error;
-            const std::string stem = folder.path() + "/" + v.name;
-            gen::compile_variant(library_.problem, v.plan, v.compiled.symbol, stem + ".o", {kind}, &error);
-            raise_unless_empty(POLYHEAD_INTERNAL, error);
-            text << std::ifstream(stem + (kind == "stmt" ? ".stmt" : ".s")).rdbuf();
-        }
-        return text.str();
-    });
+    const TemporaryFolder folder;
+    std::ostringstream text;
+    for (const tools::LibraryVariant &v : library_.variants) {
+        const std::string stem = folder.path() + "/" + v.name;
+        compiled(v.plan, v.compiled.symbol, stem + ".o", {kind});
+        text << std::ifstream(stem + (kind == "stmt" ? ".stmt" : ".s")).rdbuf();
+    }
+    return text.str();
 }
 
 void LoadedKernel::write(const std::string &name, const std::string &directory) const {
@@ -229,7 +247,21 @@ void LoadedKernel::write(const std::string &name, const std::string &directory) 
     request.tuned = tuning_.file;
     request.use_records = tuning_.records;
     request.directory = directory;
-    raise_unless_empty(POLYHEAD_BAD_VALUE, compiling([&] { return tools::write_library(request); }));
+    request.limits = limits_;
+    std::unique_lock<std::mutex> alone(writer(), std::defer_lock);
+    while (!alone.try_lock()) {
+        limits_.while_waiting();
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    std::string sentence;
+    try {
+        sentence = tools::write_library(request);
+    } catch (const Interrupted &) {
+        throw;
+    } catch (...) { // the archive and runtimes are still Halide's, which reports by throwing
+        sentence = gen::thrown_sentence();
+    }
+    raise_unless_empty(POLYHEAD_BAD_VALUE, sentence);
 }
 
 } // namespace polyhead::python

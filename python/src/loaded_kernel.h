@@ -22,7 +22,8 @@ struct Plan {
 class LoadedKernel {
 public:
     // Compiles, links and loads; takes seconds and throws a Refusal. The problem is complete.
-    LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning, Plan plan);
+    LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning, Plan plan,
+                 const tools::Limits &limits);
     LoadedKernel(const LoadedKernel &) = delete; // the table points into the members
     LoadedKernel &operator=(const LoadedKernel &) = delete;
 
@@ -39,11 +40,14 @@ public:
 private:
     void declare();
     void compile();
+    gen::CompiledVariant compiled(const gen::VariantPlan &plan, const std::string &symbol, const std::string &object,
+                                  const std::vector<std::string> &listings) const;
     void link(const std::string &folder);
 
     std::string expression_, target_, tiling_;
     gen::TuningChoice tuning_;
     Plan plan_;
+    tools::Limits limits_;
     tools::Library library_;
     std::vector<polyhead_declaration> declarations_;
     std::vector<std::string> tilings_; // of the variants, which point to them
@@ -56,11 +60,17 @@ private:
 // length it has only the variants that such calls look at: the same one runs, and the first call waits for less.
 constexpr int64_t any_seq_len_q = -1;
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
-                                               const gen::TuningChoice &tuning = {});
+                                               const gen::TuningChoice &tuning, const tools::Limits &limits);
 // How many kernels stay in memory, those that were asked for last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
 // object of Python.
 size_t kernels_kept();
 // Keeps none of those that are compiled.
 void clear_kernels();
+
+// Limits of the environment, and a look at Python's signals while the compiler works: a pending KeyboardInterrupt is thrown as
+// Interrupted, with Python's error set in this thread.
+struct Interrupted {};
+tools::Limits interruptible(tools::Limits limits);
+tools::Limits default_limits();
 
 } // namespace polyhead::python

@@ -1,5 +1,4 @@
-// A fork waits while a kernel is being made: its child would find a compiler that is locked for ever, and wait for a kernel that nobody
-// makes any more.
+// A fork waits until those who compile wait for the compiler's process: then its child finds no lock held and nothing half done.
 #pragma once
 
 #include <new>
@@ -8,12 +7,13 @@
 
 namespace polyhead::python {
 
-// Held by whoever makes a kernel or waits for one. Several may.
+// Held by whoever makes, looks up or unloads kernels, without Python's lock: the thread that forks has that one. Several may hold it.
 class NoFork {
 public:
     NoFork() : lock_(mutex()) {}
 
 private:
+    friend class ForkMeanwhile;
     static std::shared_mutex &mutex() {
         static std::shared_mutex *const made = [] {
             auto *one = new std::shared_mutex; // never destroyed: kernels may be wanted while the process ends
@@ -24,6 +24,15 @@ private:
         return *made;
     }
     std::shared_lock<std::shared_mutex> lock_;
+};
+
+// A thread that holds one NoFork lets forks happen while this lives.
+class ForkMeanwhile {
+public:
+    ForkMeanwhile() { NoFork::mutex().unlock_shared(); }
+    ~ForkMeanwhile() { NoFork::mutex().lock_shared(); }
+    ForkMeanwhile(const ForkMeanwhile &) = delete;
+    ForkMeanwhile &operator=(const ForkMeanwhile &) = delete;
 };
 
 } // namespace polyhead::python

@@ -31,6 +31,27 @@ private:
     PyThreadState *state_;
 };
 
+// A thread without the lock has it while this lives.
+class WithLock {
+public:
+    WithLock() noexcept : state_(acquired()) {}
+    ~WithLock() { PyGILState_Release(state_); }
+    WithLock(const WithLock &) = delete;
+    WithLock &operator=(const WithLock &) = delete;
+
+private:
+    static PyGILState_STATE acquired() noexcept {
+        try {
+            return PyGILState_Ensure();
+        } catch (abi::__forced_unwind &) { // as above
+            for (;;) {
+                ::pause();
+            }
+        }
+    }
+    PyGILState_STATE state_;
+};
+
 // The same for destructors, which other threads may run too.
 class WithoutLockIfHeld {
 public:

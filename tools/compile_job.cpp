@@ -1,0 +1,179 @@
+// Compile jobs as JSON, and the process that serves one.
+#include "compile_job.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <iterator>
+
+#include <nlohmann/json.hpp>
+
+#include "../generators/expression_source.h"
+#include "../runtime/problem_words.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+namespace polyhead::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+// Every field is named below; a new one changes the size.
+static_assert(sizeof(gen::VariantFacts) == sizeof(polyhead_scratch) + sizeof(uint64_t) + 4 * sizeof(int32_t));
+static_assert(sizeof(polyhead_scratch_term) == sizeof(int64_t) + 4 * sizeof(int32_t));
+
+Json facts_json(const gen::VariantFacts &facts) {
+    Json terms = Json::array();
+    for (const polyhead_scratch_term &term : facts.scratch.terms) {
+        terms.push_back({term.bytes, term.row_block, term.key_block, term.in_window});
+    }
+    return {{"per_thread", facts.scratch.per_thread}, {"terms", terms},
+            {"cpu_features", facts.cpu_features},     {"api", facts.api},
+            {"capability", facts.capability},         {"alignment", facts.alignment}};
+}
+
+void read_facts(const Json &j, gen::VariantFacts *facts) {
+    facts->scratch.per_thread = j.at("per_thread").get<int64_t>();
+    for (size_t i = 0; i < std::size(facts->scratch.terms); i++) {
+        const Json &term = j.at("terms").at(i);
+        facts->scratch.terms[i] = {term.at(0).get<int64_t>(), term.at(1).get<int32_t>(), term.at(2).get<int32_t>(),
+                                   term.at(3).get<int32_t>()};
+    }
+    facts->cpu_features = j.at("cpu_features").get<uint64_t>();
+    facts->api = j.at("api").get<int32_t>();
+    facts->capability = j.at("capability").get<int32_t>();
+    facts->alignment = j.at("alignment").get<int32_t>();
+}
+
+int answers = -1; // where the answer goes, in the process that serves a job
+
+bool answer(const Json &what) {
+    const std::string text = what.dump(-1, ' ', false, Json::error_handler_t::replace);
+    size_t written = 0;
+    for (ssize_t some = 0; written < text.size() && (some = ::write(answers, text.data() + written, text.size() - written)) > 0;) {
+        written += size_t(some);
+    }
+    return written == text.size();
+}
+
+std::string build() {
+    return std::string(POLYHEAD_VERSION) + " " + std::to_string(POLYHEAD_ABI_VERSION);
+}
+
+// Nobody else would end a compilation whose asker was killed.
+void end_with(int asker) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != asker) {
+        std::_Exit(1);
+    }
+}
+
+std::string standard_input() {
+    std::string text;
+    char part[4096];
+    for (ssize_t some = 0; (some = ::read(STDIN_FILENO, part, sizeof part)) > 0;) {
+        text.append(part, size_t(some));
+    }
+    return text;
+}
+
+struct ReadJob {
+    CompileJob job;
+    std::string expression; // that the problem points to
+};
+
+std::string read_job(ReadJob *read) {
+    const Json j = Json::parse(standard_input(), nullptr, false);
+    end_with(j.is_object() ? j.value("asker", 0) : 0);
+    if (!j.is_object() || j.value("build", "") != build()) {
+        return "the compiler's process is of another build of polyhead: expected " + build();
+    }
+    CompileJob &job = read->job;
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        job.problem.*field.value = j.at("problem").at(field.name).get<int32_t>();
+    }
+    job.plan.frame = j.at("frame").get<std::string>();
+    job.plan.target = j.at("target").get<std::string>();
+    job.plan.min_seq_len_q = j.at("min_seq_len_q").get<int32_t>();
+    job.plan.max_seq_len_q = j.at("max_seq_len_q").get<int32_t>();
+    job.symbol = j.at("symbol").get<std::string>();
+    job.object_path = j.at("object").get<std::string>();
+    job.listings = j.at("listings").get<std::vector<std::string>>();
+    job.source = {j.at("source_file").get<std::string>(), j.at("source_text").get<std::string>(),
+                  j.at("source_library").get<std::string>()};
+    read->expression = j.at("expression").get<std::string>();
+    std::string refusal = job.plan.tiling.set_all(j.at("tiling").get<std::string>());
+    if (refusal.empty() && !job.source.library.empty()) {
+        refusal = gen::load_expression_source(job.source.file, job.source.text, job.source.library, &read->expression);
+    }
+    job.problem.expression = read->expression.empty() ? nullptr : read->expression.c_str();
+    return refusal;
+}
+
+} // namespace
+
+std::string job_text(const CompileJob &job) {
+    Json problem;
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        problem[field.name] = job.problem.*field.value;
+    }
+    return Json({{"build", build()},
+                 {"asker", getpid()},
+                 {"problem", problem},
+                 {"expression", job.problem.expression ? job.problem.expression : ""},
+                 {"frame", job.plan.frame},
+                 {"target", job.plan.target},
+                 {"tiling", job.plan.tiling.to_string()},
+                 {"min_seq_len_q", job.plan.min_seq_len_q},
+                 {"max_seq_len_q", job.plan.max_seq_len_q},
+                 {"symbol", job.symbol},
+                 {"object", job.object_path},
+                 {"listings", job.listings},
+                 {"source_file", job.source.file},
+                 {"source_text", job.source.text},
+                 {"source_library", job.source.library}})
+        .dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+gen::CompiledVariant read_answer(const CompileJob &job, const std::string &answer, std::string *error) {
+    gen::CompiledVariant compiled;
+    const Json j = Json::parse(answer, nullptr, false);
+    try {
+        *error = j.at("error").get<std::string>();
+        read_facts(j.at("facts"), &compiled);
+    } catch (const Json::exception &) {
+        *error = "the compiler ended without an answer";
+    }
+    compiled.symbol = job.symbol;
+    compiled.object_path = job.object_path;
+    return compiled;
+}
+
+int serve_compile_job() {
+    std::signal(SIGXFSZ, SIG_IGN); // a file that may not grow is an error like a full disk
+    std::signal(SIGPIPE, SIG_IGN);
+    answers = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
+    ::dup2(STDERR_FILENO, STDOUT_FILENO); // what a library prints is no answer
+    ReadJob read;
+    std::string error;
+    gen::CompiledVariant compiled;
+    try {
+        error = read_job(&read);
+        const CompileJob &job = read.job;
+        if (error.empty()) {
+            compiled = gen::compile_variant(job.problem, job.plan, job.symbol, job.object_path, job.listings, &error);
+        }
+    } catch (...) {
+        error = gen::thrown_sentence();
+    }
+    return answer({{"facts", facts_json(compiled)}, {"error", error}}) ? 0 : 1;
+}
+
+void answer_failure(const std::string &sentence) noexcept {
+    if (answers >= 0) {
+        answer({{"facts", facts_json({})}, {"error", sentence}});
+    }
+}
+
+} // namespace polyhead::tools

@@ -1,0 +1,33 @@
+// One variant to be compiled by another process: what it is told, and what it answers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../generators/compile.h"
+
+namespace polyhead::tools {
+
+// C++ behind an expression: its file, its text, and the shared object made of it. All empty: there is none.
+struct ExpressionSource {
+    std::string file, text, library;
+};
+
+struct CompileJob {
+    polyhead_problem problem{}; // complete
+    gen::VariantPlan plan;
+    std::string symbol, object_path;
+    std::vector<std::string> listings;
+    ExpressionSource source;
+};
+
+std::string job_text(const CompileJob &job);
+// What the other process answered; a sentence in *error when it refused, or when this is no answer.
+gen::CompiledVariant read_answer(const CompileJob &job, const std::string &answer, std::string *error);
+
+// The other process: reads the job from standard input, compiles, writes the answer to standard output. Returns the exit status.
+int serve_compile_job();
+// Answers with this sentence where a job is served; for the end of a process that cannot unwind.
+void answer_failure(const std::string &sentence) noexcept;
+
+} // namespace polyhead::tools

@@ -1,0 +1,20 @@
+// Compilation in a process of its own: its crash, its hunger and its hang are one sentence here.
+#pragma once
+
+#include <string>
+
+#include "compile_job.h"
+#include "limits.h"
+
+namespace polyhead::tools {
+
+// The program that serves jobs: polyhead-generate. The tools set it once, at their start.
+void set_compiler_program(const std::string &path);
+
+// gen::compile_variant() by another process within the limits.
+gen::CompiledVariant compile_apart(const CompileJob &job, const Limits &limits, std::string *error);
+
+// Ends the compiler of a process that has one at a time; for the end of one that cannot unwind, and for signal handlers.
+void end_compiler() noexcept;
+
+} // namespace polyhead::tools

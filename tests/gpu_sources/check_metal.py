@@ -27,7 +27,7 @@ def parse(text):
     """The first errors of the front end, or nothing."""
     tool = front_end()
     if tool is None:
-        return ["clang-tidy was not found beside %s: ./polyhead setup installs it" % sys.executable]
+        return ["clang-tidy was not found beside %s: ./polyhead setup --all installs it" % sys.executable]
     text = re.sub(r"\[\[[^\]]*\]\]", "", text).replace("#include <metal_stdlib>", '#include "metal.h"')
     text = CONSTRUCTOR.sub(r"make_\1(", text)
     with tempfile.TemporaryDirectory() as folder:

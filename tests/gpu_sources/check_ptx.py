@@ -39,7 +39,7 @@ def assemble(text, architecture):
     """({kernel: numbers}, error) of one module."""
     tool = assembler()
     if tool is None:
-        return {}, "ptxas was not found: ./polyhead setup installs it (PyPI's nvidia-cuda-nvcc)"
+        return {}, "ptxas was not found: ./polyhead setup --all installs it (PyPI's nvidia-cuda-nvcc)"
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "module.ptx")
         with open(path, "w", encoding="utf-8") as file:

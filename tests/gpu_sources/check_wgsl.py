@@ -20,7 +20,7 @@ def device():
                 "max-compute-invocations-per-workgroup": 1024, "max-compute-workgroup-size-x": 1024,
                 "max-compute-workgroup-storage-size": 32768}))
         except ImportError as error:
-            raise RuntimeError("PyPI's wgpu is not there (%s): ./polyhead setup installs it" % error) from error
+            raise RuntimeError("PyPI's wgpu is not there (%s): ./polyhead setup --all installs it" % error) from error
         except Exception as error:  # wgpu has its own classes for each version
             raise RuntimeError("no WebGPU adapter (%s): ./polyhead setup installs Debian's mesa-vulkan-drivers" % first_line(error)) from error
     return _devices[0]

@@ -6,17 +6,15 @@ import statistics
 import subprocess
 import tempfile
 
-from . import build, environment
-from .places import ROOT, Failure, environment as child_environment, step
+from . import build, environment, kernel_table
+from .places import Failure, environment as child_environment, step
 
 ROUNDS = 7
 
 
 def speed_kernels():
     """Names of the lines of kernels/table.txt with the tag speed."""
-    with open(os.path.join(ROOT, "kernels", "table.txt"), encoding="utf-8") as table:
-        lines = [re.match(r"(\w+)\s+\(([^)]*)\)", line) for line in table]
-    return [line.group(1) for line in lines if line and "speed" in line.group(2).split()]
+    return [name for name, tags, _ in kernel_table.kernels() if "speed" in tags]
 
 
 def cases_of(program, threads):

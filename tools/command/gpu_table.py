@@ -3,18 +3,16 @@ import concurrent.futures
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
 
-from . import build, environment
+from . import build, environment, kernel_table
 from .places import PYTHON, ROOT, Failure, jobs, step
 from .places import environment as environment_of_children
 
 DOCUMENT = os.path.join(ROOT, "docs", "gpu.md")
 CHECK = os.path.join(ROOT, "tests", "gpu_sources", "check.py")
-LINE = re.compile(r"^([A-Za-z0-9_]+) *\(([a-z_ ]*)\) *: *(.*)$")
 # API -> what runs it on the CPU; None: nothing does.
 RUNS = {"opencl": "opencl", "cuda_80": "cuda", "cuda_86": None, "vulkan": "vulkan", "metal": None, "webgpu": None}
 HEADINGS = {"opencl": "OpenCL", "cuda_80": "CUDA 8.0", "cuda_86": "CUDA 8.6", "vulkan": "Vulkan", "metal": "Metal", "webgpu": "WebGPU"}
@@ -26,16 +24,14 @@ VULKAN_ALLOCATOR = "0:1:0:0:256"
 def kernels():
     """[(name of the twin, flags, whether it is f32)] of the table's lines for GPUs, as cmake/polyhead_kernel_table.cmake makes them."""
     found = []
-    with open(os.path.join(ROOT, "kernels", "table.txt"), encoding="utf-8") as file:
-        for match in filter(None, map(LINE.match, file)):
-            tags, flags = match.group(2).split(), shlex.split(match.group(3))
-            if not {"gpu", "gpu_only"} & set(tags):
-                continue
-            for option in ["--target"] if "gpu_only" in tags else ["--target", "--tiling"]:
-                if option in flags:
-                    at = flags.index(option)
-                    del flags[at:at + 2]
-            found.append((match.group(1) + "_gpu", flags, "--dtype" not in flags))
+    for name, tags, flags in kernel_table.kernels():
+        if not {"gpu", "gpu_only"} & tags:
+            continue
+        for option in ["--target"] if "gpu_only" in tags else ["--target", "--tiling"]:
+            if option in flags:
+                at = flags.index(option)
+                del flags[at:at + 2]
+        found.append((name + "_gpu", flags, "--dtype" not in flags))
     return found
 
 

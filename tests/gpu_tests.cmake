@@ -11,7 +11,7 @@ function(polyhead_device_tests program)
         TEST_LIST ${program}_${arg_LABEL}
         DISCOVERY_MODE PRE_TEST
         EXTRA_ARGS --name ${arg_LABEL}
-        PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT} SKIP_REGULAR_EXPRESSION "SKIPPED: "
+        PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
     )
     # Catch2's script cannot pass a list as a property.
     set(file "${CMAKE_CURRENT_BINARY_DIR}/${program}_${arg_LABEL}_environment.cmake")

@@ -13,6 +13,7 @@
 #include "support/catch.h"
 #include "support/environment.h"
 #include "support/half.h"
+#include "support/not_run.h"
 #include "support/shapes.h"
 #include "support/subject.h"
 
@@ -125,7 +126,7 @@ size_t bytes_in_use() {
 
 TEST_CASE("process: a forked child computes the same bits, with the parent's number of threads and another") {
     if (!children_may_make_threads) {
-        WARN("SKIPPED: ThreadSanitizer does not follow a child of several threads");
+        note_not_run("the whole test", "ThreadSanitizer does not follow a child of several threads");
         return;
     }
     for_each_variant([](SmallCall &call) {

@@ -101,5 +101,5 @@ class End(unittest.TestCase):
 
 if __name__ == "__main__":
     if not os.path.exists("/proc/self/maps"):
-        sys.exit("SKIPPED: no /proc/self/maps")
+        sys.exit(print("NOT RUN: the whole test: no /proc/self/maps"))
     unittest.main()

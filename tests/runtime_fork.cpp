@@ -9,6 +9,7 @@
 #include "runtime_fake_device.h"
 #include "runtime_loops.h"
 #include "support/catch.h"
+#include "support/not_run.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -78,7 +79,7 @@ private:
 
 TEST_CASE("fork: a child of a process with a pool", "[runtime]") {
     if (!children_may_make_threads) {
-        WARN("SKIPPED: ThreadSanitizer does not follow a child of several threads");
+        note_not_run("the whole test", "ThreadSanitizer does not follow a child of several threads");
         return;
     }
     for (const int threads : {1, 2, 4, 16}) {
@@ -101,7 +102,7 @@ TEST_CASE("fork: a child of a process with a pool", "[runtime]") {
 
 TEST_CASE("fork: a child of a process that is busy", "[runtime]") {
     if (!parents_may_be_busy) {
-        WARN("SKIPPED: the sanitizers do not follow a child of several threads");
+        note_not_run("the whole test", "the sanitizers do not follow a child of several threads");
         return;
     }
     for (const int threads : {1, 2, 4, 16}) {
@@ -121,7 +122,7 @@ TEST_CASE("fork: a child of a process that is busy", "[runtime]") {
 
 TEST_CASE("fork: a child of a thread that never called, while another one is changing the number", "[runtime]") {
     if (!parents_may_be_busy) {
-        WARN("SKIPPED: the sanitizers do not follow a child of several threads");
+        note_not_run("the whole test", "the sanitizers do not follow a child of several threads");
         return;
     }
     std::atomic<bool> end{false};

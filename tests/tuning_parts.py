@@ -3,6 +3,7 @@ import contextlib
 import json
 import pathlib
 import random
+import signal
 import tempfile
 import time
 import types
@@ -15,7 +16,7 @@ from python_reference import attention, visible
 from polyhead import Error, _core
 from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, session
 from polyhead.tuning.log import Log
-from polyhead.tuning.pool import Poisoned
+from polyhead.tuning.pool import Poisoned, _undisturbed
 from polyhead.tuning.race import Race, Result
 from polyhead.tuning.search import STRATEGIES, key_of
 
@@ -218,6 +219,17 @@ class Ranges(unittest.TestCase):
         found, = ranges.split(session, lambda: 100.0)
         self.assertEqual(found.point[1], {"linear_rows": 4})
         self.assertAlmostEqual(found.result.median_ms, 1.0)
+
+
+class Endings(unittest.TestCase):
+    def test_a_signal_is_not_forgotten_for_what_it_broke(self):
+        """Who ends a group of processes ends those that start candidates, too: that is no failure of the candidate."""
+        self.addCleanup(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, command._interrupted))
+        for failure in (None, EOFError("unexpected EOF")):
+            with self.assertRaises(KeyboardInterrupt), _undisturbed():
+                signal.raise_signal(signal.SIGTERM)
+                if failure:
+                    raise failure
 
 
 class Confirmation(unittest.TestCase):

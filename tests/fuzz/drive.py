@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+NOT_RUN = "NOT RUN: the whole test: "  # what ./polyhead test counts
 NEEDS = "clang with libFuzzer (apt-get install clang libclang-rt-dev)"
 LITERAL = re.compile(r"\s*(b'(?:\\.|[^'\\])*'|b\"(?:\\.|[^\"\\])*\")(?:\s*\*\s*(\d+))?\s*(\+|$)")
 # A hang is an input that takes longer than this on a busy machine; generation has limits of its own.
@@ -82,8 +83,8 @@ def shown(options, output, findings):
 def run(options, command, cwd, findings):
     done = subprocess.run(command, cwd=cwd, env=environment(options), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     output = done.stdout.decode(errors="replace")
-    if "SKIPPED: " in output:
-        print(next(line for line in output.splitlines() if line.startswith("SKIPPED: ")))
+    if done.returncode == 0 and NOT_RUN in output:
+        print(next(line for line in output.splitlines() if line.startswith(NOT_RUN)))
         return None
     if done.returncode != 0:
         return shown(options, output, findings)
@@ -133,7 +134,7 @@ def main():
     options.program = os.path.abspath(options.program)
     options.name = os.path.basename(options.program)
     if not os.path.exists(options.program):
-        print("SKIPPED: %s was not built, it needs %s" % (options.name, NEEDS))
+        print(NOT_RUN + "%s was not built, it needs %s" % (options.name, NEEDS))
         return 0
     return fuzz(options, os.path.join(os.path.dirname(options.program), "work", options.name))
 

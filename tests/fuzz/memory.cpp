@@ -20,7 +20,7 @@ char *reserve(int protection) {
     const size_t bytes = 2 * Memory::reach_bytes + Memory::places * Memory::place_bytes;
     void *memory = mmap(nullptr, bytes, protection, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) {
-        std::printf("SKIPPED: this machine does not reserve %zu bytes of addresses\n", bytes);
+        std::printf("NOT RUN: the whole test: this machine does not reserve %zu bytes of addresses\n", bytes);
         std::exit(0);
     }
     return static_cast<char *>(memory) + Memory::reach_bytes;

@@ -3,10 +3,10 @@ import collections
 import re
 import xml.etree.ElementTree as ElementTree
 
-# Lines of tests/support/not_run.h, and unittest's count of skipped tests.
+# Lines of tests/support/not_run.h and of scripts, and unittest's count of skipped tests.
 NOT_RUN = re.compile(r"^NOT RUN: (.*): ([^:\n]*)$", re.MULTILINE)
 UNITTEST = re.compile(r"^OK \(skipped=(\d+)\)$", re.MULTILINE)
-SKIPPED = re.compile(r"SKIPPED: (.*)")
+WHOLE = "the whole test"
 
 
 class Tally:
@@ -29,17 +29,14 @@ class Tally:
             self.count(case, suite)
 
     def count(self, case, suite=""):
-        skipped, name, output = case.find("skipped"), case.get("name"), case.findtext("system-out") or ""
+        name, status, output = case.get("name"), case.get("status"), case.findtext("system-out") or ""
         parts = NOT_RUN.findall(output)
-        whole = any(what == "the whole test" for what, _ in parts)
-        if case.get("status") == "run" and not whole:
+        whole = [why for what, why in parts if what == WHOLE]
+        if status == "run" and not whole:
             self.passed += 1
-        elif case.get("status") == "run":
+        elif status in ("run", "disabled"):
             self.skipped += 1
-        elif case.get("status") == "disabled" or (skipped is not None and (skipped.get("message") or "").startswith("SKIP_")):
-            self.skipped += 1
-            said = SKIPPED.search(output)
-            self.reasons[name, said.group(1) if said else "it is disabled"] += 1
+            self.reasons[name, whole[0] if whole else "it is disabled"] += 1
         else:
             self.fail(name)
         self.count_parts(name, parts, output)
@@ -52,7 +49,7 @@ class Tally:
     def count_parts(self, name, parts, output):
         """Parts of a test that could not run: kernels and variants by the reason, cases of a script by their number."""
         for what, why in parts:
-            if what != "the whole test":
+            if what != WHOLE:
                 self.parts += 1
                 self.reasons[name, why] += 1
         for number in UNITTEST.findall(output):
@@ -70,11 +67,12 @@ class Tally:
             yield "  %-22s %4d tests %8.1f s" % (suite + ": " + label if several else label, tests, seconds)
         for (name, why), number in sorted(self.reasons.items()):
             yield "SKIPPED %s: %d, %s" % (name, number, why)
+        if self.parts:
+            yield "%d kernels and cases could not run within tests that did" % self.parts
+        for label, packages in sorted(self.not_run.items()):
+            yield "label %s not run: apt-get install %s" % (label, " ".join(packages))
         for name in self.failures:
             yield "FAILED %s" % name
 
     def closing_line(self):
-        line = "%d passed, %d failed" % (self.passed, self.failed)
-        line += ", %d skipped" % self.skipped if self.skipped else ""
-        line += ", %d kernels and cases skipped within tests" % self.parts if self.parts else ""
-        return line + "".join("; label %s not run: apt-get install %s" % (label, " ".join(packages)) for label, packages in sorted(self.not_run.items()))
+        return "%d passed, %d failed, %d skipped" % (self.passed, self.failed, self.skipped)

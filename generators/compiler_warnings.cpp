@@ -10,13 +10,18 @@ namespace {
 
 thread_local CompilerWarnings *listening = nullptr;
 
+// Our schedules allow races within one thread only: unrolled and vectorized stores that never meet. ThreadSanitizer sees threads.
+bool expected(const std::string &text) {
+    return text.find("allow_race_conditions()") != std::string::npos && text.find("ThreadSanitizer") != std::string::npos;
+}
+
 } // namespace
 
 // Halide has one listener per process and asks it for errors too; those go on as exceptions.
 class Listener : public Halide::CompileTimeErrorReporter {
 public:
     void warning(const char *text) override {
-        if (!listening || !listening->sentence_.empty()) {
+        if (!listening || !listening->sentence_.empty() || expected(text)) {
             return;
         }
         std::string line = text;

@@ -12,6 +12,7 @@ from typing import Any, Iterator
 
 import numpy
 
+from ..error import refuse
 from . import inputs, reference, worker
 from .problem import Shape, Task, tiling_text
 
@@ -28,8 +29,8 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if met:
-        signal.raise_signal(met[0])
+        if met:  # comes before what the block failed with: whoever ends the tuner may end its children, too
+            signal.raise_signal(met[0])
 
 
 class Poisoned(Exception):
@@ -51,8 +52,11 @@ class Process:
         self.pipe, theirs = lab.context.Pipe()
         arguments = (theirs, lab.folder, lab.task.fields, lab.flags, lab.threads, lab.task.device)
         self.process = lab.context.Process(target=worker.serve, args=arguments, daemon=True)
-        with _undisturbed():  # a child that is told half of what it is to do says so with a traceback
-            self.process.start()
+        try:
+            with _undisturbed():  # a child that is told half of what it is to do says so with a traceback
+                self.process.start()
+        except (EOFError, OSError) as error:
+            raise refuse("candidates: found no process that starts them: %s" % error) from error
         theirs.close()
         self.checked: set[Shape] = set()
         self.asked = time.monotonic()

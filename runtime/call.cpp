@@ -92,9 +92,8 @@ Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallS
     argv_[num_arguments_++] = &context_;
     add_tensor(first_tensor_name(problem), args.query);
     if (problem.op == POLYHEAD_SDPA || (problem.op == POLYHEAD_MHA && problem.cross)) {
-        const int64_t keys = needed_keys(problem, args, shape);
-        add_keys("key", args.key, keys);
-        add_keys("value", args.value, keys);
+        add_keys("key", args.key, shape.needed_keys);
+        add_keys("value", args.value, shape.needed_keys);
     }
     if (problem.op != POLYHEAD_SDPA) {
         add_weights(problem, *args.weights);
@@ -165,18 +164,20 @@ void Call::add_spread(const char *name, const polyhead_tensor &tensor, int32_t r
 
 void Call::add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
     uint32_t *bits = neutral_bits_;
+    CallShape shown = shape;
+    shown.seq_len_kv = shape.needed_keys;
     for (const OptionalTensor &row : optional_inputs) {
         if (!takes(problem, row)) {
             continue;
         }
         int64_t extents[POLYHEAD_MAX_RANK];
-        full_extents(row, problem, shape, extents);
+        full_extents(row, problem, shown, extents);
         const polyhead_tensor &tensor = args.*row.tensor;
         if (!absent(tensor)) {
             add_spread(row.name, tensor, row.rank, extents);
             continue;
         }
-        *bits = neutral_bits(row.neutral, shape);
+        *bits = neutral_bits(row.neutral, shown);
         add_spread(row.name, {bits, row.dtype, 1, {1}, {1}, nullptr, 0}, row.rank, extents);
         neutral_[num_buffers_ - 1] = bits++;
     }

@@ -214,8 +214,9 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
     for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
         const int64_t count = std::min(most, rows - first);
         const PartOfCall part(kernel, args, first, count);
-        status = launch(kernel, variant, part.args(),
-                        linear ? CallShape{1, count, shape.seq_len_kv} : CallShape{count, shape.seq_len_q, shape.seq_len_kv});
+        CallShape of_part = shape;
+        (linear ? of_part.seq_len_q : of_part.batch) = count;
+        status = launch(kernel, variant, part.args(), of_part);
     }
     return status;
 }

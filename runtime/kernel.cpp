@@ -6,6 +6,7 @@
 #include "dispatch.h"
 #include "floating_point.h"
 #include "kernel_error.h"
+#include "needed_keys.h"
 #include "neutral_rows.h"
 #include "no_keys.h"
 #include "optional_tensors.h"
@@ -16,6 +17,7 @@
 #include "thread_pool.h"
 #include "threads.h"
 #include "validate.h"
+#include "weight_layout.h"
 
 #ifndef POLYHEAD_VERSION
 #error "the build defines POLYHEAD_VERSION"
@@ -44,6 +46,7 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
     if (shape->nothing_to_do()) {
         return true;
     }
+    shape->needed_keys = needed_keys(with_defaults(kernel->problem), *args, *shape); // once: another thread may change the lengths
     *variant = select_variant(*kernel, *args, *shape, status);
     return *variant != nullptr;
 }

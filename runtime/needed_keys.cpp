@@ -17,7 +17,7 @@ int32_t span(const polyhead_args &args, int32_t given) noexcept {
 // Something of the call has T_kv itself: an output, a length that was built in, a user's expression.
 bool keeps_all_keys(const polyhead_problem &p) noexcept {
     const bool layer = p.op == POLYHEAD_MHA;
-    return p.op == POLYHEAD_LINEAR || (layer && (!p.cross || p.seq_len_kv > 0)) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
+    return p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0 || (layer && !p.cross) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
            (p.expression && std::strstr(p.expression, "seq_len_kv"));
 }
 

@@ -20,7 +20,7 @@ bool needs_row(const polyhead_problem &problem, const OptionalTensor &row, const
 int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
     int64_t bytes = 0;
     for (const OptionalTensor &row : optional_inputs) {
-        bytes += needs_row(problem, row, args) ? shape.seq_len_kv * dtype_bytes(row.dtype) : 0;
+        bytes += needs_row(problem, row, args) ? shape.needed_keys * dtype_bytes(row.dtype) : 0;
     }
     return bytes;
 }
@@ -37,7 +37,7 @@ const polyhead_args *NeutralRows::complete(const polyhead_kernel &kernel, const 
         if (!needs_row(kernel.problem, row, *args)) {
             continue;
         }
-        const size_t bytes = static_cast<size_t>(shape.seq_len_kv * dtype_bytes(row.dtype));
+        const size_t bytes = static_cast<size_t>(shape.needed_keys * dtype_bytes(row.dtype));
         void *memory = halide_malloc(nullptr, bytes);
         if (!memory) {
             refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %zu bytes of scratch memory for a row of it could not be had",
@@ -51,7 +51,7 @@ const polyhead_args *NeutralRows::complete(const polyhead_kernel &kernel, const 
             args = &args_;
         }
         rows_[count_++] = memory;
-        args_.*row.tensor = polyhead_tensor{memory, row.dtype, 1, {shape.seq_len_kv}, {1}, nullptr, 0};
+        args_.*row.tensor = polyhead_tensor{memory, row.dtype, 1, {shape.needed_keys}, {1}, nullptr, 0};
     }
     return args;
 }

@@ -34,7 +34,7 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
     }
     const polyhead_problem p = with_defaults(given);
     const int64_t rows = s.seq_len_q * (p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads);
-    const int64_t keys = needed_keys(p, args, s), windows = keys_in_windows(p, args, s);
+    const int64_t keys = s.needed_keys, windows = keys_in_windows(p, args, s);
     // On a device scratch of a thread is registers and shared memory.
     int64_t bytes = variant.api == POLYHEAD_CPU ? times(threads, variant.scratch.per_thread) : 0;
     for (const polyhead_scratch_term &term : variant.scratch.terms) {

@@ -9,6 +9,7 @@ namespace polyhead::runtime {
 // The free extents of a checked call.
 struct CallShape {
     int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q, and 1 in seq_len_kv
+    int64_t needed_keys = 0;                          // of seq_len_kv, those that the kernel is shown: needed_keys.h
     bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0; }
     bool no_keys() const noexcept { return seq_len_kv == 0; }
 };

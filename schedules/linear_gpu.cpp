@@ -11,6 +11,8 @@
 // registers and chunks in shared memory do not go together in Halide 21 (docs/schedules.md).
 #include "linear_gpu.h"
 
+#include <algorithm>
+
 namespace polyhead::gen {
 
 using Halide::Func;
@@ -48,7 +50,7 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, 
     RVar inputs("inputs"), input("input");
     s.block_sum.update().split(s.k, inputs, input, s.inner % 4 == 0 ? 4 : 1).reorder(s.column, s.panel, s.m, input, inputs);
     if (machine.wide()) {
-        s.block_sum.update().vectorize(s.column, 4);
+        s.block_sum.update().vectorize(s.column, std::min(columns, 4));
     }
     s.block_sum.update().unroll(s.column).unroll(s.panel).unroll(s.m).unroll(input);
 }

@@ -48,7 +48,17 @@ std::string head_lanes_limits(const Problem &p, const Tiling &t, const Machine &
                    "multiply-adds side by side");
 }
 
+// A number of things is shared out to so many threads, or each thread has one.
+std::string shared_out(const std::string &what, int number, int threads) {
+    return number <= threads || number % threads == 0 ? ""
+                                                      : "tiling: " + what + " are " + std::to_string(number) + ", expected at most row_lanes " +
+                                                            std::to_string(threads) + ", or a multiple of it";
+}
+
 std::string thread_rows_limits(const Problem &p, const Tiling &t) {
+    if (p.op == POLYHEAD_SDPA && t.row_lanes == 1 && t.load_width > 1) { // reads behind the last entry of a row, which a layer's panels allow
+        return "tiling: load_width is " + std::to_string(t.load_width) + " with row_lanes 1, expected 1 for tensors of the caller";
+    }
     const int64_t entries = (std::max(p.head_dim, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
     return first_of({at_most("row_lanes x row_groups", int64_t(t.row_lanes) * t.row_groups, most_threads, "threads"),
                      at_most("dot products (thread_rows x kv_tile x head_dim / row_lanes)", entries * t.thread_rows * t.kv_tile,
@@ -56,7 +66,9 @@ std::string thread_rows_limits(const Problem &p, const Tiling &t) {
 }
 
 std::string block_tiles_limits(const Problem &p, const Tiling &t, const Machine &machine) {
-    return first_of({at_most("a block's tiles", shared_bytes(t, p), machine.shared_bytes, "bytes of shared memory"),
+    return first_of({shared_out("kv_tile keys of a chunk", t.kv_tile, t.row_lanes),
+                     shared_out("thread_rows x row_groups rows of a block", t.thread_rows * t.row_groups, t.row_lanes),
+                     at_most("a block's tiles", shared_bytes(t, p), machine.shared_bytes, "bytes of shared memory"),
                      at_most("row_lanes x row_groups", int64_t(t.row_lanes) * t.row_groups, most_threads, "threads")});
 }
 

@@ -239,8 +239,8 @@ TunedRecords parse_records(const std::string &json, const std::string &file) {
         return all;
     }
     const Json document = Json::parse(json, nullptr, false);
-    const bool listed = document.is_object() && document.value("format", Json()) == 1 && document.value("records", Json()).is_array();
-    if (!listed) {
+    all.listed = document.is_object() && document.value("format", Json()) == 1 && document.value("records", Json()).is_array();
+    if (!all.listed) {
         all.complaints.push_back(file + ": found " + (document.is_discarded() ? "text that is not JSON" : "other JSON") +
                                  ", expected tuning records {\"format\": 1, \"records\": [...]}");
         return all;

@@ -29,6 +29,7 @@ struct TunedRecord {
 };
 
 struct TunedRecords {
+    bool listed = false; // the text is a list of records, whatever its entries are
     std::vector<TunedRecord> records;
     std::vector<std::string> complaints; // a sentence for each entry that cannot be used, or for the whole file
 };

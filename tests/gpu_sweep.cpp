@@ -1,11 +1,13 @@
-// The random sweeps on a device: random problems in every storage type and the first rows of the matrix of features, compiled in process
-// in a frame of their own, each over random shapes, against the reference. Quick tier: a few problems chosen by POLYHEAD_SWEEP_SEED.
+// The random sweeps on a device: random problems in every storage type, the first rows of the matrix of features in a frame of their own,
+// and random tilings, compiled in process, each over random shapes, against the reference. Quick tier: a few chosen by POLYHEAD_SWEEP_SEED.
 // POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 #include <Halide.h>
 
 #include "generators/compile.h"
 #include "in_process.h"
+#include "schedules/apply.h"
 
+#include "random_tiling.h"
 #include "support/device.h"
 #include "support/feature_matrix.h"
 #include "support/problems.h"
@@ -18,8 +20,8 @@ using namespace polyhead::test;
 namespace {
 
 constexpr int quick_problems = 6, all_problems = 60, shapes_per_problem = 6;
-// Rows of the matrix of features: so many from the first on have every setting of every feature.
-constexpr int quick_rows = 3, all_rows_of_matrix = 24, shapes_per_row = 10;
+constexpr int quick_rows = 3, shapes_per_row = 10; // of the matrix of features
+constexpr int quick_tilings = 1, all_tilings = 40;
 
 Problem random_gpu_problem(Random &random) {
     Problem p = random_problem(random);
@@ -34,7 +36,7 @@ std::string target() {
 }
 
 // The frame that would be taken, or one of the two.
-std::string random_tiling(const Problem &p, Random &random) {
+std::string random_frame(const Problem &p, Random &random) {
     return is_linear(p) ? "" : random.pick(std::vector<std::string>{"", "frame=thread_rows", "frame=block_tiles"});
 }
 
@@ -82,7 +84,7 @@ void sweep_compiled(const std::string &name, int number, const Problem &p, uint6
 }
 
 void sweep_problem(const std::string &name, int number, const Problem &p, uint64_t seed, int shapes, Random &random) {
-    const std::string tiling = random_tiling(p, random);
+    const std::string tiling = random_frame(p, random);
     sweep_compiled(name, number, p, seed, shapes, is_served(p, tiling) ? tiling : "");
 }
 
@@ -95,7 +97,38 @@ void sweep_rows(int begin, int end, int sample) {
     });
 }
 
+void sweep_tilings(const std::string &frame) {
+    INFO(TestDevice::get().error());
+    REQUIRE(TestDevice::get().raw() != nullptr);
+    const gen::Machine machine = gen::machine_of(Halide::Target(target()));
+    for_each_of_sweep("gpu/tilings/" + frame + "/", rotating_numbers(0, all_tilings, quick_tilings), [&](int number, uint64_t seed) {
+        Random random(seed);
+        Problem p = tiled_problem(frame, random);
+        if (frame == "block_tiles" && TestDevice::get().api() == Api::opencl) { // docs/gpu.md says why
+            p.window = 0;
+            p.scores = POLYHEAD_NO_SCORES;
+        }
+        REQUIRE(gen::complete(&p) == "");
+        const std::string tiling = random_tiling(frame, p, machine, random);
+        INFO(generate_line(p));
+        REQUIRE(!tiling.empty());
+        sweep_compiled("gpu tilings", number, p, seed, shapes_per_problem, tiling);
+    });
+}
+
 } // namespace
+
+TEST_CASE("gpu sweep: tilings of thread rows") {
+    sweep_tilings("thread_rows");
+}
+
+TEST_CASE("gpu sweep: tilings of block tiles") {
+    sweep_tilings("block_tiles");
+}
+
+TEST_CASE("gpu sweep: tilings of linear layers") {
+    sweep_tilings("linear");
+}
 
 TEST_CASE("gpu sweep: random problems over random shapes") {
     INFO(TestDevice::get().error());
@@ -120,9 +153,9 @@ TEST_CASE("gpu sweep: fixed lengths shorter than a chunk of keys") {
 }
 
 TEST_CASE("gpu sweep: the matrix of features, first half") {
-    sweep_rows(0, all_rows_of_matrix / 2, quick_rows / 2 + 1);
+    sweep_rows(0, rows_with_every_setting / 2, quick_rows / 2 + 1);
 }
 
 TEST_CASE("gpu sweep: the matrix of features, second half") {
-    sweep_rows(all_rows_of_matrix / 2, all_rows_of_matrix, quick_rows / 2);
+    sweep_rows(rows_with_every_setting / 2, rows_with_every_setting, quick_rows / 2);
 }

@@ -1,4 +1,4 @@
-// Random points of the table of knobs, as words of --tiling: every knob that a frame reads, within its range.
+// Random points of the table of knobs, as words of --tiling, and problems for them: every knob that a frame reads, within its range.
 #ifndef POLYHEAD_TESTS_RANDOM_TILING_H
 #define POLYHEAD_TESTS_RANDOM_TILING_H
 
@@ -7,9 +7,32 @@
 
 #include "schedules/tiling.h"
 
+#include "support/problems.h"
 #include "support/random.h"
 
 namespace polyhead::test {
+
+// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation.
+inline Problem tiled_problem(const std::string &frame, Random &random) {
+    if (frame == "linear") {
+        Problem p = linear_problem(static_cast<int>(random.between(1, 200)), static_cast<int>(random.between(1, 200)));
+        p.bias = random.chance(50);
+        return p;
+    }
+    const bool layer = frame != "head_lanes" && random.chance(30);
+    const int head_dim = random.pick(std::vector<int>{8, 16, 24, 40, 64});
+    Problem p = layer ? mha_problem(4 * head_dim, 4, 4, head_dim) : sdpa_problem(4, head_dim, random.pick(std::vector<int>{1, 2, 4}));
+    p.head_dim_v = layer ? head_dim : random.pick(std::vector<int>{head_dim, 8, 48});
+    p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
+    p.kv_lengths = random.chance(50);
+    p.lse = random.chance(50);
+    p.window = random.chance(30);
+    p.mask = random.chance(30) ? POLYHEAD_BOOLEAN_MASK : random.chance(20) ? POLYHEAD_ADDITIVE_MASK : POLYHEAD_NO_MASK;
+    p.rope = random.chance(20) ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
+    p.scores = random.chance(20) ? POLYHEAD_WEIGHTS : POLYHEAD_NO_SCORES;
+    p.seq_len_kv = !layer && random.chance(20) ? 150 : 0;
+    return p;
+}
 
 // Half of the values are those that a tuner tries, the others lie anywhere in the range, small ones as often as large ones; beyond four
 // times what a tuner tries only compilers are tested.

@@ -272,11 +272,12 @@ TEST_CASE("generator: every value that a tuner tries lies in the range of its kn
 
 TEST_CASE("generator: a warning of the compiler ends the compilation as one sentence") {
     std::string error;
-    auto plans = gen::plan_variants(linear_problem(64, 64), {"x86-64-linux-opencl"}, "", &error);
+    const Problem p = sdpa_problem(1, 8);
+    auto plans = gen::plan_variants(p, {"x86-64-linux-opencl"}, "frame=block_tiles", &error);
     REQUIRE(plans.size() == 1);
-    plans[0].tiling.linear_columns = 3; // every sixteenth column would not be written
+    plans[0].tiling.kv_tile = 155; // threads would read behind a chunk
     const std::string object = "warning_" + std::to_string(getpid()) + ".o";
-    gen::compile_variant(linear_problem(64, 64), plans[0], "warned", object, {}, &error);
+    gen::compile_variant(p, plans[0], "warned", object, {}, &error);
     std::remove(object.c_str());
     check_sentence(error, {"the compiler warns"});
     const gen::CompilerWarnings outer;

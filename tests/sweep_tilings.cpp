@@ -25,28 +25,6 @@ void set_threads(int threads) {
     Halide::Internal::JITSharedRuntime::set_num_threads(threads);
 }
 
-// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation.
-Problem tiled_problem(const std::string &frame, Random &random) {
-    if (frame == "linear") {
-        Problem p = linear_problem(static_cast<int>(random.between(1, 200)), static_cast<int>(random.between(1, 200)));
-        p.bias = random.chance(50);
-        return p;
-    }
-    const bool layer = frame == "query_lanes" && random.chance(30);
-    const int head_dim = random.pick(std::vector<int>{8, 16, 24, 40, 64});
-    Problem p = layer ? mha_problem(4 * head_dim, 4, 4, head_dim) : sdpa_problem(4, head_dim, random.pick(std::vector<int>{1, 2, 4}));
-    p.head_dim_v = layer ? head_dim : random.pick(std::vector<int>{head_dim, 8, 48});
-    p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
-    p.kv_lengths = random.chance(50);
-    p.lse = random.chance(50);
-    p.window = random.chance(30);
-    p.mask = random.chance(30) ? POLYHEAD_BOOLEAN_MASK : random.chance(20) ? POLYHEAD_ADDITIVE_MASK : POLYHEAD_NO_MASK;
-    p.rope = random.chance(20) ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
-    p.scores = random.chance(20) ? POLYHEAD_WEIGHTS : POLYHEAD_NO_SCORES;
-    p.seq_len_kv = !layer && random.chance(20) ? 150 : 0;
-    return p;
-}
-
 // Keys that fill several groups of chunks, or several splits, and no whole one.
 int64_t many_keys(const gen::Tiling &t, const std::string &frame) {
     const int64_t unit = frame == "head_lanes" ? t.split_len : int64_t(t.kv_tile) * t.merge_group;

@@ -1,5 +1,6 @@
 // The matrix of features: every row compiled in process and held to the reference over random shapes, each with the same bits for 1
-// and 2 threads. Quick tier: a row of every second part, which rotates with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
+// and 2 threads. Then the features at heads of models. Quick tier: a row of every second part and one of models, which rotate
+// with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one row.
 #include <Halide.h>
 
@@ -14,7 +15,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int parts = 10, shapes_per_row = 14;
+constexpr int parts = 10, shapes_per_row = 14, shapes_per_model_row = 5;
 constexpr double flops_per_check = 2e7; // of the reference
 
 const std::vector<std::string> targets = {
@@ -27,7 +28,7 @@ void set_threads(int threads) {
 }
 
 // Returns the number of shapes.
-int sweep(const InProcessKernel &compiled, uint64_t seed, double *worst) {
+int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, double *worst) {
     const Problem &p = compiled.kernel().problem;
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
@@ -35,7 +36,7 @@ int sweep(const InProcessKernel &compiled, uint64_t seed, double *worst) {
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
     int shapes = 0;
-    for (; shapes < shapes_per_row; shapes++) {
+    for (; shapes < most_shapes; shapes++) {
         Shape shape = sweep_shape(p, shapes, seed, random);
         if (shapes % 3 == 1 && p.seq_len_q == 0 && (is_sdpa(p) || p.cross != 0)) {
             shape.seq_len_q = 1 + shapes % 5; // a variant for few queries
@@ -58,25 +59,34 @@ int sweep(const InProcessKernel &compiled, uint64_t seed, double *worst) {
     return shapes;
 }
 
+void sweep_row(const std::string &name, const Problem &p, int number, uint64_t seed, int most_shapes) {
+    const std::string target = Random(seed).pick(targets), line = generate_line(p) + " --target " + target;
+    INFO(line);
+    const InProcessKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
+    REQUIRE(compiled.error() == "");
+    if (!compiled.kernel().supported()) {
+        note_not_run("kernel of " + line, "no variant for this machine");
+        return;
+    }
+    note_run();
+    double worst = 0;
+    const int shapes = sweep(compiled, seed, most_shapes, &worst);
+    print_swept(name, number, shapes, worst, line);
+}
+
 void sweep_part(int part) {
     const int rows = static_cast<int>(feature_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
     // The quick tier takes every second part, the others after another commit.
     const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % 2 != 0;
     for_each_of_sweep("features/", rotating_numbers(begin, end, idle ? 0 : 1), [](int number, uint64_t seed) {
-        const Problem p = feature_problem(feature_rows()[static_cast<size_t>(number)]);
-        const std::string target = Random(seed).pick(targets), line = generate_line(p) + " --target " + target;
-        INFO(line);
-        const InProcessKernel compiled(p, {target, "", "features_" + std::to_string(number)});
-        REQUIRE(compiled.error() == "");
-        if (!compiled.kernel().supported()) {
-            note_not_run("kernel of " + line, "no variant for this machine");
-            return;
-        }
-        note_run();
-        double worst = 0;
-        const int shapes = sweep(compiled, seed, &worst);
-        print_swept("features", number, shapes, worst, line);
+        sweep_row("features", feature_problem(feature_rows()[static_cast<size_t>(number)]), number, seed, shapes_per_row);
     });
+}
+
+void sweep_models(int which) {
+    const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(which)) % 3 != 0;
+    for_each_of_sweep("models/", rotating_numbers(which * rows_with_every_setting, (which + 1) * rows_with_every_setting, idle ? 0 : 1),
+                      [](int number, uint64_t seed) { sweep_row("models", model_problem(number), number, seed, shapes_per_model_row); });
 }
 
 } // namespace
@@ -96,3 +106,15 @@ POLYHEAD_SWEEP_PART(7)
 POLYHEAD_SWEEP_PART(8)
 POLYHEAD_SWEEP_PART(9)
 POLYHEAD_SWEEP_PART(10)
+
+TEST_CASE("feature sweep: 16 heads of 64") {
+    sweep_models(0);
+}
+
+TEST_CASE("feature sweep: 16 heads of 80") {
+    sweep_models(1);
+}
+
+TEST_CASE("feature sweep: 16 heads of 128") {
+    sweep_models(2);
+}

@@ -1,6 +1,8 @@
 // Features, their settings and what they make of a problem.
 #include "feature_matrix.h"
 
+#include <iterator>
+
 #include "expressions.h"
 #include "pairwise.h"
 #include "problems.h"
@@ -122,6 +124,27 @@ const std::vector<FeatureRow> &feature_rows() {
         return pairwise_rows(settings, number_of_rows, 1);
     }();
     return rows;
+}
+
+namespace {
+
+constexpr int32_t model_head_dims[] = {64, 80, 128};
+
+} // namespace
+
+int number_of_model_problems() {
+    return rows_with_every_setting * static_cast<int>(std::size(model_head_dims));
+}
+
+Problem model_problem(int number) {
+    Problem p = feature_problem(feature_rows()[static_cast<size_t>(number % rows_with_every_setting)]);
+    const int32_t head_dim = model_head_dims[number / rows_with_every_setting];
+    p.rotary_dim = p.rope == POLYHEAD_NO_ROPE ? 0 : p.rotary_dim < p.head_dim / 2 * 2 ? head_dim / 2 : head_dim;
+    p.head_dim_v = p.head_dim < p.head_dim_v ? 2 * head_dim : head_dim;
+    p.head_dim = head_dim;
+    p.num_kv_heads = p.num_kv_heads == 3 ? 16 : p.num_kv_heads == 2 ? 4 : 1;
+    p.num_heads = 16;
+    return p;
 }
 
 Problem feature_problem(const FeatureRow &row) {

@@ -23,8 +23,14 @@ using FeatureRow = std::vector<int>;
 
 // The rows, the same in every run; the first of them cover all pairs.
 const std::vector<FeatureRow> &feature_rows();
+// So many rows from the first on have every setting of every feature.
+constexpr int rows_with_every_setting = 24;
 // Problem of a row, small enough that its kernel is compiled fast.
 Problem feature_problem(const FeatureRow &row);
+
+// The features with heads as models have them: 16 heads of 64, 80 and 128, each with every setting of every other feature.
+int number_of_model_problems();
+Problem model_problem(int number);
 
 } // namespace polyhead::test
 #endif

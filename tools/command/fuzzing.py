@@ -7,6 +7,7 @@ from . import build, clang, environment
 from .places import PYTHON, ROOT, Failure, jobs, step
 from .places import environment as environment_of_children
 
+SCRIPT = "fuzz_record_files"  # of the tuner's files, in Python
 FOLDER = os.path.join(ROOT, "tests", "fuzz")
 
 
@@ -16,28 +17,32 @@ def variables(preset):
 
 
 def names():
-    return sorted(os.path.splitext(name)[0] for name in os.listdir(os.path.join(FOLDER, "corpus")) if name.endswith(".txt"))
+    programs = (name for name in os.listdir(os.path.join(FOLDER, "corpus")) if name.endswith(".txt"))
+    return sorted(os.path.splitext(name)[0] for name in programs)
 
 
 def fuzz(options):
     """Every fuzzer, for options.fuzz minutes each, as many at once as there are cores."""
-    environment.ensure("build", "test")
+    environment.ensure(*environment.PACKAGE, "test")
     found = variables("release")
     if not found["POLYHEAD_FUZZ_CXX"]:
         raise Failure("fuzzing needs clang with libFuzzer: apt-get install %s" % " ".join(clang.PACKAGES))
-    build.configure("release", ["TESTS"], **found)
-    build.build("release", ["polyhead_fuzzers", "polyhead-generate"])
+    python = "PYTHON" in environment.parts()
+    build.configure("release", ["TESTS"] + environment.parts(), **found)
+    build.build("release", ["polyhead_fuzzers", "polyhead-generate"] + (["polyhead_python"] if python else []))
     folder = os.path.join(build.directory("release"), "tests", "fuzz")
-    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit())
+    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_FUZZ_SECONDS=str(round(options.fuzz * 60)),
+                 PYTHONPATH=os.path.join(build.directory("release"), "python"))
 
     def run(name):
-        done = subprocess.run([PYTHON, os.path.join(FOLDER, "drive.py"), "--program", os.path.join(folder, name), "--generate",
-                               build.program("release", "polyhead-generate"), "--seconds", str(round(options.fuzz * 60))],
-                              env=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        words = ["drive.py", "--program", os.path.join(folder, name), "--generate", build.program("release", "polyhead-generate")]
+        words = [name + ".py"] if name == SCRIPT else words
+        done = subprocess.run([PYTHON, os.path.join(FOLDER, words[0])] + words[1:], env=child, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
         return name, done.returncode, done.stdout
 
     step("fuzz, %g minutes each" % options.fuzz)
-    chosen = [name for name in names() if not options.filter or options.filter in name]
+    chosen = [name for name in names() + ([SCRIPT] if python else []) if not options.filter or options.filter in name]
     failed = []
     with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:
         for name, status, text in pool.map(run, chosen):

@@ -29,15 +29,22 @@ def _cpu(record: Record) -> str:
 
 def read(path: str) -> tuple[list[Record], list[str]]:
     """(usable records, a sentence for each of the others)."""
-    return _usable(_bytes(path).decode("utf-8", errors="replace"), path)[::2]
+    _, usable, _, complaints = _parsed(_bytes(path), path)
+    return usable, complaints
 
 
-def _usable(text: str, path: str) -> tuple[list[Record], list[Any], list[str]]:
-    """(usable records, all other entries, a sentence for each of those)."""
+def _parsed(data: bytes, path: str) -> tuple[Optional[dict[str, Any]], list[Record], list[Any], list[str]]:
+    """(members of a text that is a list of records, usable records, all other entries, a sentence for each of those). The generator says
+    what is one, so that nothing is added to a file that it would not read."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None, [], [], ["%s: found text that is not UTF-8, expected tuning records" % os.path.basename(path)]
     found = json.loads(_core.tuning_records(text, os.path.basename(path)))
-    entries = json.loads(text)["records"] if found["usable"] else []
+    document = json.loads(text) if found["listed"] else None
+    entries = document["records"] if document else []
     usable = set(found["usable"])
-    return [entries[i] for i in found["usable"]], [e for i, e in enumerate(entries) if i not in usable], found["complaints"]
+    return document, [entries[i] for i in found["usable"]], [e for i, e in enumerate(entries) if i not in usable], found["complaints"]
 
 
 def _bytes(path: str) -> bytes:
@@ -76,15 +83,10 @@ def _change(path: str, edit: Optional[Callable[[list[Record], list[Any]], tuple[
 
 def _document(data: Optional[bytes], path: str) -> tuple[dict[str, Any], list[Record], list[Any]]:
     """(the members of a file of records, usable records, all other entries); a file without a byte holds none."""
-    try:
-        text = (data or b'{"format": 1, "records": []}').decode("utf-8")
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("format") != 1 or not isinstance(found.get("records"), list):
+    document, usable, others, _ = _parsed(data or b'{"format": 1, "records": []}', path)
+    if document is None:
         raise refuse("records: '%s' is no file of tuning records and stays as it is, expected {\"format\": 1, \"records\": [...]}" % path)
-    usable, others, _ = _usable(text, path)
-    return found, usable, others if usable else found["records"]
+    return document, usable, others
 
 
 def _text(document: dict[str, Any], usable: list[Record], others: list[Any]) -> bytes:
@@ -98,7 +100,7 @@ def _text(document: dict[str, Any], usable: list[Record], others: list[Any]) -> 
     lines = [json.dumps(r, ensure_ascii=False) for r in [*records, *others]]
     members = "".join(", %s: %s" % (json.dumps(name, ensure_ascii=False), json.dumps(value, ensure_ascii=False))
                       for name, value in document.items() if name not in ("format", "records"))
-    return ('{"format": 1%s, "records": [\n' % members + ",\n".join(lines) + "\n]}\n").encode("utf-8", "surrogatepass")
+    return ('{"format": 1%s, "records": [\n' % members + ",\n".join(lines) + "\n]}\n").encode("utf-8")
 
 
 def _place(record: Record) -> tuple[Any, ...]:

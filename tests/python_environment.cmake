@@ -2,7 +2,8 @@
 set(POLYHEAD_PYTHON_ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python" PYTHONDONTWRITEBYTECODE=1)
 if(POLYHEAD_SANITIZE AND TARGET polyhead_python)
     # The interpreter has no ASan: the sanitizer's runtime must be loaded first, and the C++ library with it, or it sees no exceptions.
-    # What the interpreter itself never frees is not ours.
+    # What the interpreter itself never frees is not ours. Signal stacks are left alone: at the end of a thread ASan would unmap one that
+    # another library has put in the place of its own.
     set(preload "")
     foreach(library libasan.so libstdc++.so)
         execute_process(
@@ -14,5 +15,5 @@ if(POLYHEAD_SANITIZE AND TARGET polyhead_python)
         list(APPEND preload "${path}")
     endforeach()
     list(JOIN preload ":" preload)
-    list(APPEND POLYHEAD_PYTHON_ENVIRONMENT "LD_PRELOAD=${preload}" ASAN_OPTIONS=detect_leaks=0)
+    list(APPEND POLYHEAD_PYTHON_ENVIRONMENT "LD_PRELOAD=${preload}" "ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0")
 endif()

@@ -107,8 +107,8 @@ class Limits(unittest.TestCase):
         environment = {**os.environ, "PYTHONPATH": str(package or pathlib.Path(polyhead.__file__).absolute().parent.parent)}
         child = subprocess.Popen([sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True)
         action(child)
-        said = child.communicate(timeout=300)[1]
-        return child.returncode, said
+        said = child.communicate(timeout=300)[1].splitlines(True)
+        return child.returncode, "".join(line for line in said if "makecontext/swapcontext" not in line)  # ASan about Halide
 
     def test_the_terminal_interrupts_all_processes(self):
         def interrupt(child):

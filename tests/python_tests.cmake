@@ -34,7 +34,9 @@ polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
 polyhead_python_test("limits of the compiler" SCRIPT python_limits.py)
 polyhead_python_test("the layer" SCRIPT python_layer.py)
-polyhead_python_test("children by fork" SCRIPT python_fork.py)
+if(NOT POLYHEAD_SANITIZE) # which does not follow a child of several threads
+    polyhead_python_test("children by fork" SCRIPT python_fork.py)
+endif()
 polyhead_python_test("kernels in memory" SCRIPT python_cache.py)
 polyhead_python_test("the example" SCRIPT ../examples/030_python/tour.py)
 polyhead_python_test(

@@ -13,9 +13,15 @@ namespace polyhead::python {
 class WithoutLock {
 public:
     WithoutLock() noexcept : state_(PyEval_SaveThread()) {}
-    ~WithoutLock() {
+    ~WithoutLock() { restore(state_); }
+    WithoutLock(const WithoutLock &) = delete;
+    WithoutLock &operator=(const WithoutLock &) = delete;
+
+private:
+    // UBSan would report the reference that is caught: it has no object in C++.
+    [[gnu::noinline, gnu::no_sanitize("undefined")]] static void restore(PyThreadState *state) {
         try {
-            PyEval_RestoreThread(state_);
+            PyEval_RestoreThread(state);
         } catch (abi::__forced_unwind &) {
             // The interpreter is ending and ends this daemon thread, by unwinding its stack: that would pass functions that may not throw
             // and abort the process. It stays here until the process is gone, as Python 3.14 lets it.
@@ -24,10 +30,7 @@ public:
             }
         }
     }
-    WithoutLock(const WithoutLock &) = delete;
-    WithoutLock &operator=(const WithoutLock &) = delete;
 
-private:
     PyThreadState *state_;
 };
 

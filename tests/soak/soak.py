@@ -80,11 +80,14 @@ class Soak:
                 self.count("refused")
 
     def fork(self, rng):
-        """A child runs what is compiled already and leaves."""
+        """A child runs what is compiled already, or compiles while its parent does, and leaves."""
+        compiles = rng.random() < 0.2
         child = os.fork()
         if child == 0:
             try:
                 self.compare(rng, "score = 1.5 * score", 1.5)
+                if compiles:
+                    self.new_expression(rng)
                 os._exit(1 if self.failures else 0)
             except BaseException as error:  # a child must never get to what the parent has to do
                 print(error, flush=True)

@@ -30,13 +30,13 @@ def compiled_since(preset, before):
 
 
 # What --all runs beside the build that was asked for. On lesser machines (POLYHEAD_CPU_FEATURES of their presets) everything that runs on
-# the CPU; under sanitizers the fast tier, under tsan only the threads of the runtime and the kernels on them.
+# the CPU; under sanitizers the fast tier without what measures memory, under tsan only the threads of the runtime and the kernels on them.
 Suite = collections.namedtuple("Suite", "preset tier leave_out only", defaults=((), ()))
 ON_DEVICES = ("opencl", "cuda", "cuda_driver", "gpu_sources")
 SUITES = [
     Suite("avx2", "all", ON_DEVICES + ("install", "fuzz", "soak")),
     Suite("sse41", "all", ON_DEVICES + ("install", "fuzz", "soak")),
-    Suite("asan", "fast", ("gpu_sources", "tune", "fuzz")),
+    Suite("asan", "fast", ("gpu_sources", "tune", "fuzz", "soak")),
     Suite("tsan", "fast", only=("kernels", "runtime")),
 ]
 

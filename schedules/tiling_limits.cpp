@@ -50,13 +50,15 @@ std::string head_lanes_limits(const Problem &p, const Tiling &t, const Machine &
 
 // A number of things is shared out to so many threads, or each thread has one.
 std::string shared_out(const std::string &what, int number, int threads) {
-    return number <= threads || number % threads == 0 ? ""
-                                                      : "tiling: " + what + " are " + std::to_string(number) + ", expected at most row_lanes " +
-                                                            std::to_string(threads) + ", or a multiple of it";
+    return number <= threads || number % threads == 0
+               ? ""
+               : "tiling: " + what + " are " + std::to_string(number) + ", expected at most row_lanes " + std::to_string(threads) +
+                     ", or a multiple of it";
 }
 
 std::string thread_rows_limits(const Problem &p, const Tiling &t) {
-    if (p.op == POLYHEAD_SDPA && t.row_lanes == 1 && t.load_width > 1) { // reads behind the last entry of a row, which a layer's panels allow
+    if (p.op == POLYHEAD_SDPA && t.row_lanes == 1 &&
+        t.load_width > 1) { // reads behind the last entry of a row, which a layer's panels allow
         return "tiling: load_width is " + std::to_string(t.load_width) + " with row_lanes 1, expected 1 for tensors of the caller";
     }
     const int64_t entries = (std::max(p.head_dim, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;

@@ -15,5 +15,10 @@ if(POLYHEAD_SANITIZE AND TARGET polyhead_python)
         list(APPEND preload "${path}")
     endforeach()
     list(JOIN preload ":" preload)
-    list(APPEND POLYHEAD_PYTHON_ENVIRONMENT "LD_PRELOAD=${preload}" "ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0")
+    list(
+        APPEND
+        POLYHEAD_PYTHON_ENVIRONMENT
+        "LD_PRELOAD=${preload}"
+        "ASAN_OPTIONS=detect_leaks=0:use_sigaltstack=0"
+    )
 endif()

@@ -106,7 +106,8 @@ std::string records_text(const std::string &json, const std::string &name) {
     for (const gen::TunedRecord &record : all.records) {
         usable.push_back(record.index);
     }
-    return Json({{"listed", all.listed}, {"usable", usable}, {"complaints", all.complaints}}).dump(2, ' ', false, Json::error_handler_t::replace);
+    return Json({{"listed", all.listed}, {"usable", usable}, {"complaints", all.complaints}})
+        .dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 } // namespace polyhead::tools

@@ -61,6 +61,10 @@ std::string thread_rows_limits(const Problem &p, const Tiling &t) {
         t.load_width > 1) { // reads behind the last entry of a row, which a layer's panels allow
         return "tiling: load_width is " + std::to_string(t.load_width) + " with row_lanes 1, expected 1 for tensors of the caller";
     }
+    // What only one row sees becomes a branch of its lanes, with the exchange of their sums inside: the other rows of the warp miss it.
+    if (t.row_lanes > 1 && t.thread_rows == 1) {
+        return "tiling: thread_rows is 1 with row_lanes " + std::to_string(t.row_lanes) + ", expected at least 2 rows, or one lane";
+    }
     const int64_t entries = (std::max(p.head_dim, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
     return first_of({at_most("row_lanes x row_groups", int64_t(t.row_lanes) * t.row_groups, most_threads, "threads"),
                      at_most("dot products (thread_rows x kv_tile x head_dim / row_lanes)", entries * t.thread_rows * t.kv_tile,

@@ -12,8 +12,8 @@
 
 namespace polyhead::test {
 
-// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation. No scores: docs/algorithm.md,
-// section 8, "Weights as an output".
+// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation. No scores:
+// docs/algorithm.md, section 8, "Weights as an output".
 inline Problem tiled_problem(const std::string &frame, Random &random) {
     if (frame == "linear") {
         Problem p = linear_problem(static_cast<int>(random.between(1, 200)), static_cast<int>(random.between(1, 200)));

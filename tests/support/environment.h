@@ -15,6 +15,12 @@ inline bool test_all() {
     return value != nullptr && *value != '\0' && std::string(value) != "0";
 }
 
+// POLYHEAD_CPU_FEATURES: whether it makes this machine a lesser one.
+inline bool lesser_machine() {
+    const char *value = std::getenv("POLYHEAD_CPU_FEATURES");
+    return value != nullptr && *value != '\0';
+}
+
 // POLYHEAD_TEST_BUDGET: about how many multiply-adds a kernel may do in one check, for devices that are emulated; absent = no limit.
 inline double test_budget() {
     const char *value = std::getenv("POLYHEAD_TEST_BUDGET");

@@ -23,13 +23,13 @@ inline std::vector<int> first_numbers(int count) {
     return numbers;
 }
 
-// The numbers begin <= n < end of a list of problems that never changes: all of them under --all, otherwise `sample` neighbours that
+// The numbers begin <= n < end of a list of problems that never changes: all of them (by default under --all), otherwise `sample` neighbours that
 // rotate with POLYHEAD_SWEEP_SEED.
-inline std::vector<int> rotating_numbers(int begin, int end, int sample) {
+inline std::vector<int> rotating_numbers(int begin, int end, int sample, bool all = test_all()) {
     const int count = end - begin;
-    const int first = test_all() ? 0 : static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(count));
+    const int first = all ? 0 : static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(count));
     std::vector<int> numbers;
-    for (int i = 0; i < (test_all() ? count : sample); i++) {
+    for (int i = 0; i < (all ? count : sample); i++) {
         numbers.push_back(begin + (first + i) % count);
     }
     return numbers;

@@ -23,8 +23,8 @@ inline std::vector<int> first_numbers(int count) {
     return numbers;
 }
 
-// The numbers begin <= n < end of a list of problems that never changes: all of them (by default under --all), otherwise `sample` neighbours that
-// rotate with POLYHEAD_SWEEP_SEED.
+// The numbers begin <= n < end of a list of problems that never changes: all of them (by default under --all), otherwise `sample`
+// neighbours that rotate with POLYHEAD_SWEEP_SEED.
 inline std::vector<int> rotating_numbers(int begin, int end, int sample, bool all = test_all()) {
     const int count = end - begin;
     const int first = all ? 0 : static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(count));

@@ -50,14 +50,14 @@ bool aligned(const polyhead_tensor &given, int32_t alignment) noexcept {
         return true;
     }
     const polyhead_tensor t = given.device ? given : staged_layout(given);
-    const int64_t element = dtype_bytes(t.dtype);
+    const auto element = static_cast<uint64_t>(dtype_bytes(t.dtype)); // products may wrap: only their last bits count
     // Host tensors are copied to memory that is aligned for everything; OpenCL memory begins aligned.
     uint64_t bits = 0;
     if (t.device) {
-        bits = static_cast<uint64_t>(t.offset * element) | (t.device->api == POLYHEAD_OPENCL ? 0 : reinterpret_cast<uintptr_t>(t.data));
+        bits = static_cast<uint64_t>(t.offset) * element | (t.device->api == POLYHEAD_OPENCL ? 0 : reinterpret_cast<uintptr_t>(t.data));
     }
     for (int i = 0; i + 1 < t.rank; ++i) {
-        bits |= t.shape[i] > 1 ? static_cast<uint64_t>(t.stride[i] * element) : 0;
+        bits |= t.shape[i] > 1 ? static_cast<uint64_t>(t.stride[i]) * element : 0;
     }
     return bits % static_cast<uint64_t>(alignment) == 0;
 }

@@ -238,7 +238,9 @@ TunedRecords parse_records(const std::string &json, const std::string &file) {
                                  " levels, expected tuning records {\"format\": 1, \"records\": [...]}");
         return all;
     }
-    const Json document = Json::parse(json, nullptr, false);
+    // The parser takes a zero byte for the end of the text, other readers do not.
+    const bool whole = json.find('\0') == std::string::npos;
+    const Json document = whole ? Json::parse(json, nullptr, false) : Json(Json::value_t::discarded);
     all.listed = document.is_object() && document.value("format", Json()) == 1 && document.value("records", Json()).is_array();
     if (!all.listed) {
         all.complaints.push_back(file + ": found " + (document.is_discarded() ? "text that is not JSON" : "other JSON") +

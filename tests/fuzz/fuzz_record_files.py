@@ -22,6 +22,10 @@ VALUES = [None, True, False, 0, -1, 1, 2**31, -(2**63), 2**64, 10**400, 0.5, -0.
           "--op sdpa", "2026-01-02", [], [[]], {}, {"cpu": None}, RECORD, [RECORD]]
 TOKENS = [b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\u", b"\\ud800", b"\n", b"\0", b"\xff", b"\xc3", b"1e999", b"-", b"NaN", b"Infinity", b"null",
           b'"records": [', b'"format": 1', b'{"task": ', b"[" * 20, b"[" * 5000, b"//", b"/*", b"\xef\xbb\xbf"]
+WHOLE = json.dumps({"format": 1, "records": [RECORD]})
+KNOWN = [WHOLE.encode() + b"\0", b"\xef\xbb\xbf" + WHOLE.encode(), WHOLE.encode() + b"\xff", WHOLE.replace("2.0", "1e999").encode(),
+         WHOLE.replace("2.0", "1" + 5000 * "0").encode(), WHOLE.replace('"a"', r'"\ud800"').encode(), WHOLE.replace("2.0", "NaN").encode(),
+         WHOLE.replace("[", 5000 * "[").encode(), WHOLE[:-1].encode() + b', "records": []}', b""]  # what was found, or readers disagree on
 
 
 def changed(value, choices):
@@ -101,9 +105,11 @@ def main():
     options = parser.parse_args()
     seed = os.environ.get("POLYHEAD_SWEEP_SEED", "") + str(time.time_ns() if options.seconds > 60 else "")
     choices, runs, end = random.Random(seed), 0, time.monotonic() + options.seconds
+    known = iter(KNOWN)
     with tempfile.TemporaryDirectory() as folder:
         while True:
-            data = pathlib.Path(options.input).read_bytes() if options.input else new_input(choices)
+            data = pathlib.Path(options.input).read_bytes() if options.input else next(known, None)
+            data = new_input(choices) if data is None else data
             try:
                 try_input(data, pathlib.Path(folder))
             except BaseException:

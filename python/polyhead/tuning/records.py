@@ -41,7 +41,10 @@ def _parsed(data: bytes, path: str) -> tuple[Optional[dict[str, Any]], list[Reco
     except UnicodeDecodeError:
         return None, [], [], ["%s: found text that is not UTF-8, expected tuning records" % os.path.basename(path)]
     found = json.loads(_core.tuning_records(text, os.path.basename(path)))
-    document = json.loads(text) if found["listed"] else None
+    try:
+        document = json.loads(text) if found["listed"] else None
+    except (ValueError, RecursionError):
+        return None, [], [], ["%s: found other JSON, expected tuning records" % os.path.basename(path)]
     entries = document["records"] if document else []
     usable = set(found["usable"])
     return document, [entries[i] for i in found["usable"]], [e for i, e in enumerate(entries) if i not in usable], found["complaints"]

@@ -9,6 +9,7 @@
 #include "schedules/apply.h"
 
 #include "random_tiling.h"
+#include "support/not_run.h"
 #include "support/sweep.h"
 
 using namespace polyhead;
@@ -62,34 +63,35 @@ int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_
 
 void sweep(const std::string &frame) {
     const int all = tilings * static_cast<int>(machines.size());
-    for_each_of_sweep("tilings/" + frame + "/", rotating_numbers(0, all, quick_tilings, test_all() && !lesser_machine()),
-                      [&](int number, uint64_t seed) {
-                          Random random(seed);
-                          std::string error;
-                          const std::string text = gen::resolve_target(machines[static_cast<size_t>(number / tilings)], &error);
-                          REQUIRE(error == "");
-                          const gen::Machine machine = gen::machine_of(Halide::Target(text));
-                          Problem p = tiled_problem(frame, random);
-                          REQUIRE(gen::complete(&p) == "");
-                          if (!gen::frame_serves(frame, p, machine)) { // head lanes take dims that lanes divide
-                              p.head_dim_v = p.head_dim;
-                          }
-                          const std::string tiling = random_tiling(frame, p, machine, random);
-                          const std::string line = generate_line(p) + " --target " + text + " --tiling '" + tiling + "'";
-                          INFO(line);
-                          REQUIRE(!tiling.empty());
-                          const std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {text}, tiling, &error);
-                          REQUIRE(error == "");
-                          const InProcessKernel compiled(p, {text, tiling, "tilings_" + std::to_string(number)});
-                          REQUIRE(compiled.error() == "");
-                          if (!compiled.kernel().supported()) {
-                              WARN("no variant for this machine, skipped: " << line);
-                              return;
-                          }
-                          double worst = 0;
-                          const int shapes = check(compiled, plans[0], seed, &worst);
-                          print_swept("tilings", number, shapes, worst, line);
-                      });
+    const std::vector<int> numbers = rotating_numbers(0, all, quick_tilings, test_all() && !lesser_machine());
+    for_each_of_sweep("tilings/" + frame + "/", numbers, [&](int number, uint64_t seed) {
+        Random random(seed);
+        std::string error;
+        const std::string text = gen::resolve_target(machines[static_cast<size_t>(number / tilings)], &error);
+        REQUIRE(error == "");
+        const gen::Machine machine = gen::machine_of(Halide::Target(text));
+        Problem p = tiled_problem(frame, random);
+        REQUIRE(gen::complete(&p) == "");
+        if (!gen::frame_serves(frame, p, machine)) { // head lanes take dims that lanes divide
+            p.head_dim_v = p.head_dim;
+        }
+        const std::string tiling = random_tiling(frame, p, machine, random);
+        const std::string line = generate_line(p) + " --target " + text + " --tiling '" + tiling + "'";
+        INFO(line);
+        REQUIRE(!tiling.empty());
+        const std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {text}, tiling, &error);
+        REQUIRE(error == "");
+        const InProcessKernel compiled(p, {text, tiling, "tilings_" + std::to_string(number)});
+        REQUIRE(compiled.error() == "");
+        if (!compiled.kernel().supported()) {
+            note_not_run("kernel of " + line, "no variant for this machine");
+            return;
+        }
+        note_run();
+        double worst = 0;
+        const int shapes = check(compiled, plans[0], seed, &worst);
+        print_swept("tilings", number, shapes, worst, line);
+    });
 }
 
 } // namespace

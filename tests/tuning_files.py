@@ -14,12 +14,11 @@ import time
 import unittest
 
 from failing_calls import Shim
+from tuning_record import record
 
-from polyhead import Error, _core, _files
+from polyhead import Error, _files
 from polyhead.tuning import records
 from polyhead.tuning.log import Log
-
-SPACE = json.loads(_core.tiling_space("--op sdpa --num-heads 4 --head-dim 32 --target x86-64-linux-avx2-fma-f16c".split()))
 
 
 class Files(unittest.TestCase):
@@ -28,11 +27,7 @@ class Files(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
 
-    def record(self, **changes):
-        made = {"problem": SPACE["problem"], "target_class": "x86-64-avx2", "min_seq_len_q": 17, "max_seq_len_q": 0, "frame": "query_lanes",
-                "tiling": "q_tile=16", "batch": 1, "seq_len_q": 512, "seq_len_kv": 512, "threads": 1, "median_ms": 2.0, "halide": SPACE["halide"],
-                "schedule_version": 1, "date": "2026-01-01T00:00:00Z", "run": "a"}
-        return {**made, **changes}
+    record = staticmethod(record)
 
     def path(self, name, *entries):
         path = self.folder / name

@@ -9,14 +9,14 @@ import sys
 import tempfile
 import time
 
-from polyhead import Error, _core
+from polyhead import Error
 from polyhead.tuning import records
 from polyhead.tuning.log import Log
 
-SPACE = json.loads(_core.tiling_space("--op sdpa --num-heads 4 --head-dim 32 --target x86-64-linux-avx2-fma-f16c".split()))
-RECORD = {"problem": SPACE["problem"], "target_class": "x86-64-avx2", "min_seq_len_q": 17, "max_seq_len_q": 0, "frame": "query_lanes",
-          "tiling": "q_tile=16", "batch": 1, "seq_len_q": 512, "seq_len_kv": 512, "threads": 1, "median_ms": 2.0, "halide": SPACE["halide"],
-          "schedule_version": 1, "machine": {"cpu": "x"}, "date": "2026-01-01T00:00:00Z", "run": "a"}
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from tuning_record import record  # noqa: E402
+
+RECORD = record(machine={"cpu": "x"})
 ENTRY = {"task": "a", "kind": "measured", "frame": "query_lanes", "tiling": "q_tile=16", "ratio": 0.5, "ms": 1.0}
 VALUES = [None, True, False, 0, -1, 1, 2**31, -(2**63), 2**64, 10**400, 0.5, -0.0, 1e308, float("inf"), float("nan"), "", "x", "\ud800", "é", "\0",
           "--op sdpa", "2026-01-02", [], [[]], {}, {"cpu": None}, RECORD, [RECORD]]

@@ -12,6 +12,7 @@ namespace polyhead::test {
 namespace {
 
 constexpr int number_of_rows = 160;
+constexpr int32_t model_head_dims[] = {64, 80, 128};
 
 void set_operation(Problem &p, int setting) {
     if (setting > 0) {
@@ -125,12 +126,6 @@ const std::vector<FeatureRow> &feature_rows() {
     }();
     return rows;
 }
-
-namespace {
-
-constexpr int32_t model_head_dims[] = {64, 80, 128};
-
-} // namespace
 
 int number_of_model_problems() {
     return rows_with_every_setting * static_cast<int>(std::size(model_head_dims));

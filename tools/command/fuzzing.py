@@ -3,9 +3,8 @@ import concurrent.futures
 import os
 import subprocess
 
-from . import build, clang, environment
+from . import build, clang, environment, package
 from .places import PYTHON, ROOT, Failure, jobs, step
-from .places import environment as environment_of_children
 
 SCRIPT = "fuzz_record_files"  # of the tuner's files, in Python
 FOLDER = os.path.join(ROOT, "tests", "fuzz")
@@ -27,12 +26,10 @@ def fuzz(options):
     found = variables("release")
     if not found["POLYHEAD_FUZZ_CXX"]:
         raise Failure("fuzzing needs clang with libFuzzer: apt-get install %s" % " ".join(clang.PACKAGES))
-    python = "PYTHON" in environment.parts()
     build.configure("release", ["TESTS"] + environment.parts(), **found)
-    build.build("release", ["polyhead_fuzzers", "polyhead-generate"] + (["polyhead_python"] if python else []))
+    build.build("release", ["polyhead_fuzzers", "polyhead-generate"] + package.targets())
     folder = os.path.join(build.directory("release"), "tests", "fuzz")
-    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_FUZZ_SECONDS=str(round(options.fuzz * 60)),
-                 PYTHONPATH=os.path.join(build.directory("release"), "python"))
+    child = package.importing(POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_FUZZ_SECONDS=str(round(options.fuzz * 60)))
 
     def run(name):
         words = ["drive.py", "--program", os.path.join(folder, name), "--generate", build.program("release", "polyhead-generate")]
@@ -42,7 +39,7 @@ def fuzz(options):
         return name, done.returncode, done.stdout
 
     step("fuzz, %g minutes each" % options.fuzz)
-    chosen = [name for name in names() + ([SCRIPT] if python else []) if not options.filter or options.filter in name]
+    chosen = [name for name in names() + ([SCRIPT] if package.targets() else []) if not options.filter or options.filter in name]
     failed = []
     with concurrent.futures.ThreadPoolExecutor(jobs()) as pool:
         for name, status, text in pool.map(run, chosen):

@@ -6,6 +6,16 @@ from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
 
+def targets():
+    """What a build makes of the package: nothing where it cannot be built."""
+    return ["polyhead_python"] if "PYTHON" in environment.parts() else []
+
+
+def importing(**variables):
+    """The environment of a child that imports the package, with further variables."""
+    return dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"), **variables)
+
+
 def ready(for_what, *needs):
     """Builds the package, with what else is needed; returns the environment of a child that imports it."""
     environment.ensure(*environment.PACKAGE, *needs)
@@ -14,7 +24,7 @@ def ready(for_what, *needs):
     build.configure(parts=["PYTHON"])
     if not build.ninja_idle("release", ["polyhead_python"]):
         build.build("release", ["polyhead_python"])
-    return dict(child_environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"))
+    return importing()
 
 
 def conformance(options):

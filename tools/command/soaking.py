@@ -2,15 +2,14 @@
 import os
 import subprocess
 
-from . import build, environment
+from . import build, environment, package
 from .places import PYTHON, ROOT, step
-from .places import environment as environment_of_children
 
 
 def commands():
     """{what runs: its words} of the programs that soak."""
     found = {"kernels": [build.program("release", "test_soak")]}
-    if "PYTHON" in environment.parts():
+    if package.targets():
         found["Python"] = [PYTHON, os.path.join(ROOT, "tests", "soak", "soak.py")]
     return found
 
@@ -18,9 +17,8 @@ def commands():
 def soak(options):
     environment.ensure(*environment.PACKAGE, "test")
     build.configure("release", ["TESTS"] + environment.parts())
-    build.build("release", ["test_soak"] + (["polyhead_python"] if "PYTHON" in environment.parts() else []))
-    child = dict(environment_of_children(), POLYHEAD_SOAK_SECONDS=str(options.soak * 60), POLYHEAD_SWEEP_SEED=build.head_commit(),
-                 PYTHONPATH=os.path.join(build.directory("release"), "python"))
+    build.build("release", ["test_soak"] + package.targets())
+    child = package.importing(POLYHEAD_SOAK_SECONDS=str(options.soak * 60), POLYHEAD_SWEEP_SEED=build.head_commit())
     step("soak, %g minutes" % options.soak)
     running = {name: subprocess.Popen(words, env=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
                for name, words in commands().items()}

@@ -288,7 +288,7 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
 }
 
 Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
-                              const std::vector<Expr> &pairs, const Expr &reference, const Expr &factor) const {
+                              const std::vector<Expr> &pairs, const Expr &reference) const {
     if (stage == ScoreStage::scaled && problem_.softcap != 0) {
         return score * inputs_.softcap;
     }
@@ -296,8 +296,7 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         return natural(score);
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);
-    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), natural_of(l))
-                                       : power(Halide::min(l - reference, 0.0f)) * factor;
+    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), natural_of(l)) : power(Halide::min(l - reference, 0.0f));
 }
 
 // ---- softmax
@@ -349,14 +348,12 @@ Expr AttentionFormulas::weight_reference(const Expr &reference, const Expr &h) c
     return ending(reference, 1.0f, h).reference;
 }
 
-Expr AttentionFormulas::weight_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {
-    return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(ending(reference, row_sum, h).sum, 1e-37f), 0.0f);
+Expr AttentionFormulas::weight_factor(const Expr &weight_reference, const Expr &row_sum, const Expr &h) const {
+    return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(ending(weight_reference, row_sum, h).sum, 1e-37f), 0.0f);
 }
 
 Expr AttentionFormulas::statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const {
-    return statistic == Statistic::lse                ? lse(reference, row_sum, h)
-           : statistic == Statistic::weight_reference ? weight_reference(reference, h)
-                                                      : weight_factor(reference, row_sum, h);
+    return statistic == Statistic::lse ? lse(reference, row_sum, h) : weight_reference(reference, h);
 }
 
 } // namespace polyhead::gen

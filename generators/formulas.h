@@ -123,9 +123,9 @@ public:
                bool compare_range) const;
     // Did this logit exclude its key?
     static Expr excluded(const Expr &logit) { return logit < -3.0e38f; }
-    // A stage of a score in natural units. A weight is that of a row with these statistics.
+    // A stage of a score in natural units. Instead of a weight the prob relative to weight_reference.
     Expr stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
-               const std::vector<Expr> &pairs, const Expr &reference, const Expr &factor) const;
+               const std::vector<Expr> &pairs, const Expr &reference) const;
 
     // What the probs of a chunk are relative to, from its largest logit: in units of log2 e an integer above it, so that rescaling is
     // exact, in natural units the logit itself.
@@ -140,9 +140,9 @@ public:
     Expr lse(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     // out = acc * this; 0 for an empty row.
     Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
-    // weight = power(logit - weight_reference) * weight_factor.
+    // weight = prob * weight_factor, where probs are relative to weight_reference and row_sum is their sum.
     Expr weight_reference(const Expr &reference, const Expr &h) const;
-    Expr weight_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
+    Expr weight_factor(const Expr &weight_reference, const Expr &row_sum, const Expr &h) const;
     Expr statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const;
 
 private:

@@ -8,6 +8,7 @@
 #include "../schedules/apply.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
+#include "../schedules/score_output_cpu.h"
 #include "../schedules/task_scratch.h"
 #include "layer.h"
 
@@ -350,7 +351,6 @@ private:
         }
         if (p.scores == POLYHEAD_WEIGHTS || p.weights_mean) {
             statistics.push_back(Statistic::weight_reference);
-            statistics.push_back(Statistic::weight_factor);
         }
         return statistics;
     }
@@ -389,16 +389,13 @@ private:
             plan_.lse = *outputs_["lse"];
             plan_.lse(o.q, o.h, o.b) = statistic(Statistic::lse, o.q, o.h, o.b);
         }
-        RowStatistics rows;
-        rows.weight_reference = [=](const Expr &q, const Expr &h, const Expr &b) {
-            return statistic(Statistic::weight_reference, q, h, b);
-        };
-        rows.weight_factor = [=](const Expr &q, const Expr &h, const Expr &b) { return statistic(Statistic::weight_factor, q, h, b); };
+        auto reference = [=](const Expr &q, const Expr &h, const Expr &b) { return statistic(Statistic::weight_reference, q, h, b); };
+        const int lanes = score_output_tile(machine()).lanes;
         if (p.scores != POLYHEAD_NO_SCORES) {
-            plan_.scores.push_back(score_output(formulas, ScoreStage(p.scores), false, rows, *outputs_["scores"]));
+            plan_.scores.push_back(score_output(formulas, ScoreStage(p.scores), false, reference, lanes, *outputs_["scores"]));
         }
         if (p.weights_mean) {
-            plan_.scores.push_back(score_output(formulas, ScoreStage::weights, true, rows, *outputs_["weights_mean"]));
+            plan_.scores.push_back(score_output(formulas, ScoreStage::weights, true, reference, lanes, *outputs_["weights_mean"]));
         }
     }
 

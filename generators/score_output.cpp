@@ -1,4 +1,4 @@
-// Scores as an output, from query, key and the statistics of the rows.
+// Scores as an output, from query, key and the references of the rows.
 #include "score_output.h"
 
 namespace polyhead::gen {
@@ -6,12 +6,14 @@ namespace polyhead::gen {
 using Halide::Expr;
 using Halide::Func;
 
-ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage stage, bool mean, const RowStatistics &statistics,
+ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage stage, bool mean, const WeightReference &reference, int lanes,
                                const Func &result) {
     ScoreOutputStages s;
     const Problem &p = formulas.problem();
     const std::string of = mean ? "mean_" : "score_";
     s.mean = mean;
+    s.weights = stage == ScoreStage::weights;
+    s.lanes = lanes;
     s.head_dim = p.head_dim;
     s.num_heads = p.num_heads;
     s.query_rows = Func(of + "query_rows");
@@ -19,7 +21,7 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     s.dot = Func(of + "dot");
     s.of_head = Func(of + "of_head");
     s.result = result;
-    const auto &[kv, q, h, b, d, hkv] = std::tie(s.kv, s.q, s.h, s.b, s.d, s.hkv);
+    const auto &[kv, q, h, b, d, hkv, l] = std::tie(s.kv, s.q, s.h, s.b, s.d, s.hkv, s.l);
     const AttentionInputs &in = formulas.inputs();
     const Expr query = Halide::min(q, in.seq_len_q - 1), key = Halide::min(kv, in.key_rows - 1);
     s.query_rows(d, q, h, b) = formulas.scaled_query(d, query, h, b);
@@ -34,22 +36,36 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     }
     const Row row = {query, formulas.keys_begin(query, b), formulas.keys_end(query, b),
                      formulas.uses_position() ? formulas.position(query, b) : Expr()};
-    const bool weights = stage == ScoreStage::weights;
-    const Expr reference = weights ? statistics.weight_reference(query, h, b) : Expr(0.0f);
-    const Expr factor = weights ? statistics.weight_factor(query, h, b) : Expr(0.0f);
-    s.of_head(kv, q, h, b) = formulas.stage(stage, s.dot(kv, q, h, b), row, kv, h, b, pairs, reference, factor);
+    s.of_head(kv, q, h, b) =
+        formulas.stage(stage, s.dot(kv, q, h, b), row, kv, h, b, pairs, s.weights ? reference(query, h, b) : Expr(0.0f));
+    if (!s.weights) {
+        s.result(kv, q, h, b) = s.of_head(kv, q, h, b);
+        return s;
+    }
+    // weights = probs / their sum
+    s.lane_sums = Func(of + "lane_sums");
+    s.factor = Func(of + "factor");
+    s.keys = Halide::RDom(0, (in.seq_len_kv + lanes - 1) / lanes, "keys");
+    s.lane_sums(l, q, h, b) = 0.0f;
+    s.lane_sums(l, q, h, b) += s.of_head(l + lanes * s.keys, q, h, b);
+    s.rl = Halide::RDom(0, lanes, "rl");
+    s.row_sum = Func(of + "row_sum");
+    s.row_sum(q, h, b) = 0.0f;
+    s.row_sum(q, h, b) += s.lane_sums(s.rl, q, h, b);
+    s.factor(q, h, b) = formulas.weight_factor(reference(query, h, b), s.row_sum(q, h, b), h);
     if (mean) {
         s.rh = Halide::RDom(0, p.num_heads, "rh");
         s.result(kv, q, b) = 0.0f;
-        s.result(kv, q, b) += s.of_head(kv, q, s.rh, b) * (1.0f / float(p.num_heads));
+        s.result(kv, q, b) += s.of_head(kv, q, s.rh, b) * s.factor(q, s.rh, b) * (1.0f / float(p.num_heads));
     } else {
-        s.result(kv, q, h, b) = s.of_head(kv, q, h, b);
+        s.result(kv, q, h, b) = s.of_head(kv, q, h, b) * s.factor(q, h, b);
     }
     return s;
 }
 
 std::vector<Func> ScoreOutputStages::funcs() const {
-    return {query_rows, key_lanes, dot, of_head};
+    return weights ? std::vector<Func>{query_rows, key_lanes, dot, of_head, lane_sums, row_sum, factor}
+                   : std::vector<Func>{query_rows, key_lanes, dot, of_head};
 }
 
 } // namespace polyhead::gen

@@ -102,7 +102,8 @@ polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant
     polyhead_status status = success();
     const ThreadsInUse threads;
     CallContext context(threads.pool());
-    const int64_t bytes = scratch_bytes(kernel.problem, variant, args, shape, threads.threads()), of_thread = variant.scratch.per_thread;
+    const int64_t bytes = scratch_bytes(kernel.problem, variant, args, shape, threads.threads());
+    const int64_t of_thread = thread_scratch_bytes(variant, shape);
     const bool possible = bytes >= 0 && bytes < most && of_thread < most;
     const int64_t here = possible ? bytes - (threads.threads() - 1) * of_thread : 0;
     const HeldScratch scratch(&context, possible ? static_cast<size_t>(here) + Scratch::overhead : SIZE_MAX);

@@ -27,6 +27,12 @@ int64_t blocks(int64_t elements, int64_t block) noexcept {
 
 } // namespace
 
+int64_t thread_scratch_bytes(const polyhead_variant &variant, const CallShape &s) noexcept {
+    const polyhead_scratch_term &keys = variant.scratch.thread_keys;
+    const int64_t of_keys = keys.key_block > 0 ? times(keys.bytes, blocks(s.needed_keys, keys.key_block)) : 0;
+    return plus(variant.scratch.per_thread, of_keys);
+}
+
 int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s,
                       int threads) noexcept {
     if (s.no_keys()) {
@@ -36,7 +42,7 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
     const int64_t rows = s.seq_len_q * (p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads);
     const int64_t keys = s.needed_keys, windows = keys_in_windows(p, args, s);
     // On a device scratch of a thread is registers and shared memory.
-    int64_t bytes = variant.api == POLYHEAD_CPU ? times(threads, variant.scratch.per_thread) : 0;
+    int64_t bytes = variant.api == POLYHEAD_CPU ? times(threads, thread_scratch_bytes(variant, s)) : 0;
     for (const polyhead_scratch_term &term : variant.scratch.terms) {
         int64_t of_term = times(term.bytes, s.batch);
         of_term = term.row_block > 0 ? times(of_term, blocks(rows, term.row_block)) : of_term;

@@ -1,4 +1,4 @@
-// CPU schedule of scores as an output.
+// CPU schedule of scores as an output, and the numbers of every machine.
 #pragma once
 
 #include "../generators/score_output.h"
@@ -6,9 +6,9 @@
 
 namespace polyhead::gen {
 
-// Queries of a task, and keys whose scores share registers.
+// Queries of a task, keys whose scores share registers, and sums of a row's probs side by side.
 struct ScoreOutputTile {
-    int queries, keys;
+    int queries, keys, lanes;
 };
 ScoreOutputTile score_output_tile(const Machine &machine);
 

@@ -34,8 +34,8 @@ public:
 
     // The attention output where out does not take it at once: a layer, or statistics of the rows beside out, one more column each.
     void add_attended() {
-        const bool layer = p_.op == POLYHEAD_MHA, normalised = p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0;
-        const int statistics = int(p_.lse != 0) + (normalised ? 2 : 0), columns = p_.head_dim_v + statistics;
+        const bool layer = p_.op == POLYHEAD_MHA;
+        const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
         if (layer || statistics > 0) {
             add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes));
         }
@@ -44,9 +44,14 @@ public:
     // An output of scores keeps queries and keys, both in whole blocks; two outputs have them one after the other.
     void add_score_output() {
         if (p_.scores != POLYHEAD_NO_SCORES || p_.weights_mean != 0) {
-            const auto [queries, keys] = machine_.gpu() ? ScoreOutputTile{1, 1} : score_output_tile(machine_);
+            const auto [queries, keys, lanes] = score_output_tile(machine_);
             add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * (p_.num_heads / p_.num_kv_heads), 0);
             add(int64_t(keys) * p_.num_kv_heads * p_.head_dim, 0, keys);
+            if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
+                add_per_query(p_.num_heads * (lanes + 1));
+            } else if (weights()) { // the probs of a task
+                scratch_.thread_keys = {number * queries * keys, 0, keys, 0};
+            }
         }
     }
 
@@ -67,6 +72,8 @@ public:
     const polyhead_scratch &scratch() const { return scratch_; }
 
 private:
+    bool weights() const { return p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0; }
+
     const Problem &p_;
     const Tiling &t_;
     const Machine &machine_;

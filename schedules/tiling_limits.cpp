@@ -12,6 +12,7 @@ constexpr int64_t most_unrolled = 2560;        // multiply-adds that stand side 
 constexpr int64_t most_chunk_bytes = 1 << 20;  // logits of a chunk, and as many bytes of probs
 constexpr int64_t most_group_bytes = 16 << 20; // partials of a group of chunks
 constexpr int most_threads = 1024;             // of a block
+constexpr int most_threads_along_z = 64;       // CUDA, and what every Vulkan device has
 
 std::string at_most(const std::string &what, int64_t found, int64_t most, const std::string &unit) {
     return found <= most ? ""
@@ -83,6 +84,7 @@ std::string linear_limits(const Tiling &t, const Machine &machine) {
         const int row_threads = std::max(1, t.linear_block / t.linear_rows);
         return first_of(
             {at_most("sums (linear_rows x linear_columns)", int64_t(t.linear_rows) * t.linear_columns, most_sums, "registers"),
+             at_most("rows of linear_block (linear_block / linear_rows)", row_threads, most_threads_along_z, "threads"),
              at_most("columns of linear_panels and rows of linear_block",
                      int64_t(POLYHEAD_WEIGHT_PANEL) / t.linear_columns * t.linear_panels * row_threads, most_threads, "threads")});
     }

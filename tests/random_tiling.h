@@ -12,8 +12,7 @@
 
 namespace polyhead::test {
 
-// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation. No scores:
-// docs/algorithm.md, section 8, "Weights as an output".
+// Small heads, so that kernels are compiled fast, and what changes the loops: masks, groups, lengths, rotation.
 inline Problem tiled_problem(const std::string &frame, Random &random) {
     if (frame == "linear") {
         Problem p = linear_problem(static_cast<int>(random.between(1, 200)), static_cast<int>(random.between(1, 200)));
@@ -30,6 +29,7 @@ inline Problem tiled_problem(const std::string &frame, Random &random) {
     p.window = random.chance(30);
     p.mask = random.chance(30) ? POLYHEAD_BOOLEAN_MASK : random.chance(20) ? POLYHEAD_ADDITIVE_MASK : POLYHEAD_NO_MASK;
     p.rope = random.chance(20) ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
+    p.scores = random.chance(20) ? POLYHEAD_WEIGHTS : POLYHEAD_NO_SCORES;
     p.seq_len_kv = !layer && random.chance(20) ? 150 : 0;
     return p;
 }

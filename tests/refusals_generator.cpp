@@ -228,7 +228,8 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
     check_sentence(plan(linear, opencl, "linear_columns=3"), {"linear_columns 3 does not divide", "16 columns of a weight panel"});
     check_sentence(plan(linear, opencl, "linear_block=20 linear_rows=8"), {"linear_block 20 is not a multiple of linear_rows 8"});
     check_sentence(plan(linear, opencl, "linear_rows=16 linear_columns=16"), {"256 registers", "at most 128"});
-    check_sentence(plan(linear, opencl, "linear_block=1024 linear_rows=1"), {"threads", "at most 1024"});
+    check_sentence(plan(linear, opencl, "linear_block=93 linear_rows=1"), {"take 93 threads", "at most 64"});
+    check_sentence(plan(linear, opencl, "linear_block=512 linear_rows=8 linear_panels=64"), {"threads", "at most 1024"});
     check_sentence(plan(linear, cpu, "linear_rows=32 linear_panels=16"), {"1024 registers", "at most 128"});
     check_sentence(plan(linear, cpu, "reduction_block=7"), {"reduction_block is 7", "expected 8 to"}); // would be taken as all
     check_sentence(plan(sdpa, cpu, "q_tile=4096 kv_tile=4096"), {"q_tile is 4096", "expected 1 to 256 in frame query_lanes"});

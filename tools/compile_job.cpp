@@ -23,22 +23,33 @@ using Json = nlohmann::json;
 static_assert(sizeof(gen::VariantFacts) == sizeof(polyhead_scratch) + sizeof(uint64_t) + 4 * sizeof(int32_t));
 static_assert(sizeof(polyhead_scratch_term) == sizeof(int64_t) + 4 * sizeof(int32_t));
 
+Json term_json(const polyhead_scratch_term &term) {
+    return {term.bytes, term.row_block, term.key_block, term.in_window};
+}
+
+polyhead_scratch_term read_term(const Json &term) {
+    return {term.at(0).get<int64_t>(), term.at(1).get<int32_t>(), term.at(2).get<int32_t>(), term.at(3).get<int32_t>()};
+}
+
 Json facts_json(const gen::VariantFacts &facts) {
     Json terms = Json::array();
     for (const polyhead_scratch_term &term : facts.scratch.terms) {
-        terms.push_back({term.bytes, term.row_block, term.key_block, term.in_window});
+        terms.push_back(term_json(term));
     }
-    return {{"per_thread", facts.scratch.per_thread}, {"terms", terms},
-            {"cpu_features", facts.cpu_features},     {"api", facts.api},
-            {"capability", facts.capability},         {"alignment", facts.alignment}};
+    return {{"per_thread", facts.scratch.per_thread},
+            {"thread_keys", term_json(facts.scratch.thread_keys)},
+            {"terms", terms},
+            {"cpu_features", facts.cpu_features},
+            {"api", facts.api},
+            {"capability", facts.capability},
+            {"alignment", facts.alignment}};
 }
 
 void read_facts(const Json &j, gen::VariantFacts *facts) {
     facts->scratch.per_thread = j.at("per_thread").get<int64_t>();
+    facts->scratch.thread_keys = read_term(j.at("thread_keys"));
     for (size_t i = 0; i < std::size(facts->scratch.terms); i++) {
-        const Json &term = j.at("terms").at(i);
-        facts->scratch.terms[i] = {term.at(0).get<int64_t>(), term.at(1).get<int32_t>(), term.at(2).get<int32_t>(),
-                                   term.at(3).get<int32_t>()};
+        facts->scratch.terms[i] = read_term(j.at("terms").at(i));
     }
     facts->cpu_features = j.at("cpu_features").get<uint64_t>();
     facts->api = j.at("api").get<int32_t>();

@@ -16,14 +16,19 @@ std::string entry_of(const LibraryVariant &variant) {
     return variant.compiled.symbol + "_argv";
 }
 
+std::string term_text(const polyhead_scratch_term &term) {
+    std::ostringstream text;
+    text << "{INT64_C(" << term.bytes << "), " << term.row_block << ", " << term.key_block << ", " << term.in_window << "}";
+    return text.str();
+}
+
 std::string scratch_text(const polyhead_scratch &scratch) {
     std::ostringstream text;
-    text << "{INT64_C(" << scratch.per_thread << "), {";
+    text << "{INT64_C(" << scratch.per_thread << "), " << term_text(scratch.thread_keys) << ", {";
     const char *separator = "";
     for (const polyhead_scratch_term &term : scratch.terms) {
         if (term.bytes > 0) {
-            text << separator << "{INT64_C(" << term.bytes << "), " << term.row_block << ", " << term.key_block << ", " << term.in_window
-                 << "}";
+            text << separator << term_text(term);
             separator = ", ";
         }
     }

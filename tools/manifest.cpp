@@ -157,12 +157,15 @@ Json features_json(uint64_t bits) {
 }
 
 // What a call takes beside its threads: the sum over these, each for every batch row and begun block.
+Json term_json(const polyhead_scratch_term &term) {
+    return {{"bytes", term.bytes}, {"row_block", term.row_block}, {"key_block", term.key_block}, {"in_window", term.in_window != 0}};
+}
+
 Json scratch_json(const polyhead_scratch &scratch) {
     Json terms = Json::array();
     for (const polyhead_scratch_term &term : scratch.terms) {
         if (term.bytes > 0) {
-            terms.push_back(
-                {{"bytes", term.bytes}, {"row_block", term.row_block}, {"key_block", term.key_block}, {"in_window", term.in_window != 0}});
+            terms.push_back(term_json(term));
         }
     }
     return terms;
@@ -190,6 +193,9 @@ Json variant_json(const LibraryVariant &v) {
         j["tuning_record"] = v.plan.record;
     }
     j["scratch_bytes_per_thread"] = v.compiled.scratch.per_thread;
+    if (v.compiled.scratch.thread_keys.bytes > 0) {
+        j["scratch_thread_keys"] = term_json(v.compiled.scratch.thread_keys);
+    }
     j["scratch_terms"] = scratch_json(v.compiled.scratch);
     return j;
 }

@@ -8,7 +8,7 @@
 namespace polyhead::gen {
 
 // What a row leaves beside its result.
-enum class Statistic { lse, weight_reference, weight_factor };
+enum class Statistic { lse, weight_reference };
 
 // Two outputs of different shape cannot share a loop nest: where a frame keeps its tile inside a task, statistics travel with the result
 // as further columns.

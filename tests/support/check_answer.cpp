@@ -133,6 +133,9 @@ public:
                                   score_tolerance(expected_.truth.scores[i], errors.near(logit(q, i))));
                 }
             }
+            if (p_.scores == POLYHEAD_WEIGHTS && !undefined(b, h, q)) {
+                judge_sum("sum of a row of scores", first + q, outputs_.scores, expected_.truth.scores);
+            }
         }
     }
 
@@ -167,19 +170,32 @@ public:
                                   score_tolerance(expected_.truth.weights_mean[i], errors.near(largest_logit_of_heads(b, q))));
                 }
             }
+            if (defined) {
+                judge_sum("sum of a row of weights_mean", b * rows_ + q, outputs_.weights_mean, expected_.truth.weights_mean);
+            }
         }
     }
 
 private:
+    // Weights of a row add up to 1, or to 0, whatever the errors of logits. With sinks they do not.
+    template <class Truth> void judge_sum(const char *name, int64_t row, const std::vector<float> &weights, const Truth &truth) {
+        if (p_.sinks == 0) {
+            double sum = 0, expected = 0;
+            for (int64_t i = row * keys_; i < (row + 1) * keys_; i++) {
+                sum += weights[static_cast<size_t>(i)];
+                expected += truth[i];
+            }
+            report_.judge(name, row, static_cast<float>(sum), expected, 1e-5);
+        }
+    }
     // A row that sees a poisoned key: 0 / NaN is not 0.
     bool undefined(int64_t b, int64_t h, int64_t q) const {
         const int64_t i = (b * p_.num_heads + h) * rows_ + q;
         return expected_.truth.empty[i] == 0 && !std::isfinite(expected_.truth.lse[i]);
     }
     // Additive terms of -1e4 leave a row whose logits have lost their last digits. What the plain formula makes of that is luck where a
-    // head has few such rows, which share nothing with the others, and a row of one key has a weight of exactly 1 in it; kernels make the
-    // logits of the weights output anew. So there the error counts as at least what rounding of the logits brings to first order; in out,
-    // weights that are wrong alike cancel.
+    // head has few such rows, which share nothing with the others. So there the error counts as at least what rounding of the logits brings
+    // to first order; in out, weights that are wrong alike cancel.
     double rounding(int64_t b, int64_t h, int64_t q) const {
         const double change = additive() ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
         return std::isfinite(change) ? std::min(change, 1.0) : 0.0;

@@ -15,7 +15,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel of another version is refused. */
-#define POLYHEAD_ABI_VERSION 4
+#define POLYHEAD_ABI_VERSION 5
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one packed weight panel; weights carry it, and run() refuses weights of another panel. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -77,10 +77,12 @@ typedef struct polyhead_scratch_term {
     int32_t row_block, key_block, in_window;
 } polyhead_scratch_term;
 
-/* Memory that a variant takes while it works: each thread at most so much, and the sum of the terms. */
+/* Memory that a variant takes while it works: each thread at most per_thread and the term thread_keys (of no batch row and no block of
+ * rows), and the sum of the other terms. */
 #define POLYHEAD_MAX_SCRATCH_TERMS 12
 typedef struct polyhead_scratch {
     int64_t per_thread;
+    polyhead_scratch_term thread_keys;
     polyhead_scratch_term terms[POLYHEAD_MAX_SCRATCH_TERMS];
 } polyhead_scratch;
 

@@ -286,18 +286,18 @@ TEST_CASE("runtime: scratch bytes", "[runtime]") {
     Problem p = sdpa(4, 2, 8, 6);
     FakeKernel fake(p);
     // Two batch rows; two heads to a key/value head, so 6 rows; 9 keys.
-    fake.variant.scratch = {1000, {{10, 4, 4, 0}, {100, 0, 0, 0}, {10000, 2, 0, 0}, {100000, 0, 5, 0}}};
+    fake.variant.scratch = {1000, {7, 0, 4, 0}, {{10, 4, 4, 0}, {100, 0, 0, 0}, {10000, 2, 0, 0}, {100000, 0, 5, 0}}};
     SdpaArgs args;
     args.query = view(data.data(), {2, 4, 3, 8});
     args.key = view(data.data(), {2, 2, 9, 8});
     args.value = view(data.data(), {2, 2, 9, 6});
     args.out = view(data.data() + 2048, {2, 4, 3, 6});
-    CHECK(fake.kernel().scratch_bytes(args) == 3 * 1000 + 2 * (2 * 3 * 10 + 100 + 3 * 10000 + 2 * 100000));
+    CHECK(fake.kernel().scratch_bytes(args) == 3 * (1000 + 3 * 7) + 2 * (2 * 3 * 10 + 100 + 3 * 10000 + 2 * 100000));
     args.out.shape[0] = 1;
     CHECK(fake.kernel().scratch_bytes(args) == -1);
     // More than 64 bits can count is more than there is.
     args.out.shape[0] = 2;
-    fake.variant.scratch = {int64_t(1) << 62, {{int64_t(1) << 62, 1, 1, 0}, {int64_t(1) << 62, 0, 0, 0}}};
+    fake.variant.scratch = {int64_t(1) << 62, {}, {{int64_t(1) << 62, 1, 1, 0}, {int64_t(1) << 62, 0, 0, 0}}};
     CHECK(fake.kernel().scratch_bytes(args) == INT64_MAX);
     CHECK(fake.kernel().run(args).code() == POLYHEAD_OUT_OF_MEMORY);
     CHECK(fake.calls == 0);

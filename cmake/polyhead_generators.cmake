@@ -1,16 +1,16 @@
-# The code that knows what a kernel computes (generators/) and how a machine runs it (schedules/).
+# The code that knows what a kernel computes (generators/), how a machine runs it (schedules/), and makes Variants of both (variants/).
 find_package(nlohmann_json REQUIRED)
 
-# Records of schedules/tuned/ go into the program as text.
+# Records of variants/tuning/records/ go into the program as text.
 file(
     GLOB _polyhead_records
     CONFIGURE_DEPENDS
-    RELATIVE "${PROJECT_SOURCE_DIR}/schedules/tuned"
-    "${PROJECT_SOURCE_DIR}/schedules/tuned/*.json"
+    RELATIVE "${PROJECT_SOURCE_DIR}/variants/tuning/records"
+    "${PROJECT_SOURCE_DIR}/variants/tuning/records/*.json"
 )
 set(_polyhead_shipped "")
 foreach(name IN LISTS _polyhead_records)
-    set(path "${PROJECT_SOURCE_DIR}/schedules/tuned/${name}")
+    set(path "${PROJECT_SOURCE_DIR}/variants/tuning/records/${name}")
     set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
     file(READ "${path}" json)
     string(APPEND _polyhead_shipped "        {\"${name}\", R\"records(${json})records\"},\n")
@@ -20,8 +20,8 @@ file(
     CONFIGURE
     OUTPUT "${_polyhead_shipped_records}"
     CONTENT
-        "// The files of schedules/tuned/, written by cmake/polyhead_generators.cmake.
-#include \"schedules/shipped_records.h\"
+        "// The files of variants/tuning/records/, written by cmake/polyhead_generators.cmake.
+#include \"variants/tuning/shipped_records.h\"
 
 namespace polyhead::gen {
 
@@ -39,17 +39,16 @@ const std::vector<ShippedRecordsFile> &shipped_records_files() {
 add_library(
     polyhead_generators_code
     STATIC
-    generators/compile.cpp
-    generators/compiler_warnings.cpp
-    generators/expression.cpp
-    generators/expression_bounds.cpp
-    generators/expression_parser.cpp
-    generators/expression_program.cpp
-    generators/expression_source.cpp
-    generators/expression_tokens.cpp
-    generators/expression_types.cpp
-    generators/expression_values.cpp
+    generators/expressions/bounds.cpp
+    generators/expressions/expression.cpp
+    generators/expressions/parser.cpp
+    generators/expressions/program.cpp
+    generators/expressions/source.cpp
+    generators/expressions/tokens.cpp
+    generators/expressions/types.cpp
+    generators/expressions/values.cpp
     generators/formulas.cpp
+    generators/frames/attention_stages.cpp
     generators/frames/head_lanes.cpp
     generators/frames/plain.cpp
     generators/frames/query_lanes.cpp
@@ -57,15 +56,11 @@ add_library(
     generators/frames/seen_keys.cpp
     generators/frames/turned_squares.cpp
     generators/frames/turned_tile.cpp
-    generators/kernel_generator.cpp
     generators/layer.cpp
     generators/linear.cpp
     generators/numerics.cpp
-    generators/plan_records.cpp
     generators/problem.cpp
     generators/score_output.cpp
-    generators/target.cpp
-    schedules/apply.cpp
     schedules/autoschedule.cpp
     schedules/device_asserts.cpp
     schedules/head_lanes_cpu.cpp
@@ -76,13 +71,25 @@ add_library(
     schedules/rows_gpu.cpp
     schedules/score_output_cpu.cpp
     schedules/score_output_gpu.cpp
-    schedules/scratch_terms.cpp
-    schedules/task_scratch.cpp
     schedules/tiling.cpp
-    schedules/tiling_knobs.cpp
-    schedules/tiling_limits.cpp
-    schedules/tiling_space.cpp
-    schedules/tuned_records.cpp
+    variants/compile.cpp
+    variants/compiler_warnings.cpp
+    variants/frames/frames.cpp
+    variants/frames/head_lanes.cpp
+    variants/frames/limits.cpp
+    variants/frames/plain.cpp
+    variants/frames/query_lanes.cpp
+    variants/frames/rows.cpp
+    variants/kernel_generator.cpp
+    variants/knob_rules.cpp
+    variants/plan.cpp
+    variants/schedule_kernel.cpp
+    variants/scratch_terms.cpp
+    variants/target.cpp
+    variants/task_scratch.cpp
+    variants/tuning/plan_records.cpp
+    variants/tuning/tiling_space.cpp
+    variants/tuning/tuned_records.cpp
     "${_polyhead_shipped_records}"
 )
 # Exprs are built from plain ints and floats all over: conversion warnings would bury the formulas. Halide itself is not sanitized.

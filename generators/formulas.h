@@ -6,8 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "expression.h"
-#include "frames/attention_out.h"
+#include "expressions/expression.h"
 #include "numerics.h"
 #include "problem.h"
 #include <Halide.h>
@@ -60,6 +59,9 @@ struct PairTensor {
 struct Row {
     Halide::Expr q, begin, end, position;
 };
+
+// What a row leaves beside its result.
+enum class Statistic { lse, weight_reference };
 
 enum class ScoreStage {
     scaled = POLYHEAD_SCALED_SCORES,

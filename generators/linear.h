@@ -48,6 +48,14 @@ struct LinearStages {
     Halide::RDom written; // (column, row) of a thread, thread over columns, panel, thread over rows, block of panels, block of rows
 };
 
+// The Func that takes the layer's result, and its Vars: column, row, and the batch where there is one.
+struct LinearOut {
+    Halide::Func func;
+    Halide::Var n, m;
+    std::vector<Halide::Var> outer; // at most one: the batch
+    int columns;
+};
+
 inline int panels_of(int columns) {
     return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL;
 }

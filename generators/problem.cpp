@@ -4,7 +4,7 @@
 #include <iterator>
 
 #include "../runtime/problem_words.h"
-#include "expression.h"
+#include "expressions/expression.h"
 
 namespace polyhead::gen {
 

@@ -1,7 +1,6 @@
 // CPU schedule of the frame "head lanes".
 #pragma once
 
-#include "../generators/frames/attention_out.h"
 #include "../generators/frames/head_lanes.h"
 #include "machine.h"
 

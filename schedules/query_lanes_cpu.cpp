@@ -22,7 +22,8 @@
 //   cache lines of 8 rows at a time neither overlap their misses nor wake the prefetcher.
 // - prefetching query 8, 16 rows ahead and keys 1, 2 blocks ahead: no change.
 // - unrolling head_dim by 4, 8, 16 or fully; 48 or 64 queries per tile; chunks of 64, 96, 144, 192, 256 keys; panels of 12: all
-//   within the noise of 32 x 128 x 8 x 8 or below it, where every row of a tile sees every key (tiling.cpp has the others).
+//   within the noise of 32 x 128 x 8 x 8 or below it, where every row of a tile sees every key (variants/frames/query_lanes.cpp has the
+//   others).
 // - the bound "keys that some row sees" as a Func: value bounds of that Func relax the loops, blocks that no row sees are computed
 //   (causal fell from 79 % to 51 % of peak).
 // - for windows (12 heads, 1024 x 1024, d 64, window 256/0, 1 thread: 10.2 ms, where the work left would take 9.1). Profile: multiply-adds

@@ -1,7 +1,6 @@
 // CPU schedule of the frame "query lanes".
 #pragma once
 
-#include "../generators/frames/attention_out.h"
 #include "../generators/frames/query_lanes.h"
 #include "machine.h"
 

@@ -1,7 +1,6 @@
 // GPU schedules of the frames "thread rows" and "block tiles".
 #pragma once
 
-#include "../generators/frames/attention_out.h"
 #include "../generators/frames/rows.h"
 
 namespace polyhead::gen {

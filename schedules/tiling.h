@@ -25,16 +25,14 @@ struct Tiling {
     std::string set_all(const std::string &text);
 };
 
-// Fills the knobs that are 0 for this frame, problem and machine; sets those to 0 that the frame does not read.
-Tiling default_tiling(const std::string &frame, const Problem &problem, const Machine &machine, Tiling overrides);
-// Why the frame cannot be built with this tiling, or empty: a knob that the table of knobs refuses, or several that together take more
-// registers, bytes or code than makes sense.
-std::string tiling_refusal(const std::string &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
-// Shared memory of a block of the frame "block tiles".
-int shared_bytes(const Tiling &tiling, const Problem &problem);
+// Gives a knob that is 0 its default.
+inline void fill(int &knob, int value) {
+    if (knob == 0) {
+        knob = value;
+    }
+}
+
 // How a GPU's threads share a linear layer; nothing on a CPU.
 std::optional<ThreadBlocking> thread_blocking(const Tiling &tiling, const Machine &machine);
-// Registers allow the frame "thread rows" for these head dims.
-bool thread_rows_fit(const Problem &problem, const Machine &machine);
 
 } // namespace polyhead::gen

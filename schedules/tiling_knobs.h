@@ -64,7 +64,7 @@ inline KnobUse in(Reader reader, int least, int most) {
 }
 
 // X(name, meaning, uses...): the one table. Fields, generator parameters, text forms, refusals, the tuner's space, help and the table of
-// docs/tuning.md are made from it. What several knobs take together (registers, bytes, code) is bounded in tiling_limits.cpp.
+// docs/tuning.md are made from it. What several knobs take together (registers, bytes, code) is bounded by the frames (variants/frames/).
 // clang-format off
 #define POLYHEAD_TILING_KNOBS(X)                                                                                                           \
     X(q_tile, "queries of a tile",                                                                                                         \
@@ -124,25 +124,5 @@ struct Knob {
     std::vector<KnobUse> uses;
 };
 const std::vector<Knob> &knobs();
-
-// How a frame reads this knob for a problem on a machine; null when it does not.
-const KnobUse *use_of(const Knob &knob, const std::string &frame, const Problem &problem, const Machine &machine);
-// Sets the knobs to 0 that the frame does not read.
-void forget_unread(const std::string &frame, const Problem &problem, const Machine &machine, Tiling *tiling);
-// Knobs that are set and that no frame reads on its machine, in one sentence; empty when there are none.
-struct FrameOnMachine {
-    std::string frame;
-    Machine machine;
-};
-std::string unread_knobs(const std::vector<FrameOnMachine> &frames, const Problem &problem, const Tiling &tiling);
-// The first knob beyond its range, or that does not divide what it must, in one sentence.
-std::string knob_refusal(const std::string &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
-// The first of the two only: all that can be said without the machine.
-std::string range_refusal(const std::string &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
-// The values that a tuner tries, ascending, and the default among them.
-std::vector<int> values_of(const KnobUse &use, const Problem &problem, const Machine &machine, int default_value);
-// The table for people: lines of help, and in Markdown.
-std::string knobs_help();
-std::string knobs_markdown();
 
 } // namespace polyhead::gen

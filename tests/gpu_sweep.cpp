@@ -3,9 +3,9 @@
 // POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 #include <Halide.h>
 
-#include "generators/compile.h"
 #include "in_process.h"
-#include "schedules/apply.h"
+#include "variants/compile.h"
+#include "variants/knob_rules.h"
 
 #include "random_tiling.h"
 #include "support/device.h"

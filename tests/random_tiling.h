@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "schedules/tiling.h"
+#include "variants/knob_rules.h"
 
 #include "support/problems.h"
 #include "support/random.h"
@@ -53,17 +53,18 @@ inline int random_value(const gen::KnobUse &use, const Problem &p, const gen::Ma
 
 // "frame=NAME knob=value ..." that the frame can be built with; most of its knobs are set.
 inline std::string random_tiling(const std::string &frame, const Problem &p, const gen::Machine &machine, Random &random) {
+    const gen::Frame &of = *gen::frame_named(frame);
     for (int attempt = 0; attempt < 10000; attempt++) {
         gen::Tiling drawn;
         for (const gen::Knob &knob : gen::knobs()) {
-            const gen::KnobUse *use = gen::use_of(knob, frame, p, machine);
+            const gen::KnobUse *use = gen::use_of(knob, of, p, machine);
             // reduction_block changes rounding errors, which the rules of the tests allow for its default.
             const bool fixed = knob.value == &gen::Tiling::unscheduled || knob.value == &gen::Tiling::reduction_block;
             if (use && !fixed && random.chance(70)) {
                 drawn.*knob.value = random_value(*use, p, machine, random);
             }
         }
-        if (gen::tiling_refusal(frame, p, gen::default_tiling(frame, p, machine, drawn), machine).empty()) {
+        if (gen::tiling_refusal(of, p, gen::default_tiling(of, p, machine, drawn), machine).empty()) {
             return "frame=" + frame + " " + drawn.to_string();
         }
     }

@@ -7,10 +7,10 @@
 
 #include <Halide.h>
 
-#include "generators/compile.h"
-#include "generators/compiler_warnings.h"
-#include "schedules/apply.h"
-#include "schedules/tiling_space.h"
+#include "variants/compile.h"
+#include "variants/compiler_warnings.h"
+#include "variants/knob_rules.h"
+#include "variants/tuning/tiling_space.h"
 
 #include "support/catch.h"
 #include "support/problems.h"
@@ -253,17 +253,17 @@ TEST_CASE("generator: every value that a tuner tries lies in the range of its kn
         for (const char *text :
              {"x86-64-linux", "x86-64-linux-avx512_skylake", "x86-64-linux-opencl", "x86-64-linux-cuda-cuda_capability_80"}) {
             const gen::Machine machine = gen::machine_of(Halide::Target(text));
-            for (const char *frame : {"query_lanes", "head_lanes", "thread_rows", "block_tiles", "linear"}) {
-                if (!gen::frame_serves(frame, p, machine)) {
+            for (const gen::Frame *frame : gen::frames()) {
+                if (!frame->serves(p, machine)) {
                     continue;
                 }
-                CHECK(gen::tiling_refusal(frame, p, gen::default_tiling(frame, p, machine, {}), machine) == "");
-                for (const gen::KnobValues &knob : gen::tiling_space(frame, p, machine)) {
+                CHECK(gen::tiling_refusal(*frame, p, gen::default_tiling(*frame, p, machine, {}), machine) == "");
+                for (const gen::KnobValues &knob : gen::tiling_space(*frame, p, machine)) {
                     for (const int value : knob.values) {
                         gen::Tiling tiling;
-                        INFO(text << " " << frame << " " << knob.knob << "=" << value);
+                        INFO(text << " " << frame->name() << " " << knob.knob << "=" << value);
                         CHECK(tiling.set(knob.knob, std::to_string(value)) == "");
-                        CHECK(gen::range_refusal(frame, p, tiling, machine) == "");
+                        CHECK(gen::range_refusal(*frame, p, tiling, machine) == "");
                     }
                 }
             }

@@ -4,9 +4,9 @@
 // one of each frame.
 #include <Halide.h>
 
-#include "generators/compile.h"
 #include "in_process.h"
-#include "schedules/apply.h"
+#include "variants/compile.h"
+#include "variants/knob_rules.h"
 
 #include "random_tiling.h"
 #include "support/not_run.h"
@@ -28,8 +28,8 @@ void set_threads(int threads) {
 }
 
 // Keys that fill several groups of chunks, or several splits, and no whole one.
-int64_t many_keys(const gen::Tiling &t, const std::string &frame) {
-    const int64_t unit = frame == "head_lanes" ? t.split_len : int64_t(t.kv_tile) * t.merge_group;
+int64_t many_keys(const gen::Tiling &t) {
+    const int64_t unit = t.split_len > 0 ? t.split_len : int64_t(t.kv_tile) * t.merge_group;
     return std::min<int64_t>(3 * unit + unit / 2 + 1, 5000);
 }
 
@@ -51,7 +51,7 @@ int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_
         CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
     }
     if (p.op == POLYHEAD_SDPA && p.seq_len_kv == 0) {
-        const Shape shape = plain_shape(p, 1, std::min<int64_t>(most_rows, 7), many_keys(plan.tiling, plan.frame), seed);
+        const Shape shape = plain_shape(p, 1, std::min<int64_t>(most_rows, 7), many_keys(plan.tiling), seed);
         CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
         shapes++;
     }
@@ -72,7 +72,7 @@ void sweep(const std::string &frame) {
         const gen::Machine machine = gen::machine_of(Halide::Target(text));
         Problem p = tiled_problem(frame, random);
         REQUIRE(gen::complete(&p) == "");
-        if (!gen::frame_serves(frame, p, machine)) { // head lanes take dims that lanes divide
+        if (!gen::frame_named(frame)->serves(p, machine)) { // head lanes take dims that lanes divide
             p.head_dim_v = p.head_dim;
         }
         const std::string tiling = random_tiling(frame, p, machine, random);

@@ -5,11 +5,11 @@
 #include <fstream>
 #include <unistd.h>
 
-#include "generators/compile.h"
 #include "runtime/problem_words.h"
-#include "schedules/apply.h"
-#include "schedules/tiling_space.h"
-#include "schedules/tuned_records.h"
+#include "variants/compile.h"
+#include "variants/knob_rules.h"
+#include "variants/tuning/tiling_space.h"
+#include "variants/tuning/tuned_records.h"
 
 #include "support/catch.h"
 #include "support/problems.h"
@@ -26,7 +26,8 @@ const std::string zen4 = "x86-64-linux-avx512_zen4-avx512_cannonlake-" + avx512.
 std::string entry(const std::string &what = "", const std::string &with = "") {
     std::string text = R"({"problem": "--op sdpa --num-heads 12 --head-dim 64", "target_class": "x86-64-avx512", "frame": "query_lanes",
         "tiling": "q_tile=48 kv_tile=96 key_panel=6", "min_seq_len_q": 17, "max_seq_len_q": 0, "median_ms": 1.5, "halide": ")" +
-                       gen::halide_version() + R"(", "schedule_version": )" + std::to_string(gen::schedule_version("query_lanes")) + "}";
+                       gen::halide_version() + R"(", "schedule_version": )" +
+                       std::to_string(gen::frame_named("query_lanes")->schedule_version()) + "}";
     if (!what.empty()) {
         REQUIRE(text.find(what) != std::string::npos);
         text.replace(text.find(what), what.size(), with);
@@ -67,8 +68,10 @@ TEST_CASE("a bad entry is one sentence, and the others serve") {
     const std::pair<std::string, std::string> bad[][2] = {
         {{"\"halide\": \"" + gen::halide_version(), "\"halide\": \"20.0.0"}, {"stale, measured with Halide 20.0.0", ""}},
         {{"\"schedule_version\": ", "\"schedule_version\": 99"}, {"stale, measured with version 99", "of frame query_lanes"}},
-        {{"query_lanes", "query\\nlanes"}, {"frame: found 'query lanes'", "expected query_lanes"}},
-        {{"query_lanes", "diagonal_lanes"}, {"frame: found 'diagonal_lanes'", "expected query_lanes"}},
+        {{"query_lanes", "query\\nlanes"},
+         {"frame: found 'query lanes'", "expected one of head_lanes, query_lanes, thread_rows, block_tiles, linear"}},
+        {{"query_lanes", "diagonal_lanes"},
+         {"frame: found 'diagonal_lanes'", "expected one of head_lanes, query_lanes, thread_rows, block_tiles, linear"}},
         {{"q_tile=48", "q_tiles=48"}, {"unknown knob 'q_tiles'", ""}},
         {{"q_tile=48", "q_tile=many"}, {"q_tile is 'many'", ""}},
         {{"q_tile=48 kv_tile=96", "q_tile=4096 kv_tile=4096"}, {"q_tile is 4096, expected 1 to 256 in frame query_lanes", ""}},
@@ -182,11 +185,11 @@ TEST_CASE("plans take the user's records, and defaults where none serves") {
     CHECK(error == "");
     CHECK(complaints.empty());
     REQUIRE(plans.size() == 2);
-    CHECK(plans[0].frame == "query_lanes");
+    CHECK(plans[0].frame->name() == std::string("query_lanes"));
     CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=4 merge_group=16");
     CHECK(plans[0].min_seq_len_q == 17);
     CHECK(contains(plans[0].text(), "from record 1 of " + file.path.filename().string() + ", distance 0.00: --op sdpa"));
-    CHECK(plans[1].frame == "head_lanes"); // decoding was not tuned
+    CHECK(plans[1].frame->name() == std::string("head_lanes")); // decoding was not tuned
     CHECK(plans[1].record.empty());
 
     const auto none = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), false});
@@ -215,7 +218,8 @@ TEST_CASE("a record made where tiles have another size by default keeps its tile
     const auto tiling_of = [&](const Problem &p, const std::string &target) {
         const auto plans = gen::plan_variants(complete(p), {target}, "", &error, {file.path.string(), true});
         CHECK(error == "");
-        const auto plan = std::find_if(plans.begin(), plans.end(), [](const auto &one) { return one.frame == "query_lanes"; });
+        const auto plan =
+            std::find_if(plans.begin(), plans.end(), [](const auto &one) { return one.frame == gen::frame_named("query_lanes"); });
         REQUIRE(plan != plans.end());
         CHECK(contains(plan->record, file.path.filename().string()) == (target == zen4));
         return plan->tiling;
@@ -253,7 +257,7 @@ TEST_CASE("a fixed length takes the range that holds it, and what does not carry
     p.seq_len_q = 1;
     plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
     REQUIRE(plans.size() == 1);
-    CHECK(plans[0].frame == "head_lanes");
+    CHECK(plans[0].frame->name() == std::string("head_lanes"));
     CHECK(!contains(plans[0].record, file.path.filename().string()));
 }
 
@@ -269,15 +273,15 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
         const gen::Machine machine = gen::machine_of(Halide::Target(target));
         for (const Problem &given : {sdpa_problem(12, 64), sdpa_problem(8, 40), linear_problem(768, 2304)}) {
             const Problem p = complete(given);
-            for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
-                if (!gen::frame_serves(frame, p, machine)) {
+            for (const gen::Frame *frame : gen::frames()) {
+                if (!frame->serves(p, machine)) {
                     continue;
                 }
-                CAPTURE(target, frame, runtime::flags_of(p));
-                const gen::Tiling defaults = gen::default_tiling(frame, p, machine, {});
-                CHECK(gen::candidate_refusal(frame, p, defaults, machine) == "");
-                const auto space = gen::tiling_space(frame, p, machine);
-                CHECK(!space.empty());
+                CAPTURE(target, frame->name(), runtime::flags_of(p));
+                const gen::Tiling defaults = gen::default_tiling(*frame, p, machine, {});
+                CHECK(gen::candidate_refusal(*frame, p, defaults, machine) == "");
+                const auto space = gen::tiling_space(*frame, p, machine);
+                CHECK(space.empty() == (frame->schedule_version() == 0));
                 for (const gen::KnobValues &knob : space) {
                     gen::Tiling one;
                     CHECK(one.set(knob.knob, "1") == "");
@@ -292,7 +296,8 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
     const auto why = [&](const std::string &text) {
         gen::Tiling t;
         REQUIRE(t.set_all(text) == "");
-        return gen::candidate_refusal("query_lanes", p, gen::default_tiling("query_lanes", p, machine, t), machine);
+        const gen::Frame &frame = *gen::frame_named("query_lanes");
+        return gen::candidate_refusal(frame, p, gen::default_tiling(frame, p, machine, t), machine);
     };
     CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
     CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));

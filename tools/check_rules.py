@@ -1,5 +1,6 @@
 """The rules of the house that a script can hold: who may schedule, who may define, sizes, names, first lines."""
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -12,12 +13,21 @@ COMMENT_STARTS = ("//", "/*", "#", '"""', "<!--")
 LOOP_DIRECTIVES = re.compile(
     r"\.(compute_at|compute_root|compute_with|compute_inline|store_at|store_root|hoist_storage\w*|store_in|fold_storage|split|tile|fuse"
     r"|reorder|reorder_storage|vectorize|unroll|parallel|serial|prefetch|specialize|async|ring_buffer|atomic|gpu\w*|partition\w*)\s*\(")
-MACHINE_WORDS = re.compile(r"\b(Target|natural_vector_size|get_host_target|has_feature|vector_width|native_vector\w*)\b")
-# These drive the compiler: they hand a Target to the schedules and give no formula.
-COMPILER_DRIVERS = re.compile(r"^generators/(compile|variants|plan|in_process|cpu_features|target)\w*\.(cpp|h)$")
+MACHINE_WORDS = re.compile(
+    r"\b(Target|get_target|get_host_target|Machine|machine_of|natural_vector_size|has_feature|vector_width|native_vector\w*)\b")
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+# Who may include whom: variants/ alone knows both what is computed and how a machine does it.
+STRANGERS = {
+    "generators": ("schedules", "variants", "tools"),
+    "schedules": ("variants", "tools"),
+    "variants": ("tools", "python", "bench", "tests"),
+    "runtime": ("generators", "schedules", "variants", "tools"),
+}
+FRAME_NAME = re.compile(r'const char \*name\(\) const override \{ return "(\w+_\w+)"; \}')
 # A name or an expression makes a Func; a copy of a handle and an empty one do not.
 FUNC_MADE = re.compile(r'\bFunc\s+\w+\s*[({]\s*("|\w+\s*[)}])|\bFunc\s*[({]\s*["\w]')
-FUNC_DEFINED = re.compile(r"^\s*[\w.\->\[\]]+\([^()=]*\)\s*[+*|&-]?=[^=]")
+CALLED = re.compile(r"\s*[\w.\->\[\]]+\(")
+ASSIGNED = re.compile(r"\s*[+*|&-]?=[^=]")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(wo" r"rk|ho" r"me|ro" r"ot|Us" r"ers|scra" r"tch)/\w")
 
@@ -83,6 +93,53 @@ def check_file(name, lines):
             yield number, "names a path of one machine"
 
 
+def statements(lines):
+    """(number of the first line, text) of what ends with a semicolon or a brace."""
+    start, text = 1, ""
+    for number, line in enumerate(lines, 1):
+        for part in re.split(r"(?<=[;{}])", line):
+            start = start if text.strip() else number
+            text += part + " "
+            if part.endswith((";", "{", "}")):
+                yield start, text
+                text = ""
+
+
+def defines_func(statement):
+    """x(...) = or x(...) +=, whatever calls stand inside the parentheses."""
+    called = CALLED.match(statement)
+    depth = 0
+    for at in range(called.end() - 1 if called else len(statement), len(statement)):
+        depth += {"(": 1, ")": -1}.get(statement[at], 0)
+        if depth == 0:
+            return bool(ASSIGNED.match(statement, at + 1))
+    return False
+
+
+def check_includes(name, lines):
+    room = name.split("/")[0]
+    for number, line in enumerate(lines, 1):
+        match = INCLUDE.match(line)
+        included = os.path.normpath(os.path.join(os.path.dirname(name), match.group(1))) if match else ""
+        for stranger in STRANGERS.get(room, ()):
+            if included.startswith(stranger + "/") or (match and match.group(1).startswith(stranger + "/")):
+                yield number, "%s/ does not know %s/" % (room, stranger)
+
+
+def frame_names():
+    """Of the table of frames, but those that are words of the field as well."""
+    return {name for path in files() if path.startswith("variants/frames/") for line in lines_of(path) for name in FRAME_NAME.findall(line)}
+
+
+def check_frame_names(name, lines, names=None):
+    """What depends on a frame is asked of the frame."""
+    words = "|".join(sorted(names or frame_names()))
+    compared = re.compile(r"""([!=]=|\bin)\s*\(?["'](%s)["']|["'](%s)["']\s*[!=]=|STREQUAL "(%s)\"""" % (words, words, words))
+    for number, line in enumerate(lines, 1):
+        if compared.search(line):
+            yield number, "a frame is compared by its name: ask the table of frames (variants/frames/)"
+
+
 def check_generators(name, lines):
     for number, line in enumerate(code_only(lines), 1):
         for match in LOOP_DIRECTIVES.finditer(line):
@@ -92,10 +149,12 @@ def check_generators(name, lines):
 
 
 def check_schedules(name, lines):
-    for number, line in enumerate(code_only(lines), 1):
+    code = code_only(lines)
+    for number, line in enumerate(code, 1):
         if FUNC_MADE.search(line):
             yield number, "schedules/ makes no Func but by in(), clone_in() or rfactor()"
-        if FUNC_DEFINED.search(line):
+    for number, text in statements(code):
+        if defines_func(text):
             yield number, "schedules/ gives no Func a meaning"
 
 
@@ -127,14 +186,19 @@ def check_table():
 
 
 def complaints():
+    named_frames = functools.partial(check_frame_names, names=frame_names())
     for name in files():
         try:
             lines = lines_of(name)
         except UnicodeDecodeError:
             continue
         checks = [check_file]
-        if name.startswith("generators/") and name.endswith(CODE) and not COMPILER_DRIVERS.match(name):
+        if name.endswith(CODE):
+            checks.append(check_includes)
+        if name.startswith("generators/") and name.endswith(CODE):
             checks.append(check_generators)
+        if name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tests/"):
+            checks.append(named_frames)
         if name.startswith("schedules/") and name.endswith(CODE):
             checks.append(check_schedules)
         for check in checks:

@@ -7,7 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "../generators/expression_source.h"
+#include "../generators/expressions/source.h"
 #include "../runtime/problem_words.h"
 
 #include <fcntl.h>
@@ -104,7 +104,11 @@ std::string read_job(ReadJob *read) {
     for (const runtime::ProblemField &field : runtime::problem_fields) {
         job.problem.*field.value = j.at("problem").at(field.name).get<int32_t>();
     }
-    job.plan.frame = j.at("frame").get<std::string>();
+    const auto frame = j.at("frame").get<std::string>();
+    job.plan.frame = gen::frame_named(frame);
+    if (!job.plan.frame) {
+        return "frame: found '" + frame + "', expected one of " + gen::frame_names();
+    }
     job.plan.target = j.at("target").get<std::string>();
     job.plan.min_seq_len_q = j.at("min_seq_len_q").get<int32_t>();
     job.plan.max_seq_len_q = j.at("max_seq_len_q").get<int32_t>();
@@ -133,7 +137,7 @@ std::string job_text(const CompileJob &job) {
                  {"asker", getpid()},
                  {"problem", problem},
                  {"expression", job.problem.expression ? job.problem.expression : ""},
-                 {"frame", job.plan.frame},
+                 {"frame", job.plan.frame->name()},
                  {"target", job.plan.target},
                  {"tiling", job.plan.tiling.to_string()},
                  {"min_seq_len_q", job.plan.min_seq_len_q},

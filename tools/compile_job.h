@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "../generators/compile.h"
+#include "../variants/compile.h"
 
 namespace polyhead::tools {
 

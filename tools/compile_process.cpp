@@ -175,7 +175,7 @@ std::string last_line(const Streams &streams) {
 gen::CompiledVariant outcome(const CompileJob &job, const Streams &streams, int status, std::string *error) {
     const std::string answer = streams.answer.text(), line = last_line(streams);
     if (WIFSIGNALED(status)) {
-        *error = "the compiler crashed (signal " + std::to_string(WTERMSIG(status)) + ") on frame " + job.plan.frame +
+        *error = "the compiler crashed (signal " + std::to_string(WTERMSIG(status)) + ") on frame " + job.plan.frame->name() +
                  (line.empty() ? "" : ": " + line);
         return {};
     }
@@ -232,7 +232,7 @@ gen::CompiledVariant compile_apart(const CompileJob &job, const Limits &limits, 
     Process process(id);
     int status = 0;
     for (int turn = 0; !process.ended(&status); turn++) {
-        *error = beyond(process, limits, job.plan.frame);
+        *error = beyond(process, limits, job.plan.frame->name());
         if (!error->empty()) {
             return {};
         }

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <string>
 
-#include "../generators/compile.h"
+#include "../variants/compile.h"
 #include "last_words.h"
 #include "library.h"
 #include "space.h"
@@ -18,7 +18,7 @@ using polyhead::tools::Request;
 std::string list_tilings(const Request &request) {
     std::string error;
     for (const polyhead::gen::VariantPlan &plan : plan_request(request, &error)) {
-        std::printf("%s %s %d:%d %s%s%s\n", plan.frame.c_str(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
+        std::printf("%s %s %d:%d %s%s%s\n", plan.frame->name(), plan.target.c_str(), plan.min_seq_len_q, plan.max_seq_len_q,
                     plan.tiling.to_string().c_str(), plan.record.empty() ? "" : ", from ", plan.record.c_str());
     }
     return error;

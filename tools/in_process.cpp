@@ -1,9 +1,9 @@
 // Compiles a problem into this process and dresses it as a Kernel.
 #include "in_process.h"
 
-#include "../generators/compile.h"
-#include "../generators/expression.h"
+#include "../generators/expressions/expression.h"
 #include "../runtime/weight_layout.h"
+#include "../variants/compile.h"
 
 namespace polyhead {
 

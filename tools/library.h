@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "../generators/compile.h"
-#include "../generators/expression.h"
+#include "../generators/expressions/expression.h"
+#include "../variants/compile.h"
 #include "request.h"
 
 namespace polyhead::tools {

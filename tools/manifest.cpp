@@ -175,7 +175,7 @@ Json variant_json(const LibraryVariant &v) {
     Json j;
     j["name"] = v.name;
     j["symbol"] = v.compiled.symbol;
-    j["frame"] = v.plan.frame;
+    j["frame"] = v.plan.frame->name();
     j["target"] = v.plan.target;
     j["cpu_features"] = features_json(v.compiled.cpu_features);
     static const char *apis[] = {"cpu", "cuda", "opencl", "vulkan", "metal", "webgpu"};

@@ -10,10 +10,12 @@
 #include <CLI/CLI.hpp>
 #include <Halide.h>
 
-#include "../generators/compile.h"
-#include "../generators/expression_source.h"
+#include "../generators/expressions/source.h"
 #include "../generators/sentence.h"
 #include "../runtime/problem_words.h"
+#include "../variants/compile.h"
+#include "../variants/knob_rules.h"
+#include "../variants/tuning/tuned_records.h"
 
 namespace polyhead::tools {
 namespace {
@@ -24,7 +26,7 @@ using runtime::ProblemField;
 // Option values as text, before they are checked.
 struct Words {
     std::string targets, range, emit, expression, expression_file, expression_source, expression_library, limit_seconds, limit_megabytes;
-    bool no_bias = false, no_records = false, list_knobs = false;
+    bool no_bias = false, no_records = false, list_knobs = false, version = false;
 };
 
 // The flag of one field of the problem.
@@ -67,6 +69,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("--emit", words->emit, "stmt,assembly: compiler listings beside the library");
     app.add_option("-o,--output-directory", request->directory, "where the files go (default: here)");
     app.add_option("--runtime", request->runtime_path, "write the Halide runtime of --target to this .o or .a, and no kernel");
+    app.add_flag("--version", words->version, "print the version");
     app.add_flag("--list-tilings", request->list_tilings, "print the variants that would be made");
     app.add_flag("--list-knobs", words->list_knobs, "print the knobs of --tiling as a table in Markdown");
     app.add_flag("--list-space", request->list_space, "print as JSON the tilings that a tuner may try");
@@ -266,6 +269,10 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
         return "";
     } catch (const CLI::ParseError &error) {
         return first_line(error.what());
+    }
+    if (words.version) {
+        *help = "polyhead " POLYHEAD_VERSION ", Halide " + gen::halide_version() + "\n";
+        return "";
     }
     if (words.list_knobs) {
         *help = gen::knobs_markdown();

@@ -5,9 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../runtime/problem_words.h"
-#include "../schedules/apply.h"
-#include "../schedules/tiling_space.h"
-#include "../schedules/tuned_records.h"
+#include "../variants/tuning/tiling_space.h"
+#include "../variants/tuning/tuned_records.h"
 #include "library.h"
 
 namespace polyhead::tools {
@@ -29,17 +28,18 @@ Json tiling_json(const gen::Tiling &tiling) {
 
 Json frames_json(const polyhead_problem &p, const gen::Machine &machine) {
     Json frames = Json::array();
-    for (const char *frame : {"head_lanes", "query_lanes", "thread_rows", "block_tiles", "linear"}) {
-        if (!gen::frame_serves(frame, p, machine)) {
+    for (const gen::Frame *frame : gen::frames()) {
+        if (frame->schedule_version() == 0 || !frame->serves(p, machine)) {
             continue;
         }
         Json knobs = Json::array();
-        for (const gen::KnobValues &k : gen::tiling_space(frame, p, machine)) {
+        for (const gen::KnobValues &k : gen::tiling_space(*frame, p, machine)) {
             knobs.push_back({{"knob", k.knob}, {"meaning", k.meaning}, {"values", k.values}});
         }
-        frames.push_back({{"frame", frame},
-                          {"schedule_version", gen::schedule_version(frame)},
-                          {"default", tiling_json(gen::default_tiling(frame, p, machine, {}))},
+        frames.push_back({{"frame", frame->name()},
+                          {"schedule_version", frame->schedule_version()},
+                          {"max_seq_len_q", frame->max_seq_len_q()},
+                          {"default", tiling_json(gen::default_tiling(*frame, p, machine, {}))},
                           {"knobs", knobs}});
     }
     return frames;
@@ -50,7 +50,7 @@ Json variants_json(const Request &request, const std::string &target, std::strin
     one.targets = {target};
     Json variants = Json::array();
     for (const gen::VariantPlan &plan : plan_request(one, error)) {
-        variants.push_back({{"frame", plan.frame},
+        variants.push_back({{"frame", plan.frame->name()},
                             {"min_seq_len_q", plan.min_seq_len_q},
                             {"max_seq_len_q", plan.max_seq_len_q},
                             {"tiling", plan.tiling.to_string()},
@@ -87,17 +87,18 @@ std::string space_text(const Request &request, std::string *error) {
     return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-std::string point_refusal(const Request &request, const std::string &frame, const std::string &text) {
+std::string point_refusal(const Request &request, const std::string &name, const std::string &text) {
     const gen::Machine machine = gen::machine_of(Halide::Target(request.targets[0]));
     gen::Tiling tiling;
     const std::string refusal = tiling.set_all(text);
     if (!refusal.empty()) {
         return refusal;
     }
-    if (!gen::frame_serves(frame, request.problem, machine)) {
-        return "frame: " + frame + " does not serve this problem on " + request.targets[0];
+    const gen::Frame *const frame = gen::frame_named(name);
+    if (!frame || !frame->serves(request.problem, machine)) {
+        return "frame: " + name + " does not serve this problem on " + request.targets[0];
     }
-    return gen::candidate_refusal(frame, request.problem, gen::default_tiling(frame, request.problem, machine, tiling), machine);
+    return gen::candidate_refusal(*frame, request.problem, gen::default_tiling(*frame, request.problem, machine, tiling), machine);
 }
 
 std::string records_text(const std::string &json, const std::string &name) {

@@ -48,7 +48,7 @@ std::string variant_symbol(const std::string &kernel, const polyhead_problem &pr
     hash.add(problem.expression ? problem.expression : "");
     hash.add(runtime::weight_layout_id(problem));
     for (const gen::VariantPlan &plan : plans) {
-        hash.add(plan.frame);
+        hash.add(std::string(plan.frame->name()));
         hash.add(plan.target);
         hash.add(plan.tiling.to_string());
         hash.add(plan.min_seq_len_q);

@@ -187,17 +187,21 @@ struct Place {
 
 } // namespace
 
-Expr HeadLanesStages::acc_of(const Expr &column, const Expr &q, const Expr &h, const Expr &batch) const {
+Expr HeadLanesStages::merged_column(const Expr &column, const Expr &q, const Expr &h, const Expr &batch) const {
     Place at(*this, q, h);
     return merged(column, at.r, at.rt, at.hkv, batch);
 }
 
-Expr HeadLanesStages::sum(const Expr &q, const Expr &h, const Expr &batch) const {
-    return acc_of(head_dim_v, q, h, batch);
+Expr HeadLanesStages::out_of(const AttentionFormulas &formulas, const Expr &d, const Expr &q, const Expr &h, const Expr &batch) const {
+    return merged_column(d, q, h, batch) * formulas.out_factor(reference_of(q, h, batch), sum_of(q, h, batch), h);
+}
+
+Expr HeadLanesStages::sum_of(const Expr &q, const Expr &h, const Expr &batch) const {
+    return merged_column(head_dim_v, q, h, batch);
 }
 
 Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &batch) const {
-    return acc_of(head_dim_v + 1, q, h, batch);
+    return merged_column(head_dim_v + 1, q, h, batch);
 }
 
 std::vector<Halide::Func> HeadLanesStages::funcs() const {

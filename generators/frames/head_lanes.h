@@ -1,6 +1,7 @@
 // Frame "head lanes" (decode): few queries; lanes run along head_dim, the rows of a head group share one pass over the keys.
 #pragma once
 
+#include "attention_stages.h"
 #include "seen_keys.h"
 
 namespace polyhead::gen {
@@ -16,7 +17,7 @@ struct HeadLanesBlocking {
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
 // hkv = key/value head, task = a split of a key/value head of a batch row. Row R = rt * row_tile + r
 // is query R / group_size of head hkv * group_size + R % group_size.
-struct HeadLanesStages {
+struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
 
@@ -42,13 +43,14 @@ struct HeadLanesStages {
     Halide::Func sums{"sums"};                   // (x, r, rt, hkv, b): columns acc, row_sum
     Halide::Func merged{"merged"};               // (x, r, rt, hkv, b): columns acc, row_sum, reference
 
-    // Row q of head h: column d of out before the factor of its end, and its statistics.
-    Halide::Expr acc_of(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
-    Halide::Expr reference_of(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
-    Halide::Expr sum(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    bool writes_one_output() const override { return false; }
+    std::vector<Halide::Func> funcs() const override;
 
-    // Every Func, producers first.
-    std::vector<Halide::Func> funcs() const;
+private:
+    Expr out_of(const AttentionFormulas &formulas, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const override;
+    Expr reference_of(const Expr &q, const Expr &h, const Expr &b) const override;
+    Expr sum_of(const Expr &q, const Expr &h, const Expr &b) const override;
+    Expr merged_column(const Expr &column, const Expr &q, const Expr &h, const Expr &b) const;
 };
 
 HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlocking &blocking);

@@ -61,6 +61,10 @@ PlainStages plain(const AttentionFormulas &formulas) {
     return s;
 }
 
+Expr PlainStages::out_of(const AttentionFormulas &formulas, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    return acc(d, q, h, b) * formulas.out_factor(reference_of(q, h, b), sum_of(q, h, b), h);
+}
+
 std::vector<Halide::Func> PlainStages::funcs() const {
     return {query_rows, key_columns, scores, logits, row_max, row_reference, probs, row_sum, acc};
 }

@@ -1,12 +1,13 @@
 // Frame "plain": attention as a textbook writes it, one Func per step over whole rows. What Halide's autoschedulers are given.
 #pragma once
 
+#include "attention_stages.h"
 #include "seen_keys.h"
 
 namespace polyhead::gen {
 
 // No blocking: choosing one is the scheduler's part.
-struct PlainStages {
+struct PlainStages : MergedRowsStages {
     int head_dim_v;
 
     Halide::Var d{"d"}, q{"q"}, kv{"kv"}, h{"h"}, b{"b"};
@@ -22,8 +23,13 @@ struct PlainStages {
     Halide::Func row_sum{"row_sum"};             // (q, h, b)
     Halide::Func acc{"acc"};                     // (d, q, h, b)
 
-    // Every Func, producers first.
-    std::vector<Halide::Func> funcs() const;
+    bool writes_one_output() const override { return false; }
+    std::vector<Halide::Func> funcs() const override;
+
+private:
+    Expr out_of(const AttentionFormulas &formulas, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const override;
+    Expr reference_of(const Expr &q, const Expr &h, const Expr &b) const override { return row_reference(q, h, b); }
+    Expr sum_of(const Expr &q, const Expr &h, const Expr &b) const override { return row_sum(q, h, b); }
 };
 
 PlainStages plain(const AttentionFormulas &formulas);

@@ -217,15 +217,15 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     return s;
 }
 
-Expr QueryLanesStages::out(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+Expr QueryLanesStages::out_of(const AttentionFormulas &, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
     return normalised(q % blocking.q_tile, d, q / blocking.q_tile, h, b);
 }
 
-Expr QueryLanesStages::reference(const Expr &q, const Expr &h, const Expr &b) const {
+Expr QueryLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &b) const {
     return merged(q % blocking.q_tile, head_dim_v + 1, q / blocking.q_tile, h, b);
 }
 
-Expr QueryLanesStages::sum(const Expr &q, const Expr &h, const Expr &b) const {
+Expr QueryLanesStages::sum_of(const Expr &q, const Expr &h, const Expr &b) const {
     return merged(q % blocking.q_tile, head_dim_v, q / blocking.q_tile, h, b);
 }
 

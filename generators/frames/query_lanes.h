@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "attention_stages.h"
 #include "seen_keys.h"
 #include "turned_squares.h"
 #include "turned_tile.h"
@@ -22,7 +23,7 @@ struct QueryLanesBlocking {
 
 // The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
 // c = chunk, m = chunk in group, g = group.
-struct QueryLanesStages {
+struct QueryLanesStages : MergedRowsStages {
     QueryLanesBlocking blocking;
     int head_dim, head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
     bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
@@ -57,13 +58,12 @@ struct QueryLanesStages {
     Halide::Func out_factor{"out_factor"};           // (qi, qt, h, b)
     Halide::Func normalised{"normalised"};           // (qi, d, qt, h, b)
 
-    // Row q of head h: column d of out, and its statistics.
-    Halide::Expr out(const Halide::Expr &d, const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
-    Halide::Expr reference(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
-    Halide::Expr sum(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b) const;
+    std::vector<Halide::Func> funcs() const override;
 
-    // Every Func, producers first.
-    std::vector<Halide::Func> funcs() const;
+private:
+    Expr out_of(const AttentionFormulas &formulas, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const override;
+    Expr reference_of(const Expr &q, const Expr &h, const Expr &b) const override;
+    Expr sum_of(const Expr &q, const Expr &h, const Expr &b) const override;
 };
 
 QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanesBlocking &blocking);

@@ -236,8 +236,7 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blo
     return s;
 }
 
-void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at,
-                       const std::function<Expr(Expr)> &store) {
+void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
     const RowsBlocking &k = blocking;
     const int columns = o.columns, tile = k.rows * k.groups, entries = padded(columns, k.vec * k.lanes) / k.lanes;
     const Expr seq_len_q = formulas.inputs().seq_len_q;

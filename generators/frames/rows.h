@@ -4,6 +4,7 @@
 // registers. "block tiles": chunks of key and value are staged for the whole block, and the scores of a chunk are spread over its threads.
 #pragma once
 
+#include "attention_stages.h"
 #include "seen_keys.h"
 
 namespace polyhead::gen {
@@ -39,7 +40,7 @@ struct ChunkStages {
     Halide::Func chunk_acc; // block tiles: (x, r, c, l, g, qt, h, b)
 };
 
-struct RowsStages {
+struct RowsStages : AttentionStages {
     RowsBlocking blocking;
     int head_dim, head_dim_v;
     int query_entries, value_entries; // of a lane; the last ones of a lane may lie beyond head_dim
@@ -53,14 +54,11 @@ struct RowsStages {
     Halide::Func acc{"acc"};               // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it
 
     // Writes the columns of out in the frame's own coordinates: a thread's place is then exact, where the quotients and remainders of
-    // (d, q) would look like the whole tile to bounds inference. `at` gives out's arguments, `store` what is kept of a value.
-    using Arguments = std::function<std::vector<Halide::Expr>(Halide::Expr d, Halide::Expr q)>;
-    void write(const AttentionOut &out, const AttentionFormulas &formulas, const Arguments &at,
-               const std::function<Halide::Expr(Halide::Expr)> &store);
+    // (d, q) would look like the whole tile to bounds inference.
+    void write(const AttentionOut &out, const AttentionFormulas &formulas, const Arguments &at, const Store &store) override;
     Halide::RDom written; // (entry, row in thread, lane, group, tile)
 
-    // Every Func, producers first.
-    std::vector<Halide::Func> funcs() const;
+    std::vector<Halide::Func> funcs() const override;
 };
 
 RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blocking);

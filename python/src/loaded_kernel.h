@@ -7,8 +7,8 @@
 
 #include <polyhead/polyhead.h>
 
-#include "../../generators/compile.h"
 #include "../../tools/library.h"
+#include "../../variants/compile.h"
 #include "shared_object.h"
 
 namespace polyhead::python {

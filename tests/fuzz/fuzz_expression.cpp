@@ -13,7 +13,7 @@
 
 #include <polyhead/c_problem.h>
 
-#include "generators/expression.h"
+#include "generators/expressions/expression.h"
 #include "runtime/expression_text.h"
 #include "sentence.h"
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generators/expression.h"
+#include "generators/expressions/expression.h"
 
 namespace polyhead::test {
 

@@ -92,8 +92,7 @@ class Task:
 
     def frames(self, shape: Shape) -> list[dict[str, Any]]:
         """The frames that serve this shape, with their knobs."""
-        decode_most = max((v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes"), default=DECODE_MOST)
-        return [f for f in self.space["targets"][0]["frames"] if f["frame"] != "head_lanes" or shape.seq_len_q <= decode_most]
+        return [f for f in self.space["targets"][0]["frames"] if not f["max_seq_len_q"] or shape.seq_len_q <= f["max_seq_len_q"]]
 
     def default_point(self, shape: Shape) -> tuple[str, dict[str, int]]:
         """Frame and knobs of the variant that a call of this shape runs when nothing is tuned."""
@@ -118,10 +117,10 @@ class Task:
         fixed_q, fixed_kv = fields["seq_len_q"], fields["seq_len_kv"]
         if fields["op"] == LINEAR:
             return [self._segment(0, fixed_q, 0)]
-        decode = [f for f in self.space["targets"][0]["frames"] if f["frame"] == "head_lanes"]
+        decode = [f for f in self.space["targets"][0]["frames"] if f["max_seq_len_q"]]
         if fixed_q or not decode:
             return [self._segment(0, fixed_q, fixed_kv)]
-        most = next(v["max_seq_len_q"] for v in self.space["targets"][0]["variants"] if v["frame"] == "head_lanes")
+        most = decode[0]["max_seq_len_q"]
         decoding = [Shape(self.batch, n, fixed_kv or DECODE_KEYS) for n in sorted(self.lengths) if n <= most]
         found = [Segment(0, most, decoding[0], tuple(decoding[1:]))] if decoding else []
         return found + ([self._segment(most + 1, 0, fixed_kv)] if max(self.lengths) > most else [])

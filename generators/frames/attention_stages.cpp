@@ -1,0 +1,28 @@
+// How out is made of the rows that a frame keeps.
+#include "attention_stages.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+
+Expr AttentionStages::statistic(Statistic, const AttentionFormulas &, const Expr &, const Expr &, const Expr &) const {
+    return Expr();
+}
+
+void MergedRowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
+    const int head_dim_v = formulas.problem().head_dim_v;
+    const Expr d = o.statistics.empty() ? Expr(o.d) : Halide::min(o.d, head_dim_v - 1);
+    Expr value = out_of(formulas, d, o.q, o.h, o.b);
+    for (size_t i = 0; i < o.statistics.size(); i++) {
+        const Expr before = i == 0 ? Halide::likely(value) : value;
+        value = Halide::select(o.d < head_dim_v + int(i), before, statistic(o.statistics[i], formulas, o.q, o.h, o.b));
+    }
+    Halide::Func out = o.func;
+    out(at(o.d, o.q)) = store(value);
+}
+
+Expr MergedRowsStages::statistic(Statistic which, const AttentionFormulas &formulas, const Expr &q, const Expr &h, const Expr &b) const {
+    return formulas.statistic(which, reference_of(q, h, b), sum_of(q, h, b), h);
+}
+
+} // namespace polyhead::gen

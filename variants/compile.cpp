@@ -1,0 +1,183 @@
+// Planned variants become code here.
+#include "compile.h"
+
+#include <algorithm>
+#include <exception>
+
+#include <Halide.h>
+
+#include "../runtime/call_context.h"
+#include "compiler_warnings.h"
+#include "target.h"
+#include "task_scratch.h"
+
+namespace polyhead::gen {
+
+using Halide::Target;
+
+namespace {
+
+// What a thread takes is read off the code while it is compiled.
+VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
+    VariantFacts facts;
+    const Machine machine = machine_of(target);
+    facts.cpu_features = cpu_features_of(target);
+    facts.api = machine.api;
+    facts.capability = machine.capability;
+    if (p.op == POLYHEAD_SDPA && plan.tiling.load_width > 1) {
+        facts.alignment = plan.tiling.load_width * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+    }
+    facts.scratch = scratch_terms(*plan.frame, p, plan.tiling, machine);
+    return facts;
+}
+
+Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const VariantPlan &plan, const Target &target) {
+    auto generator = Halide::Internal::GeneratorRegistry::create("polyhead_kernel", Halide::GeneratorContext(target));
+    generator->set_generatorparam_value("frame", std::string(plan.frame->name()));
+    generator->set_generatorparam_value("scheduled_by", plan.autoscheduler);
+    generator->set_generatorparam_value("expression", std::string(p.expression ? p.expression : ""));
+#define POLYHEAD_SET(name) generator->set_generatorparam_value(#name, std::to_string(p.name));
+    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_SET)
+#undef POLYHEAD_SET
+#define POLYHEAD_SET(name, meaning, ...) generator->set_generatorparam_value(#name, std::to_string(plan.tiling.name));
+    POLYHEAD_TILING_KNOBS(POLYHEAD_SET)
+#undef POLYHEAD_SET
+    return generator;
+}
+
+// Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query. The user
+// context is the call to the runtime: its memory, its device, the text of its error.
+Target kernel_target(Target target, const Problem &p) {
+    // Halide divides by a constant through a wider product; the key/value head of a head is such a quotient.
+    const int group_size = p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads;
+    if (target.has_feature(Target::Vulkan) && (group_size & (group_size - 1)) != 0) {
+        target.set_feature(Target::VulkanInt64);
+    }
+    target.set_feature(Target::NoBoundsQuery);
+    target.set_feature(Target::UserContext);
+    return target;
+}
+
+struct InProcessCode {
+    Halide::Callable callable;
+    size_t num_arguments;
+};
+
+// What code compiled in process takes as user context, and the call that it stands for.
+struct InProcessContext : Halide::JITUserContext {
+    runtime::CallContext *call;
+};
+
+int call_in_process(void *context, void **argv) {
+    InProcessContext user_context;
+    user_context.call = runtime::CallContext::of(*static_cast<void **>(argv[0]));
+    user_context.handlers.custom_error = [](Halide::JITUserContext *user, const char *text) {
+        if (runtime::CallContext *call = static_cast<InProcessContext *>(user)->call) {
+            call->report(text);
+        }
+    };
+    Halide::JITUserContext *const user = &user_context;
+    const auto *code = static_cast<const InProcessCode *>(context);
+    const void *arguments[64] = {&user};
+    std::copy(argv + 1, argv + 1 + code->num_arguments, arguments + 1);
+    return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
+}
+
+} // namespace
+
+CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
+                                const std::vector<std::string> &extra_outputs, std::string *error) {
+    CompiledVariant out;
+    Target target;
+    error->clear();
+    if (!parse_target(plan.target, &target, error)) {
+        return out;
+    }
+    static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
+    if (plan.frame->schedule_version() == 0 || !plan.autoscheduler.empty()) {
+        *error = "the frame plain and Halide's autoschedulers are for comparisons in process: expected a frame and a schedule of ours";
+        return out;
+    }
+    out.symbol = symbol;
+    out.object_path = object_path;
+    try {
+        const CompilerWarnings warnings;
+        const TaskScratch task;
+        const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
+        Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
+        std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
+        const std::string stem = object_path.substr(0, object_path.rfind('.'));
+        for (const std::string &extra : extra_outputs) {
+            if (extra == "stmt") {
+                files[Halide::OutputFileType::stmt] = stem + ".stmt";
+            } else if (extra == "assembly") {
+                files[Halide::OutputFileType::assembly] = stem + ".s";
+            }
+        }
+        module.compile(files);
+        *error = warnings.sentence();
+        out.scratch.per_thread = task.bytes();
+    } catch (...) {
+        *error = thrown_sentence();
+    }
+    return out;
+}
+
+InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, std::string *error) {
+    InProcessVariant out;
+    Target target;
+    error->clear();
+    if (!parse_target(plan.target, &target, error)) {
+        return out;
+    }
+    static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
+    try {
+        const CompilerWarnings warnings;
+        const TaskScratch task;
+        auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
+        auto compiled = std::make_shared<InProcessCode>();
+        compiled->callable = generator->compile_to_callable();
+        compiled->num_arguments = generator->arginfos().size();
+        out.scratch.per_thread = task.bytes();
+        out.context = compiled;
+        out.call = call_in_process;
+        *error = warnings.sentence();
+    } catch (...) {
+        *error = thrown_sentence();
+    }
+    return out;
+}
+
+std::string compile_runtime(const std::string &path, const std::string &text) {
+    Target target;
+    std::string error;
+    if (!parse_target(text, &target, &error)) {
+        return error;
+    }
+    const bool object = path.size() > 2 && path.substr(path.size() - 2) == ".o";
+    try {
+        const auto type = object ? Halide::OutputFileType::object : Halide::OutputFileType::static_library;
+        Halide::compile_standalone_runtime({{type, path}}, target);
+    } catch (...) {
+        return thrown_sentence();
+    }
+    return "";
+}
+
+std::string thrown_sentence() {
+    std::string text = "the compiler failed with an unknown exception";
+    try {
+        throw;
+    } catch (const Halide::Error &error) {
+        text = error.what();
+    } catch (const std::exception &exception) {
+        text = exception.what();
+    } catch (...) {
+        return text;
+    }
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    text.erase(text.find_last_not_of(' ') + 1);
+    return text;
+}
+
+} // namespace polyhead::gen

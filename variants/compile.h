@@ -1,0 +1,41 @@
+// From planned variants to compiled ones: ahead-of-time objects, in-process callables, the runtime archive.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "plan.h"
+
+namespace polyhead::gen {
+
+// Facts of a compiled variant, as polyhead_variant wants them.
+struct VariantFacts {
+    polyhead_scratch scratch{};
+    uint64_t cpu_features = 0;
+    int32_t api = POLYHEAD_CPU, capability = 0, alignment = 0;
+};
+
+struct CompiledVariant : VariantFacts {
+    std::string symbol, object_path;
+};
+
+// A variant compiled into this process; `call` and `context` are those of polyhead_variant.
+struct InProcessVariant : VariantFacts {
+    int (*call)(void *context, void **argv) = nullptr;
+    std::shared_ptr<void> context;
+};
+
+// Writes the object file, and beside OBJECT.o the listings OBJECT.stmt and OBJECT.s when extra_outputs has "stmt" or "assembly".
+CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
+                                const std::vector<std::string> &extra_outputs, std::string *error);
+
+InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, std::string *error);
+
+// Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.
+std::string compile_runtime(const std::string &path, const std::string &target);
+
+// What was thrown, in one sentence; for the inside of a catch (...), as Halide's errors are no std::exception.
+std::string thrown_sentence();
+
+} // namespace polyhead::gen

@@ -1,0 +1,72 @@
+// A frame as a whole: whom it serves, its numbers, what is refused, what it makes and how that is scheduled. One table of them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../../generators/frames/attention_stages.h"
+#include "../../schedules/tiling.h"
+#include "../scratch_terms.h"
+
+namespace polyhead::gen {
+
+struct KernelStages;
+
+class Frame {
+public:
+    virtual ~Frame() = default;
+
+    virtual const char *name() const = 0;
+    // Raise it when the frame or its schedule changes so that measured times no longer say which tiling is best: records of another number
+    // are refused. 0: the frame has no knobs, and no records.
+    virtual int schedule_version() const = 0;
+    // Whose knobs it reads, beside those of linear layers; nobody's: only these.
+    virtual Reader reader() const { return Reader::everyone; }
+
+    // Can it compute the problem on this machine?
+    virtual bool serves(const Problem &problem, const Machine &machine) const = 0;
+    // Does a kernel have it that asks for no frame? `first`: none before it in the table.
+    virtual bool wanted(const Problem &problem, const Machine &machine, bool first) const = 0;
+    // The longest query length that its variants serve; 0: all.
+    virtual int max_seq_len_q() const { return 0; }
+    // A variant of its own for tensors whose addresses and strides allow loads of several elements pays.
+    virtual bool wide_loads_pay(const Problem &, const Tiling &) const { return false; }
+
+    // Fills the knobs that are 0; those of linear layers are filled for every frame.
+    virtual void fill_defaults(Tiling *, const Problem &, const Machine &) const {}
+    // Why several knobs together cannot be built, or empty.
+    virtual std::string refusal(const Problem &, const Tiling &, const Machine &) const { return ""; }
+    // Why a tuner need not try what can be built: it spills, or computes padding.
+    virtual std::string waste(const Problem &, const Tiling &, const Machine &) const { return ""; }
+    // What it keeps for a whole call.
+    virtual void add_scratch(ScratchTerms *) const {}
+
+    // Its stages; null where the problem has no attention.
+    virtual std::shared_ptr<AttentionStages> make(const AttentionFormulas &, const Tiling &, const Machine &) const { return nullptr; }
+    // Schedules its stages and what they write. False: there is no schedule, every Func stays at root.
+    virtual bool schedule(KernelStages *, const Tiling &, const Machine &) const { return true; }
+};
+
+// In the order in which variants of a kernel are planned.
+const std::vector<const Frame *> &frames();
+// Null when there is none of this name.
+const Frame *frame_named(const std::string &name);
+// "head_lanes, query_lanes, ...": those that have knobs.
+std::string frame_names();
+
+// The table is made of these.
+const Frame &query_lanes_frame();
+const Frame &head_lanes_frame();
+const Frame &thread_rows_frame();
+const Frame &block_tiles_frame();
+const Frame &linear_frame();
+const Frame &plain_frame();
+
+// Fills the knobs that are 0 for this frame, problem and machine; sets those to 0 that the frame does not read.
+Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling overrides);
+// Why the frame cannot be built with this tiling, or empty: a knob that the table of knobs refuses, or several that together take more
+// registers, bytes or code than makes sense.
+std::string tiling_refusal(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
+
+} // namespace polyhead::gen

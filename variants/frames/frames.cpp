@@ -1,0 +1,90 @@
+// The table of frames, and what is the same for all of them: the linear layers of a problem.
+#include "frame.h"
+
+#include <algorithm>
+
+#include "../knob_rules.h"
+#include "limits.h"
+
+namespace polyhead::gen {
+namespace {
+
+class Linear : public Frame {
+public:
+    const char *name() const override { return "linear"; }
+    int schedule_version() const override { return 1; }
+    bool serves(const Problem &p, const Machine &) const override { return p.op == POLYHEAD_LINEAR; }
+    bool wanted(const Problem &, const Machine &, bool) const override { return true; }
+};
+
+void fill_linear_defaults(Tiling *t, const Machine &machine) {
+    if (machine.gpu()) {
+        fill(t->linear_rows, 8);
+        fill(t->linear_columns, 8);
+        fill(t->linear_panels, 4);
+    }
+    const int rows = std::max(1, t->linear_rows);
+    fill(t->linear_block, machine.gpu() ? (64 + rows - 1) / rows * rows : 128);
+    fill(t->reduction_block, 1024); // 64 costs 4 % and makes the rounding error of a sum over 768 inputs 3 times smaller
+}
+
+std::string linear_refusal(const Tiling &t, const Machine &machine) {
+    if (machine.gpu()) {
+        const int row_threads = std::max(1, t.linear_block / t.linear_rows);
+        return first_of(
+            {at_most("sums (linear_rows x linear_columns)", int64_t(t.linear_rows) * t.linear_columns, most_sums, "registers"),
+             at_most("rows of linear_block (linear_block / linear_rows)", row_threads, most_threads_along_z, "threads"),
+             at_most("columns of linear_panels and rows of linear_block",
+                     int64_t(POLYHEAD_WEIGHT_PANEL) / t.linear_columns * t.linear_panels * row_threads, most_threads, "threads")});
+    }
+    const int vectors = std::max(1, POLYHEAD_WEIGHT_PANEL / machine.lanes);
+    return at_most("sums (linear_rows x linear_panels)", int64_t(std::max(1, t.linear_rows)) * std::max(1, t.linear_panels) * vectors,
+                   most_sums, "registers");
+}
+
+} // namespace
+
+const Frame &linear_frame() {
+    static const Linear frame;
+    return frame;
+}
+
+const std::vector<const Frame *> &frames() {
+    static const auto *const table = new std::vector<const Frame *>{&head_lanes_frame(),  &query_lanes_frame(), &thread_rows_frame(),
+                                                                    &block_tiles_frame(), &linear_frame(),      &plain_frame()};
+    return *table;
+}
+
+const Frame *frame_named(const std::string &name) {
+    const auto found = std::find_if(frames().begin(), frames().end(), [&](const Frame *frame) { return name == frame->name(); });
+    return found == frames().end() ? nullptr : *found;
+}
+
+std::string frame_names() {
+    std::string names;
+    for (const Frame *frame : frames()) {
+        if (frame->schedule_version() > 0) {
+            names += std::string(names.empty() ? "" : ", ") + frame->name();
+        }
+    }
+    return names;
+}
+
+Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling t) {
+    frame.fill_defaults(&t, problem, machine);
+    if (problem.op != POLYHEAD_SDPA) {
+        fill_linear_defaults(&t, machine);
+    }
+    forget_unread(frame, problem, machine, &t);
+    return t;
+}
+
+std::string tiling_refusal(const Frame &frame, const Problem &p, const Tiling &t, const Machine &machine) {
+    std::string refusal = knob_refusal(frame, p, t, machine);
+    if (refusal.empty()) {
+        refusal = frame.refusal(p, t, machine);
+    }
+    return refusal.empty() && p.op != POLYHEAD_SDPA ? linear_refusal(t, machine) : refusal;
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,78 @@
+// The frame "head lanes": decoding on CPUs.
+#include <algorithm>
+
+#include "../../generators/frames/head_lanes.h"
+#include "../../schedules/head_lanes_cpu.h"
+#include "../schedule_kernel.h"
+#include "limits.h"
+
+namespace polyhead::gen {
+namespace {
+
+// Entries of head_dim side by side: the most lanes that divide both head dims.
+int lanes_of(const Problem &p, const Machine &machine) {
+    int lanes = machine.lanes;
+    while (lanes > 1 && (p.head_dim % lanes != 0 || p.head_dim_v % lanes != 0)) {
+        lanes /= 2;
+    }
+    return lanes;
+}
+
+class HeadLanes : public Frame {
+public:
+    const char *name() const override { return "head_lanes"; }
+    int schedule_version() const override { return 1; }
+    Reader reader() const override { return Reader::head_lanes; }
+    bool serves(const Problem &p, const Machine &machine) const override {
+        return !machine.gpu() && p.op == POLYHEAD_SDPA && lanes_of(p, machine) >= 4;
+    }
+    bool wanted(const Problem &p, const Machine &, bool) const override { return p.seq_len_q <= max_seq_len_q(); }
+    // Beyond it a tile of queries wastes less than reading the keys lane by lane.
+    int max_seq_len_q() const override { return 16; }
+
+    // Rows of one pass: the heads of a group, at most 8 (4 with few registers); without groups two queries, so that several of them
+    // share a pass and a single one wastes little. Two keys at a time: their dot products over all of head_dim are unrolled, which keeps
+    // enough loads in flight (32/8 heads, 4096 keys, d 128, cold cache, 1 thread: 22 GB/s, against 17 with four keys and 11 with eight).
+    // A split of 256 keys (128 KB of f32 keys at head_dim 128) stays in L2 between its row tiles.
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        const int group_size = p.num_heads / p.num_kv_heads;
+        fill(t->row_tile, std::clamp(group_size, 2, machine.registers == 32 ? 8 : 4));
+        fill(t->split_len, 256);
+        fill(t->key_unroll, 2);
+    }
+
+    std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const int64_t entries = (p.head_dim + machine.lanes - 1) / machine.lanes;
+        return at_most("dot products (row_tile x key_unroll x head_dim)", entries * t.row_tile * t.key_unroll, most_unrolled,
+                       "multiply-adds side by side");
+    }
+
+    std::string waste(const Problem &, const Tiling &t, const Machine &machine) const override {
+        return needs_registers("dot products (row_tile x key_unroll)", t.row_tile * t.key_unroll, t.key_unroll + 1, machine);
+    }
+
+    void add_scratch(ScratchTerms *terms) const override { terms->add_splits(); }
+
+    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
+        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine), t.row_tile, t.split_len, t.key_unroll};
+        return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
+    }
+
+    bool schedule(KernelStages *k, const Tiling &, const Machine &machine) const override {
+        auto &stages = static_cast<HeadLanesStages &>(*k->attention);
+        schedule_head_lanes(stages, k->attention_out, machine);
+        if (k->lse.defined()) {
+            schedule_head_lanes_lse(stages, k->attention_out, k->lse);
+        }
+        return true;
+    }
+};
+
+} // namespace
+
+const Frame &head_lanes_frame() {
+    static const HeadLanes frame;
+    return frame;
+}
+
+} // namespace polyhead::gen

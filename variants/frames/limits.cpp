@@ -1,0 +1,27 @@
+// Sentences of what several knobs take together.
+#include "limits.h"
+
+namespace polyhead::gen {
+
+std::string at_most(const std::string &what, int64_t found, int64_t most, const std::string &unit) {
+    return found <= most ? ""
+                         : "tiling: " + what + " take " + std::to_string(found) + " " + unit + ", expected at most " + std::to_string(most);
+}
+
+std::string needs_registers(const char *what, int accumulators, int others, const Machine &machine) {
+    return accumulators + others <= machine.registers
+               ? ""
+               : "tiling: " + std::string(what) + " take " + std::to_string(accumulators) + " + " + std::to_string(others) + " of " +
+                     std::to_string(machine.registers) + " registers";
+}
+
+std::string first_of(std::initializer_list<std::string> sentences) {
+    for (const std::string &sentence : sentences) {
+        if (!sentence.empty()) {
+            return sentence;
+        }
+    }
+    return "";
+}
+
+} // namespace polyhead::gen

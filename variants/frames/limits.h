@@ -1,0 +1,24 @@
+// Bounds of what several knobs take together, for the refusals of frames. Far above what is fast, and where a kernel still compiles in
+// seconds and runs in a thread's caches.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
+#include "../../schedules/machine.h"
+
+namespace polyhead::gen {
+
+constexpr int most_sums = 128;           // vectors of a register tile; no machine has more than 32 registers
+constexpr int64_t most_unrolled = 2560;  // multiply-adds that stand side by side in the code
+constexpr int most_threads = 1024;       // of a block
+constexpr int most_threads_along_z = 64; // CUDA, and what every Vulkan device has
+
+// "tiling: WHAT take FOUND UNIT, expected at most MOST", or empty.
+std::string at_most(const std::string &what, int64_t found, int64_t most, const std::string &unit);
+// "tiling: WHAT take ACCUMULATORS + OTHERS of N registers" where these are more, or empty.
+std::string needs_registers(const char *what, int accumulators, int others, const Machine &machine);
+std::string first_of(std::initializer_list<std::string> sentences);
+
+} // namespace polyhead::gen

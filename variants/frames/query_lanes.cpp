@@ -1,0 +1,134 @@
+// The frame "query lanes": prefill on CPUs.
+#include <algorithm>
+
+#include "../../generators/frames/query_lanes.h"
+#include "../../schedules/query_lanes_cpu.h"
+#include "../schedule_kernel.h"
+#include "limits.h"
+
+namespace polyhead::gen {
+namespace {
+
+constexpr int64_t most_chunk_bytes = 1 << 20;  // logits of a chunk, and as many bytes of probs
+constexpr int64_t most_group_bytes = 16 << 20; // partials of a group of chunks
+
+int round_up(int value, int multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+// The panel of value columns with the least padding, of equals the widest: padding is work thrown away.
+int value_panel_for(int head_dim_v, int most) {
+    int best = std::min(head_dim_v, most);
+    for (int panel = best - 1; panel >= most / 2 && panel >= 1; panel--) {
+        if (round_up(head_dim_v, panel) < round_up(head_dim_v, best)) {
+            best = panel;
+        }
+    }
+    return best;
+}
+
+bool reads_tiles_of_pairs(const Problem &p) {
+    return (p.mask != POLYHEAD_NO_MASK && (p.mask_broadcast & POLYHEAD_BROADCAST_Q) == 0) ||
+           (p.score_bias != 0 && (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) == 0);
+}
+
+// Two vectors of queries: 2 x 8 scores + 2 query vectors of 32 registers (AVX-512), 2 x 5 of 16 (AVX2). Half a tile computes less that
+// causal, a window or the end of a length then throws away, and needs 9 loads for 8 multiply-adds: level where those take a cycle each (8
+// heads, d 64, 1 thread, Zen 4: 0.88 of the time at 64 x 64 causal, 0.98 at 1024 x 1024 causal, 0.93 at 197 x 197, 0.99 at 1024 x 1024; 12
+// heads, 1024 x 1024, window 256/0 and bias 0.98), too many where two pass at once. Tiles over pairs are turned 2 % faster in 32 rows, and
+// each tile rotates its keys (RoPE): 12 heads, 1024 x 1024 take 0.95 of the time with 32, causal 0.93, with the window 0.88.
+int queries_of_tile(const Problem &p, const Machine &machine) {
+    const bool short_rows = p.causal != POLYHEAD_NOT_CAUSAL || p.window != 0;
+    const bool half = machine.slow_vectors && p.rope == POLYHEAD_NO_ROPE && (short_rows || !reads_tiles_of_pairs(p));
+    return half ? machine.lanes : 2 * machine.lanes;
+}
+
+// A chunk of 128 keys keeps logits and probs (16 KB each at 32 queries) beside the key panel in L1 and L2. Twice as many save a merge
+// where that is as many bytes, or the keys are known or causal (AVX2, 512 x 512 causal: 6 %); a fixed length is cut into equal chunks.
+int keys_of_chunk(const Problem &p, const Tiling &t, const Machine &machine) {
+    const int most = t.q_tile <= machine.lanes || p.seq_len_kv > 0 || p.causal != POLYHEAD_NOT_CAUSAL ? 256 : 128;
+    const int chunks = (p.seq_len_kv + most - 1) / most;
+    return round_up(chunks > 0 ? (p.seq_len_kv + chunks - 1) / chunks : most, t.key_panel);
+}
+
+class QueryLanes : public Frame {
+public:
+    const char *name() const override { return "query_lanes"; }
+    int schedule_version() const override { return 1; }
+    Reader reader() const override { return Reader::query_lanes; }
+    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && p.op != POLYHEAD_LINEAR; }
+    // A fixed length may be served by a frame before it.
+    bool wanted(const Problem &p, const Machine &, bool first) const override { return first || p.seq_len_q == 0; }
+
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        const bool many = machine.registers == 32;
+        fill(t->q_tile, queries_of_tile(p, machine));
+        const int vectors = std::max(1, t->q_tile / machine.lanes);
+        const int most = std::max(1, many ? 16 / std::max(2, vectors) : 10 / vectors);
+        fill(t->key_panel, many ? most : 4);
+        fill(t->value_panel, value_panel_for(p.head_dim_v, most));
+        fill(t->kv_tile, keys_of_chunk(p, *t, machine));
+        fill(t->merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t->kv_tile - 1) / t->kv_tile) : 16);
+    }
+
+    std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const int vectors = (t.q_tile + machine.lanes - 1) / machine.lanes;
+        const bool turns = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
+        return first_of({
+            turns && (t.q_tile & (t.q_tile - 1)) != 0
+                ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which tiles of masks are turned by"
+                : "",
+            at_most("scores (q_tile x key_panel)", int64_t(vectors) * t.key_panel, most_sums, "registers"),
+            at_most("sums (q_tile x value_panel)", int64_t(vectors) * t.value_panel, most_sums, "registers"),
+            at_most("logits (q_tile x kv_tile)", int64_t(4) * t.q_tile * t.kv_tile, most_chunk_bytes, "bytes"),
+            at_most("partials (q_tile x head_dim_v x merge_group)", int64_t(4) * t.q_tile * (p.head_dim_v + 2) * t.merge_group,
+                    most_group_bytes, "bytes"),
+        });
+    }
+
+    // Accumulators, one vector of the other operand per row of them, and a broadcast.
+    std::string waste(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const int vectors = t.q_tile / machine.lanes, chunks = (p.seq_len_kv + t.kv_tile - 1) / t.kv_tile;
+        const bool large_group = p.seq_len_kv > 0 && t.merge_group >= 2 * chunks && t.merge_group > 2;
+        return first_of({needs_registers("scores (q_tile x key_panel)", vectors * t.key_panel, vectors + 1, machine),
+                         needs_registers("sums (q_tile x value_panel)", vectors * t.value_panel, vectors + 1, machine),
+                         large_group ? "tiling: merge_group " + std::to_string(t.merge_group) + " is more than twice the " +
+                                           std::to_string(chunks) + " chunks of " + std::to_string(p.seq_len_kv) + " keys"
+                                     : ""});
+    }
+
+    void add_scratch(ScratchTerms *terms) const override {
+        terms->add_attended();
+        terms->add_clean_chunks();
+    }
+
+    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
+        const QueryLanesBlocking blocking{t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group, 4 * machine.lanes};
+        return std::make_shared<QueryLanesStages>(query_lanes(formulas, blocking));
+    }
+
+    bool schedule(KernelStages *k, const Tiling &, const Machine &machine) const override {
+        const AttentionOut &o = k->attention_out;
+        schedule_query_lanes(static_cast<QueryLanesStages &>(*k->attention), o, machine);
+        Halide::Func attended = o.func;
+        if (k->has_linear || k->copy.defined()) {
+            attended.compute_root().bound(o.d, 0, o.columns).align_storage(o.d, machine.lanes);
+        }
+        if (k->copy.defined()) {
+            Halide::Var task("task");
+            k->copy.fuse(o.h, o.b, task)
+                .parallel(task)
+                .vectorize(o.d, std::min(machine.lanes, o.columns - int(o.statistics.size())), Halide::TailStrategy::GuardWithIf);
+        }
+        return true;
+    }
+};
+
+} // namespace
+
+const Frame &query_lanes_frame() {
+    static const QueryLanes frame;
+    return frame;
+}
+
+} // namespace polyhead::gen

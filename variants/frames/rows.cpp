@@ -1,0 +1,158 @@
+// The frames "thread rows" and "block tiles": attention on GPUs.
+#include <algorithm>
+
+#include "../../generators/frames/rows.h"
+#include "../../schedules/linear_gpu.h"
+#include "../../schedules/rows_gpu.h"
+#include "../schedule_kernel.h"
+#include "limits.h"
+
+namespace polyhead::gen {
+namespace {
+
+// acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of value, scores and probs.
+int shared_bytes(const Tiling &t, const Problem &p) {
+    const int rows = t.thread_rows * t.row_groups, entries = (p.head_dim_v + t.row_lanes - 1) / t.row_lanes;
+    const int64_t floats = int64_t(rows) * t.row_lanes * (3 + entries) + int64_t(t.kv_tile) * (p.head_dim + p.head_dim_v + 2) +
+                           int64_t(rows) * (2 * t.kv_tile + 6);
+    return static_cast<int>(std::min<int64_t>(floats * int64_t(sizeof(float)), INT32_MAX));
+}
+
+// A number of things is shared out to so many threads, or each thread has one.
+std::string shared_out(const std::string &what, int number, int threads) {
+    return number <= threads || number % threads == 0
+               ? ""
+               : "tiling: " + what + " are " + std::to_string(number) + ", expected at most row_lanes " + std::to_string(threads) +
+                     ", or a multiple of it";
+}
+
+class Rows : public Frame {
+public:
+    int schedule_version() const override { return 1; }
+    bool serves(const Problem &p, const Machine &machine) const override { return machine.gpu() && p.op != POLYHEAD_LINEAR; }
+    void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
+
+    bool schedule(KernelStages *k, const Tiling &t, const Machine &) const override {
+        const AttentionOut &o = k->attention_out;
+        schedule_rows(static_cast<RowsStages &>(*k->attention), o, t.load_width);
+        Halide::Func attended = o.func;
+        if (k->has_linear || k->copy.defined()) {
+            attended.compute_root().bound(o.d, 0, o.columns);
+        }
+        if (k->copy.defined()) {
+            schedule_copy_gpu(k->copy, o.d, {o.q, o.h, o.b});
+        }
+        if (k->lse.defined()) {
+            schedule_copy_gpu(k->lse, o.q, {o.h, o.b});
+        }
+        return true;
+    }
+
+protected:
+    static std::string threads_refusal(const Tiling &t) {
+        return at_most("row_lanes x row_groups", int64_t(t.row_lanes) * t.row_groups, most_threads, "threads");
+    }
+};
+
+class ThreadRows : public Rows {
+public:
+    const char *name() const override { return "thread_rows"; }
+    Reader reader() const override { return Reader::thread_rows; }
+    // Registers allow it up to these head dims.
+    bool serves(const Problem &p, const Machine &machine) const override {
+        return Rows::serves(p, machine) && std::max(p.head_dim, p.head_dim_v) <= (machine.warp() > 1 ? 256 : 128);
+    }
+    // Lanes are what makes thread rows fast; without them every key is read once per row.
+    bool wanted(const Problem &, const Machine &machine, bool) const override { return machine.warp() > 1; }
+
+    bool wide_loads_pay(const Problem &p, const Tiling &t) const override {
+        const int piece = 4 * t.row_lanes;
+        return p.op == POLYHEAD_SDPA && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 && p.head_dim % piece == 0 &&
+               p.head_dim_v % piece == 0;
+    }
+
+    // Registers of a thread (CUDA, f32, d 64): 4 rows x 16 entries of query and as many of acc, 4 x 4 scores, 16 of a key and its value.
+    // A loaded float serves the rows of its thread, so rows are what keeps the load units below the multipliers; lanes make room for rows.
+    // More keys at a time save rescaling (62 % of the instructions are multiply-adds with 8, 57 % with 4) and cost spills: ptxas counts up
+    // to 40 bytes with 8, up to 16 with 6, none with 4 where masked chunks have 2.
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        const int widest = std::max(p.head_dim, p.head_dim_v);
+        fill(t->row_lanes, machine.warp() == 1 ? 1 : widest <= 32 ? 2 : widest <= 64 ? 4 : 8);
+        fill(t->thread_rows, t->row_lanes == 1 ? 1 : widest <= 128 ? 4 : 2);
+        fill(t->row_groups, 128 / t->row_lanes);
+        fill(t->kv_tile, 4);
+        fill(t->masked_kv_tile, t->kv_tile % 2 == 0 ? 2 : 1);
+        // Heads of a layer are ours and lie in panels of 16; tensors of a caller may lie anywhere.
+        // Rotated keys are made entry by entry.
+        fill(t->load_width, p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);
+    }
+
+    std::string refusal(const Problem &p, const Tiling &t, const Machine &) const override {
+        if (p.op == POLYHEAD_SDPA && t.row_lanes == 1 &&
+            t.load_width > 1) { // reads behind the last entry of a row, which a layer's panels allow
+            return "tiling: load_width is " + std::to_string(t.load_width) + " with row_lanes 1, expected 1 for tensors of the caller";
+        }
+        // What only one row sees becomes a branch of its lanes, with the exchange of their sums inside: the other rows of the warp miss it.
+        if (t.row_lanes > 1 && t.thread_rows == 1) {
+            return "tiling: thread_rows is 1 with row_lanes " + std::to_string(t.row_lanes) + ", expected at least 2 rows, or one lane";
+        }
+        const int64_t entries = (std::max(p.head_dim, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
+        return first_of({threads_refusal(t), at_most("dot products (thread_rows x kv_tile x head_dim / row_lanes)",
+                                                     entries * t.thread_rows * t.kv_tile, most_unrolled, "multiply-adds side by side")});
+    }
+
+    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, t.row_lanes == 1 ? 1 : 4, t.kv_tile, t.masked_kv_tile, false};
+        return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
+    }
+};
+
+class BlockTiles : public Rows {
+public:
+    const char *name() const override { return "block_tiles"; }
+    Reader reader() const override { return Reader::block_tiles; }
+    bool wanted(const Problem &, const Machine &, bool first) const override { return first; }
+
+    // 16 threads along the keys of a chunk, and along head_dim. Rows and keys as many as fit: they are how often a staged float is used.
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        fill(t->row_lanes, 16);
+        const Tiling given = *t;
+        const int choices[][3] = {{4, 8, 32}, {4, 8, 16}, {2, 8, 32}, {2, 8, 16}, {2, 8, 8},
+                                  {1, 8, 8},  {1, 8, 4},  {1, 4, 4},  {1, 2, 4},  {1, 2, 2}};
+        for (const auto &[rows, groups, keys] : choices) {
+            *t = given;
+            fill(t->thread_rows, rows);
+            fill(t->row_groups, groups);
+            fill(t->kv_tile, keys);
+            if (shared_bytes(*t, p) <= machine.shared_bytes) {
+                return;
+            }
+        }
+    }
+
+    std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        return first_of({shared_out("kv_tile keys of a chunk", t.kv_tile, t.row_lanes),
+                         shared_out("thread_rows x row_groups rows of a block", t.thread_rows * t.row_groups, t.row_lanes),
+                         at_most("a block's tiles", shared_bytes(t, p), machine.shared_bytes, "bytes of shared memory"),
+                         threads_refusal(t)});
+    }
+
+    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, 1, t.kv_tile, t.masked_kv_tile, true};
+        return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
+    }
+};
+
+} // namespace
+
+const Frame &thread_rows_frame() {
+    static const ThreadRows frame;
+    return frame;
+}
+
+const Frame &block_tiles_frame() {
+    static const BlockTiles frame;
+    return frame;
+}
+
+} // namespace polyhead::gen

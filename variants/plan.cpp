@@ -1,0 +1,135 @@
+// Variants are planned here.
+#include "plan.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "knob_rules.h"
+#include "target.h"
+#include "tuning/plan_records.h"
+
+namespace polyhead::gen {
+
+using Halide::Target;
+
+namespace {
+
+// Overrides: the words that are no knobs, and the tiling.
+struct Overrides {
+    std::string frame, autoscheduler, autoscheduler_fields;
+    Tiling tiling;
+};
+
+std::string read_overrides(const std::string &text, Overrides *overrides) {
+    std::istringstream words(text);
+    std::string word, knobs;
+    auto starts = [&word](const char *with) { return word.rfind(with, 0) == 0; };
+    while (words >> word) {
+        const std::string value = word.substr(std::min(word.find('='), word.size() - 1) + 1);
+        if (starts("frame=")) {
+            overrides->frame = value;
+        } else if (starts("autoscheduler=")) {
+            overrides->autoscheduler = value;
+        } else if (starts("autoscheduler.")) {
+            overrides->autoscheduler_fields += " " + word.substr(word.find('.') + 1);
+        } else {
+            knobs += word + " ";
+        }
+    }
+    return overrides->tiling.set_all(knobs);
+}
+
+std::string target_refusal(const Problem &p, const std::string &target, const Machine &machine) {
+    const bool has_16_bits = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
+    if (p.dtype != POLYHEAD_F32 && !has_16_bits) {
+        return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CUDA or OpenCL target";
+    }
+    return "";
+}
+
+// A kernel for one query length that its only frame never takes.
+std::string length_refusal(const VariantPlan &plan, const Problem &p) {
+    return plan.max_seq_len_q == 0 || p.seq_len_q <= plan.max_seq_len_q
+               ? ""
+               : "tiling: frame " + std::string(plan.frame->name()) + " serves query lengths up to " + std::to_string(plan.max_seq_len_q) +
+                     ", found seq_len_q " + std::to_string(p.seq_len_q);
+}
+
+// The variants of one target by frame and default, or by the overrides.
+std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const Overrides &given, std::string *error) {
+    const Machine machine = machine_of(target);
+    std::vector<VariantPlan> plans;
+    for (const Frame *frame : frames()) {
+        const bool wanted = given.frame.empty() ? frame->wanted(p, machine, plans.empty()) : given.frame == frame->name();
+        if (!wanted || !frame->serves(p, machine)) {
+            continue;
+        }
+        plans.push_back({frame, target.to_string(), default_tiling(*frame, p, machine, given.tiling), 0, frame->max_seq_len_q(), "",
+                         given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields});
+        *error = length_refusal(plans.back(), p);
+        if (error->empty()) {
+            *error = tiling_refusal(*frame, p, plans.back().tiling, machine);
+        }
+        if (!error->empty()) {
+            return {};
+        }
+    }
+    return plans;
+}
+
+} // namespace
+
+std::string VariantPlan::text() const {
+    return "frame=" + std::string(frame->name()) + " " + tiling.to_string() + (record.empty() ? "" : ", from " + record);
+}
+
+std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
+                                       std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
+    *error = refusal(p);
+    Overrides given;
+    if (error->empty()) {
+        *error = read_overrides(overrides, &given);
+    }
+    const bool overridden = overrides.find('=') != std::string::npos;
+    RecordFinder finder;
+    if (error->empty() && !overridden) {
+        *error = finder.open(tuning);
+    }
+    if (complaints) {
+        *complaints = finder.complaints();
+    }
+    std::vector<VariantPlan> plans;
+    std::vector<FrameOnMachine> on;
+    for (const std::string &text : targets) {
+        Target target;
+        if (!error->empty() || !parse_target(text, &target, error)) {
+            return {};
+        }
+        const Machine machine = machine_of(target);
+        *error = target_refusal(p, target.to_string(), machine);
+        std::vector<VariantPlan> here = error->empty() ? default_plans(p, target, given, error) : std::vector<VariantPlan>();
+        if (!error->empty()) {
+            return {};
+        }
+        if (!overridden) {
+            here = finder.apply(p, machine, target_class(target), here);
+        }
+        for (const VariantPlan &plan : here) {
+            on.push_back({plan.frame, machine});
+            if (given.tiling.load_width == 0 && plan.frame->wide_loads_pay(p, plan.tiling)) {
+                plans.push_back(plan);
+                plans.back().tiling.load_width = 4;
+            }
+            plans.push_back(plan);
+        }
+    }
+    if (plans.empty()) {
+        *error = "no frame" + (given.frame.empty() ? std::string() : " '" + given.frame + "'") +
+                 " serves this problem on this target: expected one of " + frame_names();
+    } else {
+        *error = unread_knobs(on, p, given.tiling);
+    }
+    return error->empty() ? plans : std::vector<VariantPlan>();
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,44 @@
+// From a Problem to planned Variants: frames, tilings from records or defaults, refusals.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "frames/frame.h"
+
+namespace polyhead::gen {
+
+// One variant to be: which frame, for which target, with which numbers, for which query lengths (max 0 = no limit).
+struct VariantPlan {
+    const Frame *frame = nullptr;
+    std::string target;
+    Tiling tiling;
+    int32_t min_seq_len_q = 0, max_seq_len_q = 0;
+    std::string record;             // the tuning record that the tiling is from, if any
+    std::string autoscheduler = {}; // one of Halide's and its parameters, "Adams2019 parallelism=2", instead of our schedule
+
+    // "frame=NAME knob=value ...", and the record: what a variant says of itself.
+    std::string text() const;
+};
+
+// Where tilings are looked up when the user gives none.
+struct TuningChoice {
+    std::string file;    // the user's own records, which win over the shipped ones; may be empty
+    bool records = true; // false: the defaults
+};
+
+// The user's file that is asked: his own or $POLYHEAD_TUNED; empty when there is none.
+std::string records_file(const TuningChoice &choice);
+
+// A target string in full: "host" and "host-FEATURE..." become this machine as far as f32 kernels gain by it and POLYHEAD_CPU_FEATURES
+// allows, others stay. Where that variable is not understood *error has a sentence and the text stays as it is.
+std::string resolve_target(const std::string &target, std::string *error);
+
+// The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
+// tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";
+// "autoscheduler=NAME autoscheduler.FIELD=VALUE" leaves the schedule to Halide, in process only; with overrides no tuning record is
+// asked. On refusal *error has one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
+std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
+                                       std::string *error, const TuningChoice &tuning = {}, std::vector<std::string> *complaints = nullptr);
+
+} // namespace polyhead::gen

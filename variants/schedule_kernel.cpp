@@ -1,0 +1,52 @@
+// The schedule of a whole kernel: its frame's, and what is the same for every frame.
+#include "schedule_kernel.h"
+
+#include "../schedules/linear_cpu.h"
+#include "../schedules/linear_gpu.h"
+#include "../schedules/score_output_cpu.h"
+#include "../schedules/score_output_gpu.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+
+void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, const Machine &machine) {
+    if (k->attention && !frame.schedule(k, tiling, machine)) {
+        return schedule_nothing(k);
+    }
+    for (HeadProjection &p : k->projections) {
+        machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
+    }
+    for (ScoreOutputStages &s : k->scores) {
+        machine.gpu() ? schedule_score_output_gpu(s) : schedule_score_output(s, machine);
+    }
+    if (k->has_linear) {
+        machine.gpu() ? schedule_linear_gpu(k->linear, k->linear_out, machine) : schedule_linear(k->linear, k->linear_out, tiling, machine);
+    }
+}
+
+void schedule_nothing(KernelStages *k) {
+    std::vector<Func> funcs;
+    for (HeadProjection &p : k->projections) {
+        funcs.insert(funcs.end(), {p.linear.block_sum, p.linear.acc, p.heads});
+    }
+    if (k->attention) {
+        const std::vector<Func> stages = k->attention->funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    for (const ScoreOutputStages &s : k->scores) {
+        const std::vector<Func> stages = s.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    if (k->has_linear) {
+        funcs.insert(funcs.end(), {k->linear.block_sum, k->linear.acc});
+    }
+    if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
+        funcs.push_back(k->attention_out.func);
+    }
+    for (Func &f : funcs) {
+        f.compute_root();
+    }
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,31 @@
+// The stages of a whole kernel, and how they are scheduled.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "../generators/frames/attention_stages.h"
+#include "../generators/layer.h"
+#include "../generators/score_output.h"
+#include "frames/frame.h"
+
+namespace polyhead::gen {
+
+// Everything a kernel is made of; what an operation does not use stays undefined.
+struct KernelStages {
+    std::vector<HeadProjection> projections;
+    std::shared_ptr<AttentionStages> attention;
+    AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0, {}};
+    Halide::Func copy; // out, where attention_out is an intermediate
+    Halide::Func lse;  // (q, h, b)
+    std::vector<ScoreOutputStages> scores;
+    bool has_linear = false;
+    LinearStages linear;
+    LinearOut linear_out;
+};
+
+void schedule_kernel(KernelStages *stages, const Frame &frame, const Tiling &tiling, const Machine &machine);
+// Every Func at root, no loop changed: the algorithm as written.
+void schedule_nothing(KernelStages *stages);
+
+} // namespace polyhead::gen

@@ -1,0 +1,83 @@
+// Terms of scratch memory, and which a kernel has.
+#include "scratch_terms.h"
+
+#include "../schedules/score_output_cpu.h"
+#include "frames/frame.h"
+
+namespace polyhead::gen {
+
+namespace {
+
+constexpr int64_t number = 4; // bytes of an f32 or i32
+
+int64_t round_up(int64_t value, int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+} // namespace
+
+// `floats` of a batch row for each begun block of rows and of keys.
+void ScratchTerms::add(int64_t floats, int row_block, int key_block, bool in_window) {
+    if (floats > 0) {
+        scratch_.terms[count_++] = {number * floats, row_block, key_block, in_window};
+    }
+}
+
+void ScratchTerms::add_per_query(int64_t floats) {
+    add(floats, p_.num_heads / p_.num_kv_heads, 0);
+}
+
+void ScratchTerms::add_projections() {
+    const int64_t panel = POLYHEAD_WEIGHT_PANEL;
+    add_per_query(p_.num_heads * round_up(p_.head_dim, panel));
+    add(p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel)), 0, 1);
+}
+
+void ScratchTerms::add_attended() {
+    const bool layer = p_.op == POLYHEAD_MHA;
+    const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
+    if (layer || statistics > 0) {
+        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes));
+    }
+}
+
+void ScratchTerms::add_score_output() {
+    if (p_.scores == POLYHEAD_NO_SCORES && p_.weights_mean == 0) {
+        return;
+    }
+    const auto [queries, keys, lanes] = score_output_tile(machine_);
+    add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * (p_.num_heads / p_.num_kv_heads), 0);
+    add(int64_t(keys) * p_.num_kv_heads * p_.head_dim, 0, keys);
+    if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
+        add_per_query(p_.num_heads * (lanes + 1));
+    } else if (weights()) { // the probs of a task
+        scratch_.thread_keys = {number * queries * keys, 0, keys, 0};
+    }
+}
+
+void ScratchTerms::add_clean_chunks() {
+    if (p_.mask != POLYHEAD_NO_MASK || p_.score_bias != 0 || (p_.expression && p_.expression[0])) {
+        add(p_.num_kv_heads * (p_.head_dim_v + 1), 0, t_.kv_tile);
+    }
+}
+
+void ScratchTerms::add_splits() {
+    const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
+    add(tile, t_.row_tile, t_.split_len, p_.window != 0);
+    add(tile, t_.row_tile, 0);
+}
+
+polyhead_scratch scratch_terms(const Frame &frame, const Problem &p, const Tiling &t, const Machine &machine) {
+    ScratchTerms terms(p, t, machine);
+    if (p.op == POLYHEAD_LINEAR) {
+        return terms.scratch();
+    }
+    if (p.op == POLYHEAD_MHA) {
+        terms.add_projections();
+    }
+    terms.add_score_output();
+    frame.add_scratch(&terms);
+    return terms.scratch();
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,129 @@
+// From the nearest tuning records to planned variants.
+#include "plan_records.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "../../runtime/problem_words.h"
+
+namespace polyhead::gen {
+namespace {
+
+// The recorded knobs that mean the same for this problem; the others take their defaults.
+Tiling transferred(const TunedRecord &record, const Problem &p, const Machine &machine) {
+    const Problem &of = record.problem;
+    Tiling t = record.tiling;
+    // What gives both problems tiles of another size by default (causal, RoPE, pairs) was not measured here.
+    if (default_tiling(*record.frame, of, machine, {}).q_tile != default_tiling(*record.frame, p, machine, {}).q_tile) {
+        t.q_tile = t.kv_tile = t.key_panel = t.value_panel = 0;
+    }
+    if (of.head_dim_v != p.head_dim_v) {
+        t.value_panel = 0;
+    }
+    if (of.num_heads * p.num_kv_heads != p.num_heads * of.num_kv_heads) {
+        t.row_tile = 0;
+    }
+    if (of.seq_len_kv != p.seq_len_kv) {
+        t.merge_group = 0;
+        t.kv_tile = p.seq_len_kv > 0 && t.kv_tile > p.seq_len_kv ? 0 : t.kv_tile;
+    }
+    if (of.embed_dim != p.embed_dim || of.out_features != p.out_features || of.kdim != p.kdim || of.vdim != p.vdim) {
+        t.linear_rows = t.linear_panels = t.linear_columns = 0;
+    }
+    return t;
+}
+
+bool holds(const VariantPlan &plan, int64_t seq_len_q) {
+    return seq_len_q >= plan.min_seq_len_q && (plan.max_seq_len_q == 0 || seq_len_q <= plan.max_seq_len_q);
+}
+
+// Every length of first..last (0 = no limit) is served.
+bool covered(const std::vector<VariantPlan> &plans, int64_t first, int64_t last) {
+    while (last == 0 || first <= last) {
+        const auto plan = std::find_if(plans.begin(), plans.end(), [first](const VariantPlan &p) { return holds(p, first); });
+        if (plan == plans.end()) {
+            return false;
+        }
+        if (plan->max_seq_len_q == 0) {
+            return true;
+        }
+        first = int64_t(plan->max_seq_len_q) + 1;
+    }
+    return true;
+}
+
+std::string said(const TunedRecord &record, double distance) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.2f", distance);
+    std::string file = record.file; // stands in a C string of the generated header
+    std::replace_if(file.begin(), file.end(), [](char c) { return c == '"' || c == '\\' || c < ' '; }, '_');
+    return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number + ": " +
+           runtime::flags_of(record.problem); // not the text of the file, which may hold any bytes
+}
+
+std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const Machine &machine, const std::string &target) {
+    std::vector<VariantPlan> plans;
+    for (const TunedRecord &record : match.records) {
+        if (!record.frame->serves(p, machine)) {
+            continue;
+        }
+        VariantPlan plan{record.frame,
+                         target,
+                         default_tiling(*record.frame, p, machine, transferred(record, p, machine)),
+                         record.min_seq_len_q,
+                         record.max_seq_len_q,
+                         said(record, match.distance)};
+        const bool few = record.frame->max_seq_len_q() > 0; // it is for few queries
+        if (few && plan.max_seq_len_q == 0) {
+            plan.max_seq_len_q = p.seq_len_q;
+        }
+        const bool limited = !few || plan.max_seq_len_q > 0;
+        const bool wanted = p.seq_len_q == 0 || holds(plan, p.seq_len_q);
+        if (limited && wanted && tiling_refusal(*record.frame, p, plan.tiling, machine).empty()) {
+            plans.push_back(plan);
+        }
+    }
+    return plans;
+}
+
+} // namespace
+
+std::string records_file(const TuningChoice &choice) {
+    const char *const everywhere = std::getenv("POLYHEAD_TUNED");
+    return !choice.records ? "" : choice.file.empty() && everywhere ? everywhere : choice.file;
+}
+
+std::string RecordFinder::open(const TuningChoice &choice) {
+    choice_ = choice;
+    choice_.file = records_file(choice);
+    std::string error;
+    if (choice_.records && !choice_.file.empty()) {
+        read_records(choice_.file, &own_, &error);
+    }
+    return error;
+}
+
+std::vector<VariantPlan> RecordFinder::apply(const Problem &p, const Machine &machine, const std::string &target_class,
+                                             const std::vector<VariantPlan> &defaults) const {
+    if (!choice_.records || defaults.empty()) {
+        return defaults;
+    }
+    for (const TunedRecords *records : {&own_, &shipped_records()}) {
+        std::vector<VariantPlan> plans = usable(nearest_records(*records, p, target_class), p, machine, defaults[0].target);
+        if (plans.empty()) {
+            continue;
+        }
+        for (const VariantPlan &plan : defaults) {
+            const bool served =
+                p.seq_len_q > 0 ? covered(plans, p.seq_len_q, p.seq_len_q) : covered(plans, plan.min_seq_len_q, plan.max_seq_len_q);
+            if (!served) {
+                plans.push_back(plan);
+            }
+        }
+        return plans;
+    }
+    return defaults;
+}
+
+} // namespace polyhead::gen

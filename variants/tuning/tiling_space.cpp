@@ -1,0 +1,48 @@
+// The points that a tuner may try, for each frame.
+#include "tiling_space.h"
+
+#include "../frames/limits.h"
+#include "../knob_rules.h"
+
+namespace polyhead::gen {
+namespace {
+
+std::string linear_waste(const Tiling &t, const Machine &machine) {
+    const int vectors = POLYHEAD_WEIGHT_PANEL / machine.lanes;
+    if (t.linear_panels == 0 || t.linear_rows == 0) { // the schedule chooses what fits
+        return t.linear_panels * vectors + 2 <= machine.registers
+                   ? ""
+                   : "tiling: linear_panels " + std::to_string(t.linear_panels) + " leave no register for sums";
+    }
+    return needs_registers("sums (linear_rows x linear_panels)", t.linear_rows * t.linear_panels * vectors, t.linear_panels * vectors + 1,
+                           machine);
+}
+
+} // namespace
+
+std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &p, const Machine &machine) {
+    const Tiling defaults = default_tiling(frame, p, machine, {});
+    std::vector<KnobValues> space;
+    for (const Knob &knob : knobs()) {
+        const KnobUse *use = use_of(knob, frame, p, machine);
+        // Of a call's tensors every sdpa kernel gets a variant with wide loads and one without.
+        const bool chosen = knob.value != &Tiling::load_width || (p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
+        if (use && !use->values.empty() && chosen) {
+            const std::vector<int> values = values_of(*use, p, machine, defaults.*knob.value);
+            if (values.size() > 1) {
+                space.push_back({knob.name, knob.meaning, values});
+            }
+        }
+    }
+    return space;
+}
+
+std::string candidate_refusal(const Frame &frame, const Problem &p, const Tiling &t, const Machine &machine) {
+    std::string refusal = tiling_refusal(frame, p, t, machine);
+    if (refusal.empty()) {
+        refusal = frame.waste(p, t, machine);
+    }
+    return refusal.empty() && p.op != POLYHEAD_SDPA && !machine.gpu() ? linear_waste(t, machine) : refusal;
+}
+
+} // namespace polyhead::gen

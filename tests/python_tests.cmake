@@ -87,6 +87,12 @@ polyhead_python_test(
         "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
 )
 
+polyhead_python_test(
+    "help is what the programs print"
+    SCRIPT tool_help.py
+    ARGUMENTS --python
+)
+
 if(TARGET polyhead_roof)
     include(python_peers_tests.cmake)
 endif()

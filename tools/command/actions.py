@@ -89,7 +89,9 @@ def tune(options):
 
 
 def check(options):
-    environment.ensure(*environment.NEEDS)
-    if not options.quick:
+    environment.ensure("check")
+    sources = [] if options.quick else checks.sources_to_read(options.all)
+    if sources:
+        environment.ensure(*environment.NEEDS)
         build.configure(parts=environment.parts())
-    return checks.run(fix=options.fix, quick=options.quick)
+    return checks.run(fix=options.fix, sources=sources)

@@ -6,8 +6,8 @@ import os
 import re
 import subprocess
 
-from . import build
-from .places import BUILD, PYTHON, ROOT, call, environment, jobs, step, tool, tracked
+from . import build, help_texts
+from .places import BUILD, PYTHON, ROOT, call, environment, jobs, output, step, tool, tracked
 
 # Words that codespell takes for misspellings: names in the formulas and the glossary.
 WORDS = "ans,nd,ue,ot,te,inout,sie,ist,vas,strat,als,dout,fo,fpr,hist,mis"
@@ -75,12 +75,32 @@ def tidy_one(source, folder):
     return done.returncode == 0, done.stdout + (done.stderr if done.returncode else "")
 
 
-def tidy(_):
-    """clang-tidy over our sources that the release build knows; a file found clean is not read again until it changes."""
+def changed():
+    """Files that differ from what the upstream branch has, or, without one, from the last commit."""
+    base = output(["git", "merge-base", "HEAD", "@{upstream}"]) or output(["git", "merge-base", "HEAD", "origin/HEAD"]) or "HEAD"
+    differing = output(["git", "diff", "--name-only", base.strip()]) or ""
+    new = output(["git", "ls-files", "--others", "--exclude-standard"]) or ""
+    return set(differing.split("\n")) | set(new.split("\n"))
+
+
+def sources_to_read(everything):
+    """All sources, or those that changed, whose header changed, and one that includes a changed header without a source of its own."""
+    sources = tracked("*.cpp")
+    if everything:
+        return sources
+    names = changed()
+    wanted = [name for name in sources if name in names or name[:-3] + "h" in names]
+    for header in sorted(name for name in names if name.endswith(".h") and name[:-1] + "cpp" not in sources):
+        wanted += [name for name in sources if header in our_includes(name, set())][:1]
+    return sorted(set(wanted))
+
+
+def tidy(sources):
+    """clang-tidy over these, as far as the release build knows them; a file found clean is not read again until it changes."""
     folder = build.directory("release")
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
         known = {os.path.relpath(entry["file"], ROOT) for entry in json.load(file)}
-    sources = [name for name in tracked("*.cpp") if name in known]
+    sources = [name for name in sources if name in known]
     cache_path = os.path.join(BUILD, "tidy.json")
     try:
         with open(cache_path, encoding="utf-8") as file:
@@ -103,10 +123,12 @@ def tidy(_):
     return good
 
 
-def run(fix=False, quick=False):
-    steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules), ("results", results)]
-    if not quick:
-        steps.append(("clang-tidy", tidy))
+def run(fix=False, sources=()):
+    """The checks; clang-tidy over these sources."""
+    steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules), ("results", results),
+             ("help", help_texts.check)]
+    if sources:
+        steps.append(("clang-tidy", lambda _: tidy(sources)))
     failed = []
     for name, action in steps:
         step(name)

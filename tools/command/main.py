@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, build, gpu_table, package, testing
+from . import actions, build, gpu_table, help_texts, package, testing
 from .places import Failure
 
 EPILOG = """\
@@ -23,6 +23,7 @@ def parser():
     top = argparse.ArgumentParser(
         prog="polyhead", description="Attention kernels generated for one problem and one machine.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    top.add_argument("--version", action="version", version="polyhead " + help_texts.version())
     commands = top.add_subparsers(dest="command", metavar="COMMAND")
 
     def add(name, action, text, **options):
@@ -61,7 +62,8 @@ def parser():
     parity.add_argument("--seed", type=int, default=1, help="of the configurations (default 1)")
     check = add("check", actions.check, "format, lint, spelling and the rules of the house")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
-    check.add_argument("--quick", action="store_true", help="without clang-tidy")
+    check.add_argument("--quick", action="store_true", help="without clang-tidy, which reads what differs from the upstream branch")
+    check.add_argument("--all", action="store_true", help="clang-tidy reads every file")
     add("help", lambda _: top.print_help() or 0, "this list")
     return top
 
@@ -90,9 +92,13 @@ def add_bench_options(bench):
 
 
 def run(argv):
+    text = help_texts.answer(argv)
+    if text is not None:
+        print(text, end="")
+        return 0
     # Everything after `generate`, `prune` and `tune` belongs to their programs, options included.
     top = parser()
-    if argv[:1] in (["generate"], ["prune"], ["tune"]):
+    if argv and argv[0] in help_texts.COMMANDS:
         options = argparse.Namespace(action=getattr(actions, argv[0]), arguments=argv[1:])
     else:
         options = top.parse_args(argv)

@@ -1,0 +1,72 @@
+"""Help and version that need no set-up: texts of programs that are built later, which `check` and a test hold against them."""
+import os
+import re
+import subprocess
+
+from . import build
+from .places import PYTHON, ROOT, environment
+
+FOLDER = os.path.join(ROOT, "tools", "command", "help")
+MODULES = {"prune": "polyhead.prune_command", "tune": "polyhead.tuning.command"}
+COMMANDS = ("generate", *MODULES)  # whose options belong to programs of their own
+
+
+def version():
+    with open(os.path.join(ROOT, "CMakeLists.txt"), encoding="utf-8") as file:
+        return re.search(r"^ +VERSION ([\d.]+)", file.read(), flags=re.M).group(1)
+
+
+def path(command):
+    return os.path.join(FOLDER, command + ".txt")
+
+
+def committed(command):
+    with open(path(command), encoding="utf-8") as file:
+        return file.read()
+
+
+def answer(argv):
+    """What these arguments ask for and no program must be built for, or None."""
+    if argv[:1] in (["--version"], ["version"]) or (argv[:1] and argv[0] in COMMANDS and "--version" in argv[1:]):
+        return "polyhead %s\n" % version()
+    if argv[:1] and argv[0] in COMMANDS and ("-h" in argv[1:] or "--help" in argv[1:]):
+        return committed(argv[0])
+    return None
+
+
+def printed(words, variables):
+    """What a program prints as its help, 100 columns wide."""
+    done = subprocess.run(words + ["--help"], stdout=subprocess.PIPE, text=True, check=True, env=dict(variables, COLUMNS="100", NO_COLOR="1"))
+    return done.stdout
+
+
+def meaning(text):
+    """What must agree: the options, and of the generator its table of knobs. Layout belongs to the versions of libraries."""
+    return sorted(set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", text))), text.partition("\nKnobs of ")[2].strip()
+
+
+def programs():
+    """Words that start those that are built."""
+    found = {}
+    if os.path.exists(build.program("release", "polyhead-generate")):
+        found["generate"] = [build.program("release", "polyhead-generate")]
+    if os.path.isdir(os.path.join(build.directory("release"), "python", "polyhead")):
+        found.update((command, [PYTHON, "-m", module]) for command, module in MODULES.items())
+    return found
+
+
+def check(fix):
+    """Are the texts what the programs print? Those that are not built are left to the test."""
+    good = True
+    variables = dict(environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"), PYTHONSAFEPATH="1")
+    for command, words in programs().items():
+        now = printed(words, variables)
+        if meaning(now) == meaning(committed(command) if os.path.exists(path(command)) else ""):
+            continue
+        if fix:
+            with open(path(command), "w", encoding="utf-8") as file:
+                file.write(now)
+        else:
+            print("%s: not what `polyhead %s --help` prints; ./polyhead check --fix writes it" % (os.path.relpath(path(command), ROOT), command))
+            good = False
+    return good

@@ -255,7 +255,7 @@ class Problems(unittest.TestCase):
 
     def test_words_of_the_command_line(self):
         known = {name for action in command.parser()._actions for name in action.option_strings}
-        ours, flags = command.split_flags("k1 --budget 3 --op sdpa --lse --num-heads 4 --seed 2 --head-dim=32".split(), known)
+        ours, flags = problem.split_flags("k1 --budget 3 --op sdpa --lse --num-heads 4 --seed 2 --head-dim=32".split(), known)
         self.assertEqual((ours, flags), ("k1 --budget 3 --seed 2".split(), "--op sdpa --lse --num-heads 4 --head-dim=32".split()))
 
     def test_segments(self):

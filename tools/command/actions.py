@@ -77,6 +77,13 @@ def prune(options):
     os.execve(PYTHON, [PYTHON, "-m", "polyhead.prune_command"] + options.arguments, child)
 
 
+def explain(options):
+    """Done by the Python package of the release build."""
+    child = dict(package.ready("explain"), PYTHONSAFEPATH="1", POLYHEAD_TUNE_SOURCE=ROOT)
+    sys.stdout.flush()
+    os.execve(PYTHON, [PYTHON, "-m", "polyhead.explain_command"] + options.arguments, child)
+
+
 def tune(options):
     """Done by the Python package; winners are confirmed with the generator and the runtime of the same build."""
     child = dict(package.ready("tune", "tune", "plots"), PYTHONSAFEPATH="1")

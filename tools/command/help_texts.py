@@ -7,7 +7,7 @@ from . import build
 from .places import PYTHON, ROOT, environment
 
 FOLDER = os.path.join(ROOT, "tools", "command", "help")
-MODULES = {"prune": "polyhead.prune_command", "tune": "polyhead.tuning.command"}
+MODULES = {"explain": "polyhead.explain_command", "prune": "polyhead.prune_command", "tune": "polyhead.tuning.command"}
 COMMANDS = ("generate", *MODULES)  # whose options belong to programs of their own
 
 

@@ -12,6 +12,7 @@ examples:
   ./polyhead generate minilm_layer --op mha --embed-dim 384 --num-heads 12 --kv-lengths -o out
   ./polyhead prune --weights layer.safetensors --num-heads 12 --input x.npy --remove 6 -o out
   ./polyhead tune --op sdpa --num-heads 8 --head-dim 40 --budget 300 -o tuned.json
+  ./polyhead explain minilm_layer --query-length 16
   ./polyhead test --label runtime
   ./polyhead bench --filter sdpa --threads 1 --json out.json
   ./polyhead bench --peers --report peers.html
@@ -53,6 +54,8 @@ def parser():
     prune.add_argument("arguments", nargs=argparse.REMAINDER)
     tune = add("tune", actions.tune, "measure tilings of a problem on this machine, and keep the best as tuning records", add_help=False)
     tune.add_argument("arguments", nargs=argparse.REMAINDER)
+    explain = add("explain", actions.explain, "say which variant of a kernel a call runs, and why not those before it", add_help=False)
+    explain.add_argument("arguments", nargs=argparse.REMAINDER)
     table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/gpu.md")
     table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
     conformance = add("conformance", package.conformance, "run the ONNX node cases of attention through Python, and write docs/conformance.md")
@@ -96,7 +99,7 @@ def run(argv):
     if text is not None:
         print(text, end="")
         return 0
-    # Everything after `generate`, `prune` and `tune` belongs to their programs, options included.
+    # Everything after `generate`, `explain`, `prune` and `tune` belongs to their programs, options included.
     top = parser()
     if argv and argv[0] in help_texts.COMMANDS:
         options = argparse.Namespace(action=getattr(actions, argv[0]), arguments=argv[1:])

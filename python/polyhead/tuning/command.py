@@ -17,7 +17,7 @@ from . import records
 from .confirm import Tools
 from .log import Log
 from .pool import cores
-from .problem import LENGTHS, Task, flags_of_line, flags_of_name, kernel_table
+from .problem import LENGTHS, Task, flags_of_line, flags_of_name, kernel_table, split_flags
 from .run import duel, recheck, tune
 from .screen import Screen, print_table
 from .search import STRATEGIES
@@ -192,24 +192,6 @@ def _interrupted(number: int, _: Any) -> None:
     global _ended_by
     _ended_by = signal.Signals(number)
     raise KeyboardInterrupt
-
-
-def split_flags(arguments: list[str], known: set[str]) -> tuple[list[str], list[str]]:
-    """(words of this command, flags of a problem): an option that is not ours takes at most one word along."""
-    ours: list[str] = []
-    problem: list[str] = []
-    value_of_problem = False
-    for word in arguments:
-        if word.startswith("-") and " " not in word and word.split("=", 1)[0] not in known:
-            problem.append(word)
-            value_of_problem = "=" not in word
-        elif value_of_problem and not word.startswith("-"):
-            problem.append(word)
-            value_of_problem = False
-        else:
-            ours.append(word)
-            value_of_problem = False
-    return ours, problem
 
 
 if __name__ == "__main__":

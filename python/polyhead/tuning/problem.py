@@ -190,3 +190,21 @@ def flags_of_name(name: str, table: dict[str, str]) -> list[str]:
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise refuse("kernel: '%s' is no manifest of a kernel: it has no generate line" % name) from error
     return flags_of_line(line)
+
+
+def split_flags(arguments: list[str], known: set[str]) -> tuple[list[str], list[str]]:
+    """(words of this command, flags of a problem): an option that is not ours takes at most one word along."""
+    ours: list[str] = []
+    problem: list[str] = []
+    value_of_problem = False
+    for word in arguments:
+        if word.startswith("-") and " " not in word and word.split("=", 1)[0] not in known:
+            problem.append(word)
+            value_of_problem = "=" not in word
+        elif value_of_problem and not word.startswith("-"):
+            problem.append(word)
+            value_of_problem = False
+        else:
+            ours.append(word)
+            value_of_problem = False
+    return ours, problem

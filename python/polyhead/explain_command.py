@@ -1,0 +1,105 @@
+"""The command ./polyhead explain: which variant of a kernel a call runs, and why not those before it. Nothing is computed."""
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any, Optional
+
+import numpy
+
+from . import _core, set_num_threads
+from .error import Error, refuse
+from .kernel import Kernel
+from .tuning.problem import LINEAR, MHA, flags_of_name, kernel_table, split_flags
+
+EPILOG = """\
+examples:
+  ./polyhead explain minilm_layer --query-length 16
+  ./polyhead explain --op sdpa --num-heads 32 --num-kv-heads 8 --head-dim 128 --kv-lengths --query-length 1,512 --key-length 4096
+  POLYHEAD_CPU_FEATURES=avx2 ./polyhead explain out/attention.json --query-length 128
+
+All other flags are those of `polyhead generate`. Tensors that a call may leave out are left out. See docs/design.md, section 5.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="polyhead explain", description="Says which variant of a kernel a call runs, and why not those before it.",
+                                  epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
+    top.add_argument("kernel", nargs="?", metavar="KERNEL", help="a name of kernels/table.txt, or a manifest NAME.json that a build has written")
+    top.add_argument("--query-length", metavar="LIST", help="queries of a call, rows of a linear layer: 1,512 (default: the fixed length, otherwise 128)")
+    top.add_argument("--key-length", metavar="LIST", help="keys of a call (default: the fixed length, otherwise as many as queries)")
+    top.add_argument("--batch", type=int, default=1, help="batch rows of a call (default 1)")
+    top.add_argument("--threads", type=int, default=0, help="of the call, for its scratch memory (default: as many as calls have)")
+    return top
+
+
+def lengths_of(option: str, text: Optional[str], default: int) -> list[int]:
+    words = text.split(",") if text else [str(default)]
+    if not all(word.strip().isdecimal() and len(word.strip()) < 10 for word in words):
+        raise refuse("%s: found '%s', expected lengths such as 1,512" % (option, text))
+    return [int(word) for word in words]
+
+
+def zeros(*shape: int) -> numpy.ndarray:
+    """Memory that nobody touches."""
+    return numpy.zeros(shape, numpy.float32)
+
+
+def arguments_of(kernel: Kernel, batch: int, queries: int, keys: int) -> dict[str, Any]:
+    """The tensors that every call of this kernel has."""
+    p = kernel.problem
+    if p["op"] == LINEAR:
+        return {"input": zeros(queries, p["embed_dim"]),
+                "weights": kernel.pack(out_proj=zeros(p["out_features"], p["embed_dim"]), **bias(p, "out", p["out_features"]))}
+    if p["op"] != MHA:
+        return {"query": zeros(batch, p["num_heads"], queries, p["head_dim"]), "key": zeros(batch, p["num_kv_heads"], keys, p["head_dim"]),
+                "value": zeros(batch, p["num_kv_heads"], keys, p["head_dim_v"])}
+    widths = {"query": (p["num_heads"] * p["head_dim"], p["embed_dim"]), "key": (p["num_kv_heads"] * p["head_dim"], p["kdim"]),
+              "value": (p["num_kv_heads"] * p["head_dim_v"], p["vdim"]), "out_proj": (p["embed_dim"], p["num_heads"] * p["head_dim_v"])}
+    weights = {name: zeros(*shape) for name, shape in widths.items()}
+    for name, (outputs, _) in widths.items():
+        weights.update(bias(p, name.replace("_proj", ""), outputs))
+    call = {"query": zeros(batch, queries, p["embed_dim"]), "weights": kernel.pack(**weights)}
+    if p["cross"]:
+        call.update(key=zeros(batch, keys, p["kdim"]), value=zeros(batch, keys, p["vdim"]))
+    return call
+
+
+def bias(problem: dict[str, Any], name: str, width: int) -> dict[str, numpy.ndarray]:
+    return {name + "_bias": zeros(width)} if problem["bias"] else {}
+
+
+def explain(options: argparse.Namespace, flags: list[str]) -> None:
+    if options.kernel and flags:
+        raise refuse("kernel: found %s and flags of a problem, expected one of them" % options.kernel)
+    source = os.environ.get("POLYHEAD_TUNE_SOURCE", "")
+    table = kernel_table(os.path.join(source, "kernels", "table.txt") if source else None)
+    if not (options.kernel or flags):
+        raise refuse("kernel: found none, expected a name of kernels/table.txt, a manifest NAME.json or flags of polyhead generate")
+    if options.threads:
+        set_num_threads(options.threads)
+    kernel = Kernel(_core.kernel_of_flags(flags_of_name(options.kernel, table) if options.kernel else flags))
+    p = kernel.problem
+    for queries in lengths_of("query-length", options.query_length, p["seq_len_q"] or 128):
+        same = p["op"] == MHA and not p["cross"]
+        keys = [queries] if same else lengths_of("key-length", options.key_length, p["seq_len_kv"] or queries)
+        for number in keys:
+            arguments = arguments_of(kernel, options.batch, queries, number)
+            print(kernel.explain(**arguments).rstrip())
+
+
+def main(argv: Optional[list[str]] = None) -> int:
+    top = parser()
+    words, flags = split_flags(sys.argv[1:] if argv is None else argv, {name for action in top._actions for name in action.option_strings})
+    options = top.parse_args(words)
+    try:
+        explain(options, flags)
+    except Error as error:
+        print("polyhead explain: %s" % error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -54,8 +54,8 @@ add_library(
     generators/frames/query_lanes.cpp
     generators/frames/rows.cpp
     generators/frames/seen_keys.cpp
-    generators/frames/turned_squares.cpp
-    generators/frames/turned_tile.cpp
+    generators/frames/transposed_squares.cpp
+    generators/frames/transposed_tile.cpp
     generators/layer.cpp
     generators/linear.cpp
     generators/numerics.cpp

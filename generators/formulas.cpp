@@ -65,10 +65,10 @@ std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInput
     if (p.score_bias != 0) {
         add("score_bias", Halide::Float(32), p.score_bias_broadcast, in.score_bias);
     }
-    // Where floats differ by query, frames that turn tiles of them turn one for two.
-    const bool turns_floats =
+    // Where floats differ by query, frames that transpose tiles of them transpose one for two.
+    const bool transposes_floats =
         std::any_of(tensors.begin(), tensors.end(), [](const PairTensor &t) { return t.per_query && t.type.is_float(); });
-    return tensors.size() == 2 && turns_floats ? std::vector<PairTensor>{joined(tensors[0], tensors[1])} : tensors;
+    return tensors.size() == 2 && transposes_floats ? std::vector<PairTensor>{joined(tensors[0], tensors[1])} : tensors;
 }
 
 } // namespace
@@ -134,8 +134,8 @@ Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h
         return plain_query(d, q, h, b);
     }
     const auto [part, pair] = rotary_place(d);
-    const Expr turned = rotated_query(part, pair, q, h, b);
-    return rotary_dim() == problem_.head_dim ? turned : Halide::select(d < rotary_dim(), turned, plain_query(d, q, h, b));
+    const Expr value = rotated_query(part, pair, q, h, b);
+    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), turned, plain_query(d, q, h, b));
 }
 
 Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const {
@@ -143,8 +143,8 @@ Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, 
         return inputs_.key(d, kv, kv_head, b);
     }
     const auto [part, pair] = rotary_place(d);
-    const Expr turned = rotated_key(part, pair, kv, kv_head, b);
-    return rotary_dim() == problem_.head_dim ? turned : Halide::select(d < rotary_dim(), turned, inputs_.key(d, kv, kv_head, b));
+    const Expr value = rotated_key(part, pair, kv, kv_head, b);
+    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), turned, inputs_.key(d, kv, kv_head, b));
 }
 
 // ---- which keys a row sees
@@ -203,8 +203,8 @@ Expr AttentionFormulas::keys_end(const Expr &q, const Expr &b) const {
         Expr last = q;
         last = problem_.window != 0 ? last + inputs_.window_right : last;
         last = problem_.position_offsets ? last + inputs_.position_offsets(b) : last;
-        constexpr int longer_than_any = 1 << 30;
-        const Expr from_end = inputs_.from_end * longer_than_any;
+        constexpr int largest_length = 1 << 30;
+        const Expr from_end = inputs_.from_end * largest_length;
         const Expr missing = Halide::max(Halide::min(last + 1 - inputs_.seq_len_q, 0), -from_end);
         end = Halide::max(Halide::min(end, last + 1 + from_end) + missing, 0);
     }

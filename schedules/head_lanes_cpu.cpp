@@ -61,7 +61,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         .reorder(column, s.r, s.rt, s.task)
         .parallel(s.task)
         .vectorize(column, s.blocking.lanes, TailStrategy::GuardWithIf);
-    for (Func f : s.row_facts.funcs()) {
+    for (Func f : s.row_bounds.funcs()) {
         f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     }
     s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);

@@ -1,7 +1,7 @@
 // CPU schedule of the frame "query lanes".
 //
 //   parallel (batch, head, tile of q_tile queries)
-//     query_tile                                     rows, then turned in squares in registers; 32 x 64 floats = 8 KB, stays in L1
+//     query_tile                                     rows, then transposed in squares in registers; 32 x 64 floats = 8 KB, stays in L1
 //     for groups of chunks, for chunks of a group
 //       for blocks of key_panel keys                 scores: key_panel x q_tile/lanes registers, one broadcast of key per q_tile/lanes
 //         for head_dim: scores += query_tile * key   multiply-adds; logits stored
@@ -16,9 +16,11 @@
 // broadcasts and 2 loads with nothing spilled.
 //
 // Tried and lost:
-// - turning out as query is turned: 1.5 % of 12 heads, 128 x 128, and 1.3 % to copy the rows behind the last query away, where reading
+// - transposing out as query is transposed: 1.5 % of 12 heads, 128 x 128, and 1.3 % to copy the rows behind the last query away, where
+// reading
 //   normalised element by element takes 2.8 %.
-// - turning query rows as they come from memory, without a copy of the rows in between: 4.6 % instead of 2.7 % of 512 x 512 on AVX2. Half
+// - transposing query rows as they come from memory, without a copy of the rows in between: 4.6 % instead of 2.7 % of 512 x 512 on AVX2.
+// Half
 //   cache lines of 8 rows at a time neither overlap their misses nor wake the prefetcher.
 // - prefetching query 8, 16 rows ahead and keys 1, 2 blocks ahead: no change.
 // - unrolling head_dim by 4, 8, 16 or fully; 48 or 64 queries per tile; chunks of 64, 96, 144, 192, 256 keys; panels of 12: all
@@ -29,9 +31,10 @@
 // - for windows (12 heads, 1024 x 1024, d 64, window 256/0, 1 thread: 10.2 ms, where the work left would take 9.1). Profile: multiply-adds
 //   of scores 37 %, of keys that all rows see 27 %, of keys at the ends of the window, which need a look at the logit, 14 %, exp2 6 %,
 //   first touch of query rows 5 % and of out 3 %, merge 3 %.
-//   - query and out turned by the shuffles of turned_tile.h, through memory: 10.5 ms; the loads and stores wait for memory as before.
+//   - query and out transposed by the shuffles of transposed_tile.h, through memory: 10.5 ms; the loads and stores wait for memory as
+//   before.
 //   - a look at the values at both ends, so that finite ones need no logits: the 14 % become 9 %, of which 3 % are the look; 10.05 ms.
-//   - masks and biases in f32, turned by shuffles of four parts instead of two (3 steps for 5): the same. Shuffles are 4.6 % of a call
+//   - masks and biases in f32, transposed by shuffles of four parts instead of two (3 steps for 5): the same. Shuffles are 4.6 % of a call
 //     with a bias, waiting for its rows 12 %: 50 MB at 10 GB/s, a copy reaches 13. So a window with a bias is bounded by memory.
 //   - Halide's prefetch of the bias, the next chunk's rows: 41.9 ms where 41.0 were (no window), 13.7 for 12.8 (window).
 // - softcap: logits of 1, 2 or 4 keys at a time instead of a whole panel, so that fewer tanh stand in a row: level alone (19 ms on two
@@ -64,12 +67,16 @@ void rotate(Func f, const QueryLanesStages &s, int vec) {
 }
 
 // A tile over pairs is read in rows as wide as a vector and shuffled in vectors.
-void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int vector_bytes) {
-    const int width = vector_bytes / t.turned.type().bytes();
-    t.turned.compute_at(level).bound_extent(t.kk, t.blocks * t.keys).bound_extent(t.qi, t.q_tile);
-    t.turned.update().reorder(t.stored.x, t.stored.y, t.stored.z, t.stored.w).unroll(t.stored.x).unroll(t.stored.z).allow_race_conditions();
-    t.turned.update().vectorize(t.stored.y, std::min(width, t.q_tile / 2));
-    const LoopLevel in_block(t.turned, RVar(t.stored.w));
+void schedule_transposed_tile(TransposedTile &t, const LoopLevel &level, int vector_bytes) {
+    const int width = vector_bytes / t.transposed.type().bytes();
+    t.transposed.compute_at(level).bound_extent(t.kk, t.blocks * t.keys).bound_extent(t.qi, t.q_tile);
+    t.transposed.update()
+        .reorder(t.stored.x, t.stored.y, t.stored.z, t.stored.w)
+        .unroll(t.stored.x)
+        .unroll(t.stored.z)
+        .allow_race_conditions();
+    t.transposed.update().vectorize(t.stored.y, std::min(width, t.q_tile / 2));
+    const LoopLevel in_block(t.transposed, RVar(t.stored.w));
     // A whole row of the chunk at a time: rows of a tensor are often a multiple of 4 KB apart, and single lines of 32 of them in turn
     // neither fit L1 nor wake the prefetcher.
     t.rows.compute_at(level).bound_extent(t.kk, t.keys).bound_extent(t.block, t.blocks).bound_extent(t.qi, t.q_tile);
@@ -82,8 +89,8 @@ void schedule_turned_tile(TurnedTile &t, const LoopLevel &level, int vector_byte
     }
 }
 
-// Rows of the tile side by side. All steps of a square are unrolled, so that it stays in registers: turning costs 1.5 instead of 5.5 % of
-// 12 heads, 128 x 128, d 64.
+// Rows of the tile side by side. All steps of a square are unrolled, so that it stays in registers: transposing costs 1.5 instead of 5.5 %
+// of 12 heads, 128 x 128, d 64.
 void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.query_tile.compute_at(level).reorder_storage(s.qi, s.d).bound_extent(s.qi, s.blocking.q_tile);
     if (!s.query_squares) {
@@ -93,7 +100,7 @@ void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
         }
         return;
     }
-    TurnedSquares &t = *s.query_squares;
+    TransposedSquares &t = *s.query_squares;
     const LoopLevel square(s.query_tile, RVar(s.squares.z));
     s.query_tile.update().reorder(s.squares.x, s.squares.y, s.squares.z, s.squares.w);
     s.query_tile.update().allow_race_conditions().vectorize(s.squares.x).unroll(s.squares.y);
@@ -115,8 +122,8 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
         rotate(s.key_tile, s, vec);
     }
-    for (TurnedTile &tile : s.pair_tiles) {
-        schedule_turned_tile(tile, LoopLevel(s.partial, chunk), s.blocking.turn_bytes);
+    for (TransposedTile &tile : s.pair_tiles) {
+        schedule_transposed_tile(tile, LoopLevel(s.partial, chunk), s.blocking.transpose_bytes);
     }
     if (s.finds_clean) {
         Var task("task");

@@ -82,7 +82,7 @@ void schedule_thread_chunk(RowsStages &s, int update, int width) {
 
 void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width) {
     const int rows = s.blocking.rows;
-    for (Func f : s.row_facts.funcs()) {
+    for (Func f : s.row_bounds.funcs()) {
         f.compute_at(thread).bound_extent(s.r, rows).unroll(s.r);
         one_point(f, {s.g, s.qt, s.b});
     }
@@ -148,7 +148,7 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     }
     // Inside the loop over chunks: Halide 21 would give memory that is filled before the loop, and last read before the end of its body,
     // to something else in that body (seen: wrong from the second chunk on). acc is safe, it is written at the very end.
-    for (Func f : s.row_facts.funcs()) {
+    for (Func f : s.row_bounds.funcs()) {
         f.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).gpu_threads(s.r, s.g);
         one_point(f, {s.qt, s.b});
     }

@@ -83,10 +83,10 @@ class Driver(unittest.TestCase):
     def records(self):
         return json.loads(self.output.read_text())["records"]
 
-    def record(self, said):
+    def record(self, output):
         """The one record, or nothing: a busy machine may make the winner look slower ahead of time, and its record is taken back then."""
         records = self.records()
-        self.assertEqual(len(records), 0 if "  refuted ahead of time" in said else 1, said)
+        self.assertEqual(len(records), 0 if "  refuted ahead of time" in output else 1, output)
         return records[0] if records else None
 
     def log(self, kind=None):
@@ -109,14 +109,14 @@ class Driver(unittest.TestCase):
 
     def test_a_small_problem_and_everyone_who_takes_its_record(self):
         for _ in range(3):
-            said = self.tune(*PROBLEM, "--budget", 100, "--candidates", 4)
+            output = self.tune(*PROBLEM, "--budget", 100, "--candidates", 4)
             self.assertEqual(len(self.log("measured")), 4)
-            record = self.record(said)
+            record = self.record(output)
             if record:
                 break
         for name in ("median_ms", "spread_ms", "percent_of_peak", "machine", "halide", "schedule_version", "commit", "date"):
             self.assertIn(name, record)
-        self.assertIn("confirmed ahead of time", said)
+        self.assertIn("confirmed ahead of time", output)
         kernel = polyhead.compile("sdpa", num_heads=1, head_dim=8, seq_len_q=64, seq_len_kv=64, tuned=self.output)
         variant, = kernel.manifest["variants"]
         self.assertEqual(variant["tiling"], record["tiling"])
@@ -131,8 +131,8 @@ class Driver(unittest.TestCase):
             polyhead.compile("sdpa", num_heads=1, head_dim=8, tuned=self.folder / "none.json")
         self.generate_takes_it(record)
         check = self.start("--check", self.output)  # which of both is a matter of time
-        said, _ = check.communicate(timeout=120)
-        self.assertEqual((" holds" in said, "slower than the default" in said), (check.returncode == 0, check.returncode == 1), said)
+        output, _ = check.communicate(timeout=120)
+        self.assertEqual((" holds" in output, "slower than the default" in output), (check.returncode == 0, check.returncode == 1), output)
         checked = self.tune("--diff", self.output, self.output)
         self.assertIn("0 differences", checked)
 
@@ -145,14 +145,14 @@ class Driver(unittest.TestCase):
             self.assertIn("from record 1 of tuned.json", (self.folder / "k" / "k.h").read_text())
 
     def test_features_and_bad_problems(self):
-        said = self.tune("--problem", " ".join(FEATURES), "--problem", "--op conv", "no_such_kernel", "--problem", " ".join(LINEAR), "--budget", 200,
+        output = self.tune("--problem", " ".join(FEATURES), "--problem", "--op conv", "no_such_kernel", "--problem", " ".join(LINEAR), "--budget", 200,
                          "--candidates", 1, status=1)
-        self.assertIn("found 'no_such_kernel', expected", said)
-        self.assertIn("op: found 'conv'", said)
+        self.assertIn("found 'no_such_kernel', expected", output)
+        self.assertIn("op: found 'conv'", output)
         # A busy machine may make a tiny kernel look slower ahead of time; its record is taken back then.
-        confirmed, refuted = said.count("  confirmed ahead of time at"), said.count("  refuted ahead of time at")
-        self.assertEqual((confirmed + refuted, len(self.records())), (2, confirmed), said)
-        self.assertNotIn("not confirmed", said)
+        confirmed, refuted = output.count("  confirmed ahead of time at"), output.count("  refuted ahead of time at")
+        self.assertEqual((confirmed + refuted, len(self.records())), (2, confirmed), output)
+        self.assertNotIn("not confirmed", output)
 
     def test_killed_at_random_moments_nothing_is_lost(self):
         known, moments = [], random.Random(1)
@@ -171,12 +171,12 @@ class Driver(unittest.TestCase):
             records = self.records()  # whole, and of nothing that the log does not have
             self.assertTrue(all(r["measured"] <= len(known) for r in records), records)
         seen = len(known)
-        said = self.tune(*PROBLEM, "--budget", 100, "--candidates", seen)  # all of them are known: straight to the race
-        self.assertIn("%d measurements taken up" % seen, said)
+        output = self.tune(*PROBLEM, "--budget", 100, "--candidates", seen)  # all of them are known: straight to the race
+        self.assertIn("%d measurements taken up" % seen, output)
         entries = self.log("measured")
         self.assertEqual(len(entries), seen)
         self.assertEqual(len({(e["frame"], e["tiling"]) for e in entries}), seen)
-        record = self.record(said)
+        record = self.record(output)
         self.assertEqual(record["measured"] if record else seen, seen)
         self.assertEqual(self.left(), [])
 
@@ -185,15 +185,15 @@ class Driver(unittest.TestCase):
             _, asked = first_candidates(target, 8)
             spoiled = {asked[1]: "crash", asked[3]: "hang", asked[6]: "wrong"}
             poison = ",".join("%s:%s" % (kind, text) for text, kind in spoiled.items())
-            said = self.tune(*PROBLEM, "--target", target, "--budget", 200, "--candidates", 8, "--timeout", 4, "--strategy", "random", poison=poison)
+            output = self.tune(*PROBLEM, "--target", target, "--budget", 200, "--candidates", 8, "--timeout", 4, "--strategy", "random", poison=poison)
             failed = {key_of_entry(e): e["why"] for e in self.log("failed")}
             self.assertEqual({why for text, why in failed.items() if text not in spoiled} - {"no answer after 4 s"}, set(), "beside what a busy machine does")
-            self.assertEqual(failed.get(asked[1]), "crashed (SIGABRT)", said)
-            self.assertEqual(failed.get(asked[3]), "no answer after 4 s", said)
-            self.assertTrue(failed[asked[6]].startswith("wrong answer at B1 T64"), said)
+            self.assertEqual(failed.get(asked[1]), "crashed (SIGABRT)", output)
+            self.assertEqual(failed.get(asked[3]), "no answer after 4 s", output)
+            self.assertTrue(failed[asked[6]].startswith("wrong answer at B1 T64"), output)
             for text in spoiled:
-                self.assertIn("skipped %s: %s" % (text, failed[text]), said)
-            record = self.record(said)
+                self.assertIn("skipped %s: %s" % (text, failed[text]), output)
+            record = self.record(output)
             self.assertFalse(record and key_of_entry(record) in spoiled, record)
             self.assertEqual(set(map(key_of_entry, self.log("measured"))), set(asked) - failed.keys())
             self.start_again()
@@ -205,17 +205,17 @@ class Driver(unittest.TestCase):
             for kind in kinds if os.environ.get("POLYHEAD_TEST_ALL") else [["wrong", "crash"][i % 2]]:
                 how = {"poison": "%s:%s,crash:%s" % (kind, default, asked[0]), "POLYHEAD_TUNE_GENERATE": ""}  # ahead of time nothing is poisoned
                 arguments = [*PROBLEM, "--target", target, "--budget", 200, "--candidates", 6, "--timeout", 20, "--strategy", "random"]
-                said = self.tune(*arguments, **how)
-                self.assertIn("the default tiling cannot be used: " + kinds[kind], said)
-                self.assertIn("skipped %s: crashed" % asked[0], said)
-                self.assertIn("times are relative to " + asked[1], said)
+                output = self.tune(*arguments, **how)
+                self.assertIn("the default tiling cannot be used: " + kinds[kind], output)
+                self.assertIn("skipped %s: crashed" % asked[0], output)
+                self.assertIn("times are relative to " + asked[1], output)
                 base, = self.log("base")
                 self.assertEqual(key_of_entry(base), asked[1])
                 self.assertEqual(sorted(map(key_of_entry, self.log("measured"))), sorted(asked[2:5]))
                 record, = self.records()
                 self.assertIn(key_of_entry(record), asked[1:5])
                 self.assertNotIn("of_default", record)
-                self.assertIn(" of the time of %s (" % asked[1], said)
+                self.assertIn(" of the time of %s (" % asked[1], output)
                 self.tune(*arguments, **how)  # the log knows the stand-in and everything that was measured against it
                 self.assertEqual(len(self.log("measured")), 3)
                 self.start_again()
@@ -259,7 +259,7 @@ class Driver(unittest.TestCase):
             how = shim.environment(at, [errno.ENOSPC, errno.EMFILE][at % 2])
             process = self.start(*arguments, **{**how, "POLYHEAD_TUNE_GENERATE": ""})
             out, err = process.communicate(timeout=120)
-            with self.subTest(at=at, of=total, said=out + err):
+            with self.subTest(at=at, of=total, output=out + err):
                 self.assertIn(process.returncode, (0, 1))
                 self.assertNotIn("Traceback", err)
                 self.assertEqual(self.records()[-1], {"not": "ours"})
@@ -280,8 +280,8 @@ class Driver(unittest.TestCase):
             for other in (self.output, log):
                 other.unlink(missing_ok=True)
             path.write_text("My notes.\n")
-            said = self.tune(*PROBLEM, "--budget", 100, status=1)
-            self.assertRegex(said, "polyhead tune: .*%s[^\n]*\n$" % words)
+            output = self.tune(*PROBLEM, "--budget", 100, status=1)
+            self.assertRegex(output, "polyhead tune: .*%s[^\n]*\n$" % words)
             self.assertEqual([p.read_text() for p in (self.output, log) if p.exists()], ["My notes.\n"])
             self.assertEqual(self.left(), [])
 

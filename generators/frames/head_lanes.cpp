@@ -96,7 +96,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
         for (const PairTensor &tensor : formulas.pair_tensors()) {
             pairs.push_back(tensor.at(existing, q, at.head(r, rt, hkv), b));
         }
-        return formulas.logit(score, s.row_facts.at({r, rt, task}, q), at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
+        return formulas.logit(score, s.row_bounds.at({r, rt, task}, q), at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
     };
     // logits = scores, modified, where the row sees the key. What is more than a comparison goes along the keys, where masks lie.
     if (formulas.plain_logits()) {
@@ -164,7 +164,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     s.rows_of_call = formulas.inputs().batch * formulas.problem().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
-    s.row_facts.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
+    s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
     define_query_and_key(s, at);
     define_logits(s, at);
     define_partial(s, at);
@@ -205,7 +205,7 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 }
 
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
-    std::vector<Halide::Func> all = row_facts.funcs();
+    std::vector<Halide::Func> all = row_bounds.funcs();
     for (const Halide::Func &f : {query_rows, key_rows, lane_scores, scores, row_scores, logits, row_max, row_reference, probs, row_sum,
                                   acc, partial, reference, sums, merged}) {
         if (f.defined()) {

@@ -26,7 +26,7 @@ struct HeadLanesStages : MergedRowsStages {
     TileKeys value_keys;
     Halide::Expr rows_of_call; // queries of all heads and batch rows
 
-    RowFacts row_facts;                          // (r, rt, task)
+    RowBounds row_bounds;                        // (r, rt, task)
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, task)
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)

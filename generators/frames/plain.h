@@ -14,7 +14,7 @@ struct PlainStages : MergedRowsStages {
     Halide::RDom entries, keys;
 
     Halide::Func query_rows{"query_rows"};       // (d, q, h, b): in the unit of scores
-    Halide::Func key_columns{"key_columns"};     // (kv, d, hkv, b): turned, because scores lie along the keys
+    Halide::Func key_columns{"key_columns"};     // (kv, d, hkv, b): transposed, because scores lie along the keys
     Halide::Func scores{"scores"};               // (kv, q, h, b)
     Halide::Func logits{"logits"};               // (kv, q, h, b)
     Halide::Func row_max{"row_max"};             // (q, h, b)

@@ -38,12 +38,12 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
         auto source = [&](const Expr &entry, const Expr &row) {
             return formulas.plain_query(entry, at.query(s.vector * lanes + row, qt), h, b);
         };
-        s.query_squares = turn_squares("query", lanes, s.head_dim, {s.vector, qt, h, b}, source);
+        s.query_squares = transpose_squares("query", lanes, s.head_dim, {s.vector, qt, h, b}, source);
         s.squares = RDom(0, lanes, 0, lanes, 0, s.query_squares->blocks(), 0, at.blocking.q_tile / lanes, "squares");
         const Expr lane = s.squares.x, column = s.squares.y, block = s.squares.z, vector = s.squares.w;
         s.query_tile(qi, d, qt, h, b) = undef<float>();
         s.query_tile(vector * lanes + lane, s.query_squares->first_column(block) + column, qt, h, b) =
-            s.query_squares->turned()(column * lanes + lane, block, vector, qt, h, b);
+            s.query_squares->transposed()(column * lanes + lane, block, vector, qt, h, b);
         return;
     }
     const bool all_rotated = formulas.rotates() && formulas.rotary_dim() == formulas.problem().head_dim;
@@ -58,7 +58,7 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     s.key_tile(entry, kk, c, qt, h, b) = formulas.rotated_key(part, pair, key, at.kv_head(h), b);
 }
 
-// Elements of the pair tensors for a key of a chunk: turned tiles of those that differ by query, others as they lie.
+// Elements of the pair tensors for a key of a chunk: transposed tiles of those that differ by query, others as they lie.
 std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const Expr &key_in_chunk) {
     const auto &[qi, c, qt, h, b] = std::tie(s.qi, s.c, s.qt, s.h, s.b);
     const Expr last = at.formulas.inputs().seq_len_kv - 1;
@@ -73,11 +73,11 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
             return tensor.at(clamped ? min(key, last) : Halide::unsafe_promise_clamped(key, 0, last), at.query(row, qt), h, b);
         };
         auto inside = [&](const Expr &behind) { return at.key(behind, c) <= last + 1; };
-        const int keys = at.blocking.turn_bytes / tensor.type.bytes();
+        const int keys = at.blocking.transpose_bytes / tensor.type.bytes();
         auto where = [&](RDom *domain, const Expr &first) { at.range(qt, b).limit(domain, at.key(first, c), at.key(first, c) + keys); };
         const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
-        s.pair_tiles.push_back(turn(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, inside, where));
-        elements.push_back(s.pair_tiles.back().turned(qi, key_in_chunk, c, qt, h, b));
+        s.pair_tiles.push_back(transpose_tile(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, inside, where));
+        elements.push_back(s.pair_tiles.back().transposed(qi, key_in_chunk, c, qt, h, b));
     }
     return elements;
 }
@@ -239,7 +239,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
     if (key_tile.defined()) {
         all.push_back(key_tile);
     }
-    for (const TurnedTile &tile : pair_tiles) {
+    for (const TransposedTile &tile : pair_tiles) {
         const std::vector<Halide::Func> steps = tile.funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }

@@ -5,20 +5,20 @@
 
 #include "attention_stages.h"
 #include "seen_keys.h"
-#include "turned_squares.h"
-#include "turned_tile.h"
+#include "transposed_squares.h"
+#include "transposed_tile.h"
 
 namespace polyhead::gen {
 
 // Blocking numbers of the frame.
 struct QueryLanesBlocking {
-    int q_tile;      // queries of a tile (lanes)
-    int kv_tile;     // keys of a chunk; a multiple of key_panel
-    int key_panel;   // keys whose scores are computed together
-    int value_panel; // columns of value accumulated together
-    int merge_group; // chunks whose partials are kept before they are merged
-    int turn_bytes;  // tensors over pairs are turned in blocks of so many bytes along the keys
-    int lanes() const { return turn_bytes / int(sizeof(float)); }
+    int q_tile;          // queries of a tile (lanes)
+    int kv_tile;         // keys of a chunk; a multiple of key_panel
+    int key_panel;       // keys whose scores are computed together
+    int value_panel;     // columns of value accumulated together
+    int merge_group;     // chunks whose partials are kept before they are merged
+    int transpose_bytes; // tensors over pairs are transposed in blocks of so many bytes along the keys
+    int lanes() const { return transpose_bytes / int(sizeof(float)); }
 };
 
 // The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
@@ -35,11 +35,11 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
-    RowFacts rows;                                   // (qi, qt, b)
-    std::optional<TurnedSquares> query_squares;      // (f, block of d, vector of the tile, qt, h, b): query, being turned
+    RowBounds rows;                                  // (qi, qt, b)
+    std::optional<TransposedSquares> query_squares;  // (f, block of d, vector of the tile, qt, h, b): query, being turned
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
-    std::vector<TurnedTile> pair_tiles;              // tiles (qi, kk, c, qt, h, b) of tensors over pairs
+    std::vector<TransposedTile> pair_tiles;          // tiles (qi, kk, c, qt, h, b) of tensors over pairs
     Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
     Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)

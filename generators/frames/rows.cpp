@@ -55,7 +55,7 @@ Expr logit(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at,
     for (const PairTensor &tensor : at.formulas.pair_tensors()) {
         pairs.push_back(tensor.at(existing, q, s.h, s.b));
     }
-    return at.formulas.logit(score, s.row_facts.at({r, g, s.qt, s.b}, q), key, s.h, s.b, pairs, chunk.masked);
+    return at.formulas.logit(score, s.row_bounds.at({r, g, s.qt, s.b}, q), key, s.h, s.b, pairs, chunk.masked);
 }
 
 // query_rows = query in the unit of scores, 0 beyond head_dim
@@ -216,7 +216,7 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blo
     s.whole_pieces = s.head_dim % piece == 0 && s.head_dim_v % piece == 0;
     s.stat_columns = padded(num_stats, blocking.vec);
     Coordinates at{formulas, blocking};
-    s.row_facts.define(formulas, {s.r, s.g, s.qt, s.b}, at.query(s.g * blocking.rows + s.r, s.qt), s.b);
+    s.row_bounds.define(formulas, {s.r, s.g, s.qt, s.b}, at.query(s.g * blocking.rows + s.r, s.qt), s.b);
     if (!blocking.staged) {
         define_query(s, at);
     }
@@ -259,7 +259,7 @@ void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas,
 }
 
 std::vector<Halide::Func> RowsStages::funcs() const {
-    std::vector<Halide::Func> all = row_facts.funcs();
+    std::vector<Halide::Func> all = row_bounds.funcs();
     if (!blocking.staged) {
         all.push_back(query_rows);
     }

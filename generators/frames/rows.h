@@ -48,7 +48,7 @@ struct RowsStages : AttentionStages {
     int stat_columns;                 // columns of acc before its entries: reference before the chunk, reference, row_sum, padding
 
     Halide::Var x{"x"}, r{"r"}, l{"l"}, g{"g"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, qi{"qi"}, d{"d"};
-    RowFacts row_facts;                    // (r, g, qt, b)
+    RowBounds row_bounds;                  // (r, g, qt, b)
     Halide::Func query_rows{"query_rows"}; // thread rows: (x, r, l, g, qt, h, b)
     std::vector<ChunkStages> chunks;       // thread rows: whole chunks, then partial ones; block tiles: all
     Halide::Func acc{"acc"};               // (x, r, l, g, qt, h, b): the running softmax of a row, a lane's entries of it

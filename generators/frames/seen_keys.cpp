@@ -53,7 +53,7 @@ Expr TileKeys::accumulate(const RDom *loop, const Expr &acc, const Expr &prob, c
     return acc + prob * (loop == &whole ? value : Halide::select(AttentionFormulas::excluded(logit), 0.0f, value));
 }
 
-void RowFacts::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {
+void RowBounds::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {
     end(row) = formulas.keys_end(q, b);
     if (formulas.has_begin()) {
         begin(row) = formulas.keys_begin(q, b);
@@ -63,12 +63,12 @@ void RowFacts::define(const AttentionFormulas &formulas, const std::vector<Halid
     }
 }
 
-Row RowFacts::at(const std::vector<Expr> &row, const Expr &q) const {
+Row RowBounds::at(const std::vector<Expr> &row, const Expr &q) const {
     auto value = [&row](const Func &f) { return f.defined() ? Expr(f(row)) : Expr(); };
     return {q, value(begin), value(end), value(position)};
 }
 
-std::vector<Func> RowFacts::funcs() const {
+std::vector<Func> RowBounds::funcs() const {
     std::vector<Func> facts;
     for (const Func &f : {end, begin, position}) {
         if (f.defined()) {

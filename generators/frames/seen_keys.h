@@ -34,7 +34,7 @@ struct TileKeys {
 };
 
 // What logits must know of rows, as Funcs of a frame's own coordinates of a row: vector compares read one row of numbers.
-struct RowFacts {
+struct RowBounds {
     Halide::Func end{"row_end"};           // a row sees keys from begin to before end at most
     Halide::Func begin{"row_begin"};       // undefined where it is 0
     Halide::Func position{"row_position"}; // undefined where logits do not depend on it

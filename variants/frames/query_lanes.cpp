@@ -35,8 +35,8 @@ bool reads_tiles_of_pairs(const Problem &p) {
 // Two vectors of queries: 2 x 8 scores + 2 query vectors of 32 registers (AVX-512), 2 x 5 of 16 (AVX2). Half a tile computes less that
 // causal, a window or the end of a length then throws away, and needs 9 loads for 8 multiply-adds: level where those take a cycle each (8
 // heads, d 64, 1 thread, Zen 4: 0.88 of the time at 64 x 64 causal, 0.98 at 1024 x 1024 causal, 0.93 at 197 x 197, 0.99 at 1024 x 1024; 12
-// heads, 1024 x 1024, window 256/0 and bias 0.98), too many where two pass at once. Tiles over pairs are turned 2 % faster in 32 rows, and
-// each tile rotates its keys (RoPE): 12 heads, 1024 x 1024 take 0.95 of the time with 32, causal 0.93, with the window 0.88.
+// heads, 1024 x 1024, window 256/0 and bias 0.98), too many where two pass at once. Tiles over pairs are transposed 2 % faster in 32 rows,
+// and each tile rotates its keys (RoPE): 12 heads, 1024 x 1024 take 0.95 of the time with 32, causal 0.93, with the window 0.88.
 int queries_of_tile(const Problem &p, const Machine &machine) {
     const bool short_rows = p.causal != POLYHEAD_NOT_CAUSAL || p.window != 0;
     const bool half = machine.slow_vectors && p.rope == POLYHEAD_NO_ROPE && (short_rows || !reads_tiles_of_pairs(p));
@@ -73,10 +73,10 @@ public:
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const int vectors = (t.q_tile + machine.lanes - 1) / machine.lanes;
-        const bool turns = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
+        const bool transposes = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
         return first_of({
-            turns && (t.q_tile & (t.q_tile - 1)) != 0
-                ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which tiles of masks are turned by"
+            transposes && (t.q_tile & (t.q_tile - 1)) != 0
+                ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which is how tiles of masks are transposed"
                 : "",
             at_most("scores (q_tile x key_panel)", int64_t(vectors) * t.key_panel, most_sums, "registers"),
             at_most("sums (q_tile x value_panel)", int64_t(vectors) * t.value_panel, most_sums, "registers"),

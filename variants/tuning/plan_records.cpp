@@ -53,7 +53,7 @@ bool covered(const std::vector<VariantPlan> &plans, int64_t first, int64_t last)
     return true;
 }
 
-std::string said(const TunedRecord &record, double distance) {
+std::string description_of(const TunedRecord &record, double distance) {
     char number[32];
     std::snprintf(number, sizeof number, "%.2f", distance);
     std::string file = record.file; // stands in a C string of the generated header
@@ -73,7 +73,7 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
                          default_tiling(*record.frame, p, machine, transferred(record, p, machine)),
                          record.min_seq_len_q,
                          record.max_seq_len_q,
-                         said(record, match.distance)};
+                         description_of(record, match.distance)};
         const bool few = record.frame->max_seq_len_q() > 0; // it is for few queries
         if (few && plan.max_seq_len_q == 0) {
             plan.max_seq_len_q = p.seq_len_q;

@@ -1,4 +1,4 @@
-// A tile of a tensor over pairs, read along its keys and turned so that queries lie side by side.
+// A tile of a tensor over pairs, read along its keys and transposed, so that queries lie side by side.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,14 @@ namespace polyhead::gen {
 // Seen as one row of q_tile * keys elements, a square of bits moves: the element of query q and key k begins at q * keys + k and ends at
 // k * q_tile + q. Every perfect shuffle (first half and second half interleaved) moves the highest bit of the index to the lowest place, so
 // log2 q_tile of them do it. Each is one interleaving of vectors, where stores of single elements would be one per element.
-struct TurnedTile {
+struct TransposedTile {
     int q_tile; // a power of 2
     int keys;   // of a block
     int blocks; // of a tile
     Halide::Var kk{"kk"}, qi{"qi"}, block{"block"}, f{"f"};
     Halide::Func rows;                  // (kk in block, qi, block, outer...): as it lies in memory
     std::vector<Halide::Func> shuffles; // (f, block, outer...)
-    Halide::Func turned;                // (qi, kk, outer...)
+    Halide::Func transposed;            // (qi, kk, outer...)
     Halide::RDom loaded, last_loaded;   // of rows: (key in block, block); blocks that end behind the last key are loaded by themselves
     std::vector<Halide::RDom> domains;  // of the shuffles: (half, place in a vector, vector)
     Halide::RDom stored;                // of the tile: (half, place in a vector, key in block, block)
@@ -30,9 +30,9 @@ struct TurnedTile {
 // source: the element for a key of the chunk and a row of the tile, clamped to the last key or not. inside: no key before this one lies
 // behind the last; a block for which that holds is loaded without clamps, because Halide 21 does not always divide a loop by them. where:
 // leaves those blocks that are not needed, whose first key is given.
-TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Halide::Var> &outer,
-                const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi, bool clamped)> &source,
-                const std::function<Halide::Expr(Halide::Expr behind)> &inside,
-                const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);
+TransposedTile transpose_tile(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Halide::Var> &outer,
+                              const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi, bool clamped)> &source,
+                              const std::function<Halide::Expr(Halide::Expr behind)> &inside,
+                              const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);
 
 } // namespace polyhead::gen

@@ -1,5 +1,5 @@
-// Turning squares by perfect shuffles.
-#include "turned_squares.h"
+// Transposing squares by perfect shuffles.
+#include "transposed_squares.h"
 
 namespace polyhead::gen {
 
@@ -8,9 +8,9 @@ using Halide::Func;
 using Halide::RDom;
 using Halide::Var;
 
-TurnedSquares turn_squares(const std::string &name, int side, int columns, const std::vector<Var> &outer,
-                           const std::function<Expr(Expr column, Expr row)> &source) {
-    TurnedSquares t;
+TransposedSquares transpose_squares(const std::string &name, int side, int columns, const std::vector<Var> &outer,
+                                    const std::function<Expr(Expr column, Expr row)> &source) {
+    TransposedSquares t;
     t.side = side;
     t.columns = columns;
     auto at = [&outer](std::vector<Expr> inner) {
@@ -34,11 +34,11 @@ TurnedSquares turn_squares(const std::string &name, int side, int columns, const
     return t;
 }
 
-Expr TurnedSquares::first_column(const Expr &block) const {
+Expr TransposedSquares::first_column(const Expr &block) const {
     return columns % side == 0 ? block * side : Halide::min(block * side, columns - side);
 }
 
-std::vector<Func> TurnedSquares::funcs() const {
+std::vector<Func> TransposedSquares::funcs() const {
     std::vector<Func> all = {rows};
     all.insert(all.end(), shuffles.begin(), shuffles.end());
     return all;

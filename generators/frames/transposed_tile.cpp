@@ -1,5 +1,5 @@
-// Turning a tile by perfect shuffles.
-#include "turned_tile.h"
+// Transposing a tile by perfect shuffles.
+#include "transposed_tile.h"
 
 namespace polyhead::gen {
 
@@ -8,10 +8,11 @@ using Halide::Func;
 using Halide::RDom;
 using Halide::Var;
 
-TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Var> &outer,
-                const std::function<Expr(Expr kk, Expr qi, bool clamped)> &source, const std::function<Expr(Expr behind)> &inside,
-                const std::function<void(RDom *domain, Expr first_key)> &where) {
-    TurnedTile t;
+TransposedTile transpose_tile(const std::string &name, int q_tile, int keys, int blocks, const std::vector<Var> &outer,
+                              const std::function<Expr(Expr kk, Expr qi, bool clamped)> &source,
+                              const std::function<Expr(Expr behind)> &inside,
+                              const std::function<void(RDom *domain, Expr first_key)> &where) {
+    TransposedTile t;
     t.blocks = blocks;
     t.q_tile = q_tile;
     t.keys = keys;
@@ -55,16 +56,16 @@ TurnedTile turn(const std::string &name, int q_tile, int keys, int blocks, const
     t.stored = RDom(0, 2, 0, q_tile / 2, 0, keys, 0, blocks, "stored");
     const Expr half_of = t.stored.x, place = t.stored.y, key = t.stored.z, block = t.stored.w;
     where(&t.stored, block * keys);
-    t.turned = Func(name + "_tile");
-    t.turned(at({t.qi, t.kk})) = Halide::undef(type);
-    t.turned(at({2 * place + half_of, block * keys + key})) = before(half_of, q_tile == 2 ? key : key * (q_tile / 2) + place, 0, block);
+    t.transposed = Func(name + "_tile");
+    t.transposed(at({t.qi, t.kk})) = Halide::undef(type);
+    t.transposed(at({2 * place + half_of, block * keys + key})) = before(half_of, q_tile == 2 ? key : key * (q_tile / 2) + place, 0, block);
     return t;
 }
 
-std::vector<Func> TurnedTile::funcs() const {
+std::vector<Func> TransposedTile::funcs() const {
     std::vector<Func> all = {rows};
     all.insert(all.end(), shuffles.begin(), shuffles.end());
-    all.push_back(turned);
+    all.push_back(transposed);
     return all;
 }
 

@@ -135,7 +135,7 @@ Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h
     }
     const auto [part, pair] = rotary_place(d);
     const Expr value = rotated_query(part, pair, q, h, b);
-    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), turned, plain_query(d, q, h, b));
+    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), value, plain_query(d, q, h, b));
 }
 
 Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const {
@@ -144,7 +144,7 @@ Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, 
     }
     const auto [part, pair] = rotary_place(d);
     const Expr value = rotated_key(part, pair, kv, kv_head, b);
-    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), turned, inputs_.key(d, kv, kv_head, b));
+    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), value, inputs_.key(d, kv, kv_head, b));
 }
 
 // ---- which keys a row sees
@@ -296,7 +296,12 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         return natural(score);
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);
-    return stage == ScoreStage::logits ? finite_or_minus_infinity(!excluded(l), natural_of(l)) : power(Halide::min(l - reference, 0.0f));
+    if (stage == ScoreStage::logits) {
+        return finite_or_minus_infinity(!excluded(l), natural_of(l));
+    }
+    // Where all keys of a vector are known to be excluded, Halide 21 folds max(min(excluded_logit - reference, 0), -127) to 0: it moves the
+    // constants to one side, where 127 is lost beside 3.4e38.
+    return Halide::select(excluded(l), 0.0f, power(Halide::min(l - reference, 0.0f)));
 }
 
 // ---- softmax

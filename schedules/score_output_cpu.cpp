@@ -29,9 +29,11 @@ void schedule_dot(ScoreOutputStages &s, const LoopLevel &level, const ScoreOutpu
     } else {
         s.of_head.bound_extent(s.kv, tile.keys).bound_extent(s.q, rows);
     }
-    s.of_head.split(s.kv, kv_tile, kv_inner, tile.keys).split(kv_inner, kv_inner, lane, vec).split(s.q, q_tile, q_inner, rows);
+    const TailStrategy whole = TailStrategy::RoundUp;
+    s.of_head.split(s.kv, kv_tile, kv_inner, tile.keys, whole).split(kv_inner, kv_inner, lane, vec, whole);
+    s.of_head.split(s.q, q_tile, q_inner, rows, whole);
     s.of_head.reorder(lane, kv_inner, q_inner, q_tile, kv_tile).vectorize(lane).unroll(kv_inner).unroll(q_inner);
-    s.dot.compute_at(s.of_head, q_tile).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);
+    s.dot.compute_at(s.of_head, q_tile).bound_extent(s.kv, tile.keys).bound_extent(s.q, rows).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);
     s.dot.update().reorder(s.kv, s.q, s.rd).vectorize(s.kv, vec).unroll(s.kv).unroll(s.q);
 }
 

@@ -2,9 +2,10 @@
 #include "autoschedule.h"
 
 #include <algorithm>
-#include <sstream>
 
 #include <dlfcn.h>
+
+#include "../generators/text.h"
 
 namespace polyhead::gen {
 
@@ -22,7 +23,7 @@ std::string plugin_path(std::string name) {
 } // namespace
 
 void autoschedule(Halide::Pipeline pipeline, const Halide::Target &target, const std::string &words) {
-    std::istringstream text(words);
+    TextReader text(words);
     Halide::AutoschedulerParams params;
     text >> params.name;
     std::string word;

@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
+
+#include "../generators/text.h"
 
 namespace polyhead::gen {
 
 std::string Tiling::to_string() const {
-    std::ostringstream text;
+    TextWriter text;
     const char *space = "";
 #define POLYHEAD_PRINT(name, meaning, ...)                                                                                                 \
     if (name != 0) {                                                                                                                       \
@@ -41,7 +42,7 @@ std::string Tiling::set(const std::string &knob, const std::string &value) {
 }
 
 std::string Tiling::set_all(const std::string &text) {
-    std::istringstream words(text);
+    TextReader words(text);
     std::string word;
     while (words >> word) {
         const size_t equals = word.find('=');

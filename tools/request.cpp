@@ -5,13 +5,12 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <Halide.h>
 
 #include "../generators/expressions/source.h"
-#include "../generators/sentence.h"
+#include "../generators/text.h"
 #include "../runtime/problem_words.h"
 #include "../variants/compile.h"
 #include "../variants/knob_rules.h"
@@ -53,7 +52,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
         declare_field(app, field, &request->problem);
     }
     app.add_flag("--no-bias", words->no_bias, "without biases (the default)");
-    app.add_option("--expression", words->expression, "user expression: \"score = ...; mask = ...\", see docs/expressions.md");
+    app.add_option("--expression", words->expression, "user expression: \"score = ...; mask = ...\", see docs/guides/expressions.md");
     app.add_option("--expression-file", words->expression_file, "the same from a file");
     app.add_option("--expression-source", words->expression_source, "the same as C++ of Halide Exprs, with --expression-library");
     app.add_option("--expression-library", words->expression_library, "shared object that was compiled from --expression-source");
@@ -77,7 +76,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
 
 std::vector<std::string> split(const std::string &text, char separator) {
     std::vector<std::string> parts;
-    std::istringstream stream(text);
+    gen::TextReader stream(text);
     for (std::string part; std::getline(stream, part, separator);) {
         if (!part.empty()) {
             parts.push_back(part);
@@ -191,11 +190,7 @@ std::string read_fields(const CLI::App &app, const Words &words, polyhead_proble
 
 // All of a text file; false when it cannot be read as text.
 bool read_text(const std::string &path, std::string *text) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream content;
-    content << file.rdbuf();
-    *text = content.str();
-    return file && !std::filesystem::is_directory(path) && text->find('\0') == std::string::npos;
+    return gen::read_file(path, text) && text->find('\0') == std::string::npos;
 }
 
 // Complaints about the text name the user's file.

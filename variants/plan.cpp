@@ -2,8 +2,8 @@
 #include "plan.h"
 
 #include <algorithm>
-#include <sstream>
 
+#include "../generators/text.h"
 #include "knob_rules.h"
 #include "target.h"
 #include "tuning/plan_records.h"
@@ -21,7 +21,7 @@ struct Overrides {
 };
 
 std::string read_overrides(const std::string &text, Overrides *overrides) {
-    std::istringstream words(text);
+    TextReader words(text);
     std::string word, knobs;
     auto starts = [&word](const char *with) { return word.rfind(with, 0) == 0; };
     while (words >> word) {

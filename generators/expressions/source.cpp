@@ -7,13 +7,14 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <sstream>
 #include <stdexcept>
 
 #include <dlfcn.h>
 
 #include <polyhead/c_problem.h>
 #include <polyhead/expression_source.h>
+
+#include "../text.h"
 
 namespace polyhead::gen {
 
@@ -75,7 +76,7 @@ std::string type_of(const Expr &expr) {
     if (!expr.defined()) {
         return "no Expr";
     }
-    std::ostringstream text;
+    TextWriter text;
     text << expr.type();
     return expr.type() == Halide::Bool() ? "bool" : text.str();
 }

@@ -14,11 +14,11 @@
 #include <new>
 #include <pthread.h>
 #include <spawn.h>
-#include <sstream>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <thread>
 
+#include "../../generators/text.h"
 #include "../../runtime/weight_layout.h"
 #include "errors.h"
 #include "no_fork.h"
@@ -225,13 +225,17 @@ std::string LoadedKernel::manifest() const {
 
 std::string LoadedKernel::listing(const std::string &kind) const {
     const TemporaryFolder folder;
-    std::ostringstream text;
+    std::string text;
     for (const tools::LibraryVariant &v : library_.variants) {
         const std::string stem = folder.path() + "/" + v.name;
         compiled(v.plan, v.compiled.symbol, stem + ".o", {kind});
-        text << std::ifstream(stem + (kind == "stmt" ? ".stmt" : ".s")).rdbuf();
+        std::string one;
+        if (!gen::read_file(stem + (kind == "stmt" ? ".stmt" : ".s"), &one)) {
+            throw Refusal(POLYHEAD_INTERNAL, "the listing of variant " + v.name + " cannot be read");
+        }
+        text += one;
     }
-    return text.str();
+    return text;
 }
 
 void LoadedKernel::write(const std::string &name, const std::string &directory) const {

@@ -7,12 +7,11 @@
 #include <fstream>
 #include <iomanip>
 #include <limits>
-#include <sstream>
 
 #include <Halide.h>
 #include <nlohmann/json.hpp>
 
-#include "../../generators/sentence.h"
+#include "../../generators/text.h"
 #include "../../runtime/problem_words.h"
 #include "../knob_rules.h"
 #include "shipped_records.h"
@@ -175,7 +174,7 @@ std::string halide_version() {
 }
 
 std::string read_problem_flags(const std::string &flags, Problem *problem, std::shared_ptr<const std::string> *expression) {
-    std::istringstream words(flags);
+    TextReader words(flags);
     std::string flag, word;
     while (words >> flag) {
         const ProblemField *field = field_of_flag(flag);
@@ -254,14 +253,12 @@ TunedRecords parse_records(const std::string &json, const std::string &file) {
 }
 
 bool read_records(const std::string &path, TunedRecords *records, std::string *error) {
-    std::ifstream file(path, std::ios::binary);
-    std::ostringstream text;
-    text << file.rdbuf();
-    if (!file || std::filesystem::is_directory(path)) {
+    std::string text;
+    if (!read_file(path, &text)) {
         *error = "tuned: cannot read '" + path + "', expected a file of tuning records";
         return false;
     }
-    *records = parse_records(text.str(), std::filesystem::path(path).filename().string());
+    *records = parse_records(text, std::filesystem::path(path).filename().string());
     return true;
 }
 

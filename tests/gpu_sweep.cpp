@@ -105,7 +105,7 @@ void sweep_tilings(const std::string &frame) {
         Random random(seed);
         Problem p = tiled_problem(frame, random);
         if (frame == "block_tiles" && TestDevice::get().api() == Api::opencl) {
-            p.window = 0; // PoCL 3.1 runs barriers under a condition wrongly: docs/gpu.md
+            p.window = 0; // PoCL 3.1 runs barriers under a condition wrongly: docs/guides/gpu.md
         }
         REQUIRE(gen::complete(&p) == "");
         const std::string tiling = random_tiling(frame, p, machine, random);

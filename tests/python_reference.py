@@ -1,4 +1,4 @@
-"""Attention in float64 with NumPy, for the tests of the Python package: the formula of docs/algorithm.md, written once more."""
+"""Attention in float64 with NumPy, for the tests of the Python package: the formula of docs/internals/algorithm.md, written once more."""
 import numpy as np
 
 

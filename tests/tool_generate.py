@@ -203,10 +203,10 @@ def check_devices(tool):
 
 
 def check_knobs(tool):
-    """docs/tuning.md shows the table of knobs that the program has, and --help names them all."""
+    """docs/guides/tuning.md shows the table of knobs that the program has, and --help names them all."""
     table = subprocess.run([tool.options.generate, "--list-knobs"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "tuning.md"), encoding="utf-8") as file:
-        tool.equal("the table of knobs in docs/tuning.md (polyhead generate --list-knobs prints it)", table in file.read(), True)
+    with open(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "docs", "guides", "tuning.md"), encoding="utf-8") as file:
+        tool.equal("the table of knobs in docs/guides/tuning.md (polyhead generate --list-knobs prints it)", table in file.read(), True)
     help_text = subprocess.run([tool.options.generate, "--help"], stdout=subprocess.PIPE, text=True, check=True).stdout
     for line in table.splitlines()[2:]:
         tool.equal("a knob in --help", line.split("|")[2].strip() in help_text and line.split("|")[1].strip(" `") in help_text, True)

@@ -213,7 +213,7 @@ std::string manifest_text(const Library &library) {
         j["tuned"] = library.tuned;
     }
     j["parameters"] = c.parameters;
-    j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/design.md
+    j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/internals/design.md
     j["weight_layout"] = runtime::weight_layout_id(p);
     j["flops"] = {{"formula", c.flops}};
     j["bytes_moved"] = {{"formula", c.bytes}};

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How far the sentence embedding moves when heads of MiniLM go: least important first by ablation and by output norm, and at random.
 
-    run.py                            the table and the plot of docs/pruning.md
+    run.py                            the table and the plot of docs/guides/pruning.md
     run.py --step 12 --seeds 2        the same, coarser
     run.py --sliced 36                how many heads the model is sliced by at the end
     run.py --times --rounds 31        only bytes and time of one layer with fewer heads

@@ -47,7 +47,7 @@ public:
     // Block skipping. Keys from keys_begin up to but not including keys_end can take part in row (b, q); neither falls with q,
     // either may lie outside of 0 .. seq_len_kv. Undefined Expr: no such bound can be derived. Derived from conjuncts of the mask that
     // compare kv with a term a*q + c, where a >= 0 and c mentions neither q nor kv nor h nor score (numbers, b, lengths, tensors indexed by
-    // b); docs/expressions.md has the list. score, h and kv of the scope are not read.
+    // b); docs/guides/expressions.md has the list. score, h and kv of the scope are not read.
     Halide::Expr keys_end(const ExpressionScope &scope) const;
     Halide::Expr keys_begin(const ExpressionScope &scope) const;
 

@@ -4,7 +4,7 @@
     query = key = value = numpy.random.rand(1, 12, 128, 64).astype("float32")   # [batch, heads, seq_len, head_dim]
     out = polyhead.sdpa(query, key, value, is_causal=True)
 
-See docs/python.md.
+See docs/guides/python.md.
 """
 from . import expressions
 from ._core import Device, DeviceArray, Weights, device_count, num_threads, set_num_threads

@@ -41,7 +41,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     rope              (cos, sin), each [P, rotary_dim / 2]; halves are pairs, with rope_interleaved neighbours are
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     head_gate         float [H]: factors of the heads' results
-    expression        text of docs/expressions.md or a function (polyhead.expressions), with tensors={name: array}
+    expression        text of docs/guides/expressions.md or a function (polyhead.expressions), with tensors={name: array}
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
     [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and

@@ -19,7 +19,7 @@ examples:
   ./polyhead explain --op sdpa --num-heads 32 --num-kv-heads 8 --head-dim 128 --kv-lengths --query-length 1,512 --key-length 4096
   POLYHEAD_CPU_FEATURES=avx2 ./polyhead explain out/attention.json --query-length 128
 
-All other flags are those of `polyhead generate`. Tensors that a call may leave out are left out. See docs/design.md, section 5.
+All other flags are those of `polyhead generate`. Tensors that a call may leave out are left out. See docs/internals/design.md, section 5.
 """
 
 

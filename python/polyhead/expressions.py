@@ -1,4 +1,4 @@
-"""User expressions as Python functions: called once with stand-ins, they become the text of docs/expressions.md.
+"""User expressions as Python functions: called once with stand-ins, they become the text of docs/guides/expressions.md.
 
     from polyhead import expressions as x
 

@@ -6,7 +6,7 @@
     smaller.save("pruned.safetensors")
     print(smaller.generate_line("pruned"), prune.compare(layer, smaller, x))
 
-See docs/pruning.md. `./polyhead prune` is the same as a command.
+See docs/guides/pruning.md. `./polyhead prune` is the same as a command.
 """
 from __future__ import annotations
 

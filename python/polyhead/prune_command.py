@@ -19,7 +19,7 @@ examples:
   ./polyhead prune --weights layer.safetensors --num-heads 12 --input x.npy --remove 6 -o out
   ./polyhead prune --weights model.safetensors --prefix encoder.layer.0.attention. --num-heads 12 --keep 0,3,5-8 -o out
 
-See docs/pruning.md.
+See docs/guides/pruning.md.
 """
 ARRAYS = ("query", "key", "value", "kv_lengths")
 

@@ -56,7 +56,7 @@ def parser():
     tune.add_argument("arguments", nargs=argparse.REMAINDER)
     explain = add("explain", actions.explain, "say which variant of a kernel a call runs, and why not those before it", add_help=False)
     explain.add_argument("arguments", nargs=argparse.REMAINDER)
-    table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/gpu.md")
+    table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/guides/gpu.md")
     table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
     conformance = add("conformance", package.conformance, "run the ONNX node cases of attention through Python, and write docs/conformance.md")
     conformance.add_argument("--output", metavar="FILE", help="write the scorecard there instead")

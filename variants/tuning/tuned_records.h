@@ -1,4 +1,5 @@
-// Tuning records: measured tilings by problem and kind of machine, read from JSON, refused when stale, found by nearness (docs/tuning.md).
+// Tuning records: measured tilings by problem and kind of machine, read from JSON, refused when stale, found by nearness
+// (docs/guides/tuning.md).
 #pragma once
 
 #include <memory>
@@ -42,7 +43,8 @@ bool read_records(const std::string &path, TunedRecords *records, std::string *e
 // Those of variants/tuning/records/, compiled in.
 const TunedRecords &shipped_records();
 
-// How far a problem is from the one that a record was measured for, as docs/tuning.md defines it: 0 is the same, infinity never serves.
+// How far a problem is from the one that a record was measured for, as docs/guides/tuning.md defines it: 0 is the same, infinity never
+// serves.
 double problem_distance(const Problem &wanted, const Problem &recorded);
 // Beyond this a record is not taken.
 constexpr double farthest_distance = 1.0;

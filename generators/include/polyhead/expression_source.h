@@ -22,7 +22,7 @@
 
 namespace polyhead {
 
-// What an expression may mention; docs/expressions.md says what the names mean.
+// What an expression may mention; docs/guides/expressions.md says what the names mean.
 struct Scope {
     Halide::Expr score;                                            // f32
     Halide::Expr b, h, q, kv, p, seq_len_q, seq_len_kv, kv_length; // int32

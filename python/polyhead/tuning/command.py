@@ -31,7 +31,7 @@ examples:
   ./polyhead tune --check tuned.json
   ./polyhead tune --merge mine.json theirs.json -o tuned.json
 
-All other flags are those of `polyhead generate`. Ctrl-C keeps what is known, the same command goes on from the log. See docs/tuning.md.
+All other flags are those of `polyhead generate`. Ctrl-C keeps what is known, the same command goes on from the log. See docs/guides/tuning.md.
 """
 
 

@@ -61,7 +61,7 @@ typedef struct polyhead_problem {
     int32_t head_gate;            /* 1: the attention result of each head is multiplied by f32 [H] */
     int32_t scores;               /* polyhead_scores: this stage of the scores is an output, f32 [B,H,T_q,T_kv] */
     int32_t weights_mean;         /* 1: the mean over heads of the attention weights is an output, f32 [B,T_q,T_kv] */
-    const char *expression;       /* user expression (docs/expressions.md), or null */
+    const char *expression;       /* user expression (docs/guides/expressions.md), or null */
 } polyhead_problem;
 
 typedef enum polyhead_mask {

@@ -54,8 +54,7 @@ add_library(
     generators/frames/query_lanes.cpp
     generators/frames/rows.cpp
     generators/frames/seen_keys.cpp
-    generators/frames/transposed_squares.cpp
-    generators/frames/transposed_tile.cpp
+    generators/frames/transposed.cpp
     generators/layer.cpp
     generators/linear.cpp
     generators/numerics.cpp

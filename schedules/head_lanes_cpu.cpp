@@ -9,7 +9,9 @@
 //   parallel (batch, key/value head): merge
 //
 // parallel(fused, factor) would silently move every compute_at() out of the task (seen in Halide 21): tasks are single splits.
-#include "head_lanes_cpu.h"
+#include "schedules.h"
+
+#include "../generators/frames/head_lanes.h"
 
 namespace polyhead::gen {
 

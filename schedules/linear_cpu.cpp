@@ -10,9 +10,12 @@
 // Registers on AVX-512: 8 rows x 3 panels = 24 accumulators + 3 vectors of weight + 1 broadcast = 28 of 32. On AVX2 a panel is
 // two vectors: 6 rows x 1 panel = 12 + 2 + 1 of 16. The block of rows keeps the weight panels (768 x 48 floats = 147 KB) in L2
 // while the rows pass by.
-#include "linear_cpu.h"
+#include "schedules.h"
 
 #include <algorithm>
+
+#include "../generators/layer.h"
+#include "tiling.h"
 
 namespace polyhead::gen {
 

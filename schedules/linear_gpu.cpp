@@ -9,9 +9,11 @@
 //
 // Rows and weights come through the first-level cache: the threads of a warp share 2 pieces of weight and 4 of rows. Sums of a block in
 // registers and chunks in shared memory do not go together in Halide 21 (docs/internals/schedules.md).
-#include "linear_gpu.h"
+#include "schedules.h"
 
 #include <algorithm>
+
+#include "../generators/layer.h"
 
 namespace polyhead::gen {
 

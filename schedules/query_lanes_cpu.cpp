@@ -10,39 +10,12 @@
 //         for keys: acc += probs * value
 //       partial                                      acc, row_sum, row_reference of the chunk, kept for the group (L2)
 //     merge of the group, of the groups; normalised; out
-//
-// Where the time goes (perf, AMD Zen 4, 1 thread, 12 heads, 1024 x 1024, d 64): scores 43 %, acc 41 %, exp2 5.5 %, row_max and
-// row_sum 2 %, first touch of query and out memory 3 %, partials and merge 3 %. The two inner loops are 16 fused multiply-adds, 8
-// broadcasts and 2 loads with nothing spilled.
-//
-// Tried and lost:
-// - transposing out as query is transposed: 1.5 % of 12 heads, 128 x 128, and 1.3 % to copy the rows behind the last query away, where
-// reading
-//   normalised element by element takes 2.8 %.
-// - transposing query rows as they come from memory, without a copy of the rows in between: 4.6 % instead of 2.7 % of 512 x 512 on AVX2.
-// Half
-//   cache lines of 8 rows at a time neither overlap their misses nor wake the prefetcher.
-// - prefetching query 8, 16 rows ahead and keys 1, 2 blocks ahead: no change.
-// - unrolling head_dim by 4, 8, 16 or fully; 48 or 64 queries per tile; chunks of 64, 96, 144, 192, 256 keys; panels of 12: all
-//   within the noise of 32 x 128 x 8 x 8 or below it, where every row of a tile sees every key (variants/frames/query_lanes.cpp has the
-//   others).
-// - the bound "keys that some row sees" as a Func: value bounds of that Func relax the loops, blocks that no row sees are computed
-//   (causal fell from 79 % to 51 % of peak).
-// - for windows (12 heads, 1024 x 1024, d 64, window 256/0, 1 thread: 10.2 ms, where the work left would take 9.1). Profile: multiply-adds
-//   of scores 37 %, of keys that all rows see 27 %, of keys at the ends of the window, which need a look at the logit, 14 %, exp2 6 %,
-//   first touch of query rows 5 % and of out 3 %, merge 3 %.
-//   - query and out transposed by the shuffles of transposed_tile.h, through memory: 10.5 ms; the loads and stores wait for memory as
-//   before.
-//   - a look at the values at both ends, so that finite ones need no logits: the 14 % become 9 %, of which 3 % are the look; 10.05 ms.
-//   - masks and biases in f32, transposed by shuffles of four parts instead of two (3 steps for 5): the same. Shuffles are 4.6 % of a call
-//     with a bias, waiting for its rows 12 %: 50 MB at 10 GB/s, a copy reaches 13. So a window with a bias is bounded by memory.
-//   - Halide's prefetch of the bias, the next chunk's rows: 41.9 ms where 41.0 were (no window), 13.7 for 12.8 (window).
-// - softcap: logits of 1, 2 or 4 keys at a time instead of a whole panel, so that fewer tanh stand in a row: level alone (19 ms on two
-//   threads), 24.6, 23.5 and 24.5 ms for 23.2 with a bias.
-// - without bound_extent on scores, key lengths leave a test per key inside the head_dim loop.
-#include "query_lanes_cpu.h"
+// Where the time goes, and what was tried and lost: docs/internals/schedules.md, sections 2 and 6.
+#include "schedules.h"
 
 #include <algorithm>
+
+#include "../generators/frames/query_lanes.h"
 
 namespace polyhead::gen {
 

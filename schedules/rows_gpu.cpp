@@ -1,7 +1,9 @@
 // GPU schedules of the frames "thread rows" and "block tiles".
-#include "rows_gpu.h"
+#include "schedules.h"
 
 #include <algorithm>
+
+#include "../generators/frames/rows.h"
 
 namespace polyhead::gen {
 

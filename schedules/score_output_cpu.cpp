@@ -8,7 +8,9 @@
 //         stage, stored along the keys, where masks lie as well; for weights the probs of a task, kept in L2
 //     weights: for queries: row_sum, factor
 //     weights: for queries, for keys: probs * factor
-#include "score_output_cpu.h"
+#include "schedules.h"
+
+#include "../generators/score_output.h"
 
 namespace polyhead::gen {
 

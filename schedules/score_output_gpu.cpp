@@ -1,6 +1,8 @@
 // GPU schedule of scores as an output: a thread per pair of query and key, neighbours along the keys. Before that, for weights, a block
 // of threads adds up the probs of a row.
-#include "score_output_gpu.h"
+#include "schedules.h"
+
+#include "../generators/score_output.h"
 
 namespace polyhead::gen {
 

@@ -8,7 +8,7 @@
 #include "../runtime/optional_tensors.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
-#include "../schedules/score_output_cpu.h"
+#include "../schedules/schedules.h"
 #include "schedule_kernel.h"
 #include "task_scratch.h"
 

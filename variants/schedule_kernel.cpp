@@ -1,10 +1,7 @@
 // The schedule of a whole kernel: its frame's, and what is the same for every frame.
 #include "schedule_kernel.h"
 
-#include "../schedules/linear_cpu.h"
-#include "../schedules/linear_gpu.h"
-#include "../schedules/score_output_cpu.h"
-#include "../schedules/score_output_gpu.h"
+#include "../schedules/schedules.h"
 
 namespace polyhead::gen {
 

@@ -1,7 +1,7 @@
 // Terms of scratch memory, and which a kernel has.
 #include "scratch_terms.h"
 
-#include "../schedules/score_output_cpu.h"
+#include "../schedules/schedules.h"
 #include "frames/frame.h"
 
 namespace polyhead::gen {

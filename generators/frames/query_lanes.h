@@ -5,8 +5,7 @@
 
 #include "attention_stages.h"
 #include "seen_keys.h"
-#include "transposed_squares.h"
-#include "transposed_tile.h"
+#include "transposed.h"
 
 namespace polyhead::gen {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "../../generators/frames/head_lanes.h"
-#include "../../schedules/head_lanes_cpu.h"
+#include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "../../generators/frames/query_lanes.h"
-#include "../../schedules/query_lanes_cpu.h"
+#include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
 

@@ -2,8 +2,7 @@
 #include <algorithm>
 
 #include "../../generators/frames/rows.h"
-#include "../../schedules/linear_gpu.h"
-#include "../../schedules/rows_gpu.h"
+#include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
 

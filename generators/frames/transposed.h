@@ -1,4 +1,5 @@
-// A tile of a tensor over pairs, read along its keys and transposed, so that queries lie side by side.
+// Matrices transposed by perfect shuffles: tiles of a tensor over pairs, through memory, and rows in squares as wide as a vector, in
+// registers.
 #pragma once
 
 #include <functional>
@@ -9,6 +10,8 @@
 
 namespace polyhead::gen {
 
+// A tile of a tensor over pairs, read along its keys and stored so that queries lie side by side.
+//
 // Seen as one row of q_tile * keys elements, a square of bits moves: the element of query q and key k begins at q * keys + k and ends at
 // k * q_tile + q. Every perfect shuffle (first half and second half interleaved) moves the highest bit of the index to the lowest place, so
 // log2 q_tile of them do it. Each is one interleaving of vectors, where stores of single elements would be one per element.
@@ -34,5 +37,29 @@ TransposedTile transpose_tile(const std::string &name, int q_tile, int keys, int
                               const std::function<Halide::Expr(Halide::Expr kk, Halide::Expr qi, bool clamped)> &source,
                               const std::function<Halide::Expr(Halide::Expr behind)> &inside,
                               const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);
+
+// Rows of a matrix in squares as wide as a vector.
+//
+// A square seen as one row of side * side elements: the element of row r and column c begins at r * side + c and ends at c * side + r.
+// Every perfect shuffle (first half and second half interleaved) moves the highest bit of the index to the lowest place, so log2 side of
+// them do it, each an interleaving of vectors.
+struct TransposedSquares {
+    int side;    // a power of 2
+    int columns; // of the matrix, at least side
+    Halide::Var f{"f"}, block{"block"};
+    Halide::Func rows;                  // (row * side + column, block, outer...): as it lies in memory
+    std::vector<Halide::Func> shuffles; // (f, block, outer...); of the last one, f is column * side + row
+    std::vector<Halide::RDom> domains;  // of the shuffles: (half, place in a vector, vector)
+
+    int blocks() const { return (columns + side - 1) / side; }
+    // The last square ends with the last column, wherever it begins.
+    Halide::Expr first_column(const Halide::Expr &block) const;
+    const Halide::Func &transposed() const { return shuffles.back(); }
+    std::vector<Halide::Func> funcs() const;
+};
+
+// source: the element of a column and of a row in the square.
+TransposedSquares transpose_squares(const std::string &name, int side, int columns, const std::vector<Halide::Var> &outer,
+                                    const std::function<Halide::Expr(Halide::Expr column, Halide::Expr row)> &source);
 
 } // namespace polyhead::gen

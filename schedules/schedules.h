@@ -1,0 +1,52 @@
+// The schedules: how a machine runs the stages of each algorithm.
+#pragma once
+
+#include <vector>
+
+#include <Halide.h>
+
+#include "machine.h"
+
+namespace polyhead::gen {
+
+struct AttentionOut;
+struct HeadLanesStages;
+struct HeadProjection;
+struct LinearOut;
+struct LinearStages;
+struct QueryLanesStages;
+struct RowsStages;
+struct ScoreOutputStages;
+struct Tiling;
+
+// ---- CPUs
+
+void schedule_query_lanes(QueryLanesStages &stages, const AttentionOut &out, const Machine &machine);
+void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
+// lse, which is made of what was merged.
+void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
+// A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.
+void schedule_linear(LinearStages &stages, const LinearOut &out, const Tiling &tiling, const Machine &machine);
+void schedule_projection(HeadProjection &projection, const Tiling &tiling, const Machine &machine);
+void schedule_score_output(ScoreOutputStages &stages, const Machine &machine);
+
+// ---- GPUs
+
+// Thread rows and block tiles. load_width: elements of key and value that one load may take; their addresses are multiples of that.
+void schedule_rows(RowsStages &stages, const AttentionOut &out, int load_width);
+// Of stages written in the coordinates of threads.
+void schedule_linear_gpu(LinearStages &stages, const LinearOut &out, const Machine &machine);
+void schedule_projection_gpu(HeadProjection &projection, const Machine &machine);
+void schedule_score_output_gpu(ScoreOutputStages &stages);
+// A Func without reductions at root: `inner` along threads, the two or three others along blocks.
+void schedule_copy_gpu(Halide::Func func, const Halide::Var &inner, const std::vector<Halide::Var> &outer);
+
+// ---- both
+
+// Scores as an output: queries of a task, keys whose scores share registers, and sums of a row's probs side by side.
+struct ScoreOutputTile {
+    int queries, keys, lanes;
+};
+ScoreOutputTile score_output_tile(const Machine &machine);
+
+} // namespace polyhead::gen

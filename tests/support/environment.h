@@ -21,6 +21,12 @@ inline bool lesser_machine() {
     return value != nullptr && *value != '\0';
 }
 
+// Of sweeps over several targets a lesser machine adds only what `host` means there: with POLYHEAD_TEST_ALL=1 the whole machine makes and
+// runs the same code for all others.
+inline bool swept_by_the_whole_machine(const std::string &target) {
+    return test_all() && lesser_machine() && target != "host";
+}
+
 // POLYHEAD_TEST_BUDGET: about how many multiply-adds a kernel may do in one check, for devices that are emulated; absent = no limit.
 inline double test_budget() {
     const char *value = std::getenv("POLYHEAD_TEST_BUDGET");

@@ -24,12 +24,13 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     const auto &[kv, q, h, b, d, hkv, l] = std::tie(s.kv, s.q, s.h, s.b, s.d, s.hkv, s.l);
     const AttentionInputs &in = formulas.inputs();
     const Expr query = Halide::min(q, in.seq_len_q - 1), key = Halide::min(kv, in.key_rows - 1);
-    s.query_rows(d, q, h, b) = formulas.scaled_query(d, query, h, b);
+    s.query_rows(d, q, h, b) = formulas.scaled_query(d, q, h, b);
     s.key_lanes(kv, d, hkv, b) = formulas.key(d, key, hkv, b);
     // dot = query . key, in the unit of scores
     s.rd = Halide::RDom(0, p.head_dim, "rd");
     s.dot(kv, q, h, b) = 0.0f;
-    s.dot(kv, q, h, b) += s.query_rows(s.rd, q, h, b) * s.key_lanes(kv, s.rd, h / formulas.group_size(), b);
+    // Clamped here, or Halide 21 takes almost twice the rows: a block's first query and its length each have their largest value.
+    s.dot(kv, q, h, b) += s.query_rows(s.rd, query, h, b) * s.key_lanes(kv, s.rd, h / formulas.group_size(), b);
     std::vector<Expr> pairs;
     for (const PairTensor &tensor : formulas.pair_tensors()) {
         pairs.push_back(tensor.at(Halide::min(Halide::likely(kv), in.seq_len_kv - 1), query, h, b));

@@ -26,9 +26,7 @@ namespace {
 void schedule_dot(ScoreOutputStages &s, const LoopLevel &level, const ScoreOutputTile &tile, int rows, int vec) {
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_tile("q_tile"), q_inner("q_inner"), lane("lane");
     s.of_head.compute_at(level);
-    if (s.weights) {
-        s.of_head.align_bounds(s.kv, tile.keys).align_bounds(s.q, rows);
-    } else {
+    if (!s.weights) {
         s.of_head.bound_extent(s.kv, tile.keys).bound_extent(s.q, rows);
     }
     const TailStrategy whole = TailStrategy::RoundUp;

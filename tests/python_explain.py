@@ -52,6 +52,8 @@ class Explain(unittest.TestCase):
     def test_refusals(self):
         for words, sentence in (([], "kernel: found none"), (["no_such"], "kernel: found 'no_such'"), (["minilm_layer", "--op", "sdpa"], "expected one of them"),
                                 (["--op", "sdpa", "--num-heads", 1, "--head-dim", 8, "--query-length", "many"], "query-length: found 'many'"),
+                                (["--op", "sdpa", "--num-heads", 1, "--head-dim", 8, "--batch=-1"], "found --batch -1"),
+                                (["--op", "sdpa", "--num-heads", 1, "--head-dim", 8, "--batch", 999999, "--query-length", "999999999"], "more than this machine"),
                                 (["--op", "sdpa", "--num-heads", 0, "--head-dim", 8], "num_heads")):
             status, _, complaint = run(*words)
             self.assertEqual(status, 1)

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import Any, Optional
 
@@ -11,7 +10,7 @@ import numpy
 from . import _core, set_num_threads
 from .error import Error, refuse
 from .kernel import Kernel
-from .tuning.problem import LINEAR, MHA, flags_of_name, kernel_table, split_flags
+from .tuning.problem import LINEAR, MHA, flags_of_name, kernel_table, parse
 
 EPILOG = """\
 examples:
@@ -73,13 +72,13 @@ def bias(problem: dict[str, Any], name: str, width: int) -> dict[str, numpy.ndar
 def explain(options: argparse.Namespace, flags: list[str]) -> None:
     if options.kernel and flags:
         raise refuse("kernel: found %s and flags of a problem, expected one of them" % options.kernel)
-    source = os.environ.get("POLYHEAD_TUNE_SOURCE", "")
-    table = kernel_table(os.path.join(source, "kernels", "table.txt") if source else None)
+    if options.batch < 0 or options.threads < 0:
+        raise refuse("explain: found --batch %d and --threads %d, expected numbers from 0" % (options.batch, options.threads))
     if not (options.kernel or flags):
         raise refuse("kernel: found none, expected a name of kernels/table.txt, a manifest NAME.json or flags of polyhead generate")
     if options.threads:
         set_num_threads(options.threads)
-    kernel = Kernel(_core.kernel_of_flags(flags_of_name(options.kernel, table) if options.kernel else flags))
+    kernel = Kernel(_core.kernel_of_flags(flags_of_name(options.kernel, kernel_table()) if options.kernel else flags))
     p = kernel.problem
     for queries in lengths_of("query-length", options.query_length, p["seq_len_q"] or 128):
         same = p["op"] == MHA and not p["cross"]
@@ -90,13 +89,14 @@ def explain(options: argparse.Namespace, flags: list[str]) -> None:
 
 
 def main(argv: Optional[list[str]] = None) -> int:
-    top = parser()
-    words, flags = split_flags(sys.argv[1:] if argv is None else argv, {name for action in top._actions for name in action.option_strings})
-    options = top.parse_args(words)
+    options, flags = parse(parser(), argv)
     try:
         explain(options, flags)
     except Error as error:
         print("polyhead explain: %s" % error, file=sys.stderr)
+        return 1
+    except MemoryError:
+        print("polyhead explain: tensors of these lengths are more than this machine can address", file=sys.stderr)
         return 1
     return 0
 

@@ -3,8 +3,8 @@ import os
 import re
 import subprocess
 
-from . import build
-from .places import PYTHON, ROOT, environment
+from . import build, package
+from .places import PYTHON, ROOT
 
 FOLDER = os.path.join(ROOT, "tools", "command", "help")
 MODULES = {"explain": "polyhead.explain_command", "prune": "polyhead.prune_command", "tune": "polyhead.tuning.command"}
@@ -58,7 +58,7 @@ def programs():
 def check(fix):
     """Are the texts what the programs print? Those that are not built are left to the test."""
     good = True
-    variables = dict(environment(), PYTHONPATH=os.path.join(build.directory("release"), "python"), PYTHONSAFEPATH="1")
+    variables = package.importing(PYTHONSAFEPATH="1")
     for command, words in programs().items():
         now = printed(words, variables)
         if meaning(now) == meaning(committed(command) if os.path.exists(path(command)) else ""):

@@ -17,7 +17,7 @@ from . import records
 from .confirm import Tools
 from .log import Log
 from .pool import cores
-from .problem import LENGTHS, Task, flags_of_line, flags_of_name, kernel_table, split_flags
+from .problem import LENGTHS, Task, flags_of_line, flags_of_name, kernel_table, parse
 from .run import duel, recheck, tune
 from .screen import Screen, print_table
 from .search import STRATEGIES
@@ -65,8 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> tuple[list[Task], int]:
     """(tasks, problems that were refused, each with a sentence)."""
-    source = os.environ.get("POLYHEAD_TUNE_SOURCE", "")
-    table = kernel_table(os.path.join(source, "kernels", "table.txt") if source else None)
+    table = kernel_table()
     lengths, most = lengths_of(options.lengths), most_of(options.most)
     wanted: list[tuple[str, Any]] = [(os.path.splitext(os.path.basename(name))[0], lambda name=name: flags_of_name(name, table))
                                      for name in options.kernels]
@@ -170,9 +169,7 @@ def main(arguments: Optional[list[str]] = None) -> int:
     warnings.filterwarnings("ignore", module="optuna")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # what is known is kept
         signal.signal(number, _interrupted)
-    top = parser()
-    words, flags = split_flags(sys.argv[1:] if arguments is None else arguments, {name for action in top._actions for name in action.option_strings})
-    options = top.parse_args(words)
+    options, flags = parse(parser(), arguments)
     try:
         return run(options, flags)
     except (Error, OSError) as error:

@@ -1,12 +1,14 @@
 """What is tuned: a problem from flags, a line of the kernel table or a manifest, and the shapes and query lengths it is timed at."""
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import os
 import pathlib
 import re
 import shlex
+import sys
 from typing import Any, Iterable, NamedTuple, Optional
 
 from .. import _core
@@ -170,9 +172,11 @@ def flags_of_line(line: str) -> list[str]:
     return without(words[first:], WITH_VALUE)
 
 
-def kernel_table(path: Optional[str]) -> dict[str, str]:
-    """{name: flags} of kernels/table.txt."""
-    if not path or not os.path.isfile(path):
+def kernel_table() -> dict[str, str]:
+    """{name: flags} of kernels/table.txt, where the command comes from a checkout."""
+    source = os.environ.get("POLYHEAD_TUNE_SOURCE", "")
+    path = os.path.join(source, "kernels", "table.txt")
+    if not source or not os.path.isfile(path):
         return {}
     lines = pathlib.Path(path).read_text(encoding="utf-8").splitlines()
     return {match.group(1): match.group(3) for match in map(TABLE_LINE.match, lines) if match}
@@ -208,3 +212,10 @@ def split_flags(arguments: list[str], known: set[str]) -> tuple[list[str], list[
             ours.append(word)
             value_of_problem = False
     return ours, problem
+
+
+def parse(parser: argparse.ArgumentParser, arguments: Optional[list[str]]) -> tuple[argparse.Namespace, list[str]]:
+    """(options of this command, flags of a problem), of the command line when no arguments are given."""
+    ours, problem = split_flags(sys.argv[1:] if arguments is None else arguments,
+                                {name for action in parser._actions for name in action.option_strings})
+    return parser.parse_args(ours), problem

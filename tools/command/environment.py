@@ -124,6 +124,12 @@ def install_for_fuzzers():
         install_if_allowed(clang.PACKAGES, "without it nothing is fuzzed")
 
 
+def install_for_several_builds():
+    """Builds of one tree that differ in their kernels share the objects of everything else."""
+    if not shutil.which("ccache"):
+        install_if_allowed(["ccache"], "without it every build compiles everything")
+
+
 def has_python_headers():
     return os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h"))
 

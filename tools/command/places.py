@@ -24,6 +24,8 @@ def environment():
         env["XDG_%s_HOME" % name] = os.path.join(VENV, "xdg", name.lower())
     env.update(PIP_CACHE_DIR=os.path.join(VENV, "xdg", "pip"), PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONDONTWRITEBYTECODE="1",
                MPLCONFIGDIR=os.path.join(VENV, "xdg", "matplotlib"))
+    # Objects are shared between folders of build/: paths count relative to the checkout, and the folder of the compiler's call does not.
+    env.update(CCACHE_DIR=os.path.join(BUILD, "ccache"), CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1", CCACHE_MAXSIZE="2G")
     # pip asks `rustc --version` for its user agent, and rustup's stand-in for rustc makes a folder in an empty home.
     env["RUSTUP_HOME"] = os.path.join(VENV, "xdg", "rustup")
     env["PATH"] = os.path.join(VENV, "bin") + os.pathsep + env.get("PATH", os.defpath)

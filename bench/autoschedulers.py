@@ -121,7 +121,7 @@ def main():
     stopped = 0
     try:
         if options.json:
-            whole.write(options.json, json.dumps(document, indent=1) + "\n")  # what cannot be written is said before an hour is spent
+            whole.write(options.json, json.dumps(document, indent=1) + "\n")  # an error of writing appears before an hour of measuring
         measure_all(options.program, cases, options, document)
     except KeyboardInterrupt:
         stopped = 130

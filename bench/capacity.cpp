@@ -1,4 +1,4 @@
-// What the capacity of a cache costs a decoding step, which should pay for the valid keys alone.
+// How the capacity of a cache changes the time of a decoding step, which should depend only on the valid keys.
 #include "capacity.h"
 
 #include <cstdio>

@@ -20,7 +20,7 @@ struct Feature {
 const std::vector<Feature> &features();
 const std::vector<Feature> &score_outputs();
 
-// Features turned on together; without any it is the plain case, B1 H12 T1024 d64.
+// Features that are enabled together; without any it is the plain case, B1 H12 T1024 d64.
 class FeatureCase {
 public:
     explicit FeatureCase(std::vector<const Feature *> on = {});

@@ -1,4 +1,4 @@
-// polyhead_bench_features: what each feature and each pair of features costs beside the plain kernel, in turns with it.
+// polyhead_bench_features: the time of each feature and each pair of features relative to the plain kernel, measured alternately.
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -33,7 +33,7 @@ struct Measured {
 };
 
 // Rounds of both calls in turns; each is made twice and the second counts, which finds its own tensors in the caches. The shortest time
-// of a round stands for it: others on the machine only add.
+// of a round counts, because other programs can only make it longer.
 Measured measure(const bench::FeatureCase &feature_case, const bench::FeatureCall &plain, roof::Team &team, int rounds) {
     Measured measured;
     measured.name = feature_case.name();

@@ -2,14 +2,15 @@
 #
 # Makes four kernel sets with the same header, kernel_table.h (kernel_table[], kernel_table_count):
 #   polyhead_kernel_table         every CPU kernel
-#   polyhead_kernel_table_tested  those of POLYHEAD_KERNEL_TIER: `all`, or `fast`: the lines tagged fast, and of the others
-#                                 every fourth, chosen by name and POLYHEAD_KERNEL_SAMPLE, so that each commit tests other ones
-#   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, of each line tagged gpu or gpu_only
-#   polyhead_kernel_table_gpu_tested  those of the tier
-# A set without kernels is not made, nor one of GPU kernels without polyhead::gpu. The names of the GPU kernels of the
-# tier are in the global property POLYHEAD_TABLE_GPU_TESTED, the flags of one in its property POLYHEAD_FLAGS.
+#   polyhead_kernel_table_tested  the CPU kernels of POLYHEAD_KERNEL_TIER. `all`: every kernel. `fast`: the lines tagged fast, and
+#                                 about every fourth of the others; name and POLYHEAD_KERNEL_SAMPLE choose them, so that each
+#                                 commit tests different ones
+#   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, for each line tagged gpu or gpu_only
+#   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER
+# A set without kernels is not made; without polyhead::gpu the sets of GPU kernels are not made. The global property
+# POLYHEAD_TABLE_GPU_TESTED has the names of the GPU kernels of the tier. The target property POLYHEAD_FLAGS of each has its flags.
 
-# The flags of a GPU twin: those of the line with the options in `dropped` (and their values) left out, the GPU targets added, and
+# The flags of the GPU kernel of a line: those of the line, without the options in `dropped` and their values, with the GPU targets and
 # with the listings in which tests/gpu_sources reads how kernels are launched.
 function(_polyhead_twin_flags variable dropped)
     set(flags "")
@@ -33,14 +34,14 @@ function(_polyhead_twin_flags variable dropped)
     )
 endfunction()
 
-# NAME, tags and flags of one line, in `name`, `tags` and `flags` of the caller.
+# Sets `name`, `tags` and `flags` of the caller to those of one line.
 function(_polyhead_table_line file line)
     if(NOT line MATCHES "^([A-Za-z0-9_]+) *\\(([a-z_ ]*)\\) *: *(.*)$")
         message(FATAL_ERROR "${file}: expected `NAME (tags) : generate flags`, found `${line}`")
     endif()
     set(name "${CMAKE_MATCH_1}" PARENT_SCOPE)
     separate_arguments(tags UNIX_COMMAND "${CMAKE_MATCH_2}")
-    # Statements of an expression end with semicolons, and the flags become a list.
+    # Statements of an expression end with semicolons, which would split the list of flags.
     string(REPLACE ";" "$<SEMICOLON>" text "${CMAKE_MATCH_3}")
     separate_arguments(flags UNIX_COMMAND "${text}")
     foreach(tag IN LISTS tags)
@@ -83,7 +84,7 @@ function(polyhead_kernel_table file)
             endif()
         endif()
         if(POLYHEAD_GPU_TARGETS AND ("gpu" IN_LIST tags OR "gpu_only" IN_LIST tags))
-            # A tiling is the twin's too, so beside a CPU kernel only knobs that all frames have.
+            # The GPU kernel gets the same --tiling. A line with both kernels may therefore only set knobs that all frames have.
             _polyhead_twin_flags(twin_flags "--target" ${flags})
             _polyhead_generate_kernel(${name}_gpu ${twin_flags})
             set_target_properties(${name}_gpu PROPERTIES POLYHEAD_FLAGS "${twin_flags}")

@@ -7,7 +7,7 @@ function(polyhead_target_defaults target)
         target_compile_options(${target} PRIVATE -Wconversion)
     endif()
     if(POLYHEAD_SANITIZE AND NOT arg_NO_SANITIZE)
-        # Alignment is checked too; a failure of UBSan ends the program, as one of ASan does.
+        # UBSan checks alignment, too. Its failures end the program, as those of ASan do.
         target_compile_options(
             ${target}
             PRIVATE

@@ -39,7 +39,7 @@ struct LinearStages {
     // Column n of row m.
     Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;
 
-    // Writes `columns` columns of out in the coordinates of threads (GPU), so that each knows its place exactly.
+    // Writes `columns` columns of out in the coordinates of threads (GPU), so that each thread has its exact place.
     // `at` gives out's arguments for a column of a panel and a row, `store` what is kept of a value.
     using Arguments = std::function<std::vector<Halide::Expr>(Halide::Expr column, Halide::Expr panel, Halide::Expr m)>;
     void write(Halide::Func out, const std::vector<Halide::Var> &vars, const Halide::Expr &batch, int columns,

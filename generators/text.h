@@ -17,7 +17,7 @@ inline std::string on_one_line(std::string text) {
     return text;
 }
 
-// String streams that throw std::bad_alloc: those of the standard library go on without the words that there was no memory for.
+// String streams that throw std::bad_alloc: those of the standard library continue, without the text that there was no memory for.
 class TextWriter : public std::ostringstream {
 public:
     TextWriter() { exceptions(std::ios::badbit); }

@@ -28,10 +28,10 @@ public:
 
     int num_buffers() const noexcept { return num_buffers_; }
     halide_buffer_t &buffer(int i) noexcept { return buffers_[i]; }
-    // Where the memory of buffer i was said to be. A host buffer has its bytes from its first element on.
+    // The memory of buffer i as the arguments give it. For a host buffer its bytes begin at its first element.
     const DeviceRange &range(int i) const noexcept { return ranges_[i]; }
     bool on_device(int i) const noexcept { return on_device_[i]; }
-    // The bits of the one element behind a buffer that stands for a tensor the call left out, or null.
+    // For a buffer in place of a tensor that the call left out: the bits of its one element. Else null.
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
     static constexpr int most_buffers = 48, most_arguments = 64;

@@ -1,4 +1,4 @@
-// The user context of one call: what Halide's runtime hands back to us whenever a kernel asks for something or reports an error.
+// The user context of one call: Halide's runtime passes it back to us whenever a kernel needs something or reports an error.
 #ifndef POLYHEAD_RUNTIME_CALL_CONTEXT_H
 #define POLYHEAD_RUNTIME_CALL_CONTEXT_H
 

@@ -43,8 +43,8 @@ inline constexpr CpuFeature cpu_feature_table[] = {
     {"amx", POLYHEAD_CPU_AMX, cpu_level::bf16_vnni | POLYHEAD_CPU_AVXVNNI | POLYHEAD_CPU_AMX},
 };
 
-// The features that words such as "avx2", "avx512_skylake sse4a" or "none" allow: those named and what they build on. Words are parted by
-// spaces or commas; no word at all is no limit. Returns false for a word that is no feature.
+// The features that words such as "avx2", "avx512_skylake sse4a" or "none" allow: those named and what they build on. Words are separated
+// by spaces or commas; no words mean no limit. Returns false for a word that is no feature.
 inline bool parse_cpu_features(const char *text, uint64_t *mask) noexcept {
     constexpr const char *separators = " ,";
     uint64_t found = 0;

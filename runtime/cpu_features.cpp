@@ -108,7 +108,7 @@ uint64_t detect() noexcept {
     return zmm_saved ? found | avx512_features(leaf7, leaf7_1) : found;
 }
 
-// AMX tiles, BF16 and INT8, saved state, and the operating system's word. AVX512_FP16 came with every AMX CPU, and code compiled for
+// AMX tiles, BF16 and INT8, saved state, and the operating system's permission. AVX512_FP16 came with every AMX CPU, and code compiled for
 // those may use it.
 uint64_t detect_amx() noexcept {
 #if defined(__linux__) && defined(SYS_arch_prctl)

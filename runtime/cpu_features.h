@@ -6,8 +6,8 @@
 
 namespace polyhead::runtime {
 
-// The offered features after the limits. The operating system is asked for AMX only when `wanted` has that bit: the permission
-// enlarges signal frames of the whole process, which programs without AMX kernels should not pay.
+// The offered features after the limits. The operating system's permission for AMX is requested only when `wanted` has that bit: it
+// enlarges the signal frames of the whole process, which programs without AMX kernels do not need.
 uint64_t cpu_features(uint64_t wanted) noexcept;
 
 } // namespace polyhead::runtime

@@ -1,4 +1,4 @@
-// The C functions of an open device, and packed weights on one. Opening lives in runtime/gpu.
+// The C functions of an open device, and packed weights on one. Devices are opened in runtime/gpu.
 #include "device.h"
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// What the core knows of an open device: this interface. Its implementations live in runtime/gpu, in an archive of their own.
+// The core's interface to an open device. Its implementations are in runtime/gpu and have their own archive.
 #ifndef POLYHEAD_RUNTIME_DEVICE_H
 #define POLYHEAD_RUNTIME_DEVICE_H
 
@@ -66,12 +66,11 @@ struct polyhead_device {
     // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
     virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
                         polyhead_status *status) noexcept = 0;
-    // The same for one element of at most four bytes, whose bits the call knows, without waiting for anything; false when that cannot be
-    // had.
+    // The same for one element of at most four bytes with known bits, without waiting. Returns false when it is not possible.
     virtual bool attach_element(uint32_t bits, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
     // ran: the kernel was started, and what it writes is wanted.
     virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment, bool ran) noexcept = 0;
-    // Starts what was queued, where a driver waits to be told.
+    // Starts queued work, for drivers that do not start it by themselves.
     virtual void flush() noexcept {}
 };
 

@@ -1,5 +1,5 @@
-// Chooses a variant: the first of the table that may run. Asked are the place of the call, CPU features, query length and, where a
-// variant wants it, the alignment of query, key and value.
+// Chooses a variant: the first of the table that may run. It depends on the device of the call, CPU features, query length and, for
+// variants that require it, the alignment of query, key and value.
 #ifndef POLYHEAD_RUNTIME_DISPATCH_H
 #define POLYHEAD_RUNTIME_DISPATCH_H
 

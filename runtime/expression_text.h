@@ -1,4 +1,4 @@
-// The text of a user expression without comments and needless blanks, on one line. Header only: kernels of a set are told apart by it,
+// The text of a user expression without comments and needless blanks, on one line. Header only: it distinguishes kernels of a set,
 // and the generator writes it into headers and command lines.
 #ifndef POLYHEAD_RUNTIME_EXPRESSION_TEXT_H
 #define POLYHEAD_RUNTIME_EXPRESSION_TEXT_H

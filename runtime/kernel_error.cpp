@@ -1,6 +1,6 @@
-// Turns an error inside a kernel into a status. Halide reports in two parts: a text to halide_error, on whichever thread met the
-// error, which the context of the call keeps, and later a code as result of the call. halide_error is
-// replaced (Halide's own, a weak symbol, prints and aborts).
+// Makes a status from an error inside a kernel. Halide reports an error in two parts: first a text to halide_error, on the thread with the
+// error, which the context of the call keeps; later a code as the result of the call. halide_error is replaced, because Halide's own, a
+// weak symbol, prints and aborts.
 #include "kernel_error.h"
 
 #include <HalideRuntime.h>
@@ -28,7 +28,7 @@ polyhead_code kind_of(const char *text) noexcept {
                             "CL_INVALID_BUFFER_SIZE"})) {
         return POLYHEAD_OUT_OF_MEMORY;
     }
-    // The driver does not know the device, or is older than the code.
+    // The driver does not support the device, or is older than the code.
     return contains_any(text, {"NO_BINARY_FOR_GPU", "INVALID_PTX", "UNSUPPORTED_PTX_VERSION"}) ? POLYHEAD_NO_DEVICE : POLYHEAD_INTERNAL;
 }
 

@@ -1,8 +1,8 @@
 // Memory of running kernels. A call's scratch is held before its kernel starts (scratch.h), and pieces that calls gave back are kept, so
 // that a call neither maps pages nor takes first-touch faults each time: small ones by the thread that freed them, large ones (with
 // tensors between the stages of a layer) by the process. Halide's documented way to replace its allocator is to define halide_malloc and
-// halide_free; its own are weak symbols. Defined here they hold from the first instruction of the program, whoever else uses this Halide
-// runtime.
+// halide_free; its own are weak symbols. Defined here they are used from the first instruction of the program, also by others that use this
+// Halide runtime.
 #include "memory.h"
 
 #include <HalideRuntime.h>

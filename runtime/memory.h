@@ -1,4 +1,4 @@
-// Memory of running kernels: asked of the system, kept and given again.
+// Memory of running kernels: allocated, kept and used again.
 #ifndef POLYHEAD_RUNTIME_MEMORY_H
 #define POLYHEAD_RUNTIME_MEMORY_H
 
@@ -10,10 +10,10 @@ namespace polyhead::runtime {
 void *take_memory(size_t bytes) noexcept;
 void give_memory(void *memory) noexcept; // null: nothing
 
-// The same past what is kept.
+// The same, without the blocks that are kept.
 void *new_block(size_t bytes) noexcept;
 void free_block(void *block) noexcept;          // null: nothing
-size_t block_bytes(const void *block) noexcept; // at least what was asked for
+size_t block_bytes(const void *block) noexcept; // at least the requested bytes
 
 // 64-byte aligned memory for packed weights.
 void *allocate_weights(size_t bytes) noexcept;

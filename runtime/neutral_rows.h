@@ -1,5 +1,5 @@
-// What stands for a mask or score_bias over keys that a call leaves out: a row of elements that change nothing, one for each key. Kernels
-// load those tensors in vectors along the keys, so one element cannot stand for them as it does for others.
+// Replaces a mask or score_bias over keys that a call leaves out by a row of elements that change nothing, one for each key. Kernels load
+// these tensors in vectors along the keys, so one element is not enough, as it is for other tensors.
 #ifndef POLYHEAD_RUNTIME_NEUTRAL_ROWS_H
 #define POLYHEAD_RUNTIME_NEUTRAL_ROWS_H
 
@@ -14,7 +14,7 @@ namespace polyhead::runtime {
 // Bytes of scratch memory that the rows of a checked call take.
 int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
 
-// The rows of a checked call, in host memory while this lives.
+// The rows of a checked call, in host memory while this object exists.
 class NeutralRows {
 public:
     NeutralRows() noexcept = default;

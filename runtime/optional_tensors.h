@@ -26,7 +26,7 @@ inline int32_t rotary_dim_of(const polyhead_problem &p) noexcept {
     return p.rotary_dim > 0 ? p.rotary_dim : p.head_dim;
 }
 
-// What stands for a tensor that a call leaves out: one element, seen at every place. Absence is no branch in a kernel.
+// Replaces a tensor that a call leaves out: one element, read at every place. So kernels need no branch for absent tensors.
 enum class Neutral : uint8_t {
     none, // the tensor is always given
     zero,
@@ -85,7 +85,7 @@ constexpr OptionalTensor optional_outputs[] = {
 using tables::optional_inputs;
 using tables::optional_outputs;
 
-// Behind the optional inputs come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room
+// After the optional inputs come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room
 // for so many:
 constexpr int32_t most_expression_tensors = 20;
 
@@ -99,7 +99,7 @@ struct ScalarArgument {
 constexpr ScalarArgument scalar_arguments[] = {
     {"softmax_scale", POLYHEAD_F32, [](const polyhead_problem &) { return true; }},
     {"from_end", POLYHEAD_I32, knows_positions}, // 1: bottom_right, 0: top_left
-    // Both >= 0; 2^28 stands for unbounded. Of a causal kernel window_right is 0.
+    // Both >= 0; 2^28 means unbounded. For a causal kernel window_right is 0.
     {"window_left", POLYHEAD_I32, [](const polyhead_problem &p) { return p.window != 0; }},
     {"window_right", POLYHEAD_I32, [](const polyhead_problem &p) { return p.window != 0; }},
     {"softcap", POLYHEAD_F32, [](const polyhead_problem &p) { return p.softcap != 0; }},

@@ -1,4 +1,4 @@
-// What the runtime knows of fork: a child has the memory of its parent, but neither its threads nor its devices.
+// What the runtime does about fork: a child has the memory of its parent, but neither its threads nor its devices.
 #ifndef POLYHEAD_RUNTIME_PROCESS_H
 #define POLYHEAD_RUNTIME_PROCESS_H
 

@@ -1,4 +1,4 @@
-// The memory that one thread works in during a call: held before the kernel starts, so that nothing has to be asked for while it works.
+// The memory of one thread during a call: allocated before the kernel starts, so that nothing is allocated while it runs.
 #ifndef POLYHEAD_RUNTIME_SCRATCH_H
 #define POLYHEAD_RUNTIME_SCRATCH_H
 
@@ -6,12 +6,12 @@
 
 namespace polyhead::runtime {
 
-// A stack of blocks in one piece of memory. A kernel frees a block on the thread that asked for it, mostly in reverse order; a block
+// A stack of blocks in one piece of memory. A kernel frees a block on the thread that took it, mostly in reverse order; a block
 // freed earlier is reused when those above it are free. One thread uses it, without a lock.
 class Scratch {
 public:
     static constexpr size_t alignment = 128; // a pair of cache lines, which the hardware prefetches together
-    // Beside the bytes that a kernel asks for: for each block its header and what alignment takes, and one unit that reads may run into.
+    // In addition to the bytes of a kernel: for each block its header and the alignment, and one unit at the end that may be read.
     static constexpr size_t most_blocks = 64, overhead = 2 * alignment * most_blocks + alignment;
 
     // memory: aligned, or null; it stays the caller's. Nothing may be in use.

@@ -1,4 +1,4 @@
-// The rules that hold for any one tensor, in the order in which they are asked.
+// The rules for a single tensor, in the order in which they are checked.
 #include "tensor_rules.h"
 
 #include <algorithm>

@@ -12,7 +12,7 @@
 namespace polyhead::runtime {
 namespace {
 
-// Turns of waiting before a thread goes to sleep: the next loop of a call comes soon, and waking costs more than a small loop.
+// How often a thread checks for work before it sleeps: the next loop of a call comes soon, and waking costs more than a small loop.
 constexpr int turns_before_sleep = 40;
 constexpr int most_loops_until_retry = 1024;
 
@@ -139,7 +139,7 @@ ParallelLoop *ThreadPool::find() const noexcept {
     return nullptr;
 }
 
-// Called with the lock held; the loop may be gone afterwards.
+// Called with the lock held; afterwards the loop may no longer exist.
 void ThreadPool::leave(ParallelLoop *loop) noexcept {
     const bool wake = loop->owner_sleeps;
     if (loop->helpers.fetch_sub(1, std::memory_order_acq_rel) == 1 && wake) {

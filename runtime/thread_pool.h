@@ -13,13 +13,13 @@
 
 namespace polyhead::runtime {
 
-// A parallel loop while it runs; it lives on the stack of its owner, the thread that met the loop.
+// A parallel loop while it runs; it is on the stack of its owner, the thread that runs the loop.
 struct ParallelLoop {
     int (*task)(void *user_context, int index, uint8_t *closure);
     void *user_context;
     uint8_t *closure;
     int64_t end;
-    std::atomic<int64_t> next; // the first iteration that nobody took yet
+    std::atomic<int64_t> next; // the first iteration that no thread has taken yet
     bool of_a_call;            // user_context is one of our calls, so its scratch was held
     std::atomic<int> error{0};
     // The pool's.
@@ -39,7 +39,7 @@ public:
     static ThreadPool *make(int threads) noexcept; // null without memory
     ThreadPool(const ThreadPool &) = delete;
     ThreadPool &operator=(const ThreadPool &) = delete;
-    // Nobody may run a loop any more; waits for the helpers to end.
+    // No thread may run a loop any more. Waits for the helpers to end.
     static void remove(ThreadPool *pool) noexcept;
 
     int threads() const noexcept { return threads_; }

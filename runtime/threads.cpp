@@ -21,7 +21,7 @@ int present = 0;               // 0: the default was not applied yet
 ThreadPool *current = nullptr; // null: not needed yet
 ThreadPool *pools = nullptr;   // all of them, the retired ones too
 
-// With the lock held: takes the pools out of the list that nobody uses any more. Their helpers have ended, so deleting does not wait.
+// With the lock held: removes the pools without users from the list. Their helpers have ended, so deleting does not wait.
 ThreadPool *unused_pools() noexcept {
     ThreadPool *unused = nullptr;
     for (ThreadPool **link = &pools; *link;) {
@@ -108,7 +108,7 @@ void lock_threads_for_fork() noexcept {
 }
 
 void unlock_threads_after_fork(bool in_child) noexcept {
-    if (in_child) { // their threads are the parent's; what they hold cannot be told, so it is left alone
+    if (in_child) { // their threads are the parent's; what they hold is unknown, so it is not freed
         current = nullptr;
         pools = nullptr;
     }
@@ -158,7 +158,7 @@ extern "C" int halide_get_num_threads() {
     return num_threads();
 }
 
-// Called by Halide's runtime when the program or the library that it is in ends. Calls that still run go on alone.
+// Called by Halide's runtime when the program or the library that it is in ends. Calls that still run continue without helpers.
 extern "C" void halide_shutdown_thread_pool() {
     ThreadPool *idle = nullptr;
     {

@@ -15,7 +15,7 @@ struct GivenCall {
     const polyhead_args &args;
     const CallShape &shape;
 
-    // The extent that a declaration asks for, and the tensor it was taken from.
+    // The extent that a declaration requires, and the tensor that it was taken from.
     Extent extent(int32_t declared) const noexcept {
         const bool of_first = declared == POLYHEAD_EXTENT_B || declared == POLYHEAD_EXTENT_Q;
         const char *first = first_tensor_name(problem);

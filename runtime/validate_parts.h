@@ -23,8 +23,8 @@ bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_proble
 bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
 
-// validate_places.cpp: whether tensors and weights lie where the call can use them; after shapes and strides are known to be right,
-// whether memory of a device is what was said, and whether an output shares memory with anything.
+// validate_places.cpp: whether tensors and weights are where the call can use them. After shapes and strides were checked: whether device
+// memory is on the device that the arguments name, and whether an output shares memory with another tensor.
 bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;

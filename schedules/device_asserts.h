@@ -5,8 +5,8 @@
 
 namespace polyhead::gen {
 
-// Takes the assertions out of the pipeline's device loops. They say that a bound_extent() covers what is asked for, which bounds inference
-// cannot prove beyond the last row. OpenCL's code drops them with a warning, Metal's cannot be made with them, CUDA's would trap.
+// Removes the assertions from the pipeline's device loops. They check that a bound_extent() covers the required region, which bounds
+// inference cannot prove beyond the last row. OpenCL's code drops them with a warning, Metal's cannot be made with them, CUDA's would trap.
 void drop_device_asserts(Halide::Pipeline pipeline);
 
 } // namespace polyhead::gen

@@ -1,5 +1,5 @@
-// GPU schedule of scores as an output: a thread per pair of query and key, neighbours along the keys. Before that, for weights, a block
-// of threads adds up the probs of a row.
+// GPU schedule of scores as an output: a thread per pair of query and key; adjacent threads have adjacent keys. Before that, for weights,
+// a block of threads adds up the probs of a row.
 #include "schedules.h"
 
 #include "../generators/score_output.h"

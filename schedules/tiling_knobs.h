@@ -24,7 +24,7 @@ struct Divisibility {
     int Tiling::*knob; // not null: instead of the quantity
 };
 
-// How one reader reads a knob. 0 always stands for the default.
+// How one reader reads a knob. 0 always means the default.
 struct KnobUse {
     Reader reader;
     int least, most;

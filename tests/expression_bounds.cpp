@@ -94,7 +94,7 @@ gen::Expression parsed(const std::string &mask) {
     return expression;
 }
 
-// `huge` stands for an element near the end of int32, which probes cannot hold.
+// `huge` is an element near the end of int32, which probes cannot hold.
 std::string written_out(std::string mask) {
     for (size_t at = mask.find("huge[b]"); at != std::string::npos; at = mask.find("huge[b]")) {
         mask.replace(at, 7, "(small[b] * 0 + far + b * 40)");

@@ -1,8 +1,8 @@
 // A library for LD_PRELOAD: the N-th file operation or allocation of a process fails, or a signal comes before it.
 //
 // FAIL_AT=N, from 1; FAIL_WITH=an errno, or minus a signal; FAIL_WHAT=files or memory; FAIL_UNDER=the folder whose files count;
-// FAIL_COUNT=a file that is given how many operations there were. Programs that this one starts are left alone; with FAIL_COMPILER=1 those
-// that are told --compile-job are meant, and this one is left alone.
+// FAIL_COUNT=a file for the number of operations. Programs that this one starts are not affected; with FAIL_COMPILER=1 only those with
+// --compile-job are, and not this one.
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-// Stands before the system's aligned_alloc, pthread_create and fopen: the doors through which the runtime takes memory, threads, files.
+// Replaces the system's aligned_alloc, pthread_create and fopen, by which the runtime gets memory, threads and files.
 #include "failing_system.h"
 
 #include <atomic>

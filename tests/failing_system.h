@@ -6,7 +6,7 @@ namespace polyhead::test {
 
 enum class Resource { memory, thread, file };
 
-// While it lives, request number n of one resource (counted from 1, of all threads) is refused; every = true: and all after it.
+// While it exists, request number n of one resource (counted from 1, of all threads) is refused; with every = true also all later ones.
 class Failing {
 public:
     Failing(Resource resource, int n, bool every = false);

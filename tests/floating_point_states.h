@@ -9,7 +9,7 @@
 namespace polyhead::test {
 
 #if defined(__x86_64__)
-// One state of this thread while it lives.
+// One state of this thread while the object exists.
 class ArithmeticState {
 public:
     explicit ArithmeticState(unsigned state) : before_(_mm_getcsr()) { _mm_setcsr(state); }

@@ -10,7 +10,7 @@ using namespace polyhead::test;
 
 namespace {
 
-// Writes four bytes on the device, `offset` bytes behind the first element.
+// Writes four bytes on the device, `offset` bytes after the first element.
 void poke(const TestDevice &device, const Mirror &mirror, int64_t offset) {
     const int64_t first = mirror.view().offset * dtype_bytes(mirror.view().dtype);
     const uint32_t word = 0x12345678;

@@ -1,7 +1,7 @@
 # Tests of GPU kernels without a GPU: OpenCL on PoCL, CUDA on a driver that executes PTX. Included by tests/CMakeLists.txt.
 
 # polyhead_device_tests(PROGRAM LABEL label TIMEOUT seconds ENVIRONMENT name=value...)
-# Registers the cases of a program once more, with a label and an environment of their own. Catch2 2 knows no DISCOVERY_MODE: behind
+# Registers the cases of a program once more, with a label and an environment of their own. Catch2 2 has no DISCOVERY_MODE: after
 # EXTRA_ARGS it would become part of the arguments, which then name no test, and a run of no test passes.
 function(polyhead_device_tests program)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "ENVIRONMENT")

@@ -1,4 +1,4 @@
-// What the tests of GPU kernels share: the kernels and variants for the device of this run, and how much it can pay.
+// What the tests of GPU kernels share: the kernels and variants for the device of this run, and how much work it can do.
 #ifndef POLYHEAD_TESTS_GPU_TESTS_H
 #define POLYHEAD_TESTS_GPU_TESTS_H
 
@@ -28,12 +28,12 @@ inline bool emulated() {
     return std::isfinite(test_budget());
 }
 
-// Whether this device can pay for one call. Only a fixed length makes a kernel too expensive; its twin with free lengths is not.
+// Whether this device is fast enough for one call. Only a fixed length makes a kernel too slow; the kernel with free lengths is not.
 inline bool affordable(const Problem &problem) {
     return multiply_adds(problem, plain_shape(problem, 1, 1, 1, 1)) <= 4 * test_budget();
 }
 
-// Kernels of the table that this device can run at all and pay for.
+// Kernels of the table that this device can run, and run fast enough.
 inline std::vector<const Kernel *> kernels_for(const TestDevice &device) {
     std::vector<const Kernel *> kernels;
     for (const Kernel *kernel : kernel_table) {

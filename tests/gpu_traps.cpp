@@ -96,7 +96,7 @@ std::string read_file(const std::string &path) {
     return {std::istreambuf_iterator<char>(stream), std::istreambuf_iterator<char>()};
 }
 
-// A folder that is gone at the end of the test.
+// A folder that is removed at the end of the test.
 class TempFolder {
 public:
     TempFolder() { REQUIRE(mkdtemp(path_.data()) != nullptr); }

@@ -21,7 +21,7 @@ namespace {
 
 using examples::SafeTensors;
 
-// A file that is gone at the end of the test.
+// A file that is removed at the end of the test.
 class TempFile {
 public:
     explicit TempFile(const std::string &content) {

@@ -1,4 +1,4 @@
-"""Calls with more batch rows, queries or rows than a device starts at once. The CUDA driver of the tests is told to take 5 blocks."""
+"""Calls with more batch rows, queries or rows than a device starts at once. The CUDA driver of the tests is set to take 5 blocks."""
 import os
 import sys
 import unittest

@@ -103,7 +103,7 @@ class OnDevice(unittest.TestCase):
                 in_a_process("import atexit, sys, threading, time, polyhead, python_lifetimes\nheld = python_lifetimes.one_call()\n" + line)
 
     def test_a_call_keeps_its_weights(self):
-        """Whoever is asked for memory may change the arguments meanwhile."""
+        """Code that runs during an allocation may change the arguments."""
         device = polyhead.Device(DEVICE)
         kernel, weights = linear(device)
         rows, out = np.ones((ROWS, WIDTH), np.float32), np.zeros((ROWS, WIDTH), np.float32)
@@ -159,7 +159,7 @@ class OnCuda(unittest.TestCase):
         counted = in_a_process("import json, python_lifetimes; print(json.dumps(python_lifetimes.turns_while_waiting()))",
                                POLYHEAD_CUDA_DRIVER_WAIT="1000")
         for name, turns in json.loads(counted).items():
-            self.assertGreater(turns, 2, name + " waits with the interpreter's lock")  # one more may come before and one behind
+            self.assertGreater(turns, 2, name + " waits with the interpreter's lock")  # there may be one more before and one after
 
     def test_types_of_dlpack(self):
         device = polyhead.Device(DEVICE)

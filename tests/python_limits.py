@@ -86,7 +86,7 @@ class Limits(unittest.TestCase):
             fresh()
 
     def test_an_interrupt_leaves_those_who_wait(self):
-        """The main thread compiles and is interrupted; another thread that wants the same kernel gets it."""
+        """The main thread compiles and is interrupted; another thread that needs the same kernel gets it."""
         words = dict(num_heads=2, head_dim=8, expression="score = score * 7777")
         made = []
 

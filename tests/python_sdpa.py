@@ -122,7 +122,7 @@ class Modifiers(Case):
         self.refused(polyhead.Code.BAD_VALUE, "expression:1:9", QUERY, KEY, VALUE, expression="score = slope")
 
     def test_tensors_that_are_called_as_arguments_are(self):
-        """Three at a time, each over another dimension, so that none can stand for another."""
+        """Three at a time, each over another dimension, so that none can be mistaken for another."""
         columns, slopes, rows = np.linspace(-1, 1, T_KV, dtype=np.float32), np.arange(1, H + 1, dtype=np.float32) / 9, np.arange(T_Q) / np.float32(5)
         for names in (("key", "out", "weights"), ("query", "value", "lse"), ("layout", "device", "tensors"), ("softcap", "window", "scores"),
                       ("softmax_scale", "alignment", "kv_lengths"), ("expression", "sinks", "input")):

@@ -104,7 +104,7 @@ TEST_CASE("checks: faults in masks, modifiers and outputs are caught") {
     }
     caught(POLYHEAD_WEIGHTS, nullptr, change(&polyhead_args::scores, 3, 2e-4f), "scores[");
     caught(POLYHEAD_WEIGHTS, nullptr, change(&polyhead_args::weights_mean, 0, 2e-4f), "weights_mean[");
-    // An excluded key: a huge negative number for -inf, a tiny one for 0. Keys behind the length of batch row 1 are.
+    // An excluded key: a huge negative number for -inf, a tiny one for 0. Keys after the length of batch row 1 are excluded.
     caught(POLYHEAD_LOGITS, nullptr, [](const Problem &, polyhead_args &a) { *element(a.scores, 1, 0, 0, 19) = -3e38f; }, "exactly -inf");
     caught(POLYHEAD_WEIGHTS, nullptr, [](const Problem &, polyhead_args &a) { *element(a.scores, 1, 0, 0, 19) = 1e-30f; }, "exactly 0");
     caught(POLYHEAD_WEIGHTS, nullptr, [](const Problem &, polyhead_args &a) { *element(a.weights_mean, 1, 0, 19) = 1e-30f; }, "exactly 0");

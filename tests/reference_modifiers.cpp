@@ -58,7 +58,7 @@ TEST_CASE("reference: a window is inclusive on both sides and cut by causal") {
     CHECK(ranges(row.p, row.args) == R{{0, 6}, {0, 6}, {0, 6}, {0, 6}}); // no window given
     row.args.has_window = 1;
     row.args.window_left = 1;
-    row.args.window_right = 2; // positions 2, 3, 4, 5: bottom_right where nothing else is said
+    row.args.window_right = 2; // positions 2, 3, 4, 5: bottom_right by default
     CHECK(ranges(row.p, row.args) == R{{1, 5}, {2, 6}, {3, 6}, {4, 6}});
     row.args.alignment = POLYHEAD_TOP_LEFT; // positions 0 to 3
     CHECK(ranges(row.p, row.args) == R{{0, 3}, {0, 4}, {1, 5}, {2, 6}});

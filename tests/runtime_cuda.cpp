@@ -1,4 +1,4 @@
-// CUDA devices on the driver that executes PTX (tests/cuda_driver), which tells what was asked of it: contexts, streams, memory.
+// CUDA devices on the driver that executes PTX (tests/cuda_driver), which reports the requests that it got: contexts, streams, memory.
 #include <cstdlib>
 #include <dlfcn.h>
 #include <string>

@@ -73,7 +73,7 @@ public:
 
     std::map<void *, std::vector<char>> blocks;
     int waits = 0, copies = 0, attached = 0, flushes = 0;
-    std::vector<uint32_t> elements; // that stood for tensors left out
+    std::vector<uint32_t> elements; // in place of tensors that were left out
     std::string refused_name;       // attaching the tensor of this name fails
 };
 

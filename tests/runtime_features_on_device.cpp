@@ -1,4 +1,4 @@
-// Masks, modifiers and expression tensors of calls on a device that is a stand-in: where they lie, what stands for them, what is packed.
+// Masks, modifiers and expression tensors of calls on a device that is a stand-in: where they are, what replaces them, what is packed.
 #include <algorithm>
 
 #include "runtime_fake_device.h"
@@ -11,7 +11,7 @@ using namespace polyhead::test;
 
 namespace {
 
-// The stand-in kernel as code of a device: ahead of time it has an entry, which is all that tells the two apart.
+// The stand-in kernel as code of a device: ahead of time it has an entry, which is the only difference between the two.
 FakeKernel *entered = nullptr;
 int enter(void **argv) {
     return entered->variant.call(entered->variant.context, argv);

@@ -31,7 +31,7 @@ inline void *at_address(uint64_t address) {
 // Memory on a device that frees itself, with a tensor in it.
 class Held {
 public:
-    // Copies the host tensor, which is contiguous, to `offset` elements behind the start of the memory, and makes the tensor one of
+    // Copies the host tensor, which is contiguous, to `offset` elements after the start of the memory, and makes the tensor one of
     // the device. `beyond` more elements follow.
     Held(const Device &device, TensorView *tensor, int64_t offset = 0, int64_t beyond = 0);
     ~Held() { device_.free(data_); }

@@ -41,7 +41,7 @@ size_t threads_of_a_loop() {
     return seen.ids.size();
 }
 
-// A file tree that stands for the root of a system.
+// A file tree in place of the root of a system.
 struct FakeRoot {
     fs::path path = fs::temp_directory_path() / ("polyhead_root_" + std::to_string(getpid()));
     FakeRoot() { fs::remove_all(path); }

@@ -144,7 +144,7 @@ class Failures(unittest.TestCase):
         self.assertEqual(contents(self.out.parent), None)
 
     def test_one_allocation_fails(self):
-        """Of the program, before whose main() nobody could say a sentence, and of its compiler."""
+        """An allocation of the program (from its main() on, because before that no message is possible), and of its compiler."""
         self.start_from(self.old)
         first = self.count("memory", ["--help"])
         steps = 100 if ALL else 5
@@ -197,7 +197,7 @@ class Failures(unittest.TestCase):
             with self.subTest(number=number, said=asker.communicate()[1]):
                 self.assertEqual(asker.returncode, -number)
                 end = time.monotonic() + 60
-                with contextlib.suppress(OSError):  # it is gone
+                with contextlib.suppress(OSError):  # it is removed
                     while "\nState:\tZ" not in (compiler / "status").read_text():
                         self.assertLess(time.monotonic(), end, "the compiler goes on")
                         time.sleep(0.001)

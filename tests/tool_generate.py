@@ -239,7 +239,7 @@ def check_deep_records(tool):
 
 
 def check_leftovers(tool):
-    """A failure leaves an earlier library as it was, and nothing beside it."""
+    """A failure leaves an earlier library unchanged, and no other file."""
     out = os.path.join(tool.folder, "one_sdpa")
     before = {name: os.path.getmtime(os.path.join(out, name)) for name in os.listdir(out)}
     tool.generate(["one_sdpa"], ["--op", "sdpa", "--num-heads", "4", "--head-dim", "600"], out)

@@ -1,4 +1,4 @@
-// One variant to be compiled by another process: what it is told, and what it answers.
+// One variant to be compiled by another process: the request and the answer.
 #pragma once
 
 #include <string>

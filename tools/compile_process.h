@@ -1,4 +1,4 @@
-// Compilation in a process of its own: its crash, its hunger and its hang are one sentence here.
+// Compilation in its own process: if it crashes, hangs or takes too much memory, the result is one sentence.
 #pragma once
 
 #include <string>

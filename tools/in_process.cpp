@@ -1,4 +1,4 @@
-// Compiles a problem into this process and dresses it as a Kernel.
+// Compiles a problem into this process and makes a Kernel of it.
 #include "in_process.h"
 
 #include "../generators/expressions/expression.h"

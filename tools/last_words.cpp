@@ -97,14 +97,14 @@ void end_by_exit() {
 
 void answer_signals() {
     stack_t spare{};
-    spare.ss_sp = spare_stack; // a crash may be one for want of stack
+    spare.ss_sp = spare_stack; // the crash may be a stack overflow
     spare.ss_size = sizeof spare_stack;
     ::sigaltstack(&spare, nullptr);
     for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) {
         struct sigaction action{}, before{};
         action.sa_handler = end_by;
         action.sa_flags = SA_ONSTACK | int(SA_RESETHAND) | SA_NODEFER;
-        if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) { // nohup wants to be obeyed
+        if (::sigaction(number, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) { // keeps the effect of nohup
             ::sigaction(number, &action, nullptr);
         }
     }

@@ -49,7 +49,7 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
     return "";
 }
 
-// Interfaces that code of a runtime speaks; those that libpolyhead_gpu.a carries first.
+// APIs that a runtime can use; those in libpolyhead_gpu.a first.
 constexpr Halide::Target::Feature device_features[] = {Halide::Target::CUDA,  Halide::Target::OpenCL, Halide::Target::Vulkan,
                                                        Halide::Target::Metal, Halide::Target::WebGPU, Halide::Target::D3D12Compute};
 constexpr size_t carried_features = 3;
@@ -62,8 +62,8 @@ bool is_carried(const Halide::Target &target) {
                         [&](Halide::Target::Feature feature) { return target.has_feature(feature); });
 }
 
-// The runtimes of targets that this machine's libpolyhead.a and libpolyhead_gpu.a cannot carry: one for each machine, which speaks the
-// interfaces of all its targets.
+// The runtimes of targets that libpolyhead.a and libpolyhead_gpu.a of this machine do not contain: one for each machine, with the APIs of
+// all its targets.
 std::string add_runtimes(const Request &request, const fs::path &folder, Library *library) {
     std::vector<Halide::Target> runtimes;
     for (const std::string &word : request.targets) {
@@ -173,7 +173,7 @@ std::string write_library(const Request &request) {
         files.push_back(work.path() / name);
     }
     files.push_back(stem.string() + ".a");
-    for (const auto &[suffix, text] : // the header last: nobody links without one
+    for (const auto &[suffix, text] : // the header last: without it the library is not used
          {std::pair<std::string, std::string>{".json", manifest_text(library)}, {".h", header_text(library)}}) {
         error = write_text(stem.string() + suffix, text);
         if (!error.empty()) {

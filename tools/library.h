@@ -21,9 +21,9 @@ struct Library {
     polyhead_problem problem{}; // its text belongs to the request
     gen::Expression expression;
     std::string expression_source; // C++ behind the expression
-    std::string tuned;             // the user's file of tuning records that was asked
+    std::string tuned;             // the user's file of tuning records that was used
     std::vector<LibraryVariant> variants;
-    std::vector<std::string> runtime_archives; // file names of the runtimes of foreign targets
+    std::vector<std::string> runtime_archives; // file names of the runtimes for other machines
     int64_t library_bytes = 0;
 };
 
@@ -39,8 +39,8 @@ std::string write_runtime(const std::string &path, const std::string &target);
 // "polyhead_NAME_0": the name of a variant for people, and of its object and listings.
 std::string variant_name(const std::string &kernel, size_t index);
 
-// "polyhead_NAME_HASH_0": what the linker knows its code by. HASH tells apart every two kernels whose tables or calls differ, so the header
-// of one cannot be linked with the library of another, whatever both are called.
+// "polyhead_NAME_HASH_0": the symbol of its code. HASH differs between two kernels whose tables or calls differ, so the header
+// of one cannot be linked with the library of another, even with the same name.
 std::string variant_symbol(const std::string &kernel, const polyhead_problem &problem, const std::vector<gen::VariantPlan> &plans,
                            size_t index);
 

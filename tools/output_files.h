@@ -10,8 +10,8 @@ namespace polyhead::tools {
 // Writes a text and waits until the disk has it. Returns one sentence or nothing.
 std::string write_text(const std::filesystem::path &path, const std::string &text);
 
-// A folder beside the results in which they are made, so that the final renames stay on one file system. Its lock says that it is in use
-// and ends with its process; the next run of the same name finishes or removes what a killed one left. A process has one at a time.
+// A folder beside the results, in which they are made, so that the final renames stay on one file system. A lock shows that it is in use
+// and ends with its process. The next run for the same name finishes or removes the work of a killed one. A process has one at a time.
 class WorkFolder {
 public:
     WorkFolder(const std::filesystem::path &directory, const std::string &name);
@@ -24,9 +24,9 @@ public:
     // Why there is no folder: one sentence, or nothing.
     const std::string &error() const { return error_; }
 
-    // Moves finished files of the folder into the directory, in the place of those of the same names: all of them, or none and a sentence.
-    // The last one is what nobody uses the others without: it is not there while they change. A process that is killed in between leaves
-    // the new files in the folder, and the next run puts them in place.
+    // Moves finished files of the folder into the directory, where they replace files with the same names: all of them, or none and a
+    // sentence. The last file is one without which the others are not used: it does not exist while they change. A process that is killed
+    // in between leaves the new files in the folder, and the next run puts them in place.
     std::string deliver(const std::vector<std::filesystem::path> &files);
 
 private:

@@ -93,7 +93,7 @@ bool is_identifier(const std::string &name) {
     return good && name.find("__") == std::string::npos && name[0] != '_';
 }
 
-// "host" and "host-asan" become the full string, so that the manifest says what was compiled.
+// "host" and "host-asan" become the full string, so that the manifest has the real target.
 std::string read_targets(const std::string &text, std::vector<std::string> *targets) {
     for (const std::string &word : split(text.empty() ? "host" : text, ',')) {
         if (!Halide::Target::validate_target_string(word)) {

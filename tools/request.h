@@ -1,4 +1,4 @@
-// What a user asks of polyhead-generate, read from its command line.
+// The request of a user to polyhead-generate, read from its command line.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Request {
     bool list_space = false;       // print what a tuner may try and write nothing
 };
 
-// Reads the command line. Returns one sentence when it cannot be served. When the user asked for help, *help has the text.
+// Reads the command line. Returns one sentence when it cannot be done. When the user requested help, *help has the text.
 std::string parse_request(int argc, const char *const *argv, Request *request, std::string *help);
 
 } // namespace polyhead::tools

@@ -1,4 +1,4 @@
-// What a tuner asks of the generator: the space of tilings of a request, and why a point is left out.
+// What the generator gives to a tuner: the space of tilings of a request, and why a point is left out.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the linker knows a kernel's code by: a name that holds a hash of all that caller and code must agree on.
+// The symbol of a kernel's code: a name with a hash of everything that caller and code must agree on.
 #include <cinttypes>
 #include <cstdio>
 

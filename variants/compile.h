@@ -9,7 +9,7 @@
 
 namespace polyhead::gen {
 
-// Facts of a compiled variant, as polyhead_variant wants them.
+// Facts of a compiled variant, for polyhead_variant.
 struct VariantFacts {
     polyhead_scratch scratch{};
     uint64_t cpu_features = 0;

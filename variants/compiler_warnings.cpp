@@ -1,4 +1,4 @@
-// Listens to Halide's compiler.
+// Receives the warnings of Halide's compiler.
 #include "compiler_warnings.h"
 
 #include <algorithm>
@@ -10,14 +10,14 @@ namespace {
 
 thread_local CompilerWarnings *listening = nullptr;
 
-// Our schedules allow races within one thread only: unrolled and vectorized stores that never meet. ThreadSanitizer sees threads.
+// Our schedules allow races only within one thread: unrolled and vectorized stores to different addresses. ThreadSanitizer checks threads.
 bool expected(const std::string &text) {
     return text.find("allow_race_conditions()") != std::string::npos && text.find("ThreadSanitizer") != std::string::npos;
 }
 
 } // namespace
 
-// Halide has one listener per process and asks it for errors too; those go on as exceptions.
+// Halide has one reporter per process. It gets errors, too; these are thrown as exceptions.
 class Listener : public Halide::CompileTimeErrorReporter {
 public:
     void warning(const char *text) override {

@@ -1,4 +1,4 @@
-// Halide's warnings as errors: a warning says that code would not do what was meant, so it ends a compilation as an error does.
+// Halide's warnings as errors: a warning means that code would not do what was intended, so it ends a compilation as an error does.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What the table of knobs says of a frame: which it reads, what is refused, what a tuner tries; and the table as text.
+// The table of knobs applied to a frame: which knobs it reads, which values are refused, which a tuner tries; and the table as text.
 #include "knob_rules.h"
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 namespace polyhead::gen {
 namespace {
 
-// A frame by its name, and what is no frame.
+// The name of a frame, and of readers that are not frames.
 std::string name_of(Reader reader) {
     for (const Frame *frame : frames()) {
         if (frame->reader() == reader && reader != Reader::everyone) {

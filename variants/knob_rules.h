@@ -1,4 +1,4 @@
-// What the table of knobs says of a frame, a problem and a machine.
+// The table of knobs applied to a frame, a problem and a machine.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct FrameOnMachine {
 std::string unread_knobs(const std::vector<FrameOnMachine> &on, const Problem &problem, const Tiling &tiling);
 // The first knob beyond its range, or that does not divide what it must, in one sentence.
 std::string knob_refusal(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
-// The first of the two only: all that can be said without the machine.
+// Only the first of the two: all that can be checked without the machine.
 std::string range_refusal(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
 // The values that a tuner tries, ascending, and the default among them.
 std::vector<int> values_of(const KnobUse &use, const Problem &problem, const Machine &machine, int default_value);

@@ -17,7 +17,7 @@ struct VariantPlan {
     std::string record;             // the tuning record that the tiling is from, if any
     std::string autoscheduler = {}; // one of Halide's and its parameters, "Adams2019 parallelism=2", instead of our schedule
 
-    // "frame=NAME knob=value ...", and the record: what a variant says of itself.
+    // "frame=NAME knob=value ...", and the record: the description of a variant.
     std::string text() const;
 };
 
@@ -27,7 +27,7 @@ struct TuningChoice {
     bool records = true; // false: the defaults
 };
 
-// The user's file that is asked: his own or $POLYHEAD_TUNED; empty when there is none.
+// The user's file of records: the given one or $POLYHEAD_TUNED; empty when there is none.
 std::string records_file(const TuningChoice &choice);
 
 // A target string in full: "host" and "host-FEATURE..." become this machine as far as f32 kernels gain by it and POLYHEAD_CPU_FEATURES
@@ -37,7 +37,7 @@ std::string resolve_target(const std::string &target, std::string *error);
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
 // tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";
 // "autoscheduler=NAME autoscheduler.FIELD=VALUE" leaves the schedule to Halide, in process only; with overrides no tuning record is
-// asked. On refusal *error has one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
+// used. On refusal *error has one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
 std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
                                        std::string *error, const TuningChoice &tuning = {}, std::vector<std::string> *complaints = nullptr);
 

@@ -1,4 +1,4 @@
-// Target strings as Halide targets, and what a target asks of a CPU.
+// Target strings as Halide targets, and the requirements of a target for a CPU.
 #ifndef POLYHEAD_GENERATORS_TARGET_H
 #define POLYHEAD_GENERATORS_TARGET_H
 

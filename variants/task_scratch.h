@@ -7,7 +7,7 @@
 
 namespace polyhead::gen {
 
-// While one lives, pipelines that are lowered on this thread tell it what their tasks hold.
+// While one exists, it records the memory of the tasks of pipelines that are lowered on this thread.
 class TaskScratch {
 public:
     TaskScratch();

@@ -14,7 +14,7 @@ import numpy as np
 
 try:
     import polyhead
-except ImportError:  # a bench that knows nothing of this checkout
+except ImportError:  # a bench that does not set the path of this checkout
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "python"))
     import polyhead
 

@@ -22,7 +22,7 @@ query, key, value = normal(2, 8, 100, 64), normal(2, 2, 120, 64), normal(2, 2, 1
 out = polyhead.sdpa(query, key, value)
 print("sdpa", out.shape, out.dtype)
 
-# %% Masks, modifiers and outputs go together. lse and weights come behind out.
+# %% Masks, modifiers and outputs go together. lse and weights follow out.
 lengths = [120, 57]
 out, lse, weights = polyhead.sdpa(query, key, value, kv_lengths=lengths, is_causal=True, causal_alignment="bottom_right",
                                   window=(64, 0), softcap=30.0, return_lse=True, return_weights=True)

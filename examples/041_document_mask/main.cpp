@@ -1,7 +1,7 @@
-// Document mask: several texts packed into one row of tokens; a token sees what stands before it in its own text.
+// Document mask: several texts packed into one row of tokens; a token sees the tokens before it in its own text.
 #include <vector>
 
-#include <attention_documents.h> // generated; the expression stands in CMakeLists.txt
+#include <attention_documents.h> // generated; the expression is in CMakeLists.txt
 #include <polyhead/polyhead.h>
 
 #include "../common/plain_attention.h"

@@ -1,7 +1,7 @@
 // Soft threshold: scores shrink towards 0 by a number given with each call, and small ones become 0.
 #include <algorithm>
 
-#include <attention_soft_threshold.h> // generated; the expression stands in CMakeLists.txt
+#include <attention_soft_threshold.h> // generated; the expression is in CMakeLists.txt
 #include <polyhead/polyhead.h>
 
 #include "../common/plain_attention.h"

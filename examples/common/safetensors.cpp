@@ -83,7 +83,7 @@ std::string read_entry(const json &entry, const unsigned char *buffer, uint64_t 
     return "";
 }
 
-// The format allows neither holes nor overlaps; either is a sign of a damaged or foreign file.
+// The format allows neither holes nor overlaps; either is a sign of a damaged file or of another format.
 std::string check_coverage(const std::map<std::string, StoredTensor> &tensors, const unsigned char *buffer, uint64_t buffer_bytes) {
     std::vector<std::pair<uint64_t, uint64_t>> spans;
     for (const auto &[name, tensor] : tensors)

@@ -18,7 +18,7 @@ struct StoredTensor {
     uint64_t bytes = 0;
 };
 
-// A mapped file. Views stay valid as long as the object lives.
+// A mapped file. Views stay valid as long as the object exists.
 class SafeTensors {
 public:
     SafeTensors() = default;

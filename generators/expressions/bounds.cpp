@@ -225,7 +225,7 @@ private:
         return mentions_kv(a) ? isolate(a, difference(term(b), one), true) : isolate(b, sum(term(a), one), false);
     }
 
-    // x <= limit, or x >= limit, where kv stands in x.
+    // x <= limit, or x >= limit, where x contains kv.
     TermBounds isolate(const Node &x, const Term &limit, bool upper) const {
         if (limit.direction == Direction::unknown) {
             return {};

@@ -1,4 +1,4 @@
-// User expressions: the door to reading, values and bounds.
+// User expressions: the public functions for reading, values and bounds.
 #include "expression.h"
 
 #include "program.h"
@@ -9,8 +9,8 @@ using Halide::Expr;
 
 namespace {
 
-// Halide 21 computes a stage only where a select that it stands in takes it, if it can solve the condition for a coordinate: of q > 5 it
-// asks for queries 6 .. 37 of a tile of 32. A promise about the number 0 or 1 keeps it from solving, and is gone when code is made.
+// If a stage is used inside a select, Halide 21 computes it only where the select needs it, when it can solve the condition for a
+// coordinate: for q > 5 it requires queries 6 .. 37 of a tile of 32. A promise about the number 0 or 1 prevents this; it adds no code.
 Expr unsolved(const Expr &condition) {
     return Halide::unsafe_promise_clamped(Halide::cast<int32_t>(condition), 0, 1) != 0;
 }

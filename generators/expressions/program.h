@@ -1,4 +1,4 @@
-// User expressions: what a text says once it is read and checked.
+// User expressions: the content of a text after it was read and checked.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ struct Node {
 
 struct Program {
     std::vector<ExpressionTensor> tensors;
-    NodePtr score, mask; // null: the text does not say
+    NodePtr score, mask; // null: not in the text
 };
 
 NodePtr make_node(Op op, Type type, std::vector<NodePtr> args, size_t index = 0);
@@ -74,7 +74,7 @@ std::string read_program(const std::string &text, Program *program);
 // The value of a node; of what it mentions only must the scope be filled.
 Halide::Expr value_of(const Node &node, const ExpressionScope &scope);
 
-// Keys from `begin` up to but not including `end` can take part in a row, as far as the mask says; undefined where it does not say so.
+// Keys from `begin` up to but not including `end` can take part in a row, as far as the mask decides it; undefined where it does not.
 // Neither falls with q. Of the scope, score, h and kv are not read.
 struct KeyBounds {
     Halide::Expr begin, end;

@@ -1,4 +1,4 @@
-// User expressions written in C++: sources that this process has loaded stand in a text as `source NAME`.
+// User expressions written in C++: a text names a source that this process has loaded as `source NAME`.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 namespace polyhead::gen {
 
 // Opens the shared object that was made of a C++ file (its path and content) with <polyhead/expression_source.h>. *text becomes the
-// expression that stands for it in this process: its declarations and `source NAME`, where NAME follows from the file's name and content.
+// expression that refers to it in this process: its declarations and `source NAME`, where NAME follows from the file's name and content.
 // Returns one sentence on failure. The object stays open.
 std::string load_expression_source(const std::string &file, const std::string &content, const std::string &library, std::string *text);
 

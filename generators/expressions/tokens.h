@@ -1,4 +1,4 @@
-// User expressions: the words of the text and where they stand.
+// User expressions: the words of the text and their places.
 #pragma once
 
 #include <string>

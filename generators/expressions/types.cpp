@@ -1,4 +1,4 @@
-// User expressions: types. bool only meets logic; int becomes float where it meets float.
+// User expressions: types. bool is only allowed in logic; int becomes float when combined with float.
 #include "types.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ const std::map<std::string, Op> arithmetic = {{"+", Op::add},    {"-", Op::subtr
                                               {"%", Op::modulo}, {"min", Op::minimum}, {"max", Op::maximum}};
 const std::map<std::string, Op> real_functions = {{"exp", Op::exp}, {"log", Op::log}, {"tanh", Op::tanh}, {"sqrt", Op::sqrt}};
 
-// How often the formula of an operation mentions each of its arguments (values.cpp): an integer divisor that may be negative
-// needs a look at both.
+// How often the formula of an operation contains each of its arguments (values.cpp): with an integer divisor that may be negative both
+// are repeated.
 int copies_of_argument(const Node &node) {
     const bool rounds = node.type == Type::integer && (node.op == Op::divide || node.op == Op::modulo);
     if (!rounds || (node.args[1]->op == Op::number && node.args[1]->integer > 0)) {

@@ -34,7 +34,7 @@ struct ChunkStages {
     TileKeys value_keys; // block tiles
 
     Halide::Func key_rows, value_rows;   // thread rows: (x, kk, c, l, qt, h, b), a lane's entries
-    Halide::Func key_chunk, value_chunk; // block tiles: (d, kk, c, qt, h, b)
+    Halide::Func key_chunk, value_chunk; // block tiles: (d, kk, c, qt, h, b); value_chunk is undefined where key_chunk has the values
     Halide::Func dot;                    // scores, or a lane's part of them
     Halide::Func logits, row_max, row_reference, probs, row_sum;
     Halide::Func chunk_acc; // block tiles: (x, r, c, l, g, qt, h, b)

@@ -17,23 +17,24 @@ struct TileRange {
 
 // Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above.
 // Of low and high every key may be excluded in some rows. Where tensors or an expression exclude keys one by one, all keys are among
-// them but in a chunk that `clean` says holds no NaN (undefined: none is).
+// them, except in a chunk without NaN, which `clean` tells (undefined: no chunk).
 struct TileKeys {
     Halide::RDom low, whole, high;
     bool has_low = false, has_high = false;
     TileKeys() = default;
     TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first, const TileRange &range,
              const Halide::Expr &clean = Halide::Expr());
-    // The loops that are there, in order; only `whole` needs no look at the logit.
+    // The loops that exist, in order; only `whole` does not test the logit.
     std::vector<const Halide::RDom *> loops() const;
-    // acc after a key of one of the loops. A row must not meet the value of a key that it does not see, NaN perhaps: where that may be,
-    // its logit decides; elsewhere the prob, 0, is enough. Selecting the value and not the sum keeps one fused multiply-add in every
-    // loop, so that all give the same bits: LLVM makes (acc + select(0, prob * value)) of the other.
+    // acc after a key of one of the loops. A row must not use the value of a key that it does not see, because it may be NaN. Where
+    // that is possible, the key's logit decides; elsewhere the prob, 0, is enough. Selecting the
+    // value and not the sum keeps one fused multiply-add in every loop, so that all give the same bits: from a selected sum LLVM makes
+    // (acc + select(0, prob * value)).
     Halide::Expr accumulate(const Halide::RDom *loop, const Halide::Expr &acc, const Halide::Expr &prob, const Halide::Expr &value,
                             const Halide::Expr &logit) const;
 };
 
-// What logits must know of rows, as Funcs of a frame's own coordinates of a row: vector compares read one row of numbers.
+// The facts of rows that logits need, as Funcs of a frame's own coordinates of a row: vector compares read one row of numbers.
 struct RowBounds {
     Halide::Func end{"row_end"};           // a row sees keys from begin to before end at most
     Halide::Func begin{"row_begin"};       // undefined where it is 0

@@ -1,4 +1,4 @@
-"""polyhead: attention kernels, generated for one problem and compiled when it is first met.
+"""polyhead: attention kernels, generated for one problem and compiled at its first call.
 
     import numpy, polyhead
     query = key = value = numpy.random.rand(1, 12, 128, 64).astype("float32")   # [batch, heads, seq_len, head_dim]

@@ -1,4 +1,4 @@
-"""The exception of the package, and the codes that it carries."""
+"""The exception of the package, and its codes."""
 from __future__ import annotations
 
 import enum
@@ -6,7 +6,7 @@ import enum
 from . import _core
 
 class Code(enum.IntEnum):
-    """What kind of refusal an Error is: polyhead_code of c_api.h, which says what each means."""
+    """The kind of an Error: polyhead_code of c_api.h, where each code is explained."""
 
     OK = _core.codes["OK"]
     NULL_POINTER = _core.codes["NULL_POINTER"]
@@ -27,7 +27,7 @@ class Code(enum.IntEnum):
 class Error(RuntimeError):
     """A refusal or a failure, in one sentence: tensor or parameter, dimension, found, expected.
 
-    Unless a call returns, nothing was written to its outputs.
+    When a call raises it, nothing was written to the outputs.
     """
 
     code: Code
@@ -38,5 +38,5 @@ class Error(RuntimeError):
 
 
 def refuse(sentence: str, code: str = "BAD_VALUE") -> Error:
-    """The Error for what only the Python half can see."""
+    """An Error that the Python code raises itself."""
     return Error(sentence, Code[code])

@@ -1,4 +1,4 @@
-"""polyhead.MultiheadAttention: the layer of torch.nn, by generated kernels and without torch."""
+"""polyhead.MultiheadAttention: the layer of torch.nn, computed by generated kernels, without torch."""
 from __future__ import annotations
 
 import threading
@@ -16,7 +16,7 @@ class MultiheadAttention:
     """Multi-head attention with projections, for weights of torch.nn.MultiheadAttention. Forward only, batch first.
 
     D = embed_dim, d = D / num_heads. in_proj_weight is [D + 2 * H_kv * d, D]; with kdim or vdim other than D there are q_proj_weight
-    [D,D], k_proj_weight [H_kv*d,kdim], v_proj_weight [H_kv*d,vdim] instead. num_kv_heads < num_heads shares keys and values.
+    [D,D], k_proj_weight [H_kv*d,kdim], v_proj_weight [H_kv*d,vdim] instead. With num_kv_heads < num_heads, heads share key/value heads.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, num_kv_heads: Optional[int] = None, bias: bool = True,
@@ -54,7 +54,7 @@ class MultiheadAttention:
             self._tensors, self._packed = tensors, {}
 
     def _shapes(self, separate: bool) -> dict[str, tuple[int, ...]]:
-        """What a state dict has to hold."""
+        """The tensors that a state dict must have, with their shapes."""
         width_q, width_kv = self.embed_dim, self.num_kv_heads * self.head_dim
         if self.kdim == self.vdim == self.embed_dim and not separate:
             shapes: dict[str, tuple[int, ...]] = {"in_proj_weight": (width_q + 2 * width_kv, self.embed_dim)}
@@ -69,12 +69,12 @@ class MultiheadAttention:
     def __call__(self, query: Any, key: Any = None, value: Any = None, *, key_padding_mask: Any = None, attn_mask: Any = None,
                  is_causal: bool = False, need_weights: bool = False, average_attn_weights: bool = True,
                  kv_lengths: Any = None, device: Any = None) -> tuple[Any, Any]:
-        """query [B,T_q,D], key [B,T_kv,kdim], value [B,T_kv,vdim], or each without B; key and value left out: query.
+        """query [B,T_q,D], key [B,T_kv,kdim], value [B,T_kv,vdim], or each without B. Without key and value: self-attention on query.
 
-        Masks mean what they mean in PyTorch: True is masked out, a float is added. key_padding_mask [B,T_kv]; attn_mask [T_q,T_kv] or
-        [B*H,T_q,T_kv]; is_causal: besides, query q sees no key behind q. kv_lengths int [B]: only so many keys count. Returns
-        (out [B,T_q,D], weights), weights None unless need_weights: the mean over heads [B,T_q,T_kv], or [B,H,T_q,T_kv] with
-        average_attn_weights=False. A query that sees no key gets weights 0 and the output bias, where PyTorch has NaN.
+        Masks are as in PyTorch: True excludes, a float is added. key_padding_mask [B,T_kv]; attn_mask [T_q,T_kv] or
+        [B*H,T_q,T_kv]; is_causal: in addition, query q sees no key after q. kv_lengths int [B]: valid keys. Returns
+        (out [B,T_q,D], weights); weights is None unless need_weights: the mean over heads [B,T_q,T_kv], or [B,H,T_q,T_kv] with
+        average_attn_weights=False. A query that sees no key gets weights 0 and the output bias; PyTorch gives NaN there.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -102,7 +102,7 @@ class MultiheadAttention:
         return (out, weights) if batched else (out[0], None if weights is None else weights[0])
 
     def _check(self, query: Any, key: Any, value: Any) -> None:
-        """Ranks, before anything is taken from a shape; extents are the runtime's."""
+        """Checks ranks before the shapes are used. The runtime checks extents."""
         for name, tensor in (("query", query), ("key", key), ("value", value)):
             if len(tensor.shape) != 3:
                 raise refuse("%s: rank %d, expected 3, or 2 for all three" % (name, len(tensor.shape)), "WRONG_SHAPE")
@@ -122,7 +122,7 @@ class MultiheadAttention:
 
     def _add_masks(self, fields: dict[str, Any], arguments: dict[str, Any], padding: Any, attention: Any, batch: int, q: int,
                    kv: int) -> None:
-        """Both masks keep their own shape: the one is the mask of the kernel, the other one its bias."""
+        """Both masks keep their shapes: one becomes the mask of the kernel, the other its score bias."""
         masks = []
         if padding is not None:
             tensor = _arrays.score_tensor("key_padding_mask", padding)
@@ -136,7 +136,7 @@ class MultiheadAttention:
                 raise refuse("attn_mask: found %s, expected %s or %s" % (list(tensor.shape), [q, kv], [batch * self.num_heads, q, kv]),
                              "WRONG_SHAPE")
             masks.append(tensor if len(expected) == 2 else tensor.reshape(batch, self.num_heads, q, kv))
-        # A boolean one goes where booleans go; of two, the larger one should.
+        # Only the kernel's mask can be boolean. Of two boolean masks the larger one becomes the mask.
         masks.sort(key=lambda m: (_arrays.dtype_name(m) != "bool", -len(m.shape)))
         for index, mask in enumerate(masks):
             boolean = _arrays.dtype_name(mask) == "bool"
@@ -172,7 +172,7 @@ class MultiheadAttention:
         kernel.run(arguments, device, "bhsd")
 
     def _weights(self) -> dict[str, Any]:
-        """The tensors by the names of the runtime."""
+        """The tensors, by the runtime's names."""
         t = self._tensors
         weights = {"out_proj": t["out_proj.weight"]}
         if self.bias:
@@ -203,12 +203,12 @@ def _host_copy(name: str, tensor: Any) -> numpy.ndarray:
 
 
 def takes_part(masked_out: Any) -> Any:
-    """PyTorch's boolean mask with polyhead's meaning: the one place where it is flipped."""
+    """PyTorch's boolean mask with polyhead's meaning (true takes part). It is inverted only here."""
     return ~masked_out
 
 
 def excluding(masked_out: Any) -> Any:
-    """PyTorch's boolean mask as something to add."""
+    """PyTorch's boolean mask as an additive mask."""
     if _arrays.is_torch(masked_out):
         return masked_out.float().masked_fill_(masked_out, float("-inf"))
     return numpy.where(masked_out, numpy.float32(-numpy.inf), numpy.float32(0))

@@ -1,4 +1,4 @@
-"""polyhead.prune: how much each head matters on your data, and the layer without those that do not.
+"""polyhead.prune: how important each head is on your data, and the layer without unimportant heads.
 
     layer = prune.load("layer.safetensors", num_heads=12)            # or prune.Layer(state_dict, 12)
     importance = prune.ablation(layer, x, kv_lengths=lengths)        # or prune.output_norm
@@ -6,7 +6,7 @@
     smaller.save("pruned.safetensors")
     print(smaller.generate_line("pruned"), prune.compare(layer, smaller, x))
 
-See docs/guides/pruning.md. `./polyhead prune` is the same as a command.
+See docs/guides/pruning.md. The command `./polyhead prune` does the same.
 """
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ __all__ = ["Comparison", "Layer", "MEASURES", "ablation", "compare", "kept_heads
 
 
 class Comparison(NamedTuple):
-    """A layer and its pruned form: packed weights, tensors as they came, and the median over turns of the time of a call."""
+    """A layer and its pruned form: bytes of the packed weights and of the given tensors, and the median time of a call."""
 
     weights_bytes: tuple[int, int]
     tensor_bytes: tuple[int, int]
     milliseconds: tuple[float, float]
-    time_ratio: float     # median over rounds of the ratio of two neighbouring turns
+    time_ratio: float     # median over the rounds: time pruned / time full
     kept_fraction: float  # of the heads
 
 
 def compare(full: Layer, pruned: Layer, query: Any, key: Any = None, value: Any = None, *, kv_lengths: Any = None, rounds: int = 15,
             seconds: float = 0.02, clock: Callable[[], float] = time.perf_counter, pruned_arguments: Optional[dict[str, Any]] = None,
             **arguments: Any) -> Comparison:
-    """Bytes and time of both. The layers are called in turns; the shortest of at least three calls stands for a turn, because other
-    programs only add to it. A turn lasts about so many seconds; both have as many calls.
+    """Compares bytes and time of both layers. In each round both layers have a turn of at least three calls; a turn lasts about `seconds`.
+    The shortest call of a turn counts, because other programs can only make a call longer. Both layers have the same number of calls.
 
-    clock: time.process_time counts the processor's time instead, which is steadier where other programs run; for one thread.
-    pruned_arguments: tensors per head (sinks, alibi_slopes) that the pruned layer needs in another length.
+    clock: time.process_time measures processor time instead; with one thread it varies less while other programs run.
+    pruned_arguments: tensors per head (sinks, alibi_slopes), in the length that the pruned layer needs.
     """
     calls, weights = [], []
     for layer, changed in ((full, {}), (pruned, pruned_arguments or {})):
@@ -58,7 +58,7 @@ def compare(full: Layer, pruned: Layer, query: Any, key: Any = None, value: Any 
 
 
 def _shortest(call: Any, repeats: int, clock: Callable[[], float]) -> float:
-    """Seconds of the shortest of so many calls."""
+    """The seconds of the shortest of `repeats` calls."""
     kernel, arguments = call
     shortest = float("inf")
     for _ in range(repeats):

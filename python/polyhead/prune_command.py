@@ -1,4 +1,4 @@
-"""The command ./polyhead prune: ranks the heads of one layer, writes it without those that should go, reports bytes and time."""
+"""The command ./polyhead prune: ranks the heads of one layer, writes the layer without the heads to remove, reports bytes and time."""
 from __future__ import annotations
 
 import argparse
@@ -64,7 +64,7 @@ def read_remove(text: str) -> Any:
 
 
 def read_input(path: str, layer: prune.Layer) -> dict[str, Any]:
-    """The user's arrays by name, in float32."""
+    """The user's arrays, by name, in float32."""
     try:
         loaded = numpy.load(path, allow_pickle=False)
         arrays = {"query": loaded} if isinstance(loaded, numpy.ndarray) else {name: loaded[name] for name in loaded.files}
@@ -104,7 +104,7 @@ def _tokens_of(name: str, array: numpy.ndarray, width: int) -> numpy.ndarray:
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything that is reported; writes the file at the end."""
+    """Makes the report; writes the file at the end."""
     layer = prune.load(options.weights, options.num_heads, options.num_kv_heads, prefix=options.prefix,
                        problem={"causal": "top_left"} if options.causal else None)
     kept: Optional[list[int]] = None if options.keep is None else read_heads(options.keep)
@@ -142,7 +142,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _change(layer: prune.Layer, pruned: prune.Layer, given: dict[str, Any]) -> float:
-    """Relative change of the output on the data, padding left out."""
+    """The relative change of the output on the data, without padding."""
     real: Any = slice(None)
     if "kv_lengths" in given and "key" not in given:
         real = numpy.arange(given["query"].shape[1]) < given["kv_lengths"][:, None]
@@ -150,7 +150,7 @@ def _change(layer: prune.Layer, pruned: prune.Layer, given: dict[str, Any]) -> f
 
 
 def _comparison(layer: prune.Layer, pruned: prune.Layer, given: Optional[dict[str, Any]], rounds: int) -> dict[str, Any]:
-    """Bytes and times; without data on random tokens."""
+    """Bytes and times; on random tokens if there is no data."""
     if given is None:
         rng = numpy.random.default_rng(0)
         given = {"query": rng.standard_normal((1, 128, layer.embed_dim), numpy.float32)}
@@ -166,7 +166,7 @@ def _comparison(layer: prune.Layer, pruned: prune.Layer, given: Optional[dict[st
 
 
 def lines_of(report: dict[str, Any]) -> list[str]:
-    """The report for a reader; the generate line is the last one."""
+    """The report as text; the last line is the generate line."""
     lines = []
     if "ranked" in report:
         lines.append("heads by %s, least important first:" % report["by"])

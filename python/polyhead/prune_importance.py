@@ -1,4 +1,4 @@
-"""Which heads matter on the user's data: the norm of what a head adds, and what changes without it; ranks and choices from them."""
+"""Which heads matter on the user's data: the norm of what a head adds, or the change of the output without it; ranks and choices."""
 from __future__ import annotations
 
 from typing import Any, Callable, Optional, Sequence, Union
@@ -12,12 +12,12 @@ from .prune_layer import Layer
 def output_norm(layer: Layer, query: Any, key: Any = None, value: Any = None, *, kv_lengths: Any = None, **arguments: Any) -> numpy.ndarray:
     """[H]: mean over tokens of |context_h W_O_h|, the norm of what head h adds to the layer's output.
 
-    In self-attention the tokens behind kv_lengths are padding and left out.
+    In self-attention the tokens after kv_lengths are padding and do not count.
     """
     def run(gate: numpy.ndarray) -> numpy.ndarray:
         return _tokens(layer(query, key, value, head_gate=gate, kv_lengths=kv_lengths, **arguments), key, kv_lengths)
 
-    bias = run(numpy.zeros(layer.num_heads, numpy.float32))  # what is left without heads
+    bias = run(numpy.zeros(layer.num_heads, numpy.float32))  # the output without any head
     alone = numpy.eye(layer.num_heads, dtype=numpy.float32)
     return numpy.array([numpy.linalg.norm(run(gate) - bias, axis=-1).mean() for gate in alone])
 
@@ -38,9 +38,9 @@ def relative_change(full: numpy.ndarray, changed: numpy.ndarray) -> float:
 
 def model_ablation(run: Callable[[numpy.ndarray], numpy.ndarray], shape: Sequence[int],
                    distance: Callable[[numpy.ndarray, numpy.ndarray], float] = relative_change) -> numpy.ndarray:
-    """As ablation(), for anything that takes gates: run(gates) is the model's output, gates of this shape, [H] or [layers, H].
+    """Like ablation(), for a whole model: run(gates) returns the model's output for gates of this shape, [H] or [layers, H].
 
-    distance(output, output without the head) says how large a change is.
+    distance(output, output without the head) is the size of the change.
     """
     gates = numpy.ones(tuple(shape), numpy.float32)
     full = numpy.array(run(gates.copy()))
@@ -56,7 +56,7 @@ MEASURES = {"ablation": ablation, "output_norm": output_norm}
 
 
 def rank(importance: Any) -> list[Any]:
-    """Heads, least important first; of equal ones the first first. [H]: numbers; [layers, H]: pairs (layer, head)."""
+    """The heads, least important first; equal ones in ascending order. [H]: numbers; [layers, H]: pairs (layer, head)."""
     importance = _checked(importance)
     order = numpy.argsort(importance, axis=None, kind="stable")
     if importance.ndim == 1:
@@ -65,11 +65,11 @@ def rank(importance: Any) -> list[Any]:
 
 
 def kept_heads(importance: Any, remove: Union[int, float], num_kv_heads: Optional[int] = None) -> Any:
-    """The heads that stay when the least important ones go. remove: how many, or as a float below 1 the fraction.
+    """The heads that stay when the least important ones are removed. remove: their number, or as a float below 1 their fraction.
 
-    [H]: a list of heads. With grouped heads whole groups go, least important sum first; where remove is no number of whole groups but a
-    multiple of num_kv_heads, every group loses as many heads. [layers, H]: a list per layer, the least important of all layers go, and
-    each layer keeps its most important head.
+    [H]: a list of heads. With grouped heads whole groups are removed, least important sum first. If remove is not a number of whole groups
+    but a multiple of num_kv_heads, the same number of heads is removed from every group. [layers, H]: a list per layer. The least
+    important heads of all layers together are removed, and each layer keeps its most important head.
     """
     importance = _checked(importance)
     heads = importance.shape[-1]
@@ -91,7 +91,7 @@ def kept_heads(importance: Any, remove: Union[int, float], num_kv_heads: Optiona
 
 
 def number_to_remove(remove: Union[int, float], heads: int, largest: int) -> int:
-    """A number of heads from a number or a fraction."""
+    """The number of heads to remove, from a number or a fraction."""
     fraction = isinstance(remove, (float, numpy.floating))
     if isinstance(remove, bool) or not isinstance(remove, (int, float, numpy.integer, numpy.floating)) or not remove >= 0 or (
             fraction and remove >= 1):

@@ -34,7 +34,7 @@ public:
 
     // Where a call on this device (null: the CPU) finds it; refuses arrays of other devices.
     void place(const OpenDevice *device);
-    // Makes room for elements of another type, when it is one that the door converts; tensor() is that room from then on.
+    // Allocates memory for elements of another type, if arrays can be converted to it; tensor() then describes that memory.
     void want(Element element);
     // Refuses an output that is converted and whose elements lie over each other: the runtime sees the room, which is dense.
     void check_no_overlap() const;

@@ -1,4 +1,4 @@
-// Elements of one type into another, for the door: f16, bf16, f64 to f32 and back, int64 to int32. Strided, without Python.
+// Converts elements of arrays to the types of the runtime and back: f16, bf16, f64 and f32, int64 to int32. Strided, without Python.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace polyhead::python {
 
-// Element types of arrays: those of the runtime, and those that the door converts.
+// Element types of arrays: those of the runtime, and those that are converted to them.
 enum class Element : int32_t {
     f32 = POLYHEAD_F32,
     f16 = POLYHEAD_F16,

@@ -1,4 +1,4 @@
-// Turns refusals into polyhead.Error, which the Python half of the package defines.
+// Makes polyhead.Error, which the Python code of the package defines, from refusals.
 #include "errors.h"
 
 namespace polyhead::python {

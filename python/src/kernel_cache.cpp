@@ -26,8 +26,8 @@ struct Entry {
     bool compiled() const { return kernel.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
 };
 
-// The kernels that were asked for last. What leaves is unloaded when nobody has it any more: a kernel object of Python keeps it, and with
-// that a call that runs.
+// The kernels that were used last. A kernel that leaves the cache is unloaded when its last owner releases it: a Python kernel object, or a
+// running call.
 class Cache {
 public:
     // Never destroyed: kernels may be wanted while the process ends.
@@ -54,14 +54,14 @@ public:
         entries_.erase(key);
     }
 
-    // In a child by fork: threads of the parent compile them, and here nobody does. No thread was in the cache (NoFork).
+    // In a child process of fork: only threads of the parent compile these kernels. No thread was in the cache (NoFork).
     void forget_unfinished() {
         for (auto entry = entries_.begin(); entry != entries_.end();) {
             entry = entry->second.compiled() ? std::next(entry) : entries_.erase(entry);
         }
     }
 
-    // Takes out the compiled ones that were not asked for longest, until at most `most` are left. They end without the lock.
+    // Removes the compiled kernels that were not used for the longest time, until at most `most` are left. They end without the lock.
     void shrink(size_t most) {
         std::vector<Entry> leaving;
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -120,7 +120,7 @@ Plan plan_for(const Problem &problem, const std::string &target, const std::stri
             if (variant.tiling.load_width <= 1) { // whatever the addresses of the tensors are
                 break;
             }
-        } else if (seq_len_q < variant.min_seq_len_q) { // lengths beyond would look at it
+        } else if (seq_len_q < variant.min_seq_len_q) { // longer queries may use it
             plan.max_seq_len_q = std::min(plan.max_seq_len_q, variant.min_seq_len_q - 1);
         } else {
             plan.min_seq_len_q = std::max(plan.min_seq_len_q, variant.max_seq_len_q + 1);
@@ -149,7 +149,7 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::strin
         }
         try {
             return found.get();
-        } catch (const Interrupted &) { // who compiled it was told to stop, not we
+        } catch (const Interrupted &) { // only the thread that compiled it was interrupted
         }
     }
     Pointer kernel;

@@ -40,7 +40,7 @@ std::mutex &writer() {
     return *mutex;
 }
 
-// A folder of our own under TMPDIR, gone at the end with everything in it.
+// A work folder under TMPDIR, which is removed at the end with everything in it.
 class TemporaryFolder {
 public:
     TemporaryFolder() {

@@ -13,7 +13,7 @@
 
 namespace polyhead::python {
 
-// Variants to be compiled, and the query lengths for which they are all that a call looks at.
+// Variants to be compiled, and the query lengths for which a call needs no others.
 struct Plan {
     std::vector<gen::VariantPlan> variants;
     int32_t min_seq_len_q = 0, max_seq_len_q = INT32_MAX;
@@ -56,18 +56,18 @@ private:
     SharedObject code_;
 };
 
-// The kernel of this problem, from memory or compiled now; one thread compiles, others that want the same one wait for it. With a query
-// length it has only the variants that such calls look at: the same one runs, and the first call waits for less.
+// The kernel of this problem, from memory or compiled now; one thread compiles, others that need the same kernel wait for it. With a query
+// length it has only the variants that such calls may use: the same variant runs, and the first call waits less.
 constexpr int64_t any_seq_len_q = -1;
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
                                                const gen::TuningChoice &tuning, const tools::Limits &limits);
-// How many kernels stay in memory, those that were asked for last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
+// How many kernels stay in memory, those that were used last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
 // object of Python.
 size_t kernels_kept();
-// Keeps none of those that are compiled.
+// Removes all compiled kernels from the cache.
 void clear_kernels();
 
-// Limits of the environment, and a look at Python's signals while the compiler works: a pending KeyboardInterrupt is thrown as
+// Limits of the environment, and a check for Python's signals while the compiler works: a pending KeyboardInterrupt is thrown as
 // Interrupted, with Python's error set in this thread.
 struct Interrupted {};
 tools::Limits interruptible(tools::Limits limits);

@@ -7,7 +7,7 @@
 
 namespace polyhead::python {
 
-// Held by whoever makes, looks up or unloads kernels, without Python's lock: the thread that forks has that one. Several may hold it.
+// Held by threads that make, find or unload kernels, while they do not hold Python's lock (a thread that forks does). Many may hold it.
 class NoFork {
 public:
     NoFork() : lock_(mutex()) {}
@@ -17,7 +17,7 @@ private:
     static std::shared_mutex &mutex() {
         static std::shared_mutex *const made = [] {
             auto *one = new std::shared_mutex; // never destroyed: kernels may be wanted while the process ends
-            // In a child it is made anew: glibc tells a writer by the number of its thread, which a fork changes.
+            // A child makes a new one: glibc identifies a writer by the number of its thread, which a fork changes.
             pthread_atfork([] { mutex().lock(); }, [] { mutex().unlock(); }, [] { new (&mutex()) std::shared_mutex; });
             return one;
         }();
@@ -26,7 +26,7 @@ private:
     std::shared_lock<std::shared_mutex> lock_;
 };
 
-// A thread that holds one NoFork lets forks happen while this lives.
+// A thread that holds one NoFork allows forks while this object exists.
 class ForkMeanwhile {
 public:
     ForkMeanwhile() { NoFork::mutex().unlock_shared(); }

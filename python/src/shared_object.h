@@ -1,4 +1,4 @@
-// A shared object that was compiled here: opened, asked for functions, unloaded with all that it left in the process.
+// A shared object that was compiled here: opened, searched for functions, unloaded with everything that it left in the process.
 #pragma once
 
 #include <string>

@@ -9,7 +9,7 @@
 
 namespace polyhead::python {
 
-// Other Python threads run while this lives; made and destroyed by a thread that holds the lock.
+// Other Python threads run while this object exists. A thread that holds the lock makes and destroys it.
 class WithoutLock {
 public:
     WithoutLock() noexcept : state_(PyEval_SaveThread()) {}
@@ -24,7 +24,7 @@ private:
             PyEval_RestoreThread(state);
         } catch (abi::__forced_unwind &) {
             // The interpreter is ending and ends this daemon thread, by unwinding its stack: that would pass functions that may not throw
-            // and abort the process. It stays here until the process is gone, as Python 3.14 lets it.
+            // and abort the process. It waits here until the process ends, as in Python 3.14.
             for (;;) {
                 ::pause();
             }
@@ -34,7 +34,7 @@ private:
     PyThreadState *state_;
 };
 
-// A thread without the lock has it while this lives.
+// A thread without the lock holds it while this object exists.
 class WithLock {
 public:
     WithLock() noexcept : state_(acquired()) {}

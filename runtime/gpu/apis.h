@@ -15,7 +15,7 @@ polyhead_device *open_cuda(const polyhead_device_options &options, polyhead_stat
 polyhead_device *open_opencl(const polyhead_device_options &options, polyhead_status *status) noexcept;
 polyhead_device *open_vulkan(const polyhead_device_options &options, polyhead_status *status) noexcept;
 
-// A library with the bytes from begin to before end leaves the process, and none of its kernels runs: what they loaded into devices goes.
+// A library with the bytes from begin to before end leaves the process, and none of its kernels runs: unloads their code from devices.
 void unload_device_code(const void *begin, const void *end) noexcept;
 
 } // namespace polyhead::runtime

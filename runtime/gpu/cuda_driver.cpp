@@ -1,4 +1,4 @@
-// Loads NVIDIA's driver when it is first asked for.
+// Loads NVIDIA's driver at its first use.
 #include "cuda_driver.h"
 
 #include <dlfcn.h>

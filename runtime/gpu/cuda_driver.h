@@ -1,4 +1,4 @@
-// The functions of NVIDIA's driver that polyhead calls itself. Declared by hand: a build needs no CUDA.
+// The functions of NVIDIA's driver that polyhead calls itself. Declared here, so that a build needs no CUDA headers.
 #ifndef POLYHEAD_RUNTIME_GPU_CUDA_DRIVER_H
 #define POLYHEAD_RUNTIME_GPU_CUDA_DRIVER_H
 
@@ -62,7 +62,7 @@ const Driver *driver(polyhead_status *status) noexcept;
 // "CUDA_ERROR_OUT_OF_MEMORY"
 const char *error_name(const Driver &driver, int error) noexcept;
 
-// Makes a context current while it lives.
+// Makes a context current while this object exists.
 class Current {
 public:
     Current(const Driver &driver, Context context) noexcept : driver_(driver), error_(driver.push(context)) {}

@@ -1,6 +1,6 @@
-// Loads kernels into CUDA contexts and launches them, in the place of what Halide 21 brings. Halide's own limits every kernel to 64
-// registers unless the environment says otherwise, asks for each function again at each launch, and, after a context was closed and
-// another one made at the same address, may take modules for loaded that are gone.
+// Loads kernels into CUDA contexts and launches them, in place of Halide 21's functions. These limit every kernel to 64
+// registers unless an environment variable changes that, look up each function again at each launch, and may use modules that no longer
+// exist after a context was closed and another one was made at the same address.
 #include "cuda_modules.h"
 
 #include <HalideRuntimeCuda.h>
@@ -38,7 +38,7 @@ int report(void *user_context, const char *what, const char *why) noexcept {
     return halide_error_code_gpu_device_error;
 }
 
-// The context of a call, current while this lives.
+// Makes the context of a call current while this object exists.
 class InContext {
 public:
     explicit InContext(void *user_context) noexcept : user_context_(user_context), driver_(driver(nullptr)) {

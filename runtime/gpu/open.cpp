@@ -23,7 +23,7 @@ constexpr Api apis[] = {
     {POLYHEAD_VULKAN, count_vulkan_devices, open_vulkan},
 };
 
-// The process that first asked for devices: its drivers are started from then on, and do not outlive a fork.
+// The process that first used devices. Its drivers are started from then on; they do not work in a child of fork.
 std::atomic<int> asked_in{-1};
 
 bool drivers_of_parent() noexcept {

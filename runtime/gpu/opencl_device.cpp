@@ -1,4 +1,4 @@
-// OpenCL devices: memory, copies and checks on a context and a queue, which Halide's runtime is told to use as well.
+// OpenCL devices: memory, copies and checks on a context and a queue, which Halide's runtime uses, too.
 #include "opencl_device.h"
 
 #include <HalideRuntimeOpenCL.h>
@@ -75,7 +75,7 @@ polyhead_status Device::copy_to_host(const void *data, size_t byte_offset, size_
     return error ? failed(name, "copying from it", error) : success();
 }
 
-// The loader calls through the first word of whatever it is given: look at it before it does.
+// The loader calls a function through the first word of any object that it gets, so check that word first.
 bool Device::is_buffer_here(const void *data) const noexcept {
     uintptr_t word = 0, ours = 0;
     unsigned type = 0;

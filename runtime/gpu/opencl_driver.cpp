@@ -1,4 +1,4 @@
-// Loads OpenCL when it is first asked for.
+// Loads OpenCL at its first use.
 #include "opencl_driver.h"
 
 #include <cerrno>

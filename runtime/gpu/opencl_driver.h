@@ -1,4 +1,4 @@
-// The functions of OpenCL that polyhead calls itself. Declared by hand: a build needs no OpenCL headers.
+// The functions of OpenCL that polyhead calls itself. Declared here, so that a build needs no OpenCL headers.
 #ifndef POLYHEAD_RUNTIME_GPU_OPENCL_DRIVER_H
 #define POLYHEAD_RUNTIME_GPU_OPENCL_DRIVER_H
 

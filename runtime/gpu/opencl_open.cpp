@@ -73,7 +73,7 @@ struct Parts {
     Object device = nullptr, context = nullptr, queue = nullptr;
 };
 
-// True when the first word of an object is that of some platform: then the loader may be asked about it.
+// True when the first word of an object is the first word of a platform. Only then may the object be given to the loader.
 bool known_object(const Driver &functions, const void *object) {
     uintptr_t word = 0, platform_word = 0;
     if (!first_word(object, &word)) {

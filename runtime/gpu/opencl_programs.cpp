@@ -73,13 +73,13 @@ int build(void *user_context, const Driver &functions, Object context, const cha
     return 0;
 }
 
-// What stands behind the device field of a buffer, ours (Attachment) and Halide's.
+// What the device field of a buffer points to, in our buffers (Attachment) and in Halide's.
 struct Memory {
     uint64_t offset;
     Object object;
 };
 
-// Sets the arguments of one launch and starts it. Parts of buffers that it makes live as long as this.
+// Sets the arguments of one launch and starts it. The parts of buffers that it makes exist as long as this object.
 class Launch {
 public:
     Launch(const Driver &functions, Object kernel) noexcept : functions_(functions), kernel_(kernel) {}
@@ -141,7 +141,7 @@ void left(const void *begin, const void *end) noexcept {
 
 using namespace polyhead::runtime::opencl;
 
-// Halide has no function that installs these; it says to define them. Its own would make a context that nobody else knows.
+// Halide has no function to install these; its documentation says to define them. Halide's own would make a second context.
 extern "C" int halide_acquire_cl_context(void *user_context, void **context, void **queue, bool create) {
     const Device *device = device_of(user_context);
     *context = device ? device->context() : nullptr;

@@ -1,4 +1,4 @@
-// Vulkan: the one device that Halide's runtime chooses. Halide 21 cannot take memory of others, so tensors live on the host.
+// Vulkan: the one device that Halide's runtime chooses. Halide 21 cannot use memory of the caller there, so tensors are on the host.
 #include <HalideRuntimeVulkan.h>
 #include <cstdio>
 #include <cstdlib>
@@ -55,15 +55,15 @@ private:
 
 halide_print_t other_print;
 
-// Halide tells everybody that it was configured.
+// Halide prints a line when it is configured; it is left out.
 void print(void *user_context, const char *text) {
     if (!std::strstr(text, "Vulkan: Configuring allocator")) {
         other_print(user_context, text);
     }
 }
 
-// Halide 21 lets tensors begin at multiples of 32 bytes, whatever the device asks for; answers were wrong where it asks for 64. 256 is the
-// most that a device may ask for. The other numbers: no limits, blocks of 1 MiB and more.
+// Halide 21 lets tensors begin at multiples of 32 bytes, whatever the device requires; answers were wrong where it requires 64. 256 is the
+// most that a device may require. The other numbers: no limits, blocks of 1 MiB and more.
 void configure_memory() noexcept {
     static std::once_flag once;
     std::call_once(once, [] {
@@ -112,7 +112,7 @@ polyhead_device *open_vulkan(const polyhead_device_options &options, polyhead_st
         refuse(status, POLYHEAD_OUT_OF_MEMORY, "vulkan: no memory for a device handle");
         return nullptr;
     }
-    *status = device->synchronize(); // makes the context, so that what is wrong is said now
+    *status = device->synchronize(); // makes the context, so that errors are reported now
     if (status->code != POLYHEAD_OK) {
         status->code = POLYHEAD_NO_DEVICE;
         delete device;

@@ -1,6 +1,6 @@
-"""ONNX Attention and FlexAttention nodes through the Python door: run_case(node, inputs) -> outputs.
+"""ONNX Attention and FlexAttention nodes through the Python package: run_case(node, inputs) -> outputs.
 
-f16, bf16 and f64 are converted to f32 and back by the door; softmax_precision changes nothing, because f32 is what is computed in.
+The package converts f16, bf16 and f64 to f32 and back; softmax_precision changes nothing, because everything is computed in f32.
 """
 import numpy
 import onnx

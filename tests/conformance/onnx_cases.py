@@ -1,4 +1,4 @@
-"""The ONNX node cases of Attention and FlexAttention: which there are, and whether the Python door answers them as the suite wants."""
+"""The ONNX node cases of Attention and FlexAttention: which exist, and whether the Python package answers them as the suite requires."""
 import warnings
 
 import numpy
@@ -41,6 +41,6 @@ def run(case):
 
 
 def converted(case):
-    """The storage type that the door converted, or None."""
+    """The storage type that the package converted, or None."""
     name = numpy.asarray(case.data_sets[0][0][0]).dtype.name
     return None if name == "float32" else name

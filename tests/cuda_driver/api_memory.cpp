@@ -20,7 +20,7 @@ char *device_bytes(State &s, CUdeviceptr address, size_t bytes, const char *func
     return allocation->host.get() + (address - allocation->begin);
 }
 
-// Device addresses stand for nothing in this process; a host pointer that is one was mixed up.
+// Device addresses are not mapped in this process; a host pointer with such a value is an error of the caller.
 bool is_host(State &s, const void *pointer, const char *function) {
     const bool host = pointer && reinterpret_cast<uintptr_t>(pointer) < shared_window;
     if (!host) {
@@ -130,7 +130,7 @@ CUresult cuPointerGetAttribute(void *value, int attribute, CUdeviceptr address) 
     return pointer_attribute(s, value, attribute, address);
 }
 
-// As the real one: a pointer that is nobody's is no failure here, its values are 0.
+// As in the real driver: an unknown pointer is not an error here; its values are 0.
 CUresult cuPointerGetAttributes(unsigned count, int *attributes, void **values, CUdeviceptr address) {
     CUDA_DRIVER_ENTER
     for (unsigned index = 0; index < count; index++) {

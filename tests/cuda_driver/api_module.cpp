@@ -49,7 +49,7 @@ CUresult code_of(FaultKind kind) {
     return CUDA_ERROR_LAUNCH_FAILED;
 }
 
-// What the caller says beside the image: the limit of registers is kept for tests, a buffer for the log is filled.
+// The options beside the image: the limit of registers is kept for tests, a buffer for the log is filled.
 void read_options(State &s, unsigned count, const int *options, void **values, const std::string &problem) {
     char *log = nullptr;
     size_t log_bytes = 0;
@@ -224,7 +224,7 @@ CUresult cuFuncGetAttribute(int *value, int attribute, CUfunction function) {
         *value = function->dynamic_shared;
         return CUDA_SUCCESS;
     default:
-        return CUDA_ERROR_NOT_SUPPORTED; // what only a compiler knows, as the number of registers
+        return CUDA_ERROR_NOT_SUPPORTED; // values that only a compiler has, such as the number of registers
     }
 }
 

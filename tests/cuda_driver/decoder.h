@@ -11,7 +11,7 @@
 
 namespace polyhead::cuda_driver {
 
-// The modifiers of an opcode. A family takes those that it knows; what is left over makes the opcode unknown.
+// The modifiers of an opcode. A family takes its own modifiers; with any other one the opcode is unknown.
 class Modifiers {
 public:
     explicit Modifiers(const std::string &opcode) : words_(split_at(opcode, '.')) {}

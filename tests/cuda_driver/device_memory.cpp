@@ -1,4 +1,4 @@
-// Device allocations: host memory behind made-up addresses.
+// Device allocations: host memory with artificial addresses.
 #include "device_memory.h"
 
 #include <cstring>

@@ -17,7 +17,7 @@ constexpr uint64_t window_bytes = uint64_t{1} << 24, device_window = uint64_t{1}
 
 struct Allocation {
     uint64_t begin = 0, end = 0;  // device addresses
-    std::unique_ptr<char[]> host; // what stands there
+    std::unique_ptr<char[]> host; // the bytes
     const void *owner = nullptr;  // the context that asked for it
     bool writable = true;
     // Which block (from 1 on) wrote the 16 bits at each place in this launch; empty until one does.

@@ -77,7 +77,7 @@ bool never_written(Warp &warp, const Instruction &instruction, const char *what)
                      std::string(what) + " comes from a register that was never written by the thread that reads it");
 }
 
-// Follows which lanes of a register have a value; false where one without meets memory or a decision.
+// Keeps track of which lanes of a register have a value. Returns false when memory or a decision uses a lane without a value.
 bool note_registers(Warp &warp, const Instruction &instruction) {
     const uint32_t mask = warp.active;
     const auto &inputs = instruction.inputs;
@@ -135,7 +135,7 @@ void leave(Warp &warp, uint32_t mask) {
 }
 
 bool reach_barrier(Warp &warp, const Instruction &instruction, uint32_t mask) {
-    if (mask == 0) { // the guard lets nobody wait
+    if (mask == 0) { // the guard leaves no lane that waits
         warp.paths.back().pc++;
         return true;
     }

@@ -68,7 +68,7 @@ template <class T, int when> struct Compare {
     }
 };
 
-// `Read` turns what stands in a register into what is compared.
+// `Read` makes the compared value from the bits of a register.
 template <class T, int when, class Read> bool compare(Warp &warp, const Instruction &instruction) {
     const T *a = values<T>(warp, instruction.inputs[0]), *b = values<T>(warp, instruction.inputs[1]);
     uint32_t yes[lanes];

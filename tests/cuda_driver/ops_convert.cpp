@@ -242,7 +242,7 @@ template <uint16_t (*narrow)(float)> bool convert_pair(Warp &warp, const Instruc
     return true;
 }
 
-// Rounding is said where something can be lost, and only there; halves round to nearest or not at all.
+// Rounding is given where bits can be lost, and only there; halves round to nearest or not at all.
 bool allowed(const Conversion &c) {
     const bool from_float = is_float(c.from), to_float = is_float(c.to);
     if (c.from == Type::pred || c.to == Type::pred || c.from == Type::f16x2 || c.from == Type::bf16x2) {

@@ -138,7 +138,7 @@ const Operation operations[] = {
     {"tanh", 1, Accuracy::approx, false, one<Tanh>},
 };
 
-bool accuracy_fits(Accuracy wanted, int said) { // said: -1 nothing, 0 rn, 1 approx, 2 full
+bool accuracy_fits(Accuracy wanted, int said) { // said: the modifier, -1 none, 0 rn, 1 approx, 2 full
     switch (wanted) {
     case Accuracy::none:
         return said == -1;

@@ -164,7 +164,7 @@ void start_access(Warp &warp, const Instruction &instruction, Access &access, si
     }
 }
 
-// All active lanes read the allocation of the last time, and nobody writes it: the usual case, without a decision per lane.
+// All active lanes read the same allocation as last time, and no lane writes it: the usual case, without a decision per lane.
 bool resolve_together(Warp &warp, const Instruction &instruction, Access &access) {
     const Allocation *known = warp.launch->found[static_cast<size_t>(instruction.index)];
     if (instruction.space != Space::global || !known || known->writers_launch == warp.launch->id) {

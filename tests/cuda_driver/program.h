@@ -52,7 +52,7 @@ private:
 // What the warp loop does itself; everything else is `plain`.
 enum class Flow : uint8_t { plain, branch, leave, barrier, trap };
 
-// What becomes of a register that was never written. Compilers let arithmetic read it where nobody looks at the result, so it spreads;
+// What happens to a register that was never written. Compilers let arithmetic read it where the result is not used, so it spreads;
 // memory and decisions must not see it. A selection spreads only what it takes, a shuffle what comes from the other lane.
 enum class Reading : uint8_t { spread, select, shuffle, strict };
 
@@ -97,7 +97,7 @@ struct Kernel {
     int registers = 0;                             // how many register ids
     size_t static_shared = 0, local_bytes = 0;
     int shared_granule = 4;                                          // the smallest access to shared memory, in bytes
-    int required_block[3] = {0, 0, 0}, largest_block[3] = {0, 0, 0}; // .reqntid, .maxntid; 0: not said
+    int required_block[3] = {0, 0, 0}, largest_block[3] = {0, 0, 0}; // .reqntid, .maxntid; 0: not given
     std::string unknown; // the sentence about the first instruction that this interpreter does not know
 };
 

@@ -80,7 +80,7 @@ struct State {
     // With its memory, streams, events and modules.
     void drop_context(CUcontext context);
     void drop_module(CUmodule module);
-    // The device whose memory holds all these bytes; null when they are nobody's.
+    // The device whose memory holds all these bytes; null when they belong to no device.
     Device *owner(CUdeviceptr address, size_t bytes);
     // 0 is the default stream of the context; 1 and 2 are its legacy and per-thread names.
     CUresult check_stream(CUstream stream);
@@ -90,7 +90,7 @@ State &state();
 
 // The contexts that this thread has pushed; the last is current.
 std::vector<CUcontext> &context_stack();
-// Null: none, or it is gone.
+// Null: none, or it no longer exists.
 CUcontext current_context();
 
 // The start of every call: the lock, and the check that cuInit was called.

@@ -1,4 +1,4 @@
-// PTX text as statements: comments gone, one statement per label, directive, instruction or brace.
+// PTX text as statements: comments removed, one statement per label, directive, instruction or brace.
 #ifndef POLYHEAD_TESTS_CUDA_DRIVER_STATEMENTS_H
 #define POLYHEAD_TESTS_CUDA_DRIVER_STATEMENTS_H
 

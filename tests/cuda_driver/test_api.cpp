@@ -7,7 +7,7 @@ namespace {
 
 const char *const store_thread = "mul.wide.u32 %d2, %r0, 4;\nadd.s64 %d2, %d0, %d2;\nst.global.b32 [%d2], %r0;\nret;";
 
-// CUDA passes numbers and device addresses where C wants a pointer.
+// CUDA passes numbers and device addresses as C pointers.
 void *as_pointer(uint64_t value) {
     void *pointer = nullptr;
     std::memcpy(&pointer, &value, sizeof(pointer));
@@ -60,7 +60,7 @@ TEST_CASE("contexts: a stack per thread, a primary one that is counted", "[cuda_
     REQUIRE(popped == primary);
     REQUIRE(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS);
     REQUIRE(cuCtxPushCurrent_v2(primary) == CUDA_SUCCESS);
-    REQUIRE(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS); // the last: it is gone
+    REQUIRE(cuDevicePrimaryCtxRelease_v2(0) == CUDA_SUCCESS); // the last one: it is freed
     CUdeviceptr address = 0;
     REQUIRE(cuMemAlloc_v2(&address, 16) == CUDA_ERROR_INVALID_CONTEXT);
     REQUIRE(cuCtxPopCurrent_v2(nullptr) == CUDA_SUCCESS);

@@ -34,7 +34,7 @@ TEST_CASE("both sides of a branch run and meet again", "[cuda_driver]") {
     for (uint32_t lane = 0; lane < 32; lane++) {
         REQUIRE(out[lane] == (lane < 5 ? 200 : 100) + lane);
     }
-    // Met again means: what stands behind the branch is executed once by all threads.
+    // Reconverged means: the code after the branch is executed once by all threads.
     REQUIRE(polyhead_cuda_driver_executed("add.s32") == 1);
     REQUIRE(polyhead_cuda_driver_executed_threads("add.s32") == 32);
     REQUIRE(polyhead_cuda_driver_executed("mov.b32") == 2);

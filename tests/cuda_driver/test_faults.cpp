@@ -26,7 +26,7 @@ TEST_CASE("what the interpreter does not know does not run", "[cuda_driver]") {
           "ld.global.v3.b32 {%r1, %r2, %r3}, [%d0];", "shl.f32 %r1, %r0, 1;", "mov.b32 %r1, nobody;", "cvt.f32.f64 %r1, %d0;",
           "setp.ltx.s32 %p1, %r0, 1;", "mov.b32 %r1, 0d3FF0000000000000;", "ex2.f32 %r1, %r0;", "call.uni (%r1), other, (%r0);"}) {
         INFO(statement);
-        // Even behind a return: a launch that could reach it is refused.
+        // Also after a return: a launch that could reach it is refused.
         REQUIRE(faulty(std::string("ret;\n") + statement) == CUDA_ERROR_ILLEGAL_INSTRUCTION);
         REQUIRE(error_says(std::string(statement).substr(0, std::strlen(statement) - 1).c_str()));
         REQUIRE(error_says("PTX line "));
@@ -45,7 +45,7 @@ TEST_CASE("accesses outside of an allocation", "[cuda_driver]") {
     REQUIRE(faulty("mov.b64 %d5, 0;\nld.global.b32 %r1, [%d5];") == CUDA_ERROR_ILLEGAL_ADDRESS);
     REQUIRE(faulty("setp.lt.u32 %p1, %r0, 31;\n@%p1 ld.global.b32 %r1, [%d2];", {}, 31) == CUDA_SUCCESS);
 
-    // After its release memory is nobody's, also for another allocation that follows.
+    // Released memory belongs to no allocation, even if another allocation follows.
     const CUdeviceptr gone = upload(std::vector<uint32_t>(32, 0));
     REQUIRE(cuMemFree_v2(gone) == CUDA_SUCCESS);
     upload(std::vector<uint32_t>(32, 0));
@@ -75,7 +75,7 @@ TEST_CASE("registers that were never written", "[cuda_driver]") {
     const std::string store = "st.global.b32 [%d2], %r1;\n";
     REQUIRE(faulty("add.s32 %r1, %r2, 1;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(error_says("never written"));
-    // Nobody looks at the result: compilers make such code.
+    // The result is not used: compilers make such code.
     REQUIRE(faulty("add.s32 %r1, %r2, 1;\n") == CUDA_SUCCESS);
     // Written by some threads, read by all.
     const std::string some = "setp.lt.u32 %p1, %r0, 31;\n@%p1 mov.b32 %r2, 1;\n";

@@ -25,8 +25,8 @@ uint32_t sectors(const uint64_t *addresses, uint32_t active) {
     return static_cast<uint32_t>(std::unique(touched, touched + count) - touched);
 }
 
-// Lanes take turns when they want different words of one bank. Wide accesses go in groups that want at most 128 bytes together; that a GPU
-// may serve several groups at once when all want the same word is left out.
+// Lanes wait for each other when they read different words of one bank. Wide accesses are made in groups of at most 128 bytes. A GPU may
+// serve several groups at once when all read the same word; this is not modelled.
 uint32_t bank_passes(const uint64_t *addresses, uint32_t active, int bytes) {
     const int words = std::max(bytes / bank_bytes, 1), group = lanes / words;
     uint32_t passes = 0;

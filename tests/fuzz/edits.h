@@ -12,7 +12,7 @@
 
 namespace polyhead::fuzz {
 
-// What a fuzzer gives, read from the front; zeros behind its end.
+// The input of a fuzzer, read from the front; zeros after its end.
 class Bytes {
 public:
     Bytes(const uint8_t *data, size_t size) : data_(data), end_(data + size) {}

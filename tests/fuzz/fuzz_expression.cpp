@@ -43,7 +43,7 @@ gen::ExpressionScope scope() {
     return s;
 }
 
-// Values and bounds; what Halide refuses to build, the generator tells in a sentence.
+// Values and bounds; if Halide refuses to build one, the generator reports it in a sentence.
 void evaluate(const gen::Expression &expression) {
     gen::ExpressionScope s = scope();
     s.element = [&](size_t tensor, const std::vector<Expr> &index) -> Expr {

@@ -13,7 +13,7 @@ namespace polyhead::fuzz {
 [[noreturn]] void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 // Two ranges of addresses, one for what a call may only read and one for what it writes. They reach so far around the places of tensors
-// that every accepted stride stays inside; pages that nobody touches cost nothing.
+// that every accepted stride stays inside; pages that are never used cost nothing.
 class Memory {
 public:
     static constexpr int places = 48;                        // tensors of a call

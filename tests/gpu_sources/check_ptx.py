@@ -1,4 +1,4 @@
-"""Assembles PTX with ptxas and holds it to the house's limits; without a GPU."""
+"""Assembles PTX with ptxas and checks it against the project's limits; without a GPU."""
 import glob
 import os
 import re

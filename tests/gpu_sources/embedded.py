@@ -45,7 +45,7 @@ def spirv_modules(data):
     """The SPIR-V modules in an object file: from the magic number to the last end of a function."""
     modules, at = [], data.find(SPIRV_MAGIC)
     while at >= 0:
-        end, opcode = at + 20, None  # behind the header of five words
+        end, opcode = at + 20, None  # after the header of five words
         while end + 4 <= len(data):
             word = struct.unpack_from("<I", data, end)[0]
             if opcode == OP_FUNCTION_END and word & 0xFFFF != OP_FUNCTION or word >> 16 == 0:

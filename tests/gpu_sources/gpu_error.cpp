@@ -1,5 +1,5 @@
 // gpu_error NAME: the largest error of one GPU kernel on POLYHEAD_TEST_DEVICE, as part of the tolerance. NAME is a kernel of the table;
-// with generate flags behind it the kernel is compiled in process. Prints one line: the number, or a sentence.
+// with generate flags after it the kernel is compiled in process. Prints one line: the number, or a sentence.
 #include <cstdio>
 
 #include "in_process.h"

@@ -8,7 +8,7 @@ FUNCTIONS = {"min": min, "max": max, "select": lambda c, a, b: a if c else b}
 
 
 def split_arguments(text, count):
-    """The first `count` arguments of a call, of which `text` begins behind the opening bracket."""
+    """The first `count` arguments of a call, of which `text` begins after the opening bracket."""
     found, depth, word = [], 0, ""
     for letter in text:
         if letter == "," and depth == 0:

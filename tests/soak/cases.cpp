@@ -18,7 +18,7 @@ constexpr unsigned char canary = 0xA5;
 constexpr double most_multiply_adds = 3e6;
 constexpr int shapes_per_kernel = 3;
 
-// Bytes from the lowest to behind the highest element, and of those before the first.
+// Bytes from the lowest to the end of the highest element, and of those before the first.
 struct Span {
     size_t bytes = 0, before = 0;
 };

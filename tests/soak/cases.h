@@ -25,7 +25,7 @@ public:
     };
     Outcome run() const;
     polyhead_status run(const polyhead_args &args) const { return subject_.subject().run(args); }
-    // The arguments, with outputs in memory that nobody else uses as long as it lives.
+    // The arguments, with outputs in memory that nothing else uses as long as it exists.
     using Memory = std::array<std::vector<unsigned char>, test::output_tensors.size()>;
     polyhead_args args(Memory *memory) const;
     std::string name() const { return test::describe(subject_.subject().problem, inputs_.shape()); }

@@ -24,7 +24,7 @@ long entries(const char *folder) {
     return count;
 }
 
-// Sanitizers keep freed memory for a while; their own check for leaks, at the end, stands in for the gauge.
+// Sanitizers keep freed memory for a while; their own check for leaks, at the end, replaces the gauge.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr long memory_slack = 1 << 20;
 #else

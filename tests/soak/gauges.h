@@ -10,7 +10,7 @@ namespace polyhead::soak {
 struct Gauges {
     long resident_kib, mappings, descriptors, threads;
     static Gauges now();
-    // As soon as there are no more threads than this, or after 20 seconds: a thread that was told to end takes its time.
+    // As soon as there are no more threads than this, or after 20 seconds: a thread does not end at once.
     static Gauges at_rest(long threads);
     std::string text() const;
 };

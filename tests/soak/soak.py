@@ -1,4 +1,4 @@
-"""Soak of the Python package: threads compile expressions that nobody used before, run them and drop them, among refused calls and forks.
+"""Soak of the Python package: threads compile new expressions, run them and drop them, among refused calls and forks.
 
 Every answer is held against NumPy. After each round the cache is emptied; memory, mappings, descriptors and threads then stay what they were
 after the warm-up. Works for POLYHEAD_SOAK_SECONDS (30).

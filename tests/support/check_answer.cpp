@@ -32,7 +32,7 @@ struct Outputs {
     std::vector<float> out, lse, scores, weights_mean;
 };
 
-// In a self-attention layer the poison sits in query rows too: numbers near 3e38 overflow in f32 and not in double.
+// In a self-attention layer the poison is in query rows too: numbers near 3e38 overflow in f32 and not in double.
 void drop_poisoned_queries(const Inputs &inputs, RowSets &rows) {
     for (size_t b = 0; b < rows.size(); b++) {
         const auto poisoned = [&](int64_t q) { return inputs.poisoned(static_cast<int64_t>(b), 0, q); };
@@ -282,9 +282,9 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
     return judge.report();
 }
 
-// The rule speaks of the largest error of the plain formula on the whole head, under additive terms among its like rows. Sampled rows give
-// a lower tolerance than that: whoever passes it, passes. Heads that do not are looked at again, all rows of them (a few heads are enough
-// to tell; where a mean over heads is an output, all heads of one batch row).
+// The rule uses the largest error of the plain formula on the whole head, with additive terms among its similar rows. Sampled rows give a
+// lower tolerance: a head that passes with it, passes. Other heads are checked again with all their rows (a few heads are enough; where a
+// mean over heads is an output, all heads of one batch row).
 std::string compare_thoroughly(const Subject &subject, const Inputs &inputs, const RowSets &sampled, const RowSets &all,
                                const Outputs &outputs, double *worst) {
     std::set<int64_t> failing;

@@ -15,7 +15,7 @@ bool parse_device(const std::string &text, Api *api, int *index) {
 }
 
 const TestDevice &TestDevice::get() {
-    static const TestDevice *const device = new TestDevice; // never closed: its driver may be gone when static objects end
+    static const TestDevice *const device = new TestDevice; // never closed: its driver may be unloaded before static objects are destroyed
     return *device;
 }
 

@@ -9,7 +9,7 @@
 
 namespace polyhead::test {
 
-// The device that POLYHEAD_TEST_DEVICE names: cuda, opencl or vulkan, with an index behind a colon if it is not the first.
+// The device that POLYHEAD_TEST_DEVICE names: cuda, opencl or vulkan, with an index after a colon if it is not the first.
 // Opened at the first call and kept. When there is none, a test that needs it must fail with error().
 class TestDevice {
 public:

@@ -12,11 +12,11 @@
 
 namespace polyhead::test {
 
-// Where the tensors of a call on a device live: on the host, on the device, or those that go with the keys on the device and the rest
+// Where the tensors of a call on a device are: on the host, on the device, or the tensors over keys on the device and the rest
 // on the host. Packed weights lie on the device in the last two cases.
 enum class Home { host, device, mixed };
 
-// Mirrors of the tensors of the arguments, as many as their home asks for.
+// Mirrors of those tensors of the arguments that are on the device.
 class DeviceCall {
 public:
     DeviceCall(polyhead_device *device, Home home, const polyhead_args &args);

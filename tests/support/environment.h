@@ -15,14 +15,14 @@ inline bool test_all() {
     return value != nullptr && *value != '\0' && std::string(value) != "0";
 }
 
-// POLYHEAD_CPU_FEATURES: whether it makes this machine a lesser one.
+// POLYHEAD_CPU_FEATURES: whether it limits the CPU features of this machine.
 inline bool lesser_machine() {
     const char *value = std::getenv("POLYHEAD_CPU_FEATURES");
     return value != nullptr && *value != '\0';
 }
 
-// Of sweeps over several targets a lesser machine adds only what `host` means there: with POLYHEAD_TEST_ALL=1 the whole machine makes and
-// runs the same code for all others.
+// In sweeps over several targets, a run with limited CPU features tests only the target `host`: with POLYHEAD_TEST_ALL=1 a run without the
+// limit makes and runs the same code for all other targets.
 inline bool swept_by_the_whole_machine(const std::string &target) {
     return test_all() && lesser_machine() && target != "host";
 }

@@ -50,7 +50,7 @@ struct ExpressionCase {
     int32_t low, high; // range of the values of its tensors of numbers
 };
 
-// All of them. Texts live as long as the program.
+// All of them. Texts exist as long as the program.
 const std::vector<ExpressionCase> &expression_cases();
 
 bool has_expression(const Problem &problem);

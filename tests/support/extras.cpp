@@ -169,7 +169,7 @@ void ExtraTensors::make_masks(const Problem &p, const Extras &e, const CallSize 
         add(std::move(mask), &args->mask);
     }
     if (p.score_bias != 0 && given(e, leave_out_score_bias)) {
-        // Two sentinels in one logit would say nothing that a formula in f32 can keep: beside an additive mask the bias has none.
+        // A formula in f32 cannot represent the sum of two sentinels in one logit: with an additive mask the bias has none.
         const MaskFill fill = p.mask != POLYHEAD_ADDITIVE_MASK ? e.fill : e.fill == MaskFill::sentinels ? MaskFill::random : MaskFill::all;
         Tensor bias = make_mask(p, e.score_bias, p.score_bias_broadcast, DType::f32, size);
         fill_additive_mask(bias.view, fill, random);
@@ -194,7 +194,7 @@ void ExtraTensors::make_head_vectors(const Problem &p, const Extras &e, const Ca
         add(vector_of(p.num_heads, size.place, [&](int64_t) { return e.sink + random.normal(); }), &args->sinks);
     }
     if (p.head_gate != 0 && given(e, leave_out_gate)) {
-        // A head that is cut off, one that is turned round, others in between.
+        // A head with gate 0, one with a negative gate, others in between.
         add(vector_of(p.num_heads, size.place,
                       [&](int64_t h) { return h % 5 == 3   ? 0.0f
                                               : h % 5 == 1 ? -0.75f

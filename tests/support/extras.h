@@ -19,7 +19,7 @@ struct MaskForm {
     int32_t rank = 4;
     std::array<bool, 4> full = {true, true, true, true};          // b, h, q, kv; false: one element
     std::array<bool, 4> stretched = {false, false, false, false}; // b, h, q: a full dimension of stride 0
-    bool padded = false;                                          // gaps behind rows
+    bool padded = false;                                          // gaps after rows
 };
 
 // What a mask says. random, sparse: 75 % and 8 % of the keys. columns: the same keys are hidden from all rows and heads of a batch row.

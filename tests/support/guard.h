@@ -7,7 +7,7 @@
 
 namespace polyhead::test {
 
-// Where the bytes lie in the mapped pages: against the unmapped page behind, against the one before, or between canaries.
+// Where the bytes lie in the mapped pages: against the unmapped page after them, against the one before, or between canaries.
 enum class Place { inside, at_end, at_begin };
 const char *place_name(Place place);
 

@@ -1,4 +1,4 @@
-// What a test could not run on this machine: said in lines that ./polyhead test counts, so that none of it passes as tested.
+// Parts that a test could not run on this machine: printed in lines that ./polyhead test counts, so that they do not count as tested.
 #ifndef POLYHEAD_TESTS_NOT_RUN_H
 #define POLYHEAD_TESTS_NOT_RUN_H
 

@@ -1,5 +1,5 @@
 // The greedy choice: each row is the best of several candidates, each candidate takes feature by feature, in random order, the setting
-// that meets most pairs that have not occurred yet.
+// that covers the most pairs that have not occurred yet.
 #include "pairwise.h"
 
 #include <algorithm>

@@ -174,7 +174,7 @@ template <class Real> bool RowAttention<Real>::softmax(int64_t h) {
         const double weight = static_cast<double>(prob / row_sum_);
         spread += weight * (1 - weight);
     }
-    // Beside the lowest sentinels scores vanish in double as well, and logits of 5e5 are made of single products: neither is rounded.
+    // Next to the lowest sentinels scores vanish in double as well, and logits of 5e5 are made of single products: neither is rounded.
     const double magnitude = std::abs(static_cast<double>(row_max));
     result_.largest = magnitude;
     result_.rounding = magnitude > 1e5 ? 0.0 : 0x1p-23 * magnitude;

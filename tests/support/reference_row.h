@@ -10,7 +10,7 @@
 
 namespace polyhead::test {
 
-// Key and value of one head: key transposed to [d][n] so that one query meets all keys in a contiguous loop.
+// Key and value of one head: key transposed to [d][n] so that one query uses all keys in a contiguous loop.
 template <class Real> struct HeadKeys {
     Matrix<Real> key_transposed, value;
     std::vector<double> max_value; // largest |value| of each key
@@ -20,7 +20,7 @@ template <class Real> struct HeadKeys {
     void find_max_values();
 };
 
-// What a row leaves behind beside its entries of out.
+// The results of a row beside its entries of out.
 template <class Real> struct RowResult {
     Real lse;
     double max_value;         // largest |value| that the row attends to, times |gate|

@@ -206,7 +206,7 @@ Shape crowded_shape() {
 
 Shape same_bits_shape(const Problem &problem, uint64_t seed) {
     const bool emulated = std::isfinite(test_budget());
-    const int64_t room = emulated ? 70 : 300; // for padding behind the longest row
+    const int64_t room = emulated ? 70 : 300; // for padding after the longest row
     Random random(seed);
     Shape s;
     s.batch = emulated ? 4 : 7;

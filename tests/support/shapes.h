@@ -1,4 +1,4 @@
-// Run-time shapes for a problem: awkward lengths, batches, layouts, values, within a cost that the reference can pay.
+// Run-time shapes for a problem: awkward lengths, batches, layouts, values, within the time that the reference may take.
 #ifndef POLYHEAD_TESTS_SHAPES_H
 #define POLYHEAD_TESTS_SHAPES_H
 

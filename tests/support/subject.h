@@ -33,7 +33,7 @@ public:
     Subject &subject() { return subject_; }
     const polyhead_status &pack_status() const { return pack_status_; }
     const polyhead_weights &packed() const { return packed_; }
-    // The arguments with these weights, where they live, and the device.
+    // The arguments with these weights, wherever they are, and the device.
     polyhead_args prepared(polyhead_args args) const;
 
 private:
@@ -56,7 +56,7 @@ public:
 // One-variant copies of the kernel, for its variants of one api that this machine can run: each forces its variant.
 // The copies point into the kernel's table.
 std::vector<polyhead_kernel> forced_variants(const polyhead_kernel &kernel, Api api = Api::cpu);
-// The shape as a variant wants it that reads whole vectors of query, key and value: no gaps of odd size between their rows.
+// The shape for a variant that reads whole vectors of query, key and value: no gaps of odd size between their rows.
 Shape fitting(Shape shape, const polyhead_kernel &forced);
 // Whether the first variant of the kernel serves this query length.
 bool serves(const polyhead_kernel &kernel, int64_t seq_len_q);

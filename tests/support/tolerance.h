@@ -12,7 +12,7 @@ namespace polyhead::test {
 
 // The largest error of the plain formula in a head. Under additive masks and biases the logits of one row may be a thousand times those of
 // the next, and so may their errors: there rows share an error only with rows whose largest logit is like theirs, from a quarter of it to
-// twice it (to the nearest power of two). Logits below 8 are all alike: beside the other terms of the rule their errors are nothing.
+// twice it (to the nearest power of two). Logits below 8 are all in one group: their errors are negligible next to the other terms.
 class PlainErrors {
 public:
     explicit PlainErrors(bool additive) : additive_(additive) {}
@@ -56,7 +56,7 @@ inline double tolerance_16_bit(int32_t dtype, double reference, double max_value
     return std::max(f32_tolerance(reference, max_value, 0.0), std::min(2.0 * plain_error + 1e-5, limit));
 }
 
-// True when `got` is an acceptable answer. NaN is never one; an infinite or zero-row reference must be met exactly by the caller.
+// True when `got` is an acceptable answer. NaN is never one; the caller compares an infinite or zero-row reference exactly.
 inline bool within(float got, double reference, double tolerance) {
     const double error = std::abs(static_cast<double>(got) - reference);
     return error <= tolerance; // false for NaN on either side

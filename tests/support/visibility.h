@@ -16,7 +16,7 @@ bool knows_positions(const Problem &problem);
 bool rows_differ(const Problem &problem);
 
 int64_t key_length(const Problem &problem, const polyhead_args &args, int64_t b);
-// Position of query q of batch row b among the keys; may lie before the first or behind the last.
+// Position of query q of batch row b among the keys; may be before the first or after the last.
 int64_t position_of(const Problem &problem, const polyhead_args &args, int64_t b, int64_t q);
 
 // Keys begin <= n < end.

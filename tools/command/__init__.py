@@ -1,1 +1,1 @@
-"""The parts of the polyhead command; standard library only, because they run before anything is installed."""
+"""The parts of the polyhead command; they use only the standard library, because they run before anything is installed."""

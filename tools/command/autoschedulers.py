@@ -1,4 +1,4 @@
-"""The subcommand bench --autoschedulers: builds its program, then hands over to bench/autoschedulers.py."""
+"""The subcommand bench --autoschedulers: builds its program, then runs bench/autoschedulers.py."""
 import os
 import shlex
 import sys

@@ -12,25 +12,25 @@ def directory(preset):
 
 
 def presets():
-    """The builds that CMakePresets.json names: name -> CMake variables."""
+    """The builds in CMakePresets.json: {name: CMake variables}."""
     with open(os.path.join(ROOT, "CMakePresets.json"), encoding="utf-8") as file:
         listed = json.load(file)["configurePresets"]
     return {one["name"]: one.get("cacheVariables", {}) for one in listed if not one.get("hidden")}
 
 
 def cpu_features(preset):
-    """What POLYHEAD_CPU_FEATURES is for this preset: its own limit, or that of the caller's environment."""
+    """The value of POLYHEAD_CPU_FEATURES for this preset: its own, or that of the caller's environment."""
     own = presets().get(preset, {}).get("POLYHEAD_CPU_FEATURES")
     return os.environ.get("POLYHEAD_CPU_FEATURES", "") if own is None else own
 
 
-# Parts of the release build that not every command has the packages for; other presets say themselves what they have.
+# Parts of the release build that need packages which not every command installs; other presets set their parts themselves.
 PARTS = ("BENCH", "PYTHON", "TESTS")
 
 
 def configure(preset="release", parts=(), **variables):
-    """Configures when there is no build yet, a variable changes, or a part is asked for that is not on yet; a part that is on stays so. Ninja
-    repeats it by itself when CMake files change."""
+    """Configures a build if there is none, if a variable changed, or if a requested part is off. A part that is on stays on. When CMake
+    files change, Ninja configures again by itself."""
     variables["POLYHEAD_CPU_FEATURES"] = cpu_features(preset)
     stamp = os.path.join(directory(preset), "polyhead-configured")
     known = []
@@ -51,13 +51,13 @@ def configure(preset="release", parts=(), **variables):
 
 
 def launcher():
-    """The CMake variable by which builds in other folders of this checkout take the same objects; empty without ccache."""
+    """The CMake variable that lets builds in several folders of this checkout share objects; empty without ccache."""
     found = shutil.which("ccache")
     return {"CMAKE_CXX_COMPILER_LAUNCHER": found} if found else {}
 
 
 def build(preset, targets, quiet=False):
-    """Builds targets with Ninja's status on the terminal; quiet hides it when there is little to do."""
+    """Builds targets and shows Ninja's status on the terminal; quiet hides it."""
     command = [tool("cmake"), "--build", directory(preset), "--parallel", str(jobs()), "--target"] + list(targets)
     if quiet:
         command += ["--", "--quiet"]
@@ -68,7 +68,7 @@ def build(preset, targets, quiet=False):
 
 
 def program(preset, target):
-    """Path of a built program, wherever its CMake folder put it."""
+    """The path of a built program, in any folder of the build."""
     for folder in ("", "tools", "bench", "tests", os.path.join("tests", "gpu_sources"), os.path.join("examples", "010_minilm")):
         path = os.path.join(directory(preset), folder, target)
         if os.path.isfile(path) and os.access(path, os.X_OK):
@@ -77,7 +77,7 @@ def program(preset, target):
 
 
 def log_entries(preset):
-    """Outputs that Ninja made so far: [(name, milliseconds, end)], the newest entry of each."""
+    """{output: (milliseconds, time of the file)} of what Ninja made so far, from the newest entry of each output."""
     entries = {}
     try:
         with open(os.path.join(directory(preset), ".ninja_log"), encoding="utf-8") as file:
@@ -95,7 +95,7 @@ def head_commit():
 
 
 def ninja_idle(preset, targets):
-    """True when nothing is to build."""
+    """True when there is nothing to build."""
     done = subprocess.run([tool("ninja"), "-C", directory(preset), "-n"] + list(targets), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True, env=environment(), cwd=ROOT)
     return done.returncode == 0 and "no work to do" in done.stdout

@@ -1,4 +1,4 @@
-"""The clang that builds fuzzers: which packages have it, and whether it is there."""
+"""The clang that builds the fuzzers: its packages, and whether it is installed."""
 import os
 import shutil
 import subprocess
@@ -12,7 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char *, unsigned long) { re
 
 
 def fuzzing_compiler():
-    """Path of a clang++ that makes fuzzers with sanitizers, or ""."""
+    """The path of a clang++ that can build fuzzers with sanitizers, or ""."""
     compiler = shutil.which("clang++")
     if compiler is None:
         return ""

@@ -1,4 +1,4 @@
-"""Set-up: Debian packages when they may be installed, and .venv from requirements/, as far as a command needs it; repeated runs cost nothing."""
+"""Set-up: Debian packages if they may be installed, and .venv from requirements/. Only what a command needs; a second run is fast."""
 import hashlib
 import json
 import os
@@ -12,7 +12,7 @@ from .build import PARTS
 from .places import BUILD, PYTHON, ROOT, VENV, Failure, call, environment, output, step
 
 STAMP = os.path.join(VENV, "polyhead-setup.json")
-# Debian package -> a header or program that shows it is there (so other distributions work too).
+# Debian package -> a header or program that shows that it is installed, so that other distributions work, too.
 TO_BUILD = {
     "g++": "program g++",                               # compiler of the runtime, the tools and the tests
     "nlohmann-json3-dev": "header nlohmann/json.hpp",    # manifests
@@ -21,10 +21,10 @@ TO_BUILD = {
 TO_BENCH = {"libbenchmark-dev": "header benchmark/benchmark.h"}  # bench framework
 TO_TEST = {"catch2": "header catch2/catch.hpp catch2/catch_all.hpp"}  # test framework, 2 or 3
 
-# Headers of a distribution's Python, which the Python package is built with; other Pythons bring theirs.
+# The headers for a distribution's Python. They build the Python package; other Pythons contain their headers.
 PYTHON_HEADERS = "libpython3-dev"
 
-# What a command can ask for: Debian packages, and a file requirements/NAME.txt. A file is complete: pip takes nothing else along.
+# What a command may need: Debian packages, and a file requirements/NAME.txt. The file lists every package: pip installs no others.
 NEEDS = {
     "build": TO_BUILD,
     "arrays": {},
@@ -41,7 +41,7 @@ PACKAGE = ("build", "arrays", "package")  # what the Python package needs
 
 
 def parts():
-    """The parts of the build that this machine has everything for, once all needs are met."""
+    """The parts of the build that this machine can build when all needs are installed."""
     return [part for part in PARTS if part != "PYTHON" or has_python_headers()]
 
 
@@ -50,7 +50,7 @@ def compiler():
 
 
 def missing_headers(headers):
-    """Those of the headers that the compiler does not find, asked in one run."""
+    """The headers that the compiler does not find; one run of the compiler checks all."""
     lines = "".join("#if !__has_include(<%s>)\nmissing %s\n#endif\n" % (name, name) for name in headers)
     done = subprocess.run(compiler().split() + ["-x", "c++", "-E", "-P", "-"], input=lines, stdout=subprocess.PIPE,
                           stderr=subprocess.DEVNULL, text=True)
@@ -58,7 +58,7 @@ def missing_headers(headers):
 
 
 def missing_packages(wanted):
-    """Those of these Debian packages that nothing here stands for."""
+    """The Debian packages that are neither installed nor replaced by something else."""
     missing = []
     if shutil.which(compiler().split()[0]) is None:
         return list(wanted)
@@ -76,7 +76,7 @@ def can_make_venv():
 
 
 def administrator():
-    """The words that run a command as administrator, or None. On a terminal sudo is used only when the user says so."""
+    """The words before a command that run it as administrator, or None. On a terminal sudo is used only if the user agrees."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
@@ -90,7 +90,7 @@ def administrator():
 
 
 def install_packages(packages):
-    """Says what is missing, then installs it where that is allowed."""
+    """Prints which packages are missing, then installs them if that is allowed."""
     sentence = "please install these packages first: apt-get install %s" % " ".join(packages)
     step("Debian packages: %s" % " ".join(packages))
     words = administrator()
@@ -105,7 +105,7 @@ def install_packages(packages):
 
 
 def install_if_allowed(packages, without):
-    """What a command can go on without."""
+    """Installs packages that a command does not strictly need."""
     try:
         install_packages(packages)
     except Failure as failure:
@@ -113,7 +113,7 @@ def install_if_allowed(packages, without):
 
 
 def install_for_gpu_tests():
-    """What runs GPU kernels on the CPU."""
+    """Installs what runs GPU kernels on the CPU."""
     packages = gpu.missing_packages()
     if packages:
         install_if_allowed(packages, "without them GPU kernels are not tested")
@@ -125,7 +125,7 @@ def install_for_fuzzers():
 
 
 def install_for_several_builds():
-    """Builds of one tree that differ in their kernels share the objects of everything else."""
+    """Installs ccache, so that builds with different kernels share all other objects."""
     if not shutil.which("ccache"):
         install_if_allowed(["ccache"], "without it every build compiles everything")
 
@@ -135,7 +135,7 @@ def has_python_headers():
 
 
 def requirements(need):
-    """The file of its Python packages, or None."""
+    """The file with the Python packages of a need, or None."""
     path = os.path.join(ROOT, "requirements", need + ".txt")
     return path if os.path.exists(path) else None
 
@@ -150,12 +150,12 @@ def fingerprint(need):
 
 
 def interpreter():
-    """What .venv was made for."""
+    """The folder of .venv and the version of Python that it is made for."""
     return "%s %d.%d" % (VENV, *sys.version_info[:2])
 
 
 def stamps():
-    """{need: fingerprint} of what .venv has; empty when it must be made."""
+    """{need: fingerprint} of the needs that .venv has; empty if .venv must be made."""
     try:
         with open(STAMP, encoding="utf-8") as file:
             found = json.load(file)
@@ -173,7 +173,7 @@ def make_venv():
 
 
 def install_requirements(needs):
-    """Python packages of these needs into .venv, by one run of pip."""
+    """Installs the Python packages of these needs into .venv with one run of pip."""
     files = [os.path.relpath(requirements(need), ROOT) for need in needs if requirements(need)]
     if not files:
         return
@@ -192,7 +192,7 @@ def link_package():
 
 
 def ensure(*needs, force=False):
-    """Makes what a command needs. Cheap when nothing is to do."""
+    """Installs what a command needs. Fast when there is nothing to do."""
     known = {} if force else stamps()
     new = [need for need in needs if known.get(need) != fingerprint(need)]
     if not new:

@@ -1,14 +1,14 @@
-"""What GPU tests need of the machine: an OpenCL platform, a Vulkan device, an NVIDIA GPU; asked without starting anything of ours."""
+"""What the machine has for GPU tests: an OpenCL platform, a Vulkan device, an NVIDIA GPU. Found without running polyhead."""
 import ctypes
 import glob
 import os
 import shutil
 
-# Debian packages with which GPU kernels are tested on the CPU, and the question that shows whether they are needed.
+# Debian packages for testing GPU kernels on the CPU -> the program or API that shows whether the package is needed.
 PACKAGES = {
     "pocl-opencl-icd": "opencl",        # an OpenCL device that is the CPU
     "ocl-icd-libopencl1": "opencl",     # finds OpenCL's devices
-    "mesa-vulkan-drivers": "vulkan",    # lavapipe, a Vulkan device that is the CPU; WGSL's compiler wants one as well
+    "mesa-vulkan-drivers": "vulkan",    # lavapipe, a Vulkan device that is the CPU; WGSL's compiler needs one, too
     "libvulkan1": "vulkan",             # finds Vulkan's devices
     "spirv-tools": "spirv-val",         # checks SPIR-V
 }
@@ -22,7 +22,7 @@ def library(name):
 
 
 def has_opencl():
-    """Whether an OpenCL platform is installed: the loader finds one, whether or not its devices work."""
+    """Whether an OpenCL platform is installed: the loader finds one. Its devices may still not work."""
     loader = library("libOpenCL.so.1")
     count = ctypes.c_uint32(0)
     return loader is not None and loader.clGetPlatformIDs(0, None, ctypes.byref(count)) == 0 and count.value > 0
@@ -46,17 +46,17 @@ ANSWERS = {"opencl": has_opencl, "vulkan": has_vulkan, "cuda": has_cuda, "spirv-
 
 
 def missing_packages():
-    """Debian packages that the GPU tests lack here."""
+    """The Debian packages for GPU tests that are missing here."""
     absent = {name for name in set(PACKAGES.values()) if not ANSWERS[name]()}
     return [package for package, name in PACKAGES.items() if name in absent]
 
 
-# Labels of tests that need something beyond .venv.
+# Labels of tests that need more than .venv.
 LABELS = {"opencl": ("opencl",), "vulkan": ("vulkan",), "gpu_sources": ("vulkan", "spirv-val")}
 
 
 def labels_without_device():
-    """{label: the packages it lacks} of tests that cannot run on this machine."""
+    """{label: missing packages} of tests that cannot run on this machine."""
     missing = missing_packages()
     lacking = {label: [package for package in missing if PACKAGES[package] in needed] for label, needed in LABELS.items()}
     return {label: packages for label, packages in lacking.items() if packages}

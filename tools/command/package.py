@@ -1,4 +1,4 @@
-"""The Python package of the release build, and the subcommands that hold it against others: conformance and parity."""
+"""The Python package of the release build, and the subcommands that compare it with others: conformance and parity."""
 import os
 
 from . import build, environment, torch_folder
@@ -7,7 +7,7 @@ from .places import environment as child_environment
 
 
 def targets():
-    """What a build makes of the package: nothing where it cannot be built."""
+    """The build targets of the package; none if it cannot be built."""
     return ["polyhead_python"] if "PYTHON" in environment.parts() else []
 
 
@@ -17,7 +17,7 @@ def importing(**variables):
 
 
 def ready(for_what, *needs):
-    """Builds the package, with what else is needed; returns the environment of a child that imports it."""
+    """Builds the package and installs the other needs; returns the environment of a child that imports the package."""
     environment.ensure(*environment.PACKAGE, *needs)
     if not environment.has_python_headers():
         raise Failure("%s needs the Python package; that needs: apt-get install %s" % (for_what, environment.PYTHON_HEADERS))

@@ -1,4 +1,4 @@
-"""Where things are in the checkout, and how a child process is started so that it leaves nothing outside of it."""
+"""Paths in the checkout, and how a child process is started so that it writes nothing outside of the checkout."""
 import os
 import subprocess
 import sys
@@ -18,15 +18,15 @@ def tool(name):
 
 
 def environment():
-    """The caller's environment with every folder that a child may write to moved into .venv."""
+    """The caller's environment, changed so that children write their caches into .venv."""
     env = dict(os.environ)
     for name in ("CACHE", "DATA", "STATE"):
         env["XDG_%s_HOME" % name] = os.path.join(VENV, "xdg", name.lower())
     env.update(PIP_CACHE_DIR=os.path.join(VENV, "xdg", "pip"), PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONDONTWRITEBYTECODE="1",
                MPLCONFIGDIR=os.path.join(VENV, "xdg", "matplotlib"))
-    # Objects are shared between folders of build/: paths count relative to the checkout, and the folder of the compiler's call does not.
+    # Folders of build/ share objects: ccache makes paths relative to the checkout and ignores the folder in which the compiler runs.
     env.update(CCACHE_DIR=os.path.join(BUILD, "ccache"), CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1", CCACHE_MAXSIZE="2G")
-    # pip asks `rustc --version` for its user agent, and rustup's stand-in for rustc makes a folder in an empty home.
+    # pip asks `rustc --version` for its user agent, and rustup's rustc makes a folder in an empty home folder.
     env["RUSTUP_HOME"] = os.path.join(VENV, "xdg", "rustup")
     env["PATH"] = os.path.join(VENV, "bin") + os.pathsep + env.get("PATH", os.defpath)
     if not env.get("HOME"):

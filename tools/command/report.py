@@ -1,9 +1,9 @@
-"""What CTest reports of one run or several: counts, seconds per label, what could not run and why, and one closing line."""
+"""The report of one or more CTest runs: counts, seconds per label, what could not run and why, and a closing line."""
 import collections
 import re
 import xml.etree.ElementTree as ElementTree
 
-# Lines of tests/support/not_run.h and of scripts, and unittest's count of skipped tests.
+# Lines that tests/support/not_run.h and scripts print, and unittest's count of skipped tests.
 NOT_RUN = re.compile(r"^NOT RUN: (.*): ([^:\n]*)$", re.MULTILINE)
 UNITTEST = re.compile(r"^OK \(skipped=(\d+)\)$", re.MULTILINE)
 WHOLE = "the whole test"
@@ -47,7 +47,7 @@ class Tally:
             entry[1] += float(case.get("time") or 0)
 
     def count_parts(self, name, parts, output):
-        """Parts of a test that could not run: kernels and variants by the reason, cases of a script by their number."""
+        """Counts the parts of a test that could not run: kernels and variants with the reason, cases of a script as a number."""
         for what, why in parts:
             if what != WHOLE:
                 self.parts += 1
@@ -61,7 +61,7 @@ class Tally:
         self.failures.append(name)
 
     def lines(self):
-        """Seconds per label, what could not run, what failed."""
+        """The lines of the report: seconds per label, what could not run, what failed."""
         several = len({suite for suite, _ in self.labels}) > 1
         for (suite, label), (tests, seconds) in sorted(self.labels.items()):
             yield "  %-22s %4d tests %8.1f s" % (suite + ": " + label if several else label, tests, seconds)

@@ -12,7 +12,7 @@ KINDS = {".o": "objects", ".a": "kernels"}
 
 
 def compiled_since(preset, before):
-    """Words for what Ninja made between two readings of its log."""
+    """A text about the objects and kernels that Ninja made between two readings of its log."""
     made, folders = {}, collections.Counter()
     for name, entry in build.log_entries(preset).items():
         kind = KINDS.get(os.path.splitext(name)[1])
@@ -29,8 +29,8 @@ def compiled_since(preset, before):
     return "compiled %s; %s" % (counts, ", ".join("%s %.0f" % (folder, ms / 1000) for folder, ms in folders.most_common()))
 
 
-# What --all runs beside the build that was asked for. On lesser machines (POLYHEAD_CPU_FEATURES of their presets) everything that runs on
-# the CPU; under sanitizers the fast tier without what measures memory, under tsan only the threads of the runtime and the kernels on them.
+# The builds that --all tests in addition to the requested one. With fewer CPU features (POLYHEAD_CPU_FEATURES of the presets): all tests
+# that run on the CPU. With sanitizers: the fast tier without tests that measure memory; with tsan only tests of the runtime and kernels.
 Suite = collections.namedtuple("Suite", "preset tier leave_out only", defaults=((), ()))
 ON_DEVICES = ("opencl", "cuda", "cuda_driver", "gpu_sources")
 SUITES = [
@@ -76,13 +76,13 @@ def run_suite(suite, options, tally):
     return ["%s: %s in %.0f s; tests ran %.0f s" % (preset, compiled_since(preset, before), built - started, time.monotonic() - built)]
 
 
-# The programs that hold GPU kernels to the reference; POLYHEAD_TEST_DEVICE tells them where. The second compiles random problems in
-# process, so it needs libHalide and is for --all.
+# The programs that compare GPU kernels with the reference, on the device in POLYHEAD_TEST_DEVICE. The second one compiles random problems
+# in its process, so it needs libHalide and runs only with --all.
 DEVICE_PROGRAMS = ["test_kernels_gpu", "test_gpu_sweep"]
 
 
 def test_on_device(options):
-    """The suite of the GPU kernels on a device of this machine; prebuilt ones need nothing but a driver and this checkout."""
+    """Tests the GPU kernels on a device of this machine. Programs that are already built need only a driver and this checkout."""
     programs = DEVICE_PROGRAMS if options.all else DEVICE_PROGRAMS[:1]
     if not options.no_build:
         environment.ensure(*environment.NEEDS)

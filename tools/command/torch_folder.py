@@ -22,7 +22,7 @@ def requirements():
 
 
 def ensure():
-    """The Python that can import torch."""
+    """The path of a Python that can import torch."""
     if os.path.exists(STAMP):
         with open(STAMP, encoding="utf-8") as file:
             if file.read() == requirements():
@@ -51,7 +51,7 @@ def names(path, which):
 
 
 def stand_in(folder):
-    """Empty libraries in the place of NVIDIA's that torch names: they have to be there when it is loaded, and nothing on the CPU calls them."""
+    """Makes empty libraries in place of NVIDIA's. torch needs them when it is loaded, but on the CPU nothing calls them."""
     libraries = sorted(glob.glob(os.path.join(folder, "*.so*")))
     present, missing, system, versions = {os.path.basename(path) for path in libraries}, set(), set(), collections.defaultdict(set)
     for path in libraries:

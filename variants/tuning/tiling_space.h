@@ -8,7 +8,7 @@
 
 namespace polyhead::gen {
 
-// Values of one knob, ascending; the default is among them. 0 stands for "chosen by the schedule".
+// Values of one knob, ascending; the default is among them. 0 means "chosen by the schedule".
 struct KnobValues {
     std::string knob, meaning;
     std::vector<int> values;
@@ -18,8 +18,8 @@ struct KnobValues {
 // (reduction_block) or meaning (unscheduled) are left out.
 std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &problem, const Machine &machine);
 
-// Why a point of the space is not tried, or empty: what tiling_refusal() says, then what could be compiled but only spills or computes
-// padding. The tiling has its defaults filled in.
+// Why a point of the space is not tried, or empty: first the result of tiling_refusal(), then tilings that could be compiled but
+// only spill or compute padding. The tiling has its defaults filled in.
 std::string candidate_refusal(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
 
 } // namespace polyhead::gen

@@ -20,10 +20,10 @@ struct TunedRecord {
     std::shared_ptr<const std::string> expression; // owns the text that problem.expression points to
     std::string target_class;
     const Frame *frame = nullptr;
-    std::string processor; // that it was measured on; empty when that is not said
+    std::string processor; // that it was measured on; empty when unknown
     Tiling tiling;
     int32_t min_seq_len_q = 0, max_seq_len_q = 0;
-    std::string file; // where it stands
+    std::string file; // the file with this record
     int index = 0;    // from 0
 };
 

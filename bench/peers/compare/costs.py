@@ -1,4 +1,4 @@
-"""What a library costs beside time per call: installed bytes, and seconds from the start of a process to its first answer."""
+"""What a library costs apart from the time of a call: installed bytes, and seconds from the start of a process to its first answer."""
 
 import json
 import pathlib
@@ -11,7 +11,7 @@ from . import crew, linked
 
 
 def installed(peer, package):
-    """Bytes of a package and of what it requires, as pip installed them; a sentence under "error" when that cannot be told."""
+    """Bytes of a package and of what it requires, as pip installed them; a sentence under "error" when that is unknown."""
     command = [peer.python, str(crew.HERE / "installed.py"), package]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
@@ -20,7 +20,7 @@ def installed(peer, package):
 
 
 def first_answer(command):
-    """Seconds until the process says "answered"; Gone with a sentence when it does not."""
+    """Seconds until the process prints "answered"; raises Gone when it does not."""
     started = time.perf_counter()
     done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     patience = threading.Timer(crew.ORDER_SECONDS, done.kill)
@@ -75,7 +75,7 @@ def python_package_bytes(peer):
 
 
 def all_costs(peers, packages, case, options, folder, say):
-    """(library_bytes, cold_start), each {name: facts}. polyhead stands twice: linked ahead of time, and in Python with its compiler."""
+    """(library_bytes, cold_start), each {name: facts}. polyhead has two entries: linked ahead of time, and in Python with its compiler."""
     sizes, commands = {}, worker_commands(peers, case, options.threads[-1])
     for peer in peers:
         if peer.name == "polyhead":

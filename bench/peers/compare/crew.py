@@ -45,7 +45,7 @@ def signal_name(status):
 
 
 class Process:
-    """A child that answers each line of JSON with one; it sleeps whenever it is not asked, so its spinning threads cost nobody."""
+    """A child that answers each line of JSON with one line. It is stopped between requests, so that its spinning threads take no time."""
 
     def __init__(self, command, label, environment=None):
         self.label, self.buffer = label, b""
@@ -53,7 +53,7 @@ class Process:
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, bufsize=0)
 
     def ask(self, order, seconds=ORDER_SECONDS):
-        """The answer; Gone when there is none."""
+        """The answer; raises Gone when there is none."""
         self.signal(signal.SIGCONT)
         try:
             self.child.stdin.write((json.dumps(order) + "\n").encode())
@@ -106,7 +106,7 @@ def worker_command(peer, threads):
 
 
 def start(peer, threads):
-    """(process, what it says of itself); Gone with a sentence when it cannot be used."""
+    """(process, its description of itself); raises Gone when it cannot be used."""
     process = Process(worker_command(peer, threads), peer.label)
     try:
         hello = process.read()

@@ -155,7 +155,7 @@ class Bench:
             peaks[entry.threads].append(self.roofs[entry.threads].measure("fma", PEAK_SECONDS))
             answer = entry.ask(dict(do="time", seconds=self.options.slice))
             if answer is not None:
-                # The shortest call stands for the slice: other programs only add to it.
+                # The shortest call of the slice counts, because other programs can only make a call longer.
                 entry.result["seconds"].append(min(answer["seconds"]))
                 entry.result["median_seconds"].append(statistics.median(answer["seconds"]))
                 entry.result["calls"].append(len(answer["seconds"]))

@@ -44,7 +44,7 @@ class Look:
 
 
 def rows_of(document, groups):
-    """Records of these groups, in the order of the groups, that somebody answered; a group's name stands before its first record."""
+    """The records of these groups that have an answer, in the order of the groups; a group's name comes before its first record."""
     found = []
     for group in groups:
         records = [r for r in document["cases"] if r["group"] == group and any(results.timed(x) for x in r["results"])]
@@ -149,7 +149,7 @@ def ratios(document, theme, groups=cases.GROUPS, threads=None):
 
 
 def overview(document, theme):
-    """Whole models on one thread: the plot that stands in README."""
+    """Whole models on one thread: the plot in the README."""
     return ratios(document, theme, ("model", "layer", "decode"), document["threads"][:1])
 
 

@@ -1,4 +1,4 @@
-"""From the rounds to what is said of them: % of the peak, ratios within rounds, counts of wins and losses."""
+"""The results of the rounds: % of the peak, ratios within rounds, counts of wins and losses."""
 
 import numpy
 

@@ -1,4 +1,4 @@
-"""The last candidates against each other: successive halving over interleaved rounds, until the winner stands clear of the noise."""
+"""Compares the last candidates: successive halving over interleaved rounds, until the best one is better by more than the noise."""
 from __future__ import annotations
 
 import math
@@ -15,10 +15,10 @@ FIRST_RUNG, LAST_RUNG = 3, 24
 
 
 class Result(NamedTuple):
-    """Of one candidate: time / time of the reference in the same round, and its own milliseconds."""
+    """The result of one candidate: time / time of the reference in the same round, and its own milliseconds."""
 
     ratio: float
-    low: float  # the median's 95 % interval
+    low: float  # 95 % interval of the median
     high: float
     median_ms: float
     spread_ms: float
@@ -27,14 +27,14 @@ class Result(NamedTuple):
 
 def summary(ratios: list[float], seconds: list[float]) -> Result:
     q1, median, q3 = (float(x) for x in numpy.percentile(ratios, (25, 50, 75)))
-    half = 1.58 * (q3 - q1) / math.sqrt(len(ratios))  # notches of a box plot
+    half = 1.58 * (q3 - q1) / math.sqrt(len(ratios))  # as the notches of a box plot
     ms = 1e3 * numpy.asarray(seconds)
     return Result(median, median - half, median + half, float(numpy.median(ms)), float(numpy.subtract(*numpy.percentile(ms, (75, 25)))),
                   len(ratios))
 
 
 class Race:
-    """Rounds in which every process that is left is timed once, in another order each time."""
+    """Rounds. In each round every remaining process is timed once, in a new order."""
 
     def __init__(self, reference: Process, finalists: list[Process], shape: Shape, slice_seconds: float,
                  lost: Callable[[Process, str], None] = lambda process, why: None) -> None:
@@ -70,7 +70,7 @@ class Race:
         return sorted(self.left, key=lambda p: float(numpy.median(self.ratios[p.text])))
 
     def run(self, deadline: float, tick: Callable[[], Any] = lambda: None) -> list[Process]:
-        """Processes that are left, the best first; those that lost are closed."""
+        """Runs the rounds. Returns the remaining processes, the best first; the others are closed."""
         rung = FIRST_RUNG
         while self.left:
             while len(self.reference_seconds) < rung and (time.monotonic() < deadline or not self.reference_seconds):
@@ -86,5 +86,5 @@ class Race:
         return []
 
     def _clear(self, ranked: list[Process]) -> bool:
-        """The best does not overlap with the second."""
+        """True when the intervals of the best and the second do not overlap."""
         return len(ranked) == 1 or self.result(ranked[0]).high < self.result(ranked[1]).low

@@ -1,4 +1,4 @@
-"""From what a session measured to its answer: which tiling for which query lengths."""
+"""Makes the answer of a session from its measurements: which tiling for which query lengths."""
 from __future__ import annotations
 
 import dataclasses
@@ -15,13 +15,13 @@ from .search import Point, key_of
 if TYPE_CHECKING:
     from .session import Session
 
-WORTH = 0.97  # a range of lengths gets a tiling of its own when that takes at most this part of the time
-GAIN = 0.99   # and a tiling replaces the default when it takes at most this part
+WORTH = 0.97  # a range of lengths gets its own tiling if that takes at most this part of the time
+GAIN = 0.99   # a tiling replaces the default if it takes at most this part of the time
 
 
 @dataclasses.dataclass
 class Found:
-    """What is known of one range of lengths."""
+    """The result for one range of lengths."""
 
     segment: Segment
     shape: Shape
@@ -29,7 +29,7 @@ class Found:
     result: Optional[Result]  # None: nothing was measured
     measured: int
     failed: int
-    of_default: bool = True  # the ratio is to the default tiling's time
+    of_default: bool = True  # the ratio is relative to the time of the default tiling
     percent_of_peak: float = 0.0
 
 
@@ -57,7 +57,7 @@ def _results(session: Session, shape: Shape) -> dict[str, Result]:
     if shape != session.segment.shape:
         return session.by_length.get(shape, {})
     results = {text: result for text, (result, _) in session.raced.items()}
-    if not results and session.base_seconds:  # interrupted before the race: what exploring says
+    if not results and session.base_seconds:  # interrupted before the race: the results of the search
         base = 1e3 * min(session.base_seconds)
         best = sorted(session.ratios.items(), key=lambda item: item[1][0])[:1]
         results = {text: Result(ratio, ratio, ratio, ratio * base, 0.0, 0) for text, (ratio, _) in best}
@@ -67,7 +67,7 @@ def _results(session: Session, shape: Shape) -> dict[str, Result]:
 
 
 def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape], base: str) -> str:
-    """The tiling that is best over all lengths by the geometric mean; the base unless another stands clear of it."""
+    """The best tiling over all lengths by the geometric mean, if it is clearly better than the base; else the base."""
     everywhere = set.intersection(*(set(table[s]) for s in shapes)) if shapes else set()
     means = {text: float(numpy.exp(numpy.mean([math.log(table[s][text].ratio) for s in shapes]))) for text in everywhere}
     best = min(means, key=lambda text: means[text], default=base)
@@ -76,7 +76,7 @@ def _best_everywhere(table: dict[Shape, dict[str, Result]], shapes: list[Shape],
 
 
 def _choice(results: dict[str, Result], whole: str, base: str) -> str:
-    """Another tiling for this length when it saves enough, beyond the noise; never one that is clearly slower than the base."""
+    """The tiling for this length: another one if it saves more time than the noise and WORTH; never one clearly slower than the base."""
     best = min(results, key=lambda text: results[text].ratio)
     if whole not in results:
         return best
@@ -87,7 +87,7 @@ def _choice(results: dict[str, Result], whole: str, base: str) -> str:
 
 
 def _ranges(segment: Segment, choices: list[tuple[Shape, str]]) -> list[tuple[int, int, Shape, str]]:
-    """(first, last, shape, tiling): neighbours with the same tiling are one range, borders lie at geometric means."""
+    """(first, last, shape, tiling): neighbours with the same tiling are one range; the limits are geometric means."""
     runs = [(text, [shape for shape, _ in run]) for text, run in itertools.groupby(choices, key=lambda choice: choice[1])]
     found, first = [], segment.min_seq_len_q
     for i, (text, shapes) in enumerate(runs):

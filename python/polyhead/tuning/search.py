@@ -1,4 +1,4 @@
-"""Strategies: which point of the space is measured next. Both learn nothing but the ratio of times to the default tiling."""
+"""Strategies: which point of the space is measured next. Both use only the ratio of times to the default tiling."""
 from __future__ import annotations
 
 import collections
@@ -10,7 +10,7 @@ from .problem import tiling_text
 
 Point = tuple[str, dict[str, int]]
 Refusal = Callable[[str, str], str]
-TRIES = 400  # of points that are refused or known, before the space counts as exhausted
+TRIES = 400  # so many refused or known points in a row mean that the space is exhausted
 
 
 def key_of(point: Point) -> str:
@@ -18,7 +18,7 @@ def key_of(point: Point) -> str:
 
 
 class Search:
-    """Common part: points that were seen are not asked again; points that are refused are counted by their reason."""
+    """Common part of the strategies. A point is not suggested twice. Refused points are counted by their reason."""
 
     def __init__(self, frames: list[dict[str, Any]], default: Point, refusal: Refusal, seed: int) -> None:
         self.frames, self.default, self.refusal, self.seed = {f["frame"]: f for f in frames}, default, refusal, seed
@@ -27,7 +27,7 @@ class Search:
         self._sentences: dict[str, str] = {}
 
     def ask(self) -> Optional[Point]:
-        """A point that was not measured yet, or None when none was found."""
+        """A point that was not measured yet, or None if there is none."""
         for _ in range(TRIES):
             point = self._suggest()
             why = self._why_not(point)
@@ -38,7 +38,7 @@ class Search:
         return None
 
     def tell(self, point: Point, ratio: Optional[float]) -> None:
-        """What ask() gave has this ratio of times, or None: it failed."""
+        """Reports the ratio of times for a point of ask(), or None if it failed."""
         self.results[key_of(point)] = ratio
 
     def recall(self, point: Point, ratio: Optional[float]) -> None:
@@ -63,7 +63,7 @@ class Search:
 
 
 class RandomSearch(Search):
-    """Every knob by itself, evenly."""
+    """Chooses the value of every knob independently, all values with the same probability."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -86,7 +86,7 @@ class TpeSearch(Search):
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.optuna = optuna
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # options that Optuna calls experimental
+            warnings.simplefilter("ignore")  # Optuna warns about experimental options
             sampler = optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=self.STARTUP, multivariate=True, group=True, constant_liar=True)
         self.study = optuna.create_study(sampler=sampler)
         self.trials: dict[str, Any] = {}
@@ -104,7 +104,7 @@ class TpeSearch(Search):
         return point
 
     def _skip(self, point: Point) -> None:
-        # Forgotten. As bad results they would crowd out what was measured, and they are cheap to refuse again.
+        # Not kept as a result: many bad results would hide the measured ones, and refusing the point again is cheap.
         self.study.tell(self.trials.pop(key_of(point)), state=self.optuna.trial.TrialState.FAIL)
 
     def tell(self, point: Point, ratio: Optional[float]) -> None:
@@ -127,7 +127,7 @@ class TpeSearch(Search):
             params["frame"], distributions["frame"] = frame, self.optuna.distributions.CategoricalDistribution(sorted(self.frames))
         for k in self.frames[frame]["knobs"]:
             if knobs.get(k["knob"], 0) not in k["values"]:
-                return  # a point from outside of the space teaches nothing about it
+                return  # a point outside of the space is of no use
             name = "%s.%s" % (frame, k["knob"])
             params[name] = k["values"].index(knobs.get(k["knob"], 0))
             distributions[name] = self.optuna.distributions.IntDistribution(0, len(k["values"]) - 1)

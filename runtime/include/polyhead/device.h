@@ -19,7 +19,7 @@ namespace polyhead {
 
 class Weights;
 
-// The outcome of a call: a code and one sentence naming tensor, dimension, found and expected.
+// The outcome of a call: a code and one sentence that names tensor, dimension, found and expected.
 class Status {
 public:
     Status() noexcept : raw_{} {}
@@ -41,7 +41,7 @@ enum class Api : int32_t {
     webgpu = POLYHEAD_WEBGPU,
 };
 
-// An open device, or none. Movable; closed when it ends, which waits for its work. What lies on it is freed before.
+// An open device, or none. Movable. The destructor waits for the device's work and closes it; free everything on the device before.
 class Device {
 public:
     Device() noexcept = default;
@@ -54,8 +54,8 @@ public:
     Device(const Device &) = delete;
     Device &operator=(const Device &) = delete;
 
-    // The device of this index, or of a context that the caller has and keeps, with his stream or queue; see polyhead_device_options.
-    // Inline, so that only programs that open devices need libpolyhead_gpu.
+    // Opens the device with this index, or the device of a context that belongs to the caller, with the caller's stream or queue; see
+    // polyhead_device_options. Inline, so that only programs that open devices need libpolyhead_gpu.
     static Status open(Api api, int index, Device *device, void *context = nullptr, void *stream = nullptr) noexcept {
         const polyhead_device_options options{static_cast<int32_t>(api), index, context, stream};
         Device opened;
@@ -81,7 +81,7 @@ public:
     Status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) const noexcept {
         return Status(polyhead_copy_to_host(raw_, data, byte_offset, bytes, host));
     }
-    // Copies packed weights to this device. They are freed before the device is closed.
+    // Copies packed weights to this device. Free them before the device is closed.
     Status put(const Weights &host, Weights *on_device) const noexcept;
 
 private:

@@ -25,6 +25,8 @@ namespace {
 
 // The end of a call is left to one thread up to here: a parallel loop costs some microseconds.
 constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
+// Registers that are left to values, probs and addresses while columns of acc are kept in the others.
+constexpr int registers_beside_acc = 8;
 
 // sum or max over the keys of a split: vectors along the keys, one reduction tree at the end.
 void reduce_keys(Func f, const RVar &keys, int lanes) {
@@ -67,7 +69,8 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     }
     s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
-    const int lanes_per_pass = s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - 8) / rows));
+    const int lanes_per_pass =
+        s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - registers_beside_acc) / rows));
     int update = 0;
     for (const Halide::RDom *domain : s.value_keys.loops()) {
         Var d_outer("d_outer"), d_inner("d_inner");

@@ -29,25 +29,32 @@ struct RegisterTile {
     int panels, rows;
 };
 
+// Without a knob: panels are tried in this order, as many as the machine's registers are worth; then rows, as many as fit beside them.
+constexpr int panels_tried[] = {3, 2, 4, 5}, panels_if_none_divides = 3;
+constexpr int most_panel_vectors = 5, most_panel_vectors_16_registers = 2;
+constexpr int most_rows_of_one_vector = 12, most_rows = 8, most_rows_16_registers = 6;
+
 RegisterTile register_tile(int panels, const Tiling &tiling, const Machine &machine) {
+    const bool many = machine.registers == 32;
     const int vectors_per_panel = POLYHEAD_WEIGHT_PANEL / machine.lanes;
     RegisterTile tile{tiling.linear_panels, tiling.linear_rows};
     if (tile.panels == 0) {
-        const int most = std::max(1, (machine.registers == 32 ? 5 : 2) / vectors_per_panel);
+        const int most = std::max(1, (many ? most_panel_vectors : most_panel_vectors_16_registers) / vectors_per_panel);
         tile.panels = 1;
-        for (int p : {3, 2, 4, 5}) {
+        for (const int p : panels_tried) {
             if (p <= most && panels % p == 0) {
                 tile.panels = p;
                 break;
             }
         }
         if (tile.panels == 1 && panels > most) {
-            tile.panels = std::min(3, most); // nothing divides: the last tile is partly dropped
+            tile.panels = std::min(panels_if_none_divides, most); // nothing divides: the last tile is partly dropped
         }
     }
     if (tile.rows == 0) {
         const int vectors = tile.panels * vectors_per_panel;
-        tile.rows = std::clamp((machine.registers - vectors - 1) / vectors, 1, vectors == 1 ? 12 : machine.registers == 32 ? 8 : 6);
+        const int most = vectors == 1 ? most_rows_of_one_vector : many ? most_rows : most_rows_16_registers;
+        tile.rows = std::clamp((machine.registers - vectors - 1) / vectors, 1, most);
     }
     return tile;
 }

@@ -8,7 +8,7 @@
 //         acc += block_sum
 //
 // Rows and weights come through the first-level cache: the threads of a warp share 2 pieces of weight and 4 of rows. Sums of a block in
-// registers and chunks in shared memory do not go together in Halide 21 (docs/internals/schedules.md).
+// registers and chunks in shared memory do not go together in Halide 21 (docs/internals/schedules_gpu.md).
 #include "schedules.h"
 
 #include <algorithm>
@@ -24,6 +24,11 @@ using Halide::TailStrategy;
 using Halide::Var;
 
 namespace {
+
+// Inputs in fours share the arithmetic of addresses (one at a time 58 % of the loop are multiply-adds, so 69 %); weights in fours make 40
+// loads of 64.
+constexpr int inputs_together = 4, weights_of_a_load = 4;
+constexpr int threads_of_a_copy = 32; // a warp
 
 // The loop nest above, over a Func that was written in the coordinates of threads.
 void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, const Machine &machine) {
@@ -47,12 +52,12 @@ void schedule_threads(LinearStages &s, Func out, const std::vector<Var> &outer, 
     s.acc.compute_at(out, RVar(w[2]));
     s.acc.update().reorder(s.column, s.panel, s.m, s.blocks).unroll(s.column).unroll(s.panel).unroll(s.m);
     s.block_sum.compute_at(s.acc, s.blocks).bound_extent(s.block, 1);
-    // Inputs in fours share the arithmetic of addresses (one at a time 58 % of the loop are multiply-adds, so 69 %); weights in fours
-    // make 40 loads of 64.
     RVar inputs("inputs"), input("input");
-    s.block_sum.update().split(s.k, inputs, input, s.inner % 4 == 0 ? 4 : 1).reorder(s.column, s.panel, s.m, input, inputs);
+    s.block_sum.update()
+        .split(s.k, inputs, input, s.inner % inputs_together == 0 ? inputs_together : 1)
+        .reorder(s.column, s.panel, s.m, input, inputs);
     if (machine.wide()) {
-        s.block_sum.update().vectorize(s.column, std::min(columns, 4));
+        s.block_sum.update().vectorize(s.column, std::min(columns, weights_of_a_load));
     }
     s.block_sum.update().unroll(s.column).unroll(s.panel).unroll(s.m).unroll(input);
 }
@@ -73,7 +78,7 @@ void schedule_copy_gpu(Func func, const Var &inner, const std::vector<Var> &oute
     Var pieces("pieces"), thread("thread");
     std::vector<Halide::VarOrRVar> order = {pieces, thread};
     order.insert(order.end(), outer.begin(), outer.end());
-    func.split(inner, pieces, thread, 32, TailStrategy::GuardWithIf).reorder(order).gpu_threads(thread);
+    func.split(inner, pieces, thread, threads_of_a_copy, TailStrategy::GuardWithIf).reorder(order).gpu_threads(thread);
     outer.size() == 3 ? func.gpu_blocks(outer[0], outer[1], outer[2]) : func.gpu_blocks(outer[0], outer[1]);
 }
 

@@ -22,6 +22,10 @@ using Halide::Var;
 
 namespace {
 
+// Queries of a task, in blocks whose dot products share registers with vectors of keys: 6 x 4 accumulators of 32 registers, 4 x 2 of 16.
+constexpr int query_blocks = 5, block_queries = 6, block_queries_16_registers = 4, key_vectors = 4, key_vectors_16_registers = 2;
+constexpr int gpu_threads_of_a_row = 64; // that add up its probs
+
 // Blocks of 6 or 4 queries (`rows`) and of 4 or 2 vectors of keys share registers.
 void schedule_dot(ScoreOutputStages &s, const LoopLevel &level, const ScoreOutputTile &tile, int rows, int vec) {
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_tile("q_tile"), q_inner("q_inner"), lane("lane");
@@ -50,16 +54,16 @@ void schedule_sums(ScoreOutputStages &s, const LoopLevel &level, int vec) {
 
 ScoreOutputTile score_output_tile(const Machine &machine) {
     if (machine.gpu()) {
-        return {1, 1, 64};
+        return {1, 1, gpu_threads_of_a_row};
     }
     const bool many = machine.registers == 32;
-    const int keys = machine.lanes * (many ? 4 : 2);
-    return {many ? 30 : 20, keys, keys};
+    const int keys = machine.lanes * (many ? key_vectors : key_vectors_16_registers);
+    return {query_blocks * (many ? block_queries : block_queries_16_registers), keys, keys};
 }
 
 void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
     const ScoreOutputTile whole = score_output_tile(machine);
-    const int vec = machine.lanes, rows = whole.queries / 5;
+    const int vec = machine.lanes, rows = whole.queries / query_blocks;
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_block("q_block"), q_row("q_row"), q_tile("q_tile"), task("task");
     s.key_lanes.compute_root()
         .fuse(s.hkv, s.b, task)

@@ -4,6 +4,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
+import check_fields  # noqa: E402
 import check_rules  # noqa: E402
 
 CASES = [  # check, file name, text, complaints
@@ -25,6 +26,10 @@ CASES = [  # check, file name, text, complaints
     (check_rules.check_schedules, "schedules/x.cpp", "s.result.split(q, outer, inner, tile(8) == 8 ? 8 : 4);", 0),
     (check_rules.check_generators, "generators/x.cpp", "const int lanes = machine_of(get_target()).lanes;", 2),
     (check_rules.check_generators, "generators/x.cpp", "void f(const Machine &machine);", 1),
+    (check_rules.check_numbers, "schedules/x.cpp", "f.split(x, outer, inner, 32);", 1),
+    (check_rules.check_numbers, "schedules/x.cpp", "const int rows = whole.queries / 5;", 1),
+    (check_rules.check_numbers, "schedules/x.cpp", "constexpr int most_keys = 4; // one load each", 0),
+    (check_rules.check_numbers, "schedules/x.cpp", "stage.gpu_threads(w[3], w[4]); // of 5", 0),
     (check_rules.check_includes, "generators/frames/x.cpp", '#include "../../schedules/tiling.h"', 1),
     (check_rules.check_includes, "generators/x.cpp", '#include "../runtime/optional_tensors.h"', 0),
     (check_rules.check_includes, "schedules/x.cpp", '#include "../variants/frames/frame.h"', 1),
@@ -44,9 +49,33 @@ CASES = [  # check, file name, text, complaints
     (check_rules.check_file, "tools/x.py", '"""One job."""\ndef f():\n' + "    g()\n" * 60, 1),
 ]
 
+# A door that lacks a field of polyhead_args or polyhead_problem: file, text, what stands there instead, complaints.
+FIELDS = [
+    (check_fields.ARGUMENTS, "polyhead_tensor scores;", "polyhead_tensor scores, newcomer;", 3),
+    (check_fields.PROBLEM, "int32_t rotary_dim;", "int32_t rotary_dim, newcomer;", 2),
+    (check_fields.CMAKE, "VALUE_IN_KEY", "VALUE", 1),
+    (check_fields.WORDS, "yes_no(\"sinks\"", "yes_no(\"sink\"", 2),
+    (check_fields.PYTHON_CALL, "args_.softcap =", "args_.cap =", 1),
+    (check_fields.CPP_CALL, "args.sinks =", "args.sink =", 1),
+    (check_fields.CPP, "Window> window", "Window> span", 3),
+]
+
+
+def text_with(path, found, instead):
+    """Reads files of the project, one of them with a change."""
+    def read(name):
+        text = "\n".join(check_rules.lines_of(name))
+        return text.replace(found, instead) if name == path else text
+    return read
+
 
 def main():
     failures = 0
+    for path, found, instead, expected in FIELDS:
+        complaints = list(check_fields.complaints(text_with(path, found, instead)))
+        if len(complaints) != expected:
+            failures += 1
+            print("%s with %r: found %s, expected %d complaints" % (path, instead, complaints, expected))
     for check, name, text, expected in CASES:
         found = list(check(name, text.split("\n")))
         if len(found) != expected:

@@ -1,10 +1,12 @@
-"""The rules of the house that a script can hold: who may schedule, who may define, sizes, names, first lines."""
+"""The project's rules that a script can check: which folder may schedule, define or include what; sizes, names, first lines."""
 import ast
 import functools
 import os
 import re
 import subprocess
 import sys
+
+import check_fields
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CODE = (".cpp", ".h", ".c")
@@ -16,7 +18,7 @@ LOOP_DIRECTIVES = re.compile(
 MACHINE_WORDS = re.compile(
     r"\b(Target|get_target|get_host_target|Machine|machine_of|natural_vector_size|has_feature|vector_width|native_vector\w*)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
-# Who may include whom: variants/ alone knows both what is computed and how a machine does it.
+# Folders that a folder must not include: only variants/ includes both generators/ and schedules/.
 STRANGERS = {
     "generators": ("schedules", "variants", "tools"),
     "schedules": ("variants", "tools"),
@@ -24,10 +26,14 @@ STRANGERS = {
     "runtime": ("generators", "schedules", "variants", "tools"),
 }
 FRAME_NAME = re.compile(r'const char \*name\(\) const override \{ return "(\w+_\w+)"; \}')
-# A name or an expression makes a Func; a copy of a handle and an empty one do not.
+# A Func made from a name or an expression is a new one; an empty Func and a copy are not.
 FUNC_MADE = re.compile(r'\bFunc\s+\w+\s*[({]\s*("|\w+\s*[)}])|\bFunc\s*[({]\s*["\w]')
 CALLED = re.compile(r"\s*[\w.\->\[\]]+\(")
 ASSIGNED = re.compile(r"\s*[+*|&-]?=[^=]")
+# Numbers from 3 on, but places in a list, counts of dimensions and the two sizes of register files.
+TUNED_NUMBER = re.compile(r"(?<![\w.])([3-9]|\d{2,})(?![\w.])")
+STRUCTURAL = re.compile(r"\[\d+\]|\.size\(\) == \d+|registers == 32")
+NUMBERS_ALLOWED = ("schedules/machine.cpp", "schedules/machine.h", "schedules/tiling.cpp", "schedules/tiling_knobs.h")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(wo" r"rk|ho" r"me|ro" r"ot|Us" r"ers|scra" r"tch)/\w")
 
@@ -44,7 +50,7 @@ def lines_of(name):
 
 
 def code_only(lines):
-    """The lines without comments and string contents, so that prose may name what code may not."""
+    """The lines without comments and string contents, so that comments and texts may use words that code may not."""
     text = "\n".join(lines)
 
     def blank(match):
@@ -55,7 +61,7 @@ def code_only(lines):
 
 
 def cpp_functions(lines):
-    """(first line, length) of functions, by the layout that clang-format gives: the closing brace stands under the first word."""
+    """(first line, length) of functions, found by clang-format's layout: the closing brace is below the first word."""
     start = None
     for number, line in enumerate(lines, 1):
         if start is None and line.endswith("{") and ("(" in line or line.startswith(") ")) and re.match(r"(    )?[A-Za-z_~:]", line):
@@ -73,7 +79,7 @@ def python_functions(text):
 
 
 def check_file(name, lines):
-    """Sizes, first line, paths: for every text file we wrote."""
+    """Checks size, first line and paths of a text file."""
     is_code = name.endswith(CODE)
     if is_code or name.endswith((".py", ".cmake")) or os.path.basename(name) in ("CMakeLists.txt", "polyhead", "table.txt"):
         limit = 250 if name.startswith("runtime/include/") and name.endswith("polyhead.h") else 500
@@ -81,20 +87,20 @@ def check_file(name, lines):
             yield 1, "%d lines, the limit is %d" % (len(lines) - 1, limit)
         first = lines[1] if lines[0].startswith("#!") and len(lines) > 1 else lines[0]
         if not first.startswith(COMMENT_STARTS):
-            yield 1, "the first line does not say the file's job"
+            yield 1, "the first line does not say what the file is for"
         functions = cpp_functions(lines) if is_code else python_functions("\n".join(lines)) if name.endswith(".py") else ()
         for number, length in functions:
             if length > 60:
                 yield number, "a function of %d lines, the limit is 60" % length
     for number, line in enumerate(lines, 1):
         if UNFINISHED.search(line):
-            yield number, "unfinished work is not marked in files but done"
+            yield number, "marks unfinished work, expected the work itself"
         if MACHINE_PATHS.search(line):
-            yield number, "names a path of one machine"
+            yield number, "has a path that exists only on one machine"
 
 
 def statements(lines):
-    """(number of the first line, text) of what ends with a semicolon or a brace."""
+    """(number of the first line, text) of each statement, which ends with a semicolon or a brace."""
     start, text = 1, ""
     for number, line in enumerate(lines, 1):
         for part in re.split(r"(?<=[;{}])", line):
@@ -106,7 +112,7 @@ def statements(lines):
 
 
 def defines_func(statement):
-    """x(...) = or x(...) +=, whatever calls stand inside the parentheses."""
+    """True for x(...) = and x(...) +=, with any calls inside the parentheses."""
     called = CALLED.match(statement)
     depth = 0
     for at in range(called.end() - 1 if called else len(statement), len(statement)):
@@ -123,16 +129,16 @@ def check_includes(name, lines):
         included = os.path.normpath(os.path.join(os.path.dirname(name), match.group(1))) if match else ""
         for stranger in STRANGERS.get(room, ()):
             if included.startswith(stranger + "/") or (match and match.group(1).startswith(stranger + "/")):
-                yield number, "%s/ does not know %s/" % (room, stranger)
+                yield number, "%s/ must not include %s/" % (room, stranger)
 
 
 def frame_names():
-    """Of the table of frames, but those that are words of the field as well."""
+    """The names in the table of frames, without those that are also ordinary words."""
     return {name for path in files() if path.startswith("variants/frames/") for line in lines_of(path) for name in FRAME_NAME.findall(line)}
 
 
 def check_frame_names(name, lines, names=None):
-    """What depends on a frame is asked of the frame."""
+    """Code must ask the frame itself, and not compare its name."""
     words = "|".join(sorted(names or frame_names()))
     compared = re.compile(r"""([!=]=|\bin)\s*\(?["'](%s)["']|["'](%s)["']\s*[!=]=|STREQUAL "(%s)\"""" % (words, words, words))
     for number, line in enumerate(lines, 1):
@@ -143,42 +149,52 @@ def check_frame_names(name, lines, names=None):
 def check_generators(name, lines):
     for number, line in enumerate(code_only(lines), 1):
         for match in LOOP_DIRECTIVES.finditer(line):
-            yield number, "generators/ says what, not how: .%s() belongs into schedules/" % match.group(1)
+            yield number, "generators/ must not schedule: .%s() belongs in schedules/" % match.group(1)
         for match in MACHINE_WORDS.finditer(line):
-            yield number, "generators/ does not know the machine: %s belongs into schedules/" % match.group(1)
+            yield number, "generators/ must not depend on the machine: %s belongs in schedules/" % match.group(1)
 
 
 def check_schedules(name, lines):
     code = code_only(lines)
     for number, line in enumerate(code, 1):
         if FUNC_MADE.search(line):
-            yield number, "schedules/ makes no Func but by in(), clone_in() or rfactor()"
+            yield number, "schedules/ must make Funcs only with in(), clone_in() or rfactor()"
     for number, text in statements(code):
         if defines_func(text):
-            yield number, "schedules/ gives no Func a meaning"
+            yield number, "schedules/ must not define a Func"
+
+
+def check_numbers(name, lines):
+    """A number of a schedule is a knob, a fact of the machine, or a constant that has a name and a reason."""
+    if name in NUMBERS_ALLOWED:
+        return
+    for number, line in enumerate(code_only(lines), 1):
+        rest = STRUCTURAL.sub("", line)
+        if not line.lstrip().startswith(("#", "constexpr")) and TUNED_NUMBER.search(rest):
+            yield number, "a number in a schedule: make it a knob (schedules/tiling_knobs.h) or a named constexpr"
 
 
 def check_tiling():
-    """The one list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record; nothing stands beside it."""
+    """The list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record of a tiling; there are no other knobs."""
     header, source = "schedules/tiling.h", "schedules/tiling.cpp"
     body = re.search(r"struct Tiling \{(.*?)\n\};", "\n".join(code_only(lines_of(header))), flags=re.S)
     if body is None or "POLYHEAD_TILING_KNOBS(" not in body.group(1):
         yield header, 1, "the fields of Tiling are not made from POLYHEAD_TILING_KNOBS"
         return
     for field in re.findall(r"^\s+(?:int|int32_t|bool|float|double) (\w+)[^();]*;", body.group(1), flags=re.M):
-        yield header, 1, "knob %s stands outside of POLYHEAD_TILING_KNOBS" % field
+        yield header, 1, "knob %s is not in POLYHEAD_TILING_KNOBS" % field
     text = "\n".join(lines_of(source))
     for function in ("Tiling::to_string", "Tiling::set"):
         found = re.search(re.escape(function) + r"\(.*?\n\}", text, flags=re.S)
         if found is None or "POLYHEAD_TILING_KNOBS(" not in found.group(0):
-            yield source, 1, "%s does not walk over POLYHEAD_TILING_KNOBS" % function
+            yield source, 1, "%s does not use POLYHEAD_TILING_KNOBS" % function
 
 
 def check_table():
     """Tests and benches read the kernel table, so every kernel of it is tested and timed."""
     names = [line.split()[0] for line in lines_of("kernels/table.txt") if line.strip() and not line.startswith("#")]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield "kernels/table.txt", 1, "kernel %s stands twice" % name
+        yield "kernels/table.txt", 1, "kernel %s is listed twice" % name
     for folder in ("tests", "bench"):
         sources = [name for name in files() if name.startswith(folder + "/") and name.endswith(CODE)]
         if not any("kernel_table.h" in line for name in sources for line in lines_of(name)):
@@ -200,15 +216,19 @@ def complaints():
         if name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tests/"):
             checks.append(named_frames)
         if name.startswith("schedules/") and name.endswith(CODE):
-            checks.append(check_schedules)
+            checks += [check_schedules, check_numbers]
         for check in checks:
             for number, text in check(name, lines):
                 yield name, number, text
+    yield from check_fields.complaints(lambda name: "\n".join(lines_of(name)))
     yield from check_tiling()
     yield from check_table()
 
 
 def main():
+    if "--fix" in sys.argv[1:]:
+        with open(os.path.join(ROOT, check_fields.CMAKE), "w", encoding="utf-8") as file:
+            file.write(check_fields.cmake_words(lambda name: "\n".join(lines_of(name))))
     count = 0
     for name, number, text in complaints():
         print("%s:%d: %s" % (name, number, text))

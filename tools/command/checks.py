@@ -1,4 +1,4 @@
-"""The subcommand check: clang-format, gersemi, codespell, the rules of the house, results in documents and clang-tidy, in that order of cost."""
+"""The subcommand check: clang-format, gersemi, codespell, the project's rules, results in documents and clang-tidy, cheapest first."""
 import concurrent.futures
 import hashlib
 import json
@@ -9,7 +9,7 @@ import subprocess
 from . import build, help_texts
 from .places import BUILD, PYTHON, ROOT, call, environment, jobs, output, step, tool, tracked
 
-# Words that codespell takes for misspellings: names in the formulas and the glossary.
+# Words that codespell would report: names in the formulas and the glossary.
 WORDS = "ans,nd,ue,ot,te,inout,sie,ist,vas,strat,als,dout,fo,fpr,hist,mis"
 
 
@@ -27,16 +27,16 @@ def format_cmake(fix):
 
 def spelling(_):
     files = [name for name in tracked() if not name.endswith((".npz", ".npy", ".png", ".safetensors", ".pdf"))]
-    files = [name for name in files if not name.startswith("tests/fuzz/corpus/")]  # a fuzzer cannot spell
+    files = [name for name in files if not name.startswith("tests/fuzz/corpus/")]  # random text of the fuzzers
     return call([tool("codespell"), "--ignore-words-list", WORDS, "--check-filenames"] + files, check=False) == 0
 
 
-def rules(_):
-    return call([PYTHON, os.path.join("tools", "check_rules.py")], check=False) == 0
+def rules(fix):
+    return call([PYTHON, os.path.join("tools", "check_rules.py")] + (["--fix"] if fix else []), check=False) == 0
 
 
 def results(fix):
-    """What documents show of the bench of peers is what its files of results say."""
+    """Checks that the results of the peer bench in the documents agree with its result files."""
     command = [PYTHON, "-m", "compare.documents"] + (["--write"] if fix else []) + tracked("*.md")
     return call(command, check=False, env=dict(environment(), PYTHONPATH=os.path.join(ROOT, "bench", "peers"))) == 0
 
@@ -45,7 +45,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
 
 
 def our_includes(source, seen):
-    """The source and every header of the project that it includes, found by name."""
+    """The source, and every header of the project that it includes."""
     if source in seen:
         return seen
     seen.add(source)
@@ -61,7 +61,7 @@ def our_includes(source, seen):
 
 
 def tidy_key(source):
-    """Changes when the file, a header of ours that it includes, or the settings change."""
+    """A hash that changes when the file, a project header that it includes, or the settings change."""
     digest = hashlib.sha256()
     for name in sorted(our_includes(source, set())) + [".clang-tidy", "tests/.clang-tidy", "requirements/check.txt"]:
         with open(os.path.join(ROOT, name), "rb") as file:
@@ -76,7 +76,7 @@ def tidy_one(source, folder):
 
 
 def changed():
-    """Files that differ from what the upstream branch has, or, without one, from the last commit."""
+    """Files that differ from the upstream branch, or from the last commit if there is none."""
     base = output(["git", "merge-base", "HEAD", "@{upstream}"]) or output(["git", "merge-base", "HEAD", "origin/HEAD"]) or "HEAD"
     differing = output(["git", "diff", "--name-only", base.strip()]) or ""
     new = output(["git", "ls-files", "--others", "--exclude-standard"]) or ""
@@ -84,7 +84,7 @@ def changed():
 
 
 def sources_to_read(everything):
-    """All sources, or those that changed, whose header changed, and one that includes a changed header without a source of its own."""
+    """All sources; or those that changed, those whose header changed, and for each other changed header one that includes it."""
     sources = tracked("*.cpp")
     if everything:
         return sources
@@ -96,7 +96,7 @@ def sources_to_read(everything):
 
 
 def tidy(sources):
-    """clang-tidy over these, as far as the release build knows them; a file found clean is not read again until it changes."""
+    """Runs clang-tidy on these sources, if they are in the release build. A file without findings is not read again until it changes."""
     folder = build.directory("release")
     with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
         known = {os.path.relpath(entry["file"], ROOT) for entry in json.load(file)}
@@ -124,7 +124,7 @@ def tidy(sources):
 
 
 def run(fix=False, sources=()):
-    """The checks; clang-tidy over these sources."""
+    """Runs the checks, with clang-tidy on these sources."""
     steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules), ("results", results),
              ("help", help_texts.check)]
     if sources:

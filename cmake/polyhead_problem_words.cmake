@@ -1,0 +1,38 @@
+# Words of a problem in polyhead_add_kernel(), written by `./polyhead check --fix` from runtime/problem_words.h.
+set(POLYHEAD_PROBLEM_SWITCHES
+    VALUE_IN_KEY
+    CROSS
+    BIAS
+    KV_LENGTHS
+    LSE
+    WINDOW
+    POSITION_OFFSETS
+    SCORE_BIAS
+    SOFTCAP
+    ALIBI
+    SINKS
+    HEAD_GATE
+    WEIGHTS_MEAN
+)
+set(POLYHEAD_PROBLEM_VALUES
+    OP
+    EMBED_DIM
+    OUT_FEATURES
+    NUM_HEADS
+    NUM_KV_HEADS
+    GROUP_SIZE
+    HEAD_DIM
+    HEAD_DIM_V
+    KDIM
+    VDIM
+    CAUSAL
+    MASK
+    MASK_BROADCAST
+    SCORE_BIAS_BROADCAST
+    ROPE
+    ROTARY_DIM
+    SCORES
+    SEQ_LEN_Q
+    SEQ_LEN_KV
+    DTYPE
+)

@@ -43,7 +43,7 @@ int calls_are_right() {
     return packer.kernel().pack(tensors, &packed).ok() ? 0 : 3;
 }
 
-// Threads that call as fast as they can while this object lives.
+// Threads that call as fast as they can while this object exists.
 class Busy {
 public:
     explicit Busy(int callers) {
@@ -79,7 +79,7 @@ private:
 
 TEST_CASE("fork: a child of a process with a pool", "[runtime]") {
     if (!children_may_make_threads) {
-        note_not_run("the whole test", "ThreadSanitizer does not follow a child of several threads");
+        note_not_run("the whole test", "the sanitizers do not follow a child of several threads");
         return;
     }
     for (const int threads : {1, 2, 4, 16}) {

@@ -28,7 +28,9 @@ AVX2 = "x86-64-linux-avx2-fma-f16c"
 
 def targets():
     """Targets of this machine whose default tilings differ: a wide machine has that of AVX2, too."""
-    defaults = {tiling_text(task_of(target).default_point(shape_of(target))[1]): target for target in (AVX2, "host")}
+    host = polyhead.compile("sdpa", num_heads=1, head_dim=8).target
+    runnable = [target for target in (AVX2, "host") if target == "host" or "avx2" in host]
+    defaults = {tiling_text(task_of(target).default_point(shape_of(target))[1]): target for target in runnable}
     return sorted(defaults.values())
 
 
@@ -76,7 +78,7 @@ class Driver(unittest.TestCase):
         return out + err
 
     def left(self):
-        """What is beside records and log, and work folders of the tuner."""
+        """Files other than records and log, and work folders of the tuner."""
         beside = {path.name for path in self.folder.iterdir()} - {"tuned.json", "tuned.json.log", "tmp", "k"}
         return sorted([*beside, *(path.name for path in self.temporary.glob("polyhead*"))])
 
@@ -172,7 +174,7 @@ class Driver(unittest.TestCase):
             self.assertTrue(all(r["measured"] <= len(known) for r in records), records)
         seen = len(known)
         output = self.tune(*PROBLEM, "--budget", 100, "--candidates", seen)  # all of them are known: straight to the race
-        self.assertIn("%d measurements taken up" % seen, output)
+        self.assertIn("%d measurements read from the log" % seen, output)
         entries = self.log("measured")
         self.assertEqual(len(entries), seen)
         self.assertEqual(len({(e["frame"], e["tiling"]) for e in entries}), seen)
@@ -216,7 +218,7 @@ class Driver(unittest.TestCase):
                 self.assertIn(key_of_entry(record), asked[1:5])
                 self.assertNotIn("of_default", record)
                 self.assertIn(" of the time of %s (" % asked[1], output)
-                self.tune(*arguments, **how)  # the log knows the stand-in and everything that was measured against it
+                self.tune(*arguments, **how)  # the log has the stand-in and all measurements relative to it
                 self.assertEqual(len(self.log("measured")), 3)
                 self.start_again()
 
@@ -276,7 +278,7 @@ class Driver(unittest.TestCase):
                                  ("most: found 'tile'", [*PROBLEM, "--most", "tile=8"]), ("cannot read", ["--check", "/nowhere.json"])):
             self.assertIn(words, self.tune(*arguments, status=1))
         log = pathlib.Path(str(self.output) + ".log")
-        for path, words in ((self.output, "is no file of tuning records and stays as it is"), (log, "is no log of measurements and stays as it is")):
+        for path, words in ((self.output, "is no file of tuning records and was not changed"), (log, "is no log of measurements and was not changed")):
             for other in (self.output, log):
                 other.unlink(missing_ok=True)
             path.write_text("My notes.\n")

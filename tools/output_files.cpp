@@ -22,9 +22,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *lock_name = "lock"; // the file in a work folder that is locked
-// A set has the folders new/ (its files, numbered in the order in which they are moved) and old/ (what stood in their places). Its own name
-// says how far it is: staged; ready, when all of it is on disk, and whoever finds it moves new/; undone, when a move failed, and old/ goes
-// back.
+// A set has the folders new/ (its files, numbered in the order in which they are moved) and old/ (the files that they replace). Its name is
+// its state. staged: not complete. ready: complete on disk; a process that finds it moves new/. undone: a move failed; old/ is moved back.
 constexpr const char *staged_name = "staged", *ready_name = "ready", *undone_name = "undone";
 constexpr size_t number_length = 4; // "012." before a name
 
@@ -109,8 +108,8 @@ bool names(const fs::path &path, int file) {
     return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
-// Held while the files of a name or their work folders change; its file goes away with it. Where a file system has no locks it holds
-// nobody.
+// Held while the files of a name or their work folders change; its file is removed with it. On a file system without locks it has no
+// effect.
 class NameLock {
 public:
     NameLock(const fs::path &directory, const std::string &name) : path_(directory / ("." + name + ".lock")) {
@@ -172,7 +171,7 @@ fs::path target_of(const fs::path &numbered, const fs::path &directory) {
     return directory / numbered.filename().string().substr(number_length);
 }
 
-// Moves the files of a set into the directory. Before the first of several, what stands in the place of the last goes away.
+// Moves the files of a set into the directory. If there are several, the old file of the last name is removed before the first move.
 std::string move_new(const fs::path &set, const fs::path &directory) {
     std::vector<fs::path> files;
     if (!list(set / "new", &files)) {
@@ -198,7 +197,7 @@ bool move_old(const fs::path &set, const fs::path &directory) {
     return moved;
 }
 
-// Gives a second name to what stands in the place of a new file; a copy where that cannot be.
+// Keeps the old file in the place of a new one: with a second name, or as a copy if links are not possible.
 bool keep(const fs::path &target, const fs::path &old) {
     if (::link(target.c_str(), old.c_str()) == 0 || errno == ENOENT) {
         return true;
@@ -269,7 +268,13 @@ std::string WorkFolder::make() {
         return cannot("write into", directory_);
     }
     std::snprintf(current.folder, sizeof current.folder, "%s", pattern.c_str());
-    path_ = pattern;
+    try {
+        path_ = pattern;
+    } catch (const std::bad_alloc &) { // nobody would know the folder
+        ::rmdir(pattern.c_str());
+        current.folder[0] = 0;
+        throw;
+    }
     lock_ = ::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock_ < 0) {
         return cannot("write into", directory_);
@@ -301,7 +306,7 @@ std::string WorkFolder::take_over() const {
                 return error;
             }
         } else if (!move_old(folder / undone_name, directory_)) {
-            return cannot("put back what is in", folder);
+            return cannot("restore the files of", folder);
         }
         remove_tree(AT_FDCWD, folder.c_str());
     }
@@ -351,14 +356,14 @@ std::string WorkFolder::put() {
     }
     std::string error = move_new(set, directory_);
     if (error.empty()) {
-        sync(directory_); // the files are in place, and the names are to survive a power cut where that can be asked for
+        sync(directory_); // the files are in place; their names survive a power cut where the system allows this sync
         return "";
     }
     const fs::path undone = path_ / undone_name;
     const bool named = ::rename(set.c_str(), undone.c_str()) == 0;
     const fs::path &back = named ? undone : set;
     for (const fs::path &file : files) {
-        if (!is_there(back / "old" / file.filename())) { // nothing stood in its place
+        if (!is_there(back / "old" / file.filename())) { // there was no file in its place
             ::unlink(target_of(file, directory_).c_str());
         }
     }

@@ -39,9 +39,9 @@ const Refused refused[] = {
     {"score = 1 2", "1:11: found '2', expected an operator or the end of the statement"},
     {"score = 1 mask = true", "1:11: found 'mask', expected an operator"},
     {"bias = 3", "1:1: found 'bias', expected tensor, let, score or mask"},
-    {"source far_1234", "1:8: source 'far_1234' is C++ that is not here: expected --expression-source and --expression-library"},
+    {"source far_1234", "1:8: source 'far_1234' is C++ that was not given, expected --expression-source and --expression-library"},
     {"source", "1:7: found the end of the text, expected the name of a source"},
-    {"tensor source: f32", "1:8: 'source' is a word of the language"},
+    {"tensor source: f32", "1:8: 'source' is a reserved word"},
     {"3 = score", "1:1: found '3', expected tensor, let, score or mask"},
     {"score = 1; score = 2", "1:12: score is given twice, expected it once"},
     {"mask = true\nmask = false", "2:1: mask is given twice, expected it once"},
@@ -50,9 +50,9 @@ const Refused refused[] = {
     {"score = select(kv > p, -inf, score)", "1:25: unknown name 'inf'; mask = ... says which keys take part"},
     {"mask = x\nlet x = true", "1:8: unknown name 'x'"},
     {"let x = x + 1\nscore = x", "1:9: unknown name 'x'"},
-    {"let q = 1", "1:5: 'q' is a word of the language, expected a name of your own"},
-    {"let mask = true", "1:5: 'mask' is a word of the language"},
-    {"tensor exp: f32[b]", "1:8: 'exp' is a word of the language"},
+    {"let q = 1", "1:5: 'q' is a reserved word, expected another name"},
+    {"let mask = true", "1:5: 'mask' is a reserved word"},
+    {"tensor exp: f32[b]", "1:8: 'exp' is a reserved word"},
     {"let a = 1\nlet a = 2", "2:5: 'a' is declared already, expected a new name"},
     {"let a = 1\ntensor a: f32", "2:8: 'a' is declared already"},
     {"let = 3", "1:5: found '=', expected a name"},
@@ -98,7 +98,7 @@ const Refused refused[] = {
     {"score = clamp(1, 2)", "1:9: clamp: found 2 arguments, expected 3"},
     {"score = exp()", "1:9: exp: found 0 arguments, expected 1"},
     {"score = exp(1,)", "1:15: found ')', expected a number"},
-    {"score = exp 3", "1:13: found '3', expected '(' behind exp"},
+    {"score = exp 3", "1:13: found '3', expected '(' after exp"},
     {"score = (1 + 2", "1:15: found the end of the text, expected ')'"},
     {"score = (1 + 2\nmask = true", "2:1: found 'mask', expected ')'"},
     {"score = (1; 2)", "1:11: found ';', expected ')'"},
@@ -140,7 +140,7 @@ const Refused refused[] = {
              return lets;
          }(),
      "10:13: more than 2000 operations, counting those of a let wherever it is used"},
-    {"score = 1" + repeated("+1", 2000), "1:1: the text has 4007 characters beside comments and blanks, expected at most 4000"},
+    {"score = 1" + repeated("+1", 2000), "1:1: the text has 4007 characters without comments and blanks, expected at most 4000"},
 };
 
 } // namespace

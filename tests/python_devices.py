@@ -86,7 +86,7 @@ class OnCuda(unittest.TestCase):
         np.testing.assert_allclose(out.numpy(), EXPECTED[0], rtol=1e-5, atol=1e-5)
         with self.assertRaises(polyhead.Error) as caught:  # nobody knows how to make an array of that library
             polyhead.sdpa(*map(Foreign, self.arrays))
-        self.assertIn("out=", str(caught.exception))
+        self.assertIn("out: found none, expected an array", str(caught.exception))
 
     def test_the_current_stream_of_pytorch(self):
         """A stand-in of the few things that the package asks of PyTorch: tensors on a device, and the stream there."""

@@ -213,13 +213,13 @@ class Refusals(unittest.TestCase):
         self.refused("num_heads: found 0", prune.Layer, state, 0)
         self.refused("in_proj_weight: 359 rows", prune.Layer, {**state, "in_proj_weight": state["in_proj_weight"][:-1]}, HEADS)
         self.refused(r"in_proj_bias: found \[359\], expected \[360\]", prune.Layer, {**state, "in_proj_bias": state["in_proj_bias"][:-1]}, HEADS)
-        self.refused("out_proj.bias: missing beside in_proj_bias", prune.Layer, {n: t for n, t in state.items() if n != "out_proj.bias"}, HEADS)
+        self.refused("out_proj.bias: missing, expected because in_proj_bias is", prune.Layer, {n: t for n, t in state.items() if n != "out_proj.bias"}, HEADS)
         self.refused("weights: missing out_proj.weight", prune.Layer, {"in_proj_weight": state["in_proj_weight"]}, HEADS)
         self.refused("weights: missing in_proj_weight or q_proj_weight", prune.Layer, {}, HEADS)
         self.refused("bias_k: unexpected", prune.Layer, {**state, "bias_k": state["out_proj.bias"]}, HEADS)
         self.refused("dtype int32, expected a float", prune.Layer, {**state, "in_proj_bias": np.zeros(360, np.int32)}, HEADS)
         self.refused(r"found \[48\], expected 2 dimensions", prune.Layer, {**state, "out_proj.weight": np.zeros(48, np.float32)}, HEADS)
-        self.refused("found it beside", prune.Layer, {**state, "q_proj_weight": state["out_proj.weight"]}, HEADS)
+        self.refused("found together with", prune.Layer, {**state, "q_proj_weight": state["out_proj.weight"]}, HEADS)
         self.refused("cannot read '/nowhere/x' as a safetensors file", prune.load, "/nowhere/x", HEADS)
 
 

@@ -47,7 +47,7 @@ bool contains(const std::string &text, const std::string &part) {
     return text.find(part) != std::string::npos;
 }
 
-// A file that is gone at the end.
+// A file that is removed at the end.
 struct RecordsFile {
     explicit RecordsFile(const std::string &text)
         : path(std::filesystem::temp_directory_path() / ("tuned_" + std::to_string(reinterpret_cast<uintptr_t>(this)) + ".json")) {
@@ -84,7 +84,7 @@ TEST_CASE("a bad entry is one sentence, and the others serve") {
         {{"\"median_ms\": 1.5", "\"median_ms\": \"fast\""}, {"median_ms: found \"fast\"", ""}},
         {{"\"min_seq_len_q\": 17,", ""}, {"min_seq_len_q: found nothing", "whole number"}},
         {{"\"max_seq_len_q\": 0", "\"max_seq_len_q\": 3"}, {"max_seq_len_q: found 3", "at least min_seq_len_q 17"}},
-        {{"\"tiling\"", "\"tyling\""}, {"tiling: found nothing", "expected a text"}},
+        {{"\"tiling\"", "\"tyling\""}, {"tiling: found nothing", "expected a string"}},
     };
     for (const auto &[change, parts] : bad) {
         const gen::TunedRecords all = gen::parse_records(file_of({entry(change.first, change.second), entry()}), "mine.json");
@@ -161,7 +161,7 @@ TEST_CASE("the nearest problem of the same kind of machine is found") {
     Problem fixed = sdpa_problem(12, 64), free = fixed;
     fixed.seq_len_q = 300;
     CHECK(gen::problem_distance(fixed, free) == Approx(0.1));
-    CHECK(std::isinf(gen::problem_distance(free, fixed))); // one length says nothing of all
+    CHECK(std::isinf(gen::problem_distance(free, fixed))); // one length does not decide for all
 }
 
 TEST_CASE("of several processors' records of one problem those of the first serve, whole") {
@@ -301,7 +301,7 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
     };
     CHECK(contains(why("q_tile=20"), "not a multiple of the 16 lanes"));
     CHECK(contains(why("kv_tile=50 key_panel=8"), "not a multiple of key_panel 8"));
-    CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 of 32 registers"));
+    CHECK(contains(why("q_tile=64 key_panel=8 kv_tile=128"), "take 32 + 5 registers, expected at most 32"));
 }
 
 TEST_CASE("scratch memory does not depend on how many queries a variant may serve") {

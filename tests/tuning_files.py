@@ -99,12 +99,12 @@ class Files(unittest.TestCase):
             for edit in (lambda: records.check_output(str(path)), lambda: records.add(str(path), [self.record()]),
                          lambda: records.remove(str(path), self.record()), lambda: records.merge([good], str(path)),
                          lambda: records.merge([good, str(path)], str(self.folder / "new.json"))):
-                with self.assertRaisesRegex(Error, "records: '.*f.json' is no file of tuning records and stays as it is"):
+                with self.assertRaisesRegex(Error, "records: '.*f.json' is no file of tuning records and was not changed"):
                     edit()
             self.assertEqual(path.read_bytes(), text)
             self.assertEqual(self.left(), ["f.json", "good.json"])
         for special in ("/dev/null", str(self.folder)):
-            with self.assertRaisesRegex(Error, "records: cannot write '%s': it is no file" % special):
+            with self.assertRaisesRegex(Error, "records: cannot write '%s': it is no regular file" % special):
                 records.check_output(special)
         path.write_bytes(b"")
         records.add(str(path), [self.record()])
@@ -114,7 +114,7 @@ class Files(unittest.TestCase):
         path = self.folder / "log"
         for text in (b"My notes.\n", b'{"some": "json"}\n', b"\n\n", b"[" * 100000):
             path.write_bytes(text)
-            with self.assertRaisesRegex(Error, "log: '.*log' is no log of measurements and stays as it is"):
+            with self.assertRaisesRegex(Error, "log: '.*log' is no log of measurements and was not changed"):
                 Log(str(path))
             self.assertEqual(path.read_bytes(), text)
         path.write_bytes(b'{"task": "a", "ki')  # killed in the first line
@@ -201,7 +201,7 @@ class Files(unittest.TestCase):
         found = collections.Counter(r["machine"]["cpu"] for r in self.entries(path))
         self.assertEqual([found[name] for name in ("a", "b", "c")], [25, 25, 25])
         for name, count in said.items():
-            self.assertIn(found[name] - count, (0, 1))  # one may be there and not said
+            self.assertIn(found[name] - count, (0, 1))  # one may be written and not yet reported
         records.add(path, [])
         self.assertEqual(self.left(), ["f.json"])
 

@@ -72,7 +72,7 @@ class Strategies(unittest.TestCase):
 
 
 class Runner:
-    """Stands for a process: takes a known time, with noise."""
+    """Replaces a process: takes a known time, with noise."""
 
     def __init__(self, name, seconds, noise=0.01, dies=0):
         self.text = self.tiling = name
@@ -118,7 +118,7 @@ class Races(unittest.TestCase):
 
 
 class Room:
-    """Stands for a laboratory: one knob, whose value is the time; processes may die at a call."""
+    """Replaces a laboratory: one knob, whose value is the time; processes may die at a call."""
 
     def __init__(self, dies):
         self.dies = dies
@@ -248,7 +248,7 @@ class Problems(unittest.TestCase):
             path.write_text(json.dumps({"generate": line}))
             self.assertEqual(problem.flags_of_name(str(path), {})[1], "sdpa")
             path.write_text("{}")
-            with self.assertRaisesRegex(Error, "no manifest"):
+            with self.assertRaisesRegex(Error, "is not the manifest of a kernel"):
                 problem.flags_of_name(str(path), {})
         with self.assertRaisesRegex(Error, "kernel: found 'nothing'"):
             problem.flags_of_name("nothing", {})

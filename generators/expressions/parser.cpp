@@ -10,7 +10,7 @@ namespace {
 
 constexpr int most_depth = 200; // of brackets and unary operators
 
-// Binary operators, the loosest first. A unary operator binds looser than the level that it stands before.
+// Binary operators, the lowest precedence first. A unary operator has a lower precedence than the level after it.
 const std::vector<std::string> levels[] = {{"or"}, {"and"}, {"<", "<=", ">", ">=", "==", "!="}, {"+", "-"}, {"*", "/", "%"}};
 constexpr size_t comparisons = 2, tightest = 5;
 
@@ -73,7 +73,7 @@ Token ExpressionParser::take_new_name() {
     if (peek().kind != Token::word) {
         fail_expecting("a name");
     } else if (find_name(words, name) || find_name(functions, name) || find_name(variables, name)) {
-        fail(peek().place, "'" + name + "' is a word of the language, expected a name of your own");
+        fail(peek().place, "'" + name + "' is a reserved word, expected another name");
     } else if (find_name(tensors, name) || lets.count(name) > 0) {
         fail(peek().place, "'" + name + "' is declared already, expected a new name");
     }
@@ -130,7 +130,7 @@ NodePtr ExpressionParser::primary() {
     }
     if (!is("(")) {
         const bool line = peek().kind == Token::separator && peek().text != ";";
-        return fail_expecting(std::string("a number, a name or '('") + (line ? "; lines go on inside brackets only" : ""));
+        return fail_expecting(std::string("a number, a name or '('") + (line ? "; a line continues only inside brackets" : ""));
     }
     take();
     const NodePtr inside = deeper(1) ? expression() : nullptr;
@@ -185,7 +185,7 @@ NodePtr ExpressionParser::name() {
     }
     return fail(token.place, "unknown name '" + token.text + "'; " +
                                  (token.text == "inf" ? "mask = ... says which keys take part"
-                                                      : "known are " + known + "functions, and what stands above it"));
+                                                      : "known are " + known + "functions, and what is declared above"));
 }
 
 std::vector<NodePtr> ExpressionParser::arguments(const char *close, std::vector<Place> *places) {
@@ -210,7 +210,7 @@ std::vector<NodePtr> ExpressionParser::arguments(const char *close, std::vector<
 
 NodePtr ExpressionParser::call(const Token &name, const Function &function) {
     if (!is("(")) {
-        return fail_expecting("'(' behind " + name.text);
+        return fail_expecting("'(' after " + name.text);
     }
     std::vector<Place> places;
     const std::vector<NodePtr> args = arguments(")", &places);

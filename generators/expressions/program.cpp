@@ -73,10 +73,10 @@ private:
         program_->tensors = parser_.tensors;
         const Program before = *program_;
         if (!add_source(name.text, program_)) {
-            parser_.fail(name.place, "source '" + name.text + "' is C++ that is not here: expected --expression-source and " +
+            parser_.fail(name.place, "source '" + name.text + "' is C++ that was not given, expected --expression-source and " +
                                          "--expression-library (EXPRESSION_SOURCE in CMake)");
         } else if ((before.score && before.score != program_->score) || (before.mask && before.mask != program_->mask)) {
-            parser_.fail(name.place, "the source gives what is there already, expected score and mask once each");
+            parser_.fail(name.place, "the source defines score or mask again, expected each of them once");
         }
     }
 
@@ -166,7 +166,7 @@ std::string read_program(const std::string &text, Program *program) {
     Complaint complaint;
     const size_t length = runtime::one_line(text.c_str()).size();
     if (length > most_characters) {
-        complaint.sentence = "the text has " + std::to_string(length) + " characters beside comments and blanks, expected at most " +
+        complaint.sentence = "the text has " + std::to_string(length) + " characters without comments and blanks, expected at most " +
                              std::to_string(most_characters);
     } else {
         ProgramReader(text, program, &complaint).read();

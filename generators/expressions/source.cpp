@@ -67,7 +67,7 @@ Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTen
             }
             return element(i, index);
         }
-        throw std::invalid_argument("unknown tensor '" + name + "'; declarations() has none of this name");
+        throw std::invalid_argument("unknown tensor '" + name + "'; declarations() does not declare it");
     };
     return scope;
 }
@@ -102,7 +102,7 @@ std::string try_out(const ExpressionSource &source, const std::vector<Expression
         return dtype == POLYHEAD_F32 ? Halide::cast<float>(number) : dtype == POLYHEAD_I32 ? number : number != 0;
     };
     const Scope scope = scope_for_source(s, tensors);
-    try { // by which Halide says what is wrong with an Expr
+    try { // Halide's errors about an Expr
         const Expr score = source.score ? source.score(scope) : Expr(0.0f);
         const Expr mask = source.mask ? source.mask(scope) : Expr(Halide::cast<bool>(true));
         if (!score.defined() || score.type() != Halide::Float(32)) {

@@ -1,4 +1,4 @@
-"""Arrays of different libraries: which device they lie on, and new ones of the same kind. Nothing here copies elements of a tensor."""
+"""Arrays of different libraries: which device they are on, and new ones of the same kind. Nothing here copies elements of a tensor."""
 from __future__ import annotations
 
 import sys
@@ -26,7 +26,7 @@ _dtype_names: dict[Any, str] = {}  # asking NumPy for a name takes longer than a
 
 
 def dtype_name(array: Any) -> str:
-    """"float32", "bfloat16": the dtype as numpy writes it."""
+    """The dtype as numpy writes it: "float32", "bfloat16"."""
     name = _dtype_names.get(array.dtype)
     if name is None:
         name = _dtype_names[array.dtype] = str(array.dtype).rpartition(".")[2]
@@ -34,7 +34,7 @@ def dtype_name(array: Any) -> str:
 
 
 def require_arrays(**arrays: Any) -> None:
-    """A TypeError for what is no array, before anything asks for its shape."""
+    """Raises a TypeError for an argument that is not an array, before its shape is read."""
     for name, array in arrays.items():
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
             raise TypeError("%s: found %s, expected an array: numpy, or anything with DLPack" % (name, type(array).__name__))
@@ -50,9 +50,9 @@ def open_device(name: str, stream: int = 0) -> Any:
 
 
 def device_of(array: Any, asked: Any = None) -> Any:
-    """Where a call on this array runs: the device asked for, the array's own, or None for the CPU.
+    """The device that a call on this array runs on: the one asked for, else the array's own, or None for the CPU.
 
-    A CUDA tensor of PyTorch stands for its device and the current stream there.
+    For a CUDA tensor of PyTorch: its device, with PyTorch's current stream.
     """
     if isinstance(asked, str):
         return None if asked == "cpu" else open_device(asked)
@@ -75,7 +75,7 @@ def device_of(array: Any, asked: Any = None) -> Any:
 
 
 def _stream_of(array: Any) -> int:
-    """The current stream of CuPy for its arrays, else the default stream."""
+    """For CuPy's arrays its current stream, else the default stream."""
     cupy = sys.modules.get("cupy")
     if cupy is not None and isinstance(array, cupy.ndarray):
         return int(cupy.cuda.get_current_stream().ptr)
@@ -96,21 +96,21 @@ def empty(like: Any, shape: Sequence[int], dtype: Optional[str] = None) -> Any:
     if cupy is not None and isinstance(like, cupy.ndarray):
         return cupy.empty(shape, like.dtype if dtype is None else dtype)
     if hasattr(like, "__dlpack_device__") and int(like.__dlpack_device__()[0]) in (2, 13):
-        raise refuse("out: arrays of %s cannot be made here, expected out= with an array of yours" % type(like).__module__, "NULL_POINTER")
+        raise refuse("out: found none, expected an array; polyhead cannot make arrays of %s" % type(like).__module__, "NULL_POINTER")
     if dtype is None:
         dtype = dtype_name(like)
     return numpy.empty(shape, bfloat16() if dtype == "bfloat16" else dtype)
 
 
 def bfloat16() -> Any:
-    """numpy's bfloat16, which lives in ml_dtypes."""
+    """numpy's bfloat16, which is in the package ml_dtypes."""
     import ml_dtypes
 
     return ml_dtypes.bfloat16
 
 
 def small(name: str, values: Any, dtype: str) -> Any:
-    """A small tensor that may come as a list, or in another dtype on a device: lengths, slopes, sinks."""
+    """A small tensor (lengths, slopes, sinks), which may be given as a list, or with another dtype on a device."""
     if values is None or isinstance(values, numpy.ndarray):
         return values
     if is_torch(values):
@@ -127,7 +127,7 @@ def small(name: str, values: Any, dtype: str) -> Any:
 
 
 def score_tensor(name: str, tensor: Any) -> Any:
-    """A mask or bias; one that is broadcast over keys in memory shows one key. On a device its library converts, the door cannot."""
+    """A mask or bias. If its stride over keys is 0, one key is kept. On a device its own library converts it; polyhead cannot."""
     require_arrays(**{name: tensor})
     found = dtype_name(tensor)
     if found not in ("bool", "float32", "float16", "bfloat16", "float64"):

@@ -1,4 +1,4 @@
-"""Files and folders that are whole or not there at all: under kill -9, a full disk, and several writers at the same time."""
+"""Files and folders that are complete or do not exist: also after kill -9, on a full disk, and with several writers at the same time."""
 from __future__ import annotations
 
 import contextlib
@@ -16,13 +16,13 @@ LOCK = "lock"  # a file in work folders
 
 
 class Replacement:
-    """What will take the place of a file at the end of replacing(), if write() is called."""
+    """The new content of a file. It replaces the file at the end of replacing(), if write() was called."""
 
     def __init__(self, target: pathlib.Path, file: IO[bytes]) -> None:
         self.target, self.file, self.written = target, file, False
 
     def read(self) -> Optional[bytes]:
-        """What is there now; None where nothing is."""
+        """The present content of the file; None when it does not exist."""
         try:
             return self.target.read_bytes()
         except FileNotFoundError:
@@ -35,14 +35,14 @@ class Replacement:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Replacement]:
-    """All or nothing: what the block writes is renamed into place at its end, an exception leaves what was there.
+    """Replaces a file completely or not at all: the new file is renamed into place at the end of the block; an exception keeps the old one.
 
-    It goes into .NAME.new beside the file. The lock on that file is held from the beginning, so that whoever reads and writes in the
-    block loses nothing that others write; it ends with its process, and the next writer takes over what a killed one left.
+    The block writes to .NAME.new in the same folder. That file is locked from the beginning, so a block that reads and then writes loses
+    nothing that others write meanwhile. The lock ends with its process; the next writer uses the .NAME.new that a killed one left.
     """
-    target = pathlib.Path(os.path.realpath(path))  # the file behind a link, not the link
+    target = pathlib.Path(os.path.realpath(path))  # the file that a link points to, not the link
     if os.path.exists(target) and not os.path.isfile(target):
-        raise OSError(errno.EINVAL, "it is no file", str(path))
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
     missing = [folder for folder in target.parents if not folder.exists()]
     new = target.with_name(".%s.new" % target.name)
     done = False
@@ -61,11 +61,11 @@ def replacing(path: Path) -> Iterator[Replacement]:
     finally:
         for folder in missing if not done else []:
             with contextlib.suppress(OSError):
-                folder.rmdir()  # only while it is empty
+                folder.rmdir()  # only if it is empty
 
 
 def write(path: Path, data: Union[bytes, str]) -> None:
-    """Puts a file there whole. What is no regular file, such as /dev/stdout, is written to and stays what it is."""
+    """Writes a whole file, or nothing. A path that is not a regular file, such as /dev/stdout, is written to and not replaced."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
         with open(path, "wb") as stream:
             stream.write(data.encode() if isinstance(data, str) else data)
@@ -76,7 +76,7 @@ def write(path: Path, data: Union[bytes, str]) -> None:
 
 @contextlib.contextmanager
 def work_folder(prefix: str) -> Iterator[str]:
-    """A folder under TMPDIR that goes away at the end; what killed processes left of the same prefix goes away, too."""
+    """A folder under TMPDIR that is removed at the end. Folders with this prefix that killed processes left are removed, too."""
     parent = pathlib.Path(tempfile.gettempdir())
     for old in parent.glob(prefix + "*"):
         _remove_left_over(old)
@@ -85,12 +85,12 @@ def work_folder(prefix: str) -> Iterator[str]:
         try:
             yield path
         finally:
-            for _ in range(2):  # again if a passing fault prevented it
+            for _ in range(2):  # a second time in case of a temporary error
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _locked_folder(parent: pathlib.Path, prefix: str) -> tuple[str, IO[bytes]]:
-    """A new folder, and the open file in it whose lock says that it is in use; the lock ends with the process."""
+    """A new folder, and an open file in it. A lock on the file shows that the folder is in use; it ends with the process."""
     while True:
         path = tempfile.mkdtemp(prefix=prefix, dir=parent)
         try:
@@ -99,7 +99,7 @@ def _locked_folder(parent: pathlib.Path, prefix: str) -> tuple[str, IO[bytes]]:
             if _is_still(lock.fileno(), pathlib.Path(path, LOCK)):
                 return path, lock
         except FileNotFoundError:
-            pass  # another process took it for one that is left over
+            pass  # another process removed it as a left-over
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -121,12 +121,12 @@ def _remove_left_over(folder: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def _locked(new: pathlib.Path) -> Iterator[IO[bytes]]:
-    """The empty file `new`, once nobody else has it."""
+    """The empty file `new`, as soon as no other process has locked it."""
     while True:
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with open(descriptor, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if _is_still(file.fileno(), new):  # otherwise who had it has renamed or removed it
+            if _is_still(file.fileno(), new):  # otherwise the process that had it has renamed or removed it
                 try:
                     os.ftruncate(file.fileno(), 0)
                 except OSError:
@@ -137,7 +137,7 @@ def _locked(new: pathlib.Path) -> Iterator[IO[bytes]]:
 
 
 def _is_still(descriptor: int, path: pathlib.Path) -> bool:
-    """Whether this path names the open file."""
+    """Whether this path is still the name of the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def _put(file: IO[bytes], new: pathlib.Path, target: pathlib.Path) -> None:
         os.fchmod(file.fileno(), stat.S_IMODE(os.stat(target).st_mode))
     os.fsync(file.fileno())
     os.replace(new, target)
-    with contextlib.suppress(OSError):  # the file is in place, and the name is to survive a power cut where that can be asked for
+    with contextlib.suppress(OSError):  # the file is in place; its name survives a power cut where the system allows this sync
         descriptor = os.open(target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)

@@ -12,7 +12,7 @@ from .expressions import text_of
 from .kernel import kernel_of, plain_kernels
 from .past import concatenate
 
-SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth stage are the weights
+SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth stage is the weights
 TIME_AXIS = {"bhsd": -2, "bshd": -3, "bsd": -2}
 
 
@@ -31,21 +31,21 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
 
     attn_mask         bool (True takes part) or float (added), broadcast as [B,H,T_q,T_kv]
     is_causal         query q sees keys up to its position p: q, or with causal_alignment "bottom_right" q + kv_length - T_q
-    kv_lengths        int [B]: only so many keys count
+    kv_lengths        int [B]: the number of valid keys of each batch row
     window            (left, right): keys p - left .. p + right take part, -1 is unbounded
     softcap           scores become softcap * tanh(score / softcap)
-    bias              float, broadcast as [B,H,T_q,T_kv], added beside a mask
+    bias              float, broadcast as [B,H,T_q,T_kv], is added, also together with a mask
     alibi_slopes      float [H] or [B,H]: -slope * |p - key| is added
     sinks             float [H]: a logit of each head that takes part in the softmax without a value
-    past_key, _value  stand before key and value; the queries' positions count on from them
-    rope              (cos, sin), each [P, rotary_dim / 2]; halves are pairs, with rope_interleaved neighbours are
+    past_key, _value  are put before key and value; the positions of the queries start after them
+    rope              (cos, sin), each [P, rotary_dim / 2]; rotates the pairs (i, i + rotary_dim / 2), with rope_interleaved (2i, 2i + 1)
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
-    head_gate         float [H]: factors of the heads' results
+    head_gate         float [H]: a factor for the result of each head
     expression        text of docs/guides/expressions.md or a function (polyhead.expressions), with tensors={name: array}
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
     [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and
-    present_value (return_present). out= names an array to write to. device= runs numpy arrays on "cuda" or "opencl:1".
+    present_value (return_present). out= is an array to write to. device= runs numpy arrays on "cuda" or "opencl:1".
     """
     if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
             and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
@@ -58,9 +58,9 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     return call.results[0] if len(call.results) == 1 else call.results
 
 
-# Kernels of plain calls by everything that chooses one. What can be asked for is many times what is: a call with nothing but query, key,
-# value and the causal rule looks here first, because reading all the rest takes longer than a small kernel.
-_PLAIN_KEPT = 512  # shapes of a growing sequence are all different
+# The kernels of plain calls are kept by all that chooses one. Most calls use few of the arguments: a call with only query, key, value and
+# the causal rule looks here first, because reading all the other arguments takes longer than a small kernel.
+_PLAIN_KEPT = 512  # a growing sequence has a new shape at every call
 
 
 def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, out: Any, is_causal: bool, causal_alignment: str) -> Any:
@@ -87,7 +87,7 @@ def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, o
 
 
 def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> str:
-    """Which kernel and variant sdpa() runs for these arguments: the generate line, then why each variant was taken or not."""
+    """Which kernel and variant sdpa() runs for these arguments: the generate line, then why each variant was chosen or not."""
     bound = _SIGNATURE.bind(query, key, value, attn_mask, **options)
     bound.apply_defaults()
     call = _prepare(dict(bound.arguments))
@@ -119,7 +119,7 @@ class _Sizes(NamedTuple):
 
 
 def _prepare(o: dict[str, Any]) -> _Call:
-    """From the arguments of sdpa() to the kernel and its arguments."""
+    """Makes the kernel and its arguments from the arguments of sdpa()."""
     if o["layout"] not in TIME_AXIS:
         raise refuse("layout: found %r, expected bhsd, bshd or bsd" % (o["layout"],))
     _arrays.require_arrays(query=o["query"], key=o["key"], value=o["value"])
@@ -143,13 +143,13 @@ def _add_leading_dimensions(o: dict[str, Any]) -> int:
     for name in ("query", "key", "value", "past_key", "past_value", "out"):
         if o[name] is not None:
             if len(o[name].shape) != rank:
-                raise refuse("%s: rank %d, expected %d as query has" % (name, len(o[name].shape), rank), "WRONG_SHAPE")
+                raise refuse("%s: rank %d, expected %d, the rank of query" % (name, len(o[name].shape), rank), "WRONG_SHAPE")
             o[name] = o[name][(None,) * (4 - rank)]
     return 4 - rank
 
 
 def _add_past(o: dict[str, Any]) -> tuple[Any, Any]:
-    """Puts past and new keys and values together; returns both. The positions of queries count on from the past."""
+    """Joins past and new keys, and past and new values; returns both. The positions of the queries start after the past."""
     if (o["past_key"] is None) != (o["past_value"] is None):
         raise refuse("past_key: found one of past_key and past_value, expected both or none", "NULL_POINTER")
     if o["past_key"] is not None:
@@ -177,7 +177,7 @@ def _sizes_of(o: dict[str, Any]) -> _Sizes:
         return _Sizes(query[0], query[2], key[2], query[1], key[1], query[3], value[3])
     heads = o["num_heads"]
     if not isinstance(heads, int) or heads < 1:
-        raise refuse("num_heads: found %r, expected the number of heads of query, which the layout bsd does not tell" % (heads,))
+        raise refuse("num_heads: found %r, expected the number of query heads, which layout bsd needs" % (heads,))
     head_dim = _divided("query", query[2], heads, "num_heads")
     kv_heads = _divided("key", key[2], head_dim, "head_dim") if head_dim else heads
     return _Sizes(query[0], heads, kv_heads, query[1], key[1], head_dim, _divided("value", value[2], kv_heads, "num_kv_heads"))
@@ -214,7 +214,7 @@ def _dtype_on_device(query: Any) -> int:
 
 def _add_masks(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> None:
     if o["is_causal"]:
-        fields["causal"] = 1  # the alignment is said with each call
+        fields["causal"] = 1  # each call gives the alignment
     if o["kv_lengths"] is not None:
         fields["kv_lengths"] = 1
         arguments["kv_lengths"] = _arrays.small("kv_lengths", o["kv_lengths"], "int32")
@@ -262,16 +262,16 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
     for name in ("positions_q", "positions_kv"):
         if o[name] is not None:
             if o["rope"] is None:
-                raise refuse("%s: found positions without rope, which alone looks at them" % name, "WRONG_OPERATION")
+                raise refuse("%s: found without rope, expected both; only rope reads positions" % name, "WRONG_OPERATION")
             arguments[name] = _arrays.small(name, o[name], "int32")
     if o["expression"] is not None:
         tensors = o["tensors"] or {}
         fields["expression"] = o["expression"] if isinstance(o["expression"], str) else text_of(o["expression"], tensors)
-        arguments["tensors"] = dict(tensors)  # apart from the arguments: a tensor may be called key or out
+        arguments["tensors"] = dict(tensors)  # separate from the arguments: a tensor may be named key or out
 
 
 def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:
-    """Makes what the caller did not give, and returns everything that the call returns."""
+    """Makes the outputs that the caller did not give; returns all outputs of the call."""
     query, out = o["query"], o["out"]
     if out is None:
         width = sizes.head_dim_v * (sizes.num_heads if o["layout"] == "bsd" else 1)
@@ -294,7 +294,7 @@ def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], argum
         add("weights_mean", 1, (batch, q, k))
     elif o["return_weights"]:
         if stage is not None:
-            raise refuse("return_scores: found it beside return_weights, expected one of them; both are stages of the same output")
+            raise refuse("return_scores: found together with return_weights, expected one of them; both use the same output")
         add("scores", 4, (batch, heads, q, k))
     if stage is not None:
         add("scores", SCORES[stage], (batch, heads, q, k))

@@ -1,12 +1,12 @@
-"""User expressions as Python functions: called once with stand-ins, they become the text of docs/guides/expressions.md.
+"""User expressions as Python functions: each is called once with symbols and becomes text as in docs/guides/expressions.md.
 
     from polyhead import expressions as x
 
     polyhead.sdpa(query, key, value, expression=lambda score, h, q, kv, slope: score - slope[h] * abs(q - kv), tensors={"slope": slopes})
     polyhead.sdpa(query, key, value, expression=lambda q, kv: (kv <= q) & (q - kv < 256))
 
-A function names what it needs as parameters: score, b, h, q, kv, p, seq_len_q, seq_len_kv, kv_length (q_idx and kv_idx as in PyTorch's
-flex_attention), and the tensors of the call. It returns the new score, a truth (which keys take part), or both as a pair.
+The parameters of a function name what it needs: score, b, h, q, kv, p, seq_len_q, seq_len_kv, kv_length (q_idx and kv_idx as in PyTorch's
+flex_attention), and the tensors of the call. It returns the new score, a condition (true: the key takes part), or both as a pair.
 """
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Term:
     """A part of an expression: its text, and whether it is a float, an int or a bool."""
 
     __slots__ = ("kind", "text")
-    __array_priority__ = 1000  # NumPy's numbers leave operators to us
+    __array_priority__ = 1000  # NumPy's numbers then use our operators
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
@@ -37,7 +37,7 @@ class Term:
         self.text, self.kind = text, kind
 
     def __bool__(self) -> bool:
-        raise TypeError("expression: found a truth that Python itself asks for, as in `and`, `or`, `not`, `if` and a < b < c; "
+        raise TypeError("expression: found a condition that Python evaluates, as in `and`, `or`, `not`, `if` and a < b < c; "
                         "expected &, |, ~ and polyhead.expressions.where")
 
     def __add__(self, other: Value) -> Term: return _number("+", self, other)
@@ -84,7 +84,7 @@ class Tensor(Term):
 
 
 def where(condition: Value, yes: Value, no: Value) -> Term:
-    """yes where the condition holds, else no."""
+    """The value yes where the condition holds, else the value no."""
     a, b = _term(yes), _term(no)
     return Term("select(%s, %s, %s)" % (_term(condition).text, a.text, b.text), _common(a, b))
 
@@ -105,7 +105,7 @@ def floor(x: Value) -> Term: return Term("floor(%s)" % _term(x).text, "int")
 
 
 def text_of(function: Callable[..., Any], tensors: Mapping[str, Any]) -> str:
-    """The text that a function stands for."""
+    """The text of the expression that a function defines."""
     arguments, declared = {}, []
     for name in inspect.signature(function).parameters:
         known = ALIASES.get(name, name)
@@ -123,7 +123,7 @@ def text_of(function: Callable[..., Any], tensors: Mapping[str, Any]) -> str:
     result = function(**arguments)
     parts = [_term(x) for x in (result if isinstance(result, tuple) else (result,))]
     if len(parts) > 2 or len({part.kind == "bool" for part in parts}) != len(parts):
-        raise refuse("expression: the function returned %d values, expected a score, a truth, or one of each" % len(parts))
+        raise refuse("expression: the function returned %d values, expected a score, a condition, or one of each" % len(parts))
     return "\n".join(declared + ["%s = %s" % ("mask" if part.kind == "bool" else "score", part.text) for part in parts])
 
 
@@ -151,7 +151,7 @@ def _number(operator: str, a: Value, b: Value) -> Term:
 
 
 def _floor_divide(a: Value, b: Value) -> Term:
-    quotient = _number("/", a, b)  # of ints it rounds down
+    quotient = _number("/", a, b)  # the quotient of ints is rounded down
     return quotient if quotient.kind == "int" else floor(quotient)
 
 

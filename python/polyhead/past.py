@@ -1,4 +1,4 @@
-"""Past and new keys side by side: by index where they are neighbours in a buffer of the caller, else by a copy."""
+"""Joins past and new keys: as a view where they are neighbours in a buffer of the caller, else as a copy."""
 from __future__ import annotations
 
 import sys
@@ -11,7 +11,7 @@ from .error import refuse
 
 
 def concatenate(name: str, past: Any, new: Any, axis: int) -> Any:
-    """past and new along axis. Slices of one buffer, the one right behind the other, become a view of both; nothing is copied then."""
+    """Joins past and new along axis. If new follows past directly in one buffer, the result is a view of both and nothing is copied."""
     _arrays.require_arrays(**{name: past})
     if len(past.shape) != len(new.shape):
         raise refuse("%s: rank %d, expected %d" % (name, len(past.shape), len(new.shape)), "WRONG_SHAPE")
@@ -25,7 +25,7 @@ def concatenate(name: str, past: Any, new: Any, axis: int) -> Any:
         return _numpy(past, new, axis)
     if _arrays.is_torch(past) and _arrays.is_torch(new):
         return _torch(past, new, axis)
-    raise TypeError("%s: found %s beside %s, expected numpy arrays or PyTorch tensors" % (name, type(past).__name__, type(new).__name__))
+    raise TypeError("%s: found %s and %s, expected numpy arrays or PyTorch tensors" % (name, type(past).__name__, type(new).__name__))
 
 
 def _are_neighbours(past: Any, new: Any, axis: int, strides: tuple[Any, ...], addresses: tuple[int, ...]) -> bool:

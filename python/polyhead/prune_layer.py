@@ -1,4 +1,4 @@
-"""The weights of one attention layer as a file or a framework has them: run with gates, sliced to some heads, saved."""
+"""The weights of one attention layer, from a file or a framework: run with gates, reduced to some heads, saved."""
 from __future__ import annotations
 
 import os
@@ -10,7 +10,7 @@ from . import _arrays, _core, _files
 from .error import refuse
 from .kernel import Kernel, compile, target_of
 
-# What a tensor is for -> its names: torch.nn.MultiheadAttention, models with q_proj, and BERT.
+# Role of a tensor -> its names: torch.nn.MultiheadAttention, models with q_proj, and BERT.
 NAMES = {
     "in_proj": ("in_proj_weight",),
     "query": ("q_proj_weight", "q_proj.weight", "self.query.weight"),
@@ -23,16 +23,16 @@ NAMES = {
     "value_bias": ("v_proj.bias", "self.value.bias"),
     "out_bias": ("out_proj.bias", "o_proj.bias", "output.dense.bias"),
 }
-# What belongs to a layer and is no part of polyhead's.
+# Tensors of layers that polyhead does not compute.
 UNSUPPORTED = ("bias_k", "bias_v", "q_norm.weight", "k_norm.weight")
 
 
 class Layer:
-    """The weights of one layer by the names they came with. Calling it runs the layer; keep() slices it.
+    """The weights of one layer, with their original names. Calling the object runs the layer; keep() removes heads.
 
     tensors: arrays by the names of torch.nn.MultiheadAttention (in_proj_weight, or q_proj_weight, k_proj_weight, v_proj_weight;
     in_proj_bias, out_proj.weight, out_proj.bias), of models with q_proj.weight .. o_proj.weight, or of BERT (self.query.weight ..
-    output.dense.weight); prefix stands before each of them, other tensors are left alone. num_kv_heads: found from the shapes where
+    output.dense.weight). Each name begins with prefix; other tensors are ignored. num_kv_heads: by default found from the shapes, if
     queries and values have the same head_dim. problem: further keywords of polyhead.compile() that the layer needs, such as
     {"causal": "top_left"} or {"rope": "half_split"}; their tensors are given with each call.
     """
@@ -54,9 +54,9 @@ class Layer:
 
     def __call__(self, query: Any, key: Any = None, value: Any = None, *, head_gate: Any = None, kv_lengths: Any = None,
                  out: Any = None, device: Any = None, **arguments: Any) -> Any:
-        """query [B,T,D] -> out [B,T,D]; key [B,T_kv,kdim] and value [B,T_kv,vdim] where the layer looks at something else.
+        """query [B,T,D] -> out [B,T,D]; key [B,T_kv,kdim] and value [B,T_kv,vdim] for cross-attention.
 
-        head_gate: factors of the heads' results, [H]; kv_lengths: int [B], keys that count; further arguments as problem asks for.
+        head_gate: a factor for the result of each head, [H]; kv_lengths: int [B], valid keys; further arguments as problem needs them.
         """
         given = {"query": query, "key": key, "value": key if value is None else value, "kv_lengths": kv_lengths, "head_gate": head_gate}
         arguments.update((name, tensor) for name, tensor in given.items() if tensor is not None)
@@ -64,7 +64,7 @@ class Layer:
         return kernel(weights=self.pack(kernel, device), out=out, device=device, **arguments)
 
     def kernel(self, *, cross: bool = False, gated: bool = False, kv_lengths: bool = True, device: Any = None) -> Kernel:
-        """The kernel of this layer; gated: with an input head_gate."""
+        """The kernel of this layer; with gated=True it has an input head_gate."""
         key = (cross, gated, kv_lengths, target_of(device))
         if key not in self._kernels:
             inputs = {"kdim": self.kdim, "vdim": self.vdim} if cross else {}
@@ -83,7 +83,7 @@ class Layer:
         return "./polyhead generate %s %s" % (name, _core.generate_flags(kernel.problem))
 
     def pack(self, kernel: Kernel, device: Any = None) -> Any:
-        """The packed weights; all kernels of the same inputs share them."""
+        """The packed weights; all kernels with the same inputs share them."""
         place = _arrays.device_of(None, device)
         key = (kernel.problem["cross"], place)
         if key not in self._packed:
@@ -91,13 +91,13 @@ class Layer:
         return self._packed[key]
 
     def keep(self, heads: Iterable[int]) -> "Layer":
-        """The layer of these heads alone, in ascending order. With grouped heads each key/value head that stays must serve as many
-        query heads as the others; key/value heads without any go."""
+        """The layer with only these heads, in ascending order. With grouped heads each key/value head that stays must serve the same
+        number of query heads. A key/value head without query heads is removed."""
         kept, group = self._checked_heads(heads), self.num_heads // self.num_kv_heads
         kv_kept = sorted({head // group for head in kept})
         served = [sum(head // group == kv for head in kept) for kv in kv_kept]
         if len(set(served)) > 1:
-            raise refuse("keep: key/value heads %s would serve %s query heads, expected the same number each; whole groups of %d may go"
+            raise refuse("keep: key/value heads %s would serve %s query heads, expected the same number each; remove whole groups of %d"
                          % (kv_kept, served, group), "UNSUPPORTED")
         rows = {"query": _rows(kept, self.head_dim), "key": _rows(kv_kept, self.head_dim), "value": _rows(kv_kept, self.head_dim_v)}
         ends = numpy.cumsum([0, self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim])
@@ -113,11 +113,11 @@ class Layer:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors as they came."""
+        """The bytes of the tensors with their original dtypes."""
         return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def save(self, path: Union[str, "os.PathLike[str]"], metadata: Optional[Mapping[str, str]] = None) -> int:
-        """Writes the tensors by the names they came with, as a safetensors file; all of it or nothing. Returns its bytes."""
+        """Writes the tensors with their original names to a safetensors file, completely or not at all. Returns its size in bytes."""
         from safetensors.numpy import save
 
         data = save({self.names[role]: tensor for role, tensor in self.tensors.items()}, dict(metadata or {}))
@@ -136,7 +136,7 @@ class Layer:
         return sorted(int(head) for head in kept)
 
     def _find_sizes(self, num_kv_heads: Optional[int]) -> None:
-        """Dimensions from shapes: out_proj is [D, H*d_v], the rows of the others are heads."""
+        """Finds the dimensions from the shapes: out_proj is [D, H*d_v]; the rows of the others belong to heads."""
         t, heads = self.tensors, self.num_heads
         self.embed_dim, width = t["out_proj"].shape
         self.bias = any(role.endswith("bias") for role in t)
@@ -176,12 +176,12 @@ class Layer:
                     self.names[role], list(tensor.shape), list(expected[role]), self.num_heads, self.num_kv_heads), "WRONG_SHAPE")
 
     def _runtime_tensors(self) -> dict[str, Any]:
-        """The tensors by the names of the runtime, in float32."""
+        """The tensors, by the runtime's names, in float32."""
         tensors = {role: numpy.ascontiguousarray(tensor, numpy.float32) for role, tensor in self.tensors.items()}
         if "in_bias" in tensors and "in_proj" not in tensors:
             ends = numpy.cumsum([self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim])
             tensors.update(zip(("query_bias", "key_bias", "value_bias"), numpy.split(tensors.pop("in_bias"), ends)))
-        if self.bias:  # some models have biases for a part of them
+        if self.bias:  # some models have only some of the biases
             for role, of in (("query_bias", "query"), ("key_bias", "key"), ("value_bias", "value"), ("in_bias", "in_proj"), ("out_bias", "out_proj")):
                 if of in tensors:
                     tensors.setdefault(role, numpy.zeros(tensors[of].shape[0], numpy.float32))
@@ -190,10 +190,10 @@ class Layer:
 
 def load(path: Union[str, "os.PathLike[str]"], num_heads: int, num_kv_heads: Optional[int] = None, *, prefix: str = "",
          problem: Optional[Mapping[str, Any]] = None) -> Layer:
-    """The layer whose tensors stand under this prefix in a safetensors file; no others are read."""
+    """The layer whose tensors have this prefix in a safetensors file; only these are read."""
     from safetensors import SafetensorError, safe_open
 
-    _arrays.bfloat16()  # numpy knows the type from then on
+    _arrays.bfloat16()  # the import makes the dtype known to numpy
     try:
         with safe_open(os.fspath(path), "numpy") as file:
             wanted = {prefix + name for names in NAMES.values() for name in names} | {prefix + name for name in UNSUPPORTED}
@@ -204,38 +204,38 @@ def load(path: Union[str, "os.PathLike[str]"], num_heads: int, num_kv_heads: Opt
     others = sorted({name[:-len(suffix)] for name in names for suffix in NAMES["in_proj"] + NAMES["query"] if name.endswith("." + suffix)})
     if not tensors and others:
         more = " or one of %d more" % (len(others) - 3) if others[3:] else ""
-        raise refuse("prefix: found %r, under which '%s' has no layer, expected %s%s" % (
+        raise refuse("prefix: found %r, and '%s' has no layer with this prefix, expected %s%s" % (
             prefix, os.fspath(path), " or ".join(map(repr, others[:3])), more))
     return Layer(tensors, num_heads, num_kv_heads, prefix=prefix, problem=problem)
 
 
 def _names_in(tensors: Mapping[str, Any], prefix: str) -> dict[str, str]:
-    """Role -> name of what is there, complete."""
+    """{role: name} of the tensors of the layer; refuses a layer that is not complete."""
     found: dict[str, str] = {}
     for role, suffixes in NAMES.items():
         names = [prefix + suffix for suffix in suffixes if tensors.get(prefix + suffix) is not None]
         if len(names) > 1:
-            raise refuse("%s: found it beside %s, expected one of them" % (names[1], names[0]), "WRONG_WEIGHTS")
+            raise refuse("%s: found together with %s, expected one of them" % (names[1], names[0]), "WRONG_WEIGHTS")
         found.update({role: name for name in names})
     for suffix in UNSUPPORTED:
         if tensors.get(prefix + suffix) is not None:
-            raise refuse("%s: unexpected, no part of the layers that are generated" % (prefix + suffix), "UNSUPPORTED")
+            raise refuse("%s: unexpected, polyhead's layers do not have it" % (prefix + suffix), "UNSUPPORTED")
     if "in_proj" in found and ("query" in found or "key" in found or "value" in found):
         separate = next(found[role] for role in ("query", "key", "value") if role in found)
-        raise refuse("%s: found it beside %s, expected one of them" % (separate, found["in_proj"]), "WRONG_WEIGHTS")
+        raise refuse("%s: found together with %s, expected one of them" % (separate, found["in_proj"]), "WRONG_WEIGHTS")
     for role in ("out_proj",) if "in_proj" in found else ("query", "key", "value", "out_proj"):
         if role not in found:
             names = (() if role == "out_proj" else NAMES["in_proj"]) + NAMES[role]
             raise refuse("weights: missing %s" % " or ".join(prefix + name for name in names), "WRONG_WEIGHTS")
     if "in_bias" in found and "out_bias" not in found:
-        raise refuse("%s: missing beside %s" % (prefix + NAMES["out_bias"][0], found["in_bias"]), "WRONG_WEIGHTS")
+        raise refuse("%s: missing, expected because %s is given" % (prefix + NAMES["out_bias"][0], found["in_bias"]), "WRONG_WEIGHTS")
     if "in_bias" in found and any(role + "_bias" in found for role in ("query", "key", "value")):
-        raise refuse("%s: found it beside biases of its parts, expected one of them" % found["in_bias"], "WRONG_WEIGHTS")
+        raise refuse("%s: found together with separate biases, expected one or the other" % found["in_bias"], "WRONG_WEIGHTS")
     return found
 
 
 def _matrix_or_vector(name: str, tensor: Any) -> numpy.ndarray:
-    """An array on the host, of the dtype it came with."""
+    """The tensor as an array on the host, with its own dtype."""
     _arrays.require_arrays(**{name: tensor})
     if _arrays.is_torch(tensor):
         tensor = tensor.detach().cpu()
@@ -252,10 +252,10 @@ def _matrix_or_vector(name: str, tensor: Any) -> numpy.ndarray:
 
 def _divide(name: str, what: str, extent: int, parts: int, by: str) -> int:
     if extent < parts or extent % parts:
-        raise refuse("%s: %d %s, expected a multiple of %d, which %s asks for" % (name, extent, what, parts, by), "WRONG_SHAPE")
+        raise refuse("%s: %d %s, expected a multiple of %d because of %s" % (name, extent, what, parts, by), "WRONG_SHAPE")
     return extent // parts
 
 
 def _rows(heads: Iterable[int], width: int) -> numpy.ndarray:
-    """The rows of these heads."""
+    """The rows that belong to these heads."""
     return (numpy.asarray(list(heads))[:, None] * width + numpy.arange(width)).ravel()

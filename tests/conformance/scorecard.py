@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md: what the ONNX node cases of Attention and FlexAttention say about the Python door."""
+"""Writes docs/conformance.md: the results of the ONNX node cases of Attention and FlexAttention with the Python package."""
 import argparse
 import pathlib
 import sys
@@ -10,19 +10,20 @@ import polyhead
 
 TEXT = """# Conformance
 
-The node cases of `onnx` {onnx} for Attention and FlexAttention, through `polyhead.sdpa` on the CPU. Written by `./polyhead conformance`;
-`tests/conformance/onnx_attention.py` maps a node to a call, `./polyhead test --label conformance` holds the result.
+This page has the results of the node cases of `onnx` {onnx} for Attention and FlexAttention. They run through `polyhead.sdpa` on the CPU.
+`./polyhead conformance` writes this page. `tests/conformance/onnx_attention.py` maps a node to a call, and
+`./polyhead test --label conformance` tests that the cases pass.
 
-Every output of a case is compared as the suite does it (`onnx.backend.test.runner`): same shape and dtype, error at most
-rtol {rtol} · |expected| + atol {atol}, for bfloat16 rtol 2^-6.
+Every output of a case is compared as in the suite (`onnx.backend.test.runner`): same shape and dtype, error at most rtol {rtol} ·
+|expected| + atol {atol}, for bfloat16 rtol 2^-6.
 
 | operator | cases | pass |
 |---|---|---|
 {totals}
 
-*converted*: inputs of this type become f32 in the door and outputs are rounded back; kernels for CPUs store f32. `softmax_precision` changes
-nothing, because everything is computed in f32. FlexAttention's `score_mod` becomes a [user expression](expressions.md), its `prob_mod` a
-factor per head.
+*converted*: inputs of this type become f32 on entry and outputs are rounded back, because kernels for CPUs store f32. `softmax_precision`
+changes nothing, because everything is computed in f32. FlexAttention's `score_mod` becomes a [user expression](guides/expressions.md), its
+`prob_mod` becomes a factor per head.
 
 | operator | case | converted | result |
 |---|---|---|---|

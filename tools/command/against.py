@@ -1,4 +1,4 @@
-"""The subcommand bench --against: the speed kernels of this tree and of another one in turns, as a ratio per case."""
+"""The subcommand bench --against: the speed kernels of this checkout and of another one, measured alternately; a ratio per case."""
 import json
 import os
 import re
@@ -13,7 +13,7 @@ ROUNDS = 7
 
 
 def speed_kernels():
-    """Names of the lines of kernels/table.txt with the tag speed."""
+    """The names in kernels/table.txt with the tag speed."""
     return [name for name, tags, _ in kernel_table.kernels() if "speed" in tags]
 
 
@@ -24,7 +24,7 @@ def cases_of(program, threads):
 
 
 def seconds_of(program, case, threads, folder):
-    """Time of one call in one process of its own: the median of two rounds in it, or None when the case cannot run."""
+    """The time of a call, measured in its own process: the median of two rounds, or None when the case cannot run."""
     path = os.path.join(folder, "case.json")
     command = [program, "--filter", "^%s(/|$)" % re.escape(case), "--rounds", "2", "--json", path] + threads
     subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=child_environment(), check=False)
@@ -39,7 +39,7 @@ def seconds_of(program, case, threads, folder):
 
 
 def ratios_of(before, after, case, threads, rounds, folder):
-    """Time before / time after of every round; the two take turns in going first."""
+    """The ratio time before / time after of every round; the first program alternates."""
     ratios = []
     for turn in range(rounds):
         pair = [before, after] if turn % 2 == 0 else [after, before]
@@ -51,7 +51,7 @@ def ratios_of(before, after, case, threads, rounds, folder):
 
 
 def bench(options):
-    """Above 1 this tree is faster. The other tree must have its bench built: ./polyhead bench there does it."""
+    """Prints the ratios; above 1 this checkout is faster. The bench of the other one must be built, by ./polyhead bench there."""
     before = os.path.join(os.path.abspath(options.against), "build", "release", "bench", "polyhead_bench")
     if not os.path.isfile(before):
         raise Failure("--against: found no %s; run ./polyhead bench in that checkout first" % before)
@@ -64,7 +64,7 @@ def bench(options):
     in_before = set(cases_of(before, threads))
     cases = [case for case in cases_of(after, threads) if wanted.search(case) and case in in_before]
     if not cases:
-        raise Failure("--filter: found no case that both trees have")
+        raise Failure("--filter: found no case that both checkouts have")
     rounds = int(options.rounds or ROUNDS)
     step("bench: time before / time after, median (interquartile range) of %d rounds" % rounds)
     medians = []
@@ -72,12 +72,12 @@ def bench(options):
         for case in cases:
             ratios = ratios_of(before, after, case, threads, rounds, folder)
             if ratios is None:
-                print("%-56s cannot be run in both trees" % case, flush=True)
+                print("%-56s cannot be run in both checkouts" % case, flush=True)
                 continue
             quarters = statistics.quantiles(ratios, n=4, method="inclusive")
             medians.append(statistics.median(ratios))
             print("%-56s %6.3f (%.3f)" % (case, medians[-1], quarters[2] - quarters[0]), flush=True)
     if not medians:
-        raise Failure("no case ran in both trees")
+        raise Failure("no case ran in both checkouts")
     print("%d cases: median %.3f, smallest %.3f" % (len(medians), statistics.median(medians), min(medians)))
     return 0

@@ -1,4 +1,4 @@
-"""The subcommand test --fuzz MINUTES: builds the fuzzers and runs each of them that long."""
+"""The subcommand test --fuzz MINUTES: builds the fuzzers and runs each for that time."""
 import concurrent.futures
 import os
 import subprocess
@@ -6,12 +6,12 @@ import subprocess
 from . import build, clang, environment, package
 from .places import PYTHON, ROOT, Failure, jobs, step
 
-SCRIPT = "fuzz_record_files"  # of the tuner's files, in Python
+SCRIPT = "fuzz_record_files"  # the fuzzer of the tuner's files, in Python
 FOLDER = os.path.join(ROOT, "tests", "fuzz")
 
 
 def variables(preset):
-    """CMake variables of a build: the release build has the fuzzers."""
+    """The CMake variables of a build: the release build has the fuzzers."""
     return {"POLYHEAD_FUZZ_CXX": clang.fuzzing_compiler()} if preset == "release" else {}
 
 
@@ -21,7 +21,7 @@ def names():
 
 
 def fuzz(options):
-    """Every fuzzer, for options.fuzz minutes each, as many at once as there are cores."""
+    """Runs every fuzzer for options.fuzz minutes, one per core at the same time."""
     environment.ensure(*environment.PACKAGE, "test")
     found = variables("release")
     if not found["POLYHEAD_FUZZ_CXX"]:
@@ -48,5 +48,5 @@ def fuzz(options):
                 failed.append(name)
     for name in failed:
         print("FAILED %s" % name)
-    print("%d fuzzers without a finding, %d with" % (len(chosen) - len(failed), len(failed)), flush=True)
+    print("%d fuzzers without findings, %d with findings" % (len(chosen) - len(failed), len(failed)), flush=True)
     return 1 if failed or not chosen else 0

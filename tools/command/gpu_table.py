@@ -13,16 +13,16 @@ from .places import environment as environment_of_children
 
 DOCUMENT = os.path.join(ROOT, "docs", "guides", "gpu.md")
 CHECK = os.path.join(ROOT, "tests", "gpu_sources", "check.py")
-# API -> what runs it on the CPU; None: nothing does.
+# API -> the device that runs it on the CPU; None: there is none.
 RUNS = {"opencl": "opencl", "cuda_80": "cuda", "cuda_86": None, "vulkan": "vulkan", "metal": None, "webgpu": None}
 HEADINGS = {"opencl": "OpenCL", "cuda_80": "CUDA 8.0", "cuda_86": "CUDA 8.6", "vulkan": "Vulkan", "metal": "Metal", "webgpu": "WebGPU"}
 SECONDS = 600
-# Kernels compiled in process have a Halide runtime of their own, which does not get what runtime/gpu/vulkan_device.cpp sets.
+# Kernels compiled in the process have their own Halide runtime, so the setting of runtime/gpu/vulkan_device.cpp does not reach it.
 VULKAN_ALLOCATOR = "0:1:0:0:256"
 
 
 def kernels():
-    """[(name of the twin, flags, whether it is f32)] of the table's lines for GPUs, as cmake/polyhead_kernel_table.cmake makes them."""
+    """[(name, flags, whether it is f32)] of the GPU kernels of the table, as cmake/polyhead_kernel_table.cmake makes them."""
     found = []
     for name, tags, flags in kernel_table.kernels():
         if not {"gpu", "gpu_only"} & tags:
@@ -36,18 +36,18 @@ def kernels():
 
 
 def ended(command, env):
-    """(exit status, output); a crash or a timeout is a sentence."""
+    """(exit status, output). After a crash or a timeout the output is a sentence about it."""
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, errors="replace", env=env, timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        return 1, "no end after %d s" % SECONDS
+        return 1, "did not end within %d s" % SECONDS
     if done.returncode < 0:
         return 1, "crashed (signal %d)" % -done.returncode
     return done.returncode, done.stdout.strip()
 
 
 def check_code(name, flags, api, folder):
-    """The record of tests/gpu_sources/check.py: faults, and for PTX the numbers."""
+    """The record of tests/gpu_sources/check.py: faults, and numbers for PTX."""
     record = os.path.join(folder, "%s.%s.json" % (name, api))
     place = ["--archive", os.path.join(build.directory("release"), "polyhead_kernels", name + ".a")] if api == "cuda_80" else \
         ["--generate", build.program("release", "polyhead-generate")] + flags
@@ -59,7 +59,7 @@ def check_code(name, flags, api, folder):
 
 
 def run_kernel(name, flags, device):
-    """(whether it was right, its largest error as part of the tolerance or a sentence)."""
+    """(whether the answer was right, its largest error / tolerance or a sentence)."""
     env = dict(environment_of_children(), POLYHEAD_TEST_DEVICE=device, POLYHEAD_TEST_BUDGET="2e6")
     if device == "vulkan":
         env.setdefault("HL_VK_ALLOC_CONFIG", VULKAN_ALLOCATOR)
@@ -71,7 +71,7 @@ def run_kernel(name, flags, device):
 
 
 def measure(kernel, folder):
-    """{api: (cell, sentences)} and the PTX record of one kernel."""
+    """{api: (cell, sentences)} of one kernel, and its PTX record."""
     name, flags, is_f32 = kernel
     cells, record = {}, None
     for api, device in RUNS.items():
@@ -108,7 +108,7 @@ def api_table(rows):
 
 
 def shortened(sentence):
-    """One note for all kernels that share a fault: without the names of functions and shapes."""
+    """The sentence without names of functions and shapes, so that kernels with the same fault share a note."""
     return re.sub(r"_kernel_\w+: ?", "", sentence)[:160].strip()
 
 
@@ -132,7 +132,7 @@ def ptx_table(rows):
 
 
 def replace(text, marker, lines):
-    """The document with what is between the marker's two comments replaced."""
+    """The document with new lines between the two comments of the marker."""
     begin, end = "<!-- %s: begin -->" % marker, "<!-- %s: end -->" % marker
     if begin not in text or end not in text:
         raise Failure("%s has no '%s'" % (os.path.relpath(DOCUMENT, ROOT), begin))

@@ -1,4 +1,4 @@
-"""Help and version that need no set-up: texts of programs that are built later, which `check` and a test hold against them."""
+"""Help and version without set-up: committed texts of programs that are built later; `check` and a test compare them."""
 import os
 import re
 import subprocess
@@ -8,7 +8,7 @@ from .places import PYTHON, ROOT
 
 FOLDER = os.path.join(ROOT, "tools", "command", "help")
 MODULES = {"explain": "polyhead.explain_command", "prune": "polyhead.prune_command", "tune": "polyhead.tuning.command"}
-COMMANDS = ("generate", *MODULES)  # whose options belong to programs of their own
+COMMANDS = ("generate", *MODULES)  # commands whose options belong to other programs
 
 
 def version():
@@ -26,7 +26,7 @@ def committed(command):
 
 
 def answer(argv):
-    """What these arguments ask for and no program must be built for, or None."""
+    """The text that these arguments ask for, or None if a program must be built for it."""
     if argv[:1] in (["--version"], ["version"]) or (argv[:1] and argv[0] in COMMANDS and "--version" in argv[1:]):
         return "polyhead %s\n" % version()
     if argv[:1] and argv[0] in COMMANDS and ("-h" in argv[1:] or "--help" in argv[1:]):
@@ -35,18 +35,18 @@ def answer(argv):
 
 
 def printed(words, variables):
-    """What a program prints as its help, 100 columns wide."""
+    """The help that a program prints, 100 columns wide."""
     done = subprocess.run(words + ["--help"], stdout=subprocess.PIPE, text=True, check=True, env=dict(variables, COLUMNS="100", NO_COLOR="1"))
     return done.stdout
 
 
 def meaning(text):
-    """What must agree: the options, and of the generator its table of knobs. Layout belongs to the versions of libraries."""
+    """The parts that must agree: the options, and the generator's table of knobs. The layout may differ with the versions of libraries."""
     return sorted(set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", text))), text.partition("\nKnobs of ")[2].strip()
 
 
 def programs():
-    """Words that start those that are built."""
+    """{command: words that run it} of the programs that are built."""
     found = {}
     if os.path.exists(build.program("release", "polyhead-generate")):
         found["generate"] = [build.program("release", "polyhead-generate")]
@@ -56,7 +56,7 @@ def programs():
 
 
 def check(fix):
-    """Are the texts what the programs print? Those that are not built are left to the test."""
+    """Compares the committed texts with the output of the programs. The test compares those that are not built here."""
     good = True
     variables = package.importing(PYTHONSAFEPATH="1")
     for command, words in programs().items():
@@ -67,6 +67,6 @@ def check(fix):
             with open(path(command), "w", encoding="utf-8") as file:
                 file.write(now)
         else:
-            print("%s: not what `polyhead %s --help` prints; ./polyhead check --fix writes it" % (os.path.relpath(path(command), ROOT), command))
+            print("%s: differs from the output of `polyhead %s --help`; ./polyhead check --fix writes it" % (os.path.relpath(path(command), ROOT), command))
             good = False
     return good

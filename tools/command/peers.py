@@ -38,13 +38,13 @@ def installed(name):
 def make_folder():
     if output([PEERS_PYTHON, "-c", "import sys"]) is None:
         shutil.rmtree(FOLDER, ignore_errors=True)
-        # By the interpreter of .venv, because the module of the Python package is made for that one.
+        # Made with the interpreter of .venv, because the module of the Python package is built for it.
         if call([PYTHON, "-m", "venv", FOLDER], check=False) != 0:
             raise Failure("the virtual environment %s could not be made" % os.path.relpath(FOLDER, ROOT))
 
 
 def install(name):
-    """"" or why the library cannot be used. One that failed is tried again by the next run."""
+    """Why the library cannot be used, or "". After a failure the next run tries again."""
     module, size = PEERS[name]
     step("%s into %s (about %s to download, once)" % (name, os.path.relpath(FOLDER, ROOT), size))
     pip = [PEERS_PYTHON, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--retries", "2",
@@ -69,7 +69,7 @@ def ensure(names):
         reason = "" if installed(name) else install(name)
         if reason:
             absent[name] = reason
-            print("polyhead: %s; the others go on" % reason, file=sys.stderr)
+            print("polyhead: %s; the bench continues without it" % reason, file=sys.stderr)
     return absent
 
 

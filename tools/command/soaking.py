@@ -1,4 +1,4 @@
-"""The subcommand test --soak MINUTES: kernels from many threads, and the Python package beside them, that long."""
+"""The subcommand test --soak MINUTES: runs kernels from many threads and the Python package for that time."""
 import os
 import subprocess
 
@@ -7,7 +7,7 @@ from .places import PYTHON, ROOT, step
 
 
 def commands():
-    """{what runs: its words} of the programs that soak."""
+    """{name: command} of the soak programs."""
     found = {"kernels": [build.program("release", "test_soak")]}
     if package.targets():
         found["Python"] = [PYTHON, os.path.join(ROOT, "tests", "soak", "soak.py")]
@@ -29,5 +29,5 @@ def soak(options):
         if process.returncode != 0:
             failed.append(name)
             print("FAILED soak of %s (exit status %d)" % (name, process.returncode))
-    print("%d soaks flat, %d failed" % (len(running) - len(failed), len(failed)), flush=True)
+    print("%d soaks passed, %d failed" % (len(running) - len(failed), len(failed)), flush=True)
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""The command ./polyhead tune: finds the fastest tiling of problems on this machine, and looks after files of tuning records."""
+"""The command ./polyhead tune: finds the fastest tiling of problems on this machine; checks, merges and compares files of records."""
 from __future__ import annotations
 
 import argparse
@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> tuple[list[Task], int]:
-    """(tasks, problems that were refused, each with a sentence)."""
+    """(tasks, number of problems that were refused; a message was printed for each)."""
     table = kernel_table()
     lengths, most = lengths_of(options.lengths), most_of(options.most)
     wanted: list[tuple[str, Any]] = [(os.path.splitext(os.path.basename(name))[0], lambda name=name: flags_of_name(name, table))
@@ -114,7 +114,7 @@ def check(options: argparse.Namespace, settings: Settings, screen: Screen) -> in
 def merge(options: argparse.Namespace, screen: Screen) -> int:
     count, complaints = records.merge(options.merge, options.output)
     for complaint in complaints:
-        screen.say("warning: %s; it was kept" % complaint)
+        screen.say("warning: %s; the entry stays in the file" % complaint)
     print("%d records in %s" % (count, options.output))
     return 0
 
@@ -141,7 +141,7 @@ def diff(options: argparse.Namespace, settings: Settings, screen: Screen) -> int
 def run(options: argparse.Namespace, flags: list[str]) -> int:
     screen = Screen(options.quiet)
     if options.threads < 0 or options.budget <= 0 or options.candidates < 0 or options.jobs < 0 or options.batch < 1 or options.timeout <= 0:
-        raise refuse("tune: found a negative number or no time, expected --budget, --batch and --timeout above 0, the others from 0")
+        raise refuse("tune: found a number that is too small, expected --budget, --batch and --timeout above 0, the others at least 0")
     settings = Settings(options.strategy, options.seed, options.threads or num_threads(), options.candidates, jobs=options.jobs or cores(),
                         compile_seconds=options.timeout)
     if options.merge:
@@ -153,10 +153,10 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
     tasks, refused = tasks_of(options, flags, screen)
     if not tasks:
         return 1
-    records.check_output(options.output)  # what cannot be written is known before anything is measured
+    records.check_output(options.output)  # a file that cannot be written is found before anything is measured
     log = Log(options.log or options.output + ".log")
     if log.broken:
-        screen.say("%s: %d lines cannot be read and are passed over" % (log.path, log.broken))
+        screen.say("%s: %d lines cannot be read and are ignored" % (log.path, log.broken))
     records.add(options.output, [])
     failures, interrupted = tune(tasks, settings, options.budget, options.output, log, screen, Tools.found())
     log.close()
@@ -167,7 +167,7 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
 def main(arguments: Optional[list[str]] = None) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     warnings.filterwarnings("ignore", module="optuna")
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # what is known is kept
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # keeps the results so far
         signal.signal(number, _interrupted)
     options, flags = parse(parser(), arguments)
     try:

@@ -1,4 +1,4 @@
-"""Confirms winners ahead of time: the generator makes the kernel from the written record, a program links and runs it."""
+"""Confirms the best tilings in compiled programs: the generator makes the kernel from the written record; a program links and runs it."""
 from __future__ import annotations
 
 import json
@@ -17,11 +17,11 @@ from .worker import cold_copies
 
 DTYPES = {"float32": 0, "int32": 4, "bool": 5}
 ROUNDS = 5
-SLOWER = 1.02  # than the default, beyond which a record is taken back
+SLOWER = 1.02  # times the default's time: a slower record is removed
 
 
 class Tools(NamedTuple):
-    """What a build left: polyhead-generate, libpolyhead.a, the checkout."""
+    """Paths of polyhead-generate and libpolyhead.a of a build, and of the checkout."""
 
     generate: str
     library: str
@@ -36,15 +36,15 @@ class Tools(NamedTuple):
 
 
 class NotConfirmed(Exception):
-    """Why a winner could not be tried ahead of time: one sentence."""
+    """Why a tiling could not be tried in a compiled program: one sentence."""
 
 
 class Refuted(Exception):
-    """Why a winner does not hold ahead of time, or the default does not: one sentence."""
+    """Why a tiling, or the default tiling, fails in a compiled program: one sentence."""
 
 
 def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, is_default: bool) -> tuple[float, float, str]:
-    """(milliseconds, milliseconds with the default tiling or 0 where that fails, record that the manifest names) of the kernel for this shape."""
+    """(milliseconds, milliseconds of the default tiling or 0 if it fails, the record in the manifest) of the kernel for this shape."""
     with _files.work_folder("polyhead-confirm-") as name:
         folder = pathlib.Path(name)
         expected = _write_call(task, shape, folder)
@@ -65,7 +65,7 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, 
                 except (NotConfirmed, Refuted):
                     if kernel == "tuned":
                         raise
-                    programs.pop(kernel, None)  # a default that fails refutes nothing
+                    programs.pop(kernel, None)  # a default that fails says nothing about the record
                     times[kernel] = []
             record = record or _record_of(json.loads((folder / "tuned.json").read_text(encoding="utf-8")), shape)
         if times["untuned"] and not is_default and clearly_slower(times["tuned"], times["untuned"]):
@@ -74,7 +74,7 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, 
 
 
 def clearly_slower(tuned: list[float], untuned: list[float]) -> bool:
-    """By the typical and by the shortest time: other programs may disturb either."""
+    """True when both the median and the shortest time are slower: other programs may disturb one of them."""
     return all(of(tuned) > SLOWER * of(untuned) for of in (numpy.median, min))
 
 
@@ -86,11 +86,11 @@ def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
             if "tuning_record" in variant:
                 return variant["tuning_record"]
             break
-    raise Refuted("the generator does not take the record for %s" % shape)
+    raise Refuted("the generator does not use the record for %s" % shape)
 
 
 def _time(program: list[str]) -> float:
-    """Milliseconds of a call."""
+    """The milliseconds of a call."""
     return float(_run(program, crash=Refuted).split()[0])
 
 
@@ -117,7 +117,7 @@ def _link(tools: Tools, folder: pathlib.Path, kernel: str) -> str:
 
 
 def _write_call(task: Task, shape: Shape, folder: pathlib.Path) -> tuple[tuple[int, ...], reference.Expected]:
-    """Arrays and call.txt, as tools/confirm_kernel.cpp reads them; returns what out has to be."""
+    """Writes arrays and call.txt for tools/confirm_kernel.cpp; returns the shape of out and its expected values."""
     fields = task.fields
     arguments, weights = inputs.arguments_of(fields, shape)
     expected = reference.expected(fields, shape, arguments, weights)
@@ -153,4 +153,4 @@ def _compare(found: numpy.ndarray, expected: tuple[tuple[int, ...], reference.Ex
     shape, (rows, out, tolerance) = expected
     error = numpy.abs(found.reshape(shape)[..., rows, :] - out) / tolerance
     if not (numpy.isfinite(found).all() and float(error.max()) <= 1):
-        raise Refuted("the %s kernel answers wrongly: %.3g times the error that is allowed" % (kernel, float(error.max())))
+        raise Refuted("the %s kernel gives a wrong answer: %.3g times the allowed error" % (kernel, float(error.max())))

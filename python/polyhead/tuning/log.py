@@ -1,4 +1,4 @@
-"""The log of measurements: one JSON object per line, on disk before the next one is made, so that a killed tuner loses nothing."""
+"""The log of measurements: one JSON object per line. Each is on disk before the next measurement, so that a killed tuner loses nothing."""
 from __future__ import annotations
 
 import errno
@@ -11,11 +11,11 @@ from typing import Any, Iterator
 
 from ..error import Error, refuse
 
-BEGIN = b'{"task": '  # of every line
+BEGIN = b'{"task": '  # every line begins with it
 
 
 def task_id(**key: Any) -> str:
-    """Measurements are taken up again only for exactly this: problem, shape, target, threads, versions."""
+    """Old measurements are used again only if all of this is the same: problem, shape, target, threads, versions."""
     return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -28,13 +28,13 @@ class Log:
         try:
             data = self.path.read_bytes() if self.path.is_file() else b""
             self._entries = list(self._read(data))
-            if data and not self._entries and not data.startswith(BEGIN):  # what a kill leaves of a first line begins so
-                raise refuse("log: '%s' is no log of measurements and stays as it is, expected lines such as {\"task\": ...}" % self.path)
+            if data and not self._entries and not data.startswith(BEGIN):  # a first line that a kill cut off begins so, too
+                raise refuse("log: '%s' is no log of measurements and was not changed, expected lines such as {\"task\": ...}" % self.path)
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise self._failed(error) from error
-        self._cut = bool(data) and not data.endswith(b"\n")  # the line at which it was killed
+        self._cut = bool(data) and not data.endswith(b"\n")  # the last line is incomplete because of a kill
 
     def _failed(self, error: OSError) -> Error:
         return refuse("log: cannot write '%s': %s" % (self.path, error.strerror))
@@ -51,7 +51,7 @@ class Log:
                 self.broken += 1
 
     def append(self, **entry: Any) -> None:
-        """On disk, or refused; then what is left of the line is cut off by the next one."""
+        """Writes an entry to disk, or raises an Error. After an error the next entry begins a new line."""
         line = (b"\n" if self._cut else b"") + json.dumps(entry).encode() + b"\n"
         self._cut = True
         try:

@@ -1,4 +1,4 @@
-"""The parent's side of candidates: starts their processes, asks them, and ends those that crash or do not answer."""
+"""The parent's side of candidates: starts their processes, sends requests, and ends processes that crash or do not answer."""
 from __future__ import annotations
 
 import contextlib
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 60.0
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Ctrl-C and an end from outside wait for the end of the block."""
+    """Delays Ctrl-C and other signals that end the tuner until the end of the block."""
     met: list[int] = []
     before = {number: signal.signal(number, lambda found, _: met.append(found)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
@@ -29,7 +29,7 @@ def _undisturbed() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-        if met:  # comes before what the block failed with: whoever ends the tuner may end its children, too
+        if met:  # has priority over an error of the block: the signal may have ended the children, too
             signal.raise_signal(met[0])
 
 
@@ -38,13 +38,13 @@ class Poisoned(Exception):
 
 
 class BaseLost(Exception):
-    """The tiling that the candidates are timed against cannot be used: one sentence. No candidate is to blame."""
+    """The tiling that candidates are compared with cannot be used: one sentence. The candidate itself is not the cause."""
 
 
 class Process:
-    """A candidate in its process. close() ends it whatever it does."""
+    """A candidate in its process. close() always ends the process."""
 
-    failure: type[Exception] = Poisoned  # what a failure raises
+    failure: type[Exception] = Poisoned  # the exception of a failure
 
     def __init__(self, lab: Laboratory, frame: str, knobs: dict[str, int]) -> None:
         self.frame, self.knobs = frame, dict(knobs)
@@ -53,10 +53,10 @@ class Process:
         arguments = (theirs, lab.folder, lab.task.fields, lab.flags, lab.threads, lab.task.device)
         self.process = lab.context.Process(target=worker.serve, args=arguments, daemon=True)
         try:
-            with _undisturbed():  # a child that is told half of what it is to do says so with a traceback
+            with _undisturbed():  # a child that gets an incomplete request prints a traceback
                 self.process.start()
         except (EOFError, OSError) as error:
-            raise refuse("candidates: found no process that starts them: %s" % error) from error
+            raise refuse("candidates: cannot start a process: %s" % error) from error
         theirs.close()
         self.checked: set[Shape] = set()
         self.asked = time.monotonic()
@@ -95,12 +95,12 @@ class Process:
         return self.receive(seconds)
 
     def check(self, shape: Shape) -> None:
-        """Its answer is right for this shape, or Poisoned."""
+        """Checks the answer for this shape; raises Poisoned when it is wrong."""
         if shape not in self.checked:
             error = self.ask("check", shape)
             if not error <= 1:
                 self.close()
-                raise self.failure("wrong answer at %s: %.3g times the error that is allowed" % (shape, error))
+                raise self.failure("wrong answer at %s: %.3g times the allowed error" % (shape, error))
             self.checked.add(shape)
 
     def time(self, shape: Shape, seconds: float, least: int = 2) -> tuple[float, float]:
@@ -122,26 +122,26 @@ class Process:
 
 
 def _start_server() -> None:
-    """Starts the process that candidates are forked from. They inherit that Ctrl-C is blocked: it is the parent's to answer."""
-    resource_tracker.ensure_running()  # at its start it would lift the mask
+    """Starts the process that candidates are forked from. In candidates Ctrl-C is blocked; only the parent reacts to it."""
+    resource_tracker.ensure_running()  # started now, because its start unblocks the signal
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     forkserver.ensure_running()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Laboratory:
-    """Where the candidates of one task are made: the arrays of its shapes in a folder, and processes that read them."""
+    """Makes the candidates of one task: a folder with the arrays of its shapes, and processes that read them."""
 
     def __init__(self, task: Task, folder: str, threads: int, compile_seconds: float) -> None:
         self.task, self.folder, self.threads, self.compile_seconds = task, folder, threads, compile_seconds
         self.flags = [*task.flags, "--target", task.target]
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["polyhead.tuning.worker"])  # Halide is loaded once
+        self.context.set_forkserver_preload(["polyhead.tuning.worker"])  # so that Halide is loaded only once
         _start_server()
         self.shapes: set[Shape] = set()
 
     def add_shape(self, shape: Shape) -> None:
-        """Writes its arrays and the answer in float64."""
+        """Writes the arrays of this shape and the expected answer in float64."""
         if shape in self.shapes:
             return
         fields = self.task.fields
@@ -157,7 +157,7 @@ class Laboratory:
         self.shapes.add(shape)
 
     def settle(self, shape: Shape, process: Process) -> None:
-        """The answers of this process become the expected ones, where there is no formula in float64."""
+        """If there is no formula in float64, the answers of this process become the expected ones."""
         path = pathlib.Path(self.folder) / worker.file_of(shape)
         with numpy.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -168,7 +168,7 @@ class Laboratory:
             numpy.savez(path, **arrays)
 
     def prepare(self, points: list[tuple[str, dict[str, int]]], shape: Shape) -> list[Any]:
-        """Compiles the points side by side and checks them one after another: a Process or Poisoned for each."""
+        """Compiles the points in parallel and checks them one after another. Returns a Process or a Poisoned for each."""
         self.add_shape(shape)
         found: list[Any] = []
         for frame, knobs in points:
@@ -194,13 +194,13 @@ class Laboratory:
 
 
 def ratio_of(candidate: Process, reference_process: Process, shape: Shape, slices: int, seconds: float) -> tuple[float, float]:
-    """(time of the candidate / time of the reference, its seconds), by the shortest calls of slices in turns."""
+    """(time of the candidate / time of the reference, seconds of the candidate): the shortest calls, measured in alternating slices."""
     ours, theirs = [], []
     for _ in range(slices):
         theirs.append(reference_process.time(shape, seconds)[0])
         ours.append(candidate.time(shape, seconds)[0])
         if len(ours) == 2 and min(ours) > 1.5 * min(theirs):
-            break  # nothing to look at more closely
+            break  # clearly slower, no need to measure more
     return min(ours) / min(theirs), min(ours)
 
 

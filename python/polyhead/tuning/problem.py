@@ -1,4 +1,4 @@
-"""What is tuned: a problem from flags, a line of the kernel table or a manifest, and the shapes and query lengths it is timed at."""
+"""What is tuned: a problem from flags, a line of the kernel table or a manifest, and the shapes and query lengths that are timed."""
 from __future__ import annotations
 
 import argparse
@@ -16,10 +16,11 @@ from ..error import refuse
 
 SDPA, MHA, LINEAR = range(3)
 GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
-DECODE_MOST, DECODE_KEYS = 16, 2048  # so many queries at most are decoding; keys that they meet
-# Of a free query length. Of those of decoding the first one is searched at, of the longer ones the middle; the others decide ranges.
+DECODE_MOST, DECODE_KEYS = 16, 2048  # most queries of a decoding call; its number of keys
+# The lengths for a free query length. The search uses the first length of decoding and the middle one of the longer lengths; with the
+# other lengths the ranges are found.
 LENGTHS = (1, 4, 16, 128, 512, 2048)
-# Options of a generate line that say how and where, not what.
+# Options of a generate line that do not belong to the problem.
 WITH_VALUE = ("--tiling", "--target", "--tuned", "--emit", "-o", "--output-directory", "--seq-len-q-range")
 TABLE_LINE = re.compile(r"^([A-Za-z0-9_]+) *\(([a-z_ ]*)\) *: *(.*)$")
 
@@ -36,7 +37,7 @@ class Shape(NamedTuple):
 
 
 class Segment(NamedTuple):
-    """Query lengths that are tuned together: min..max (0 = no limit), searched at one shape; `others` may split the range."""
+    """Query lengths that are tuned together: min..max (0 = no limit). The search uses one shape; `others` may split the range."""
 
     min_seq_len_q: int
     max_seq_len_q: int
@@ -57,14 +58,14 @@ class Task:
     space: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # Records would move the baseline; the default tiling is what candidates are compared with.
+        # No records: candidates are compared with the default tiling.
         self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
         for frame in self.space["targets"][0]["frames"]:
             for knob in frame["knobs"]:
                 knob["values"] = [n for n in knob["values"] if self.allows({knob["knob"]: n})] or knob["values"][:1]
 
     def allows(self, knobs: dict[str, int]) -> bool:
-        """Whether no knob is larger than it may be."""
+        """True when no knob is larger than its limit."""
         return all(n <= self.most.get(name, n) for name, n in knobs.items())
 
     def knobs(self) -> set[str]:
@@ -89,7 +90,7 @@ class Task:
 
     @property
     def device(self) -> str:
-        """The interface of a GPU target, otherwise ""."""
+        """The API of a GPU target, otherwise ""."""
         return self.target_class if self.target_class in GPUS else ""
 
     def frames(self, shape: Shape) -> list[dict[str, Any]]:
@@ -97,7 +98,7 @@ class Task:
         return [f for f in self.space["targets"][0]["frames"] if not f["max_seq_len_q"] or shape.seq_len_q <= f["max_seq_len_q"]]
 
     def default_point(self, shape: Shape) -> tuple[str, dict[str, int]]:
-        """Frame and knobs of the variant that a call of this shape runs when nothing is tuned."""
+        """Frame and knobs of the variant that a call of this shape runs without tuning."""
         for variant in self.space["targets"][0]["variants"]:
             last = variant["max_seq_len_q"]
             if variant["min_seq_len_q"] <= shape.seq_len_q and (last == 0 or shape.seq_len_q <= last):
@@ -105,7 +106,7 @@ class Task:
         raise refuse("lengths: no variant of '%s' serves %s" % (self.problem, shape))
 
     def flops(self, shape: Shape) -> float:
-        """Of one call."""
+        """The floating-point operations of one call."""
         lengths = ["--seq-len-q", str(shape.seq_len_q)]
         if self.fields["op"] != LINEAR:
             lengths += ["--seq-len-kv", str(shape.seq_len_kv)]
@@ -114,7 +115,7 @@ class Task:
         return float(counted["flops"]) * (1 if self.fields["op"] == LINEAR else shape.batch)
 
     def segments(self) -> list[Segment]:
-        """Query lengths that are tuned apart: decoding, where it has a frame of its own, and everything longer."""
+        """The ranges of query lengths that are tuned separately: decoding, if it has its own frame, and longer ones."""
         fields = self.fields
         fixed_q, fixed_kv = fields["seq_len_q"], fields["seq_len_kv"]
         if fields["op"] == LINEAR:
@@ -173,7 +174,7 @@ def flags_of_line(line: str) -> list[str]:
 
 
 def kernel_table() -> dict[str, str]:
-    """{name: flags} of kernels/table.txt, where the command comes from a checkout."""
+    """{name: flags} of kernels/table.txt, if the command runs from a checkout."""
     source = os.environ.get("POLYHEAD_TUNE_SOURCE", "")
     path = os.path.join(source, "kernels", "table.txt")
     if not source or not os.path.isfile(path):
@@ -192,12 +193,12 @@ def flags_of_name(name: str, table: dict[str, str]) -> list[str]:
     try:
         line = json.loads(path.read_text(encoding="utf-8"))["generate"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise refuse("kernel: '%s' is no manifest of a kernel: it has no generate line" % name) from error
+        raise refuse("kernel: '%s' is not the manifest of a kernel, because it has no generate line" % name) from error
     return flags_of_line(line)
 
 
 def split_flags(arguments: list[str], known: set[str]) -> tuple[list[str], list[str]]:
-    """(words of this command, flags of a problem): an option that is not ours takes at most one word along."""
+    """(words of this command, flags of a problem). An option that this command does not have takes at most one word as its value."""
     ours: list[str] = []
     problem: list[str] = []
     value_of_problem = False
@@ -215,7 +216,7 @@ def split_flags(arguments: list[str], known: set[str]) -> tuple[list[str], list[
 
 
 def parse(parser: argparse.ArgumentParser, arguments: Optional[list[str]]) -> tuple[argparse.Namespace, list[str]]:
-    """(options of this command, flags of a problem), of the command line when no arguments are given."""
+    """(options of this command, flags of a problem). Without arguments: from the command line."""
     ours, problem = split_flags(sys.argv[1:] if arguments is None else arguments,
                                 {name for action in parser._actions for name in action.option_strings})
     return parser.parse_args(ours), problem

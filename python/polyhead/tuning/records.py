@@ -1,4 +1,4 @@
-"""Files of tuning records: read with a sentence per bad entry, changed whole or not at all, merged and compared."""
+"""Files of tuning records: read, with a message for each bad entry; changed completely or not at all; merged; compared."""
 from __future__ import annotations
 
 import datetime
@@ -17,25 +17,25 @@ KEY = ("problem", "target_class", "min_seq_len_q", "max_seq_len_q", "batch", "se
 
 
 def key_of(record: Record) -> tuple[Any, ...]:
-    """What a record is for; one file has at most one of each that can be used."""
+    """What a record is for. A file has at most one usable record for the same key."""
     return (*(json.dumps(record.get(name)) for name in KEY), _cpu(record))
 
 
 def _cpu(record: Record) -> str:
-    """The processor that it was measured on."""
+    """The processor that the record was measured on."""
     measured_on = record.get("machine")
     return str(measured_on.get("cpu", "")) if isinstance(measured_on, dict) else ""
 
 
 def read(path: str) -> tuple[list[Record], list[str]]:
-    """(usable records, a sentence for each of the others)."""
+    """(usable records, a message for each of the others)."""
     _, usable, _, complaints = _parsed(_bytes(path), path)
     return usable, complaints
 
 
 def _parsed(data: bytes, path: str) -> tuple[Optional[dict[str, Any]], list[Record], list[Any], list[str]]:
-    """(members of a text that is a list of records, usable records, all other entries, a sentence for each of those). The generator says
-    what is one, so that nothing is added to a file that it would not read."""
+    """(members of a text that is a list of records, usable records, all other entries, a message for each of those). The generator decides
+    what is a list of records, so that nothing is added to a file that it would not read."""
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -58,22 +58,22 @@ def _bytes(path: str) -> bytes:
 
 
 def check_output(path: str) -> None:
-    """Says in one sentence why records cannot be put there, before anything is measured."""
+    """Raises an Error if records cannot be written there. Called before anything is measured."""
     _change(path, None)
 
 
 def add(path: str, new: Iterable[Record]) -> None:
-    """Puts records into a file, in the place of older ones for the same that can be used; all others stay."""
+    """Adds records to a file. They replace older usable records with the same key; all others stay."""
     _change(path, lambda usable, others: (_with(usable, new), others))
 
 
 def remove(path: str, record: Record) -> None:
-    """Takes one record out of a file."""
+    """Removes one record from a file."""
     _change(path, lambda usable, others: ([r for r in usable if key_of(r) != key_of(record)], others))
 
 
 def _change(path: str, edit: Optional[Callable[[list[Record], list[Any]], tuple[list[Record], list[Any]]]]) -> None:
-    """Edits the entries of a file, or only tries whether that can be done. Others who edit wait, and nobody ever sees half of it."""
+    """Edits the entries of a file, or only checks that this is possible. Other writers wait; readers never see an incomplete file."""
     try:
         with _files.replacing(path) as file:
             old = file.read()
@@ -85,15 +85,15 @@ def _change(path: str, edit: Optional[Callable[[list[Record], list[Any]], tuple[
 
 
 def _document(data: Optional[bytes], path: str) -> tuple[dict[str, Any], list[Record], list[Any]]:
-    """(the members of a file of records, usable records, all other entries); a file without a byte holds none."""
+    """(the members of a file of records, usable records, all other entries). An empty file has no records."""
     document, usable, others, _ = _parsed(data or b'{"format": 1, "records": []}', path)
     if document is None:
-        raise refuse("records: '%s' is no file of tuning records and stays as it is, expected {\"format\": 1, \"records\": [...]}" % path)
+        raise refuse("records: '%s' is no file of tuning records and was not changed, expected {\"format\": 1, \"records\": [...]}" % path)
     return document, usable, others
 
 
 def _text(document: dict[str, Any], usable: list[Record], others: list[Any]) -> bytes:
-    """One record per line, so that files can be compared: by what they are for, machines that were measured last first; then all else."""
+    """One record per line, so that files can be compared. Sorted by key, the latest measured machines first; then all other entries."""
     records = sorted(usable, key=_place)
     last: dict[tuple[Any, ...], str] = {}
     for r in records:
@@ -111,7 +111,7 @@ def _place(record: Record) -> tuple[Any, ...]:
 
 
 def _group(record: Record) -> tuple[Any, ...]:
-    """Records that were measured together and serve a problem together."""
+    """Records with the same group were measured together and serve a problem together."""
     return record["problem"], record["target_class"], _cpu(record)
 
 
@@ -123,15 +123,15 @@ def _with(usable: list[Record], new: Iterable[Record]) -> list[Record]:
 
 
 def _is_covered(old: Record, record: Record) -> bool:
-    """Whether a new tuning of a problem replaces this range of the old one, which would win by its order."""
+    """True when a new tuning of a problem replaces this old range, which would otherwise be found first."""
     last_old, last_new = (r["max_seq_len_q"] or float("inf") for r in (old, record))
     overlaps = old["min_seq_len_q"] <= last_new and record["min_seq_len_q"] <= last_old
     return _group(old) == _group(record) and overlaps and old.get("run") != record.get("run")
 
 
 def merge(paths: list[str], output: str) -> tuple[int, list[str]]:
-    """Puts all records of the files into another; of two for the same the newer one, of equally old ones the faster. Returns how many it
-    has then, and a sentence for each that cannot be used here."""
+    """Joins all records of the files into another file. Of two records with the same key the newer one stays; at the same date the faster.
+    Returns the number of records in that file, and a message for each that cannot be used here."""
     complaints: list[str] = []
     usable: list[Record] = []
     others: list[Any] = []
@@ -161,7 +161,7 @@ def _order(record: Record) -> tuple[str, float]:
 
 
 def compare(first: str, second: str) -> tuple[list[tuple[str, Record, Record]], list[str]]:
-    """[(what differs, record of the first file or {}, of the second or {})]; equal ones are left out."""
+    """[(what differs, record of the first file or {}, of the second or {})], without equal records."""
     (a, wrong_a), (b, wrong_b) = read(first), read(second)
     left, right = {key_of(r): r for r in a}, {key_of(r): r for r in b}
     rows = []
@@ -177,7 +177,7 @@ def compare(first: str, second: str) -> tuple[list[tuple[str, Record, Record]], 
 
 
 def machine(target: str) -> dict[str, Any]:
-    """What this machine is: processor, cores, caches, and the target string with the features that kernels were compiled for."""
+    """This machine: processor, cores, caches, and the target string with the features that kernels were compiled for."""
     found: dict[str, Any] = {"cpu": platform.processor() or platform.machine(), "cores": os.cpu_count(), "target": target, "caches": {}}
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -187,12 +187,12 @@ def machine(target: str) -> dict[str, Any]:
             level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
             found["caches"]["L%s%s" % (level, {"Data": "d", "Instruction": "i"}.get(kind, ""))] = size
     except (OSError, IndexError):
-        pass  # systems without these files are described by less
+        pass  # a system without these files has a shorter description
     return found
 
 
 def commit() -> str:
-    """Of the checkout that this package is linked from, otherwise its version."""
+    """The commit of the checkout that this package belongs to, otherwise the version of the package."""
     folder = pathlib.Path(__file__).resolve().parent
     try:
         done = subprocess.run(["git", "-C", str(folder), "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Several tasks in one go: each gets its share of the budget, and its records are written as soon as it is done."""
+"""Tunes several tasks: each gets its share of the budget, and its records are written as soon as it is done."""
 from __future__ import annotations
 
 import time
@@ -19,7 +19,7 @@ from .session import Session, Settings
 
 
 class Peak:
-    """The multiply-add peak of so many threads: like a call, the fastest of short slices, because other programs only slow it down."""
+    """The multiply-add peak of so many threads. The fastest of short slices counts, because other programs only slow it down."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -44,13 +44,13 @@ def record_of(task: Task, found: Found, settings: Settings, run: str) -> dict[st
         "commit": records.commit(), "date": records.today(), "run": run}
     if found.of_default:
         record["of_default"] = round(result.ratio, 4)
-    if found.percent_of_peak:  # of a GPU it is not known
+    if found.percent_of_peak:  # not known for a GPU
         record["percent_of_peak"] = round(found.percent_of_peak, 1)
     return record
 
 
 def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log: Log, screen: Screen, tools: Tools) -> tuple[int, bool]:
-    """(problems that could not be tuned, whether Ctrl-C ended it). Writes the records of each problem when it is done."""
+    """(number of problems that could not be tuned, whether Ctrl-C ended the run). Writes the records of each problem when it is done."""
     parts = [(task, segment) for task in tasks for segment in task.segments()]
     start, failures, done = time.monotonic(), 0, 0
     for task in tasks:
@@ -75,11 +75,11 @@ def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log:
 
 
 def _tune_segment(session: Session, seconds: float, screen: Screen) -> bool:
-    """Whether Ctrl-C ended it."""
+    """Tunes one range of lengths. Returns whether Ctrl-C ended it."""
     name = "%s %s" % (session.task.name, session.segment.shape)
     screen.begin(name, seconds)
     if session.recalled:
-        screen.say("%s: %d measurements taken up from the log" % (name, session.recalled))
+        screen.say("%s: %d measurements read from the log" % (name, session.recalled))
     try:
         session.run(seconds)
     except KeyboardInterrupt:
@@ -92,7 +92,7 @@ def _tune_segment(session: Session, seconds: float, screen: Screen) -> bool:
 
 
 def _keep(session: Session, settings: Settings, run: str, output: str, screen: Screen) -> Optional[list[Found]]:
-    """Writes what the session found and says it; None when there is nothing."""
+    """Writes and prints the results of the session; None when there are none."""
     name = session.task.name
     found = [f for f in session.found(Peak(settings.threads)) if f.result is not None]
     if not found or not session.ratios:
@@ -102,7 +102,7 @@ def _keep(session: Session, settings: Settings, run: str, output: str, screen: S
     for f in found:
         screen.say(line_of(name, f, session))
     refused = ", ".join("%s %d" % item for item in session.search.refused.most_common(4))
-    screen.say("  %d measured, %d skipped; points refused beforehand: %s" % (len(session.ratios), len(session.failed), refused or "none"))
+    screen.say("  %d measured, %d skipped; points refused before: %s" % (len(session.ratios), len(session.failed), refused or "none"))
     return found
 
 
@@ -121,7 +121,7 @@ def line_of(name: str, found: Found, session: Session) -> str:
 def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, settings: Settings, screen: Screen) -> None:
     for found in answer:
         if task.device or "--expression" in task.flags:
-            continue  # the program has no device and no tensors of expressions
+            continue  # the program supports neither devices nor tensors of expressions
         is_default = key_of(found.point) == key_of(task.default_point(found.shape))
         try:
             tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads, is_default)
@@ -130,14 +130,14 @@ def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, setting
             continue
         except Refuted as why:
             records.remove(output, record_of(task, found, settings, ""))
-            screen.say("  refuted ahead of time at %s, the record is taken back: %s" % (found.shape, why))
+            screen.say("  refuted ahead of time at %s, the record is removed: %s" % (found.shape, why))
             continue
         beside = "default %.4g ms, ratio %.3f" % (untuned, tuned / untuned) if untuned else "the default cannot be run"
         screen.say("  confirmed ahead of time at %s: %.4g ms, %s; manifest: %s" % (found.shape, tuned, beside, record))
 
 
 def recheck(path: str, settings: Settings, seconds: float, target: str, screen: Screen) -> list[list[str]]:
-    """Measures every record of this machine's kind again, in turns with the default tiling: rows of a table."""
+    """Measures every record for this class of machine again, alternating with the default tiling. Returns rows of a table."""
     found, complaints = records.read(path)
     for complaint in complaints:
         screen.say("warning: " + complaint)
@@ -165,7 +165,7 @@ def _recheck_one(record: dict[str, Any], settings: Settings, seconds: float, tar
 
 
 def duel(first: dict[str, Any], second: dict[str, Any], settings: Settings, seconds: float, target: str) -> str:
-    """Time of the second record over that of the first, measured in turns; or why not."""
+    """Time of the second record / time of the first, measured alternately; or why it was not measured."""
     try:
         task, shape = _task_of(first, target)
         if task.target_class != first["target_class"]:
@@ -183,7 +183,7 @@ def _task_of(record: dict[str, Any], target: str) -> tuple[Task, Shape]:
 
 
 def _duel(task: Task, shape: Shape, base: Point, other: Point, settings: Settings, seconds: float) -> Result:
-    """The other's time over the base's, in turns for so long and at least five rounds."""
+    """Time of the other / time of the base, measured alternately for `seconds` and at least five rounds."""
     with _files.work_folder("polyhead-tune-") as folder:
         lab = Laboratory(task, folder, settings.threads, settings.compile_seconds)
         processes: list[Process] = []
@@ -199,7 +199,7 @@ def _duel(task: Task, shape: Shape, base: Point, other: Point, settings: Setting
             while race.left and (len(race.reference_seconds) < 5 or time.monotonic() < end):
                 race.round()
             if not race.left:
-                raise Poisoned("it ended while it was timed")
+                raise Poisoned("the process ended while it was timed")
             return race.result(processes[1])
         finally:
             for process in processes:

@@ -1,4 +1,4 @@
-"""What a terminal shows while the tuner works: best so far, time left, candidates that were skipped."""
+"""The output while the tuner works: the best tiling so far, the time left, candidates that were skipped."""
 from __future__ import annotations
 
 import sys
@@ -15,7 +15,7 @@ SKIPPED_SHOWN = 5
 
 
 class Screen(Silent):
-    """A bar on a terminal; elsewhere a line per problem and phase."""
+    """Shows a progress bar on a terminal, otherwise a line per problem and phase."""
 
     def __init__(self, quiet: bool) -> None:
         self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
@@ -36,7 +36,7 @@ class Screen(Silent):
             self.row = None
             self.bar.stop()
         if self.skips > SKIPPED_SHOWN:
-            self.console.print("  %d candidates were skipped, the log has all" % self.skips, markup=False)
+            self.console.print("  %d candidates were skipped; the log lists all of them" % self.skips, markup=False)
             self.skips = 0
 
     def say(self, text: str) -> None:
@@ -62,7 +62,7 @@ class Screen(Silent):
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    """On standard output."""
+    """Prints a table on standard output."""
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*row)

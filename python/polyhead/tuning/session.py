@@ -1,4 +1,4 @@
-"""The tuning of one task: explore, race, decide length ranges; everything measured goes to the log first."""
+"""The tuning of one task: explore, race, choose ranges of lengths. Every measurement is first written to the log."""
 from __future__ import annotations
 
 import contextlib
@@ -18,8 +18,8 @@ from .ranges import Found, split
 from .search import STRATEGIES, Point, Search, key_of
 
 
-METHOD = 2  # raised when measurements of before are no longer comparable
-MOST_FAILURES = 20  # in a row, before a problem is given up
+METHOD = 2  # increased when older measurements are no longer comparable
+MOST_FAILURES = 20  # so many failures in a row end the problem
 
 
 @dataclasses.dataclass
@@ -35,7 +35,7 @@ class Settings:
 
 
 class Progress:
-    """What a terminal shows; this one shows nothing."""
+    """The interface for output on a terminal; this class shows nothing."""
 
     def phase(self, text: str) -> None:
         pass
@@ -54,13 +54,13 @@ class Progress:
 
 
 class Session:
-    """One range of lengths of one task. run() may be interrupted; found() then says what is known."""
+    """One range of lengths of one task. run() may be interrupted; found() then returns the results so far."""
 
     def __init__(self, task: Task, segment: Segment, settings: Settings, log: Log, progress: Progress) -> None:
         self.task, self.segment, self.settings, self.log, self.progress = task, segment, settings, log, progress
         self.frames = task.frames(segment.shape)
         self.default = task.default_point(segment.shape)
-        self.base = self.default  # what the others are timed against; another one where the default cannot be used
+        self.base = self.default  # the others are compared with it; another tiling if the default cannot be used
         self.ids: list[str] = []
         self.failed: dict[str, str] = {}
         self.kept: list[Process] = []
@@ -68,7 +68,7 @@ class Session:
         self._begin()
 
     def _begin(self) -> None:
-        """Nothing is measured against this base yet but what the log has."""
+        """Starts with a new base: only the measurements in the log that used this base are known."""
         versions = {f["frame"]: f["schedule_version"] for f in self.frames}
         other = {} if self._has_default_base() else {"base": key_of(self.base)}
         self.ids.append(task_id(problem=self.task.problem, target=self.task.full_target, shape=list(self.segment.shape),
@@ -87,7 +87,7 @@ class Session:
         return key_of(self.base) == key_of(self.default)
 
     def _recall(self) -> None:
-        """Measurements that the log has against this base, and candidates that failed whatever the base was."""
+        """Reads from the log the measurements with this base, and the candidates that failed with any base."""
         for entry in self.log.entries(self.ids[-1], "measured"):
             point = (entry["frame"], knobs_of(entry["tiling"]))
             if not self.task.allows(point[1]):
@@ -104,7 +104,7 @@ class Session:
             self.base_seconds = [float(numpy.median([1e-3 * e["ms"] / e["ratio"] for e in entries]))]
 
     def run(self, seconds: float) -> None:
-        """Measures for about so long."""
+        """Measures for about `seconds`."""
         start = time.monotonic()
         with self.laboratory() as lab:
             for lost, point in enumerate(self._bases()):
@@ -124,7 +124,7 @@ class Session:
             raise Poisoned("none of %d tilings could be used; the last one: %s" % (len(self.failed), list(self.failed.values())[-1]))
 
     def _bases(self) -> Iterator[Point]:
-        """What the others may be timed against: the default, what a run before took in its place, the best that is known, any other."""
+        """Possible bases, in this order: the default, the base that an earlier run used instead, the best known tiling, any other."""
         known = {(e["frame"], e["tiling"]): (e["frame"], knobs_of(e["tiling"])) for e in self.log.entries(self.ids[0], "base")}
         yield self.default
         yield from reversed(known.values())
@@ -155,7 +155,7 @@ class Session:
 
     def _lose_base(self, point: Point, why: str) -> None:
         if key_of(point) == key_of(self.default):
-            self.progress.say("  the default tiling cannot be used: %s; the others go on without it" % why)
+            self.progress.say("  the default tiling cannot be used: %s; another one takes its place" % why)
         self._close_all()
         self._fail(point, why)
 
@@ -166,7 +166,7 @@ class Session:
 
     @contextlib.contextmanager
     def laboratory(self) -> Iterator[Laboratory]:
-        """Every process ends with it."""
+        """The laboratory; every process ends with the block."""
         with _files.work_folder("polyhead-tune-") as folder:
             lab = Laboratory(self.task, folder, self.settings.threads, self.settings.compile_seconds)
             try:
@@ -184,7 +184,7 @@ class Session:
                     break
                 points.append(point)
             if not points:
-                return  # enough, or the space is exhausted
+                return  # enough candidates, or the space is exhausted
             for point, process in zip(points, lab.prepare(points, self.segment.shape)):
                 self._measure(point, process)
             if not self.ratios and len(self.failed) >= MOST_FAILURES:
@@ -215,7 +215,7 @@ class Session:
         self.progress.skipped(key_of(point), why)
 
     def _keep(self, process: Process) -> None:
-        """The finalists so far stay compiled."""
+        """Keeps the processes of the best candidates so far."""
         self.kept.append(process)
         self.kept.sort(key=lambda p: self.ratios[p.text][0])
         while len(self.kept) > self.settings.finalists:
@@ -226,7 +226,7 @@ class Session:
         alive = {p.text for p in self.kept}
         best = sorted(self.ratios.values(), key=lambda r: r[0])[:self.settings.finalists]
         for process in [p for p in self.kept if p.text not in {key_of(point) for _, point in best}]:
-            self.kept.remove(process)  # the log knows better ones
+            self.kept.remove(process)  # the log has better ones
             process.close()
         missing = [point for _, point in best if key_of(point) not in alive and key_of(point) != key_of(self.base)]
         for point, process in zip(missing, lab.prepare(missing, self.segment.shape)):
@@ -251,7 +251,7 @@ class Session:
             self._lengths(lab, ranked[:3])
 
     def _lengths(self, lab: Laboratory, finalists: list[Process]) -> None:
-        """Times the finalists at the other lengths, whose ranges may get a tiling of their own."""
+        """Times the finalists at the other lengths; a range of these may get its own tiling."""
         for shape in self.segment.others:
             lab.add_shape(shape)
             assert self.reference is not None
@@ -274,5 +274,5 @@ class Session:
                 self.log.append(task=self.ids[-1], kind="length", shape=list(shape), point=text, result=list(result), date=records.today())
 
     def found(self, peak: Callable[[], float]) -> list[Found]:
-        """The tilings for this range, by length: the best of the race where it stands clear of the default, and splits that pay."""
+        """The tilings for this range: the best of the race if it is clearly better than the default; others for lengths where that pays."""
         return split(self, peak)

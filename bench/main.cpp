@@ -9,6 +9,7 @@
 #include <kernel_table.h>
 
 #include "capacity.h"
+#include "latent.h"
 #include "ratio.h"
 #include "roof.h"
 #include "workload.h"
@@ -18,7 +19,7 @@ namespace {
 struct Options {
     std::string json, filter;
     int threads = 0, rounds = 7;
-    bool ratio = false, capacity = false;
+    bool ratio = false, capacity = false, latent = false;
     std::vector<char *> rest; // flags of Google Benchmark
 };
 
@@ -138,6 +139,8 @@ int run(Options &options, char *program) {
         return bench::print_ratios(threads, options.rounds);
     if (options.capacity)
         return bench::print_capacities(threads, options.rounds);
+    if (options.latent)
+        return bench::print_latent(threads, options.rounds);
     std::vector<std::string> flags;
     if (!options.json.empty())
         flags = {"--benchmark_out=" + options.json, "--benchmark_out_format=json"};
@@ -170,6 +173,7 @@ int main(int argc, char **argv) {
     app.add_option("--threads", options.threads, "threads (default: 1, and all)")->check(CLI::Range(1, 1024));
     app.add_option("--rounds", options.rounds, "rounds per case; median and interquartile range are printed")->check(CLI::Range(2, 1000));
     app.add_flag("--capacity", options.capacity, "print what the capacity of a cache costs a decoding step instead");
+    app.add_flag("--latent", options.latent, "print what value_in_key saves in a decoding step of latent attention instead");
     app.add_flag("--ratio", options.ratio, "print the table of promised speeds instead");
     app.allow_extras();
     CLI11_PARSE(app, argc, argv);

@@ -1,7 +1,7 @@
-# Halide, as PyPI's wheel carries it: the only file that knows Halide's CMake package and where it is.
+# Halide from its wheel on PyPI. Only this file deals with Halide's CMake package and its place.
 
-# The wheel of this checkout's .venv, unless Halide_DIR says otherwise. The wheel's own entry (share/cmake/Halide) would ask
-# for Python's headers, which we do not need.
+# The wheel in this checkout's .venv, unless Halide_DIR is set. The package in the wheel's share/cmake/Halide requires Python's
+# headers, which we do not need.
 if(NOT Halide_DIR)
     file(
         GLOB _polyhead_halide
@@ -22,8 +22,8 @@ get_target_property(POLYHEAD_HALIDE_INCLUDE_DIR Halide::Runtime INTERFACE_INCLUD
 get_target_property(POLYHEAD_HALIDE_LIBRARY Halide::Halide IMPORTED_LOCATION_RELEASE)
 set(POLYHEAD_HALIDE_VERSION "${Halide_VERSION}")
 
-# Target for kernels of this build, and for the Halide runtime inside libpolyhead: the plain operating system and processor,
-# because a kernel brings its own instructions and the runtime must start everywhere.
+# The targets of the kernels of this build, and the target of the Halide runtime inside libpolyhead. The runtime's target has no CPU
+# features: a kernel has its own instructions, and the runtime must start on every machine.
 set(POLYHEAD_TARGETS
     host
     CACHE STRING
@@ -34,11 +34,11 @@ set(_polyhead_runtime_target host)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SYSTEM_NAME STREQUAL "Linux")
     set(_polyhead_runtime_target x86-64-linux)
 endif()
-# Targets of the GPU kernels of the table. CUDA code of capability 8.0 runs on every newer device: the driver compiles it there.
+# Targets of the GPU kernels of the table. CUDA code of capability 8.0 runs on every newer device, where the driver compiles it.
 set(POLYHEAD_GPU_TARGETS
     "${_polyhead_runtime_target}-opencl,${_polyhead_runtime_target}-cuda-cuda_capability_80"
     CACHE STRING
-    "Targets of the table's GPU kernels, separated by commas; empty: none are made"
+    "Targets of the table's GPU kernels, separated by commas; empty: no GPU kernels"
 )
 set(_polyhead_gpu_runtime_target "${_polyhead_runtime_target}-cuda-opencl-vulkan")
 if(POLYHEAD_SANITIZE)
@@ -56,8 +56,10 @@ if(POLYHEAD_SANITIZE)
     string(APPEND _polyhead_runtime_target -${_polyhead_sanitizer})
     string(APPEND _polyhead_gpu_runtime_target -${_polyhead_sanitizer})
 endif()
+# For polyhead_add_kernel() in a project that took this one by add_subdirectory().
+set(POLYHEAD_DEFAULT_TARGET "${POLYHEAD_DEFAULT_TARGET}" CACHE INTERNAL "")
 
-# Sets VARIABLE to the object file of a Halide runtime, made by the generator by the target NAME.
+# Sets VARIABLE to the object file of a Halide runtime. The CMake target NAME lets the generator make it.
 function(_polyhead_runtime_object variable name target)
     set(object "${CMAKE_BINARY_DIR}/${name}.o")
     add_custom_command(
@@ -67,13 +69,13 @@ function(_polyhead_runtime_object variable name target)
         COMMENT "Halide runtime for ${target}"
         VERBATIM
     )
-    # For generators other than Ninja, which order by target and not by file.
+    # For CMake generators other than Ninja, which order by target and not by file.
     add_custom_target(${name} DEPENDS "${object}")
     set(${variable} "${object}" PARENT_SCOPE)
 endfunction()
 
-# The runtime inside libpolyhead, and the one with the GPU APIs inside libpolyhead_gpu: targets polyhead_halide_runtime and
-# polyhead_halide_gpu_runtime. The second contains the first; their symbols are weak, so a program with both has each once.
+# The runtime inside libpolyhead, and the runtime with the GPU APIs inside libpolyhead_gpu: targets polyhead_halide_runtime and
+# polyhead_halide_gpu_runtime. The second contains the first. Their symbols are weak, so a program with both has each symbol once.
 function(polyhead_halide_runtime variable)
     _polyhead_runtime_object(object polyhead_halide_runtime ${_polyhead_runtime_target})
     set(${variable} "${object}" PARENT_SCOPE)

@@ -1,8 +1,8 @@
 # cmake --install and find_package(polyhead): libpolyhead.a, libpolyhead_gpu.a, headers, the generator and polyhead_add_kernel().
 #
-# The generator needs libHalide.so. By default a copy is installed beside it (lib/polyhead, about 160 MB), so that the package
-# stands alone; with POLYHEAD_INSTALL_HALIDE=OFF the installed generator keeps an rpath to the one of this build. Programs that
-# use kernels never need it.
+# The generator needs libHalide.so. By default a copy is installed with it (lib/polyhead, about 160 MB), so that the package needs
+# nothing else. With POLYHEAD_INSTALL_HALIDE=OFF the installed generator keeps an rpath to the libHalide.so of this build. Programs
+# that use kernels never need it.
 include(CMakePackageConfigHelpers)
 
 set(_polyhead_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/polyhead")
@@ -59,5 +59,6 @@ install(
         "${PROJECT_BINARY_DIR}/polyheadConfig.cmake"
         "${PROJECT_BINARY_DIR}/polyheadConfigVersion.cmake"
         "${PROJECT_SOURCE_DIR}/cmake/polyhead_kernel.cmake"
+        "${PROJECT_SOURCE_DIR}/cmake/polyhead_problem_words.cmake"
     DESTINATION "${_polyhead_package_dir}"
 )

@@ -1,7 +1,7 @@
 # polyhead_add_kernel() and polyhead_kernel_set(): kernels as CMake targets, in this build and in one that found the package.
 
-# Whether kernels for these targets call CUDA, OpenCL or Vulkan, whose runtime is in polyhead::gpu. Metal and WebGPU kernels bring a
-# Halide runtime of their own instead, as those of foreign machines do.
+# Whether kernels for these targets call CUDA, OpenCL or Vulkan, whose runtime is in polyhead::gpu. Metal and WebGPU kernels contain a
+# Halide runtime of their own instead, and so do kernels for other machines than this one.
 function(_polyhead_needs_gpu variable targets)
     set(${variable} FALSE PARENT_SCOPE)
     if("${targets}," MATCHES "-(cuda|opencl|vulkan)[-,]")
@@ -9,14 +9,14 @@ function(_polyhead_needs_gpu variable targets)
     endif()
 endfunction()
 
-# Kernels are made for these CPU features of this machine, whatever the environment says when they are built: Ninja must see a change.
+# The CPU features that kernels are made for. The environment variable is read at configuration, not at build, so that Ninja sees a change.
 set(POLYHEAD_CPU_FEATURES
     "$ENV{POLYHEAD_CPU_FEATURES}"
     CACHE STRING
-    "CPU features that the target `host` means, such as avx2; empty: those of this machine"
+    "CPU features of the target `host`, such as avx2; empty: those of this machine"
 )
 
-# Writes NAME.a, NAME.h, NAME.json with the given generate flags and makes the library target NAME of them.
+# Writes NAME.a, NAME.h and NAME.json with the given generate flags, and makes the library target NAME from them.
 function(_polyhead_generate_kernel name)
     set(flags ${ARGN})
     list(FIND flags --target at)
@@ -39,7 +39,7 @@ function(_polyhead_generate_kernel name)
             list(APPEND expression "${file}")
         endif()
     endforeach()
-    # What the environment says when the project is built changes no kernel: --tuned stands among the flags.
+    # The variable POLYHEAD_TUNED at build time has no effect: the file of records is in the flags (--tuned).
     set(environment --unset=POLYHEAD_TUNED ${POLYHEAD_GENERATE_ENVIRONMENT})
     if(NOT POLYHEAD_CPU_FEATURES STREQUAL "")
         list(APPEND environment "POLYHEAD_CPU_FEATURES=${POLYHEAD_CPU_FEATURES}")
@@ -65,8 +65,8 @@ function(_polyhead_generate_kernel name)
     )
 endfunction()
 
-# Sets arg_EXPRESSION_FILE, or arg_EXPRESSION_SOURCE and arg_EXPRESSION_LIBRARY, to the files that flags name; to be called by
-# polyhead_add_kernel only. A text goes into a file: statements end with semicolons, which a list would not survive.
+# Sets arg_EXPRESSION_FILE, or arg_EXPRESSION_SOURCE and arg_EXPRESSION_LIBRARY, to the files for the flags. Only polyhead_add_kernel
+# calls it. A text is written to a file, because its statements end with semicolons, and a CMake list would be split there.
 macro(_polyhead_expression name)
     set(_polyhead_given "")
     foreach(_polyhead_key IN ITEMS EXPRESSION EXPRESSION_FILE EXPRESSION_SOURCE)
@@ -105,7 +105,7 @@ function(_polyhead_expression_text variable name text)
     set(${variable} "${path}" PARENT_SCOPE)
 endfunction()
 
-# C++ of Halide Exprs becomes a module that the generator loads; its compiler errors end the build before there is a kernel.
+# Compiles C++ of Halide Exprs to a module that the generator loads. An error of the C++ compiler ends the build before the kernel is made.
 function(_polyhead_expression_library variable name source)
     if(NOT TARGET Halide::Halide)
         message(
@@ -121,52 +121,22 @@ function(_polyhead_expression_library variable name source)
 endfunction()
 
 # polyhead_add_kernel(NAME OP sdpa|mha|linear
-#     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
-#     [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
+#     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [GROUP_SIZE n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
+#     [VALUE_IN_KEY] [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..." | TUNED file]
 #     [LIMIT_SECONDS n] [LIMIT_MEGABYTES n])
-# Values themselves are checked by the generator when it builds the kernel.
+# The generator checks the values when it builds the kernel.
 function(polyhead_add_kernel name)
-    set(switches
-        CROSS
-        BIAS
-        KV_LENGTHS
-        LSE
-        WINDOW
-        POSITION_OFFSETS
-        SCORE_BIAS
-        SOFTCAP
-        ALIBI
-        SINKS
-        HEAD_GATE
-        WEIGHTS_MEAN
-    )
+    include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/polyhead_problem_words.cmake")
+    set(switches ${POLYHEAD_PROBLEM_SWITCHES})
     set(values
-        OP
-        EMBED_DIM
-        NUM_HEADS
-        NUM_KV_HEADS
-        HEAD_DIM
-        HEAD_DIM_V
-        KDIM
-        VDIM
-        OUT_FEATURES
-        CAUSAL
-        MASK
-        MASK_BROADCAST
-        SCORE_BIAS_BROADCAST
-        ROPE
-        ROTARY_DIM
-        SCORES
+        ${POLYHEAD_PROBLEM_VALUES}
         EXPRESSION
         EXPRESSION_FILE
         EXPRESSION_SOURCE
-        SEQ_LEN_Q
-        SEQ_LEN_KV
-        DTYPE
         SEQ_LEN_Q_RANGE
         TILING
         TUNED
@@ -202,7 +172,10 @@ function(polyhead_add_kernel name)
     _polyhead_expression(${name})
     _polyhead_require(${name} OP)
     if(arg_OP STREQUAL "sdpa")
-        _polyhead_require(${name} NUM_HEADS HEAD_DIM)
+        _polyhead_require(${name} HEAD_DIM)
+        if(NOT DEFINED arg_GROUP_SIZE)
+            _polyhead_require(${name} NUM_HEADS)
+        endif()
     elseif(arg_OP STREQUAL "mha")
         _polyhead_require(${name} EMBED_DIM NUM_HEADS)
     elseif(arg_OP STREQUAL "linear")
@@ -238,8 +211,9 @@ function(polyhead_add_kernel name)
     _polyhead_generate_kernel(${name} ${flags} --target ${targets})
 endfunction()
 
-# Sets arg_TUNED to the file of tuning records: the one of this kernel, else POLYHEAD_TUNED, else that of the environment, as it is now: the
-# kernel depends on the file, and what the environment says later changes nothing. To be called by polyhead_add_kernel only.
+# Sets arg_TUNED to the file of tuning records: the one of this kernel, else the CMake variable POLYHEAD_TUNED, else the environment
+# variable POLYHEAD_TUNED. The kernel depends on the file. The environment is read now; later changes have no effect. Only
+# polyhead_add_kernel calls it.
 macro(_polyhead_tuned name)
     if(NOT DEFINED arg_TUNED AND POLYHEAD_TUNED)
         set(arg_TUNED "${POLYHEAD_TUNED}")
@@ -261,7 +235,7 @@ macro(_polyhead_tuned name)
     endif()
 endmacro()
 
-# Ends the configuration when one of the arguments is not there; to be called by polyhead_add_kernel only.
+# Ends the configuration when one of the arguments is missing. Only polyhead_add_kernel calls it.
 macro(_polyhead_require name)
     foreach(_polyhead_key ${ARGN})
         if(NOT DEFINED arg_${_polyhead_key})
@@ -271,7 +245,7 @@ macro(_polyhead_require name)
 endmacro()
 
 # polyhead_kernel_set(NAME KERNELS kernel... [HEADER file.h] [ARRAY identifier])
-# A target NAME that links all the kernels, with the header NAME.h: `inline constexpr const polyhead::Kernel *NAME[]`, NAME_count.
+# Makes a target NAME that links all the kernels, with a header NAME.h: `inline constexpr const polyhead::Kernel *NAME[]`, NAME_count.
 function(polyhead_kernel_set name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;ARRAY" "KERNELS")
     set(who "polyhead_kernel_set(${name})")

@@ -52,18 +52,18 @@ PairTensor joined(const PairTensor &one, const PairTensor &other) {
 
 std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInputs &in) {
     std::vector<PairTensor> tensors;
-    auto add = [&](const char *name, Halide::Type type, int broadcast, auto tensor) {
+    auto add = [&, element = in.element](const char *name, Halide::Type type, int broadcast) {
         tensors.push_back(
             {name, type, (broadcast & POLYHEAD_BROADCAST_Q) == 0, [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
-                 return tensor((broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
-                               (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b);
+                 return element(name, {(broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
+                                       (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b});
              }});
     };
     if (p.mask != POLYHEAD_NO_MASK) {
-        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Halide::UInt(8) : Halide::Float(32), p.mask_broadcast, in.mask);
+        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Halide::UInt(8) : Halide::Float(32), p.mask_broadcast);
     }
     if (p.score_bias != 0) {
-        add("score_bias", Halide::Float(32), p.score_bias_broadcast, in.score_bias);
+        add("score_bias", Halide::Float(32), p.score_bias_broadcast);
     }
     // Where floats differ by query, frames that transpose tiles of them transpose one for two.
     const bool transposes_floats =
@@ -81,9 +81,8 @@ AttentionFormulas::AttentionFormulas(const Problem &problem, const Expression &e
 
 Expr AttentionFormulas::query_factor() const {
     // softcap divides before tanh; an expression sees natural scores; all other logits are in units of log2 e.
-    return problem_.softcap != 0         ? inputs_.softmax_scale / inputs_.softcap
-           : expression_.changes_score() ? inputs_.softmax_scale
-                                         : inputs_.softmax_scale * log2_e;
+    const Expr scale = number("softmax_scale");
+    return problem_.softcap != 0 ? scale / number("softcap") : expression_.changes_score() ? scale : scale * log2_e;
 }
 
 Expr AttentionFormulas::plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
@@ -99,7 +98,7 @@ std::pair<Expr, Expr> AttentionFormulas::rotary_place(const Expr &d) const {
     if (problem_.rope == POLYHEAD_ROPE_INTERLEAVED) {
         return {entry % 2, entry / 2};
     }
-    // A comparison: Halide divides by what is no power of 2 in 64 bits, which Vulkan does not have.
+    // A comparison and no division: Halide divides in 64 bits if the divisor is not a power of 2, and Vulkan has no 64 bits.
     const int half = rotary_dim() / 2;
     const Expr part = Halide::select(entry < half, 0, 1);
     return {part, Halide::unsafe_promise_clamped(entry - part * half, 0, half - 1)};
@@ -110,23 +109,27 @@ Expr AttentionFormulas::rotated(const Expr &part, const Expr &first, const Expr 
 }
 
 Expr AttentionFormulas::query_rotation(const Expr &q, const Expr &b) const {
-    return inputs_.positions_q(q, b) + inputs_.position_step_q * Halide::max(position(q, b), 0);
+    return element("positions_q", {q, b}) + number("position_step_q") * Halide::max(position(q, b), 0);
 }
 
 Expr AttentionFormulas::key_rotation(const Expr &kv, const Expr &b) const {
-    return inputs_.positions_kv(kv, b) + inputs_.position_step_kv * kv;
+    return element("positions_kv", {kv, b}) + number("position_step_kv") * kv;
+}
+
+Expr AttentionFormulas::rotation(const char *table, const Expr &pair, const Expr &row) const {
+    return element(table, {pair, Halide::clamp(row, 0, inputs_.extent("rope_cos", 1) - 1)});
 }
 
 Expr AttentionFormulas::rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const {
     const Expr row = query_rotation(q, b);
     return rotated(part, plain_query(rotary_entry(0, pair), q, h, b), plain_query(rotary_entry(1, pair), q, h, b),
-                   inputs_.rope_cos(pair, row), inputs_.rope_sin(pair, row));
+                   rotation("rope_cos", pair, row), rotation("rope_sin", pair, row));
 }
 
 Expr AttentionFormulas::rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const {
     const Expr row = key_rotation(kv, b);
-    return rotated(part, inputs_.key(rotary_entry(0, pair), kv, kv_head, b), inputs_.key(rotary_entry(1, pair), kv, kv_head, b),
-                   inputs_.rope_cos(pair, row), inputs_.rope_sin(pair, row));
+    return rotated(part, inputs_.keys.key(rotary_entry(0, pair), kv, kv_head, b), inputs_.keys.key(rotary_entry(1, pair), kv, kv_head, b),
+                   rotation("rope_cos", pair, row), rotation("rope_sin", pair, row));
 }
 
 Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
@@ -140,22 +143,22 @@ Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h
 
 Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const {
     if (!rotates()) {
-        return inputs_.key(d, kv, kv_head, b);
+        return inputs_.keys.key(d, kv, kv_head, b);
     }
     const auto [part, pair] = rotary_place(d);
     const Expr value = rotated_key(part, pair, kv, kv_head, b);
-    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), value, inputs_.key(d, kv, kv_head, b));
+    return rotary_dim() == problem_.head_dim ? value : Halide::select(d < rotary_dim(), value, inputs_.keys.key(d, kv, kv_head, b));
 }
 
 // ---- which keys a row sees
 
 Expr AttentionFormulas::kv_length(const Expr &b) const {
-    return problem_.kv_lengths ? Halide::clamp(inputs_.kv_lengths(b), 0, inputs_.seq_len_kv) : inputs_.seq_len_kv;
+    return problem_.kv_lengths ? Halide::clamp(element("kv_lengths", {b}), 0, inputs_.seq_len_kv) : inputs_.seq_len_kv;
 }
 
 Expr AttentionFormulas::position(const Expr &q, const Expr &b) const {
-    const Expr aligned = q + inputs_.from_end * (kv_length(b) - inputs_.seq_len_q);
-    return problem_.position_offsets ? aligned + inputs_.position_offsets(b) : aligned;
+    const Expr aligned = q + number("from_end") * (kv_length(b) - inputs_.seq_len_q);
+    return problem_.position_offsets ? aligned + element("position_offsets", {b}) : aligned;
 }
 
 bool AttentionFormulas::has_begin() const {
@@ -185,7 +188,7 @@ bool AttentionFormulas::plain_logits() const {
 Expr AttentionFormulas::keys_begin(const Expr &q, const Expr &b) const {
     Expr begin;
     if (problem_.window != 0) {
-        begin = Halide::max(position(q, b) - inputs_.window_left, 0);
+        begin = Halide::max(position(q, b) - number("window_left"), 0);
     }
     const Expr derived = expression_.keys_begin(scope(0.0f, {q, 0, 0, 0}, 0, 0, b));
     if (derived.defined()) {
@@ -201,10 +204,10 @@ Expr AttentionFormulas::keys_end(const Expr &q, const Expr &b) const {
         // valid key, so length + min(last + 1 - seq_len_q, 0). Both in one, without a select and with one mention of length, which may be a
         // load: Halide 21 trims loops that end here only then.
         Expr last = q;
-        last = problem_.window != 0 ? last + inputs_.window_right : last;
-        last = problem_.position_offsets ? last + inputs_.position_offsets(b) : last;
+        last = problem_.window != 0 ? last + number("window_right") : last;
+        last = problem_.position_offsets ? last + element("position_offsets", {b}) : last;
         constexpr int largest_length = 1 << 30;
-        const Expr from_end = inputs_.from_end * largest_length;
+        const Expr from_end = number("from_end") * largest_length;
         const Expr missing = Halide::max(Halide::min(last + 1 - inputs_.seq_len_q, 0), -from_end);
         end = Halide::max(Halide::min(end, last + 1 + from_end) + missing, 0);
     }
@@ -232,7 +235,7 @@ ExpressionScope AttentionFormulas::scope(const Expr &natural_score, const Row &r
 }
 
 Expr AttentionFormulas::natural(const Expr &score) const {
-    return problem_.softcap != 0 ? inputs_.softcap * numerics_.tanh(score) : expression_.changes_score() ? score : score * ln_2;
+    return problem_.softcap != 0 ? number("softcap") * numerics_.tanh(score) : expression_.changes_score() ? score : score * ln_2;
 }
 
 // What is added to a natural logit, or undefined.
@@ -244,7 +247,7 @@ Expr AttentionFormulas::additive_terms(const Row &row, const Expr &kv, const Exp
         count++;
     };
     if (problem_.alibi != 0) {
-        add(-inputs_.alibi_slopes(h, b) * Halide::cast<float>(Halide::abs(row.position - kv)));
+        add(-element("alibi_slopes", {h, b}) * Halide::cast<float>(Halide::abs(row.position - kv)));
     }
     for (size_t i = 0; i < pairs.size(); i++) {
         if (pair_tensors_[i].type.is_float()) {
@@ -290,7 +293,7 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
 Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
                               const std::vector<Expr> &pairs, const Expr &reference) const {
     if (stage == ScoreStage::scaled && problem_.softcap != 0) {
-        return score * inputs_.softcap;
+        return score * number("softcap");
     }
     if (stage == ScoreStage::scaled || stage == ScoreStage::capped) {
         return natural(score);
@@ -319,7 +322,7 @@ Expr AttentionFormulas::power(const Expr &difference) const {
 }
 
 Expr AttentionFormulas::rescaling(const Expr &difference) const {
-    // Polynomials miss 1 by a unit in the last place: a row would feel how many chunks its neighbours see.
+    // Polynomials differ from 1 by a unit in the last place: the result of a row would depend on how many chunks other rows see.
     return natural_logits() ? Halide::select(difference == 0.0f, 1.0f, power(difference)) : numerics_.pow2(difference);
 }
 
@@ -329,7 +332,7 @@ AttentionFormulas::Ending AttentionFormulas::ending(const Expr &reference, const
     if (problem_.sinks == 0) {
         return {reference, 1.0f, row_sum};
     }
-    const Expr given = inputs_.sinks(h);
+    const Expr given = element("sinks", {h});
     const Expr finite = Halide::max(given, lowest_addend);
     const Expr sink = Halide::select(is_minus_infinity(given), excluded_logit, natural_logits() ? finite : finite * log2_e);
     const Expr higher = Halide::max(reference, this->reference(sink));
@@ -346,7 +349,7 @@ Expr AttentionFormulas::lse(const Expr &reference, const Expr &row_sum, const Ex
 Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {
     const Ending end = ending(reference, row_sum, h);
     const Expr factor = Halide::select(row_sum > 0.0f, end.shrink / Halide::max(end.sum, 1e-37f), 0.0f);
-    return problem_.head_gate != 0 ? factor * inputs_.head_gate(h) : factor;
+    return problem_.head_gate != 0 ? factor * element("head_gate", {h}) : factor;
 }
 
 Expr AttentionFormulas::weight_reference(const Expr &reference, const Expr &h) const {

@@ -6,14 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "../runtime/weight_layout.h"
 #include "expressions/expression.h"
+#include "key_source.h"
 #include "numerics.h"
 #include "problem.h"
 #include <Halide.h>
 
 namespace polyhead::gen {
 
-// Logits live in units of log2 e: one multiplication folded into the query makes every exponential a power of two. Where a score is
+// Logits are in units of log2 e: one multiplication folded into the query makes every exponential a power of two. Where a score is
 // changed on its way (softcap, an expression) nothing is saved by that, and one rounding is lost: those are in natural units.
 constexpr float log2_e = 1.4426950408889634f;
 constexpr float ln_2 = 0.6931471805599453f;
@@ -22,28 +24,19 @@ constexpr float ln_2 = 0.6931471805599453f;
 constexpr float excluded_logit = -3.4e38f;
 constexpr float row_reference_floor = -2.6e38f;
 
-// What attention reads, whatever tensors or Funcs stand behind it. Positions are in range: frames clamp. What a problem does not have
+// What attention reads; it may come from tensors or from Funcs. Positions are in range: frames clamp. What a problem does not have
 // stays empty.
 struct AttentionInputs {
     using At = Halide::Expr;
     std::function<At(At d, At q, At h, At b)> query;
-    std::function<At(At d, At kv, At kv_head, At b)> key;
-    std::function<At(At d, At kv, At kv_head, At b)> value;
-    std::function<At(At b)> kv_lengths, position_offsets;
-    std::function<At(At kv, At q, At h, At b)> mask, score_bias; // elements as they are stored
-    std::function<At(At h, At b)> alibi_slopes;
-    std::function<At(At h)> sinks, head_gate;
-    std::function<At(At pair, At position)> rope_cos, rope_sin; // any position: they clamp
-    std::function<At(At t, At b)> positions_q, positions_kv;
+    KeySource keys; // key and value
+    // Tensors and numbers that only some problems have, by their names in runtime/optional_tensors.h: elements as they are stored, indices
+    // and dimensions innermost first. Formulas ask only for what the problem has.
+    std::function<At(const char *tensor, const std::vector<At> &index)> element;
+    std::function<At(const char *tensor, int dimension)> extent;
+    std::function<At(const char *name)> number;
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
-    Halide::Expr batch, seq_len_q, seq_len_kv;
-    // Rows that key and value have in memory, for clamping loads. A run-time value also where seq_len_kv is fixed: against a constant
-    // Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row too many.
-    Halide::Expr key_rows;
-    Halide::Expr softmax_scale;
-    Halide::Expr from_end; // where positions matter: 1 = bottom_right, 0 = top_left
-    Halide::Expr window_left, window_right, softcap;
-    Halide::Expr position_step_q, position_step_kv; // rope: 1 where positions were left out
+    Halide::Expr batch, num_heads, num_kv_heads, seq_len_q, seq_len_kv;
 };
 
 // A tensor over pairs of query and key from which logits are made. Frames whose lanes are queries stage it: it lies along keys.
@@ -54,8 +47,8 @@ struct PairTensor {
     std::function<Halide::Expr(Halide::Expr kv, Halide::Expr q, Halide::Expr h, Halide::Expr b)> at;
 };
 
-// What logits must know of a row: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these beside the row,
-// so that they are computed once. q may lie beyond the last query in rows that are dropped.
+// The facts of a row that logits need: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these with the
+// row, so that they are computed once. q may lie beyond the last query in rows that are dropped.
 struct Row {
     Halide::Expr q, begin, end, position;
 };
@@ -78,9 +71,9 @@ public:
     const Problem &problem() const { return problem_; }
     const AttentionInputs &inputs() const { return inputs_; }
     const Numerics &numerics() const { return numerics_; }
-    int group_size() const { return problem_.num_heads / problem_.num_kv_heads; }
+    int group_size() const { return runtime::group_size_of(problem_); }
 
-    // Query and key are rotated by position before they meet.
+    // Query and key are rotated by position before their dot products.
     bool rotates() const { return problem_.rope != POLYHEAD_NO_ROPE; }
     int rotary_dim() const { return problem_.rotary_dim; }
     // The entry of head_dim that is part 0 or 1 of a rotated pair, and its new value.
@@ -148,6 +141,10 @@ public:
     Expr statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const;
 
 private:
+    Expr number(const char *name) const { return inputs_.number(name); }
+    Expr element(const char *tensor, const std::vector<Expr> &index) const { return inputs_.element(tensor, index); }
+    // Of rope_cos or rope_sin, which have one length: any position; beyond the ends, those.
+    Expr rotation(const char *table, const Expr &pair, const Expr &row) const;
     struct Ending {
         Expr reference, shrink, sum; // the new reference, 2^(old - new), the sum under the new one
     };

@@ -40,8 +40,7 @@ void read_heads(AttentionInputs *inputs, const HeadProjection &query, const Head
         return [projection](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return projection.at(d, t, h, b); };
     };
     inputs->query = reader(query);
-    inputs->key = reader(key);
-    inputs->value = reader(value);
+    inputs->keys = KeySource(reader(key), reader(value), inputs->seq_len_kv);
 }
 
 LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LayerWeights &weights,

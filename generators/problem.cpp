@@ -38,6 +38,11 @@ std::string refuse_field(const Problem &p, const ProblemField &field) {
     if (field.value != &Problem::op && !field.belongs_to(p.op)) {
         return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + runtime::problem_fields[0].words[p.op];
     }
+    const bool free =
+        runtime::free_heads(p) && p.group_size > 0 && (field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads);
+    if (free && value == 0) {
+        return "";
+    }
     if (field.kind == FieldKind::yes_no || (value >= field.low && value <= field.high)) {
         return "";
     }
@@ -47,9 +52,20 @@ std::string refuse_field(const Problem &p, const ProblemField &field) {
 }
 
 std::string refuse_heads(const Problem &p) {
+    if (p.group_size != 0 && (p.num_heads != 0 || p.num_kv_heads != 0)) {
+        return number("group_size", p.group_size) + " is not allowed with " +
+               (p.num_heads != 0 ? number("num_heads", p.num_heads) : number("num_kv_heads", p.num_kv_heads)) +
+               ": it belongs to a number of heads that is free at run time";
+    }
     return p.num_kv_heads != 0 && p.num_heads % p.num_kv_heads != 0
                ? number("num_heads", p.num_heads) + " is not a multiple of " + number("num_kv_heads", p.num_kv_heads)
                : "";
+}
+
+std::string refuse_value(const Problem &p) {
+    return p.value_in_key != 0 && p.head_dim_v > p.head_dim ? number("head_dim_v", p.head_dim_v) + " is larger than " +
+                                                                  number("head_dim", p.head_dim) + ": value_in_key takes it from key"
+                                                            : "";
 }
 
 std::string refuse_layer(const Problem &p) {
@@ -82,7 +98,7 @@ std::string refuse_rope(const Problem &p) {
     if (p.rotary_dim > p.head_dim) {
         return number("rotary_dim", p.rotary_dim) + " is larger than " + number("head_dim", p.head_dim);
     }
-    return p.rotary_dim % 2 == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is odd: rope turns pairs, expected an even number";
+    return p.rotary_dim % 2 == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is odd: rope rotates pairs, expected an even number";
 }
 
 std::string refuse_expression(const Problem &p) {
@@ -108,13 +124,14 @@ std::string refusal(const Problem &p) {
             return found;
         }
     }
-    return first(refuse_heads(p), refuse_layer(p), refuse_masks(p), refuse_rope(p), refuse_expression(p));
+    return first(refuse_heads(p), refuse_value(p), refuse_layer(p), refuse_masks(p), refuse_rope(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {
     if (p->op == POLYHEAD_MHA && p->head_dim == 0 && p->num_heads > 0 && p->embed_dim > 0 && p->embed_dim % p->num_heads != 0) {
         return number("embed_dim", p->embed_dim) + " is not divisible by " + number("num_heads", p->num_heads);
     }
+    p->size = sizeof *p;
     *p = runtime::written_out(*p);
     p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
     if (p->op == POLYHEAD_MHA && !p->cross && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {

@@ -10,7 +10,7 @@ namespace polyhead::gen {
 using Problem = polyhead_problem;
 
 // X(name): every field of polyhead_problem that is a number, in its order; only the text of the expression follows. Generator parameters
-// and initialisers are made from it; runtime/problem_words.h says what the fields mean.
+// and initialisers are made from it; runtime/problem_words.h explains the fields.
 #define POLYHEAD_PROBLEM_FIELDS(X)                                                                                                         \
     X(op)                                                                                                                                  \
     X(dtype)                                                                                                                               \
@@ -42,7 +42,9 @@ using Problem = polyhead_problem;
     X(rotary_dim)                                                                                                                          \
     X(head_gate)                                                                                                                           \
     X(scores)                                                                                                                              \
-    X(weights_mean)
+    X(weights_mean)                                                                                                                        \
+    X(value_in_key)                                                                                                                        \
+    X(group_size)
 
 std::string dtype_name(int dtype);
 

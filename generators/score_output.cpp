@@ -15,7 +15,6 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     s.weights = stage == ScoreStage::weights;
     s.lanes = lanes;
     s.head_dim = p.head_dim;
-    s.num_heads = p.num_heads;
     s.query_rows = Func(of + "query_rows");
     s.key_lanes = Func(of + "key_lanes");
     s.dot = Func(of + "dot");
@@ -23,7 +22,7 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     s.result = result;
     const auto &[kv, q, h, b, d, hkv, l] = std::tie(s.kv, s.q, s.h, s.b, s.d, s.hkv, s.l);
     const AttentionInputs &in = formulas.inputs();
-    const Expr query = Halide::min(q, in.seq_len_q - 1), key = Halide::min(kv, in.key_rows - 1);
+    const Expr query = Halide::min(q, in.seq_len_q - 1), key = in.keys.row(kv);
     s.query_rows(d, q, h, b) = formulas.scaled_query(d, q, h, b);
     s.key_lanes(kv, d, hkv, b) = formulas.key(d, key, hkv, b);
     // dot = query . key, in the unit of scores
@@ -55,9 +54,10 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     s.row_sum(q, h, b) += s.lane_sums(s.rl, q, h, b);
     s.factor(q, h, b) = formulas.weight_factor(reference(query, h, b), s.row_sum(q, h, b), h);
     if (mean) {
-        s.rh = Halide::RDom(0, p.num_heads, "rh");
+        s.rh = Halide::RDom(0, in.num_heads, "rh");
         s.result(kv, q, b) = 0.0f;
-        s.result(kv, q, b) += s.of_head(kv, q, s.rh, b) * s.factor(q, s.rh, b) * (1.0f / float(p.num_heads));
+        const Expr share = p.num_heads > 0 ? Expr(1.0f / float(p.num_heads)) : 1.0f / Halide::cast<float>(in.num_heads);
+        s.result(kv, q, b) += s.of_head(kv, q, s.rh, b) * s.factor(q, s.rh, b) * share;
     } else {
         s.result(kv, q, h, b) = s.of_head(kv, q, h, b) * s.factor(q, h, b);
     }

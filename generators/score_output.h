@@ -11,7 +11,7 @@ namespace polyhead::gen {
 struct ScoreOutputStages {
     Halide::Var kv{"kv"}, q{"q"}, h{"h"}, b{"b"}, d{"d"}, hkv{"hkv"}, l{"l"};
     Halide::RDom rd, rh, keys, rl;
-    int head_dim, num_heads, lanes;
+    int head_dim, lanes;
     bool mean, weights;
     Halide::Func query_rows; // (d, q, h, b)
     Halide::Func key_lanes;  // (kv, d, hkv, b): keys side by side

@@ -88,12 +88,14 @@ uint32_t neutral_bits(Neutral neutral, const CallShape &shape) noexcept {
 
 Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
     : context_(context) {
-    const polyhead_problem problem = with_defaults(kernel.problem);
+    const polyhead_problem problem = with_heads(with_defaults(kernel.problem), shape.num_heads);
     argv_[num_arguments_++] = &context_;
     add_tensor(first_tensor_name(problem), args.query);
     if (problem.op == POLYHEAD_SDPA || (problem.op == POLYHEAD_MHA && problem.cross)) {
         add_keys("key", args.key, shape.needed_keys);
-        add_keys("value", args.value, shape.needed_keys);
+        if (!problem.value_in_key) {
+            add_keys("value", args.value, shape.needed_keys);
+        }
     }
     if (problem.op != POLYHEAD_SDPA) {
         add_weights(problem, *args.weights);
@@ -135,7 +137,7 @@ void Call::add_tensor(const char *name, const polyhead_tensor &tensor, bool outp
     for (int i = 0; i < tensor.rank; ++i) {
         const int outer = tensor.rank - 1 - i;
         const int64_t extent = tensor.shape[outer];
-        // The stride of a dimension of one element is free: callers leave anything there, kernels get what contiguity asks for.
+        // The stride of a dimension of one element is free: callers may leave any number; kernels get that of a contiguous tensor.
         const int64_t stride = extent > 1 ? tensor.stride[outer] : dense;
         set(buffer->dim[i], extent, stride);
         dense = std::abs(stride) * extent;

@@ -13,8 +13,7 @@ namespace {
 // What bare attention and the whole layer have in common.
 polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
     static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
-    polyhead_args args{};
-    args.op = op;
+    polyhead_args args = polyhead_args_of(op);
     args.kv_lengths = a.kv_lengths;
     args.has_softmax_scale = a.softmax_scale.has_value();
     args.softmax_scale = a.softmax_scale.value_or(0.0f);
@@ -62,8 +61,7 @@ polyhead_args c_args(const MhaArgs &a) noexcept {
 }
 
 polyhead_args c_args(const LinearArgs &a) noexcept {
-    polyhead_args args{};
-    args.op = POLYHEAD_LINEAR;
+    polyhead_args args = polyhead_args_of(POLYHEAD_LINEAR);
     args.query = a.input;
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.out = a.out;
@@ -87,20 +85,18 @@ int64_t scratch_of(const Kernel &kernel, const polyhead_args &args) noexcept {
 
 } // namespace
 
-TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t> shape_) noexcept : polyhead_tensor{} {
-    data = data_;
+TensorView::TensorView(const void *data_, DType dtype_, int32_t rank_, const int64_t *shape_, const int64_t *stride_) noexcept
+    : polyhead_tensor{} {
+    data = const_cast<void *>(data_); // the C struct has one pointer for both; an input is never written through
     dtype = static_cast<int32_t>(dtype_);
-    rank = static_cast<int32_t>(shape_.size()); // one that is too large is kept, so that run() can name it
-    if (shape_.size() > POLYHEAD_MAX_RANK) {
+    rank = rank_; // one that is too large, or negative, is kept, so that run() can name it
+    if (rank > POLYHEAD_MAX_RANK) {
         return;
     }
-    int i = 0;
-    for (const int64_t extent : shape_) {
-        shape[i++] = extent;
-    }
     int64_t dense = 1;
-    for (i = rank - 1; i >= 0; --i) {
-        stride[i] = dense;
+    for (int32_t i = rank - 1; i >= 0; --i) {
+        shape[i] = shape_[i];
+        stride[i] = stride_ ? stride_[i] : dense;
         // An absurd extent is refused by run(); here it must only not overflow.
         if (__builtin_mul_overflow(dense, shape[i], &dense)) {
             dense = INT64_MAX;
@@ -108,56 +104,43 @@ TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t>
     }
 }
 
-TensorView::TensorView(void *data_, DType dtype_, std::initializer_list<int64_t> shape_, std::initializer_list<int64_t> stride_) noexcept
-    : TensorView(data_, dtype_, shape_) {
+TensorView::TensorView(const void *data_, DType dtype_, std::initializer_list<int64_t> shape_) noexcept
+    : TensorView(data_, dtype_, static_cast<int32_t>(shape_.size()), shape_.begin()) {}
+
+TensorView::TensorView(const void *data_, DType dtype_, std::initializer_list<int64_t> shape_,
+                       std::initializer_list<int64_t> stride_) noexcept
+    : TensorView(data_, dtype_, static_cast<int32_t>(shape_.size()), shape_.begin(),
+                 stride_.size() == shape_.size() ? stride_.begin() : nullptr) {
     if (shape_.size() != stride_.size()) {
         static_cast<polyhead_tensor &>(*this) = polyhead_tensor{};
-        return;
-    }
-    if (stride_.size() > POLYHEAD_MAX_RANK) {
-        return;
-    }
-    int i = 0;
-    for (const int64_t step : stride_) {
-        stride[i++] = step;
     }
 }
 
-TensorView view(const float *data, std::initializer_list<int64_t> shape) noexcept {
-    return TensorView(const_cast<float *>(data), DType::f32, shape);
-}
-
-TensorView view(const float *data, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept {
-    return TensorView(const_cast<float *>(data), DType::f32, shape, stride);
-}
-
-TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexcept {
-    return TensorView(const_cast<int32_t *>(data), DType::i32, shape);
-}
-
-TensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset) noexcept {
-    TensorView tensor(data, dtype, shape);
+MutableTensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset) noexcept {
+    MutableTensorView tensor(data, dtype, shape);
     tensor.device = device.raw();
     tensor.offset = offset;
     return tensor;
 }
 
-TensorView from_bshd(const TensorView &tensor) noexcept {
+namespace {
+
+template <class View> View swapped_heads(const View &tensor) noexcept {
     if (tensor.rank != 4) {
         return {};
     }
-    TensorView swapped = tensor;
+    View swapped = tensor;
     std::swap(swapped.shape[1], swapped.shape[2]);
     std::swap(swapped.stride[1], swapped.stride[2]);
     return swapped;
 }
 
-TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
+template <class View> View split_heads(const View &tensor, int64_t num_heads) noexcept {
     if (tensor.rank != 3 || num_heads < 1 || tensor.shape[2] % num_heads != 0) {
         return {};
     }
     const int64_t head_dim = tensor.shape[2] / num_heads;
-    TensorView split = tensor;
+    View split = tensor;
     split.rank = 4;
     split.shape[1] = num_heads;
     split.stride[1] = head_dim * tensor.stride[2];
@@ -166,6 +149,24 @@ TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
     split.shape[3] = head_dim;
     split.stride[3] = tensor.stride[2];
     return split;
+}
+
+} // namespace
+
+TensorView from_bshd(const TensorView &tensor) noexcept {
+    return swapped_heads(tensor);
+}
+
+TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
+    return split_heads(tensor, num_heads);
+}
+
+MutableTensorView from_bshd(const MutableTensorView &tensor) noexcept {
+    return swapped_heads(tensor);
+}
+
+MutableTensorView from_bsd(const MutableTensorView &tensor, int64_t num_heads) noexcept {
+    return split_heads(tensor, num_heads);
 }
 
 Weights::~Weights() {
@@ -203,7 +204,7 @@ Status Kernel::pack(const WeightTensors &tensors, Weights *weights) const noexce
     const size_t bytes = weights_bytes();
     void *memory = allocate_weights(bytes > 0 ? bytes : 1);
     if (!memory) {
-        return Status(failure(POLYHEAD_OUT_OF_MEMORY, "weights: %zu bytes could not be had", bytes));
+        return Status(failure(POLYHEAD_OUT_OF_MEMORY, "weights: %zu bytes could not be allocated", bytes));
     }
     const polyhead_status status = polyhead_pack(this, &tensors, memory, &packed.raw_);
     if (status.code != POLYHEAD_OK) {
@@ -231,11 +232,19 @@ int64_t Kernel::scratch_bytes(const MhaArgs &args) const noexcept {
     return scratch_of(*this, c_args(args));
 }
 
+int64_t Kernel::scratch_bytes(const LinearArgs &args) const noexcept {
+    return scratch_of(*this, c_args(args));
+}
+
 std::string Kernel::explain(const SdpaArgs &args) const {
     return explain_call(*this, c_args(args));
 }
 
 std::string Kernel::explain(const MhaArgs &args) const {
+    return explain_call(*this, c_args(args));
+}
+
+std::string Kernel::explain(const LinearArgs &args) const {
     return explain_call(*this, c_args(args));
 }
 

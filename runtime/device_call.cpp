@@ -1,5 +1,5 @@
 // One call on a device: host tensors are packed and copied there by Halide's runtime, device tensors go into the call as they are,
-// results come back. Whatever happens, nothing stays behind on the device.
+// results come back. In every case, also after an error, the device memory of the call is freed.
 #include "device_call.h"
 
 #include <HalideRuntime.h>
@@ -48,7 +48,7 @@ public:
                pack_optional(optional_outputs, false, status);
     }
 
-    // Copies packed outputs to where the caller wants them.
+    // Copies packed outputs to the caller's tensors.
     void unpack() const noexcept {
         for (int i = 0; i < count_; ++i) {
             if (!input_[i]) {
@@ -78,7 +78,7 @@ private:
         packed.offset = 0;
         packed.data = halide_malloc(nullptr, staged_bytes(packed));
         if (!packed.data) {
-            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes to pack a tensor for the device could not be had",
+            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes to pack a tensor for the device could not be allocated",
                           staged_bytes(packed));
         }
         if (input) {
@@ -207,7 +207,7 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
         return status;
     }
     const bool linear = kernel.problem.op == POLYHEAD_LINEAR;
-    const int64_t rows = linear ? shape.seq_len_q : shape.batch, most = rows_of_launch(kernel, variant, *args.device);
+    const int64_t rows = linear ? shape.seq_len_q : shape.batch, most = rows_of_launch(kernel, variant, *args.device, shape);
     if (rows <= most) {
         return launch(kernel, variant, args, shape);
     }

@@ -34,7 +34,7 @@ bool capable(const polyhead_variant &variant, const polyhead_device *device) noe
     return variant.capability == 0 || (device && device->capability >= variant.capability);
 }
 
-// Code compiled in process has a Halide runtime of its own, which knows neither our contexts nor memory of ours.
+// Code compiled in process has its own Halide runtime, which has neither our contexts nor our memory.
 const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &args) noexcept {
     for (const NamedTensor &t : CallTensors(kernel, args)) {
         if (t.tensor->device) {
@@ -72,7 +72,7 @@ const char *first_unaligned(const polyhead_variant &variant, const polyhead_args
                                                      : nullptr;
 }
 
-// Only asked when a variant was passed over.
+// Only for variants that were not chosen.
 void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                  Text *text) noexcept {
     const uint64_t missing = variant.cpu_features & ~cpu_features(variant.cpu_features);
@@ -86,7 +86,7 @@ void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant,
     } else if (variant.api != api_of(args.device)) {
         text->append("runs on %s", api_name(variant.api));
     } else if (!environment_allows(variant)) {
-        text->append("is kept back by POLYHEAD_CPU_FEATURES");
+        text->append("is disabled by POLYHEAD_CPU_FEATURES");
     } else if (missing) {
         char names[128];
         polyhead_cpu_feature_names(missing, names, sizeof names);
@@ -125,7 +125,7 @@ bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, co
 
 const polyhead_variant *select_variant(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape,
                                        polyhead_status *status) noexcept {
-    bool too_old = false; // the device: a variant of its api wants a newer one
+    bool too_old = false; // a variant of the device's API needs a newer device
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         const polyhead_variant &variant = kernel.variants[i];
         if (eligible(kernel, variant, args, shape, nullptr)) {

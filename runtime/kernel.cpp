@@ -94,8 +94,8 @@ void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, con
     describe_features(p, text);
 }
 
-// Runs a variant on the CPU. Whatever the kernel will ask for is held before it starts: by this thread what is shared and its own part, by
-// each helper of the pool its part.
+// Runs a variant on the CPU. All memory that the kernel needs is allocated before it starts: this thread has the shared part and its own
+// part, each helper of the pool has its own part.
 polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
                            const CallShape &shape) noexcept {
     constexpr int64_t most = int64_t(1) << 56; // what follows does not overflow
@@ -108,7 +108,7 @@ polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant
     const int64_t here = possible ? bytes - (threads.threads() - 1) * of_thread : 0;
     const HeldScratch scratch(&context, possible ? static_cast<size_t>(here) + Scratch::overhead : SIZE_MAX);
     if (!scratch.held() || (threads.pool() && !threads.pool()->hold_scratch(static_cast<size_t>(of_thread) + Scratch::overhead))) {
-        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be had", kernel.name,
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel.name,
                static_cast<long long>(bytes));
         return status;
     }

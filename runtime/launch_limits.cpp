@@ -45,12 +45,13 @@ void narrow_optional(const OptionalTensor (&table)[rows], const polyhead_problem
 
 } // namespace
 
-int64_t rows_of_launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_device &device) noexcept {
+int64_t rows_of_launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_device &device,
+                       const CallShape &shape) noexcept {
     const polyhead_problem &p = kernel.problem;
     if (p.op == POLYHEAD_LINEAR) {
         return device.most_blocks * linear_block(variant);
     }
-    return has_score_outputs(p) ? std::max<int64_t>(1, device.most_blocks / p.num_heads) : device.most_blocks;
+    return has_score_outputs(p) ? std::max<int64_t>(1, device.most_blocks / shape.num_heads) : device.most_blocks;
 }
 
 bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
@@ -60,13 +61,13 @@ bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant
     const int64_t rows = args.device->most_blocks * linear_block(variant), keys = args.device->most_blocks * keys_of_block;
     if (p.op == POLYHEAD_MHA && std::max(shape.seq_len_q, shape.seq_len_kv) > rows) {
         const bool query = shape.seq_len_q > rows;
-        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: extent %lld of dimension 1, expected at most %lld, what device %s takes at once",
+        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: extent %lld of dimension 1, expected at most %lld, the limit of device %s",
                       query ? "input" : "key", static_cast<long long>(query ? shape.seq_len_q : shape.seq_len_kv),
                       static_cast<long long>(rows), args.device->name);
     }
     if (has_score_outputs(p) && shape.seq_len_kv > keys) {
         return refuse(status, POLYHEAD_UNSUPPORTED,
-                      "key: extent %lld of dimension %d, expected at most %lld, what device %s takes at once where scores are an output",
+                      "key: extent %lld of dimension %d, expected at most %lld, the limit of device %s where scores are an output",
                       static_cast<long long>(shape.seq_len_kv), p.op == POLYHEAD_SDPA ? 2 : 1, static_cast<long long>(keys),
                       args.device->name);
     }

@@ -40,8 +40,8 @@ const polyhead_args *NeutralRows::complete(const polyhead_kernel &kernel, const 
         const size_t bytes = static_cast<size_t>(shape.needed_keys * dtype_bytes(row.dtype));
         void *memory = halide_malloc(nullptr, bytes);
         if (!memory) {
-            refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %zu bytes of scratch memory for a row of it could not be had",
-                   row.name, bytes);
+            refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %zu bytes for its default values could not be allocated", row.name,
+                   bytes);
             return nullptr;
         }
         // Bytes that are 1 are true, bytes that are 0 are the float 0.

@@ -1,5 +1,5 @@
 // The answer when seq_len_kv is 0: attention is 0 in every row and lse is -inf, so a layer gives the bias of its output projection.
-// It is written here and not by kernels, because Halide refuses an input without elements before it looks at loops that run 0 times.
+// It is written here and not by kernels, because Halide refuses an input without elements even if its loops run 0 times.
 #include "no_keys.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t most_chunk_elements = 1 << 16;
 
-// Elements that follow one another in memory: the innermost dimension, and those outside of it as long as they continue it.
+// Number of elements that follow each other in memory: the innermost dimension, and those outside of it as long as they continue it.
 struct Chunk {
     int dimensions = 0; // outer ones that are left
     int64_t elements = 1;
@@ -95,7 +95,7 @@ void answer_without_keys(const polyhead_problem &problem, const polyhead_args &a
     const size_t bytes = row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
     char *row = static_cast<char *>(take_memory(bytes));
     if (!row) {
-        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be had", bytes);
+        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
         return;
     }
     char *const source = row + row_bytes;

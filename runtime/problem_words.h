@@ -34,7 +34,7 @@ struct ProblemField {
     const char *help;
     const char *words[5]; // of 0, 1, ...
 
-    // What 0 means has a word of its own; elsewhere 0 is what leaving the flag out gives.
+    // True when 0 has its own word; for other fields 0 means that the flag is left out.
     bool always_written() const noexcept { return kind == FieldKind::choice && words[0] != std::string_view("none"); }
     constexpr bool belongs_to(int32_t op) const noexcept { return op >= 0 && op < 31 && (ops >> op & 1) != 0; }
     int num_words() const noexcept {
@@ -96,10 +96,14 @@ constexpr ProblemField problem_fields[] = {
     field::number("num_heads", &polyhead_problem::num_heads, field::attention, 1, 128, "query heads"),
     field::number("num_kv_heads", &polyhead_problem::num_kv_heads, field::attention, 1, 128,
                   "key/value heads; divides --num-heads (default: --num-heads)"),
+    field::number("group_size", &polyhead_problem::group_size, field::sdpa, 0, 128,
+                  "sdpa: num_heads is free at run time, and so many query heads share a key/value head"),
     field::number("head_dim", &polyhead_problem::head_dim, field::attention, 1, 576,
                   "query/key head dimension, 1..576 (mha default: embed_dim / num_heads)"),
     field::number("head_dim_v", &polyhead_problem::head_dim_v, field::attention, 1, 576,
                   "value head dimension, 1..576 (default: --head-dim)"),
+    field::yes_no("value_in_key", &polyhead_problem::value_in_key, field::sdpa, field::same_truth,
+                  "value is the leading --head-dim-v entries of key, as in a cache of multi-head latent attention; no value is given"),
     field::yes_no("cross", &polyhead_problem::cross, field::mha, field::same_truth, "mha: key and value are inputs of their own"),
     field::number("kdim", &polyhead_problem::kdim, field::mha, 1, field::most_features,
                   "mha --cross: width of the key input (default: --embed-dim)"),
@@ -141,9 +145,10 @@ constexpr ProblemField problem_fields[] = {
     field::choice("dtype", &polyhead_problem::dtype, field::any, field::same,
                   "storage type: f32 (the default); f16 or bf16 for GPU targets", "f32", "f16", "bf16"),
 };
-static_assert(sizeof(polyhead_problem) == (sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /
-                                                  alignof(const char *) * alignof(const char *) +
-                                              sizeof(const char *),
+static_assert(sizeof(polyhead_problem) ==
+                  (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /
+                          alignof(const char *) * alignof(const char *) +
+                      sizeof(const char *),
               "a field of polyhead_problem is missing here");
 
 // The problem with every number that was left 0 "as usual" written out.
@@ -155,7 +160,7 @@ inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
     return problem;
 }
 
-// "none", "64": a value as sentences and flags say it.
+// "none", "64": a value as in messages and flags.
 inline std::string word_of(const ProblemField &field, int32_t value) {
     const bool has_word = field.kind == FieldKind::choice && value >= 0 && value < field.num_words();
     return has_word ? field.words[value] : std::to_string(value);
@@ -177,7 +182,7 @@ inline std::string flags_of(const polyhead_problem &given) {
         const int32_t value = problem.*field.value;
         polyhead_problem without = problem;
         without.*field.value = 0;
-        const bool is_bias = field.value == &polyhead_problem::bias; // without says so, because other libraries default to biases
+        const bool is_bias = field.value == &polyhead_problem::bias; // written also when 0, because other libraries have biases by default
         const bool follows = written_out(without).*field.value == value && !field.always_written() && !is_bias;
         if (!field.belongs_to(problem.op) || follows) {
             continue;
@@ -185,7 +190,7 @@ inline std::string flags_of(const polyhead_problem &given) {
         line += (line.empty() ? "" : " ") + (is_bias && value == 0 ? "--no-bias" : flag_of(field.name));
         line += field.kind == FieldKind::yes_no ? "" : " " + word_of(field, value);
     }
-    const std::string expression = one_line(problem.expression); // has no quotes: the language knows none
+    const std::string expression = one_line(problem.expression); // has no quotes: the language has none
     return expression.empty() ? line : line + " --expression '" + expression + "'";
 }
 

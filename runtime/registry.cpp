@@ -1,4 +1,4 @@
-// Finds the kernel of a set that computes a problem, and says why that one, or how to make one.
+// Finds the kernel of a set that computes a problem, and explains the choice, or how to make such a kernel.
 #include <cstdio>
 #include <string>
 
@@ -14,6 +14,10 @@ namespace {
 template <typename Visit> void differences(const Problem &kernel_problem, const Problem &wanted_problem, Visit visit) {
     const Problem kernel = runtime::written_out(kernel_problem);
     Problem wanted = runtime::written_out(wanted_problem);
+    if (runtime::free_heads(kernel)) { // takes any heads of this group size
+        wanted.group_size = runtime::group_size_of(wanted);
+        wanted.num_heads = wanted.num_kv_heads = 0;
+    }
     // A mask that is left out has no dimensions.
     wanted.mask_broadcast = wanted.mask == 0 ? kernel.mask_broadcast : wanted.mask_broadcast;
     wanted.score_bias_broadcast = wanted.score_bias == 0 ? kernel.score_bias_broadcast : wanted.score_bias_broadcast;
@@ -27,7 +31,7 @@ template <typename Visit> void differences(const Problem &kernel_problem, const 
 
 // 0 when the kernel computes the problem.
 int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
-    if (kernel.op != wanted.op) {
+    if (kernel.size != wanted.size || kernel.op != wanted.op) {
         return INT32_MAX;
     }
     int count = runtime::same_expression(kernel.expression, wanted.expression) ? 0 : 1;
@@ -122,6 +126,9 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
 } // namespace
 
 const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem &problem) noexcept {
+    if (problem.size != sizeof problem) {
+        return nullptr;
+    }
     const Kernel *best = nullptr;
     for (size_t i = 0; i < count; ++i) {
         if (num_differences(set[i]->problem, problem) > 0) {
@@ -135,6 +142,10 @@ const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem 
 }
 
 std::string explain(const Kernel *const *set, size_t count, const Problem &problem) {
+    if (problem.size != sizeof problem) {
+        return "problem: polyhead_problem of " + std::to_string(problem.size) + " bytes, expected " + std::to_string(sizeof problem) +
+               ": begin it with polyhead_problem_of()\n";
+    }
     if (const Kernel *kernel = find_kernel(set, count, problem)) {
         return why_this(*kernel);
     }

@@ -39,12 +39,14 @@ int64_t scratch_bytes(const polyhead_problem &given, const polyhead_variant &var
         return 0;
     }
     const polyhead_problem p = with_defaults(given);
-    const int64_t rows = s.seq_len_q * (p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads);
+    const int64_t rows = s.seq_len_q * group_size_of(p);
+    // Terms of a kernel with free heads are of one key/value head.
+    const int64_t times_of_terms = times(s.batch, free_heads(p) ? s.num_heads / group_size_of(p) : 1);
     const int64_t keys = s.needed_keys, windows = keys_in_windows(p, args, s);
     // On a device scratch of a thread is registers and shared memory.
     int64_t bytes = variant.api == POLYHEAD_CPU ? times(threads, thread_scratch_bytes(variant, s)) : 0;
     for (const polyhead_scratch_term &term : variant.scratch.terms) {
-        int64_t of_term = times(term.bytes, s.batch);
+        int64_t of_term = times(term.bytes, times_of_terms);
         of_term = term.row_block > 0 ? times(of_term, blocks(rows, term.row_block)) : of_term;
         if (term.key_block > 0) { // a window may begin and end anywhere in a block
             const int64_t all = blocks(keys, term.key_block), some = (windows + term.key_block - 2) / term.key_block + 1;

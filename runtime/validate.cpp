@@ -10,12 +10,31 @@
 namespace polyhead::runtime {
 namespace {
 
+constexpr int32_t most_heads = 65535; // of a call, where the number is free: what the grids of devices have
+
 Extent fixed_or_any(int32_t length) noexcept {
     return {length > 0 ? length : any_extent, nullptr};
 }
 
 Extent built(int64_t extent) noexcept {
     return {extent, nullptr};
+}
+
+// Structs of another size were written by another version of the headers: nothing else in them can be read.
+bool check_sizes(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (args.size != sizeof args) {
+        return refuse(
+            status, POLYHEAD_UNSUPPORTED,
+            "arguments: polyhead_args of %u bytes, expected %zu: begin them with polyhead_args_of() and compile with the headers of "
+            "polyhead %s",
+            args.size, sizeof args, polyhead_version());
+    }
+    return check_size(kernel, status);
+}
+
+bool check_reserved(const polyhead_args &args, polyhead_status *status) noexcept {
+    const char *given = args.scratch ? "scratch" : args.scratch_bytes != 0 ? "scratch_bytes" : args.executor ? "executor" : nullptr;
+    return !given || refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because this version has no use for it", given);
 }
 
 bool check_operation(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
@@ -41,29 +60,40 @@ bool check_surplus(const polyhead_problem &p, const polyhead_args &args, polyhea
             return false;
         }
     }
+    if (p.value_in_key && !refuse_given(args.value, "value", "takes it from key (value_in_key)", status)) {
+        return false;
+    }
     if (p.op == POLYHEAD_SDPA && args.weights) {
-        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel is bare attention");
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel computes sdpa");
     }
     return true;
 }
 
 bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
-    const Extent heads = built(p.num_heads), kv_heads = built(p.num_kv_heads);
-    if (!check_tensor({"query", &a.query, p.dtype, Role::input, 4, {{}, heads, fixed_or_any(p.seq_len_q), built(p.head_dim)}}, status)) {
+    if (!check_tensor(
+            {"query", &a.query, p.dtype, Role::input, 4, {{}, fixed_or_any(p.num_heads), fixed_or_any(p.seq_len_q), built(p.head_dim)}},
+            status)) {
         return false;
     }
+    const int64_t num_heads = a.query.shape[1];
+    if (free_heads(p) && (num_heads % group_size_of(p) != 0 || num_heads > most_heads)) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "query: extent %lld of dimension 1, expected a multiple of group_size %d, at most %d",
+                      static_cast<long long>(num_heads), group_size_of(p), most_heads);
+    }
+    const Extent heads{num_heads, free_heads(p) ? "query" : nullptr}, kv_heads = built(num_heads / group_size_of(p));
     const Extent batch{a.query.shape[0], "query"}, seq_len_q{a.query.shape[2], "query"};
     if (!check_tensor({"key", &a.key, p.dtype, Role::input, 4, {batch, kv_heads, fixed_or_any(p.seq_len_kv), built(p.head_dim)}}, status)) {
         return false;
     }
     const Extent seq_len_kv{a.key.shape[2], "key"};
-    if (!check_tensor({"value", &a.value, p.dtype, Role::input, 4, {batch, kv_heads, seq_len_kv, built(p.head_dim_v)}}, status)) {
+    if (!p.value_in_key &&
+        !check_tensor({"value", &a.value, p.dtype, Role::input, 4, {batch, kv_heads, seq_len_kv, built(p.head_dim_v)}}, status)) {
         return false;
     }
     if (!check_tensor({"out", &a.out, p.dtype, Role::output, 4, {batch, heads, seq_len_q, built(p.head_dim_v)}}, status)) {
         return false;
     }
-    *shape = {a.query.shape[0], a.query.shape[2], a.key.shape[2]};
+    *shape = {a.query.shape[0], a.query.shape[2], a.key.shape[2], num_heads};
     return true;
 }
 
@@ -74,7 +104,7 @@ bool check_mha_tensors(const polyhead_problem &p, const polyhead_args &a, CallSh
         return false;
     }
     const Extent batch{a.query.shape[0], "input"}, seq_len_q{a.query.shape[1], "input"};
-    *shape = {a.query.shape[0], a.query.shape[1], a.query.shape[1]};
+    *shape = {a.query.shape[0], a.query.shape[1], a.query.shape[1], p.num_heads};
     if (!self) {
         if (!check_tensor({"key", &a.key, p.dtype, Role::input, 3, {batch, fixed_or_any(p.seq_len_kv), built(p.kdim)}}, status)) {
             return false;
@@ -161,8 +191,19 @@ const char *first_tensor_name(const polyhead_problem &problem) noexcept {
     return problem.op == POLYHEAD_SDPA ? "query" : "input";
 }
 
+bool check_size(const polyhead_kernel &kernel, polyhead_status *status) noexcept {
+    if (kernel.problem.size == sizeof kernel.problem) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_UNSUPPORTED, "kernel %s: polyhead_problem of %u bytes, expected %zu: generate it with polyhead %s",
+                  kernel.name, kernel.problem.size, sizeof kernel.problem, polyhead_version());
+}
+
 bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
-    const polyhead_problem p = with_defaults(kernel.problem);
+    if (!check_sizes(kernel, args, status) || !check_reserved(args, status)) {
+        return false;
+    }
+    polyhead_problem p = with_defaults(kernel.problem);
     if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_surplus_optional(kernel, args, status) ||
         !check_numbers(p, args, status) || !check_places(kernel, args, status)) {
         return false;
@@ -172,6 +213,7 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
                                  : check_linear_tensors(p, args, shape, status))) {
         return false;
     }
+    p = with_heads(p, shape->num_heads);
     if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
         return false;
     }

@@ -9,13 +9,17 @@ namespace polyhead::runtime {
 // The free extents of a checked call.
 struct CallShape {
     int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q, and 1 in seq_len_kv
+    int64_t num_heads = 1;                            // query heads of attention
     int64_t needed_keys = 0;                          // of seq_len_kv, those that the kernel is shown: needed_keys.h
-    bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0; }
+    bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0 || num_heads == 0; }
     bool no_keys() const noexcept { return seq_len_kv == 0; }
 };
 
 // "input" or "query": what the first tensor is called in messages.
 const char *first_tensor_name(const polyhead_problem &problem) noexcept;
+
+// Whether the problem of a kernel is the struct of these headers; checked before anything else of it is read.
+bool check_size(const polyhead_kernel &kernel, polyhead_status *status) noexcept;
 
 bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
 

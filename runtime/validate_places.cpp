@@ -9,7 +9,7 @@
 namespace polyhead::runtime {
 namespace {
 
-// Where one tensor, or the weights, lie against where the call runs.
+// Compares the place of a tensor, or of the weights, with the device of the call.
 bool check_place(const char *name, const polyhead_device *place, const polyhead_device *device, polyhead_status *status) noexcept {
     if (!place || place == device) {
         return true;
@@ -19,7 +19,7 @@ bool check_place(const char *name, const polyhead_device *place, const polyhead_
                       place->name);
     }
     return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory or the device of the call, %s%s", name,
-                  place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " opened another time" : "");
+                  place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " (opened separately)" : "");
 }
 
 bool check_shared(const NamedTensor &output, const char *other, const MemoryRange &memory, polyhead_status *status) noexcept {

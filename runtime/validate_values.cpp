@@ -36,7 +36,7 @@ bool check_alignment(const polyhead_problem &p, const polyhead_args &args, polyh
     }
     if (args.alignment != 0 && (p.op == POLYHEAD_LINEAR || !knows_positions(p))) {
         return refuse(status, POLYHEAD_BAD_VALUE,
-                      "alignment: value %d, expected 0, because the kernel knows no positions (causal, window, alibi, rope)",
+                      "alignment: value %d, expected 0, because the kernel uses no positions (causal, window, alibi, rope)",
                       args.alignment);
     }
     return true;
@@ -104,7 +104,7 @@ bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int6
     return true;
 }
 
-// Where nothing was said, positions follow from lengths; the tables must reach as far, when these are known here.
+// Without position tensors, positions follow from lengths. If these are known here, the tables must have rows for all positions.
 bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s, polyhead_status *status) noexcept {
     const bool lengths_known = absent(args.kv_lengths) || readable(args.kv_lengths),
                offsets_known = absent(args.position_offsets) || readable(args.position_offsets);
@@ -145,7 +145,7 @@ bool check_distances(const polyhead_problem &p, const CallShape &s, polyhead_sta
     return refuse(status, POLYHEAD_UNSUPPORTED, "%s: value %lld, expected at most 2^%d%s", query ? "seq_len_q" : "seq_len_kv",
                   static_cast<long long>(query ? s.seq_len_q : s.seq_len_kv), power,
                   p.window    ? ", because the kernel was built with window"
-                  : positions ? ", because the kernel knows positions (causal, alibi, rope, position offsets, an expression)"
+                  : positions ? ", because the kernel uses positions (causal, alibi, rope, position offsets, an expression)"
                               : "");
 }
 

@@ -9,6 +9,28 @@
 
 namespace polyhead::runtime {
 
+// A kernel of this problem takes any number of heads that is a multiple of group_size.
+inline bool free_heads(const polyhead_problem &problem) noexcept {
+    return problem.op == POLYHEAD_SDPA && problem.num_heads == 0;
+}
+
+// Query heads of a key/value head.
+inline int32_t group_size_of(const polyhead_problem &problem) noexcept {
+    if (free_heads(problem)) {
+        return problem.group_size > 0 ? problem.group_size : 1;
+    }
+    return problem.num_kv_heads > 0 ? problem.num_heads / problem.num_kv_heads : 1;
+}
+
+// The problem of a call with so many heads, where they are free.
+inline polyhead_problem with_heads(polyhead_problem problem, int64_t num_heads) noexcept {
+    if (free_heads(problem)) {
+        problem.num_kv_heads = static_cast<int32_t>(num_heads / group_size_of(problem));
+        problem.num_heads = static_cast<int32_t>(num_heads);
+    }
+    return problem;
+}
+
 // The problem with every dimension that was left 0 "as usual" written out.
 inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
     if (problem.num_kv_heads == 0) {
@@ -31,8 +53,8 @@ inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
     return problem;
 }
 
-// Bytes that sections begin at multiples of: what OpenCL devices ask of a part of a buffer (CL_DEVICE_MEM_BASE_ADDR_ALIGN), so that
-// every section can be used where it lies.
+// Sections begin at multiples of so many bytes: the requirement of OpenCL devices for a part of a buffer (CL_DEVICE_MEM_BASE_ADDR_ALIGN),
+// so that every section can be used in its place.
 constexpr size_t weight_section_alignment = 512;
 
 // Bytes of one packed element: weights are stored as the problem's tensors are.

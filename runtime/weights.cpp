@@ -4,6 +4,7 @@
 
 #include "status.h"
 #include "tensor_rules.h"
+#include "validate.h"
 #include "weight_layout.h"
 
 namespace polyhead::runtime {
@@ -237,7 +238,7 @@ bool check_takes_weights(const polyhead_kernel &kernel, polyhead_status *status)
 } // namespace polyhead::runtime
 
 size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
-    return kernel ? polyhead::runtime::weight_layout(kernel->problem).bytes : 0;
+    return kernel && kernel->problem.size == sizeof kernel->problem ? polyhead::runtime::weight_layout(kernel->problem).bytes : 0;
 }
 
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
@@ -250,7 +251,7 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
         return failure(POLYHEAD_NULL_POINTER, "tensors: null pointer, expected weight tensors");
     }
     polyhead_status status = success();
-    if (!check_takes_weights(*kernel, &status) || !check_destination(*kernel, memory, packed, &status)) {
+    if (!check_size(*kernel, &status) || !check_takes_weights(*kernel, &status) || !check_destination(*kernel, memory, packed, &status)) {
         return status;
     }
 

@@ -30,7 +30,7 @@ Machine machine_of(const Target &target) {
         return {4, 255, api, api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0, shared_bytes};
     }
     if (target.arch == Target::X86) {
-        // A flag stands alone in a target string: avx2 does not bring avx along.
+        // Each feature has its own flag in a target string: avx2 does not include avx.
         if (target.features_any_of({Target::AVX512, Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4,
                                     Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
             Machine machine{16, 32};
@@ -40,9 +40,13 @@ Machine machine_of(const Target &target) {
             return machine;
         }
         if (target.features_any_of({Target::AVX, Target::AVX2})) {
-            return {8, 16};
+            Machine machine{8, 16};
+            machine.fused = target.has_feature(Target::FMA);
+            return machine;
         }
-        return {4, 16};
+        Machine machine{4, 16};
+        machine.fused = false;
+        return machine;
     }
     if (target.arch == Target::ARM && target.bits == 64) {
         return {4, 32};

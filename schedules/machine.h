@@ -1,4 +1,4 @@
-// What a schedule needs to know of a machine: lanes and registers, or the GPU's API, read from a Halide target once.
+// The properties of a machine that a schedule needs: lanes and registers, or the GPU's API, read from a Halide target once.
 #pragma once
 
 #include <string>
@@ -15,11 +15,12 @@ struct Machine {
     int capability = 0; // CUDA compute capability x 10
 
     int shared_bytes = 0;      // that a block may have everywhere
+    bool fused = true;         // multiply and add are one instruction, rounded once
     bool slow_vectors = false; // a multiply-add of vectors takes a whole cycle, so loads have slots to spare
 
     bool gpu() const { return api != POLYHEAD_CPU; }
     // Threads may load and compute with four elements at once: Halide 21 writes such code for WebGPU that its compilers refuse, and for
-    // Vulkan and Metal nobody has run it.
+    // Vulkan and Metal it is not tested.
     bool wide() const { return api == POLYHEAD_CUDA || api == POLYHEAD_OPENCL; }
     // Threads that can exchange values without memory.
     int warp() const { return api == POLYHEAD_CUDA && capability >= 70 ? 32 : 1; }

@@ -10,7 +10,7 @@
 //         for keys: acc += probs * value
 //       partial                                      acc, row_sum, row_reference of the chunk, kept for the group (L2)
 //     merge of the group, of the groups; normalised; out
-// Where the time goes, and what was tried and lost: docs/internals/schedules.md, sections 2 and 6.
+// Where the time goes, and what was tried without success: docs/internals/schedules.md, sections 2 and 6.
 #include "schedules.h"
 
 #include <algorithm>
@@ -26,6 +26,8 @@ using Halide::TailStrategy;
 using Halide::Var;
 
 namespace {
+
+constexpr int blocks_together = 4; // of query rows that are transposed: their loads are independent
 
 // Vectors along the queries of the tile, all of them unrolled.
 template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesStages &s, int vec) {
@@ -50,8 +52,8 @@ void schedule_transposed_tile(TransposedTile &t, const LoopLevel &level, int vec
         .allow_race_conditions();
     t.transposed.update().vectorize(t.stored.y, std::min(width, t.q_tile / 2));
     const LoopLevel in_block(t.transposed, RVar(t.stored.w));
-    // A whole row of the chunk at a time: rows of a tensor are often a multiple of 4 KB apart, and single lines of 32 of them in turn
-    // neither fit L1 nor wake the prefetcher.
+    // A whole row of the chunk at a time: rows of a tensor are often a multiple of 4 KB apart, and reading one line
+    // of each of 32 rows in turn neither fits L1 nor starts the prefetcher.
     t.rows.compute_at(level).bound_extent(t.kk, t.keys).bound_extent(t.block, t.blocks).bound_extent(t.qi, t.q_tile);
     t.rows.update(0).reorder(t.loaded.x, t.loaded.y, t.qi).vectorize(t.loaded.x);
     t.rows.update(1).reorder(t.last_loaded.x, t.last_loaded.y, t.qi).vectorize(t.last_loaded.x);
@@ -79,7 +81,10 @@ void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.query_tile.update().allow_race_conditions().vectorize(s.squares.x).unroll(s.squares.y);
     Var row("row"), column("column");
     t.rows.compute_at(level).bound_extent(t.f, t.side * t.side).bound_extent(t.block, t.blocks());
-    t.rows.split(t.f, row, column, t.side).reorder(column, t.block, row).vectorize(column).unroll(t.block, std::min(t.blocks(), 4));
+    t.rows.split(t.f, row, column, t.side)
+        .reorder(column, t.block, row)
+        .vectorize(column)
+        .unroll(t.block, std::min(t.blocks(), blocks_together));
     for (size_t i = 0; i < t.shuffles.size(); i++) {
         const Halide::RDom &r = t.domains[i];
         t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
@@ -142,7 +147,8 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
 void schedule_merge(QueryLanesStages &s, const Func &out, const Var &tile, int vec) {
     const int q_tile = s.blocking.q_tile;
     s.merged.compute_at(out, tile).bound_extent(s.qi, q_tile);
-    s.single_group ? s.merged.bound(s.x, 0, s.head_dim_v + 2) : s.merged.bound(s.x, -2, s.head_dim_v + 4);
+    const int first_column = s.single_group ? 0 : s.first_merge_column;
+    s.merged.bound(s.x, first_column, s.merge_columns_end() - first_column);
     lanes(s.merged, s, vec);
     LoopLevel group(out, tile);
     if (!s.single_group) {

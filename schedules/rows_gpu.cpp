@@ -97,7 +97,7 @@ void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width
     }
 }
 
-// A Func of a tile in shared memory, its first two dimensions spread over the threads: so many neighbours each.
+// A Func of a tile in shared memory. Its first two dimensions are divided over the threads; each has so many adjacent elements.
 void spread(Func f, const Var &inner, const Var &outer, int inner_per_thread, int outer_per_thread) {
     Var inner_thread("inner_thread"), outer_thread("outer_thread"), i("i"), j("j");
     f.split(inner, inner_thread, i, inner_per_thread, TailStrategy::RoundUp)
@@ -140,7 +140,11 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     s.acc.update().never_partition_all();
     const LoopLevel level(s.acc, chunk.domain.y), thread(s.acc, s.l);
     stage_chunk(chunk.key_chunk, s, level, s.head_dim);
-    stage_chunk(chunk.value_chunk, s, level, s.head_dim_v);
+    std::vector<Func> staged = {chunk.key_chunk};
+    if (chunk.value_chunk.defined()) {
+        stage_chunk(chunk.value_chunk, s, level, s.head_dim_v);
+        staged.push_back(chunk.value_chunk);
+    }
     for (Func f : {chunk.logits, chunk.probs}) {
         f.compute_at(level).bound(s.kk, 0, k.kv_tile).bound_extent(s.qi, tile).bound_storage(s.kk, k.kv_tile + 1);
         spread(f, s.kk, s.qi, keys_per_thread, k.rows);
@@ -154,10 +158,11 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
         f.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).gpu_threads(s.r, s.g);
         one_point(f, {s.qt, s.b});
     }
-    for (Func f :
-         {s.acc, chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum}) {
+    staged.insert(staged.end(), {chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum});
+    for (Func f : staged) {
         f.store_in(MemoryType::GPUShared);
     }
+    s.acc.store_in(MemoryType::GPUShared);
     chunk.dot.compute_at(chunk.logits, Var("inner_thread")).bound_extent(s.kk, keys_per_thread).bound_extent(s.qi, k.rows);
     chunk.dot.unroll(s.kk).unroll(s.qi).update().reorder(s.kk, s.qi, chunk.rd).unroll(s.kk).unroll(s.qi);
     chunk.chunk_acc.compute_at(thread).bound(s.x, 0, s.value_entries).bound_extent(s.r, k.rows).unroll(s.x).unroll(s.r);
@@ -168,8 +173,8 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     chunk.dot.store_in(MemoryType::Stack);
     chunk.chunk_acc.store_in(MemoryType::Stack);
     one_point(chunk.chunk_acc, {s.c, s.l, s.g, s.qt, s.h, s.b});
-    for (Func f :
-         {chunk.key_chunk, chunk.value_chunk, chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum, chunk.dot}) {
+    staged.push_back(chunk.dot);
+    for (Func f : staged) {
         one_point(f, {s.c, s.qt, s.h, s.b});
     }
 }

@@ -1,4 +1,4 @@
-// Decoding against a cache: what lies behind the valid keys costs neither time nor memory and changes no bit, whatever the capacity.
+// Decoding with a cache: keys after the valid ones cost neither time nor memory and change no bit, whatever the capacity.
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -62,7 +62,7 @@ struct Answer {
 };
 
 Answer answer(const polyhead_kernel &kernel, int64_t seq_len_q, int64_t capacity) {
-    const Problem &p = kernel.problem;
+    const Problem &p = call_problem(kernel);
     const auto batch = static_cast<int64_t>(lengths.size());
     const int64_t rows = batch * p.num_heads * seq_len_q;
     std::vector<float> query(static_cast<size_t>(rows * p.head_dim)), key = cache(p.num_kv_heads, capacity, p.head_dim),
@@ -72,11 +72,12 @@ Answer answer(const polyhead_kernel &kernel, int64_t seq_len_q, int64_t capacity
     }
     Answer answer{std::vector<float>(static_cast<size_t>(rows * p.head_dim_v)), std::vector<float>(static_cast<size_t>(rows))};
     std::vector<int32_t> valid = lengths, offsets(lengths.size(), 0);
-    polyhead_args args{};
-    args.op = POLYHEAD_SDPA;
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     args.query = dense(query.data(), POLYHEAD_F32, {batch, p.num_heads, seq_len_q, p.head_dim});
     args.key = dense(key.data(), POLYHEAD_F32, {batch, p.num_kv_heads, capacity, p.head_dim});
-    args.value = dense(value.data(), POLYHEAD_F32, {batch, p.num_kv_heads, capacity, p.head_dim_v});
+    if (p.value_in_key == 0) {
+        args.value = dense(value.data(), POLYHEAD_F32, {batch, p.num_kv_heads, capacity, p.head_dim_v});
+    }
     args.key.stride[0] = args.value.stride[0] = 0; // one cache for all batch rows
     args.kv_lengths = dense(valid.data(), POLYHEAD_I32, {batch});
     args.out = dense(answer.out.data(), POLYHEAD_F32, {batch, p.num_heads, seq_len_q, p.head_dim_v});
@@ -107,7 +108,7 @@ bool same(const std::vector<float> &a, const std::vector<float> &b) {
 TEST_CASE("decoding: the capacity of a cache changes neither bits nor memory") {
     int checked = 0;
     for (const Kernel *kernel : kernel_table) {
-        const Problem &p = kernel->problem;
+        const Problem &p = call_problem(*kernel);
         if (!decodes(p)) {
             continue;
         }

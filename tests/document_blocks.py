@@ -1,16 +1,19 @@
 """Runs the code blocks of README.md and of guides as a reader would who pastes them, each document in an empty folder of its own. Programs are
-written to the file that their first line names, shell lines make and run them, Python blocks print what float64 says."""
+written to the file that their first line names, shell lines make and run them, Python blocks print what float64 says. Parts of programs are
+compiled, or run, with what their text says is there. CMake blocks: tests/install/drive.py."""
 import argparse
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-GUIDES = ("first_kernel", "variants", "shipping")
-# What a reader is told that he will see.
+GUIDES = ("first_kernel", "variants", "shipping")  # as a whole
+PARTS = ("cmake", "expressions", "pruning", "python", "tuning")  # block by block
+# The output that a document promises.
 PROMISED = {"first_kernel": "ok: out[0] = 1.4472\n", "variants": "serves seq_len_q 0 to ", "shipping": "ok: out[0] = 0.25\n"}
 
 
@@ -75,13 +78,73 @@ def test_guide(name, options):
     return len(found)
 
 
+# What the text of a guide takes as given, in Python.
+GIVEN = {
+    "python": """
+import numpy, polyhead
+rng = numpy.random.default_rng(1)
+def tensor(*shape): return rng.standard_normal(shape, dtype="float32")
+query, key, value = q, k, v = tensor(1, 12, 5, 64), tensor(1, 12, 9, 64), tensor(1, 12, 9, 64)
+lengths, n = numpy.array([7], "int32"), 3
+cache_key, cache_value, new_key, new_value = tensor(1, 12, 16, 64), tensor(1, 12, 16, 64), tensor(1, 12, 64), tensor(1, 12, 64)
+x, state_dict = tensor(2, 10, 384), {"in_proj_weight": tensor(1152, 384), "in_proj_bias": tensor(1152), "out_proj.weight": tensor(384, 384),
+                                     "out_proj.bias": tensor(384)}
+""",
+    "pruning": """
+import numpy, polyhead, safetensors.numpy
+rng = numpy.random.default_rng(1)
+def tensor(*shape): return rng.standard_normal(shape, dtype="float32")
+safetensors.numpy.save_file({"in_proj_weight": tensor(288, 96), "in_proj_bias": tensor(288), "out_proj.weight": tensor(96, 96),
+                             "out_proj.bias": tensor(96)}, "layer.safetensors")
+x, lengths = tensor(2, 7, 96), numpy.array([7, 5], "int32")
+""",
+    "tuning": "import polyhead\n",
+}
+# The same for C++: the code around a part of a program. Whole files have none.
+AROUND = """#include <string>
+#include <vector>
+#include <polyhead/polyhead.h>
+void log(const std::string &);
+extern const polyhead::Kernel *const my_kernels[];
+extern const size_t my_kernels_count;
+void part(const std::vector<float> &bias, int heads, polyhead::SdpaArgs &args) {
+    (void)bias, (void)heads, (void)args;
+%s}
+"""
+
+
+def test_parts(name, options):
+    """The Python blocks of a guide, one after another in one process, and each C++ block by the compiler."""
+    found = [(language, text) for language, text in blocks(ROOT / "docs" / "guides" / (name + ".md")) if language not in ("cmake", "text")]
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copy(ROOT / "tests" / "install" / "tuned.json", folder)
+        python = [text for language, text in found if language == "python"]
+        if python and options.python:
+            run([sys.executable, "-W", "ignore", "-c", "\n".join([GIVEN[name], *python])], folder, PYTHONPATH=options.python)
+        for number, text in enumerate(text for language, text in found if language == "cpp"):
+            file = pathlib.Path(folder, "part%d.cpp" % number)
+            file.write_text(text if text.startswith("#include") else AROUND % text, encoding="utf-8")
+            includes = ["-I%s" % path for path in (ROOT / "runtime" / "include", ROOT / "generators" / "include", *options.include)]
+            run(["g++", "-std=c++17", "-fsyntax-only", *includes, str(file)], folder)
+    languages = {language for language, _ in found} - {"python", "cpp"}
+    assert not languages, "%s: found a block in a language that no test runs: %s" % (name, ", ".join(languages))
+    return len(found)
+
+
+def test_every_guide_is_named():
+    documents = {path.stem for path in (ROOT / "docs" / "guides").glob("*.md") if blocks(path)}
+    assert documents == {*GUIDES, *PARTS}, "guides with code blocks that no test runs: %s" % (documents ^ {*GUIDES, *PARTS})
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--generate", required=True, type=os.path.abspath)
     parser.add_argument("--library", required=True, type=os.path.abspath)
     parser.add_argument("--python", type=os.path.abspath, help="folder of the Python package")
+    parser.add_argument("--include", action="append", default=[], help="where Halide's headers are")
     options = parser.parse_args()
-    count = test_readme(options) + sum(test_guide(name, options) for name in GUIDES)
+    test_every_guide_is_named()
+    count = test_readme(options) + sum(test_guide(name, options) for name in GUIDES) + sum(test_parts(name, options) for name in PARTS)
     print("blocks of README.md and guides: %d" % count)
 
 

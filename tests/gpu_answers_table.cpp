@@ -1,6 +1,7 @@
 // Every GPU kernel of the table against the float64 reference on the device of this run: awkward shapes and hostile inputs, tensors
 // on the host and on the device, each variant forced in turn.
 #include "gpu_tests.h"
+#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -33,12 +34,13 @@ void check_half(size_t first) {
         const Kernel &kernel = *kernels[i];
         uint64_t seed = text_seed(kernel.name);
         for (Home home : homes) {
-            check_shapes(kernel, device, home, seed, awkward_shapes(kernel.problem, seed, shapes_per_kernel()));
+            check_shapes(kernel, device, home, seed, awkward_shapes(call_problem(kernel), seed, shapes_per_kernel()));
             seed += 1000;
         }
         const std::vector<polyhead_kernel> variants = forced_variants(kernel, device.api());
         for (const polyhead_kernel &forced : variants.size() > 1 ? variants : std::vector<polyhead_kernel>()) {
-            check_shapes(forced, device, homes[seed % homes.size()], seed, awkward_shapes(kernel.problem, seed, shapes_per_kernel() + 3));
+            check_shapes(forced, device, homes[seed % homes.size()], seed,
+                         awkward_shapes(call_problem(kernel), seed, shapes_per_kernel() + 3));
             seed += 1000;
         }
     }

@@ -1,8 +1,9 @@
 // Every GPU variant of the table gives the same bits when repeated, alone and among other batch rows, with and without padding, and
-// wherever its tensors live. And every GPU kernel refuses wrong arguments and leaves its outputs untouched.
+// wherever its tensors are. And every GPU kernel refuses wrong arguments and leaves its outputs untouched.
 #include <cmath>
 
 #include "gpu_tests.h"
+#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -17,7 +18,7 @@ bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
 }
 
 Shape shape_for(const polyhead_kernel &forced, uint64_t seed) {
-    Shape shape = same_bits_shape(forced.problem, seed);
+    Shape shape = same_bits_shape(call_problem(forced), seed);
     if (!serves(forced, shape.seq_len_q) && forced.problem.seq_len_q == 0) {
         shape.seq_len_q = 1 + static_cast<int64_t>(seed) % 4; // a variant for few queries
     }
@@ -52,7 +53,7 @@ TEST_CASE("gpu same bits: whether tensors live on the host or on the device") {
             std::vector<std::vector<float>> first;
             for (Home home : homes_of(device)) {
                 const KernelSubject subject(forced, 33, false, device.raw(), home);
-                Inputs inputs(forced.problem, shape);
+                Inputs inputs(call_problem(forced), shape);
                 const polyhead_status status = subject.subject().run(inputs.args());
                 INFO(status.message << reproduce(subject.subject(), shape));
                 CHECK(status.code == POLYHEAD_OK);

@@ -48,7 +48,7 @@ bool is_served(Problem p, const std::string &tiling) {
 
 // Returns the number of shapes.
 int sweep_variant(const polyhead_kernel &forced, uint64_t seed, int shapes, double *worst) {
-    const Problem &p = forced.problem;
+    const Problem &p = call_problem(forced);
     Random random(seed ^ 0x736861706573u);
     const KernelSubject subject(forced, seed, random.chance(40), TestDevice::get().raw());
     INFO("pack: " << subject.pack_status().message);

@@ -24,7 +24,7 @@ void check_shapes(const polyhead_kernel &kernel, uint64_t seed, int count) {
     const KernelSubject subject(kernel, seed, seed % 2 == 1);
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
-    for (Shape &shape : awkward_shapes(kernel.problem, seed, count)) {
+    for (Shape &shape : awkward_shapes(call_problem(kernel), seed, count)) {
         if (kernel.num_variants == 1 && !serves(kernel, shape.seq_len_q)) {
             continue;
         }

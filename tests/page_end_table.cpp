@@ -1,4 +1,4 @@
-// Every variant of the table with all tensors against unmapped pages: behind the last element, then before the first.
+// Every variant of the table with all tensors against unmapped pages: after the last element, then before the first.
 // An access outside ends the program with SIGSEGV; the kernel, variant and shape are in the message of the failed test.
 #include "kernel_table.h"
 
@@ -19,11 +19,11 @@ std::vector<Shape> page_end_shapes(const polyhead_kernel &kernel) {
     for (const auto &pair : lengths) {
         for (Layout layout : {Layout::bhsd, Layout::bshd}) {
             for (Place place : {Place::at_end, Place::at_begin}) {
-                Shape s = plain_shape(kernel.problem, 2, pair[0], pair[1], 77);
+                Shape s = plain_shape(call_problem(kernel), 2, pair[0], pair[1], 77);
                 s.query = s.key = s.value = s.out = layout;
                 s.place = place;
                 Random random(static_cast<uint64_t>(shapes.size()));
-                s.extras = random_extras(kernel.problem, s.seq_len_q, s.seq_len_kv, random);
+                s.extras = random_extras(call_problem(kernel), s.seq_len_q, s.seq_len_kv, random);
                 s.extras.left_out &= leave_out_positions_q | leave_out_positions_kv; // with as many tensors as there may be
                 if (kernel.problem.kv_lengths != 0) {
                     s.lengths.assign(static_cast<size_t>(s.batch), static_cast<int32_t>(s.seq_len_kv));

@@ -14,6 +14,7 @@
 #include "support/environment.h"
 #include "support/half.h"
 #include "support/not_run.h"
+#include "support/problems.h"
 #include "support/shapes.h"
 #include "support/subject.h"
 
@@ -31,12 +32,12 @@ Shape small_shape(const polyhead_kernel &forced) {
     if (!serves(forced, seq_len_q)) { // decodes, or a tuning record gives it a range of its own
         seq_len_q = std::max(forced.variants[0].min_seq_len_q, std::min(forced.variants[0].max_seq_len_q, 3));
     }
-    return plain_shape(forced.problem, 2, seq_len_q, 75, 5);
+    return plain_shape(call_problem(forced), 2, seq_len_q, 75, 5);
 }
 
 // A call of one variant with small tensors, and its bits with one thread.
 struct SmallCall {
-    explicit SmallCall(const polyhead_kernel &forced) : subject(forced, 7), inputs(forced.problem, small_shape(forced)) {
+    explicit SmallCall(const polyhead_kernel &forced) : subject(forced, 7), inputs(call_problem(forced), small_shape(forced)) {
         set_num_threads(1);
         status = run();
         expected = bits();
@@ -69,7 +70,7 @@ template <typename Check> void for_each_variant(const Check &check) {
     const double most = test_all() ? 1e10 : 5e8;
     for (const Kernel *kernel : kernel_table) {
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
-            if (multiply_adds(forced.problem, small_shape(forced)) > most) {
+            if (multiply_adds(call_problem(forced), small_shape(forced)) > most) {
                 continue;
             }
             SmallCall call(forced);
@@ -126,7 +127,7 @@ size_t bytes_in_use() {
 
 TEST_CASE("process: a forked child computes the same bits, with the parent's number of threads and another") {
     if (!children_may_make_threads) {
-        note_not_run("the whole test", "ThreadSanitizer does not follow a child of several threads");
+        note_not_run("the whole test", "the sanitizers do not follow a child of several threads");
         return;
     }
     for_each_variant([](SmallCall &call) {

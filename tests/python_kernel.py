@@ -2,6 +2,7 @@
 import inspect
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -64,8 +65,47 @@ class Kernels(unittest.TestCase):
             row = 9 * neutral.itemsize
             self.assertEqual(kernel.scratch_bytes(**call) - kernel.scratch_bytes(**call, mask=neutral, score_bias=zero), row + 9 * 4)
 
+    def test_heads_free_at_run_time(self):
+        """One kernel, any number of heads: the bits of the kernel that has them built in, in every layout."""
+        free = polyhead.compile("sdpa", group_size=2, head_dim=16, kv_lengths=True, lse=True)
+        for kv_heads in (1, 2, 5):
+            query, key, value = random(1, 2, 2 * kv_heads, 7, 16), random(2, 2, kv_heads, 9, 16), random(3, 2, kv_heads, 9, 16)
+            call = dict(query=query, key=key, value=value, kv_lengths=np.array([4, 9], np.int32))
+            built = polyhead.compile("sdpa", num_heads=2 * kv_heads, num_kv_heads=kv_heads, head_dim=16, kv_lengths=True, lse=True)
+            for found, wanted in zip(free(**call), built(**call)):
+                self.assertEqual(found.tobytes(), wanted.tobytes())
+            self.assertEqual(free.scratch_bytes(**call), built.scratch_bytes(**call))
+            heads_inside = {n: x.transpose(0, 2, 1, 3).reshape(2, x.shape[2], -1) if x.ndim == 4 else x for n, x in call.items()}
+            out = free(**heads_inside, layout="bsd")[0]
+            np.testing.assert_array_equal(out, built(**call)[0].transpose(0, 2, 1, 3).reshape(2, 7, -1))
+        with self.assertRaisesRegex(polyhead.Error, "query: extent 3 of dimension 1, expected a multiple of group_size 2"):
+            free(query=random(1, 1, 3, 7, 16), key=random(2, 1, 1, 9, 16), value=random(3, 1, 1, 9, 16))
+
+    def test_value_in_key(self):
+        kernel = polyhead.compile("sdpa", num_heads=4, num_kv_heads=1, head_dim=24, head_dim_v=16, value_in_key=True)
+        query, cache = random(1, 2, 4, 7, 24), random(2, 2, 1, 9, 24)
+        np.testing.assert_allclose(kernel(query=query, key=cache), attention(query, cache, cache[..., :16])[0], rtol=1e-5, atol=1e-5)
+        with self.assertRaisesRegex(TypeError, "unexpected argument 'value'; the tensors of this kernel are query, key, out"):
+            kernel(query=query, key=cache, value=cache[..., :16])
+
+    def test_value_in_key_reads_a_row_of_the_cache_from_memory_once(self):
+        latent = dict(num_heads=16, num_kv_heads=1, head_dim=576, head_dim_v=512, value_in_key=True, kv_lengths=True, tuned=False)
+        # CPU: scores and sums read the same rows in one task, and these stay in the L2 cache in between.
+        kernel = polyhead.compile("sdpa", **latent)
+        decode = next(text for text in kernel.lowered().split("external_plus_metadata func ") if "lane_scores" in text)
+        self.assertNotIn("value", decode.split("{")[0])
+        self.assertEqual(set(re.findall(r"^\s*(\w+)\[.*[^\w.]key\[", decode, re.M)), {"lane_scores", "acc"})
+        knobs = dict(word.split("=") for word in kernel.manifest["variants"][0]["tiling"].split())
+        self.assertLessEqual(int(knobs["split_len"]) * 576 * 4, 256 << 10)
+        # GPU: a chunk of keys is loaded into shared memory, from where both read it.
+        listing = polyhead.compile("sdpa", target="x86-64-linux-opencl", **latent).lowered()
+        self.assertEqual(len(re.findall(r"\b_key\[", listing)), 1)
+        self.assertNotIn("_value", listing)
+
     def test_what_it_says_about_itself(self):
         self.assertEqual(self.kernel.problem["num_kv_heads"], 4)
+        self.assertEqual(self.kernel.arguments,
+                         ["query", "key", "value", "out", "kv_lengths", "lse", "scores", "softmax_scale", "alignment"])
         self.assertEqual(self.kernel.manifest["problem"]["causal"], "top_left")
         self.assertGreater(self.kernel.manifest["library_bytes"], 1000)
         self.assertIn("--causal top_left", repr(self.kernel))

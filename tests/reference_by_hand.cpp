@@ -111,7 +111,7 @@ TEST_CASE("reference: linear is x W^T + b") {
     Problem p = linear_problem(2, 3);
     p.bias = 1;
     const std::vector<float> x = {1, 2, 3, 4}, weight = {1, 0, 0, 1, 1, 1}, bias = {10, 20, 30};
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(POLYHEAD_LINEAR);
     args.query = dense(x, {2, 2});
     polyhead_weight_tensors weights{};
     weights.out_proj = dense(weight, {3, 2});
@@ -124,8 +124,7 @@ TEST_CASE("reference: a layer of one head and one feature") {
     p.bias = 1;
     // query = 1 * x, key = x, value = 2 x + 1; out = 3 y - 1; logits of query 1 over keys 0 and ln 3
     const std::vector<float> x = {0, log3}, in = {1, 1, 2}, in_bias = {1, 0, 1}, out = {3}, out_bias = {-1};
-    polyhead_args args{};
-    args.op = POLYHEAD_MHA;
+    polyhead_args args = polyhead_args_of(POLYHEAD_MHA);
     args.query = dense(x, {1, 2, 1});
     polyhead_weight_tensors weights{};
     weights.in_proj = dense(in, {3, 1});

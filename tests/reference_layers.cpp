@@ -129,8 +129,7 @@ TEST_CASE("reference: a layer of one head with identity weights is bare attentio
         in[i * 6 + i % 6] = 1.0f;
         out[i % 6 * 7] = 1.0f;
     }
-    polyhead_args args{};
-    args.op = POLYHEAD_MHA;
+    polyhead_args args = polyhead_args_of(POLYHEAD_MHA);
     args.query = dense(x, {1, 7, 6});
     polyhead_weight_tensors weights{};
     weights.in_proj = dense(in, {18, 6});

@@ -1,4 +1,4 @@
-// Masks and modifiers of the reference against identities: what changes nothing, and what is the same said in another way.
+// Masks and modifiers of the reference against identities: what changes nothing, and the same thing expressed in another way.
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -324,8 +324,7 @@ TEST_CASE("reference: in a layer, too, rotation and gates act on projected heads
         in[i * 6 + i % 6] = 1.0f;
         out[i % 6 * 7] = 1.0f;
     }
-    polyhead_args a{}, b = sdpa_args(p, 1, x, x, x);
-    a.op = POLYHEAD_MHA;
+    polyhead_args a = polyhead_args_of(POLYHEAD_MHA), b = sdpa_args(p, 1, x, x, x);
     a.query = dense(x, {1, 7, 6});
     for (polyhead_args *args : {&a, &b}) {
         args->rope_cos = dense(cosines, {10, 2});

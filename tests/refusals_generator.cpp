@@ -32,8 +32,7 @@ Problem with(Problem problem, const std::function<void(Problem &)> &change) {
 }
 
 Problem layer(int embed_dim, int num_heads) {
-    Problem p{};
-    p.op = POLYHEAD_MHA;
+    Problem p = polyhead_problem_of(POLYHEAD_MHA);
     p.embed_dim = embed_dim;
     p.num_heads = num_heads;
     return p;
@@ -51,6 +50,18 @@ std::vector<Refused> refused_problems() {
         {"not a multiple", sdpa_problem(12, 64, 5), {"num_heads 12", "multiple of num_kv_heads 5"}},
         {"more kv heads than heads", sdpa_problem(4, 64, 8), {"num_heads 4", "multiple of num_kv_heads 8"}},
         {"num_kv_heads negative", with(sdpa, [](Problem &p) { p.num_kv_heads = -2; }), {"num_kv_heads -2", "1 to 128"}},
+        {"value in a key that is narrower",
+         with(sdpa, [](Problem &p) { p.value_in_key = 1, p.head_dim_v = 80; }),
+         {"head_dim_v 80", "head_dim 64", "value_in_key"}},
+        {"value in key of a layer", with(layer(64, 4), [](Problem &p) { p.value_in_key = 1; }), {"value_in_key", "mha"}},
+        {"group_size of heads that are built in", with(sdpa, [](Problem &p) { p.group_size = 4; }), {"group_size 4", "num_heads 4"}},
+        {"group_size and num_kv_heads",
+         with(sdpa, [](Problem &p) { p.num_heads = 0, p.num_kv_heads = p.group_size = 2; }),
+         {"group_size 2", "num_kv_heads 2"}},
+        {"group_size of a layer", with(layer(64, 0), [](Problem &p) { p.group_size = 2; }), {"num_heads 0"}},
+        {"group_size 129",
+         with(sdpa, [](Problem &p) { p.num_heads = p.num_kv_heads = 0, p.group_size = 129; }),
+         {"group_size 129", "0 to 128"}},
         {"head_dim 577", sdpa_problem(4, 577), {"head_dim 577", "1 to 576"}},
         {"head_dim 0", sdpa_problem(4, 0), {"head_dim 0", "1 to 576"}},
         {"head_dim negative", sdpa_problem(4, -64), {"head_dim -64", "1 to 576"}},
@@ -237,8 +248,7 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
     check_sentence(plan(sdpa, cpu, "q_tile=256 kv_tile=128 key_panel=2 value_panel=2 merge_group=256"), {"partials", "bytes, expected"});
     check_sentence(plan(sdpa, cpu, "q_tile=128 key_panel=16"), {"scores", "256 registers"});
     check_sentence(plan(sdpa, cpu, "unscheduled=2"), {"unscheduled is 2", "0 to 1"});
-    check_sentence(plan(sdpa_problem(2, 576), "x86-64-linux", "frame=head_lanes row_tile=32 key_unroll=32"),
-                   {"multiply-adds side by side"});
+    check_sentence(plan(sdpa_problem(2, 576), "x86-64-linux", "frame=head_lanes row_tile=32 key_unroll=32"), {"unrolled multiply-adds"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows row_lanes=32 row_groups=64"), {"2048 threads"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows load_width=3"), {"load_width 3 does not divide"});
     Problem fixed = sdpa;
@@ -276,7 +286,7 @@ TEST_CASE("generator: a warning of the compiler ends the compilation as one sent
     const Problem p = sdpa_problem(1, 8);
     auto plans = gen::plan_variants(p, {"x86-64-linux-opencl"}, "frame=block_tiles", &error);
     REQUIRE(plans.size() == 1);
-    plans[0].tiling.kv_tile = 155; // threads would read behind a chunk
+    plans[0].tiling.kv_tile = 155; // threads would read after the end of a chunk
     const std::string object = "warning_" + std::to_string(getpid()) + ".o";
     gen::compile_variant(p, plans[0], "warned", object, {}, &error);
     std::remove(object.c_str());

@@ -170,11 +170,35 @@ TEST_CASE("runtime: views", "[runtime]") {
     CHECK(std::vector<int64_t>(heads.stride, heads.stride + 4) == std::vector<int64_t>{12, 2, 4, 1});
 }
 
+TEST_CASE("runtime: views of every element type, of memory that is read or written", "[runtime]") {
+    const float numbers[6] = {};
+    int32_t lengths[2] = {};
+    const bool mask[6] = {};
+    bf16 half[6] = {};
+    static_assert(std::is_same_v<decltype(view(numbers, {6})), TensorView> &&
+                      std::is_same_v<decltype(view(lengths, {2})), MutableTensorView>,
+                  "const memory cannot be an output");
+    static_assert(!std::is_convertible_v<TensorView, MutableTensorView> && std::is_convertible_v<MutableTensorView, TensorView>,
+                  "what is written can be read, not the other way round");
+    CHECK(view(numbers, {2, 3}).dtype == POLYHEAD_F32);
+    CHECK(view(lengths, {2}).dtype == POLYHEAD_I32);
+    CHECK(view(mask, {2, 3}).dtype == POLYHEAD_BOOL);
+    CHECK(view(half, {2, 3}).dtype == POLYHEAD_BF16);
+    CHECK(view(reinterpret_cast<const f16 *>(half), {2, 3}, {1, 2}).dtype == POLYHEAD_F16);
+    const int64_t shape[] = {2, 3}, stride[] = {1, 2};
+    const TensorView dense(numbers, DType::f32, 2, shape), given(numbers, DType::f32, 2, shape, stride);
+    CHECK(dense.stride[0] == 3);
+    CHECK(dense.stride[1] == 1);
+    CHECK(given.stride[0] == 1);
+    CHECK(given.stride[1] == 2);
+    CHECK(TensorView(numbers, DType::f32, -1, shape).rank == -1); // run() says so
+    CHECK(from_bshd(MutableTensorView(half, DType::bf16, {1, 2, 3, 1})).shape[1] == 3);
+}
+
 TEST_CASE("runtime: errors inside a kernel", "[runtime]") {
     FakeKernel fake(sdpa(1, 1, 4, 4));
     std::vector<float> data(4 * 4);
-    polyhead_args args{};
-    args.op = POLYHEAD_SDPA;
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     args.query = args.key = args.value = view(data.data(), {1, 1, 1, 4});
     args.out = view(data.data() + 8, {1, 1, 1, 4});
     SECTION("reported on another thread; the first text counts") {
@@ -242,7 +266,7 @@ TEST_CASE("runtime: memory of kernels", "[runtime]") {
         halide_free(nullptr, block);
     }
     halide_free(nullptr, nullptr);
-    // Blocks that live at the same time are distinct, whatever was freed before and by whom.
+    // Blocks that exist at the same time are distinct, whatever was freed before and by whom.
     const auto churn = [] {
         std::vector<unsigned char *> live;
         for (unsigned round = 0; round < 2000; ++round) {

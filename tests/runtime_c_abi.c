@@ -15,7 +15,13 @@ static const polyhead_variant variants[] = {
     {.name = "c_variant", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
 static const polyhead_kernel kernel = {
     .name = "c_kernel",
-    .problem = {.op = POLYHEAD_SDPA, .dtype = POLYHEAD_F32, .num_heads = 1, .num_kv_heads = 1, .head_dim = 4, .head_dim_v = 4},
+    .problem = {.size = sizeof(polyhead_problem),
+                .op = POLYHEAD_SDPA,
+                .dtype = POLYHEAD_F32,
+                .num_heads = 1,
+                .num_kv_heads = 1,
+                .head_dim = 4,
+                .head_dim_v = 4},
     .variants = variants,
     .num_variants = 1,
 };
@@ -24,7 +30,8 @@ static const polyhead_kernel kernel = {
 static const polyhead_declaration declarations[] = {{.name = "slope", .dtype = POLYHEAD_F32, .rank = 0}};
 static const polyhead_kernel masked = {
     .name = "c_masked",
-    .problem = {.op = POLYHEAD_SDPA,
+    .problem = {.size = sizeof(polyhead_problem),
+                .op = POLYHEAD_SDPA,
                 .dtype = POLYHEAD_F32,
                 .num_heads = 1,
                 .num_kv_heads = 1,
@@ -81,8 +88,7 @@ int main(void) {
     int failures = 0;
     polyhead_args args;
     polyhead_status status;
-    memset(&args, 0, sizeof args);
-    args.op = POLYHEAD_SDPA;
+    args = polyhead_args_of(POLYHEAD_SDPA);
     args.query = row(query);
     args.key = row(key);
     args.value = row(value);

@@ -21,7 +21,7 @@ struct SdpaCall {
                        lse = std::vector<float>(B * H * T_q, untouched);
     std::vector<int32_t> lengths = {5, 0};
     FakeKernel fake{problem()};
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
 
     static Problem problem() {
         Problem p = sdpa(H, H_kv, d, d_v);
@@ -30,7 +30,6 @@ struct SdpaCall {
         return p;
     }
     SdpaCall() {
-        args.op = POLYHEAD_SDPA;
         args.query = view(query.data(), {B, H, T_q, d});
         args.key = view(key.data(), {B, H_kv, T_kv, d});
         args.value = view(value.data(), {B, H_kv, T_kv, d_v});
@@ -56,7 +55,6 @@ struct MhaCall {
         size_t space = memory.size() * sizeof(float);
         std::align(64, bytes, aligned, space);
         weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, POLYHEAD_F32, nullptr};
-        args.op = POLYHEAD_MHA;
         args.query = view(input.data(), {B, T_q, 8});
         if (p.cross) {
             args.key = view(key.data(), {B, T_kv, p.kdim});
@@ -87,7 +85,7 @@ struct MhaCall {
     std::vector<float> input = std::vector<float>(B * T_q * 8), key = std::vector<float>(B * T_kv * 12),
                        value = std::vector<float>(B * T_kv * 12), out = std::vector<float>(B * T_q * 8, untouched), memory;
     polyhead_weights weights{};
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(POLYHEAD_MHA);
 };
 
 } // namespace polyhead::test

@@ -11,7 +11,13 @@ static const polyhead_variant variants[] = {
     {.name = "plain", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
 static const polyhead_kernel kernel = {
     .name = "told",
-    .problem = {.op = POLYHEAD_SDPA, .dtype = POLYHEAD_F32, .num_heads = 1, .num_kv_heads = 1, .head_dim = 4, .head_dim_v = 4},
+    .problem = {.size = sizeof(polyhead_problem),
+                .op = POLYHEAD_SDPA,
+                .dtype = POLYHEAD_F32,
+                .num_heads = 1,
+                .num_kv_heads = 1,
+                .head_dim = 4,
+                .head_dim_v = 4},
     .variants = variants,
     .num_variants = 1,
 };
@@ -25,7 +31,8 @@ int main(void) {
     const polyhead_tensor row = {.data = data, .dtype = POLYHEAD_F32, .rank = 4, .shape = {1, 1, 1, 4}, .stride = {4, 4, 4, 1}};
     polyhead_cpu_feature_names(polyhead_cpu_features(), names, sizeof names);
     printf("%s\n", names);
-    args = (polyhead_args){.op = POLYHEAD_SDPA, .query = row, .key = row, .value = row, .out = row};
+    args = polyhead_args_of(POLYHEAD_SDPA);
+    args.query = args.key = args.value = args.out = row;
     args.out.data = out;
     status = polyhead_run(&kernel, &args);
     printf("%d %s\n", (int)status.code, status.message);

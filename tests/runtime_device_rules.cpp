@@ -1,4 +1,4 @@
-// Calls on a device that is a stand-in: what is refused, what is chosen, what the kernel gets, what stays behind.
+// Calls on a device that is a stand-in: what is refused, what is chosen, what the kernel gets, what remains after it.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -12,7 +12,7 @@ using namespace polyhead::test;
 
 namespace {
 
-// The stand-in kernel as code of a device: ahead of time it has an entry, which is all that tells the two apart.
+// The stand-in kernel as code of a device: ahead of time it has an entry, which is the only difference between the two.
 FakeKernel *entered = nullptr;
 int enter(void **argv) {
     return entered->variant.call(entered->variant.context, argv);
@@ -27,7 +27,7 @@ struct DeviceCall : SdpaCall {
         args.device = &device;
     }
     ~DeviceCall() { entered = nullptr; }
-    // Moves a tensor to the device, some elements behind the start of its memory.
+    // Moves a tensor to the device, some elements after the start of its memory.
     void move(polyhead_tensor *tensor, int64_t offset = 0) {
         int64_t elements = 1;
         for (int i = 0; i < tensor->rank; ++i) {
@@ -68,7 +68,7 @@ TEST_CASE("device rules: where tensors lie", "[runtime]") {
         call.move(&call.args.lse);
         call.args.lse.device = &twin;
         call.refused(POLYHEAD_WRONG_DEVICE, "lse: lies on device Fake (cuda 8.0), expected host memory or the device of the call, "
-                                            "Fake (cuda 8.0) opened another time");
+                                            "Fake (cuda 8.0) (opened separately)");
     }
     SECTION("said to be there, but not") {
         call.args.value.device = &call.device;
@@ -165,7 +165,7 @@ TEST_CASE("device rules: weights", "[runtime]") {
 
 namespace {
 
-// A table of three variants of one api: one wants a newer device, one whole pieces of 8 bytes, one nothing.
+// A table of three variants of one api: one needs a newer device, one alignment to 8 bytes, one nothing.
 struct ThreeVariants : DeviceCall {
     polyhead_variant variants[3] = {fake.variant, fake.variant, fake.variant};
     polyhead_kernel kernel{"three", fake.table.problem, variants, 3, 0, nullptr};

@@ -1,4 +1,4 @@
-// Which variant runs: CPU features, lengths, ABI; what is said when none does; and which kernel of a set computes a problem.
+// Which variant runs: CPU features, lengths, ABI; the message when none does; and which kernel of a set computes a problem.
 #include <cstring>
 #include <string>
 #include <vector>
@@ -135,7 +135,7 @@ TEST_CASE("dispatch: features come in the order of the processors that brought t
         CHECK((!(here & chain[i]) || (here & chain[i - 1])));
     }
 #if defined(__x86_64__)
-    // The compiler's own view of this machine, which knows no limit.
+    // The compiler's own view of this machine, without any limit.
     if (runtime::cpu_feature_limit().mask != ~UINT64_C(0)) {
         return;
     }
@@ -200,8 +200,7 @@ TEST_CASE("dispatch: explain", "[runtime]") {
                                            "  runs nothing: there is nothing to compute\n");
     CHECK(t.kernel().explain(wrong) == "refused: key: extent 5 of dimension 3, expected 4\n");
     // Any buffer size is respected.
-    polyhead_args c{};
-    c.op = POLYHEAD_MHA;
+    polyhead_args c = polyhead_args_of(POLYHEAD_MHA);
     const Kernel kernel = t.kernel();
     char text[16];
     for (size_t bytes = 0; bytes <= 8; ++bytes) {

@@ -42,7 +42,7 @@ TEST_CASE("failures: every allocation of a call", "[runtime]") {
         } else {
             ++refused;
             CHECK(status.code == POLYHEAD_OUT_OF_MEMORY);
-            CHECK(std::string(status.message).find("scratch memory could not be had") != std::string::npos);
+            CHECK(std::string(status.message).find("scratch memory could not be allocated") != std::string::npos);
             CHECK(call.out == std::vector<float>(call.out.size(), -1.0f));
         }
     }
@@ -114,8 +114,7 @@ TEST_CASE("failures: every allocation of pack, and of an answer without keys", "
         REQUIRE(n < 20);
         out.assign(out.size(), -1.0f);
         lse.assign(lse.size(), -1.0f);
-        polyhead_args args{};
-        args.op = POLYHEAD_SDPA;
+        polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
         args.query = view(query.data(), {1, 2, 3, 4});
         args.key = args.value = view(query.data(), {1, 2, 0, 4});
         args.out = view(out.data(), {1, 2, 3, 4});

@@ -79,8 +79,7 @@ private:
 };
 
 inline Problem sdpa(int heads, int kv_heads, int d, int d_v) {
-    Problem p{};
-    p.op = POLYHEAD_SDPA;
+    Problem p = polyhead_problem_of(POLYHEAD_SDPA);
     p.num_heads = heads;
     p.num_kv_heads = kv_heads;
     p.head_dim = d;
@@ -96,8 +95,7 @@ inline Problem mha(int embed_dim, int heads) {
 }
 
 inline Problem linear(int in_features, int out_features) {
-    Problem p{};
-    p.op = POLYHEAD_LINEAR;
+    Problem p = polyhead_problem_of(POLYHEAD_LINEAR);
     p.embed_dim = in_features;
     p.out_features = out_features;
     return p;

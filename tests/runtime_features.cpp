@@ -74,7 +74,7 @@ TEST_CASE("features: argv follows the table", "[runtime]") {
     call.accepted();
     call.additive_mask();
     call.accepted();
-    // The same behind the weights of a layer.
+    // The same after the weights of a layer.
     Problem p = mha(8, 2);
     p.mask = POLYHEAD_ADDITIVE_MASK;
     p.window = p.lse = 1;
@@ -300,11 +300,15 @@ TEST_CASE("features: from C++", "[runtime]") {
         {&AttentionArgs::rope_sin, &polyhead_args::rope_sin},
         {&AttentionArgs::positions_q, &polyhead_args::positions_q},
         {&AttentionArgs::positions_kv, &polyhead_args::positions_kv},
-        {&AttentionArgs::head_gate, &polyhead_args::head_gate},
+        {&AttentionArgs::head_gate, &polyhead_args::head_gate}};
+    const std::pair<MutableTensorView AttentionArgs::*, polyhead_tensor polyhead_args::*> outputs[] = {
         {&AttentionArgs::lse, &polyhead_args::lse},
         {&AttentionArgs::scores, &polyhead_args::scores},
         {&AttentionArgs::weights_mean, &polyhead_args::weights_mean}};
     for (const auto &[mine, theirs] : members) {
+        static_cast<polyhead_tensor &>(args.*mine) = call.args.*theirs;
+    }
+    for (const auto &[mine, theirs] : outputs) {
         static_cast<polyhead_tensor &>(args.*mine) = call.args.*theirs;
     }
     args.softcap = 30;

@@ -32,7 +32,7 @@ struct FeatureCall {
                                                       {"kept", POLYHEAD_BOOL, 2, {POLYHEAD_EXTENT_B, POLYHEAD_EXTENT_KV}}};
     std::vector<TensorView> expression_tensors;
     FakeKernel fake{problem()};
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
 
     static Problem problem() {
         Problem p = sdpa(H, H_kv, d, d_v);
@@ -48,7 +48,6 @@ struct FeatureCall {
     FeatureCall() {
         fake.table.declarations = declarations.data();
         fake.table.num_declarations = static_cast<int32_t>(declarations.size());
-        args.op = POLYHEAD_SDPA;
         args.query = view(query.data(), {B, H, T_q, d});
         args.key = view(key.data(), {B, H_kv, T_kv, d});
         args.value = view(value.data(), {B, H_kv, T_kv, d_v});

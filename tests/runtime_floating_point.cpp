@@ -61,8 +61,7 @@ TEST_CASE("floating point: equal bits in every state of the caller", "[runtime]"
 TEST_CASE("floating point: the scale that a call leaves out does not depend on the caller's rounding", "[runtime]") {
     FakeKernel fake(sdpa(1, 1, 6, 6));
     std::vector<float> data(24);
-    polyhead_args args{};
-    args.op = POLYHEAD_SDPA;
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     args.query = args.key = args.value = view(data.data(), {1, 1, 1, 6});
     args.out = view(data.data() + 12, {1, 1, 1, 6});
     std::vector<float> seen;

@@ -26,7 +26,6 @@ struct LoopCall {
 
     explicit LoopCall(std::function<int(void *user_context, float *out)> work) : fake(sdpa(1, 1, elements, elements)) {
         out.assign(elements, -1.0f);
-        args.op = POLYHEAD_SDPA;
         args.query = args.key = args.value = view(input.data(), {1, 1, 1, elements});
         args.out = view(out.data(), {1, 1, 1, elements});
         fake.on_call = [work = std::move(work)](FakeKernel &f) { f.result = work(f.user_context, static_cast<float *>(f.buffer(4).host)); };
@@ -37,7 +36,7 @@ struct LoopCall {
     }
 
     std::vector<float> input = std::vector<float>(elements), out;
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     FakeKernel fake;
 };
 

@@ -1,4 +1,4 @@
-// Calls on a real device: the one that POLYHEAD_TEST_DEVICE names (opencl or cuda). What is said here holds for both.
+// Calls on a real device: the one that POLYHEAD_TEST_DEVICE names (opencl or cuda). The tests are the same for both.
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
@@ -127,7 +127,7 @@ TEST_CASE("on a device: device tensors, wherever they begin", "[device]") {
 TEST_CASE("on a device: parts of one buffer", "[device]") {
     const Device device = opened();
     constexpr int64_t b = SumCall::batch, h = SumCall::heads, d = SumCall::dim, t = 6;
-    // query, key and value side by side, as one projection writes them; out in the same memory behind them.
+    // query, key and value side by side, as one projection writes them; out in the same memory after them.
     std::vector<float> joined(static_cast<size_t>(b * t * 3 * h * d) + static_cast<size_t>(b * h * t * d));
     for (size_t i = 0; i < joined.size(); ++i) {
         joined[i] = static_cast<float>(i);
@@ -218,9 +218,9 @@ TEST_CASE("on a device: memory that is not there", "[device]") {
         run(call.args);
         CHECK(out.read() == call.expected());
     }
-    SECTION("memory of the same device, opened another time") {
+    SECTION("memory of the same device, opened separately") {
         const Held key(other, &call.args.key);
-        CHECK(refusal(call.args, POLYHEAD_WRONG_DEVICE).find("opened another time") != std::string::npos);
+        CHECK(refusal(call.args, POLYHEAD_WRONG_DEVICE).find("(opened separately)") != std::string::npos);
     }
     SECTION("in a call on the CPU") {
         const Held query(device, &call.args.query);
@@ -263,8 +263,7 @@ TEST_CASE("on a device: closed and opened again", "[device]") {
 
 TEST_CASE("on a device: weights", "[device]") {
     const Device device = opened();
-    Problem p{};
-    p.op = POLYHEAD_LINEAR;
+    Problem p = polyhead_problem_of(POLYHEAD_LINEAR);
     p.embed_dim = 40;
     p.out_features = 20;
     const Kernel kernel(polyhead_kernel{"weights", p, nullptr, 0, 0, nullptr});

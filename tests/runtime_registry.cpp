@@ -45,8 +45,8 @@ TEST_CASE("registry: what a call may leave out does not decide, what it cannot d
         CHECK(serves(richer, plain));
         CHECK(!serves(plain, richer));
     }
-    for (int32_t Problem::*field :
-         {&Problem::causal, &Problem::lse, &Problem::softcap, &Problem::rope, &Problem::scores, &Problem::weights_mean}) {
+    for (int32_t Problem::*field : {&Problem::causal, &Problem::lse, &Problem::softcap, &Problem::rope, &Problem::scores,
+                                    &Problem::weights_mean, &Problem::value_in_key}) {
         const Problem richer = with(plain, field, 1);
         CHECK(serves(richer, richer));
         CHECK(!serves(richer, plain));
@@ -60,6 +60,25 @@ TEST_CASE("registry: what a call may leave out does not decide, what it cannot d
     CHECK(serves(rope, with(rope, &Problem::rotary_dim, 16))); // which is what 0 means
     CHECK(!serves(rope, with(rope, &Problem::rotary_dim, 8)));
     CHECK(!serves(with(plain, &Problem::scores, POLYHEAD_WEIGHTS), with(plain, &Problem::scores, POLYHEAD_LOGITS)));
+}
+
+TEST_CASE("registry: a kernel with free heads serves every number of them in its group size", "[runtime]") {
+    Problem free = sdpa_problem(0, 16);
+    free.group_size = 4;
+    CHECK(serves(free, free));
+    CHECK(serves(free, sdpa_problem(8, 16, 2)));
+    CHECK(serves(free, sdpa_problem(128, 16, 32)));
+    CHECK(!serves(free, sdpa_problem(8, 16, 4)));
+    CHECK(!serves(free, sdpa_problem(8, 16)));
+    CHECK(!serves(free, sdpa_problem(8, 24, 2)));
+    CHECK(!serves(sdpa_problem(8, 16, 2), free));
+    Problem unsized = free;
+    unsized.size = 0;
+    const Kernel kernel(polyhead_kernel{"free", free, nullptr, 0, 0, nullptr});
+    const Kernel *const set[] = {&kernel};
+    CHECK(find_kernel(set, 1, unsized) == nullptr);
+    CHECK(explain(set, 1, unsized) ==
+          "problem: polyhead_problem of 0 bytes, expected " + std::to_string(sizeof(Problem)) + ": begin it with polyhead_problem_of()\n");
 }
 
 TEST_CASE("registry: a mask of one row fits a kernel that takes one per query", "[runtime]") {

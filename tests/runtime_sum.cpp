@@ -208,8 +208,7 @@ polyhead_variant variant_of(const char *name, int32_t api, int32_t capability, i
 }
 
 Problem sum_problem(bool with_lengths) {
-    Problem p{};
-    p.op = POLYHEAD_SDPA;
+    Problem p = polyhead_problem_of(POLYHEAD_SDPA);
     p.num_heads = p.num_kv_heads = SumCall::heads;
     p.head_dim = p.head_dim_v = SumCall::dim;
     p.kv_lengths = with_lengths;

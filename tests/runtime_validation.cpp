@@ -17,6 +17,87 @@ TEST_CASE("runtime: a correct call passes", "[runtime]") {
     CHECK(layer.fake.calls == 1);
 }
 
+TEST_CASE("runtime: structs of another version, and fields without a use yet", "[runtime]") {
+    SdpaCall call;
+    SECTION("arguments that were not begun by polyhead_args_of") {
+        call.args.size = 0;
+        call.refused(POLYHEAD_UNSUPPORTED, "arguments: polyhead_args of 0 bytes, expected " + std::to_string(sizeof(polyhead_args)) +
+                                               ": begin them with polyhead_args_of() and compile with the headers of polyhead " +
+                                               polyhead_version());
+    }
+    SECTION("a kernel of other headers") {
+        call.fake.table.problem.size -= 4;
+        const std::string sentence = "kernel fake: polyhead_problem of " + std::to_string(sizeof(polyhead_problem) - 4) +
+                                     " bytes, expected " + std::to_string(sizeof(polyhead_problem)) + ": generate it with polyhead " +
+                                     polyhead_version();
+        call.refused(POLYHEAD_UNSUPPORTED, sentence);
+        polyhead_weight_tensors tensors{};
+        CHECK(std::string(polyhead_pack(&call.fake.table, &tensors, nullptr, nullptr).message) == sentence);
+        CHECK(polyhead_weights_bytes(&call.fake.table) == 0);
+    }
+    SECTION("scratch memory of the caller") {
+        call.args.scratch = call.out.data();
+        call.refused(POLYHEAD_UNSUPPORTED, "scratch: given, expected none, because this version has no use for it");
+    }
+    SECTION("bytes of scratch memory") {
+        call.args.scratch_bytes = 64;
+        call.refused(POLYHEAD_UNSUPPORTED, "scratch_bytes: given, expected none, because this version has no use for it");
+    }
+    SECTION("an executor") {
+        call.args.executor = reinterpret_cast<const polyhead_executor *>(&call);
+        call.refused(POLYHEAD_UNSUPPORTED, "executor: given, expected none, because this version has no use for it");
+    }
+}
+
+TEST_CASE("runtime: value in key", "[runtime]") {
+    SdpaCall call;
+    call.fake.table.problem.value_in_key = 1;
+    SECTION("a value is refused") {
+        call.refused(POLYHEAD_WRONG_OPERATION, "value: given, expected none, because the kernel takes it from key (value_in_key)");
+    }
+    SECTION("without a value the kernel gets one tensor less") {
+        call.args.value = polyhead_tensor{};
+        call.fake.on_call = [&](FakeKernel &f) {
+            CHECK(f.buffer(1).host == call.key.data());
+            CHECK(f.buffer(2).host == call.lengths.data());
+        };
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.fake.calls == 1);
+    }
+}
+
+TEST_CASE("runtime: heads that are free at run time", "[runtime]") {
+    SdpaCall call;
+    Problem &p = call.fake.table.problem;
+    p.group_size = p.num_heads / p.num_kv_heads;
+    p.num_heads = p.num_kv_heads = 0;
+    SECTION("as many as there are") {
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.fake.calls == 1);
+    }
+    SECTION("no heads at all") {
+        for (polyhead_tensor *t : {&call.args.query, &call.args.key, &call.args.value, &call.args.out, &call.args.lse}) {
+            t->shape[1] = 0;
+        }
+        CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
+        CHECK(call.fake.calls == 0);
+    }
+    SECTION("not a multiple of the group") {
+        p.group_size = 3;
+        call.refused(POLYHEAD_WRONG_SHAPE,
+                     "query: extent " + std::to_string(H) + " of dimension 1, expected a multiple of group_size 3, at most 65535");
+    }
+    SECTION("key heads that do not fit") {
+        call.args.key.shape[1]--;
+        call.refused(POLYHEAD_WRONG_SHAPE, "key: extent " + std::to_string(H_kv - 1) + " of dimension 1, expected " + std::to_string(H_kv));
+    }
+    SECTION("out of other heads") {
+        call.args.out.shape[1]--;
+        call.refused(POLYHEAD_WRONG_SHAPE,
+                     "out: extent " + std::to_string(H - 1) + " of dimension 1, expected " + std::to_string(H) + " as in query");
+    }
+}
+
 TEST_CASE("runtime: missing and null tensors", "[runtime]") {
     SdpaCall call;
     SECTION("absent key") {
@@ -270,7 +351,7 @@ TEST_CASE("runtime: values", "[runtime]") {
         call.args.alignment = POLYHEAD_TOP_LEFT;
         call.fake.table.problem.causal = POLYHEAD_NOT_CAUSAL;
         call.refused(POLYHEAD_BAD_VALUE,
-                     "alignment: value 2, expected 0, because the kernel knows no positions (causal, window, alibi, rope)");
+                     "alignment: value 2, expected 0, because the kernel uses no positions (causal, window, alibi, rope)");
     }
 }
 
@@ -292,7 +373,7 @@ TEST_CASE("runtime: another operation, and tensors the kernel was not built to t
     }
     SECTION("weights for bare attention") {
         call.args.weights = &layer.weights;
-        call.refused(POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel is bare attention");
+        call.refused(POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel computes sdpa");
     }
     SECTION("key for self-attention") {
         layer.args.key = view(layer.key.data(), {B, T_kv, 8});

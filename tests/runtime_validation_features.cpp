@@ -124,7 +124,7 @@ TEST_CASE("rules of features: shapes of masks", "[runtime]") {
         call.built() = sdpa(1, 1, 1, 1);
         call.built().mask = POLYHEAD_BOOLEAN_MASK;
         call.fake.table.num_declarations = call.args.num_expression_tensors = 0;
-        polyhead_args args{};
+        polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
         args.query = view(call.query.data(), {1, 1, 65536, 1}, {0, 0, 0, 1});
         args.key = args.value = view(call.key.data(), {1, 1, 65536, 1}, {0, 0, 0, 1});
         std::vector<float> out(65536);
@@ -218,7 +218,7 @@ TEST_CASE("rules of features: shapes", "[runtime]") {
         call.built() = sdpa(1, 1, 1 << 9, 1);
         call.built().scores = POLYHEAD_LOGITS;
         call.fake.table.num_declarations = 0;
-        polyhead_args args{};
+        polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
         args.query = view(call.query.data(), {1, 1, 1, 1 << 9}, {0, 0, 0, 1});
         args.key = view(call.query.data(), {1, 1, 1 << 20, 1 << 9}, {0, 0, 0, 1});
         args.value = view(call.query.data(), {1, 1, 1 << 20, 1}, {0, 0, 0, 1});
@@ -245,10 +245,10 @@ TEST_CASE("rules of features: lengths whose positions leave 32 bits", "[runtime]
     long_call((1 << 29) + 1, 9);
     plain.accepted();
     plain.built().causal = POLYHEAD_BOTTOM_RIGHT;
-    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_q: value 536870913, expected at most 2^29, because the kernel knows positions (causal, "
+    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_q: value 536870913, expected at most 2^29, because the kernel uses positions (causal, "
                                         "alibi, rope, position offsets, an expression)");
     long_call(9, (1 << 29) + 1);
-    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_kv: value 536870913, expected at most 2^29, because the kernel knows positions "
+    plain.refused(POLYHEAD_UNSUPPORTED, "seq_len_kv: value 536870913, expected at most 2^29, because the kernel uses positions "
                                         "(causal, alibi, rope, position offsets, an expression)");
     long_call(1 << 29, 1 << 29);
     plain.accepted();
@@ -289,7 +289,7 @@ TEST_CASE("rules of features: numbers", "[runtime]") {
         plain.accepted();
         plain.args.alignment = POLYHEAD_TOP_LEFT;
         plain.refused(POLYHEAD_BAD_VALUE,
-                      "alignment: value 2, expected 0, because the kernel knows no positions (causal, window, alibi, rope)");
+                      "alignment: value 2, expected 0, because the kernel uses no positions (causal, window, alibi, rope)");
         plain.built().position_offsets = 1;
         plain.accepted();
     }
@@ -379,7 +379,7 @@ TEST_CASE("rules of features: expression tensors", "[runtime]") {
 
 TEST_CASE("rules of features: outputs share memory with nothing", "[runtime]") {
     FeatureCall call;
-    std::vector<float> both(1000, untouched); // larger than any tensor, so that no neighbour in memory is met first
+    std::vector<float> both(1000, untouched); // larger than any tensor, so that it does not reach another tensor in memory
     const auto shared = [&](polyhead_tensor *output, const std::string &name, polyhead_tensor *other, const std::string &other_name) {
         void *before[] = {output->data, other->data};
         output->data = both.data();

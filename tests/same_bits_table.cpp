@@ -4,6 +4,7 @@
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
+#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;
@@ -14,7 +15,7 @@ TEST_CASE("same bits: every variant, whatever threads, neighbours and padding") 
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, 31);
             for (uint64_t seed = 1; seed <= (test_all() ? 6u : 2u); seed++) {
-                Shape shape = same_bits_shape(forced.problem, seed);
+                Shape shape = same_bits_shape(call_problem(forced), seed);
                 if (!serves(forced, shape.seq_len_q) && forced.problem.seq_len_q == 0) {
                     shape.seq_len_q = 1 + static_cast<int64_t>(seed) % 4; // a variant for few queries
                 }

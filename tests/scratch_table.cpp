@@ -8,6 +8,7 @@
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
+#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;
@@ -77,15 +78,15 @@ struct Lengths {
 };
 constexpr Lengths all_lengths[] = {{1, 1, 1}, {2, 1, 700}, {1, 5, 33}, {3, 16, 129}, {1, 33, 257}, {2, 100, 64}, {1, 17, 4500}};
 
-// The call that was just checked: said is never less than peak, and near it on one thread, where no thread lacks a task.
+// The call that was just checked: the reported bytes are never less than the peak, and near it on one thread, which always has a task.
 void check_call(const polyhead_kernel &kernel, const KernelSubject &subject, const Shape &shape, int threads) {
-    const Inputs inputs(kernel.problem, shape);
+    const Inputs inputs(call_problem(kernel), shape);
     const polyhead_args args = subject.prepared(inputs.args());
     polyhead_set_num_threads(threads);
     polyhead_status status{};
     const int64_t said = polyhead_scratch_bytes(&kernel, &args, &status);
     INFO(kernel.name << " " << kernel.variants[0].tiling << "\n"
-                     << describe(kernel.problem, shape) << ", " << threads << " threads: " << status.message);
+                     << describe(call_problem(kernel), shape) << ", " << threads << " threads: " << status.message);
     REQUIRE(status.code == POLYHEAD_OK);
     held().start();
     REQUIRE(polyhead_run(&kernel, &args).code == POLYHEAD_OK);
@@ -106,8 +107,8 @@ TEST_CASE("scratch: what a call takes is what it says, every variant of the tabl
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, 7);
             for (const Lengths &lengths : all_lengths) {
-                const Shape shape = plain_shape(forced.problem, lengths.batch, lengths.seq_len_q, lengths.seq_len_kv, 5);
-                const bool dear = multiply_adds(forced.problem, shape) > (test_all() ? 1e10 : 1e9);
+                const Shape shape = plain_shape(call_problem(forced), lengths.batch, lengths.seq_len_q, lengths.seq_len_kv, 5);
+                const bool dear = multiply_adds(call_problem(forced), shape) > (test_all() ? 1e10 : 1e9);
                 if (serves(forced, shape.seq_len_q) && !dear) {
                     check_call(forced, subject, shape, 1);
                     check_call(forced, subject, shape, 3);

@@ -8,6 +8,7 @@
 
 #include "support/feature_matrix.h"
 #include "support/not_run.h"
+#include "support/problems.h"
 #include "support/sweep.h"
 
 using namespace polyhead;
@@ -29,7 +30,7 @@ void set_threads(int threads) {
 
 // Returns the number of shapes.
 int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, double *worst) {
-    const Problem &p = compiled.kernel().problem;
+    const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
     subject.subject().set_threads = set_threads;

@@ -6,6 +6,7 @@
 #include "in_process.h"
 
 #include "support/not_run.h"
+#include "support/problems.h"
 #include "support/random_problem.h"
 #include "support/sweep.h"
 
@@ -32,7 +33,7 @@ struct Swept {
 };
 
 Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
-    const Problem &p = compiled.kernel().problem;
+    const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
     INFO("pack: " << subject.pack_status().message);

@@ -10,6 +10,7 @@
 
 #include "random_tiling.h"
 #include "support/not_run.h"
+#include "support/problems.h"
 #include "support/sweep.h"
 
 using namespace polyhead;
@@ -35,7 +36,7 @@ int64_t many_keys(const gen::Tiling &t) {
 
 // Returns the number of shapes.
 int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_t seed, double *worst) {
-    const Problem &p = compiled.kernel().problem;
+    const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed);
     subject.subject().set_threads = set_threads;

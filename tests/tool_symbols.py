@@ -27,7 +27,7 @@ static polyhead_tensor rows(float *data) {
 
 int main(void) {
     static float in[320], out[320];
-    polyhead_args args = {0};
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     polyhead_status status;
     int i;
     for (i = 0; i < 320; i++) {
@@ -56,7 +56,7 @@ class Folder:
             return json.load(file)["variants"]
 
     def program_with(self, library):
-        """The program around this header and that folder's library, and what the linker said."""
+        """The program from this header and that folder's library, and the output of the linker."""
         program = os.path.join(self.path, "program")
         source = program + ".c"
         with open(source, "w", encoding="utf-8") as file:

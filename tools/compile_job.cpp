@@ -72,7 +72,7 @@ std::string build() {
     return std::string(POLYHEAD_VERSION) + " " + std::to_string(POLYHEAD_ABI_VERSION);
 }
 
-// Nobody else would end a compilation whose asker was killed.
+// Ends this process with the one that asked for the compilation, which may be killed.
 void end_with(int asker) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != asker) {
@@ -98,7 +98,7 @@ std::string read_job(ReadJob *read) {
     const Json j = Json::parse(standard_input(), nullptr, false);
     end_with(j.is_object() ? j.value("asker", 0) : 0);
     if (!j.is_object() || j.value("build", "") != build()) {
-        return "the compiler's process is of another build of polyhead: expected " + build();
+        return "the compiler's process is from another build of polyhead, expected " + build();
     }
     CompileJob &job = read->job;
     for (const runtime::ProblemField &field : runtime::problem_fields) {

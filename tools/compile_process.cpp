@@ -38,7 +38,7 @@ double processor_seconds(pid_t process) {
                                                                                          : 0;
 }
 
-// Memory that a process holds now; 0 where the system does not say.
+// Memory that a process has now; 0 where the system does not report it.
 int64_t resident_bytes(pid_t process) {
     std::ifstream file("/proc/" + std::to_string(process) + "/statm");
     int64_t size = 0, resident = 0;
@@ -66,7 +66,7 @@ public:
             return false;
         }
         if (found < 0) {
-            *status = 0; // somebody else reaped it; the answer says how it went
+            *status = 0; // other code has waited for it; the answer has the result
         }
         id_ = -1;
         running = 0;
@@ -77,7 +77,7 @@ private:
     pid_t id_;
 };
 
-// A file without a name, gone with the last who has it open.
+// A file without a name; it is removed when the last process closes it.
 class Unnamed {
 public:
     Unnamed() {
@@ -126,7 +126,7 @@ struct Streams {
     Unnamed job, answer, complaints;
 };
 
-// Whoever asked answers Ctrl-C and an end from outside, not the compiler; and he does so when he knows of it.
+// The asking process reacts to Ctrl-C and other signals, not the compiler; the signals wait until it has the compiler's process id.
 std::string spawn(const Streams &streams, pid_t *process) {
     sigset_t waiting, before;
     sigemptyset(&waiting);
@@ -159,7 +159,7 @@ std::string start(const CompileJob &job, const Streams &streams, pid_t *process)
         error = error == 0 ? stream->error() : error;
     }
     error = error == 0 ? streams.job.put(job_text(job)) : error;
-    return error == 0 ? spawn(streams, process) : std::string("cannot tell the compiler its job: ") + std::strerror(error);
+    return error == 0 ? spawn(streams, process) : std::string("cannot send the job to the compiler: ") + std::strerror(error);
 }
 
 // The last line that the compiler wrote to standard error, without LLVM's prefix; empty: none.
@@ -171,7 +171,7 @@ std::string last_line(const Streams &streams) {
     return text.rfind(prefix, 0) == 0 ? text.substr(sizeof prefix - 1) : text;
 }
 
-// What a compiler that has ended says.
+// The result of a compiler that has ended.
 gen::CompiledVariant outcome(const CompileJob &job, const Streams &streams, int status, std::string *error) {
     const std::string answer = streams.answer.text(), line = last_line(streams);
     if (WIFSIGNALED(status)) {
@@ -184,7 +184,7 @@ gen::CompiledVariant outcome(const CompileJob &job, const Streams &streams, int 
         return {};
     }
     gen::CompiledVariant compiled = read_answer(job, answer, error);
-    if (error->empty()) { // what was asked for by HL_DEBUG_CODEGEN and its like
+    if (error->empty()) { // output of HL_DEBUG_CODEGEN and similar variables
         std::fputs(streams.complaints.text().c_str(), stderr);
     }
     return compiled;

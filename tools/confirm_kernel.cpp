@@ -126,11 +126,10 @@ int main(int argc, char **argv) {
     const double seconds = argc > 2 ? std::atof(argv[2]) : 0.1;
     polyhead_set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
     const polyhead_kernel &kernel = KERNEL;
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(kernel.problem.op);
     polyhead_weight_tensors tensors{};
     polyhead_weights weights{};
     std::map<std::string, Bytes> memory;
-    args.op = kernel.problem.op;
     if (!read_call(folder, &args, &tensors, &memory)) {
         return 1;
     }

@@ -68,7 +68,7 @@ void count_outputs(const polyhead_problem &p, Counts *c) {
 }
 
 void count_attention(const polyhead_problem &p, Counts *c) {
-    c->fixed = p.seq_len_q > 0 && p.seq_len_kv > 0;
+    c->fixed = p.seq_len_q > 0 && p.seq_len_kv > 0 && p.num_heads > 0;
     c->flops = p.causal ? "2*batch*num_heads*pairs*(head_dim + head_dim_v), pairs = query-key pairs under the causal mask"
                         : "2*batch*num_heads*seq_len_q*seq_len_kv*(head_dim + head_dim_v)";
     c->flops_number = 2 * p.num_heads * pairs_of(p) * (p.head_dim + p.head_dim_v);
@@ -77,9 +77,11 @@ void count_attention(const polyhead_problem &p, Counts *c) {
 Counts count_sdpa(const polyhead_problem &p) {
     Counts c;
     count_attention(p, &c);
-    const int64_t dims = p.head_dim + p.head_dim_v;
-    c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)");
-    c.bytes_number = element_bytes(p) * (int64_t{p.num_heads} * p.seq_len_q + int64_t{p.num_kv_heads} * p.seq_len_kv) * dims;
+    const int64_t rows = int64_t{p.num_heads} * p.seq_len_q, keys = int64_t{p.num_kv_heads} * p.seq_len_kv,
+                  dims = p.head_dim + p.head_dim_v;
+    c.bytes = times_bytes(p, p.value_in_key ? "batch*(num_heads*seq_len_q*(head_dim + head_dim_v) + num_kv_heads*seq_len_kv*head_dim)"
+                                            : "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)");
+    c.bytes_number = element_bytes(p) * (rows * dims + keys * (p.value_in_key ? p.head_dim : dims));
     count_outputs(p, &c);
     return c;
 }

@@ -49,7 +49,7 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
 // context is the call to the runtime: its memory, its device, the text of its error.
 Target kernel_target(Target target, const Problem &p) {
     // Halide divides by a constant through a wider product; the key/value head of a head is such a quotient.
-    const int group_size = p.op == POLYHEAD_LINEAR ? 1 : p.num_heads / p.num_kv_heads;
+    const int group_size = runtime::group_size_of(p);
     if (target.has_feature(Target::Vulkan) && (group_size & (group_size - 1)) != 0) {
         target.set_feature(Target::VulkanInt64);
     }
@@ -63,7 +63,7 @@ struct InProcessCode {
     size_t num_arguments;
 };
 
-// What code compiled in process takes as user context, and the call that it stands for.
+// The user context of code compiled in process, and the call that it belongs to.
 struct InProcessContext : Halide::JITUserContext {
     runtime::CallContext *call;
 };
@@ -95,7 +95,8 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     }
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
     if (plan.frame->schedule_version() == 0 || !plan.autoscheduler.empty()) {
-        *error = "the frame plain and Halide's autoschedulers are for comparisons in process: expected a frame and a schedule of ours";
+        *error = "the frame plain and Halide's autoschedulers are only for comparisons in process, "
+                 "expected another frame and no autoscheduler";
         return out;
     }
     out.symbol = symbol;

@@ -34,7 +34,7 @@ public:
         query_ = input(p.op == POLYHEAD_LINEAR ? "input" : "query", p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
         if (p.op == POLYHEAD_SDPA) {
             key_ = input("key", 4);
-            value_ = input("value", 4);
+            value_ = p.value_in_key ? nullptr : input("value", 4);
         } else if (p.op == POLYHEAD_MHA) {
             key_ = p.cross ? input("key", 3) : query_;
             value_ = p.cross ? input("value", 3) : query_;
@@ -198,10 +198,12 @@ private:
         if (p.op == POLYHEAD_SDPA) {
             constrain(*query_, p.head_dim, 1, p.seq_len_q);
             constrain(*key_, p.head_dim, 1, 0);
-            constrain(*value_, p.head_dim_v, 1, 0);
-            if (const int width = tiling().load_width; width > 1) {
-                for (Tensor *tensor : {query_, key_, value_}) {
-                    align(*tensor, width);
+            if (value_) {
+                constrain(*value_, p.head_dim_v, 1, 0);
+            }
+            for (Tensor *tensor : {query_, key_, value_}) {
+                if (tensor && tiling().load_width > 1) {
+                    align(*tensor, tiling().load_width);
                 }
             }
         } else {
@@ -215,7 +217,7 @@ private:
             Tensor *weight = weights_[i];
             constrain(*weight, POLYHEAD_WEIGHT_PANEL, 0, 0);
             weight->dim(1).set_stride(POLYHEAD_WEIGHT_PANEL);
-            weight->dim(2).set_stride(POLYHEAD_WEIGHT_PANEL * weight_depth(p, i)); // as packed: wide loads know their alignment
+            weight->dim(2).set_stride(POLYHEAD_WEIGHT_PANEL * weight_depth(p, i)); // as packed: the alignment of wide loads is known
             weight->set_host_alignment(64);
         }
         for (Tensor *bias : biases_) {
@@ -257,7 +259,7 @@ private:
         }
     }
 
-    // What autoschedulers must know of every tensor: one batch row of the fixed lengths.
+    // The sizes of every tensor that autoschedulers need: one batch row of the fixed lengths.
     void estimate(const Problem &p) {
         const bool self = p.op == POLYHEAD_MHA && !p.cross;
         _halide_user_assert(p.seq_len_q > 0 && (p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0))
@@ -267,7 +269,9 @@ private:
         if (p.op == POLYHEAD_SDPA) {
             estimate_extents(*query_, {p.head_dim, p.seq_len_q, p.num_heads, 1});
             estimate_extents(*key_, {p.head_dim, p.seq_len_kv, p.num_kv_heads, 1});
-            estimate_extents(*value_, {p.head_dim_v, p.seq_len_kv, p.num_kv_heads, 1});
+            if (value_) {
+                estimate_extents(*value_, {p.head_dim_v, p.seq_len_kv, p.num_kv_heads, 1});
+            }
             estimate_extents(*out_, {p.head_dim_v, p.seq_len_q, p.num_heads, 1});
         } else {
             estimate_extents(*query_, {p.embed_dim, p.seq_len_q, 1});
@@ -288,20 +292,7 @@ private:
         }
     }
 
-    // Reads an optional tensor; the innermost index first.
-    template <class... Index> auto element(const char *name) {
-        const auto found = optional_.find(name);
-        Tensor *tensor = found == optional_.end() ? nullptr : found->second;
-        using Read = std::function<Expr(Index...)>;
-        return tensor ? Read([tensor](const Index &...index) -> Expr { return (*tensor)(index...); }) : Read();
-    }
-
-    Expr scalar(const char *name) const {
-        const auto found = scalars_.find(name);
-        return found == scalars_.end() ? Expr() : found->second();
-    }
-
-    // An element of a tensor that the expression declares. Indices beyond the tensor meet its last element; likely, so that loops are
+    // An element of a tensor that the expression declares. Indices beyond the tensor read its last element; likely, so that loops are
     // divided into those where an index that follows keys or queries loads vectors, and the rest.
     Expr expression_element(size_t i, const std::vector<Expr> &outermost_first) const {
         Tensor *tensor = expression_tensors_[i];
@@ -319,31 +310,13 @@ private:
     AttentionInputs attention_inputs(const Problem &p) {
         AttentionInputs in;
         in.batch = query_->dim(query_->dimensions() - 1).extent();
+        in.num_heads = p.num_heads > 0 ? Expr(p.num_heads) : query_->dim(2).extent();
+        in.num_kv_heads = p.num_heads > 0 ? Expr(p.num_kv_heads) : key_->dim(2).extent();
         in.seq_len_q = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
         in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : key_->dim(1).extent();
-        in.key_rows = p.op == POLYHEAD_SDPA ? Expr(key_->dim(1).extent()) : in.seq_len_kv;
-        in.softmax_scale = scalar("softmax_scale");
-        in.from_end = scalar("from_end");
-        in.window_left = scalar("window_left");
-        in.window_right = scalar("window_right");
-        in.softcap = scalar("softcap");
-        in.position_step_q = scalar("position_step_q");
-        in.position_step_kv = scalar("position_step_kv");
-        in.kv_lengths = element<Expr>("kv_lengths");
-        in.position_offsets = element<Expr>("position_offsets");
-        in.mask = element<Expr, Expr, Expr, Expr>("mask");
-        in.score_bias = element<Expr, Expr, Expr, Expr>("score_bias");
-        in.alibi_slopes = element<Expr, Expr>("alibi_slopes");
-        in.sinks = element<Expr>("sinks");
-        in.head_gate = element<Expr>("head_gate");
-        in.positions_q = element<Expr, Expr>("positions_q");
-        in.positions_kv = element<Expr, Expr>("positions_kv");
-        if (p.rope != POLYHEAD_NO_ROPE) {
-            const Expr last = optional_["rope_cos"]->dim(1).extent() - 1; // the runtime holds both tables to one length
-            const auto cos = element<Expr, Expr>("rope_cos"), sin = element<Expr, Expr>("rope_sin");
-            in.rope_cos = [=](const Expr &pair, const Expr &row) { return cos(pair, Halide::clamp(row, 0, last)); };
-            in.rope_sin = [=](const Expr &pair, const Expr &row) { return sin(pair, Halide::clamp(row, 0, last)); };
-        }
+        in.element = [this](const char *tensor, const std::vector<Expr> &index) -> Expr { return (*optional_.at(tensor))(index); };
+        in.extent = [this](const char *tensor, int dimension) -> Expr { return optional_.at(tensor)->dim(dimension).extent(); };
+        in.number = [this](const char *name) { return scalars_.at(name)(); };
         in.expression_element = [this](size_t i, const std::vector<Expr> &index) { return expression_element(i, index); };
         return in;
     }
@@ -364,7 +337,7 @@ private:
         return statistics;
     }
 
-    // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and what else is asked for.
+    // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, const AttentionInputs &in, const Halide::Func &result, bool heads_inside) {
         const AttentionFormulas formulas(p, expression_, numerics(), in);
         plan_.attention = frame().make(formulas, tiling(), machine());
@@ -411,8 +384,7 @@ private:
     void generate_sdpa(const Problem &p) {
         AttentionInputs in = attention_inputs(p);
         in.query = reader(query_);
-        in.key = reader(key_);
-        in.value = reader(value_);
+        in.keys = {reader(key_), value_ ? KeySource::Element(reader(value_)) : nullptr, key_->dim(1).extent()};
         attend(p, in, *out_, false);
     }
 

@@ -24,7 +24,7 @@ void ScratchTerms::add(int64_t floats, int row_block, int key_block, bool in_win
 }
 
 void ScratchTerms::add_per_query(int64_t floats) {
-    add(floats, p_.num_heads / p_.num_kv_heads, 0);
+    add(floats, runtime::group_size_of(p_), 0);
 }
 
 void ScratchTerms::add_projections() {
@@ -46,7 +46,7 @@ void ScratchTerms::add_score_output() {
         return;
     }
     const auto [queries, keys, lanes] = score_output_tile(machine_);
-    add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * (p_.num_heads / p_.num_kv_heads), 0);
+    add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * runtime::group_size_of(p_), 0);
     add(int64_t(keys) * p_.num_kv_heads * p_.head_dim, 0, keys);
     if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
         add_per_query(p_.num_heads * (lanes + 1));
@@ -67,7 +67,8 @@ void ScratchTerms::add_splits() {
     add(tile, t_.row_tile, 0);
 }
 
-polyhead_scratch scratch_terms(const Frame &frame, const Problem &p, const Tiling &t, const Machine &machine) {
+polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
+    const Problem p = runtime::with_heads(given, runtime::group_size_of(given)); // free heads: of one key/value head
     ScratchTerms terms(p, t, machine);
     if (p.op == POLYHEAD_LINEAR) {
         return terms.scratch();

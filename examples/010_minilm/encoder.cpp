@@ -105,7 +105,7 @@ polyhead::Status Encoder::pack(const polyhead::Kernel &kernel, const polyhead::W
 }
 
 polyhead::Status Encoder::run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
-                                     const polyhead::TensorView &out) const {
+                                     const polyhead::MutableTensorView &out) const {
     polyhead::LinearArgs args;
     args.input = input;
     args.weights = &weights;

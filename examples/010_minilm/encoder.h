@@ -19,7 +19,7 @@ struct Encoded {
     std::vector<float> embedding;                          // [batch, embed_dim], of length 1
 };
 
-// How a layer goes on behind its attention: by generated linear kernels, or in float64, so that the f32 attention kernels are the only
+// How a layer continues after its attention: by generated linear kernels, or in float64, so that the f32 attention kernels are the only
 // source of error.
 enum class FeedForward { generated, float64 };
 
@@ -36,7 +36,7 @@ public:
 private:
     polyhead::Status pack(const polyhead::Kernel &kernel, const polyhead::WeightTensors &tensors, polyhead::Weights *weights) const;
     polyhead::Status run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
-                                const polyhead::TensorView &out) const;
+                                const polyhead::MutableTensorView &out) const;
     std::string run_layer(int layer, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const;
 
     Model model_;

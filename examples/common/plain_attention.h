@@ -22,10 +22,8 @@ struct Attention {
         : batch(batch_), heads(heads_), seq_len(seq_len_), head_dim(head_dim_), query(numbers(1)), key(numbers(2)), value(numbers(3)),
           out(query.size()) {}
 
-    polyhead::SdpaArgs args() const {
-        const auto seen = [this](const std::vector<float> &tensor) {
-            return polyhead::view(tensor.data(), {batch, heads, seq_len, head_dim});
-        };
+    polyhead::SdpaArgs args() {
+        const auto seen = [this](std::vector<float> &tensor) { return polyhead::view(tensor.data(), {batch, heads, seq_len, head_dim}); };
         polyhead::SdpaArgs args;
         args.query = seen(query);
         args.key = seen(key);

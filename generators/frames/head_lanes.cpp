@@ -17,11 +17,11 @@ struct Coordinates {
 
     // Tasks in the order of their splits, key/value heads, batch rows.
     Expr task(const Expr &sp, const Expr &hkv, const Expr &b) const {
-        return (b * formulas.problem().num_kv_heads + hkv) * split_count() + sp;
+        return (b * formulas.inputs().num_kv_heads + hkv) * split_count() + sp;
     }
     Expr split_of(const Expr &task) const { return task % split_count(); }
-    Expr kv_head(const Expr &task) const { return task / split_count() % formulas.problem().num_kv_heads; }
-    Expr batch(const Expr &task) const { return task / (split_count() * formulas.problem().num_kv_heads); }
+    Expr kv_head(const Expr &task) const { return task / split_count() % formulas.inputs().num_kv_heads; }
+    Expr batch(const Expr &task) const { return task / (split_count() * formulas.inputs().num_kv_heads); }
     Expr row(const Expr &r, const Expr &rt) const { return rt * blocking.row_tile + r; }
     // Rows beyond the last query repeat it.
     Expr query(const Expr &r, const Expr &rt) const { return min(row(r, rt) / formulas.group_size(), formulas.inputs().seq_len_q - 1); }
@@ -38,19 +38,19 @@ struct Coordinates {
         if (!formulas.has_begin()) {
             return sp * blocking.split_len + kk;
         }
-        const Expr first = min(whole_range(b).begin_some, formulas.inputs().key_rows) / blocking.split_len;
+        const Expr first = min(whole_range(b).begin_some, formulas.inputs().keys.rows()) / blocking.split_len;
         return (first + sp) * blocking.split_len + kk;
     }
-    Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return min(key(kk, sp, b), formulas.inputs().key_rows - 1); }
+    Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return formulas.inputs().keys.row(key(kk, sp, b)); }
     // Splits of a batch row, at most: of the keys that are there, and of those that windows of neighbouring queries reach together.
     Expr split_count() const {
         const AttentionInputs &in = formulas.inputs();
         const int length = blocking.split_len;
-        const Expr all = max(in.key_rows + length - 1, length) / length; // at least 1, so that Halide can bound a remainder
+        const Expr all = max(in.keys.rows() + length - 1, length) / length; // at least 1, so that Halide can bound a remainder
         if (formulas.problem().window == 0) {
             return all;
         }
-        const Expr reached = in.seq_len_q + in.window_left + in.window_right;
+        const Expr reached = in.seq_len_q + in.number("window_left") + in.number("window_right");
         return min(all, (reached + length - 2) / length + 1);
     }
 };
@@ -67,7 +67,7 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
     const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, sp, b);
     s.query_rows(entry, r, rt, task) = formulas.rotated_query(part, pair, q, h, b);
-    s.key_rows(d, kk, rt, task) = formulas.inputs().key(d, key, hkv, b);
+    s.key_rows(d, kk, rt, task) = formulas.inputs().keys.key(d, key, hkv, b);
     s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
@@ -80,7 +80,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.rl = RDom(0, blocking.lanes, "rl");
     Expr entry = l + blocking.lanes * s.rv;
     const Expr key_entry =
-        formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : formulas.inputs().key(entry, at.clamped_key(kk, sp, b), hkv, b);
+        formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : formulas.inputs().keys.key(entry, at.clamped_key(kk, sp, b), hkv, b);
     s.lane_scores(l, r, kk, rt, task) = 0.0f;
     s.lane_scores(l, r, kk, rt, task) += s.query_rows(entry, r, rt, task) * key_entry;
     s.scores(r, kk, rt, task) = 0.0f;
@@ -121,17 +121,17 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.probs(kk, r, rt, task) = formulas.power(s.logits(kk, r, rt, task) - s.row_reference(r, rt, task));
     s.row_sum(r, rt, task) = 0.0f;
     s.row_sum(r, rt, task) += s.probs(s.keys, r, rt, task);
-    // acc = sum over keys of probs * value; a row never meets the value of a key that it does not see
+    // acc = sum over keys of probs * value; a row never uses the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
-    // Where keys are excluded one by one, every key is looked at: reading the values is what takes time here.
+    // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
     s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b));
     s.acc(d, r, rt, task) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
-        const Expr key = *domain, value = in.value(d, at.clamped_key(key, sp, b), hkv, b);
+        const Expr key = *domain, value = in.keys.value(d, at.clamped_key(key, sp, b), hkv, b);
         s.acc(d, r, rt, task) =
             s.value_keys.accumulate(domain, s.acc(d, r, rt, task), s.probs(key, r, rt, task), value, s.logits(key, r, rt, task));
     }
-    // A split that no row of the batch row sees is left as it is: nobody reads it.
+    // A split that no row of the batch row sees is not written: no code reads it.
     s.columns = RDom(0, s.head_dim_v + 2, "columns");
     s.columns.where(at.key(0, sp, b) < at.whole_range(b).end_some);
     const Expr column = s.columns;
@@ -162,7 +162,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
-    s.rows_of_call = formulas.inputs().batch * formulas.problem().num_heads * formulas.inputs().seq_len_q;
+    s.rows_of_call = formulas.inputs().batch * formulas.inputs().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
     define_query_and_key(s, at);

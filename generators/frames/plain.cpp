@@ -51,9 +51,9 @@ PlainStages plain(const AttentionFormulas &formulas) {
     s.probs(kv, q, h, b) = formulas.power(s.logits(kv, q, h, b) - s.row_reference(q, h, b));
     s.row_sum(q, h, b) = 0.0f;
     s.row_sum(q, h, b) += s.probs(s.keys, q, h, b);
-    // acc = sum over keys of probs * value; a row must not meet the value of a key that it does not see
+    // acc = sum over keys of probs * value; a row must not use the value of a key that it does not see
     s.acc(d, q, h, b) = 0.0f;
-    Expr value = formulas.inputs().value(d, s.keys, h / formulas.group_size(), b);
+    Expr value = formulas.inputs().keys.value(d, s.keys, h / formulas.group_size(), b);
     if (formulas.excludes_pairs()) {
         value = Halide::select(AttentionFormulas::excluded(s.logits(s.keys, q, h, b)), 0.0f, value);
     }

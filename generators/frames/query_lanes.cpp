@@ -13,15 +13,15 @@ using Halide::undef;
 
 namespace {
 
-// Where the frame stands: clamped positions and the visibility of a tile's ends.
+// The coordinates of the frame: clamped positions, and whether the ends of a tile are visible.
 struct Coordinates {
     const AttentionFormulas &formulas;
     QueryLanesBlocking blocking;
 
-    // Rows beyond the last query repeat it, so that they never ask for more keys than a real row.
+    // Rows beyond the last query repeat it, so that they never require more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * blocking.q_tile + qi, formulas.inputs().seq_len_q - 1); }
     Expr key(const Expr &kk, const Expr &c) const { return c * blocking.kv_tile + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &c) const { return min(key(kk, c), formulas.inputs().key_rows - 1); }
+    Expr clamped_key(const Expr &kk, const Expr &c) const { return formulas.inputs().keys.row(key(kk, c)); }
     Expr first_query(const Expr &qt) const { return query(0, qt); }
     Expr last_query(const Expr &qt) const { return query(blocking.q_tile - 1, qt); }
     TileRange range(const Expr &qt, const Expr &b) const { return {formulas, first_query(qt), last_query(qt), b}; }
@@ -54,7 +54,7 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
     const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c);
     s.query_tile(qi, entry, qt, h, b) = formulas.rotated_query(part, pair, q, h, b);
-    s.key_tile(d, kk, c, qt, h, b) = all_rotated ? undef<float>() : formulas.inputs().key(d, key, at.kv_head(h), b);
+    s.key_tile(d, kk, c, qt, h, b) = all_rotated ? undef<float>() : formulas.inputs().keys.key(d, key, at.kv_head(h), b);
     s.key_tile(entry, kk, c, qt, h, b) = formulas.rotated_key(part, pair, key, at.kv_head(h), b);
 }
 
@@ -86,11 +86,17 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     // scores = query_tile . key
-    s.rd = RDom(0, formulas.problem().head_dim, "rd");
-    const Expr key_entry =
-        formulas.rotates() ? Expr(s.key_tile(s.rd, kk, c, qt, h, b)) : formulas.inputs().key(s.rd, at.clamped_key(kk, c), at.kv_head(h), b);
+    s.rd = RDom(0, formulas.problem().head_dim / blocking.products, "rd");
+    Expr products;
+    for (int i = 0; i < blocking.products; i++) {
+        const Expr d = blocking.products == 1 ? Expr(s.rd) : s.rd * blocking.products + i;
+        const Expr key_entry = formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
+                                                  : formulas.inputs().keys.key(d, at.clamped_key(kk, c), at.kv_head(h), b);
+        const Expr product = s.query_tile(qi, d, qt, h, b) * key_entry;
+        products = products.defined() ? products + product : product;
+    }
     s.scores(qi, kk, c, qt, h, b) = 0.0f;
-    s.scores(qi, kk, c, qt, h, b) += s.query_tile(qi, s.rd, qt, h, b) * key_entry;
+    s.scores(qi, kk, c, qt, h, b) += products;
     // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
     s.key_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "key_blocks");
     const Expr block = at.key(s.key_blocks.y * blocking.key_panel, c);
@@ -130,7 +136,7 @@ Expr define_clean(QueryLanesStages &s, const Coordinates &at) {
     s.value_columns = RDom(0, s.head_dim_v, "value_columns");
     s.value_bits(d, c, hkv, b) = 0;
     s.value_bits(d, c, hkv, b) =
-        max(s.value_bits(d, c, hkv, b), magnitude(at.formulas.inputs().value(d, at.clamped_key(s.value_rows, c), hkv, b)));
+        max(s.value_bits(d, c, hkv, b), magnitude(at.formulas.inputs().keys.value(d, at.clamped_key(s.value_rows, c), hkv, b)));
     s.chunk_bits(c, hkv, b) = 0;
     s.chunk_bits(c, hkv, b) = max(s.chunk_bits(c, hkv, b), s.value_bits(s.value_columns, c, hkv, b));
     constexpr int infinity = 0x7f800000;
@@ -147,7 +153,7 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     s.value_keys = TileKeys(formulas, blocking.kv_tile, at.key(0, c), at.range(qt, b), s.finds_clean ? define_clean(s, at) : Expr());
     s.acc(qi, d, c, qt, h, b) = 0.0f;
     for (const RDom *keys : s.value_keys.loops()) {
-        const Expr key = *keys, value = in.value(column, at.clamped_key(key, c), at.kv_head(h), b);
+        const Expr key = *keys, value = in.keys.value(column, at.clamped_key(key, c), at.kv_head(h), b);
         s.acc(qi, d, c, qt, h, b) =
             s.value_keys.accumulate(keys, s.acc(qi, d, c, qt, h, b), s.probs(qi, key, c, qt, h, b), value, s.logits(qi, key, c, qt, h, b));
     }
@@ -180,8 +186,9 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
     }
     // merged = groups one after another. Per group the factors of what is there and of what is added are written first, in two columns
     // before the others, and the reference last, so that the others still see the old one.
-    const int group_keys = blocking.merge_group * blocking.kv_tile, keep_column = -2, add_column = -1;
-    s.merge_columns = RDom(keep_column, s.head_dim_v + 4, 0, (formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
+    const int group_keys = blocking.merge_group * blocking.kv_tile, keep_column = s.first_merge_column, add_column = keep_column + 1;
+    s.merge_columns = RDom(keep_column, s.merge_columns_end() - keep_column, 0,
+                           (formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
     const Expr first_of_group = s.merge_columns.y * group_keys;
     at.range(qt, b).limit(&s.merge_columns, first_of_group, first_of_group + group_keys);
     const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;

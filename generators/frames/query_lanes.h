@@ -17,6 +17,7 @@ struct QueryLanesBlocking {
     int value_panel;     // columns of value accumulated together
     int merge_group;     // chunks whose partials are kept before they are merged
     int transpose_bytes; // tensors over pairs are transposed in blocks of so many bytes along the keys
+    int products;        // entries of head_dim whose products are added up before they meet the score; divides head_dim
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
 };
 
@@ -25,6 +26,9 @@ struct QueryLanesBlocking {
 struct QueryLanesStages : MergedRowsStages {
     QueryLanesBlocking blocking;
     int head_dim, head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
+    // Columns of merged: where groups are merged one after another the two factors, then acc, row_sum, row_reference.
+    static constexpr int first_merge_column = -2;
+    int merge_columns_end() const { return head_dim_v + 2; }
     bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
     bool single_group; // the fixed key length fits in one group: no running merge
 
@@ -35,7 +39,7 @@ struct QueryLanesStages : MergedRowsStages {
     TileKeys value_keys;
 
     RowBounds rows;                                  // (qi, qt, b)
-    std::optional<TransposedSquares> query_squares;  // (f, block of d, vector of the tile, qt, h, b): query, being turned
+    std::optional<TransposedSquares> query_squares;  // (f, block of d, vector of the tile, qt, h, b): query, for transposing
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
     std::vector<TransposedTile> pair_tiles;          // tiles (qi, kk, c, qt, h, b) of tensors over pairs

@@ -23,14 +23,14 @@ Expr entry_of(const RowsBlocking &k, const Expr &x, const Expr &l) {
     return x / k.vec * (k.vec * k.lanes) + l * k.vec + x % k.vec;
 }
 
-// Where the frame stands: clamped positions and the visibility of a tile's ends.
+// The coordinates of the frame: clamped positions, and whether the ends of a tile are visible.
 struct Coordinates {
     const AttentionFormulas &formulas;
     RowsBlocking blocking;
 
     int tile_rows() const { return blocking.rows * blocking.groups; }
     Expr entry(const Expr &x, const Expr &l) const { return entry_of(blocking, x, l); }
-    // Rows beyond the last query repeat it, so that they never ask for more keys than a real row.
+    // Rows beyond the last query repeat it, so that they never require more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile_rows() + qi, formulas.inputs().seq_len_q - 1); }
     Expr first_query(const Expr &qt) const { return query(0, qt); }
     Expr last_query(const Expr &qt) const { return query(tile_rows() - 1, qt); }
@@ -39,11 +39,11 @@ struct Coordinates {
     // Keys of the chunks that a set of stages passes.
     Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return s.first_key + c * s.kv_tile + kk; }
     Expr clamped_key(const ChunkStages &s, const Expr &kk, const Expr &c) const {
-        // Whole chunks end before the last key; only bounds inference cannot know. A fixed length that no chunk fits in has none, and the
-        // promise is then forgotten: four rows of value would be asked for where there are three.
+        // Whole chunks end before the last key, which bounds inference cannot find out. A fixed length shorter than a chunk has no whole
+        // chunk, and the promise would then be ignored: the pipeline would require four rows of value where there are three.
         const int fixed = formulas.problem().seq_len_kv;
-        const Expr last = formulas.inputs().key_rows - 1, position = key(s, kk, c);
-        return s.masked || (fixed > 0 && fixed < s.kv_tile) ? min(position, last) : Halide::unsafe_promise_clamped(position, 0, last);
+        const KeySource &keys = formulas.inputs().keys;
+        return s.masked || (fixed > 0 && fixed < s.kv_tile) ? keys.row(key(s, kk, c)) : keys.existing_row(key(s, kk, c));
     }
 };
 
@@ -73,7 +73,7 @@ void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordin
     auto within = [&](int width) { return s.whole_pieces ? entry : min(entry, width - 1); };
     const Expr key = at.formulas.key(within(s.head_dim), row, at.kv_head(h), b);
     chunk.key_rows(x, kk, c, l, qt, h, b) = s.whole_pieces ? key : select(entry < s.head_dim, key, 0.0f);
-    chunk.value_rows(x, kk, c, l, qt, h, b) = in.value(within(s.head_dim_v), row, at.kv_head(h), b);
+    chunk.value_rows(x, kk, c, l, qt, h, b) = in.keys.value(within(s.head_dim_v), row, at.kv_head(h), b);
     // dot = query_rows . key_rows, a lane's part of it
     chunk.rd = RDom(0, s.query_entries, "rd");
     chunk.dot(kk, r, c, l, g, qt, h, b) = 0.0f;
@@ -88,7 +88,9 @@ void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordina
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr row = at.clamped_key(chunk, kk, c);
     chunk.key_chunk(d, kk, c, qt, h, b) = at.formulas.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
-    chunk.value_chunk(d, kk, c, qt, h, b) = in.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
+    if (!in.keys.value_in_key() || at.formulas.rotates()) { // otherwise key_chunk holds it
+        chunk.value_chunk(d, kk, c, qt, h, b) = in.keys.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
+    }
     // dot = query . key, in the unit of scores
     chunk.rd = RDom(0, s.head_dim, "rd");
     const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), h, b);
@@ -122,10 +124,11 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
     const RowsBlocking &k = at.blocking;
     const auto &[x, r, l, g, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.c, s.qt, s.h, s.b);
     const Expr column = min(at.entry(x, l), s.head_dim_v - 1);
+    const Halide::Func values = chunk.value_chunk.defined() ? chunk.value_chunk : chunk.key_chunk;
     chunk.value_keys = TileKeys(at.formulas, chunk.kv_tile, at.key(chunk, 0, c), at.range(qt, b));
     chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
     for (const RDom *keys : chunk.value_keys.loops()) {
-        const Expr kk = *keys, prob = chunk.probs(kk, g * k.rows + r, c, qt, h, b), value = chunk.value_chunk(column, kk, c, qt, h, b);
+        const Expr kk = *keys, prob = chunk.probs(kk, g * k.rows + r, c, qt, h, b), value = values(column, kk, c, qt, h, b);
         chunk.chunk_acc(x, r, c, l, g, qt, h, b) = chunk.value_keys.accumulate(keys, chunk.chunk_acc(x, r, c, l, g, qt, h, b), prob, value,
                                                                                chunk.logits(kk, g * k.rows + r, c, qt, h, b));
     }
@@ -139,7 +142,7 @@ Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, Expr sum, const E
     }
     for (int kk = 0; kk < chunk.kv_tile; kk++) {
         Expr value = chunk.value_rows(entry, kk, c, l, qt, h, b);
-        // A row must not meet the value of a key that it does not see, NaN perhaps. Selecting the value, which all rows of a thread
+        // A row must not use the value of a key that it does not see, which may be NaN. Selecting the value, which all rows of a thread
         // share, keeps the sum free of branches.
         value = chunk.masked ? select(AttentionFormulas::excluded(chunk.logits(kk, r, c, l, g, qt, h, b)), 0.0f, value) : value;
         sum += chunk.probs(kk, r, c, l, g, qt, h, b) * weight * value;
@@ -265,7 +268,11 @@ std::vector<Halide::Func> RowsStages::funcs() const {
     }
     for (const ChunkStages &c : chunks) {
         if (blocking.staged) {
-            all.insert(all.end(), {c.key_chunk, c.value_chunk, c.chunk_acc});
+            all.push_back(c.key_chunk);
+            if (c.value_chunk.defined()) {
+                all.push_back(c.value_chunk);
+            }
+            all.push_back(c.chunk_acc);
         } else {
             all.insert(all.end(), {c.key_rows, c.value_rows});
         }

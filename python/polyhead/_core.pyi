@@ -1,4 +1,4 @@
-# The compiled half of the package.
+# The compiled module of the package.
 from typing import Any, Mapping, Optional, Sequence
 
 codes: dict[str, int]
@@ -6,25 +6,25 @@ kernels_kept: int
 version: str
 
 def set_num_threads(threads: int) -> None:
-    """Threads that all kernels share, at most 256; 0: the default, HL_NUM_THREADS or what affinity and cgroup leave."""
+    """Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota)."""
 
 def num_threads() -> int: ...
 def device_count(api: str) -> int:
-    """Devices of "cuda", "opencl" or "vulkan" that can be opened; 0 without a driver."""
+    """The number of "cuda", "opencl" or "vulkan" devices that can be opened; 0 without a driver."""
 
 def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
 def clear_kernels() -> None:
-    """Keeps none of the kernels that are compiled."""
+    """Removes all compiled kernels from the cache."""
 
 def kernel_of_flags(flags: Sequence[str]) -> Kernel: ...
 def fma_gflops(threads: int, seconds: float) -> float:
-    """GFLOP/s of so many threads in independent multiply-adds, measured now."""
+    """The GFLOP/s that so many threads reach with independent multiply-adds, measured now."""
 
 def tiling_space(flags: Sequence[str]) -> str:
     """JSON: the tilings that a tuner may try for the problem of these flags, as `polyhead generate --list-space` prints them."""
 
 def tiling_refusal(flags: Sequence[str], frame: str, tiling: str) -> str:
-    """Why this point of the space is not tried, or ""."""
+    """Why the tuner does not try this point of the space, or ""."""
 
 def tuning_records(text: str, name: str) -> str:
     """JSON: the indices of the usable entries of a text of tuning records, and a sentence for each of the others."""
@@ -51,13 +51,13 @@ class Device:
     @property
     def stream(self) -> int: ...
     def synchronize(self) -> None:
-        """Waits until everything that was started on its stream is done."""
+        """Waits until all work that was started on its stream is done."""
     def empty(self, shape: Sequence[int], dtype: str = "float32") -> DeviceArray: ...
     def put(self, array: Any) -> DeviceArray:
         """A copy of a contiguous host array on this device."""
 
 class DeviceArray:
-    """A contiguous array in memory of a device, without arithmetic. CUDA ones have DLPack."""
+    """A contiguous array in device memory, without arithmetic. On CUDA devices it has DLPack."""
 
     @property
     def shape(self) -> tuple[int, ...]: ...
@@ -75,6 +75,8 @@ class Kernel:
     def problem(self) -> dict[str, Any]: ...
     @property
     def declarations(self) -> list[tuple[str, str, tuple[int, ...]]]: ...
+    @property
+    def arguments(self) -> list[str]: ...
     @property
     def target(self) -> str: ...
     @property

@@ -1,4 +1,4 @@
-"""The command ./polyhead explain: which variant of a kernel a call runs, and why not those before it. Nothing is computed."""
+"""The command ./polyhead explain: which variant of a kernel a call runs, and why not those before it. It computes nothing."""
 from __future__ import annotations
 
 import argparse
@@ -41,19 +41,19 @@ def lengths_of(option: str, text: Optional[str], default: int) -> list[int]:
 
 
 def zeros(*shape: int) -> numpy.ndarray:
-    """Memory that nobody touches."""
+    """Memory that is never read or written."""
     return numpy.zeros(shape, numpy.float32)
 
 
 def arguments_of(kernel: Kernel, batch: int, queries: int, keys: int) -> dict[str, Any]:
-    """The tensors that every call of this kernel has."""
+    """The tensors that every call of this kernel needs."""
     p = kernel.problem
     if p["op"] == LINEAR:
         return {"input": zeros(queries, p["embed_dim"]),
                 "weights": kernel.pack(out_proj=zeros(p["out_features"], p["embed_dim"]), **bias(p, "out", p["out_features"]))}
     if p["op"] != MHA:
-        return {"query": zeros(batch, p["num_heads"], queries, p["head_dim"]), "key": zeros(batch, p["num_kv_heads"], keys, p["head_dim"]),
-                "value": zeros(batch, p["num_kv_heads"], keys, p["head_dim_v"])}
+        call = {"query": zeros(batch, p["num_heads"], queries, p["head_dim"]), "key": zeros(batch, p["num_kv_heads"], keys, p["head_dim"])}
+        return call if p["value_in_key"] else {**call, "value": zeros(batch, p["num_kv_heads"], keys, p["head_dim_v"])}
     widths = {"query": (p["num_heads"] * p["head_dim"], p["embed_dim"]), "key": (p["num_kv_heads"] * p["head_dim"], p["kdim"]),
               "value": (p["num_kv_heads"] * p["head_dim_v"], p["vdim"]), "out_proj": (p["embed_dim"], p["num_heads"] * p["head_dim_v"])}
     weights = {name: zeros(*shape) for name, shape in widths.items()}

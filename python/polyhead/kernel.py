@@ -1,4 +1,4 @@
-"""Kernels as objects: compiled for one problem, called with named tensors, looked into, written to disk."""
+"""Kernels as objects: compiled for one problem, called with named tensors, inspected, written to files."""
 from __future__ import annotations
 
 import collections
@@ -11,7 +11,7 @@ from typing import Any, Optional, Union
 
 from . import _arrays, _core
 
-# Results beside out, in the order in which a call returns them: field of the problem, and its dimensions.
+# The outputs after out, in the order in which a call returns them: field of the problem, and dimensions.
 EXTRA_OUTPUTS = (("lse", "bhq"), ("scores", "bhqk"), ("weights_mean", "bqk"))
 
 
@@ -20,7 +20,7 @@ class Kernel:
 
     def __init__(self, core: _core.Kernel) -> None:
         self._core = core
-        self._problem = core.problem  # asked by every call, and made anew each time
+        self._problem = core.problem  # every call needs it, and the core makes it again each time
 
     def __call__(self, *, out: Any = None, layout: str = "bhsd", device: Any = None, **arguments: Any) -> Any:
         """Runs the kernel.
@@ -29,10 +29,8 @@ class Kernel:
         mha:    query [B,T_q,D], with cross key [B,T_kv,kdim] and value [B,T_kv,vdim], weights=kernel.pack(...) -> out [B,T_q,D]
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
 
-        Further arguments are the tensors and numbers that the kernel was built with, by the names of polyhead_args: kv_lengths,
-        softmax_scale, alignment, window, mask, score_bias, softcap, alibi_slopes, sinks, rope_cos, rope_sin, positions_q,
-        positions_kv, head_gate, position_offsets, and the tensors that the expression declares, by name or, where an argument has that
-        name, as tensors={name: array}. Returns out, or a tuple of out and
+        `arguments` lists the names that this kernel takes; polyhead_args in polyhead/c_api.h says what they mean. Tensors of the
+        expression are given by name or, where an argument has that name, as tensors={name: array}. Returns out, or a tuple of out and
         the further outputs of the problem in the order lse, scores, weights_mean. out=, lse=, scores=, weights_mean= name arrays to
         write to.
         """
@@ -54,7 +52,7 @@ class Kernel:
         """Packs nn.Linear weights [out_features, in_features] for this kernel.
 
         mha: in_proj [H*d + H_kv*d + H_kv*d_v, D] and in_bias, or query, key, value and query_bias, key_bias, value_bias;
-        out_proj [D, H*d_v] and out_bias. linear: out_proj and out_bias. device: where they shall lie.
+        out_proj [D, H*d_v] and out_bias. linear: out_proj and out_bias. device: where the packed weights are stored.
         """
         return self._core.pack(tensors, _arrays.device_of(None, device))
 
@@ -62,6 +60,11 @@ class Kernel:
     def problem(self) -> dict[str, Any]:
         """The fields of polyhead_problem, defaults filled in."""
         return self._core.problem
+
+    @property
+    def arguments(self) -> list[str]:
+        """The names of all arguments of a call: tensors, tensors of the expression, numbers and weights."""
+        return self._core.arguments
 
     @property
     def target(self) -> str:
@@ -74,7 +77,7 @@ class Kernel:
         return json.loads(self._core.manifest())
 
     def lowered(self) -> str:
-        """The loops that Halide made, of every variant."""
+        """The loops that Halide made, for every variant."""
         return self._core.listing("stmt")
 
     def assembly(self) -> str:
@@ -125,26 +128,34 @@ class Kernel:
         query = arguments["query"]
         if problem["op"] == 1:
             return tuple(query.shape)
-        width = problem["head_dim_v"] * (problem["num_heads"] if layout == "bsd" else 1)
+        width = problem["head_dim_v"] * (Kernel._num_heads(query, layout, problem) if layout == "bsd" else 1)
         return (*query.shape[:-1], width)
 
     @staticmethod
+    def _num_heads(query: Any, layout: str, problem: dict[str, Any]) -> int:
+        """Query heads of a call: those of the problem, or of the tensor where the problem leaves them free."""
+        if problem["num_heads"] or problem["op"] != 0:
+            return problem["num_heads"]
+        shape = (1,) * (4 - len(query.shape)) + tuple(query.shape)
+        return shape[-1] // problem["head_dim"] if layout == "bsd" else shape[2 if layout == "bshd" else 1]
+
+    @staticmethod
     def _sizes(arguments: dict[str, Any], layout: str, problem: dict[str, Any]) -> dict[str, int]:
-        """Extents by letter; wrong ranks are left to the runtime, which has the sentence."""
+        """Extents by letter. The runtime refuses wrong ranks, with a message."""
         query = arguments["query"]
         key = query if arguments.get("key") is None else arguments["key"]
         axis = -2 if problem["op"] == 1 or layout in ("bhsd", "bsd") else -3
         q, k = (x.shape[axis] if len(x.shape) >= 3 else 1 for x in (query, key))
-        return {"b": query.shape[0], "h": problem["num_heads"], "q": q, "k": k}
+        return {"b": query.shape[0], "h": Kernel._num_heads(query, layout, problem), "q": q, "k": k}
 
 
 def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: Union[None, bool, str, "os.PathLike[str]"] = None,
             **problem: Any) -> Kernel:
-    """Compiles a kernel, or finds it among those compiled before.
+    """Compiles a kernel, or returns one that was compiled before.
 
     The keywords are the options of `polyhead generate` with underscores: num_heads=12, head_dim=64, causal="top_left",
-    kv_lengths=True, seq_len_q=128. True is a bare option; False and None leave it out. tuned= names a file of tuning records that win
-    over the shipped ones (default: $POLYHEAD_TUNED); with False the tiling is the default one whatever records say.
+    kv_lengths=True, seq_len_q=128. True gives the option without a value; False and None leave it out. tuned= names a file of tuning
+    records, which have priority over the shipped ones (default: $POLYHEAD_TUNED). tuned=False uses the default tiling and no records.
     """
     flags = ["--op", op, "--target", target]
     if tiling:
@@ -160,23 +171,23 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
 
 
 def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str]:
-    """Entries of the file that are not used are warnings, the others serve."""
+    """The options for tuning records. Warns about the entries of the file that cannot be used; the others are used."""
     if tuned is None or tuned is True:
         return []
     if tuned is False:
         return ["--no-tuned"]
     path = pathlib.Path(tuned)
-    if path.is_file():  # otherwise the refusal is the generator's
+    if path.is_file():  # otherwise the generator refuses it
         for sentence in json.loads(_core.tuning_records(path.read_text(encoding="utf-8", errors="replace"), path.name))["complaints"]:
             warnings.warn(sentence, stacklevel=3)
     return ["--tuned", os.fspath(path)]
 
 
-# What sdpa() and the layer asked for, by fields and device, the oldest first: kernels for ranges of query lengths, which hold only the
-# variants that such calls look at. As many as the compiled half keeps.
+# The kernels that sdpa() and the layer used, by fields and device, the oldest first. Each is for a range of query lengths and has only the
+# variants for these lengths. There are at most as many as the compiled module keeps.
 _kernels: "collections.OrderedDict[Any, tuple[tuple[int, int, _core.Kernel], ...]]" = collections.OrderedDict()
 _kernels_lock = threading.Lock()
-# Some of them by what a plain call of sdpa() looks at (attention.py).
+# Some of them again, by what chooses the kernel of a plain call of sdpa() (attention.py).
 plain_kernels: dict[tuple[Any, ...], _core.Kernel] = {}
 
 
@@ -201,9 +212,9 @@ def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int) -> 
 
 
 def clear_cache() -> None:
-    """Forgets all compiled kernels. Those that nobody uses leave memory; Kernel objects and calls that run keep theirs.
+    """Removes all compiled kernels from the cache. Kernels in use by Kernel objects and running calls stay in memory.
 
-    The last 256 kernels that were asked for are kept ($POLYHEAD_KERNELS_KEPT says another number); older ones go by themselves.
+    The cache keeps the last 256 kernels that were used ($POLYHEAD_KERNELS_KEPT sets another number) and removes older ones.
     """
     with _kernels_lock:
         _kernels.clear()
@@ -211,12 +222,12 @@ def clear_cache() -> None:
     _core.clear_kernels()
 
 
-# Compute capabilities that Halide 21 makes code for.
+# Compute capabilities that Halide 21 can make code for.
 CAPABILITIES = (86, 80, 75, 70, 61, 50, 35, 30)
 
 
 def target_of(device: Optional[Any]) -> str:
-    """The Halide target for a device: its interface, for CUDA the newest capability that it has and Halide knows."""
+    """The Halide target for a device: its API, and for CUDA the newest capability that both the device and Halide support."""
     if device is None:
         return "host"
     if device.api != "cuda":

@@ -1,4 +1,4 @@
-// Reads arrays and converts them at the door.
+// Reads the arrays of a call and converts them to the types of the runtime.
 #include "arrays.h"
 
 #include <cstdlib>
@@ -223,7 +223,7 @@ void Array::want(Element wanted) {
     const size_t bytes = (size_t(count) * size_t(element_bytes(wanted)) + alignment) / alignment * alignment;
     room_.reset(std::aligned_alloc(alignment, bytes));
     if (!room_) {
-        throw Refusal(POLYHEAD_OUT_OF_MEMORY, name_ + ": " + std::to_string(bytes) + " bytes to convert it could not be had");
+        throw Refusal(POLYHEAD_OUT_OF_MEMORY, name_ + ": " + std::to_string(bytes) + " bytes to convert it could not be allocated");
     }
     tensor_.data = room_.get();
 }

@@ -23,6 +23,9 @@ template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit
     const bool linear = p.op == POLYHEAD_LINEAR;
     const Slot *slots = linear ? linear_slots : attention_slots;
     for (size_t i = 0; i < (linear ? std::size(linear_slots) : std::size(attention_slots)); ++i) {
+        if (slots[i].tensor == &polyhead_args::value && p.value_in_key) {
+            continue;
+        }
         visit(slots[i].name, slots[i].tensor, storage, slots[i].tensor == &polyhead_args::out ? Access::write : Access::read);
     }
     if (linear) {
@@ -82,7 +85,7 @@ Layout layout_named(const std::string &name) {
 
 CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, DevicePointer device, Layout layout)
     : table_(kernel.table()), device_(std::move(device)), layout_(layout) {
-    args_.op = table_.problem.op;
+    args_ = polyhead_args_of(table_.problem.op);
     args_.device = device_ ? device_->raw() : nullptr;
     expression_tensors_.resize(size_t(table_.num_declarations));
     for (const auto &[key, value] : arguments) {
@@ -171,7 +174,11 @@ void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*mem
     }
     TensorView view;
     static_cast<polyhead_tensor &>(view) = args_.*member;
-    const int32_t heads = is_key ? table_.problem.num_kv_heads : table_.problem.num_heads;
+    const polyhead_problem &p = table_.problem;
+    // Free heads: as many as the width holds.
+    const int64_t width = member == &polyhead_args::value || member == &polyhead_args::out ? p.head_dim_v : p.head_dim;
+    const bool free = runtime::free_heads(p) && view.rank == 3;
+    const int64_t heads = free ? view.shape[2] / width : is_key ? p.num_kv_heads : p.num_heads;
     const TensorView seen = layout_ == Layout::bshd ? from_bshd(view) : from_bsd(view, heads);
     if (seen.data == nullptr && view.data != nullptr) {
         const std::string expected =
@@ -183,13 +190,35 @@ void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*mem
 
 void CallArguments::unexpected(const std::string &name) const {
     std::string names;
-    for_each_slot(table_.problem, [&](const char *known, polyhead_tensor polyhead_args::*, Element, Access) {
-        names += (names.empty() ? "" : ", ") + std::string(known);
-    });
-    for (int32_t i = 0; i < table_.num_declarations; ++i) {
-        names += std::string(", ") + table_.declarations[i].name;
+    for (const std::string &known : tensor_names(table_)) {
+        names += (names.empty() ? "" : ", ") + known;
     }
     throw wrong_type("unexpected argument '" + name + "'; the tensors of this kernel are " + names);
+}
+
+std::vector<std::string> CallArguments::tensor_names(const polyhead_kernel &table) {
+    std::vector<std::string> names;
+    for_each_slot(table.problem, [&](const char *known, polyhead_tensor polyhead_args::*, Element, Access) { names.emplace_back(known); });
+    for (int32_t i = 0; i < table.num_declarations; ++i) {
+        names.emplace_back(table.declarations[i].name);
+    }
+    return names;
+}
+
+std::vector<std::string> CallArguments::names(const LoadedKernel &kernel) {
+    const polyhead_problem &p = kernel.table().problem;
+    std::vector<std::string> names = tensor_names(kernel.table());
+    const auto add = [&names](bool exists, const char *name) {
+        if (exists) {
+            names.emplace_back(name);
+        }
+    };
+    add(p.op != POLYHEAD_SDPA, "weights");
+    add(p.op != POLYHEAD_LINEAR, "softmax_scale");
+    add(p.op != POLYHEAD_LINEAR && runtime::knows_positions(p), "alignment");
+    add(p.window != 0, "window");
+    add(p.softcap != 0, "softcap");
+    return names;
 }
 
 void CallArguments::check_converted() const {
@@ -199,7 +228,7 @@ void CallArguments::check_converted() const {
         }
         output.check_no_overlap();
         for (const Array &other : arrays_) {
-            // Of two outputs, each is asked about the other.
+            // Two outputs are compared both ways.
             if (&other != &output && output.shares_unseen_memory(other)) {
                 throw Refusal(POLYHEAD_ALIASED, output.name() + ": shares memory with " + other.name() + ", expected memory of its own");
             }
@@ -221,7 +250,7 @@ void CallArguments::run() {
 std::string CallArguments::explain() {
     check_converted();
     for (Array &array : arrays_) {
-        array.fill(); // key lengths are looked at
+        array.fill(); // key lengths are read
     }
     constexpr size_t bytes_per_variant = 1024;
     std::string text(bytes_per_variant * (size_t(table_.num_variants) + 1), '\0');

@@ -27,6 +27,9 @@ public:
     // tensors of the expression, which may be called as arguments are.
     CallArguments(const LoadedKernel &kernel, nb::dict arguments, DevicePointer device, Layout layout);
 
+    // What a call of this kernel may be given, by name: tensors, then numbers and weights.
+    static std::vector<std::string> names(const LoadedKernel &kernel);
+
     // These touch no Python object and may run without the interpreter's lock. They throw a Refusal.
     void run();
     std::string explain();
@@ -40,6 +43,7 @@ private:
     // What the runtime cannot see, because it gets converted copies: an output that lies over another tensor or over itself.
     void check_converted() const;
     void read_heads(Array *array, polyhead_tensor polyhead_args::*member);
+    static std::vector<std::string> tensor_names(const polyhead_kernel &table);
     [[noreturn]] void unexpected(const std::string &name) const;
 
     const polyhead_kernel &table_;
@@ -48,7 +52,7 @@ private:
     Layout layout_;
     std::deque<Array> arrays_;
     std::vector<polyhead_tensor> expression_tensors_;
-    polyhead_args args_{};
+    polyhead_args args_;
 };
 
 // Packs nn.Linear weights for a kernel: names as in polyhead_weight_tensors.

@@ -195,7 +195,7 @@ void bind_devices(nb::module_ &module) {
             },
             "shape"_a, "dtype"_a = "float32")
         .def("put", put, "array"_a);
-    nb::class_<DeviceArray>(module, "DeviceArray", "A contiguous array in memory of a device, made by Device.put() and Device.empty().")
+    nb::class_<DeviceArray>(module, "DeviceArray", "A contiguous array in device memory, made by Device.put() and Device.empty().")
         .def_prop_ro("shape", [](const DeviceArray &a) { return nb::tuple(nb::cast(a.shape())); })
         .def_prop_ro("dtype", [](const DeviceArray &a) { return element_name(a.element()); })
         .def_prop_ro("device", [](const DeviceArray &a) { return a.device(); })
@@ -205,7 +205,7 @@ void bind_devices(nb::module_ &module) {
              [](const DeviceArray &a) { return nb::make_tuple(a.device()->api == Api::cuda ? 2 : 4, a.device()->index); });
     module.def(
         "device_count", [](const std::string &api) { return Device::count(api_named(api)); }, "api"_a,
-        "Devices of \"cuda\", \"opencl\" or \"vulkan\" that can be opened; 0 without a driver.");
+        "The number of \"cuda\", \"opencl\" or \"vulkan\" devices that can be opened; 0 without a driver.");
 }
 
 } // namespace polyhead::python

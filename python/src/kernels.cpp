@@ -1,4 +1,4 @@
-// The class Kernel of the module, and how one is asked for.
+// The class Kernel of the module, and the functions that make one.
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -153,6 +153,7 @@ void bind_kernels(nb::module_ &module) {
     nb::class_<LoadedKernel>(module, "Kernel", "A kernel compiled and loaded into this process.")
         .def_prop_ro("problem", problem_dict)
         .def_prop_ro("declarations", declarations)
+        .def_prop_ro("arguments", &CallArguments::names)
         .def_prop_ro("seq_len_q_range",
                      [](const LoadedKernel &k) { return nb::make_tuple(k.plan().min_seq_len_q, k.plan().max_seq_len_q); })
         .def_prop_ro("target", [](const LoadedKernel &k) { return k.target(); })

@@ -23,15 +23,15 @@ double fma_gflops(int threads, double seconds) {
 NB_MODULE(_core, module) {
     using namespace polyhead::python;
     using namespace nb::literals;
-    module.doc() = "The compiled half of polyhead; use the package polyhead.";
+    module.doc() = "The compiled module of polyhead; use the package polyhead.";
     nb::set_leak_warnings(false); // kernels and devices live as long as the process
     bind_errors(module);
     bind_devices(module);
     bind_kernels(module);
     module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<WithoutLock>(),
-               "Threads that all kernels share, at most 256; 0: the default, HL_NUM_THREADS or what affinity and cgroup leave.");
+               "Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota).");
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
     module.def("fma_gflops", fma_gflops, "threads"_a, "seconds"_a, nb::call_guard<WithoutLock>(),
-               "GFLOP/s of so many threads in independent multiply-adds, measured now.");
+               "The GFLOP/s that so many threads reach with independent multiply-adds, measured now.");
     module.attr("version") = polyhead_version();
 }

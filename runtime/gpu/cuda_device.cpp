@@ -1,4 +1,4 @@
-// CUDA devices: memory, copies and checks on a context and a stream, which Halide's runtime is told to use as well.
+// CUDA devices: memory, copies and checks on a context and a stream, which Halide's runtime uses, too.
 #include "cuda_device.h"
 
 #include <HalideRuntimeCuda.h>
@@ -272,7 +272,7 @@ polyhead_device *open_cuda(const polyhead_device_options &options, polyhead_stat
         functions->device_get(&ordinal, options.index);
         if (const int error = functions->retain_primary(&context, ordinal)) {
             refuse(status, error == out_of_memory ? POLYHEAD_OUT_OF_MEMORY : POLYHEAD_NO_DEVICE,
-                   "cuda: the primary context of device %d could not be had: %s", options.index, error_name(*functions, error));
+                   "cuda: the primary context of device %d could not be opened: %s", options.index, error_name(*functions, error));
             return nullptr;
         }
     }

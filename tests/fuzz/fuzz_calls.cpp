@@ -40,7 +40,7 @@ struct Call {
 
     Subject &subject;
     Devices &devices;
-    polyhead_args args{};
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     polyhead_weights weights{};
     polyhead_tensor expression_tensors[runtime::most_expression_tensors]{};
     std::vector<Place> places;
@@ -110,7 +110,7 @@ void Call::add_weights(const polyhead_problem &p) {
 }
 
 Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys) : subject(*subject_), devices(*devices_) {
-    const polyhead_problem p = runtime::with_defaults(subject.table.problem);
+    const polyhead_problem p = runtime::with_heads(runtime::with_defaults(subject.table.problem), 4);
     const Memory &memory = Memory::get();
     queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
     keys = p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
@@ -119,7 +119,9 @@ Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries,
     if (p.op == POLYHEAD_SDPA) {
         add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
         add(&args.key, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim});
-        add(&args.value, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim_v});
+        if (!p.value_in_key) {
+            add(&args.value, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim_v});
+        }
         add(&args.out, memory.output(0), p.dtype, {batch, p.num_heads, queries, p.head_dim_v});
     } else if (p.op == POLYHEAD_MHA) {
         add(&args.query, memory.input(place++), p.dtype, {batch, queries, p.embed_dim});
@@ -184,7 +186,7 @@ void Call::edit_numbers(Bytes *bytes) {
     int32_t *const integers[] = {&args.op,           &args.has_softmax_scale,     &args.alignment, &args.has_window, &args.window_left,
                                  &args.window_right, &args.num_expression_tensors};
     float *const reals[] = {&args.softmax_scale, &args.softcap};
-    switch (what % 6) {
+    switch (what % 7) {
     case 0:
     case 1:
         *integers[bytes->byte() % std::size(integers)] = static_cast<int32_t>(bytes->number());
@@ -203,6 +205,10 @@ void Call::edit_numbers(Bytes *bytes) {
         args.device = all[bytes->below(3)];
         break;
     }
+    case 5:
+        args.size ^= bytes->byte();
+        args.scratch = bytes->below(2) ? &args : nullptr;
+        break;
     default:
         edit_weights(bytes);
     }

@@ -48,8 +48,7 @@ Problem problem_of(int number) {
         return p;
     case 5: // fixed lengths, 16 bits
         p.dtype = POLYHEAD_F16;
-        p.seq_len_q = 3;
-        p.seq_len_kv = 5;
+        p.seq_len_q = 3, p.seq_len_kv = 5;
         return p;
     case 6:
         p = test::mha(8, 2);
@@ -72,6 +71,14 @@ Problem problem_of(int number) {
     case 10:
         p = test::linear(33, 1);
         p.dtype = POLYHEAD_F16;
+        return p;
+    case 11: // latent attention
+        p.value_in_key = p.kv_lengths = 1;
+        return p;
+    case 12: // heads free at run time
+        p = with_everything(p);
+        p.num_heads = p.num_kv_heads = 0;
+        p.group_size = 2;
         return p;
     default: // bare attention
         p.num_kv_heads = 4;
@@ -182,7 +189,9 @@ void Subject::check_buffers(void **argv) const {
     input("query");
     if (p.op == POLYHEAD_SDPA || p.cross) {
         input("key");
-        input("value");
+        if (!p.value_in_key) {
+            input("value");
+        }
     }
     const int weights = p.op == POLYHEAD_MHA ? 4 : p.op == POLYHEAD_LINEAR ? 1 : 0;
     for (int i = 0; i < weights * (p.bias ? 2 : 1); ++i) {

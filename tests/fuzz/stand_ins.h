@@ -1,5 +1,5 @@
-// The kernels that fuzzed calls go to: stand-ins for many problems that hold every buffer they get against the caller's tensors, and one
-// real kernel.
+// The kernels that fuzzed calls go to: stand-ins for many problems, which compare every buffer that they get with the caller's tensors, and
+// one real kernel.
 #ifndef POLYHEAD_TESTS_FUZZ_STAND_INS_H
 #define POLYHEAD_TESTS_FUZZ_STAND_INS_H
 
@@ -11,7 +11,7 @@
 
 namespace polyhead::fuzz {
 
-constexpr int num_subjects = 12;
+constexpr int num_subjects = 13;
 
 // What a call may run on, beside the CPU; the memory of each is one block.
 struct Devices {
@@ -21,7 +21,7 @@ struct Devices {
     static constexpr size_t block_bytes = 1 << 16;
 };
 
-// A kernel to call. A stand-in's variants: one for the CPU, one for CUDA, one for the CPU that wants aligned rows and few queries.
+// A kernel to call. A stand-in's variants: one for the CPU, one for CUDA, one for the CPU that needs aligned rows and few queries.
 class Subject {
 public:
     explicit Subject(int number);
@@ -29,7 +29,7 @@ public:
     polyhead_variant variants[3]{};
     std::vector<polyhead_declaration> declarations;
     bool real = false;                   // generated code
-    const polyhead_args *args = nullptr; // of the call that runs, which the stand-in holds its buffers against
+    const polyhead_args *args = nullptr; // of the running call, for the stand-in's comparison
     int calls = 0;
 
 private:

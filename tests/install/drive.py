@@ -99,6 +99,28 @@ def by_readme(options, prefix, folder):
     del os.environ["POLYHEAD_TUNED"]
 
 
+def by_guides(options, prefix, folder):
+    """The CMake lines of the guides, configured one after another."""
+    head = "cmake_minimum_required(VERSION 3.28)\nproject(app LANGUAGES CXX)\nfind_package(Halide REQUIRED)\nfind_package(polyhead REQUIRED)\n"
+    count = 0
+    for guide in sorted(os.listdir(os.path.join(ROOT, "docs", "guides"))):
+        with open(os.path.join(ROOT, "docs", "guides", guide), encoding="utf-8") as file:
+            parts = re.findall(r"^```cmake\n(.*?)^```$", file.read(), re.M | re.S)
+        for lines in parts:
+            count += 1
+            project = os.path.join(folder, str(count))
+            os.makedirs(project)
+            shutil.copy(os.path.join(HERE, "tuned.json"), project)
+            for name in ("main.cpp", "relative_bias.cpp"):
+                open(os.path.join(project, name), "w", encoding="utf-8").close()
+            os.symlink(ROOT, os.path.join(project, "polyhead"))
+            with open(os.path.join(project, "CMakeLists.txt"), "w", encoding="utf-8") as file:
+                whole, subdirectory = "find_package(polyhead" in lines, "add_subdirectory(" in lines
+                file.write(lines if whole else (head.replace("find_package(polyhead REQUIRED)\n", "") if subdirectory else head) + lines)
+            run(configuration(options, prefix, project, os.path.join(project, "build")) + ["-DHalide_DIR=" + options.halide])
+    print("guides: %d CMake blocks" % count)
+
+
 def by_hand(options, prefix, folder):
     os.makedirs(folder)
     run([os.path.join(prefix, "bin", "polyhead-generate"), "consumer_attention", "--op", "sdpa", "--num-heads", "4", "--num-kv-heads", "2",
@@ -114,7 +136,7 @@ def by_hand(options, prefix, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("cmake", "build", "make-program", "cxx", "libdir"):
+    for name in ("cmake", "build", "make-program", "cxx", "libdir", "halide"):
         parser.add_argument("--" + name, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -123,6 +145,7 @@ def main():
         os.rename(first, prefix)  # a package must not know where it was installed
         by_cmake(options, prefix, os.path.join(folder, "by_cmake"))
         by_readme(options, prefix, os.path.join(folder, "by_readme"))
+        by_guides(options, prefix, os.path.join(folder, "by_guides"))
         by_hand(options, prefix, os.path.join(folder, "by_hand"))
     return 0
 

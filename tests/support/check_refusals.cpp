@@ -28,6 +28,8 @@ public:
         for (const CallTensor &output : output_tensors) {
             add_for_tensor(output.name, output.tensor);
         }
+        add("arguments of another size", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.size -= 8; });
+        add("scratch of the caller", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.scratch = a.out.data; });
         add("another operation", POLYHEAD_WRONG_OPERATION,
             [this](polyhead_args &a) { a.op = is_linear(p_) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
         add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });
@@ -91,6 +93,9 @@ private:
             a.has_softmax_scale = 1;
             a.softmax_scale = NAN;
         });
+        if (p_.value_in_key != 0) {
+            add_for_presence("value", false, &polyhead_args::value, true);
+        }
         add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
         add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
         add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);

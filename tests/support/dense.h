@@ -48,8 +48,7 @@ inline polyhead_tensor dense(const std::vector<int32_t> &data) {
 // Arguments of an sdpa call on dense [B,H,T,d] tensors; out is not read by the reference.
 inline polyhead_args sdpa_args(const Problem &p, int64_t batch, const std::vector<float> &query, const std::vector<float> &key,
                                const std::vector<float> &value) {
-    polyhead_args args{};
-    args.op = POLYHEAD_SDPA;
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     const int64_t rows = static_cast<int64_t>(query.size()) / (batch * p.num_heads * p.head_dim);
     const int64_t keys = static_cast<int64_t>(key.size()) / (batch * p.num_kv_heads * p.head_dim);
     args.query = dense(query, {batch, p.num_heads, rows, p.head_dim});

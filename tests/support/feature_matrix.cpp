@@ -42,6 +42,10 @@ void set_dims(Problem &p, int setting) {
     }
 }
 
+void set_value(Problem &p, int setting) {
+    p.value_in_key = setting == 1 && p.op == POLYHEAD_SDPA && p.head_dim_v <= p.head_dim;
+}
+
 void set_mask(Problem &p, int setting) {
     if (setting > 0) {
         p.mask = setting <= 4 ? POLYHEAD_BOOLEAN_MASK : POLYHEAD_ADDITIVE_MASK;
@@ -87,6 +91,7 @@ std::vector<Feature> make_features() {
         {"op", {"sdpa", "layer", "cross"}, set_operation},
         {"heads", {"equal", "grouped", "one for keys"}, set_heads},
         {"dims", {"16", "24 and 8", "8 and 32", "7 and 5"}, set_dims},
+        {"value_in_key", yes_no, set_value},
         {"causal", {"none", "bottom_right", "top_left"}, [](Problem &p, int setting) { p.causal = setting; }},
         {"kv_lengths", yes_no, [](Problem &p, int setting) { p.kv_lengths = setting; }},
         {"lse", yes_no, [](Problem &p, int setting) { p.lse = setting; }},

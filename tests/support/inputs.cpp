@@ -41,7 +41,7 @@ void poison_row(float *row, int64_t features, int64_t position, int32_t dtype) {
     }
 }
 
-// As huge as sums of them may be in the storage type; behind two projections less.
+// As huge as sums of them may be in the storage type; after two projections less.
 float huge_value(const Problem &p) {
     return p.dtype == POLYHEAD_F16 ? (is_sdpa(p) ? 1e4f : 1e3f) : is_sdpa(p) ? 1e30f : 1e20f;
 }
@@ -69,7 +69,7 @@ std::string describe(const Problem &problem, const Shape &s) {
 }
 
 Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
-    args_.op = problem.op;
+    args_ = polyhead_args_of(problem.op);
     args_.has_softmax_scale = shape.softmax_scale.has_value();
     args_.softmax_scale = shape.softmax_scale.value_or(0.0f);
     args_.alignment = static_cast<int32_t>(shape.alignment);
@@ -114,16 +114,20 @@ void Inputs::make_sdpa(const Problem &p) {
     };
     query_ = tensor(s.query, p.num_heads, s.seq_len_q, p.head_dim);
     key_ = tensor(s.key, p.num_kv_heads, s.seq_len_kv, p.head_dim);
-    value_ = tensor(s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim_v);
+    if (p.value_in_key == 0) {
+        value_ = tensor(s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim_v);
+    }
     outputs_[0] = make_tensor(static_cast<DType>(p.dtype), {s.batch, p.num_heads, s.seq_len_q, p.head_dim_v},
                               head_strides(s.out, p.num_heads, s.seq_len_q, p.head_dim_v), s.place);
     Random random(s.seed);
     const float scale = s.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
     fill_normal(query_, random, s.values == Values::peaked ? 8.0f : 1.0f);
     fill_normal(key_, random, 1.0f);
-    fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
     if (s.values == Values::extreme_logits) {
         fill_extreme(query_, key_, scale);
+    }
+    if (p.value_in_key == 0) {
+        fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
     }
 }
 
@@ -211,7 +215,9 @@ void Inputs::poison(const Problem &p) {
         attack(query_);
     } else {
         attack(key_);
-        attack(value_);
+        if (p.value_in_key == 0) {
+            attack(value_);
+        }
     }
 }
 

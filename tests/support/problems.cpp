@@ -1,11 +1,12 @@
 // Builders of test problems and their command lines.
 #include "problems.h"
 
+#include "../../runtime/weight_layout.h"
+
 namespace polyhead::test {
 
 Problem sdpa_problem(int num_heads, int head_dim, int num_kv_heads, int head_dim_v) {
-    Problem problem{};
-    problem.op = POLYHEAD_SDPA;
+    Problem problem = polyhead_problem_of(POLYHEAD_SDPA);
     problem.num_heads = num_heads;
     problem.num_kv_heads = num_kv_heads == 0 ? num_heads : num_kv_heads;
     problem.head_dim = head_dim;
@@ -21,8 +22,7 @@ Problem mha_problem(int embed_dim, int num_heads, int num_kv_heads, int head_dim
 }
 
 Problem linear_problem(int embed_dim, int out_features) {
-    Problem problem{};
-    problem.op = POLYHEAD_LINEAR;
+    Problem problem = polyhead_problem_of(POLYHEAD_LINEAR);
     problem.embed_dim = embed_dim;
     problem.out_features = out_features;
     return problem;
@@ -69,10 +69,15 @@ std::string generate_line(const Problem &p) {
     if (is_linear(p)) {
         number("out-features", p.out_features);
     } else {
-        number("num-heads", p.num_heads);
-        number("num-kv-heads", p.num_kv_heads);
+        if (p.group_size != 0) {
+            number("group-size", p.group_size);
+        } else {
+            number("num-heads", p.num_heads);
+            number("num-kv-heads", p.num_kv_heads);
+        }
         number("head-dim", p.head_dim);
         number("head-dim-v", p.head_dim_v);
+        line += p.value_in_key != 0 ? " --value-in-key" : "";
     }
     if (p.cross != 0) {
         line += " --cross";
@@ -98,6 +103,11 @@ std::string generate_line(const Problem &p) {
         number("seq-len-kv", p.seq_len_kv);
     }
     return line;
+}
+
+Problem call_problem(const polyhead_kernel &kernel) {
+    constexpr int kv_heads = 3;
+    return runtime::with_heads(kernel.problem, kv_heads * runtime::group_size_of(kernel.problem));
 }
 
 bool is_sdpa(const Problem &problem) {

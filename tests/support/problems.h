@@ -14,6 +14,9 @@ Problem sdpa_problem(int num_heads, int head_dim, int num_kv_heads = 0, int head
 Problem mha_problem(int embed_dim, int num_heads, int num_kv_heads = 0, int head_dim = 0, int head_dim_v = 0);
 Problem linear_problem(int embed_dim, int out_features);
 
+// What a test calls this kernel with: its problem, where heads are free with three key/value heads.
+Problem call_problem(const polyhead_kernel &kernel);
+
 // "polyhead generate NAME --op sdpa ..." of this problem.
 std::string generate_line(const Problem &problem);
 

@@ -30,7 +30,7 @@ template <class Real> Answer<Real> make_answer(const Problem &p, const polyhead_
     return answer;
 }
 
-// Everything that row (b, h, q) leaves beside out.
+// All results of row (b, h, q) beside out.
 template <class Real>
 void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, int64_t q, int64_t rows_q, Answer<Real> &answer) {
     const int64_t index = (b * p.num_heads + h) * rows_q + q;
@@ -61,7 +61,7 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
                 for (int64_t d = 0; d < p.head_dim; d++) {
                     head.key_transposed.row(d)[n] = key[d];
                 }
-                std::copy_n(element(args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
+                std::copy_n(element(p.value_in_key != 0 ? args.key : args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
             }
             head.find_max_values();
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {

@@ -19,7 +19,7 @@ KernelSubject::KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool 
         }
     }
     subject_.name = std::string(kernel.name) + (kernel.num_variants == 1 ? std::string(" variant ") + kernel.variants[0].name : "");
-    subject_.problem = kernel.problem;
+    subject_.problem = call_problem(kernel);
     subject_.weights = weights_.reference();
     subject_.run = [this](const polyhead_args &args) {
         const polyhead_args call = prepared(args);

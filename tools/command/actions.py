@@ -26,7 +26,7 @@ def demo(options):
     return call([PYTHON, script, "--build", build.directory("release")] + device + options.texts, check=False)
 
 
-# Options of bench that only --peers understands.
+# Options of bench that need --peers.
 ONLY_PEERS = {"cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from", "markdown": "--markdown"}
 
 
@@ -35,11 +35,11 @@ def bench(options):
         return peers.bench(options)
     for name, flag in ONLY_PEERS.items():
         if getattr(options, name) not in (None, False):
-            raise Failure("%s: found without --peers, which alone understands it" % flag)
+            raise Failure("%s: found without --peers, expected both" % flag)
     if options.autoschedulers:
         return autoschedulers.bench(options)
     if options.limit is not None:
-        raise Failure("--limit: found without --autoschedulers, which alone understands it")
+        raise Failure("--limit: found without --autoschedulers, expected both")
     if options.against is not None:
         return against.bench(options)
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
@@ -48,7 +48,7 @@ def bench(options):
         build.configure(parts=["BENCH"])
         build.build("release", [program], quiet=build.ninja_idle("release", [program]))
     command = [build.program("release", program)]
-    for flag in ("ratio", "capacity", "pairs"):
+    for flag in ("ratio", "capacity", "latent", "pairs"):
         if getattr(options, flag):
             command.append("--" + flag)
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):
@@ -65,27 +65,27 @@ def generate(options):
     targets = ["polyhead-generate", "polyhead"]
     build.build("release", targets, quiet=build.ninja_idle("release", targets))
     sys.stdout.flush()
-    # The user's own folder: -o is relative to where he stands.
+    # In the user's current folder, because -o is relative to it.
     os.execve(build.program("release", "polyhead-generate"), ["polyhead generate"] + options.arguments, child_environment())
 
 
 def prune(options):
-    """Done by the Python package of the release build."""
-    # Not from the folder where the user stands, which may have another polyhead.
+    """Runs the command in the Python package of the release build."""
+    # PYTHONSAFEPATH: not the user's current folder, which may have another polyhead.
     child = dict(package.ready("prune"), PYTHONSAFEPATH="1")
     sys.stdout.flush()
     os.execve(PYTHON, [PYTHON, "-m", "polyhead.prune_command"] + options.arguments, child)
 
 
 def explain(options):
-    """Done by the Python package of the release build."""
+    """Runs the command in the Python package of the release build."""
     child = dict(package.ready("explain"), PYTHONSAFEPATH="1", POLYHEAD_TUNE_SOURCE=ROOT)
     sys.stdout.flush()
     os.execve(PYTHON, [PYTHON, "-m", "polyhead.explain_command"] + options.arguments, child)
 
 
 def tune(options):
-    """Done by the Python package; winners are confirmed with the generator and the runtime of the same build."""
+    """Runs the command in the Python package; it confirms the best tilings with the generator and the runtime of the same build."""
     child = dict(package.ready("tune", "tune", "plots"), PYTHONSAFEPATH="1")
     targets = ["polyhead-generate", "polyhead"]
     build.build("release", targets, quiet=build.ninja_idle("release", targets))

@@ -1,4 +1,4 @@
-"""Command line of ./polyhead: picks the subcommand and turns failures into one sentence."""
+"""Command line of ./polyhead: chooses the subcommand and prints each failure as one sentence."""
 import argparse
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def parser():
 
     setup = add("setup", actions.setup, "install what the Python package needs, and build it: .venv here, Debian packages when allowed")
     setup.add_argument("--all", action="store_true", help="install what any command needs")
-    setup.add_argument("--force", action="store_true", help="make .venv again")
+    setup.add_argument("--force", action="store_true", help="remove .venv and make it again")
     demo = add("demo", actions.demo, "build and run all-MiniLM-L6-v2 on generated attention layers")
     demo.add_argument("--device", metavar="API", help="run the layers on a GPU: cuda or opencl, with :N for another device than the first")
     demo.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to compare (default: a few of its own)")
@@ -44,9 +44,9 @@ def parser():
     test.add_argument("--filter", metavar="REGEX", help="only the tests whose names match")
     test.add_argument("--preset", default="release", choices=list(build.presets()), help="build to test (default release)")
     test.add_argument("--device", metavar="API", help="only the GPU kernels, on a device of this machine: cuda, opencl or vulkan, with :N for another than the first")
-    test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are there")
+    test.add_argument("--no-build", action="store_true", help="with --device: use the programs that are already built")
     test.add_argument("--fuzz", metavar="MINUTES", type=float, help="only the fuzzers, each that long")
-    test.add_argument("--soak", metavar="MINUTES", type=float, help="only the soak: nothing may grow or change in that time")
+    test.add_argument("--soak", metavar="MINUTES", type=float, help="only the soak test, that long: memory must not grow, answers must not change")
     add_bench_options(add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak"))
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -54,18 +54,18 @@ def parser():
     prune.add_argument("arguments", nargs=argparse.REMAINDER)
     tune = add("tune", actions.tune, "measure tilings of a problem on this machine, and keep the best as tuning records", add_help=False)
     tune.add_argument("arguments", nargs=argparse.REMAINDER)
-    explain = add("explain", actions.explain, "say which variant of a kernel a call runs, and why not those before it", add_help=False)
+    explain = add("explain", actions.explain, "say which variant of a kernel a call runs, and why not the variants before it", add_help=False)
     explain.add_argument("arguments", nargs=argparse.REMAINDER)
     table = add("gpu-table", gpu_table.make, "check and run every GPU kernel for every API, and write the tables of docs/guides/gpu.md")
     table.add_argument("--filter", metavar="REGEX", help="only kernels whose names match; prints the tables instead")
     conformance = add("conformance", package.conformance, "run the ONNX node cases of attention through Python, and write docs/conformance.md")
     conformance.add_argument("--output", metavar="FILE", help="write the scorecard there instead")
-    parity = add("parity", package.parity, "hold the Python package against PyTorch in float64 (fetches PyTorch at the first call)")
+    parity = add("parity", package.parity, "compare the Python package with PyTorch in float64 (downloads PyTorch at the first call)")
     parity.add_argument("--count", type=int, default=200, help="configurations of nn.MultiheadAttention (default 200)")
-    parity.add_argument("--seed", type=int, default=1, help="of the configurations (default 1)")
-    check = add("check", actions.check, "format, lint, spelling and the rules of the house")
+    parity.add_argument("--seed", type=int, default=1, help="seed of the configurations (default 1)")
+    check = add("check", actions.check, "format, lint, spelling and the project's rules")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
-    check.add_argument("--quick", action="store_true", help="without clang-tidy, which reads what differs from the upstream branch")
+    check.add_argument("--quick", action="store_true", help="without clang-tidy (which reads only files that differ from the upstream branch)")
     check.add_argument("--all", action="store_true", help="clang-tidy reads every file")
     add("help", lambda _: top.print_help() or 0, "this list")
     return top
@@ -76,22 +76,23 @@ def add_bench_options(bench):
     bench.add_argument("--filter", metavar="REGEX", help="only the cases whose names match")
     bench.add_argument("--threads", metavar="N", help="threads of the kernels")
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
-    bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, growth with threads, free against fixed lengths")
-    bench.add_argument("--capacity", action="store_true", help="only what the capacity of a cache costs a decoding step")
-    bench.add_argument("--features", action="store_true", help="what each mask, modifier and output costs beside the plain kernel (docs/benchmarks.md)")
+    bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, speed-up with threads, free compared with fixed lengths")
+    bench.add_argument("--capacity", action="store_true", help="only how the capacity of a key/value cache changes the time of a decoding step")
+    bench.add_argument("--latent", action="store_true", help="only what value_in_key saves in a decoding step of multi-head latent attention")
+    bench.add_argument("--features", action="store_true", help="the time of each mask, modifier and output relative to the plain kernel (docs/benchmarks.md)")
     bench.add_argument("--pairs", action="store_true", help="with --features: also every pair of them")
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
     bench.add_argument("--longest", metavar="N", help="with --device: tokens of the long cases (default 4096)")
-    bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is there")
-    bench.add_argument("--autoschedulers", action="store_true", help="our schedules beside those of Halide's autoschedulers (docs/benchmarks.md)")
-    bench.add_argument("--limit", metavar="SECONDS", help="with --autoschedulers: what each may take for a case (default 300)")
-    bench.add_argument("--peers", metavar="NAMES", nargs="?", const="", help="beside PyTorch, ONNX Runtime and OpenVINO (all, or those named with commas), installed into build/peers-venv")
+    bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is already built")
+    bench.add_argument("--autoschedulers", action="store_true", help="compare polyhead's schedules with those of Halide's autoschedulers (docs/benchmarks.md)")
+    bench.add_argument("--limit", metavar="SECONDS", help="with --autoschedulers: time limit of each autoscheduler per case (default 300)")
+    bench.add_argument("--peers", metavar="NAMES", nargs="?", const="", help="compare with PyTorch, ONNX Runtime and OpenVINO (all, or a list with commas), installed into build/peers-venv")
     bench.add_argument("--cases", metavar="REGEX", help="with --peers: only the cases whose names match")
     bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")
     bench.add_argument("--from", dest="source", metavar="FILE", help="with --peers: measure nothing, show the results in this JSON")
     bench.add_argument("--markdown", action="store_true", help="with --peers: the table as Markdown")
-    bench.add_argument("--against", metavar="CHECKOUT", help="the kernels tagged speed, here and in another checkout of polyhead in turns")
-    bench.add_argument("--adapters", metavar="DIR", help="with --peers: a folder with peer_NAME.py of further libraries")
+    bench.add_argument("--against", metavar="CHECKOUT", help="compare the kernels tagged speed with another checkout of polyhead")
+    bench.add_argument("--adapters", metavar="DIR", help="with --peers: a folder with peer_NAME.py for other libraries")
 
 
 def run(argv):
@@ -99,7 +100,7 @@ def run(argv):
     if text is not None:
         print(text, end="")
         return 0
-    # Everything after `generate`, `explain`, `prune` and `tune` belongs to their programs, options included.
+    # All words after `generate`, `explain`, `prune` and `tune` go to their programs, also options.
     top = parser()
     if argv and argv[0] in help_texts.COMMANDS:
         options = argparse.Namespace(action=getattr(actions, argv[0]), arguments=argv[1:])

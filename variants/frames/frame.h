@@ -18,19 +18,19 @@ public:
     virtual ~Frame() = default;
 
     virtual const char *name() const = 0;
-    // Raise it when the frame or its schedule changes so that measured times no longer say which tiling is best: records of another number
-    // are refused. 0: the frame has no knobs, and no records.
+    // Increase it when a change of the frame or its schedule makes another tiling the fastest: records with another number are refused.
+    // 0: the frame has no knobs, and no records.
     virtual int schedule_version() const = 0;
-    // Whose knobs it reads, beside those of linear layers; nobody's: only these.
+    // Which knobs it reads, in addition to those of linear layers; everyone: no others.
     virtual Reader reader() const { return Reader::everyone; }
 
     // Can it compute the problem on this machine?
     virtual bool serves(const Problem &problem, const Machine &machine) const = 0;
-    // Does a kernel have it that asks for no frame? `first`: none before it in the table.
+    // Does a kernel have it if the user names no frame? `first`: none before it in the table.
     virtual bool wanted(const Problem &problem, const Machine &machine, bool first) const = 0;
     // The longest query length that its variants serve; 0: all.
     virtual int max_seq_len_q() const { return 0; }
-    // A variant of its own for tensors whose addresses and strides allow loads of several elements pays.
+    // True when an extra variant for tensors whose addresses and strides allow loads of several elements is faster.
     virtual bool wide_loads_pay(const Problem &, const Tiling &) const { return false; }
 
     // Fills the knobs that are 0; those of linear layers are filled for every frame.
@@ -54,14 +54,6 @@ const std::vector<const Frame *> &frames();
 const Frame *frame_named(const std::string &name);
 // "head_lanes, query_lanes, ...": those that have knobs.
 std::string frame_names();
-
-// The table is made of these.
-const Frame &query_lanes_frame();
-const Frame &head_lanes_frame();
-const Frame &thread_rows_frame();
-const Frame &block_tiles_frame();
-const Frame &linear_frame();
-const Frame &plain_frame();
 
 // Fills the knobs that are 0 for this frame, problem and machine; sets those to 0 that the frame does not read.
 Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling overrides);

@@ -7,6 +7,14 @@
 #include "limits.h"
 
 namespace polyhead::gen {
+
+// Each frame defines one of these in its own file.
+const Frame &head_lanes_frame();
+const Frame &query_lanes_frame();
+const Frame &thread_rows_frame();
+const Frame &block_tiles_frame();
+const Frame &plain_frame();
+
 namespace {
 
 class Linear : public Frame {
@@ -44,14 +52,10 @@ std::string linear_refusal(const Tiling &t, const Machine &machine) {
 
 } // namespace
 
-const Frame &linear_frame() {
-    static const Linear frame;
-    return frame;
-}
-
 const std::vector<const Frame *> &frames() {
-    static const auto *const table = new std::vector<const Frame *>{&head_lanes_frame(),  &query_lanes_frame(), &thread_rows_frame(),
-                                                                    &block_tiles_frame(), &linear_frame(),      &plain_frame()};
+    static const Linear linear;
+    static const auto *const table = new std::vector<const Frame *>{
+        &head_lanes_frame(), &query_lanes_frame(), &thread_rows_frame(), &block_tiles_frame(), &linear, &plain_frame()};
     return *table;
 }
 

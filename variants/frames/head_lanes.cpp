@@ -18,6 +18,14 @@ int lanes_of(const Problem &p, const Machine &machine) {
     return lanes;
 }
 
+// 256 keys; where value is in key, as many as stay in the L2 cache (256 KB of them) until the values are read, so that memory gives each
+// row once.
+int keys_of_split(const Problem &p) {
+    constexpr int most = 256, multiple = 32;
+    const int in_cache = (256 << 10) / (4 * p.head_dim) / multiple * multiple;
+    return p.value_in_key != 0 ? std::clamp(in_cache, multiple, most) : most;
+}
+
 class HeadLanes : public Frame {
 public:
     const char *name() const override { return "head_lanes"; }
@@ -35,16 +43,16 @@ public:
     // enough loads in flight (32/8 heads, 4096 keys, d 128, cold cache, 1 thread: 22 GB/s, against 17 with four keys and 11 with eight).
     // A split of 256 keys (128 KB of f32 keys at head_dim 128) stays in L2 between its row tiles.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        const int group_size = p.num_heads / p.num_kv_heads;
+        const int group_size = runtime::group_size_of(p);
         fill(t->row_tile, std::clamp(group_size, 2, machine.registers == 32 ? 8 : 4));
-        fill(t->split_len, 256);
+        fill(t->split_len, keys_of_split(p));
         fill(t->key_unroll, 2);
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const int64_t entries = (p.head_dim + machine.lanes - 1) / machine.lanes;
         return at_most("dot products (row_tile x key_unroll x head_dim)", entries * t.row_tile * t.key_unroll, most_unrolled,
-                       "multiply-adds side by side");
+                       "unrolled multiply-adds");
     }
 
     std::string waste(const Problem &, const Tiling &t, const Machine &machine) const override {

@@ -1,4 +1,4 @@
-// Sentences of what several knobs take together.
+// Messages about what several knobs take together.
 #include "limits.h"
 
 namespace polyhead::gen {
@@ -11,8 +11,8 @@ std::string at_most(const std::string &what, int64_t found, int64_t most, const 
 std::string needs_registers(const char *what, int accumulators, int others, const Machine &machine) {
     return accumulators + others <= machine.registers
                ? ""
-               : "tiling: " + std::string(what) + " take " + std::to_string(accumulators) + " + " + std::to_string(others) + " of " +
-                     std::to_string(machine.registers) + " registers";
+               : "tiling: " + std::string(what) + " take " + std::to_string(accumulators) + " + " + std::to_string(others) +
+                     " registers, expected at most " + std::to_string(machine.registers);
 }
 
 std::string first_of(std::initializer_list<std::string> sentences) {

@@ -9,11 +9,12 @@
 namespace polyhead::gen {
 namespace {
 
-// acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of value, scores and probs.
+// acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of a value of its own, scores and probs.
 int shared_bytes(const Tiling &t, const Problem &p) {
     const int rows = t.thread_rows * t.row_groups, entries = (p.head_dim_v + t.row_lanes - 1) / t.row_lanes;
-    const int64_t floats = int64_t(rows) * t.row_lanes * (3 + entries) + int64_t(t.kv_tile) * (p.head_dim + p.head_dim_v + 2) +
-                           int64_t(rows) * (2 * t.kv_tile + 6);
+    const int key_width = p.head_dim + 1, value_width = p.value_in_key != 0 && p.rope == POLYHEAD_NO_ROPE ? 0 : p.head_dim_v + 1;
+    const int64_t floats =
+        int64_t(rows) * t.row_lanes * (3 + entries) + int64_t(t.kv_tile) * (key_width + value_width) + int64_t(rows) * (2 * t.kv_tile + 6);
     return static_cast<int>(std::min<int64_t>(floats * int64_t(sizeof(float)), INT32_MAX));
 }
 
@@ -97,7 +98,7 @@ public:
         }
         const int64_t entries = (std::max(p.head_dim, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
         return first_of({threads_refusal(t), at_most("dot products (thread_rows x kv_tile x head_dim / row_lanes)",
-                                                     entries * t.thread_rows * t.kv_tile, most_unrolled, "multiply-adds side by side")});
+                                                     entries * t.thread_rows * t.kv_tile, most_unrolled, "unrolled multiply-adds")});
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {

@@ -21,7 +21,7 @@ Tiling transferred(const TunedRecord &record, const Problem &p, const Machine &m
     if (of.head_dim_v != p.head_dim_v) {
         t.value_panel = 0;
     }
-    if (of.num_heads * p.num_kv_heads != p.num_heads * of.num_kv_heads) {
+    if (runtime::group_size_of(of) != runtime::group_size_of(p)) {
         t.row_tile = 0;
     }
     if (of.seq_len_kv != p.seq_len_kv) {
@@ -56,7 +56,7 @@ bool covered(const std::vector<VariantPlan> &plans, int64_t first, int64_t last)
 std::string description_of(const TunedRecord &record, double distance) {
     char number[32];
     std::snprintf(number, sizeof number, "%.2f", distance);
-    std::string file = record.file; // stands in a C string of the generated header
+    std::string file = record.file; // is in a C string of the generated header
     std::replace_if(file.begin(), file.end(), [](char c) { return c == '"' || c == '\\' || c < ' '; }, '_');
     return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number + ": " +
            runtime::flags_of(record.problem); // not the text of the file, which may hold any bytes

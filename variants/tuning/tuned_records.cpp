@@ -57,12 +57,12 @@ std::string bad_entry(const std::string &file, int number, const std::string &re
     return on_one_line(file + ", record " + std::to_string(number) + ": " + refusal);
 }
 
-// What an entry must hold, and of which kind.
+// Names the first member that an entry lacks or that has a wrong type.
 std::string missing(const Json &entry) {
     for (const char *name : {"problem", "target_class", "frame", "tiling", "halide"}) {
         const auto found = entry.find(name);
         if (found == entry.end() || !found->is_string()) {
-            return std::string(name) + ": found " + (found == entry.end() ? "nothing" : found->dump()) + ", expected a text";
+            return std::string(name) + ": found " + (found == entry.end() ? "nothing" : found->dump()) + ", expected a string";
         }
     }
     for (const char *name : {"min_seq_len_q", "max_seq_len_q", "schedule_version"}) {
@@ -78,7 +78,7 @@ std::string missing(const Json &entry) {
     return "";
 }
 
-// Why times of this entry say nothing about the code that is made now.
+// Why times of this entry do not apply to the code that is made now.
 std::string staleness(const Json &entry, const Frame &frame) {
     const auto halide = entry.at("halide").get<std::string>();
     if (halide != halide_version()) {
@@ -151,7 +151,7 @@ double feature_distance(const Problem &a, const Problem &b) {
                       differs(a.score_bias != 0, b.score_bias != 0, 0.2) + differs(a.rope != 0, b.rope != 0, 0.2) +
                       differs(a.window != 0, b.window != 0, 0.2) + differs(a.softcap != 0, b.softcap != 0, 0.2) +
                       differs(a.scores != 0, b.scores != 0, 0.2) + differs(a.weights_mean != 0, b.weights_mean != 0, 0.2) +
-                      differs(a.cross != 0, b.cross != 0, 0.2);
+                      differs(a.cross != 0, b.cross != 0, 0.2) + differs(a.value_in_key != 0, b.value_in_key != 0, 0.2);
     for (const auto field : {&Problem::alibi, &Problem::kv_lengths, &Problem::lse, &Problem::sinks, &Problem::head_gate, &Problem::bias,
                              &Problem::position_offsets}) {
         distance += differs(a.*field != 0, b.*field != 0, 0.05);
@@ -161,10 +161,6 @@ double feature_distance(const Problem &a, const Problem &b) {
         distance += a.*field != b.*field ? 0.05 : 0;
     }
     return distance + (runtime::one_line(a.expression) != runtime::one_line(b.expression) ? 0.3 : 0);
-}
-
-int32_t group_size(const Problem &p) {
-    return p.num_kv_heads > 0 ? p.num_heads / p.num_kv_heads : 0;
 }
 
 } // namespace
@@ -276,13 +272,14 @@ const TunedRecords &shipped_records() {
 }
 
 double problem_distance(const Problem &wanted, const Problem &recorded) {
-    // A tiling for one fixed length says nothing of a kernel that serves them all.
+    // A tiling for one fixed length does not apply to a kernel for all lengths.
     const bool too_fixed = wanted.seq_len_q == 0 && recorded.seq_len_q != 0;
     if (wanted.op != recorded.op || wanted.dtype != recorded.dtype || too_fixed) {
         return std::numeric_limits<double>::infinity();
     }
     double distance = octaves(wanted.head_dim, recorded.head_dim) + octaves(wanted.head_dim_v, recorded.head_dim_v);
-    distance += 0.3 * octaves(group_size(wanted), group_size(recorded)) + 0.1 * octaves(wanted.num_heads, recorded.num_heads);
+    distance += 0.3 * octaves(runtime::group_size_of(wanted), runtime::group_size_of(recorded)) +
+                0.1 * octaves(wanted.num_heads, recorded.num_heads);
     for (const auto width : {&Problem::embed_dim, &Problem::out_features, &Problem::kdim, &Problem::vdim}) {
         distance += 0.2 * octaves(wanted.*width, recorded.*width);
     }

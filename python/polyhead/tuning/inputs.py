@@ -17,7 +17,7 @@ def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
     def normal(*extents: int) -> numpy.ndarray:
         return rng.standard_normal(extents, numpy.float32)
 
-    def matrix(rows: int, columns: int) -> numpy.ndarray:  # sums stay of size 1
+    def matrix(rows: int, columns: int) -> numpy.ndarray:  # scaled so that sums stay near 1
         return normal(rows, columns) / numpy.float32(columns) ** numpy.float32(0.5)
 
     if fields["op"] == LINEAR:
@@ -40,8 +40,9 @@ def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
         if fields["bias"]:
             weights["out_bias"] = normal(fields["embed_dim"])
     else:
-        arguments = {"query": normal(shape.batch, heads, shape.seq_len_q, d), "key": normal(shape.batch, kv_heads, shape.seq_len_kv, d),
-                     "value": normal(shape.batch, kv_heads, shape.seq_len_kv, d_v)}
+        arguments = {"query": normal(shape.batch, heads, shape.seq_len_q, d), "key": normal(shape.batch, kv_heads, shape.seq_len_kv, d)}
+        if not fields["value_in_key"]:
+            arguments["value"] = normal(shape.batch, kv_heads, shape.seq_len_kv, d_v)
     arguments.update(_features(fields, shape, rng, normal))
     return arguments, weights
 
@@ -80,7 +81,7 @@ def _pair_extents(broadcast: int, seq_len_q: int, seq_len_kv: int) -> tuple[int,
 
 
 def expression_tensors(declarations: list[tuple[str, str, tuple[int, ...]]], fields: dict[str, int], shape: Shape) -> Arrays:
-    """Tensors that the expression declares; an extent is a number or, below 0, a dimension of the call."""
+    """The tensors that the expression declares. Extents: above 0 a number of elements, 0 free, below 0 a dimension of the call."""
     rng = numpy.random.default_rng(8)
     extents = {0: shape.seq_len_q + shape.seq_len_kv, -1: shape.batch, -2: fields["num_heads"], -3: shape.seq_len_q, -4: shape.seq_len_kv}
     found: Arrays = {}

@@ -1,4 +1,4 @@
-"""The answer in float64 at some rows of a call, with NumPy, and how far a kernel may be from it."""
+"""The expected answer in float64 at some rows of a call, computed with NumPy, and its tolerance."""
 from __future__ import annotations
 
 from typing import Any, Callable, NamedTuple, Optional
@@ -12,7 +12,7 @@ ROWS = 24
 
 
 class Expected(NamedTuple):
-    """out[..., rows, :] shall be `out` within `tolerance`."""
+    """out[..., rows, :] of a call must equal `out` within `tolerance`."""
 
     rows: numpy.ndarray
     out: numpy.ndarray
@@ -20,7 +20,7 @@ class Expected(NamedTuple):
 
 
 def rows_of(length: int) -> numpy.ndarray:
-    """Both ends, the middle, and others."""
+    """Rows at both ends and in the middle, and random ones."""
     picked = numpy.random.default_rng(3).integers(0, length, ROWS)
     return numpy.unique(numpy.clip(numpy.concatenate([[0, 1, length // 2, length - 2, length - 1], picked]), 0, length - 1))
 
@@ -47,6 +47,8 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
         out = project(arguments["input"][rows], "out_proj")
         return out, float(numpy.abs(out).max())
     query, key, value = (arguments.get(n, arguments["query"]) for n in ("query", "key", "value"))
+    if fields["value_in_key"]:
+        value = key[..., :fields["head_dim_v"]]
     length = query.shape[-2]
     if fields["op"] == MHA:
         query = _heads(project(query[:, rows], "query"), fields["num_heads"])
@@ -67,7 +69,7 @@ def _heads(x: numpy.ndarray, heads: int) -> numpy.ndarray:
 
 def _attention(fields: dict[str, int], arguments: Arrays, query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, rows: numpy.ndarray,
                seq_len_q: int, dtype: Any) -> numpy.ndarray:
-    """[B,H,rows,d_v]; query holds the rows only, of seq_len_q."""
+    """[B,H,rows,d_v]; query has only these rows of seq_len_q."""
     batch, heads, _, d = query.shape
     seq_len_kv, group = key.shape[2], heads // key.shape[1]
     from_end = fields["causal"] != 2

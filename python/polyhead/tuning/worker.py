@@ -1,6 +1,6 @@
-"""One candidate in a process of its own: compiles it, holds its answer against float64, and times calls when asked.
+"""One candidate in its own process: compiles it, compares its answer with float64, and times calls on request.
 
-The parent may end this process at any time: code that crashes or never comes back takes nothing else with it.
+The parent may end this process at any time: code that crashes or does not end harms nothing else.
 """
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .. import _core
 from . import inputs
 from .problem import DECODE_MOST, LINEAR, SDPA, Shape
 
-# For tests: "crash:q_tile=16,hang:kv_tile=64,wrong:key_panel=4" spoils the candidates whose tiling has the text behind the colon.
+# For tests: "crash:q_tile=16,hang:kv_tile=64,wrong:key_panel=4" spoils the candidates whose tiling has the text after the colon.
 POISON = "POLYHEAD_TUNE_POISON"
-COLD_BYTES = 96 << 20  # keys and values beyond the caches
+COLD_BYTES = 96 << 20  # keys and values of this size do not fit into the caches
 
 
 class Candidate:
-    """A compiled kernel, and its arrays for each shape that was asked for."""
+    """A compiled kernel, and its arrays for each requested shape."""
 
     def __init__(self, folder: str, fields: dict[str, int], flags: list[str], threads: int, device: str) -> None:
         self.folder, self.fields, self.flags = folder, fields, flags
@@ -45,7 +45,7 @@ class Candidate:
         self.kernel = _core.kernel_of_flags([*self.flags, "--tiling", text] if text else [*self.flags, "--no-tuned"])
 
     def check(self, shape: Shape) -> float:
-        """Largest error as part of what is allowed; the arrays of this shape are ready then."""
+        """The largest error / the allowed error. After it the arrays of this shape are ready."""
         with numpy.load(os.path.join(self.folder, file_of(shape)), allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
         expected = {name: arrays.pop("expected." + name) for name in ("rows", "out", "tolerance")}
@@ -58,11 +58,11 @@ class Candidate:
         if weights:
             call["weights"] = self.kernel.pack(weights, self.device)
         call.update(self._outputs(call, shape))
-        if self.device is not None:  # tensors lie there, so that copies are not timed
+        if self.device is not None:  # the tensors are on the device, so that copies are not timed
             call = {name: self.device.put(value) if isinstance(value, numpy.ndarray) else value for name, value in call.items()}
         self.run(call)
         out = on_host(call["out"])[..., expected["rows"], :] + (1 if self.poison == "wrong" else 0)
-        if expected["out"].size == 0:  # there is no float64 formula of an expression: the default tiling's answer stands for it
+        if expected["out"].size == 0:  # no float64 formula for an expression: the default tiling's answer is used instead
             self.calls[shape] = copies_of(call, self.fields, shape)
             return 0.0
         error = numpy.abs(out - expected["out"]) / expected["tolerance"]
@@ -90,7 +90,7 @@ class Candidate:
         return found
 
     def time(self, shape: Shape, seconds: float, least: int) -> tuple[float, float]:
-        """(shortest, median) seconds of a call, over at least so many calls and seconds; the first one only warms the caches."""
+        """(shortest, median) seconds of a call, from at least so many calls and seconds. An untimed first call fills the caches."""
         run, calls = self.run, itertools.cycle(self.calls[shape])
         run(next(calls))
         taken, end = [], time.perf_counter() + seconds
@@ -111,16 +111,17 @@ def poison_of(tiling: str) -> str:
 
 
 def copies_of(call: dict[str, Any], fields: dict[str, int], shape: Shape) -> list[dict[str, Any]]:
-    """Calls to be timed in turns. Decoding reads keys and values that nothing has touched since the last token: no cache may hold them."""
+    """The calls to time, one after another. Keys and values of a decoding step must not be in a cache, as between two tokens of a model."""
     count = cold_copies(fields, shape) if isinstance(call.get("key"), numpy.ndarray) else 1
-    return [call, *({**call, "key": call["key"].copy(), "value": call["value"].copy()} for _ in range(count - 1))]
+    rows = [name for name in ("key", "value") if name in call]
+    return [call, *({**call, **{name: call[name].copy() for name in rows}} for _ in range(count - 1))]
 
 
 def cold_copies(fields: dict[str, int], shape: Shape) -> int:
-    """How many keys and values fill the caches; 1 where there are queries enough to work on them."""
+    """How many copies of keys and values fill the caches; 1 if there are enough queries for the same keys."""
     if fields["op"] != SDPA or shape.seq_len_q > DECODE_MOST:
         return 1
-    floats = shape.batch * fields["num_kv_heads"] * shape.seq_len_kv * (fields["head_dim"] + fields["head_dim_v"])
+    floats = shape.batch * fields["num_kv_heads"] * shape.seq_len_kv * (fields["head_dim"] + (0 if fields["value_in_key"] else fields["head_dim_v"]))
     return min(64, 1 + COLD_BYTES // (4 * floats))
 
 
@@ -134,11 +135,11 @@ def file_of(shape: Shape) -> str:
 
 def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flags: list[str], threads: int,
           device: str) -> None:
-    """Answers ("ok", value) or ("refused", sentence) to (name of a method, arguments) until the parent hangs up."""
+    """Answers requests (name of a method, arguments) with ("ok", value) or ("refused", sentence), until the parent closes the pipe."""
     parent = parent_process()
-    if parent is not None:  # a hanging compiler would outlive a killed parent
+    if parent is not None:  # otherwise a compiler that hangs would outlive a killed parent
         threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
-    os.environ["TMPDIR"] = folder  # what this process leaves when it is killed goes away with the parent's folder
+    os.environ["TMPDIR"] = folder  # files that this process leaves when it is killed are removed with the parent's folder
     candidate = Candidate(folder, fields, flags, threads, device)
     while True:
         try:
@@ -147,7 +148,7 @@ def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flag
             return
         try:
             answer = ("ok", getattr(candidate, name)(*arguments))
-        except Exception as error:  # whatever it is belongs to this candidate alone
+        except Exception as error:  # any error concerns only this candidate
             answer = ("refused", str(error).split("\n", 1)[0])
         try:
             pipe.send(answer)

@@ -1,4 +1,4 @@
-/* The C ABI of polyhead: plain structs and functions. The C++ header polyhead.h stands on it.
+/* The C ABI of polyhead: plain structs and functions. The C++ header polyhead.h is built on it.
  *
  * Every function returns or fills a polyhead_status; nothing prints, throws or aborts. All strides are in elements.
  * A generated NAME.h defines a constant `polyhead_kernel` for C (`NAME`) and a `polyhead::Kernel` for C++ (`NAME`). */
@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <polyhead/c_problem.h>
 
@@ -14,10 +15,10 @@
 extern "C" {
 #endif
 
-/* Version of the table structs and of the argument order of entries; a kernel of another version is refused. */
-#define POLYHEAD_ABI_VERSION 5
+/* Version of the table structs and of the argument order of entries; a kernel with another version is refused. */
+#define POLYHEAD_ABI_VERSION 6
 #define POLYHEAD_MAX_RANK 6
-/* Columns of one packed weight panel; weights carry it, and run() refuses weights of another panel. */
+/* Columns of one panel of packed weights. Packed weights store this number; a call refuses weights with another one. */
 #define POLYHEAD_WEIGHT_PANEL 16
 
 typedef enum polyhead_code {
@@ -34,7 +35,7 @@ typedef enum polyhead_code {
     POLYHEAD_OUT_OF_MEMORY = 10,
     POLYHEAD_INTERNAL = 11,
     POLYHEAD_NO_DEVICE = 12,   /* no driver, no such device, a device of too low a capability */
-    POLYHEAD_WRONG_DEVICE = 13 /* a tensor or the weights are not where they were said to be, or not where the call can use them */
+    POLYHEAD_WRONG_DEVICE = 13 /* a tensor or the weights: not on the device that the arguments name, or not where the call can use it */
 } polyhead_code;
 
 typedef struct polyhead_status {
@@ -42,7 +43,7 @@ typedef struct polyhead_status {
     char message[252]; /* one sentence, empty when ok: tensor, dimension, found, expected */
 } polyhead_status;
 
-/* What a variant runs on: the CPU, or a device spoken to by one of these interfaces. */
+/* What a variant runs on: the CPU, or a device that is used through one of these interfaces. */
 typedef enum polyhead_api {
     POLYHEAD_CPU = 0,
     POLYHEAD_CUDA = 1,
@@ -55,7 +56,7 @@ typedef enum polyhead_api {
 /* An open device, see c_device.h. */
 typedef struct polyhead_device polyhead_device;
 
-/* CPU features a variant may need; bits of polyhead_variant.cpu_features. */
+/* CPU features that a variant may need; bits of polyhead_variant.cpu_features. */
 #define POLYHEAD_CPU_SSE41 (UINT64_C(1) << 0)
 #define POLYHEAD_CPU_AVX (UINT64_C(1) << 1)
 #define POLYHEAD_CPU_F16C (UINT64_C(1) << 2)
@@ -69,16 +70,17 @@ typedef struct polyhead_device polyhead_device;
 #define POLYHEAD_CPU_AVXVNNI (UINT64_C(1) << 10)
 #define POLYHEAD_CPU_AMX (UINT64_C(1) << 11) /* AMX tiles, AVX512_FP16, the operating system's permission */
 
-/* Bytes for each batch row, each begun block of row_block rows and each begun block of key_block keys; a block of 0 counts once. A
- * key/value head has seq_len_q * num_heads / num_kv_heads rows. Keys are counted up to the longest key length of the call where the kernel
- * is not shown more; in_window: only those that the windows of all queries of a batch row reach. */
+/* Bytes for each batch row, times the number of blocks of row_block rows, times the number of blocks of key_block keys. The last block may
+ * be incomplete and counts in full; a block size of 0 counts as one block. A key/value head has seq_len_q * num_heads / num_kv_heads rows.
+ * Where the kernel reads no keys after the longest key length of the call, only keys up to that length count. in_window: only keys that
+ * the windows of all queries of a batch row reach together. */
 typedef struct polyhead_scratch_term {
     int64_t bytes;
     int32_t row_block, key_block, in_window;
 } polyhead_scratch_term;
 
-/* Memory that a variant takes while it works: each thread at most per_thread and the term thread_keys (of no batch row and no block of
- * rows), and the sum of the other terms. */
+/* Memory that a variant takes while it runs. Each thread takes at most per_thread bytes and the bytes of the term thread_keys, which
+ * depends neither on batch rows nor on blocks of rows. The call takes the sum of the other terms. */
 #define POLYHEAD_MAX_SCRATCH_TERMS 12
 typedef struct polyhead_scratch {
     int64_t per_thread;
@@ -97,10 +99,10 @@ typedef struct polyhead_variant {
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */
-    int32_t alignment;                    /* bytes that address and outer strides of query, key and value are multiples of; 0 = any */
-    int32_t min_seq_len_q, max_seq_len_q; /* lengths it serves, inclusive; max 0 = no limit */
+    int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes; 0 = any */
+    int32_t min_seq_len_q, max_seq_len_q; /* query lengths, inclusive; max 0 = no limit */
     polyhead_scratch scratch;
-    uint32_t weight_layout; /* id that packed weights must carry; 0 = takes none */
+    uint32_t weight_layout; /* id that packed weights must have; 0 = takes no weights */
     uint32_t abi;           /* POLYHEAD_ABI_VERSION it was generated for */
 } polyhead_variant;
 
@@ -115,8 +117,8 @@ typedef struct polyhead_kernel {
 } polyhead_kernel;
 
 /* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. The innermost stride
- * is 1 (kv_lengths and unpacked weights: any); strides of inputs may be 0 or negative; a dimension of one element has no stride.
- * With a device, data is what that device calls memory: a CUDA device pointer (CUdeviceptr), an OpenCL buffer (cl_mem). */
+ * is 1 (kv_lengths and unpacked weights: any); strides of inputs may be 0 or negative; the stride of a dimension of one element is ignored.
+ * On a device, data is what its API uses for memory: a CUDA device pointer (CUdeviceptr) or an OpenCL buffer (cl_mem). */
 typedef struct polyhead_tensor {
     void *data;
     int32_t dtype; /* polyhead_dtype */
@@ -146,26 +148,27 @@ typedef struct polyhead_weight_tensors {
     polyhead_tensor out_proj, out_bias;
 } polyhead_weight_tensors;
 
-/* Arguments of one call. Unused tensors stay zeroed. */
+/* Arguments of one call, begun by polyhead_args_of(). Unused tensors stay zeroed. */
 typedef struct polyhead_args {
+    uint32_t size;                   /* sizeof(polyhead_args) of the program's header; another size is refused with a sentence */
     int32_t op;                      /* polyhead_op these arguments are for */
     polyhead_tensor query;           /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear [M,K] */
     polyhead_tensor key;             /* sdpa [B,H_kv,T_kv,d]; mha with cross [B,T_kv,kdim] */
-    polyhead_tensor value;           /* sdpa [B,H_kv,T_kv,d_v]; mha with cross [B,T_kv,vdim] */
+    polyhead_tensor value;           /* sdpa [B,H_kv,T_kv,d_v], none with value_in_key; mha with cross [B,T_kv,vdim] */
     const polyhead_weights *weights; /* mha, linear */
     polyhead_tensor kv_lengths;      /* int32 [B], 0..T_kv; absent = all keys valid */
     polyhead_tensor out;             /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
     polyhead_tensor lse;             /* f32 [B,H,T_q], exactly when the kernel was built with lse */
     int32_t has_softmax_scale;       /* 0: 1/sqrt(head_dim) */
     float softmax_scale;
-    int32_t alignment;       /* polyhead_causal of a kernel that knows positions (causal, window, alibi, rope); 0 = the problem's own,
-                                bottom_right when it is not causal */
-    polyhead_device *device; /* null: the CPU. Otherwise tensors live there or on the host, from where they are copied and back */
+    int32_t alignment;       /* polyhead_causal, for a kernel that uses positions (causal, window, alibi, rope); 0 = that of the
+                                problem, or bottom_right when the problem is not causal */
+    polyhead_device *device; /* null: the CPU. Otherwise tensors are there, or on the host and are copied there and back */
 
     /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
     polyhead_tensor position_offsets;          /* int32 [B], -2^27 to 2^27 (not checked on a device); absent = 0 */
     int32_t has_window;                        /* 0: unbounded on both sides */
-    int32_t window_left, window_right;         /* keys p - left .. p + right take part; -1 = unbounded; causal never looks beyond p */
+    int32_t window_left, window_right;         /* keys p - left .. p + right take part; -1 = unbounded; with causal no key after p */
     polyhead_tensor mask, score_bias;          /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */
     float softcap;                             /* > 0, exactly when the kernel was built with softcap */
     polyhead_tensor alibi_slopes;              /* f32 [H] or [B,H]; absent = 0 */
@@ -178,16 +181,31 @@ typedef struct polyhead_args {
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
     polyhead_tensor weights_mean; /* f32 [B,T_q,T_kv], exactly when the kernel was built with weights_mean */
+
+    /* Reserved: scratch memory of the caller, and who runs the tasks of a call. Null in this version. */
+    void *scratch;
+    size_t scratch_bytes;
+    const struct polyhead_executor *executor;
 } polyhead_args;
 
-/* Runs the best variant for this machine and these lengths. Thread-safe, takes no memory of its own. Unless the status is ok nothing was
- * written to out or lse: memory is held before the kernel starts. A system that promises more memory than it has (overcommit) may still end
- * the process when it is used. Floating-point state: round to nearest, denormals kept; the caller's is left as it was. In a child of fork
- * the CPU is used as ever, and a device of the parent gives POLYHEAD_NO_DEVICE. Overlap of tensors is judged by their address ranges. */
+/* Arguments of which nothing is given but the operation. */
+static inline polyhead_args polyhead_args_of(int32_t op) {
+    polyhead_args args;
+    memset(&args, 0, sizeof args);
+    args.size = (uint32_t)sizeof args;
+    args.op = op;
+    return args;
+}
+
+/* Runs the best variant for this machine and these lengths. Thread-safe. Unless the status is ok, nothing was written to out or lse: the
+ * scratch memory is allocated before the kernel starts. A system that promises more memory than it has (overcommit) may still end the
+ * process when that memory is used. Floating-point state: round to nearest, denormals kept; the caller's state is restored. In a child
+ * process of fork, calls on the CPU work as before; a device that the parent opened gives POLYHEAD_NO_DEVICE. Two tensors count as
+ * overlapping when their address ranges overlap. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
-/* Checks the arguments and says which variant would run and why the ones before it would not; writes text, always ends with 0. */
+/* Checks the arguments. Writes to text which variant would run, and why the variants before it would not. The text always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
-/* Bytes this call takes at most at any time with the present number of threads (0 and a status when the arguments are refused). */
+/* The most bytes that this call takes at any time, with the present number of threads. When the arguments are refused: 0, and *status. */
 int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status);
 
 /* Bytes that packed weights of this problem take; 0 for sdpa. */
@@ -196,17 +214,18 @@ size_t polyhead_weights_bytes(const polyhead_kernel *kernel);
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed);
 
-/* Threads that all kernels share, at most 256; 0 restores the default: HL_NUM_THREADS, or min(CPU affinity, cgroup quota).
- * For calls that begin later; waits for none. */
+/* Sets the number of threads that all kernels share, at most 256. 0 restores the default: HL_NUM_THREADS, or min(CPU affinity, cgroup
+ * quota). It applies to calls that begin later and does not wait for running ones. */
 void polyhead_set_num_threads(int32_t threads);
 int32_t polyhead_num_threads(void);
-/* What this CPU and operating system offer, after two limits: the environment variable POLYHEAD_CPU_FEATURES, read once, such as avx2 or
- * "avx512_skylake sse4a" (the names below, each with what it builds on; none), which the generator's target `host` obeys too, and the
- * limit below. Where that variable is not understood, every call on the CPU is refused with a sentence that says so. */
+/* The CPU features that kernels may use: those of this CPU and operating system, within two limits.
+ * The first is the environment variable POLYHEAD_CPU_FEATURES: none, or names of features such as avx2 or "avx512_skylake sse4a". A name
+ * includes the features that it builds on. The variable is read once; the generator's target `host` obeys it too. If it holds a word that
+ * is no feature, every call on the CPU is refused and the message says so. The second is polyhead_limit_cpu_features. */
 uint64_t polyhead_cpu_features(void);
-/* Pretend that only these features exist (tests, comparisons); ~0 removes this limit. Returns the limit before. */
+/* Limits kernels to these features (for tests and comparisons); ~0 removes this limit. Returns the previous limit. */
 uint64_t polyhead_limit_cpu_features(uint64_t mask);
-/* "avx512_skylake sse4a": names of the bits, into text; always ends with 0. */
+/* Writes the names of the bits to text, such as "avx512_skylake sse4a". The text always ends with 0. */
 void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes);
 const char *polyhead_version(void);
 

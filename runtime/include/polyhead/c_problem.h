@@ -3,6 +3,7 @@
 #define POLYHEAD_C_PROBLEM_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -19,7 +20,7 @@ typedef enum polyhead_dtype {
 
 typedef enum polyhead_op { POLYHEAD_SDPA = 0, POLYHEAD_MHA = 1, POLYHEAD_LINEAR = 2 } polyhead_op;
 
-/* Which corner the causal diagonal ends in when seq_len_q and the valid key length differ. */
+/* The corner of the scores in which the causal diagonal ends when seq_len_q and the valid key length differ. */
 typedef enum polyhead_causal {
     POLYHEAD_NOT_CAUSAL = 0,
     POLYHEAD_BOTTOM_RIGHT = 1, /* query q sees keys up to q + kv_length[b] - seq_len_q */
@@ -28,10 +29,11 @@ typedef enum polyhead_causal {
 
 /* What a kernel computes. Zero in a length means "free at run time". */
 typedef struct polyhead_problem {
+    uint32_t size;        /* sizeof(polyhead_problem) of the program's header; another size is refused with a sentence */
     int32_t op;           /* polyhead_op */
     int32_t dtype;        /* storage type, polyhead_dtype; accumulation is f32 */
-    int32_t num_heads;    /* H */
-    int32_t num_kv_heads; /* H_kv, divides H */
+    int32_t num_heads;    /* H; 0 = free at run time, a multiple of group_size */
+    int32_t num_kv_heads; /* H_kv, divides H; 0 with a free H, which is then H / group_size */
     int32_t head_dim;     /* of query and key, 1..576 */
     int32_t head_dim_v;   /* of value and out, 1..576 */
     int32_t embed_dim;    /* mha: width of query input and out; linear: width of input */
@@ -40,8 +42,8 @@ typedef struct polyhead_problem {
     int32_t out_features; /* linear: width of out */
     int32_t cross;        /* mha: key and value are inputs of their own */
     int32_t bias;         /* mha, linear: biases exist */
-    int32_t causal;       /* polyhead_causal: the default alignment; the other one may be asked for at run time */
-    int32_t kv_lengths;   /* an int32 tensor [B] of valid key lengths exists */
+    int32_t causal;       /* polyhead_causal: the default alignment; a call may choose the other one */
+    int32_t kv_lengths;   /* an int32 tensor [B] of valid key lengths is an input */
     int32_t lse;          /* the natural log-sum-exp of the logits [B,H,T_q] is an output */
     int32_t seq_len_q;    /* fixed query length (linear: rows), or 0 */
     int32_t seq_len_kv;   /* fixed key length, or 0 */
@@ -61,13 +63,15 @@ typedef struct polyhead_problem {
     int32_t head_gate;            /* 1: the attention result of each head is multiplied by f32 [H] */
     int32_t scores;               /* polyhead_scores: this stage of the scores is an output, f32 [B,H,T_q,T_kv] */
     int32_t weights_mean;         /* 1: the mean over heads of the attention weights is an output, f32 [B,T_q,T_kv] */
+    int32_t value_in_key;         /* sdpa, 1: value is the leading head_dim_v entries of key; calls give no value */
+    int32_t group_size;           /* sdpa with num_heads 0: query heads of a key/value head; otherwise 0 */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
 } polyhead_problem;
 
 typedef enum polyhead_mask {
     POLYHEAD_NO_MASK = 0,
     POLYHEAD_BOOLEAN_MASK = 1, /* bool: true = takes part */
-    POLYHEAD_ADDITIVE_MASK = 2 /* f32, added to the logits; -inf excludes, any finite number takes part */
+    POLYHEAD_ADDITIVE_MASK = 2 /* f32, added to the logits; with -inf the key is excluded, with any finite number it takes part */
 } polyhead_mask;
 
 /* Bits of mask_broadcast and score_bias_broadcast. */
@@ -89,8 +93,8 @@ typedef enum polyhead_scores {
     POLYHEAD_WEIGHTS = 4        /* after softmax */
 } polyhead_scores;
 
-/* A tensor that the expression of a problem declares. The innermost dimension is whole and of stride 1; others may have one element where
- * the declaration names a dimension of the problem. */
+/* A tensor that the expression of a problem declares. The innermost dimension has all its elements and stride 1. Another dimension may
+ * have one element, which is broadcast, if the declaration names a dimension of the problem there. */
 #define POLYHEAD_EXTENT_FREE 0
 #define POLYHEAD_EXTENT_B (-1)
 #define POLYHEAD_EXTENT_H (-2)
@@ -102,6 +106,15 @@ typedef struct polyhead_declaration {
     int32_t rank;       /* 0: one number, given as a tensor [1] */
     int32_t extents[4]; /* outermost first: a number of elements, or one of POLYHEAD_EXTENT_ */
 } polyhead_declaration;
+
+/* A problem of which nothing is set but its operation. */
+static inline polyhead_problem polyhead_problem_of(int32_t op) {
+    polyhead_problem problem;
+    memset(&problem, 0, sizeof problem);
+    problem.size = (uint32_t)sizeof problem;
+    problem.op = op;
+    return problem;
+}
 
 #ifdef __cplusplus
 } /* extern "C" */

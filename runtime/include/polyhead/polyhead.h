@@ -1,4 +1,4 @@
-// polyhead: attention kernels generated for one problem and one machine. The one header users read.
+// polyhead: attention kernels generated for one problem and one machine. The one header that users include.
 //
 //     #include <polyhead/polyhead.h>
 //     #include <minilm_layer.h>              // written by `polyhead generate` or polyhead_add_kernel()
@@ -11,7 +11,7 @@
 //     status = minilm_layer.run(args);
 //     if (!status.ok()) log(status.message());
 //
-// Nothing prints or aborts, and nothing throws but the functions that return std::string (bad_alloc). Strides are in elements.
+// No function prints or aborts. Only the functions that return std::string may throw (std::bad_alloc). Strides are in elements.
 #ifndef POLYHEAD_POLYHEAD_H
 #define POLYHEAD_POLYHEAD_H
 
@@ -19,6 +19,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include <polyhead/c_api.h>
 #include <polyhead/device.h>
@@ -40,24 +41,59 @@ enum class DType : int32_t {
 // Corner in which the causal diagonal ends when seq_len_q differs from the valid key length.
 enum class Alignment : int32_t { of_problem = 0, bottom_right = POLYHEAD_BOTTOM_RIGHT, top_left = POLYHEAD_TOP_LEFT };
 
-// A caller-owned tensor: pointer, shape and strides, outermost dimension first. Default-constructed = absent.
-// Strides of another number than the shape's dimensions give an absent view.
+// A tensor that a call reads: pointer, shape and strides, outermost dimension first; the memory is the caller's. Default-constructed =
+// absent. The view is absent when shape and stride differ in length.
 struct TensorView : polyhead_tensor {
     TensorView() noexcept : polyhead_tensor{} {}
-    TensorView(void *data, DType dtype, std::initializer_list<int64_t> shape) noexcept;
-    TensorView(void *data, DType dtype, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept;
+    TensorView(const void *data, DType dtype, std::initializer_list<int64_t> shape) noexcept;
+    TensorView(const void *data, DType dtype, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept;
+    // rank extents; rank strides, or null = contiguous.
+    TensorView(const void *data, DType dtype, int32_t rank, const int64_t *shape, const int64_t *stride = nullptr) noexcept;
 };
 
-// Contiguous views. Inputs are never written through, so a const pointer is fine for them.
-TensorView view(const float *data, std::initializer_list<int64_t> shape) noexcept;
-TensorView view(const float *data, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept;
-TensorView view(const int32_t *data, std::initializer_list<int64_t> shape) noexcept;
-// A contiguous view of memory of a device, beginning `offset` elements behind data.
-TensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset = 0) noexcept;
+// A tensor that a call writes. It can be read as well.
+struct MutableTensorView : TensorView {
+    MutableTensorView() noexcept = default;
+    MutableTensorView(void *data, DType dtype, std::initializer_list<int64_t> shape) noexcept : TensorView(data, dtype, shape) {}
+    MutableTensorView(void *data, DType dtype, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept
+        : TensorView(data, dtype, shape, stride) {}
+    MutableTensorView(void *data, DType dtype, int32_t rank, const int64_t *shape, const int64_t *stride = nullptr) noexcept
+        : TensorView(data, dtype, rank, shape, stride) {}
+};
+
+// The bits of a 16-bit number, for programs that have no type of their own for it.
+struct f16 {
+    uint16_t bits;
+};
+struct bf16 {
+    uint16_t bits;
+};
+
+// The DType of a C++ type. Other types: TensorView(data, dtype, shape).
+template <class T> struct dtype_of;
+template <> struct dtype_of<float> : std::integral_constant<DType, DType::f32> {};
+template <> struct dtype_of<f16> : std::integral_constant<DType, DType::f16> {};
+template <> struct dtype_of<bf16> : std::integral_constant<DType, DType::bf16> {};
+template <> struct dtype_of<int8_t> : std::integral_constant<DType, DType::i8> {};
+template <> struct dtype_of<int32_t> : std::integral_constant<DType, DType::i32> {};
+template <> struct dtype_of<bool> : std::integral_constant<DType, DType::boolean> {};
+
+// A view of const elements is read, any other can be written.
+template <class T> using ViewOf = std::conditional_t<std::is_const_v<T>, TensorView, MutableTensorView>;
+template <class T> ViewOf<T> view(T *data, std::initializer_list<int64_t> shape) noexcept {
+    return {data, dtype_of<std::remove_cv_t<T>>::value, shape};
+}
+template <class T> ViewOf<T> view(T *data, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept {
+    return {data, dtype_of<std::remove_cv_t<T>>::value, shape, stride};
+}
+// A contiguous view of memory of a device, beginning `offset` elements after data.
+MutableTensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset = 0) noexcept;
 
 // The same memory seen as [B,H,T,d]: from [B,T,H,d], and from [B,T,H*d]. No copies; an impossible request gives an absent view.
 TensorView from_bshd(const TensorView &tensor) noexcept;
 TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept;
+MutableTensorView from_bshd(const MutableTensorView &tensor) noexcept;
+MutableTensorView from_bsd(const MutableTensorView &tensor, int64_t num_heads) noexcept;
 
 // Weights as nn.Linear stores them ([out_features, in_features]); see polyhead_weight_tensors.
 struct WeightTensors : polyhead_weight_tensors {
@@ -90,9 +126,9 @@ private:
     polyhead_weights raw_;
 };
 
-// Arguments name the device that computes, or none for the CPU. Tensors lie there or on the host, from where they are copied and back.
+// Arguments name the device that computes; none is the CPU. Tensors are there, or on the host and are copied there and back.
 
-// Masks, modifiers and outputs of attention: given for what the kernel was built with. See polyhead_args for meaning and defaults.
+// Masks, modifiers and outputs of attention; give those that the kernel was built with. See polyhead_args for meaning and defaults.
 struct AttentionArgs {
     TensorView kv_lengths;              // int32 [B], optional at run time
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
@@ -113,18 +149,18 @@ struct AttentionArgs {
     TensorView head_gate;                           // f32 [H]
     const TensorView *expression_tensors = nullptr; // in the order of their declarations
     int32_t num_expression_tensors = 0;
-    TensorView lse;          // f32 [B,H,T_q], exactly when built with lse
-    TensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
-    TensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
+    MutableTensorView lse;          // f32 [B,H,T_q], exactly when built with lse
+    MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
+    MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
     const Device *device = nullptr;
 };
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
 struct SdpaArgs : AttentionArgs {
-    TensorView query; // [B,H,T_q,d]
-    TensorView key;   // [B,H_kv,T_kv,d]
-    TensorView value; // [B,H_kv,T_kv,d_v]
-    TensorView out;   // [B,H,T_q,d_v]
+    TensorView query;      // [B,H,T_q,d]
+    TensorView key;        // [B,H_kv,T_kv,d]
+    TensorView value;      // [B,H_kv,T_kv,d_v]; none when built with value_in_key
+    MutableTensorView out; // [B,H,T_q,d_v]
 };
 
 // The whole layer: projections, attention, concat, output projection.
@@ -133,14 +169,14 @@ struct MhaArgs : AttentionArgs {
     TensorView key;   // [B,T_kv,kdim], only with cross
     TensorView value; // [B,T_kv,vdim], only with cross
     const Weights *weights = nullptr;
-    TensorView out; // [B,T_q,D]
+    MutableTensorView out; // [B,T_q,D]
 };
 
 // out = input W^T + b.
 struct LinearArgs {
     TensorView input; // [M,K]
     const Weights *weights = nullptr;
-    TensorView out; // [M,N]
+    MutableTensorView out; // [M,N]
     const Device *device = nullptr;
 };
 
@@ -150,7 +186,7 @@ class Kernel : public polyhead_kernel {
 public:
     constexpr explicit Kernel(const polyhead_kernel &table) noexcept : polyhead_kernel(table) {}
 
-    // Runs the first variant that this machine and these lengths allow. Unless ok() nothing was written to out or lse.
+    // Runs the first variant that this machine and these lengths allow. Unless the status is ok(), nothing was written to out or lse.
     Status run(const SdpaArgs &args) const noexcept;
     Status run(const MhaArgs &args) const noexcept;
     Status run(const LinearArgs &args) const noexcept;
@@ -158,7 +194,7 @@ public:
     // Packs nn.Linear weights for this kernel. The sources may be freed afterwards.
     Status pack(const WeightTensors &tensors, Weights *weights) const noexcept;
     size_t weights_bytes() const noexcept { return polyhead_weights_bytes(this); }
-    // The same into the caller's memory (64-byte aligned, weights_bytes() long).
+    // Packs into the caller's memory (64-byte aligned, weights_bytes() long).
     Status pack_into(const WeightTensors &tensors, void *memory, polyhead_weights *packed) const noexcept {
         return Status(polyhead_pack(this, &tensors, memory, packed));
     }
@@ -166,16 +202,18 @@ public:
     // Bytes a call with these arguments allocates while it runs; -1 when they are refused.
     int64_t scratch_bytes(const SdpaArgs &args) const noexcept;
     int64_t scratch_bytes(const MhaArgs &args) const noexcept;
+    int64_t scratch_bytes(const LinearArgs &args) const noexcept;
     // Which variant would run, and why the ones before it would not. May throw std::bad_alloc.
     std::string explain(const SdpaArgs &args) const;
     std::string explain(const MhaArgs &args) const;
+    std::string explain(const LinearArgs &args) const;
     // True when at least one variant can run on this machine's CPU, or on the device.
     bool supported(const Device *device = nullptr) const noexcept;
 };
 
-// The kernel of the set that computes this problem (a fixed length serves exactly itself, a free one any), or null.
+// The kernel of the set that computes this problem, or null. A kernel of a fixed length takes only this length, one of a free length any.
 const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem &problem) noexcept;
-// Why that kernel, or the `polyhead generate` line that would add one.
+// Why find_kernel() chooses this kernel, or the `polyhead generate` line that would add one.
 std::string explain(const Kernel *const *set, size_t count, const Problem &problem);
 
 inline void set_num_threads(int threads) noexcept {

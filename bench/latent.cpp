@@ -1,0 +1,80 @@
+// Decoding with multi-head latent attention: a cache whose rows are key and, in their leading part, value.
+#include "latent.h"
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
+
+#include <kernel_table.h>
+
+#include "roof.h"
+#include "workload.h"
+
+namespace bench {
+namespace {
+
+constexpr const char *in_key = "mla_h16_d576", *separate = "mla_h16_d576_separate";
+constexpr int64_t lengths[] = {1024, 4096, 32768};
+constexpr double most = 1.0; // time with value_in_key / time with a separate value, beyond half the interquartile range
+
+const polyhead::Kernel *kernel_named(const char *name) {
+    for (size_t i = 0; i < kernel_table_count; i++)
+        if (std::strcmp(kernel_table[i]->name, name) == 0)
+            return kernel_table[i];
+    return nullptr;
+}
+
+struct Measured {
+    std::vector<double> ratio, microseconds, peak_percent, read_percent;
+};
+
+// "" and the rounds, or one sentence.
+std::string measure(const polyhead::Kernel &one, const polyhead::Kernel &other, int64_t keys, roof::Team &team, int rounds, Measured *m) {
+    const Workload joined(one, {1, 1, keys}), apart(other, {1, 1, keys});
+    for (const Workload *workload : {&joined, &apart})
+        if (const std::string error = workload->check(); !error.empty())
+            return error;
+    for (int i = 0; i < rounds; i++) {
+        const double read = roof::read_gbs(team);
+        const roof::Round round = roof::measure_round(team, {[&] { (void)joined.run(); }, [&] { (void)apart.run(); }}, 0.05);
+        m->ratio.push_back(round.seconds[0] / round.seconds[1]);
+        m->microseconds.push_back(1e6 * round.seconds[0]);
+        m->peak_percent.push_back(100 * joined.flops() / 1e9 / round.seconds[0] / round.peak_gflops);
+        m->read_percent.push_back(100 * joined.bytes() / 1e9 / round.seconds[0] / read);
+    }
+    return "";
+}
+
+} // namespace
+
+int print_latent(int threads, int rounds) {
+    const polyhead::Kernel *one = kernel_named(in_key), *other = kernel_named(separate);
+    if (!one || !other) {
+        std::printf("the table has no kernel %s\n", one ? separate : in_key);
+        return 1;
+    }
+    int broken = 0;
+    std::printf("%s / %s, one query: medians (interquartile range) of %d rounds\n", in_key, separate, rounds);
+    std::printf("%8s  %7s  %12s  %14s  %14s  %14s\n", "keys", "threads", "us", "ratio of time", "% of FMA peak", "% of read rate");
+    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+        polyhead::set_num_threads(count);
+        roof::Team team(count);
+        for (const int64_t keys : lengths) {
+            Measured m;
+            if (const std::string error = measure(*one, *other, keys, team, rounds, &m); !error.empty()) {
+                std::printf("%8lld  %s\n", static_cast<long long>(keys), error.c_str());
+                broken++;
+                continue;
+            }
+            const roof::Spread ratio = roof::spread(m.ratio), peak = roof::spread(m.peak_percent), read = roof::spread(m.read_percent);
+            const bool within = ratio.median <= most + ratio.iqr() / 2;
+            std::printf("%8lld  %7d  %12.1f  %6.3f (%.3f)  %7.1f (%4.1f)  %7.1f (%4.1f)%s\n", static_cast<long long>(keys), count,
+                        roof::spread(m.microseconds).median, ratio.median, ratio.iqr(), peak.median, peak.iqr(), read.median, read.iqr(),
+                        within ? "" : "  SLOWER");
+            broken += within ? 0 : 1;
+        }
+    }
+    return broken ? 1 : 0;
+}
+
+} // namespace bench

@@ -1,0 +1,40 @@
+// What stands behind key and value: tensors, projected heads. It owns their extent and what keeps loads inside of it; frames ask it for
+// rows and elements.
+#pragma once
+
+#include <functional>
+#include <utility>
+
+#include <Halide.h>
+
+namespace polyhead::gen {
+
+class KeySource {
+public:
+    using Expr = Halide::Expr;
+    using Element = std::function<Expr(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b)>;
+
+    KeySource() = default;
+    // value: null where it is the leading part of key. rows: how many rows there are in memory. A run-time value also where the key length
+    // is fixed: against a constant Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row
+    // too many.
+    KeySource(Element key, Element value, Expr rows) : key_(std::move(key)), value_(std::move(value)), rows_(std::move(rows)) {}
+
+    const Expr &rows() const { return rows_; }
+    // The row of key kv; of keys behind the last one, the last row.
+    Expr row(const Expr &kv) const { return Halide::min(kv, rows_ - 1); }
+    // The same of a key that is known to exist, which bounds inference cannot know.
+    Expr existing_row(const Expr &kv) const { return Halide::unsafe_promise_clamped(kv, 0, rows_ - 1); }
+    Expr key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return key_(d, row, kv_head, b); }
+    Expr value(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
+        return value_in_key() ? key_(d, row, kv_head, b) : value_(d, row, kv_head, b);
+    }
+    // A frame that holds rows of key near has their values, too.
+    bool value_in_key() const { return !value_; }
+
+private:
+    Element key_, value_;
+    Expr rows_;
+};
+
+} // namespace polyhead::gen

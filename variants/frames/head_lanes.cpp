@@ -18,11 +18,11 @@ int lanes_of(const Problem &p, const Machine &machine) {
     return lanes;
 }
 
-// 256 keys; where value is in key, as many as stay in the L2 cache (256 KB of them) until the values are read, so that memory gives each
+// 256 keys; where value is in key, as many as stay in the L2 cache (448 KB of them) until the values are read, so that memory gives each
 // row once.
 int keys_of_split(const Problem &p) {
-    constexpr int most = 256, multiple = 32;
-    const int in_cache = (256 << 10) / (4 * p.head_dim) / multiple * multiple;
+    constexpr int most = 256, multiple = 32, most_bytes = 448 << 10;
+    const int in_cache = most_bytes / (4 * p.head_dim) / multiple * multiple;
     return p.value_in_key != 0 ? std::clamp(in_cache, multiple, most) : most;
 }
 
@@ -44,9 +44,12 @@ public:
     // A split of 256 keys (128 KB of f32 keys at head_dim 128) stays in L2 between its row tiles.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const int group_size = runtime::group_size_of(p);
-        fill(t->row_tile, std::clamp(group_size, 2, machine.registers == 32 ? 8 : 4));
+        const bool many = machine.registers == 32;
+        // Value in key: many heads share a row, which is bound by multiply-adds; four rows and four keys load least
+        // (docs/internals/schedules.md, section 2).
+        fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
         fill(t->split_len, keys_of_split(p));
-        fill(t->key_unroll, 2);
+        fill(t->key_unroll, many && p.value_in_key != 0 ? 4 : 2);
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {

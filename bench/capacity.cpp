@@ -2,12 +2,10 @@
 #include "capacity.h"
 
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <vector>
 
-#include <kernel_table.h>
-
+#include "kernels.h"
 #include "roof.h"
 #include "workload.h"
 
@@ -21,13 +19,6 @@ struct CapacityLine {
     double most; // time in the large cache / time in the small one
 };
 constexpr CapacityLine capacity_lines[] = {{16, 256, 65536, 1.3}, {512, 2048, 131072, 1.1}};
-
-const polyhead::Kernel *find_decoder() {
-    for (size_t i = 0; i < kernel_table_count; i++)
-        if (std::strcmp(kernel_table[i]->name, decoder) == 0)
-            return kernel_table[i];
-    return nullptr;
-}
 
 Shape step_in(int64_t capacity, int64_t valid) {
     Shape shape{1, 1, capacity};
@@ -53,7 +44,7 @@ std::string measure(const polyhead::Kernel &kernel, const CapacityLine &line, ro
 } // namespace
 
 int print_capacities(int threads, int rounds) {
-    const polyhead::Kernel *kernel = find_decoder();
+    const polyhead::Kernel *kernel = kernel_named(decoder);
     if (!kernel) {
         std::printf("the table has no kernel %s\n", decoder);
         return 1;

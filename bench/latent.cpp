@@ -2,11 +2,9 @@
 #include "latent.h"
 
 #include <cstdio>
-#include <cstring>
 #include <vector>
 
-#include <kernel_table.h>
-
+#include "kernels.h"
 #include "roof.h"
 #include "workload.h"
 
@@ -16,13 +14,6 @@ namespace {
 constexpr const char *in_key = "mla_h16_d576", *separate = "mla_h16_d576_separate";
 constexpr int64_t lengths[] = {1024, 4096, 32768};
 constexpr double most = 1.0; // time with value_in_key / time with a separate value, beyond half the interquartile range
-
-const polyhead::Kernel *kernel_named(const char *name) {
-    for (size_t i = 0; i < kernel_table_count; i++)
-        if (std::strcmp(kernel_table[i]->name, name) == 0)
-            return kernel_table[i];
-    return nullptr;
-}
 
 struct Measured {
     std::vector<double> ratio, microseconds, peak_percent, read_percent;

@@ -36,8 +36,7 @@ polyhead::test::Shape call_shape(const Problem &problem, const Shape &shape) {
 Workload::Workload(const polyhead::Kernel &kernel, const Shape &shape, const polyhead::Device *device)
     : kernel_(kernel),
       subject_(kernel, seed, false, device ? device->raw() : nullptr, device ? polyhead::test::Home::device : polyhead::test::Home::host),
-      inputs_(polyhead::test::call_problem(kernel), call_shape(polyhead::test::call_problem(kernel), shape)),
-      args_(subject_.prepared(inputs_.args())) {
+      inputs_(subject_.subject().problem, call_shape(subject_.subject().problem, shape)), args_(subject_.prepared(inputs_.args())) {
     if (device) {
         on_device_ = std::make_unique<polyhead::test::DeviceCall>(device->raw(), polyhead::test::Home::device, args_);
         args_ = on_device_->args();
@@ -57,7 +56,7 @@ polyhead::Status Workload::run() const {
 }
 
 double Workload::flops() const {
-    const Problem &p = polyhead::test::call_problem(kernel_);
+    const Problem &p = subject_.subject().problem;
     const polyhead_args &args = inputs_.args();
     const auto count = [](int64_t number) { return static_cast<double>(number); };
     const double batch = count(polyhead::test::batch_size(p, args)), rows_q = batch * count(polyhead::test::num_rows(args)),

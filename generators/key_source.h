@@ -27,10 +27,8 @@ public:
     Expr existing_row(const Expr &kv) const { return Halide::unsafe_promise_clamped(kv, 0, rows_ - 1); }
     Expr key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return key_(d, row, kv_head, b); }
     Expr value(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
-        return value_in_key() ? key_(d, row, kv_head, b) : value_(d, row, kv_head, b);
+        return (value_ ? value_ : key_)(d, row, kv_head, b);
     }
-    // A frame that holds rows of key near has their values, too.
-    bool value_in_key() const { return !value_; }
 
 private:
     Element key_, value_;

@@ -39,13 +39,9 @@ Machine machine_of(const Target &target) {
                 target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
             return machine;
         }
-        if (target.features_any_of({Target::AVX, Target::AVX2})) {
-            Machine machine{8, 16};
-            machine.fused = target.has_feature(Target::FMA);
-            return machine;
-        }
-        Machine machine{4, 16};
-        machine.fused = false;
+        const bool avx = target.features_any_of({Target::AVX, Target::AVX2});
+        Machine machine{avx ? 8 : 4, 16};
+        machine.fused = avx && target.has_feature(Target::FMA);
         return machine;
     }
     if (target.arch == Target::ARM && target.bits == 64) {

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <polyhead/c_api.h>
+#include "c_problem.h"
 
 static int calls = 0;
 
@@ -15,13 +15,7 @@ static const polyhead_variant variants[] = {
     {.name = "c_variant", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
 static const polyhead_kernel kernel = {
     .name = "c_kernel",
-    .problem = {.size = sizeof(polyhead_problem),
-                .op = POLYHEAD_SDPA,
-                .dtype = POLYHEAD_F32,
-                .num_heads = 1,
-                .num_kv_heads = 1,
-                .head_dim = 4,
-                .head_dim_v = 4},
+    .problem = {SMALLEST_PROBLEM},
     .variants = variants,
     .num_variants = 1,
 };
@@ -30,16 +24,7 @@ static const polyhead_kernel kernel = {
 static const polyhead_declaration declarations[] = {{.name = "slope", .dtype = POLYHEAD_F32, .rank = 0}};
 static const polyhead_kernel masked = {
     .name = "c_masked",
-    .problem = {.size = sizeof(polyhead_problem),
-                .op = POLYHEAD_SDPA,
-                .dtype = POLYHEAD_F32,
-                .num_heads = 1,
-                .num_kv_heads = 1,
-                .head_dim = 4,
-                .head_dim_v = 4,
-                .window = 1,
-                .mask = POLYHEAD_ADDITIVE_MASK,
-                .expression = "score * slope()"},
+    .problem = {SMALLEST_PROBLEM, .window = 1, .mask = POLYHEAD_ADDITIVE_MASK, .expression = "score * slope()"},
     .variants = variants,
     .num_variants = 1,
     .num_declarations = 1,

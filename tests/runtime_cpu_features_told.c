@@ -1,7 +1,7 @@
 /* Prints the CPU features that dispatch sees in this process, then what a call to a kernel that needs none of them comes to. */
 #include <stdio.h>
 
-#include <polyhead/c_api.h>
+#include "c_problem.h"
 
 static int entry(void **argv) {
     return argv == NULL;
@@ -11,13 +11,7 @@ static const polyhead_variant variants[] = {
     {.name = "plain", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
 static const polyhead_kernel kernel = {
     .name = "told",
-    .problem = {.size = sizeof(polyhead_problem),
-                .op = POLYHEAD_SDPA,
-                .dtype = POLYHEAD_F32,
-                .num_heads = 1,
-                .num_kv_heads = 1,
-                .head_dim = 4,
-                .head_dim_v = 4},
+    .problem = {SMALLEST_PROBLEM},
     .variants = variants,
     .num_variants = 1,
 };

@@ -88,7 +88,7 @@ void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordina
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr row = at.clamped_key(chunk, kk, c);
     chunk.key_chunk(d, kk, c, qt, h, b) = at.formulas.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
-    if (!in.keys.value_in_key() || at.formulas.rotates()) { // otherwise key_chunk holds it
+    if (stages_values(at.formulas.problem())) {
         chunk.value_chunk(d, kk, c, qt, h, b) = in.keys.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
     }
     // dot = query . key, in the unit of scores

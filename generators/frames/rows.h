@@ -20,6 +20,11 @@ struct RowsBlocking {
     bool staged;        // block tiles
 };
 
+// Block tiles: values are staged beside the keys, unless a chunk of keys as they are stored has them.
+inline bool stages_values(const Problem &problem) {
+    return problem.value_in_key == 0 || problem.rope != POLYHEAD_NO_ROPE;
+}
+
 // What is made of one chunk of keys. Coordinates: r = row in thread, l = lane, g = thread over rows, qt = tile, qi = g * rows + r,
 // kk = key in chunk, c = chunk, x = entry of head_dim in a lane. Thread rows: (kk, r, c, l, g, qt, h, b), or without kk, but for
 // key_rows and value_rows. Block tiles: (kk, qi, c, qt, h, b), or without kk, but for those whose coordinates are given.

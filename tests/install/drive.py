@@ -71,10 +71,15 @@ def by_cmake(options, prefix, folder):
         sys.exit("a kernel was not refused for LIMIT_SECONDS:\n" + done.stdout)
 
 
+def cmake_blocks(*path):
+    """The CMake lines that a document shows."""
+    with open(os.path.join(ROOT, *path), encoding="utf-8") as file:
+        return re.findall(r"^```cmake\n(.*?)^```$", file.read(), re.M | re.S)
+
+
 def by_readme(options, prefix, folder):
     """The CMake lines of README.md, for the program that it shows."""
-    with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as readme:
-        lines, = re.findall(r"^```cmake\n(.*?)^```$", readme.read(), re.M | re.S)
+    lines, = cmake_blocks("README.md")
     os.makedirs(folder)
     shutil.copy(os.path.join(ROOT, "examples", "001_sdpa", "main.cpp"), folder)
     with open(os.path.join(folder, "CMakeLists.txt"), "w", encoding="utf-8") as project:
@@ -104,9 +109,7 @@ def by_guides(options, prefix, folder):
     head = "cmake_minimum_required(VERSION 3.28)\nproject(app LANGUAGES CXX)\nfind_package(Halide REQUIRED)\nfind_package(polyhead REQUIRED)\n"
     count = 0
     for guide in sorted(os.listdir(os.path.join(ROOT, "docs", "guides"))):
-        with open(os.path.join(ROOT, "docs", "guides", guide), encoding="utf-8") as file:
-            parts = re.findall(r"^```cmake\n(.*?)^```$", file.read(), re.M | re.S)
-        for lines in parts:
+        for lines in cmake_blocks("docs", "guides", guide):
             count += 1
             project = os.path.join(folder, str(count))
             os.makedirs(project)

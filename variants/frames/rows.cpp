@@ -12,7 +12,7 @@ namespace {
 // acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of a value of its own, scores and probs.
 int shared_bytes(const Tiling &t, const Problem &p) {
     const int rows = t.thread_rows * t.row_groups, entries = (p.head_dim_v + t.row_lanes - 1) / t.row_lanes;
-    const int key_width = p.head_dim + 1, value_width = p.value_in_key != 0 && p.rope == POLYHEAD_NO_ROPE ? 0 : p.head_dim_v + 1;
+    const int key_width = p.head_dim + 1, value_width = stages_values(p) ? p.head_dim_v + 1 : 0;
     const int64_t floats =
         int64_t(rows) * t.row_lanes * (3 + entries) + int64_t(t.kv_tile) * (key_width + value_width) + int64_t(rows) * (2 * t.kv_tile + 6);
     return static_cast<int>(std::min<int64_t>(floats * int64_t(sizeof(float)), INT32_MAX));

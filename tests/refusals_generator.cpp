@@ -301,6 +301,18 @@ TEST_CASE("generator: a warning of the compiler ends the compilation as one sent
     CHECK(outer.sentence() == "");
 }
 
+TEST_CASE("generator: a bool mask compiles for WebGPU, whose compiler warns of slow bytes") {
+    std::string error;
+    Problem p = sdpa_problem(1, 8);
+    p.mask = POLYHEAD_BOOLEAN_MASK;
+    const auto plans = gen::plan_variants(p, {"x86-64-linux-webgpu"}, "", &error);
+    REQUIRE(plans.size() == 1);
+    const std::string object = "bool_mask_" + std::to_string(getpid()) + ".o";
+    gen::compile_variant(p, plans[0], "bool_mask", object, {}, &error);
+    CHECK(error == "");
+    std::remove(object.c_str());
+}
+
 TEST_CASE("generator: 16-bit storage is refused where it does not exist, by target") {
     for (const int dtype : {POLYHEAD_F16, POLYHEAD_BF16}) {
         Problem p = sdpa_problem(2, 8);

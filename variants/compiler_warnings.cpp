@@ -12,7 +12,8 @@ thread_local CompilerWarnings *listening = nullptr;
 
 bool expected(const std::string &text) {
     const auto has = [&](const char *words) { return text.find(words) != std::string::npos; };
-    // Our schedules allow races only within one thread: unrolled and vectorized stores to different addresses. ThreadSanitizer checks threads.
+    // Our schedules allow races only within one thread: unrolled and vectorized stores to different addresses. ThreadSanitizer checks
+    // threads.
     const bool race = has("allow_race_conditions()") && has("ThreadSanitizer");
     // WGSL has no bytes, so a bool mask is read by atomic loads of words: slow, and right.
     const bool bytes_in_wgsl = has("small integer types") && has("emulated using atomics in the WebGPU backend");

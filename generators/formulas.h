@@ -28,8 +28,10 @@ constexpr float row_reference_floor = -2.6e38f;
 // stays empty.
 struct AttentionInputs {
     using At = Halide::Expr;
-    std::function<At(At d, At q, At h, At b)> query;
-    KeySource keys; // key and value
+    Storage query_storage;
+    std::function<At(At d, At q, At h, At b)> stored_query; // an element as it is stored
+    KeySource keys;                                         // key and value
+    At query(const At &d, const At &q, const At &h, const At &b) const { return query_storage.load(stored_query(d, q, h, b)); }
     // Tensors and numbers that only some problems have, by their names in runtime/optional_tensors.h: elements as they are stored, indices
     // and dimensions innermost first. Formulas ask only for what the problem has.
     std::function<At(const char *tensor, const std::vector<At> &index)> element;
@@ -85,6 +87,7 @@ public:
     Expr query_rotation(const Expr &q, const Expr &b) const;
     Expr key_rotation(const Expr &kv, const Expr &b) const;
     // Query in the unit of scores, and key; before rotation, and a part of a rotated pair, and any entry of either.
+    Expr query_factor() const; // what the query is multiplied by
     Expr plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
     Expr rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const;
     Expr rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const;
@@ -150,7 +153,6 @@ private:
     };
     Expr natural_of(const Expr &logit) const; // a logit, or a reference, in natural units
     Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
-    Expr query_factor() const; // what the query is multiplied by
     Expr natural(const Expr &score) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                     bool compare_range) const;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "numerics.h"
 #include <Halide.h>
 
 namespace polyhead::gen {
@@ -15,22 +16,34 @@ public:
     using Element = std::function<Expr(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b)>;
 
     KeySource() = default;
-    // value: null where it is the leading part of key. rows: how many rows there are in memory. A run-time value also where the key length
-    // is fixed: against a constant Halide 21 may prove the clamp needless inside a trimmed loop and then forget why, and ask for one row
-    // too many.
-    KeySource(Element key, Element value, Expr rows) : key_(std::move(key)), value_(std::move(value)), rows_(std::move(rows)) {}
+    // key, value: elements as they are stored; value is null where it is the leading part of key. rows: how many rows there are in memory.
+    // A run-time value also where the key length is fixed: against a constant Halide 21 may prove the clamp needless inside a trimmed loop
+    // and then forget why, and ask for one row too many.
+    KeySource(Storage storage, Element key, Element value, Expr rows)
+        : storage_(std::move(storage)), key_(std::move(key)), value_(std::move(value)), rows_(std::move(rows)) {}
 
     const Expr &rows() const { return rows_; }
     // The row of key kv; of keys behind the last one, the last row.
     Expr row(const Expr &kv) const { return Halide::min(kv, rows_ - 1); }
     // The same of a key that is known to exist, which bounds inference cannot know.
     Expr existing_row(const Expr &kv) const { return Halide::unsafe_promise_clamped(kv, 0, rows_ - 1); }
-    Expr key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return key_(d, row, kv_head, b); }
+    // Elements as floats.
+    Expr key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
+        return storage_.load(stored_key(d, row, kv_head, b));
+    }
     Expr value(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
+        return storage_.load(stored_value(d, row, kv_head, b));
+    }
+    // Elements as they are stored.
+    Expr stored_key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return key_(d, row, kv_head, b); }
+    Expr stored_value(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
         return (value_ ? value_ : key_)(d, row, kv_head, b);
     }
+    const Storage &storage() const { return storage_; }
+    bool value_in_key() const { return !value_; }
 
 private:
+    Storage storage_;
     Element key_, value_;
     Expr rows_;
 };

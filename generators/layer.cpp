@@ -5,57 +5,70 @@ namespace polyhead::gen {
 
 using Halide::Expr;
 
-HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
-                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int most_per_block,
-                             const std::optional<ThreadBlocking> &threads) {
+HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LinearWeight &weight, int head_dim, int num_heads,
+                             const LayerNumbers &numbers) {
     HeadProjection p;
     const int panels_per_head = panels_of(head_dim);
     LinearInputs in;
-    in.inner = reduction_block(rows.width, most_per_block);
+    in.inner = reduction_block(rows.width, numbers.reduction_block, weight.pair);
     in.outer = rows.width / in.inner;
-    in.rows = [&](const Expr &k, const Expr &block, const Expr &t, const Expr &b) { return rows.at(block * in.inner + k, t, b); };
+    in.storage = rows.storage;
+    in.stored_rows = [&](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
+        return rows.stored(block * in.inner + k, t, b);
+    };
     in.weight = weight;
-    in.bias = bias;
+    in.words = numbers.words;
     in.panels = num_heads * panels_per_head;
     in.num_rows = rows.count;
     p.linear = linear(name, in);
     p.panels_per_head = panels_per_head;
     p.heads = Halide::Func(name);
-    if (threads) {
+    if (numbers.threads) {
         auto at = [&p](const Expr &column, const Expr &panel, const Expr &t) { return std::vector<Expr>{column, t, panel, p.b}; };
-        p.linear.write(p.heads, {p.column, p.t, p.panel, p.b}, p.b, in.panels * POLYHEAD_WEIGHT_PANEL, *threads, at,
-                       [](const Expr &x) { return x; });
+        p.linear.write(p.heads, {p.column, p.t, p.panel, p.b}, p.b, in.panels * POLYHEAD_WEIGHT_PANEL, *numbers.threads, at,
+                       numbers.heads.store);
     } else {
-        p.heads(p.column, p.t, p.panel, p.b) = p.linear.acc(p.column, p.panel, p.t, p.b);
+        p.heads(p.column, p.t, p.panel, p.b) = numbers.heads.store(p.linear.acc(p.column, p.panel, p.t, p.b));
     }
     return p;
 }
 
 Expr HeadProjection::at(const Expr &d, const Expr &row, const Expr &head, const Expr &batch) const {
-    return heads(d % POLYHEAD_WEIGHT_PANEL, row, head * panels_per_head + d / POLYHEAD_WEIGHT_PANEL, batch);
+    constexpr int panel = POLYHEAD_WEIGHT_PANEL;
+    const auto known = Halide::Internal::modulus_remainder(d);
+    if (heads.value().type().bits() == 16 && known.modulus % 2 == 0) {
+        // 16-bit entries are asked for in pairs, 2 w and 2 w + 1. Halide 21 sees that they are neighbours if both are written with w.
+        const int in_word = int(known.remainder % 2);
+        const Expr word = Halide::Internal::simplify((d - in_word) / 2);
+        return heads(word % (panel / 2) * 2 + in_word, row, head * panels_per_head + word / (panel / 2), batch);
+    }
+    return heads(d % panel, row, head * panels_per_head + d / panel, batch);
 }
 
-void read_heads(AttentionInputs *inputs, const HeadProjection &query, const HeadProjection &key, const HeadProjection &value) {
+void read_heads(AttentionInputs *inputs, const Storage &storage, const HeadProjection &query, const HeadProjection &key,
+                const HeadProjection &value) {
     auto reader = [](const HeadProjection &projection) {
         return [projection](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return projection.at(d, t, h, b); };
     };
-    inputs->query = reader(query);
-    inputs->keys = KeySource(reader(key), reader(value), inputs->seq_len_kv);
+    inputs->query_storage = storage;
+    inputs->stored_query = reader(query);
+    inputs->keys = KeySource(storage, reader(key), reader(value), inputs->seq_len_kv);
 }
 
-LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LayerWeights &weights,
-                         int most_per_block) {
+LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LinearWeight &weight,
+                         const LayerNumbers &numbers) {
     LinearInputs in;
     // Blocks lie within a head, so that both indices stay affine.
     const int width = problem.head_dim_v;
-    in.inner = reduction_block(width, most_per_block);
+    in.inner = reduction_block(width, numbers.reduction_block, weight.pair);
     in.outer = width / in.inner * problem.num_heads;
+    in.storage = numbers.heads;
     const int blocks_per_head = width / in.inner, inner = in.inner;
-    in.rows = [=](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
+    in.stored_rows = [=](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
         return context(block % blocks_per_head * inner + k, block / blocks_per_head, t, b);
     };
-    in.weight = weights.out;
-    in.bias = weights.out_bias;
+    in.weight = weight;
+    in.words = numbers.heads.type == Halide::Float(32) ? std::nullopt : numbers.words;
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = count;
     return linear("out_linear", in);

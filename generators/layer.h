@@ -8,19 +8,20 @@
 
 namespace polyhead::gen {
 
-// What the layer reads beside its row inputs.
-struct LayerWeights {
-    using Panel = std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)>;
-    using Bias = std::function<Halide::Expr(Halide::Expr column)>;
-    Panel query, key, value, out;
-    Bias query_bias, key_bias, value_bias, out_bias; // empty: none
-};
-
-// Input rows: entry k of row t of batch b, their width, and how many there are.
+// Input rows: entry k of row t of batch b as it is stored, their width, and how many there are.
 struct LayerRows {
-    std::function<Halide::Expr(Halide::Expr k, Halide::Expr t, Halide::Expr b)> at;
+    Storage storage;
+    std::function<Halide::Expr(Halide::Expr k, Halide::Expr t, Halide::Expr b)> stored;
     int width;
     Halide::Expr count;
+};
+
+// What is the same for all linear layers of a kernel.
+struct LayerNumbers {
+    int reduction_block;
+    std::optional<Words> words;            // as in LinearInputs
+    std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
+    Storage heads;                         // how projected heads and context are kept
 };
 
 // A projection and the Func it fills: panels of 16 columns, a head owns panels_per_head of them. In memory [B,panels,T,16]: what a
@@ -34,16 +35,15 @@ struct HeadProjection {
     Halide::Expr at(const Halide::Expr &d, const Halide::Expr &t, const Halide::Expr &h, const Halide::Expr &b) const;
 };
 
-// With `threads` the heads are written in the coordinates of threads.
-HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LayerWeights::Panel &weight,
-                             const LayerWeights::Bias &bias, int head_dim, int num_heads, int reduction_block,
-                             const std::optional<ThreadBlocking> &threads);
+HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LinearWeight &weight, int head_dim, int num_heads,
+                             const LayerNumbers &numbers);
 
 // The attention inputs that read projected heads instead of tensors.
-void read_heads(AttentionInputs *inputs, const HeadProjection &query, const HeadProjection &key, const HeadProjection &value);
+void read_heads(AttentionInputs *inputs, const Storage &storage, const HeadProjection &query, const HeadProjection &key,
+                const HeadProjection &value);
 
 // out = context * W_O^T + bias, where context(d, h, t, b) is [B,T,H,d] in memory: the concat is only an index.
-LinearStages project_out(const Problem &problem, const Halide::Func &context, const Halide::Expr &count, const LayerWeights &weights,
-                         int reduction_block);
+LinearStages project_out(const Problem &problem, const Halide::Func &context, const Halide::Expr &count, const LinearWeight &weight,
+                         const LayerNumbers &numbers);
 
 } // namespace polyhead::gen

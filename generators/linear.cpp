@@ -8,9 +8,41 @@ namespace polyhead::gen {
 using Halide::Expr;
 using Halide::min;
 
-int reduction_block(int width, int most) {
+namespace {
+
+// sum, and the products of step k of a block: of one input, or of as many as lie side by side.
+Expr add_step(const LinearInputs &in, int inputs, Expr sum, const Expr &k, const Expr &block, const Expr &row, const Expr &b,
+              const Expr &column, const Expr &panel) {
+    auto stored_row = [&](int i) {
+        const Expr at = k * inputs + i;
+        if (in.inner % inputs == 0) {
+            return in.stored_rows(at, block, row, b);
+        }
+        const Expr element = in.stored_rows(min(at, in.inner - 1), block, row, b); // the last word has one input
+        return Halide::select(at < in.inner, element, Halide::cast(element.type(), 0));
+    };
+    auto stored_weight = [&](int i) { return in.weight.stored(column, block * in.inner + k * inputs + i, panel); };
+    if (inputs == 1) {
+        return sum + in.storage.load(stored_row(0)) * in.weight.storage.load(stored_weight(0));
+    }
+    if (in.words) {
+        return in.words->add_products(sum, in.words->join({stored_row(0), stored_row(1)}),
+                                      in.words->join({stored_weight(0), stored_weight(1)}));
+    }
+    const std::vector<Expr> entries =
+        in.weight.wide ? floats_of_bf16_pair(stored_weight(0), stored_weight(1))
+                       : std::vector<Expr>{in.weight.storage.load(stored_weight(0)), in.weight.storage.load(stored_weight(1))};
+    for (int i = 0; i < inputs; i++) {
+        sum = sum + in.storage.load(stored_row(i)) * entries[size_t(i)];
+    }
+    return sum;
+}
+
+} // namespace
+
+int reduction_block(int width, int most, int pair) {
     for (int block = std::min(width, most); block >= 8; block--) {
-        if (width % block == 0) {
+        if (width % block == 0 && block % pair == 0) {
             return block;
         }
     }
@@ -24,15 +56,16 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     s.num_rows = in.num_rows;
     s.block_sum = Halide::Func(name + "_block_sum");
     s.acc = Halide::Func(name + "_acc");
-    s.k = Halide::RDom(0, in.inner, name + "_k");
+    const int pair = in.weight.pair, inputs = in.inner % pair == 0 || in.outer == 1 ? pair : 1; // of a step
+    s.k = Halide::RDom(0, (in.inner + inputs - 1) / inputs, name + "_k");
     s.blocks = Halide::RDom(0, in.outer, name + "_blocks");
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
     Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
-    Expr bias = in.bias ? in.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
+    Expr bias = in.weight.bias ? in.weight.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
     // block_sum = sum over the block's k of rows(k) * weight(k)
     s.block_sum(s.column, s.panel, s.m, s.b, s.block) = 0.0f;
-    s.block_sum(s.column, s.panel, s.m, s.b, s.block) +=
-        in.rows(s.k, s.block, row, s.b) * in.weight(s.column, s.block * in.inner + s.k, panel);
+    s.block_sum(s.column, s.panel, s.m, s.b, s.block) =
+        add_step(in, inputs, s.block_sum(s.column, s.panel, s.m, s.b, s.block), s.k, s.block, row, s.b, s.column, panel);
     // acc = bias + sum over blocks of block_sum
     s.acc(s.column, s.panel, s.m, s.b) = bias;
     s.acc(s.column, s.panel, s.m, s.b) += s.block_sum(s.column, s.panel, s.m, s.b, s.blocks);

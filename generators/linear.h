@@ -2,19 +2,31 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "numerics.h"
 #include <Halide.h>
 #include <polyhead/c_api.h>
 
 namespace polyhead::gen {
 
+// A weight and its bias as they are packed.
+struct LinearWeight {
+    Storage storage;
+    int pair = 1;      // inputs whose entries of a column lie side by side
+    bool wide = false; // such neighbours are loaded as one word
+    std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> stored;
+    std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
+};
+
 // What the layer reads. The reduction runs over `outer` blocks of `inner` inputs, each block summed on its own: rounding errors grow
 // with the root of the block, not of the whole width, and a [.., H, d] input keeps an affine index.
 struct LinearInputs {
-    std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> rows;
-    std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> weight;
-    std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
+    Storage storage; // of rows
+    std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> stored_rows;
+    LinearWeight weight;
+    std::optional<Words> words; // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
     int inner, outer;
     int panels;
     Halide::Expr num_rows;
@@ -60,8 +72,9 @@ inline int panels_of(int columns) {
     return (columns + POLYHEAD_WEIGHT_PANEL - 1) / POLYHEAD_WEIGHT_PANEL;
 }
 
-// Inputs of one block for a row of `width` inputs: its largest divisor up to `most`, or all of it when none is worth the trouble.
-int reduction_block(int width, int most);
+// Inputs of one block for a row of `width` inputs: its largest divisor up to `most` that is a multiple of pair, or all of it when none is
+// worth the trouble.
+int reduction_block(int width, int most, int pair);
 
 LinearStages linear(const std::string &name, const LinearInputs &inputs);
 

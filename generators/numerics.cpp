@@ -79,6 +79,12 @@ Expr word(uint32_t value) {
     return Halide::Internal::make_const(Halide::UInt(32), value);
 }
 
+// Two 16-bit elements as one word. Halide makes one wide load of neighbours that are joined like this, and one shuffle of two vectors.
+Expr join_bits(const std::vector<Expr> &elements) {
+    return Halide::Internal::Call::make(Halide::UInt(32), Halide::Internal::Call::concat_bits, elements,
+                                        Halide::Internal::Call::PureIntrinsic);
+}
+
 Expr f32_of_bf16(const Expr &bits) {
     return Halide::reinterpret<float>(cast<uint32_t>(bits) << word(16));
 }
@@ -124,6 +130,43 @@ Numerics cuda_numerics() {
     // Results below 2^-126 are flushed to 0.
     return {[](const Expr &x) { return pure_call("llvm.nvvm.ex2.approx.ftz.f", {x}); }, pow2_integral, round_up_loose, tanh_polynomial,
             sum_by_shuffles};
+}
+
+Words float_words(const Storage &storage) {
+    const auto first = [](const std::vector<Expr> &values) { return values[0]; };
+    return {1,
+            Halide::Float(32),
+            Expr(1.0f),
+            [=](const std::vector<Expr> &elements) { return storage.load(elements[0]); },
+            first,
+            first,
+            [](const Expr &sum, const Expr &a, const Expr &b) { return sum + a * b; },
+            [](const Expr &word, const std::vector<Expr> &dropped) { return Halide::select(dropped[0], 0.0f, word); }};
+}
+
+std::vector<Expr> floats_of_bf16_pair(const Expr &low, const Expr &high) {
+    const Expr both = join_bits({low, high});
+    return {Halide::reinterpret<float>(both << word(16)), Halide::reinterpret<float>(both & word(0xffff0000))};
+}
+
+Words bf16_pairs() {
+    const auto join = join_bits;
+    const Expr low = word(0xffff), high = word(0xffff0000);
+    const auto cut = [=](const std::vector<Expr> &values) {
+        return (Halide::reinterpret<uint32_t>(values[0]) >> word(16)) | (Halide::reinterpret<uint32_t>(values[1]) & high);
+    };
+    return {2, Halide::UInt(32), word(0x3f803f80), join,
+            [=](const std::vector<Expr> &values) {
+                // On int32: from the same sum of uint32 Halide makes a rounding shift of nine instructions.
+                const auto rounded = [](const Expr &x) { return Halide::reinterpret<float>(Halide::reinterpret<int32_t>(x) + 0x8000); };
+                return cut({rounded(values[0]), rounded(values[1])});
+            },
+            cut,
+            // Halide's runtime has the instruction under this name; a vector of calls becomes one.
+            [](const Expr &sum, const Expr &a, const Expr &b) { return pure_call("dpbf16ps", {sum, a, b}); },
+            [=](const Expr &word_, const std::vector<Expr> &dropped) {
+                return word_ & Halide::select(dropped[0], high, word(0xffffffff)) & Halide::select(dropped[1], low, word(0xffffffff));
+            }};
 }
 
 Storage storage_of(int dtype, bool hardware_f16) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <vector>
 
 #include <Halide.h>
 
@@ -32,6 +33,30 @@ struct Storage {
     std::function<Halide::Expr(Halide::Expr)> load;  // element to float
     std::function<Halide::Expr(Halide::Expr)> store; // float to element, to nearest, ties to even
 };
+
+// What a machine multiplies at once. A word holds `pair` neighbouring elements of one operand: one float, or two 16-bit elements whose
+// products one instruction adds in f32. Element i of a word lies in its bits 16 i and up.
+struct Words {
+    int pair;
+    Halide::Type type;
+    Halide::Expr ones; // the word whose elements are 1
+    // The word of stored elements.
+    std::function<Halide::Expr(const std::vector<Halide::Expr> &elements)> join;
+    // The word of floats: rounded to nearest, ties away from 0; cut after the bits of an element, which is one instruction.
+    std::function<Halide::Expr(const std::vector<Halide::Expr> &values)> round, cut;
+    // sum, and what the elements of two words make of it.
+    std::function<Halide::Expr(const Halide::Expr &sum, const Halide::Expr &a, const Halide::Expr &b)> add_products;
+    // The word with 0 for each element whose condition holds.
+    std::function<Halide::Expr(const Halide::Expr &word, const std::vector<Halide::Expr> &dropped)> drop;
+};
+
+// Words of one float.
+Words float_words(const Storage &storage);
+// Pairs of bf16 for vdpbf16ps: products and sums in f32, rounded to nearest; subnormal elements and results count as 0.
+Words bf16_pairs();
+
+// Two neighbouring bf16 elements, loaded as one word, as floats.
+std::vector<Halide::Expr> floats_of_bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
 // Without hardware_f16 conversions are shifts and masks only, right for subnormals, infinities and NaN too: Halide 21 prints bf16 as
 // half for OpenCL and cannot compile it for CUDA, and few OpenCL devices have 16-bit floats.

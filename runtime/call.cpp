@@ -197,13 +197,13 @@ void Call::add_expression_tensors(const polyhead_kernel &kernel, const polyhead_
     }
 }
 
-void Call::add_panels(const polyhead_weights &weights, size_t offset, int64_t depth, int64_t panels) noexcept {
-    constexpr int64_t panel = POLYHEAD_WEIGHT_PANEL;
-    const int64_t begin = static_cast<int64_t>(offset), bytes = panels * depth * panel * dtype_bytes(weights.dtype);
+void Call::add_panels(const polyhead_weights &weights, const WeightSection &section) noexcept {
+    const int64_t panels = section.panels(), elements = section.panel_elements(), row = POLYHEAD_WEIGHT_PANEL * section.pair;
+    const int64_t begin = static_cast<int64_t>(section.weight_offset), bytes = panels * elements * dtype_bytes(weights.dtype);
     halide_buffer_t *buffer = new_buffer({"weights", weights.data, begin, begin + bytes, begin}, weights.device, weights.dtype, 3);
-    set(buffer->dim[0], panel, 1);
-    set(buffer->dim[1], depth, panel);
-    set(buffer->dim[2], panels, panel * depth);
+    set(buffer->dim[0], row, 1);
+    set(buffer->dim[1], section.words(), row);
+    set(buffer->dim[2], panels, elements);
 }
 
 void Call::add_vector(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept {
@@ -216,7 +216,7 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
     const WeightSection sections[] = {layout.query, layout.key, layout.value, layout.out};
     for (const WeightSection &s : sections) {
         if (s.heads > 0) {
-            add_panels(weights, s.weight_offset, s.depth, s.panels());
+            add_panels(weights, s);
         }
     }
     if (!problem.bias) {

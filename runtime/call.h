@@ -11,6 +11,7 @@
 #include "device.h"
 #include "optional_tensors.h"
 #include "validate.h"
+#include "weight_layout.h"
 
 namespace polyhead::runtime {
 
@@ -46,7 +47,7 @@ private:
                                 const CallShape &shape) noexcept;
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
     void add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept;
-    void add_panels(const polyhead_weights &weights, size_t offset, int64_t depth, int64_t panels) noexcept;
+    void add_panels(const polyhead_weights &weights, const WeightSection &section) noexcept;
     void add_vector(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept;
 
     union Number {

@@ -62,17 +62,27 @@ inline size_t weight_element_bytes(const polyhead_problem &problem) noexcept {
     return problem.dtype == POLYHEAD_F16 || problem.dtype == POLYHEAD_BF16 ? 2 : 4;
 }
 
-// One weight [panels][depth][16] and its bias [panels][16]. Output column n of a head lies in panel head * panels_per_head + n / 16,
-// lane n % 16; lanes beyond head_width are zero. A weight that is not split into heads is one head.
+// Inputs whose entries of a column lie side by side, because one instruction multiplies them: fixed for a storage type, so that all
+// variants of a kernel share packed weights.
+inline int64_t weight_pair(const polyhead_problem &problem) noexcept {
+    return problem.dtype == POLYHEAD_BF16 ? 2 : 1;
+}
+
+// One weight [panels][words][16][pair] and its bias [panels][16]. Output column n of a head lies in panel head * panels_per_head + n / 16,
+// lane n % 16; lanes beyond head_width are zero, and so is what fills the last word. A weight that is not split into heads is one head.
 struct WeightSection {
     int64_t heads;           // 0: this section does not exist
     int64_t head_width;      // valid columns of a head
     int64_t panels_per_head; // ceil(head_width / 16)
     int64_t depth;           // in_features
+    int64_t pair;            // of them in a word
     size_t weight_offset;    // bytes from the start of the packed memory, a multiple of weight_section_alignment
     size_t bias_offset;      // the same; meaningful when the problem has biases
 
     int64_t panels() const noexcept { return heads * panels_per_head; }
+    int64_t words() const noexcept { return (depth + pair - 1) / pair; }
+    // Elements of one panel.
+    int64_t panel_elements() const noexcept { return words() * pair * POLYHEAD_WEIGHT_PANEL; }
 };
 
 struct WeightLayout {
@@ -83,10 +93,11 @@ struct WeightLayout {
 inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     constexpr int64_t panel = POLYHEAD_WEIGHT_PANEL;
     const polyhead_problem p = with_defaults(given);
-    const auto section = [](int64_t heads, int64_t width, int64_t depth) {
-        return WeightSection{heads, width, (width + panel - 1) / panel, depth, 0, 0};
+    const int64_t pair = weight_pair(p);
+    const auto section = [pair](int64_t heads, int64_t width, int64_t depth) {
+        return WeightSection{heads, width, (width + panel - 1) / panel, depth, pair, 0, 0};
     };
-    WeightLayout layout{};
+    WeightLayout layout{section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), 0};
     if (p.op == POLYHEAD_MHA) {
         layout.query = section(p.num_heads, p.head_dim, p.embed_dim);
         layout.key = section(p.num_kv_heads, p.head_dim, p.kdim);
@@ -105,7 +116,7 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     };
     WeightSection *const sections[] = {&layout.query, &layout.key, &layout.value, &layout.out};
     for (WeightSection *s : sections) {
-        s->weight_offset = place(s->panels() * s->depth * panel);
+        s->weight_offset = place(s->panels() * s->panel_elements());
     }
     for (WeightSection *s : sections) {
         s->bias_offset = place(p.bias ? s->panels() * panel : 0);
@@ -121,7 +132,7 @@ inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
     }
     const polyhead_problem p = with_defaults(given);
     const bool mha = p.op == POLYHEAD_MHA;
-    const int32_t facts[] = {POLYHEAD_WEIGHT_PANEL,
+    const int32_t facts[] = {POLYHEAD_WEIGHT_PANEL * static_cast<int32_t>(weight_pair(p)),
                              static_cast<int32_t>(weight_section_alignment),
                              p.op,
                              p.dtype,

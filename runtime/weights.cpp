@@ -22,21 +22,21 @@ template <typename Element> const Element *elements_of(const polyhead_tensor &te
     return reinterpret_cast<const Element *>(elements(tensor, sizeof(Element)));
 }
 
-// to[k][0..15] = rows first_row .. first_row + columns - 1 of the source, zeros beyond.
+// to[k / pair][0..15][k % pair] = rows first_row .. first_row + columns - 1 of the source, zeros beyond.
 template <typename Element>
-void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t columns, int64_t depth, Element *to) noexcept {
+void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t columns, const WeightSection &section, Element *to) noexcept {
     constexpr int64_t block = 64 / sizeof(Element); // a cache line: each source line is read once, each block of lines written at once
-    const int64_t step = weight.stride[1];
-    for (int64_t k0 = 0; k0 < depth; k0 += block) {
-        const int64_t k1 = std::min(k0 + block, depth);
+    const int64_t step = weight.stride[1], pair = section.pair, all = section.words() * pair;
+    for (int64_t k0 = 0; k0 < all; k0 += block) { // a multiple of pair
+        const int64_t k1 = std::min(k0 + block, all);
+        if (columns < panel_width || k1 > section.depth) {
+            std::fill(to + k0 * panel_width, to + k1 * panel_width, Element(0));
+        }
         for (int64_t j = 0; j < columns; ++j) {
             const Element *row = elements_of<Element>(weight) + (first_row + j) * weight.stride[0];
-            for (int64_t k = k0; k < k1; ++k) {
-                to[k * panel_width + j] = row[k * step];
+            for (int64_t k = k0; k < std::min(k1, section.depth); ++k) {
+                to[(k / pair * panel_width + j) * pair + k % pair] = row[k * step];
             }
-        }
-        for (int64_t k = k0; k < k1; ++k) {
-            std::fill(to + k * panel_width + columns, to + (k + 1) * panel_width, Element(0));
         }
     }
 }
@@ -48,8 +48,8 @@ template <typename Element> void pack_section_of(const WeightSection &section, c
         for (int64_t column = 0; column < section.head_width; column += panel_width) {
             const int64_t row = head * section.head_width + column;
             const int64_t columns = std::min(panel_width, section.head_width - column);
-            pack_panel(*from.weight, row, columns, section.depth, weight);
-            weight += section.depth * panel_width;
+            pack_panel(*from.weight, row, columns, section, weight);
+            weight += section.panel_elements();
             if (!from.bias) {
                 continue;
             }
@@ -77,7 +77,7 @@ void zero_gaps(const polyhead_problem &p, const WeightLayout &layout, void *memo
     };
     for (const WeightSection *s : {&layout.query, &layout.key, &layout.value, &layout.out}) {
         if (s->heads > 0) {
-            zero_behind(s->weight_offset, s->panels() * s->depth * panel_width);
+            zero_behind(s->weight_offset, s->panels() * s->panel_elements());
             zero_behind(s->bias_offset, p.bias ? s->panels() * panel_width : 0);
         }
     }

@@ -27,7 +27,9 @@ Machine machine_of(const Target &target) {
     if (const int api = api_of(target)) {
         // Threads take the place of vectors; 4 floats are the widest load.
         const int shared_bytes = (api == POLYHEAD_CUDA ? 48 : api == POLYHEAD_WEBGPU ? 16 : 32) * 1024;
-        return {4, 255, api, api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0, shared_bytes};
+        Machine machine{4, 255, api, api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0, shared_bytes};
+        machine.half_floats = api == POLYHEAD_CUDA;
+        return machine;
     }
     if (target.arch == Target::X86) {
         // Each feature has its own flag in a target string: avx2 does not include avx.
@@ -35,6 +37,8 @@ Machine machine_of(const Target &target) {
                                     Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
             Machine machine{16, 32};
             // Zen 4 passes a vector of 512 bits in two halves.
+            machine.half_floats = true;
+            machine.bf16_pairs = target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
             machine.slow_vectors =
                 target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
             return machine;
@@ -42,6 +46,7 @@ Machine machine_of(const Target &target) {
         const bool avx = target.features_any_of({Target::AVX, Target::AVX2});
         Machine machine{avx ? 8 : 4, 16};
         machine.fused = avx && target.has_feature(Target::FMA);
+        machine.half_floats = avx && target.has_feature(Target::F16C);
         return machine;
     }
     if (target.arch == Target::ARM && target.bits == 64) {

@@ -83,8 +83,11 @@ void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     t.rows.compute_at(level).bound_extent(t.f, t.side * t.side).bound_extent(t.block, t.blocks());
     t.rows.split(t.f, row, column, t.side)
         .reorder(column, t.block, row)
-        .vectorize(column)
+        .vectorize(column, std::min(t.side, s.blocking.row_words))
         .unroll(t.block, std::min(t.blocks(), blocks_together));
+    if (s.blocking.row_words < t.side) {
+        t.rows.unroll(column);
+    }
     for (size_t i = 0; i < t.shuffles.size(); i++) {
         const Halide::RDom &r = t.domains[i];
         t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
@@ -100,6 +103,11 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
         rotate(s.key_tile, s, vec);
     }
+    if (s.value_words.defined()) {
+        Var task("task");
+        s.value_words.compute_root().bound(s.d, 0, s.head_dim_v).bound(s.word, 0, s.last_value_word + 1);
+        s.value_words.vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf).fuse(s.hkv, s.b, task).parallel(task);
+    }
     for (TransposedTile &tile : s.pair_tiles) {
         schedule_transposed_tile(tile, LoopLevel(s.partial, chunk), s.blocking.transpose_bytes);
     }
@@ -113,7 +121,7 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
 }
 
 void schedule_chunk(QueryLanesStages &s, int vec) {
-    const int q_tile = s.blocking.q_tile;
+    const int q_tile = s.blocking.q_tile, pair = s.blocking.words.pair;
     const RVar chunk = s.group_chunks;
     s.logits.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     lanes(s.logits.update().reorder(s.qi, s.key_blocks.x, s.key_blocks.y), s, vec).unroll(s.key_blocks.x);
@@ -124,10 +132,17 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
         lanes(f.compute_at(s.partial, chunk), s, vec);
     }
     lanes(s.row_max.update().reorder(s.qi, s.keys), s, vec);
-    lanes(s.row_sum.update().reorder(s.qi, s.keys), s, vec);
-    s.probs.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+    lanes(s.row_sum.update().reorder(s.qi, RVar(s.key_words.defined() ? s.key_words : s.keys)), s, vec);
+    if (s.keeps_exact_sum) {
+        lanes(s.exact_sum.compute_at(s.partial, chunk), s, vec);
+        lanes(s.exact_sum.update().reorder(s.qi, s.keys), s, vec);
+        s.prob_floats.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+        lanes(s.prob_floats.update().reorder(s.qi, s.float_blocks.x, s.float_blocks.y), s, vec)
+            .unroll(s.float_blocks.x, std::min(2, s.blocking.key_panel));
+    }
+    s.probs.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile / pair).bound_extent(s.qi, q_tile);
     lanes(s.probs.update().reorder(s.qi, s.prob_blocks.x, s.prob_blocks.y), s, vec)
-        .unroll(s.prob_blocks.x, std::min(2, s.blocking.key_panel));
+        .unroll(s.prob_blocks.x, std::min(2, s.blocking.key_panel / pair));
     Var d_outer("d_outer"), d_inner("d_inner");
     const int panel = s.blocking.value_panel, padded = (s.head_dim_v + panel - 1) / panel * panel;
     s.chunk_out.compute_at(s.partial, chunk)
@@ -155,7 +170,7 @@ void schedule_merge(QueryLanesStages &s, const Func &out, const Var &tile, int v
         lanes(s.merged.update().reorder(s.qi, s.merge_columns.x, s.merge_columns.y), s, vec).never_partition({s.merge_columns.y});
         group = LoopLevel(s.merged, s.merge_columns.y);
     }
-    s.partial.compute_at(group).bound(s.x, 0, s.head_dim_v + 2).bound_extent(s.qi, q_tile).bound(s.m, 0, s.blocking.merge_group);
+    s.partial.compute_at(group).bound(s.x, 0, s.merge_columns_end()).bound_extent(s.qi, q_tile).bound(s.m, 0, s.blocking.merge_group);
     lanes(s.partial.update().reorder(s.qi, s.x, s.group_chunks, s.g, s.qt, s.h, s.b), s, vec).never_partition({s.group_chunks});
     for (Func f : {s.group_reference, s.weight, s.group_acc}) {
         lanes(f.compute_at(group), s, vec);

@@ -81,6 +81,8 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())           \
     X(merge_group, "chunks kept before they are merged",                                                                                   \
       in(Reader::query_lanes, 1, 256).tried({2, 4, 8, 16, 32, 64}))                                                                        \
+    X(pair, "bf16 elements of one instruction: 2 where the machine has dot products of pairs",                                             \
+      in(Reader::query_lanes, 1, 2))                                                                                                       \
     X(split_len, "keys of one split",                                                                                                      \
       in(Reader::head_lanes, 1, 4096).multiple_of(Quantity::lanes).multiple_of(&Tiling::key_unroll)                                        \
           .tried({32, 64, 128, 192, 256, 384, 512, 1024, 2048}))                                                                           \

@@ -185,7 +185,7 @@ TEST_CASE("process: packing gives a status when memory cannot be had") {
         }
         const KernelSubject subject(*kernel, 7);
         WeightTensors tensors{};
-        static_cast<polyhead_weight_tensors &>(tensors) = subject.subject().weights;
+        static_cast<polyhead_weight_tensors &>(tensors) = subject.weights();
         Weights packed;
         {
             const Failing memory(Resource::memory, 1);

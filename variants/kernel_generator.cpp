@@ -9,6 +9,7 @@
 #include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
 #include "../schedules/schedules.h"
+#include "ports.h"
 #include "schedule_kernel.h"
 #include "task_scratch.h"
 
@@ -99,6 +100,7 @@ private:
     mutable std::string expression_text_; // what problem().expression points to
     Expression expression_;
     KernelStages plan_;
+    std::vector<std::pair<Tensor *, Halide::Func>> staged_inputs_; // of layers
 
     Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
 
@@ -148,7 +150,7 @@ private:
         const int api = machine().api;
         return api == POLYHEAD_CUDA ? cuda_numerics() : api == POLYHEAD_OPENCL ? opencl_numerics() : portable_numerics();
     }
-    Storage storage() const { return storage_of(param_dtype, machine().api == POLYHEAD_CUDA); }
+    Storage storage() const { return storage_of(param_dtype, machine().half_floats); }
     // Elements of a tensor as floats.
     template <class... Index> Expr load(Tensor *tensor, const Index &...index) const { return storage().load((*tensor)(index...)); }
 
@@ -170,29 +172,14 @@ private:
         return t;
     }
 
-    template <class Port> static void constrain(Port &port, int width, int length_dimension, int length) {
-        for (int i = 0; i < port.dimensions(); i++) {
-            port.dim(i).set_min(0);
-        }
-        port.dim(0).set_extent(width);
-        if (length > 0) {
-            port.dim(length_dimension).set_extent(length);
-        }
-    }
-
     // Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.
     static int weight_depth(const Problem &p, size_t i) {
         const int depths[] = {p.embed_dim, p.kdim, p.vdim, p.num_heads * p.head_dim_v};
         return depths[i];
     }
 
-    // Addresses and outer strides are multiples of so many elements.
-    static void align(Tensor &tensor, int elements) {
-        tensor.set_host_alignment(elements * tensor.type().bytes());
-        for (int i = 1; i < tensor.dimensions(); i++) {
-            tensor.dim(i).set_stride(tensor.dim(i).stride() / elements * elements);
-        }
-    }
+    // Inputs whose entries of a weight lie side by side.
+    static int weight_pair(const Problem &p) { return int(runtime::weight_pair(p)); }
 
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
@@ -215,9 +202,10 @@ private:
         }
         for (size_t i = 0; i < weights_.size(); i++) {
             Tensor *weight = weights_[i];
-            constrain(*weight, POLYHEAD_WEIGHT_PANEL, 0, 0);
-            weight->dim(1).set_stride(POLYHEAD_WEIGHT_PANEL);
-            weight->dim(2).set_stride(POLYHEAD_WEIGHT_PANEL * weight_depth(p, i)); // as packed: the alignment of wide loads is known
+            const int pair = weight_pair(p), row = POLYHEAD_WEIGHT_PANEL * pair, words = (weight_depth(p, i) + pair - 1) / pair;
+            constrain(*weight, row, 0, 0);
+            weight->dim(1).set_stride(row);
+            weight->dim(2).set_stride(row * words); // as packed: the alignment of wide loads is known
             weight->set_host_alignment(64);
         }
         for (Tensor *bias : biases_) {
@@ -250,12 +238,6 @@ private:
             for (int i = 0; i < result->dimensions(); i++) {
                 result->dim(i).set_min(0);
             }
-        }
-    }
-
-    template <class Port> static void estimate_extents(Port &port, const std::vector<int> &extents) {
-        for (int i = 0; i < port.dimensions(); i++) {
-            port.dim(i).set_estimate(0, extents[size_t(i)]);
         }
     }
 
@@ -322,7 +304,7 @@ private:
     }
 
     auto reader(Tensor *tensor) const {
-        return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return load(tensor, d, t, h, b); };
+        return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return (*tensor)(d, t, h, b); };
     }
 
     // What the outputs beside out need of a row.
@@ -338,27 +320,34 @@ private:
     }
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
-    void attend(const Problem &p, const AttentionInputs &in, const Halide::Func &result, bool heads_inside) {
+    void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
+        if (p.op == POLYHEAD_SDPA && frame().stages_keys(p, tiling(), machine())) {
+            in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, &plan_.staged);
+        }
         const AttentionFormulas formulas(p, expression_, numerics(), in);
         plan_.attention = frame().make(formulas, tiling(), machine());
         const std::shared_ptr<AttentionStages> attention = plan_.attention;
         AttentionOut &o = plan_.attention_out;
         const std::vector<Statistic> statistics = statistics_of(p);
         const bool joined = !statistics.empty() && attention->writes_one_output();
-        o.func = joined && !heads_inside ? Halide::Func("attended") : result;
+        const Storage kept = heads_inside ? heads_storage() : storage();
+        // Statistics are f32: beside elements of another type they are copied from.
+        const bool copied = joined && (!heads_inside || kept.type != Halide::Float(32));
+        o.func = copied ? Halide::Func("attended") : result;
         o.statistics = joined ? statistics : std::vector<Statistic>();
         o.columns = p.head_dim_v + int(o.statistics.size());
         auto at = [&](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
             return heads_inside ? std::vector<Expr>{d, h, q, b} : std::vector<Expr>{d, q, h, b};
         };
-        // What is an intermediate stays f32.
-        const bool stored = !heads_inside && !joined;
         attention->write(
             o, formulas, [&](const Expr &d, const Expr &q) { return at(d, q, o.h, o.b); },
-            stored ? storage().store : [](const Expr &x) { return x; });
-        if (joined && !heads_inside) {
+            joined ? [](const Expr &x) { return x; } : kept.store);
+        if (copied) {
             plan_.copy = result;
-            plan_.copy(o.d, o.q, o.h, o.b) = storage().store(o.func(at(o.d, o.q, o.h, o.b)));
+            plan_.copy_is_kept = heads_inside;
+            const std::vector<Halide::Var> place =
+                heads_inside ? std::vector<Halide::Var>{o.d, o.h, o.q, o.b} : std::vector<Halide::Var>{o.d, o.q, o.h, o.b};
+            plan_.copy(place) = kept.store(o.func(at(o.d, o.q, o.h, o.b)));
         }
         auto statistic = [=](Statistic which, const Expr &q, const Expr &h, const Expr &b) -> Expr {
             if (!joined) {
@@ -383,55 +372,88 @@ private:
 
     void generate_sdpa(const Problem &p) {
         AttentionInputs in = attention_inputs(p);
-        in.query = reader(query_);
-        in.keys = {reader(key_), value_ ? KeySource::Element(reader(value_)) : nullptr, key_->dim(1).extent()};
+        in.query_storage = storage();
+        in.stored_query = reader(query_);
+        in.keys = {storage(), reader(key_), value_ ? KeySource::Element(reader(value_)) : nullptr, key_->dim(1).extent()};
         attend(p, in, *out_, false);
     }
 
-    LayerWeights layer_weights() {
-        auto panel = [this](int i) {
-            return [this, i](const Expr &column, const Expr &k, const Expr &panel) { return load(weights_[i], column, k, panel); };
+    // Layers multiply pairs of bf16 where the machine does.
+    bool multiplies_pairs() const { return param_dtype == POLYHEAD_BF16 && machine().bf16_pairs && !param_unscheduled; }
+    std::optional<Words> layer_words() const { return multiplies_pairs() ? std::optional<Words>(bf16_pairs()) : std::nullopt; }
+    // Projected heads and context: f32 but where pairs are multiplied.
+    Storage heads_storage() const { return multiplies_pairs() && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false); }
+
+    LinearWeight layer_weight(const Problem &p, size_t i) const {
+        Tensor *const weight = weights_[i], *const bias = biases_[i];
+        const int pair = weight_pair(p);
+        LinearWeight w;
+        w.storage = storage();
+        w.pair = pair;
+        w.wide = pair == 2 && !machine().gpu();
+        w.stored = [=](const Expr &column, const Expr &k, const Expr &panel) -> Expr {
+            return pair == 1 ? (*weight)(column, k, panel) : (*weight)(column * pair + k % pair, k / pair, panel);
         };
-        auto bias = [this](int i) -> LayerWeights::Bias {
-            return biases_[i] ? LayerWeights::Bias([this, i](const Expr &column) { return load(biases_[i], column); })
-                              : LayerWeights::Bias();
+        if (bias) {
+            w.bias = [this, bias](const Expr &column) { return load(bias, column); };
+        }
+        return w;
+    }
+
+    // Rows of an input of a layer: 16-bit elements that are multiplied as floats are staged on a CPU, once for all layers that read them.
+    LayerRows layer_rows(Tensor *tensor, int width, const Expr &count, bool batched) {
+        const auto stored = [=](const Expr &k, const Expr &t, const Expr &b) -> Expr {
+            return batched ? (*tensor)(k, t, b) : (*tensor)(k, t);
         };
-        return {panel(0), panel(1), panel(2), panel(3), bias(0), bias(1), bias(2), bias(3)};
+        if (storage().type == Halide::Float(32) || machine().gpu() || multiplies_pairs()) {
+            return {storage(), stored, width, count};
+        }
+        Halide::Func floats;
+        for (const auto &[staged, func] : staged_inputs_) {
+            floats = staged == tensor ? func : floats;
+        }
+        if (!floats.defined()) {
+            const Storage own = storage();
+            plan_.staged.push_back(stage(
+                "input_" + std::to_string(staged_inputs_.size()),
+                [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width, count));
+            floats = plan_.staged.back().floats;
+            staged_inputs_.push_back({tensor, floats});
+        }
+        return {storage_of(POLYHEAD_F32, false), [=](const Expr &k, const Expr &t, const Expr &b) -> Expr { return floats(k, t, 0, b); },
+                width, count};
     }
 
     void generate_mha(const Problem &p) {
         AttentionInputs in = attention_inputs(p);
-        const LayerWeights weights = layer_weights();
-        const int block = tiling().reduction_block;
-        const auto threads = thread_blocking(tiling(), machine());
-        auto rows = [this](Tensor *tensor, int width, const Expr &count) {
-            return LayerRows{[=](const Expr &k, const Expr &t, const Expr &b) { return load(tensor, k, t, b); }, width, count};
+        const LayerNumbers numbers{tiling().reduction_block, layer_words(), thread_blocking(tiling(), machine()), heads_storage()};
+        auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
+            return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
         };
-        plan_.projections = {project_heads("query_heads", rows(query_, p.embed_dim, in.seq_len_q), weights.query, weights.query_bias,
-                                           p.head_dim, p.num_heads, block, threads),
-                             project_heads("key_heads", rows(key_, p.kdim, in.seq_len_kv), weights.key, weights.key_bias, p.head_dim,
-                                           p.num_kv_heads, block, threads),
-                             project_heads("value_heads", rows(value_, p.vdim, in.seq_len_kv), weights.value, weights.value_bias,
-                                           p.head_dim_v, p.num_kv_heads, block, threads)};
-        read_heads(&in, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
+        plan_.projections = {project("query_heads", 0, query_, p.embed_dim, in.seq_len_q, p.head_dim, p.num_heads),
+                             project("key_heads", 1, key_, p.kdim, in.seq_len_kv, p.head_dim, p.num_kv_heads),
+                             project("value_heads", 2, value_, p.vdim, in.seq_len_kv, p.head_dim_v, p.num_kv_heads)};
+        read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;
-        plan_.linear = project_out(p, context, in.seq_len_q, weights, block);
+        plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, 3), numbers);
         write_linear(p.embed_dim, true);
     }
 
     void generate_linear(const Problem &p) {
         LinearInputs in;
-        in.inner = reduction_block(p.embed_dim, tiling().reduction_block);
-        in.outer = p.embed_dim / in.inner;
-        in.rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) { return load(query_, block * in.inner + k, m); };
-        in.weight = [this](const Expr &column, const Expr &k, const Expr &panel) { return load(weights_[0], column, k, panel); };
-        if (p.bias) {
-            in.bias = [this](const Expr &column) { return load(biases_[0], column); };
-        }
-        in.panels = panels_of(p.out_features);
         in.num_rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
+        const LayerRows rows = layer_rows(query_, p.embed_dim, in.num_rows, false);
+        in.weight = layer_weight(p, 0);
+        in.inner = reduction_block(p.embed_dim, tiling().reduction_block, in.weight.pair);
+        in.outer = p.embed_dim / in.inner;
+        in.storage = rows.storage;
+        in.stored_rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) {
+            return rows.stored(block * in.inner + k, m, 0);
+        };
+        in.words = layer_words();
+        in.panels = panels_of(p.out_features);
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);
         write_linear(p.out_features, false);

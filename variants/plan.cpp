@@ -40,9 +40,9 @@ std::string read_overrides(const std::string &text, Overrides *overrides) {
 }
 
 std::string target_refusal(const Problem &p, const std::string &target, const Machine &machine) {
-    const bool has_16_bits = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
+    const bool has_16_bits = !machine.gpu() || machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
     if (p.dtype != POLYHEAD_F32 && !has_16_bits) {
-        return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CUDA or OpenCL target";
+        return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CPU, CUDA or OpenCL target";
     }
     return "";
 }

@@ -11,6 +11,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     if (k->attention && !frame.schedule(k, tiling, machine)) {
         return schedule_nothing(k);
     }
+    for (StagedTensor &s : k->staged) {
+        schedule_staged(s, machine);
+    }
     for (HeadProjection &p : k->projections) {
         machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
     }
@@ -24,6 +27,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
 
 void schedule_nothing(KernelStages *k) {
     std::vector<Func> funcs;
+    for (const StagedTensor &s : k->staged) {
+        funcs.push_back(s.floats);
+    }
     for (HeadProjection &p : k->projections) {
         funcs.insert(funcs.end(), {p.linear.block_sum, p.linear.acc, p.heads});
     }

@@ -7,17 +7,20 @@
 #include "../generators/frames/attention_stages.h"
 #include "../generators/layer.h"
 #include "../generators/score_output.h"
+#include "../generators/staged.h"
 #include "frames/frame.h"
 
 namespace polyhead::gen {
 
 // Everything a kernel is made of; what an operation does not use stays undefined.
 struct KernelStages {
+    std::vector<StagedTensor> staged;
     std::vector<HeadProjection> projections;
     std::shared_ptr<AttentionStages> attention;
     AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0, {}};
-    Halide::Func copy; // out, where attention_out is an intermediate
-    Halide::Func lse;  // (q, h, b)
+    Halide::Func copy;         // out, where attention_out is an intermediate
+    bool copy_is_kept = false; // it is an intermediate itself: the context of a layer, heads inside
+    Halide::Func lse;          // (q, h, b)
     std::vector<ScoreOutputStages> scores;
     bool has_linear = false;
     LinearStages linear;

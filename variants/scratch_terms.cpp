@@ -16,28 +16,46 @@ int64_t round_up(int64_t value, int64_t multiple) {
 
 } // namespace
 
-// `floats` of a batch row for each begun block of rows and of keys.
-void ScratchTerms::add(int64_t floats, int row_block, int key_block, bool in_window) {
-    if (floats > 0) {
-        scratch_.terms[count_++] = {number * floats, row_block, key_block, in_window};
+// `elements` of a batch row for each begun block of rows and of keys.
+void ScratchTerms::add(int64_t elements, int row_block, int key_block, bool in_window, int64_t bytes) {
+    if (elements > 0) {
+        scratch_.terms[count_++] = {bytes * elements, row_block, key_block, in_window};
     }
 }
 
-void ScratchTerms::add_per_query(int64_t floats) {
-    add(floats, runtime::group_size_of(p_), 0);
+void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
+    add(elements, runtime::group_size_of(p_), 0, false, bytes);
 }
 
 void ScratchTerms::add_projections() {
-    const int64_t panel = POLYHEAD_WEIGHT_PANEL;
-    add_per_query(p_.num_heads * round_up(p_.head_dim, panel));
-    add(p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel)), 0, 1);
+    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? 2 : number;
+    add_per_query(p_.num_heads * round_up(p_.head_dim, panel), bytes);
+    add(p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel)), 0, 1, false, bytes);
+}
+
+void ScratchTerms::add_staged_inputs() {
+    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || (p_.dtype == POLYHEAD_BF16 && machine_.bf16_pairs)) {
+        return;
+    }
+    add_per_query(p_.embed_dim);
+    if (p_.op == POLYHEAD_MHA && p_.cross) {
+        add(p_.kdim + p_.vdim, 0, 1);
+    }
+}
+
+void ScratchTerms::add_staged_keys() {
+    add(p_.num_kv_heads * (p_.head_dim + (p_.value_in_key != 0 ? 0 : p_.head_dim_v)), 0, 1);
 }
 
 void ScratchTerms::add_attended() {
     const bool layer = p_.op == POLYHEAD_MHA;
     const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
+    const bool pairs = layer && t_.pair > 1; // the context of a layer is kept as it is stored
     if (layer || statistics > 0) {
-        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes));
+        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? 2 : number);
+    }
+    if (pairs && statistics > 0) {
+        add_per_query(p_.num_heads * p_.head_dim_v, 2);
     }
 }
 
@@ -61,6 +79,12 @@ void ScratchTerms::add_clean_chunks() {
     }
 }
 
+void ScratchTerms::add_value_words() {
+    if (t_.pair > 1) {
+        add(p_.num_kv_heads * p_.head_dim_v, 0, t_.pair);
+    }
+}
+
 void ScratchTerms::add_splits() {
     const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
     add(tile, t_.row_tile, t_.split_len, p_.window != 0);
@@ -70,11 +94,16 @@ void ScratchTerms::add_splits() {
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
     const Problem p = runtime::with_heads(given, runtime::group_size_of(given)); // free heads: of one key/value head
     ScratchTerms terms(p, t, machine);
+    if (p.op != POLYHEAD_SDPA) {
+        terms.add_staged_inputs();
+    }
     if (p.op == POLYHEAD_LINEAR) {
         return terms.scratch();
     }
     if (p.op == POLYHEAD_MHA) {
         terms.add_projections();
+    } else if (frame.stages_keys(p, t, machine)) {
+        terms.add_staged_keys();
     }
     terms.add_score_output();
     frame.add_scratch(&terms);

@@ -19,6 +19,9 @@ class ScratchTerms {
 public:
     ScratchTerms(const Problem &problem, const Tiling &tiling, const Machine &machine) : p_(problem), t_(tiling), machine_(machine) {}
 
+    // Inputs of layers, keys and values of 16 bits as floats.
+    void add_staged_inputs();
+    void add_staged_keys();
     // The heads of a layer, in panels.
     void add_projections();
     // The attention output where out does not take it at once: a layer, or statistics of the rows beside out, one more column each.
@@ -27,14 +30,16 @@ public:
     void add_score_output();
     // The largest value of every column of a chunk, where some of its keys may be left out one by one, and of the chunk.
     void add_clean_chunks();
+    // Values of neighbouring keys that share words.
+    void add_value_words();
     // Partials of every split, and what they are merged into.
     void add_splits();
 
     const polyhead_scratch &scratch() const { return scratch_; }
 
 private:
-    void add(int64_t floats, int row_block, int key_block, bool in_window = false);
-    void add_per_query(int64_t floats);
+    void add(int64_t elements, int row_block, int key_block, bool in_window = false, int64_t bytes = 4);
+    void add_per_query(int64_t elements, int64_t bytes = 4);
     bool weights() const { return p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0; }
 
     const Problem &p_;

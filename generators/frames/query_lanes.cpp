@@ -33,24 +33,29 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr q = at.query(qi, qt);
-    const int lanes = at.blocking.lanes();
-    if (!formulas.rotates() && s.head_dim >= lanes) {
-        auto source = [&](const Expr &entry, const Expr &row) {
-            return formulas.plain_query(entry, at.query(s.vector * lanes + row, qt), h, b);
-        };
-        s.query_squares = transpose_squares("query", lanes, s.head_dim, {s.vector, qt, h, b}, source);
+    const Words &words = at.blocking.query_words;
+    const int lanes = at.blocking.lanes(), entries = s.head_dim / words.pair;
+    // A word of several elements has them as they are stored, so that they are not rounded: its scores are scaled afterwards.
+    auto word = [&](const Expr &entry, const Expr &row) {
+        const auto stored = [&](const Expr &d_) { return formulas.inputs().stored_query(d_, row, h, b); };
+        return words.pair == 1 ? formulas.plain_query(entry, row, h, b) : words.join({stored(2 * entry), stored(2 * entry + 1)});
+    };
+    if (!formulas.rotates() && entries >= lanes) {
+        auto source = [&](const Expr &entry, const Expr &row) { return word(entry, at.query(s.vector * lanes + row, qt)); };
+        s.query_squares = transpose_squares("query", lanes, entries, {s.vector, qt, h, b}, source);
         s.squares = RDom(0, lanes, 0, lanes, 0, s.query_squares->blocks(), 0, at.blocking.q_tile / lanes, "squares");
         const Expr lane = s.squares.x, column = s.squares.y, block = s.squares.z, vector = s.squares.w;
-        s.query_tile(qi, d, qt, h, b) = undef<float>();
+        s.query_tile(qi, d, qt, h, b) = undef(words.type);
         s.query_tile(vector * lanes + lane, s.query_squares->first_column(block) + column, qt, h, b) =
             s.query_squares->transposed()(column * lanes + lane, block, vector, qt, h, b);
         return;
     }
-    const bool all_rotated = formulas.rotates() && formulas.rotary_dim() == formulas.problem().head_dim;
-    s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
+        s.query_tile(qi, d, qt, h, b) = word(d, q);
         return;
     }
+    const bool all_rotated = formulas.rotary_dim() == formulas.problem().head_dim;
+    s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.plain_query(d, q, h, b);
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
     const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c);
     s.query_tile(qi, entry, qt, h, b) = formulas.rotated_query(part, pair, q, h, b);
@@ -86,25 +91,36 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     // scores = query_tile . key
-    s.rd = RDom(0, formulas.problem().head_dim / blocking.products, "rd");
-    Expr products;
-    for (int i = 0; i < blocking.products; i++) {
-        const Expr d = blocking.products == 1 ? Expr(s.rd) : s.rd * blocking.products + i;
-        const Expr key_entry = formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
-                                                  : formulas.inputs().keys.key(d, at.clamped_key(kk, c), at.kv_head(h), b);
-        const Expr product = s.query_tile(qi, d, qt, h, b) * key_entry;
-        products = products.defined() ? products + product : product;
-    }
+    const Words &words = blocking.query_words;
+    s.rd = RDom(0, formulas.problem().head_dim / words.pair / blocking.products, "rd");
+    const KeySource &keys = formulas.inputs().keys;
+    auto key_word = [&](const Expr &d) -> Expr {
+        const Expr row = at.clamped_key(kk, c), hkv = at.kv_head(h);
+        return formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
+               : words.pair == 1  ? keys.key(d, row, hkv, b)
+                                  : words.join({keys.stored_key(2 * d, row, hkv, b), keys.stored_key(2 * d + 1, row, hkv, b)});
+    };
     s.scores(qi, kk, c, qt, h, b) = 0.0f;
-    s.scores(qi, kk, c, qt, h, b) += products;
+    if (blocking.products == 1) {
+        s.scores(qi, kk, c, qt, h, b) = words.add_products(s.scores(qi, kk, c, qt, h, b), s.query_tile(qi, s.rd, qt, h, b), key_word(s.rd));
+    } else {
+        Expr products;
+        for (int i = 0; i < blocking.products; i++) {
+            const Expr d = s.rd * blocking.products + i, product = s.query_tile(qi, d, qt, h, b) * key_word(d);
+            products = products.defined() ? products + product : product;
+        }
+        s.scores(qi, kk, c, qt, h, b) += products;
+    }
     // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
     s.key_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "key_blocks");
     const Expr block = at.key(s.key_blocks.y * blocking.key_panel, c);
     at.range(qt, b).limit(&s.key_blocks, block, block + blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
-    s.logits(qi, key, c, qt, h, b) = formulas.logit(s.scores(qi, key, c, qt, h, b), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
-                                                    at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
+    const Expr score = s.scores(qi, key, c, qt, h, b);
+    s.logits(qi, key, c, qt, h, b) =
+        formulas.logit(words.pair == 1 ? score : score * formulas.query_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
+                       at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 
 void define_softmax(QueryLanesStages &s, const Coordinates &at) {
@@ -117,15 +133,43 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
     s.row_reference(qi, c, qt, h, b) = formulas.reference(s.row_max(qi, c, qt, h, b));
     // probs = power(logits - row_reference)
-    s.prob_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "prob_blocks");
+    const Words &words = blocking.words;
+    s.prob_blocks = RDom(0, blocking.key_panel / words.pair, 0, blocking.kv_tile / blocking.key_panel, "prob_blocks");
     const Expr block = at.key(s.prob_blocks.y * blocking.key_panel, c);
     at.range(qt, b).limit(&s.prob_blocks, block, block + blocking.key_panel);
-    Expr key = s.prob_blocks.x + blocking.key_panel * s.prob_blocks.y;
-    s.probs(qi, kk, c, qt, h, b) = undef<float>();
-    s.probs(qi, key, c, qt, h, b) = formulas.power(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b));
+    Expr word = s.prob_blocks.x + blocking.key_panel / words.pair * s.prob_blocks.y;
+    auto prob = [&](const Expr &key) { return formulas.power(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b)); };
+    s.probs(qi, kk, c, qt, h, b) = undef(words.type);
     // row_sum = sum over keys of probs
     s.row_sum(qi, c, qt, h, b) = 0.0f;
-    s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
+    if (words.pair == 1) {
+        s.probs(qi, word, c, qt, h, b) = prob(word);
+        s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
+        return;
+    }
+    // Where rows do not differ, no logit says that the second key of the last word does not exist.
+    auto existing = [&](const Expr &key, const Expr &value) {
+        return formulas.rows_differ() ? value : select(Halide::likely(at.key(key, c) < at.range(qt, b).end_some), value, 0.0f);
+    };
+    const Expr first = 2 * word, second = first + 1;
+    s.key_words = RDom(0, blocking.kv_tile / words.pair, "key_words");
+    at.range(qt, b).limit(&s.key_words, at.key(s.key_words * words.pair, c), at.key(s.key_words * words.pair, c) + words.pair);
+    if (s.keeps_exact_sum) {
+        s.float_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "float_blocks");
+        const Expr floats = at.key(s.float_blocks.y * blocking.key_panel, c);
+        at.range(qt, b).limit(&s.float_blocks, floats, floats + blocking.key_panel);
+        const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
+        s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
+        s.prob_floats(qi, place, c, qt, h, b) = prob(place);
+        s.probs(qi, word, c, qt, h, b) =
+            words.cut({s.prob_floats(qi, first, c, qt, h, b), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
+        s.exact_sum(qi, c, qt, h, b) = 0.0f;
+        s.exact_sum(qi, c, qt, h, b) += s.prob_floats(qi, s.keys, c, qt, h, b);
+    } else {
+        s.probs(qi, word, c, qt, h, b) = words.cut({prob(first), existing(second, prob(second))});
+    }
+    // Of what the probs are cut to, so that weights sum to 1.
+    s.row_sum(qi, c, qt, h, b) = words.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.key_words, c, qt, h, b), words.ones);
 }
 
 // Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
@@ -143,6 +187,19 @@ Expr define_clean(QueryLanesStages &s, const Coordinates &at) {
     return s.chunk_bits(c, at.kv_head(s.h), b) < infinity;
 }
 
+// Values of neighbouring keys in one word; 0 behind the last key, as its prob says nothing.
+void define_value_words(QueryLanesStages &s, const Coordinates &at) {
+    const auto &[d, word, hkv, b] = std::tie(s.d, s.word, s.hkv, s.b);
+    const KeySource &keys = at.formulas.inputs().keys;
+    const int pair = at.blocking.words.pair;
+    auto value = [&](const Expr &key) {
+        const Expr element = keys.stored_value(d, keys.row(key), hkv, b);
+        return select(key < at.formulas.kv_length(b), element, Halide::cast(element.type(), 0));
+    };
+    s.value_words(d, word, hkv, b) = at.blocking.words.join({value(pair * word), value(pair * word + 1)});
+    s.last_value_word = (keys.rows() + pair - 1) / pair - 1;
+}
+
 void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &in = formulas.inputs();
@@ -150,9 +207,22 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     // acc = sum over keys of probs * value; the padding columns of the last panel repeat the last column
     Expr column = min(d, s.head_dim_v - 1);
     s.finds_clean = formulas.excludes_pairs();
-    s.value_keys = TileKeys(formulas, blocking.kv_tile, at.key(0, c), at.range(qt, b), s.finds_clean ? define_clean(s, at) : Expr());
+    const Words &words = blocking.words;
+    s.value_keys =
+        TileKeys(formulas, blocking.kv_tile, at.key(0, c), at.range(qt, b), s.finds_clean ? define_clean(s, at) : Expr(), words.pair);
     s.acc(qi, d, c, qt, h, b) = 0.0f;
+    if (words.pair > 1) {
+        define_value_words(s, at);
+    }
     for (const RDom *keys : s.value_keys.loops()) {
+        if (words.pair > 1) {
+            const Expr word = *keys, of_call = c * (blocking.kv_tile / words.pair) + word;
+            const Expr values = s.value_words(column, min(of_call, s.last_value_word), at.kv_head(h), b);
+            auto logit = [&](int i) { return Expr(s.logits(qi, word * words.pair + i, c, qt, h, b)); };
+            s.acc(qi, d, c, qt, h, b) = s.value_keys.accumulate(keys, words, s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b),
+                                                                values, {logit(0), logit(1)});
+            continue;
+        }
         const Expr key = *keys, value = in.keys.value(column, at.clamped_key(key, c), at.kv_head(h), b);
         s.acc(qi, d, c, qt, h, b) =
             s.value_keys.accumulate(keys, s.acc(qi, d, c, qt, h, b), s.probs(qi, key, c, qt, h, b), value, s.logits(qi, key, c, qt, h, b));
@@ -163,7 +233,7 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
 void define_merge(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, x, m, g, qt, h, b] = std::tie(s.qi, s.x, s.m, s.g, s.qt, s.h, s.b);
-    const int sum_column = s.head_dim_v, reference_column = s.head_dim_v + 1;
+    const int sum_column = s.sum_column(), last_sum_column = s.last_sum_column(), reference_column = s.reference_column();
     auto chunk = [&](const Expr &in_group) { return g * blocking.merge_group + in_group; };
     // partial = what a chunk leaves: acc, row_sum, row_reference
     s.group_chunks = RDom(0, blocking.merge_group, "group_chunks");
@@ -171,8 +241,12 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
     at.range(qt, b).limit(&s.group_chunks, first_key, first_key + blocking.kv_tile);
     const Expr rm = s.group_chunks, rc = chunk(rm);
     s.partial(qi, x, m, g, qt, h, b) = undef<float>();
-    s.partial(qi, x, rm, g, qt, h, b) = select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), //
-                                               x == sum_column, s.row_sum(qi, rc, qt, h, b), s.row_reference(qi, rc, qt, h, b));
+    Expr numbers = select(x == sum_column, s.row_sum(qi, rc, qt, h, b), s.row_reference(qi, rc, qt, h, b));
+    if (s.keeps_exact_sum) {
+        numbers = select(x == last_sum_column, s.exact_sum(qi, rc, qt, h, b), numbers);
+    }
+    s.partial(qi, x, rm, g, qt, h, b) =
+        select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), numbers);
     // group: reference = max, weight = rescaling(reference of chunk - reference of group), acc and row_sum weighted
     s.group_reference(qi, g, qt, h, b) = row_reference_floor;
     s.group_reference(qi, g, qt, h, b) = max(s.group_reference(qi, g, qt, h, b), s.partial(qi, reference_column, rm, g, qt, h, b));
@@ -180,7 +254,7 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
     s.group_acc(qi, x, g, qt, h, b) = 0.0f;
     s.group_acc(qi, x, g, qt, h, b) += s.weight(qi, rm, g, qt, h, b) * s.partial(qi, x, rm, g, qt, h, b);
     if (s.single_group) {
-        s.merged(qi, x, qt, h, b) = select(x < reference_column, Halide::likely(s.group_acc(qi, min(x, sum_column), 0, qt, h, b)),
+        s.merged(qi, x, qt, h, b) = select(x < reference_column, Halide::likely(s.group_acc(qi, min(x, last_sum_column), 0, qt, h, b)),
                                            s.group_reference(qi, 0, qt, h, b));
         return;
     }
@@ -196,7 +270,7 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
     Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
     const Expr factor = formulas.rescaling(select(rx == keep_column, before, added) - now);
     const Expr sum = s.merged(qi, rx, qt, h, b) * s.merged(qi, keep_column, qt, h, b) +
-                     s.group_acc(qi, clamp(rx, 0, sum_column), rg, qt, h, b) * s.merged(qi, add_column, qt, h, b);
+                     s.group_acc(qi, clamp(rx, 0, last_sum_column), rg, qt, h, b) * s.merged(qi, add_column, qt, h, b);
     s.merged(qi, rx, qt, h, b) = select(rx < 0, factor, select(rx < reference_column, Halide::likely(sum), now));
 }
 
@@ -210,6 +284,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.head_dim_v = p.head_dim_v;
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     s.single_group = p.seq_len_kv > 0 && p.seq_len_kv <= blocking.kv_tile * blocking.merge_group;
+    s.keeps_exact_sum = blocking.words.pair > 1 && p.lse != 0;
     Coordinates at{formulas, blocking};
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
@@ -218,7 +293,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     define_chunk_out(s, at);
     define_merge(s, at);
     // out = acc / row_sum
-    const Expr reference = s.merged(s.qi, s.head_dim_v + 1, s.qt, s.h, s.b), sum = s.merged(s.qi, s.head_dim_v, s.qt, s.h, s.b);
+    const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
     s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.out_factor(reference, sum, s.h);
     s.normalised(s.qi, s.d, s.qt, s.h, s.b) = s.merged(s.qi, s.d, s.qt, s.h, s.b) * s.out_factor(s.qi, s.qt, s.h, s.b);
     return s;
@@ -229,11 +304,11 @@ Expr QueryLanesStages::out_of(const AttentionFormulas &, const Expr &d, const Ex
 }
 
 Expr QueryLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &b) const {
-    return merged(q % blocking.q_tile, head_dim_v + 1, q / blocking.q_tile, h, b);
+    return merged(q % blocking.q_tile, reference_column(), q / blocking.q_tile, h, b);
 }
 
 Expr QueryLanesStages::sum_of(const Expr &q, const Expr &h, const Expr &b) const {
-    return merged(q % blocking.q_tile, head_dim_v, q / blocking.q_tile, h, b);
+    return merged(q % blocking.q_tile, last_sum_column(), q / blocking.q_tile, h, b);
 }
 
 std::vector<Halide::Func> QueryLanesStages::funcs() const {
@@ -242,9 +317,10 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    all.push_back(query_tile);
-    if (key_tile.defined()) {
-        all.push_back(key_tile);
+    for (const Halide::Func &f : {query_tile, key_tile, value_words}) {
+        if (f.defined()) {
+            all.push_back(f);
+        }
     }
     for (const TransposedTile &tile : pair_tiles) {
         const std::vector<Halide::Func> steps = tile.funcs();
@@ -252,6 +328,9 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
     }
     if (finds_clean) {
         all.insert(all.end(), {value_bits, chunk_bits});
+    }
+    if (keeps_exact_sum) {
+        all.insert(all.end(), {prob_floats, exact_sum});
     }
     all.insert(all.end(), {scores, logits, row_max, row_reference, probs, row_sum, acc, chunk_out, partial, group_reference, weight,
                            group_acc, merged, out_factor, normalised});

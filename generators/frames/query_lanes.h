@@ -17,7 +17,10 @@ struct QueryLanesBlocking {
     int value_panel;     // columns of value accumulated together
     int merge_group;     // chunks whose partials are kept before they are merged
     int transpose_bytes; // tensors over pairs are transposed in blocks of so many bytes along the keys
-    int products;        // entries of head_dim whose products are added up before they meet the score; divides head_dim
+    int products;        // words of head_dim whose products are added up before they meet the score; divides their number
+    Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
+    Words words;         // of probs and value, along the keys; pair divides key_panel
+    int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
 };
 
@@ -26,22 +29,30 @@ struct QueryLanesBlocking {
 struct QueryLanesStages : MergedRowsStages {
     QueryLanesBlocking blocking;
     int head_dim, head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
-    // Columns of merged: where groups are merged one after another the two factors, then acc, row_sum, row_reference.
+    // Columns of what is merged: acc, row_sum, exact_sum where it is not row_sum, row_reference. Where groups are merged one after another
+    // merged begins with two factors.
     static constexpr int first_merge_column = -2;
-    int merge_columns_end() const { return head_dim_v + 2; }
+    bool keeps_exact_sum;
+    int sum_column() const { return head_dim_v; }
+    int last_sum_column() const { return sum_column() + (keeps_exact_sum ? 1 : 0); }
+    int reference_column() const { return last_sum_column() + 1; }
+    int merge_columns_end() const { return reference_column() + 1; }
     bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
     bool single_group; // the fixed key length fits in one group: no running merge
 
-    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"};
-    Halide::RDom rd, key_blocks, prob_blocks, keys, group_chunks, merge_columns;
-    Halide::RDom squares; // of query_tile: (lane, d in block, block, vector)
+    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
+        word{"word"};
+    Expr last_value_word;
+    Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, key_words, group_chunks, merge_columns;
+    Halide::RDom squares; // of query_tile: (lane, word in block, block, vector)
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
     RowBounds rows;                                  // (qi, qt, b)
     std::optional<TransposedSquares> query_squares;  // (f, block of d, vector of the tile, qt, h, b): query, for transposing
-    Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b)
+    Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b): d counts words
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
+    Halide::Func value_words{"value_words"};         // (d, word of keys, hkv, b): values that share words, once per call
     std::vector<TransposedTile> pair_tiles;          // tiles (qi, kk, c, qt, h, b) of tensors over pairs
     Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
@@ -49,15 +60,17 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)
     Halide::Func row_max{"row_max"};                 // (qi, c, qt, h, b)
     Halide::Func row_reference{"row_reference"};     // (qi, c, qt, h, b)
-    Halide::Func probs{"probs"};                     // (qi, kk, c, qt, h, b)
-    Halide::Func row_sum{"row_sum"};                 // (qi, c, qt, h, b)
+    Halide::Func prob_floats{"prob_floats"};         // (qi, kk, c, qt, h, b): where probs share words and their sum is needed exactly
+    Halide::Func probs{"probs"};                     // (qi, kk, c, qt, h, b): kk counts words
+    Halide::Func row_sum{"row_sum"};                 // (qi, c, qt, h, b): of the probs that values are multiplied by
+    Halide::Func exact_sum{"exact_sum"};             // (qi, c, qt, h, b): of prob_floats
     Halide::Func acc{"acc"};                         // (qi, d, c, qt, h, b), in registers
     Halide::Func chunk_out{"chunk_out"};             // acc, in memory
-    Halide::Func partial{"partial"};                 // (qi, x, m, g, qt, h, b): columns acc, row_sum, row_reference
+    Halide::Func partial{"partial"};                 // (qi, x, m, g, qt, h, b): all columns
     Halide::Func group_reference{"group_reference"}; // (qi, g, qt, h, b)
     Halide::Func weight{"weight"};                   // (qi, m, g, qt, h, b)
-    Halide::Func group_acc{"group_acc"};             // (qi, x, g, qt, h, b): columns acc, row_sum
-    Halide::Func merged{"merged"};                   // (qi, x, qt, h, b): columns acc, row_sum, row_reference
+    Halide::Func group_acc{"group_acc"};             // (qi, x, g, qt, h, b): columns before row_reference
+    Halide::Func merged{"merged"};                   // (qi, x, qt, h, b): all columns
     Halide::Func out_factor{"out_factor"};           // (qi, qt, h, b)
     Halide::Func normalised{"normalised"};           // (qi, d, qt, h, b)
 

@@ -18,23 +18,25 @@ void TileRange::limit(RDom *domain, const Expr &first, const Expr &behind) const
     }
 }
 
-TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean)
-    : low(0, length, "low_keys"), whole(0, length, "whole_keys"), high(0, length, "high_keys"), has_low(range.begin_some.defined()),
-      has_high(formulas.rows_differ() || formulas.excludes_pairs()) {
+TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean, int pair)
+    : low(0, length / pair, "low_keys"), whole(0, length / pair, "whole_keys"), high(0, length / pair, "high_keys"),
+      has_low(range.begin_some.defined()), has_high(formulas.rows_differ() || formulas.excludes_pairs()) {
+    const auto first_of = [&](const RDom &word) { return first + Expr(word) * pair; };
+    const auto last_of = [&](const RDom &word) { return first_of(word) + (pair - 1); };
     Expr whole_end = range.end_all;
     if (formulas.excludes_pairs()) {
         whole_end = clean.defined() ? Halide::select(clean, whole_end, 0) : Expr(0);
     }
     Expr high_begin = whole_end;
     if (has_low) {
-        low.where(first + low >= range.begin_some);
-        low.where(first + low < Halide::min(range.begin_all, range.end_some));
-        whole.where(first + whole >= range.begin_all);
-        high_begin = Halide::max(whole_end, range.begin_all);
+        low.where(last_of(low) >= range.begin_some);
+        low.where(first_of(low) < Halide::min(range.begin_all, range.end_some));
+        whole.where(first_of(whole) >= range.begin_all);
+        high_begin = Halide::max(whole_end, range.begin_all + (pair - 1));
     }
-    whole.where(first + whole < whole_end);
-    high.where(first + high >= high_begin);
-    high.where(first + high < range.end_some);
+    whole.where((has_high ? last_of(whole) : first_of(whole)) < whole_end);
+    high.where(last_of(high) >= high_begin);
+    high.where(first_of(high) < range.end_some);
 }
 
 std::vector<const RDom *> TileKeys::loops() const {
@@ -51,6 +53,15 @@ std::vector<const RDom *> TileKeys::loops() const {
 
 Expr TileKeys::accumulate(const RDom *loop, const Expr &acc, const Expr &prob, const Expr &value, const Expr &logit) const {
     return acc + prob * (loop == &whole ? value : Halide::select(AttentionFormulas::excluded(logit), 0.0f, value));
+}
+
+Expr TileKeys::accumulate(const RDom *loop, const Words &words, const Expr &acc, const Expr &probs, const Expr &values,
+                          const std::vector<Expr> &logits) const {
+    std::vector<Expr> dropped;
+    for (const Expr &logit : logits) {
+        dropped.push_back(AttentionFormulas::excluded(logit));
+    }
+    return words.add_products(acc, probs, loop == &whole ? values : words.drop(values, dropped));
 }
 
 void RowBounds::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {

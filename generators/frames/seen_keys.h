@@ -15,7 +15,8 @@ struct TileRange {
     void limit(Halide::RDom *domain, const Halide::Expr &first, const Halide::Expr &behind) const;
 };
 
-// Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above.
+// Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above; where
+// several keys share a word, whole words. `whole` may hold a word that reaches beyond the last key where rows do not differ.
 // Of low and high every key may be excluded in some rows. Where tensors or an expression exclude keys one by one, all keys are among
 // them, except in a chunk without NaN, which `clean` tells (undefined: no chunk).
 struct TileKeys {
@@ -23,7 +24,7 @@ struct TileKeys {
     bool has_low = false, has_high = false;
     TileKeys() = default;
     TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first, const TileRange &range,
-             const Halide::Expr &clean = Halide::Expr());
+             const Halide::Expr &clean = Halide::Expr(), int pair = 1);
     // The loops that exist, in order; only `whole` does not test the logit.
     std::vector<const Halide::RDom *> loops() const;
     // acc after a key of one of the loops. A row must not use the value of a key that it does not see, because it may be NaN. Where
@@ -32,6 +33,9 @@ struct TileKeys {
     // (acc + select(0, prob * value)).
     Halide::Expr accumulate(const Halide::RDom *loop, const Halide::Expr &acc, const Halide::Expr &prob, const Halide::Expr &value,
                             const Halide::Expr &logit) const;
+    // The same after a word of keys, one logit for each.
+    Halide::Expr accumulate(const Halide::RDom *loop, const Words &words, const Halide::Expr &acc, const Halide::Expr &probs,
+                            const Halide::Expr &values, const std::vector<Halide::Expr> &logits) const;
 };
 
 // The facts of rows that logits need, as Funcs of a frame's own coordinates of a row: vector compares read one row of numbers.

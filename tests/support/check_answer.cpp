@@ -19,7 +19,7 @@ struct Expected {
     RowSets rows;
     Answer<double> truth;
     Answer<float> plain;        // in the storage type
-    Answer<float> plain_scores; // lse, scores and weights: in f32, as kernels of every storage type have them
+    Answer<float> plain_scores; // lse, scores and weights: in f32, as kernels of every storage type have them, of heads as they keep them
 
     // Rows that were evaluated of head h, batch row b.
     const std::vector<int64_t> &rows_of(const Problem &p, int64_t b, int64_t h) const {
@@ -50,8 +50,13 @@ double error_16_bit(float plain, double truth) {
     return std::isfinite(truth) && !std::isfinite(plain) ? INFINITY : error_of(plain, truth);
 }
 
-double out_tolerance(int32_t dtype, double reference, double max_value, double plain_error) {
-    return is_16_bit(dtype) ? tolerance_16_bit(dtype, reference, max_value, plain_error) : f32_tolerance(reference, max_value, plain_error);
+double out_tolerance(const Problem &p, double reference, double max_value, double plain_error) {
+    return is_16_bit(p.dtype) ? tolerance_16_bit(p.dtype, reference, max_value, plain_error, is_mha(p))
+                              : f32_tolerance(reference, max_value, plain_error);
+}
+
+double scores_tolerance(const Problem &p, double reference, double plain_error) {
+    return is_16_bit(p.dtype) && is_mha(p) ? rounded_heads_tolerance(reference, plain_error) : score_tolerance(reference, plain_error);
 }
 
 // Compares the outputs of one call with what is expected.
@@ -77,7 +82,7 @@ public:
                     report_.must_equal("out", i, outputs_.out[i], 0.0);
                 } else {
                     report_.judge("out", i, outputs_.out[i], expected_.truth.out[i],
-                                  out_tolerance(p_.dtype, expected_.truth.out[i], max_value, plain_error));
+                                  out_tolerance(p_, expected_.truth.out[i], max_value, plain_error));
                 }
             }
         }
@@ -95,7 +100,7 @@ public:
                 report_.must_equal("lse", i, outputs_.lse[i], -INFINITY);
             } else {
                 report_.judge("lse", i, outputs_.lse[i], expected_.truth.lse[i],
-                              score_tolerance(expected_.truth.lse[i], errors.near(expected_.truth.largest[i])));
+                              scores_tolerance(p_, expected_.truth.lse[i], errors.near(expected_.truth.largest[i])));
             }
         }
     }
@@ -130,7 +135,7 @@ public:
                     report_.must_equal("scores", i, outputs_.scores[i], p_.scores == POLYHEAD_LOGITS ? -INFINITY : 0.0);
                 } else {
                     report_.judge("scores", i, outputs_.scores[i], expected_.truth.scores[i],
-                                  score_tolerance(expected_.truth.scores[i], errors.near(logit(q, i))));
+                                  scores_tolerance(p_, expected_.truth.scores[i], errors.near(logit(q, i))));
                 }
             }
             if (p_.scores == POLYHEAD_WEIGHTS && !undefined(b, h, q)) {
@@ -167,7 +172,7 @@ public:
                     report_.must_equal("weights_mean", i, outputs_.weights_mean[i], 0.0);
                 } else {
                     report_.judge("weights_mean", i, outputs_.weights_mean[i], expected_.truth.weights_mean[i],
-                                  score_tolerance(expected_.truth.weights_mean[i], errors.near(largest_logit_of_heads(b, q))));
+                                  scores_tolerance(p_, expected_.truth.weights_mean[i], errors.near(largest_logit_of_heads(b, q))));
                 }
             }
             if (defined) {
@@ -251,7 +256,9 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
     const Problem &p = subject.problem;
     const polyhead_args &args = inputs.reference_args();
     Expected expected{rows, evaluate<double>(p, args, subject.weights, rows), evaluate<float>(p, args, subject.weights, rows, p.dtype), {}};
-    expected.plain_scores = is_16_bit(p.dtype) ? evaluate<float>(p, args, subject.weights, rows) : expected.plain;
+    expected.plain_scores = is_16_bit(p.dtype)
+                                ? evaluate<float>(p, args, subject.weights, rows, is_mha(p) ? p.dtype : POLYHEAD_F32, Rounded::heads)
+                                : expected.plain;
     Judge judge(p, inputs, expected, outputs);
     int64_t before = 0;
     const auto note = [&](int64_t group) {

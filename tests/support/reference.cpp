@@ -124,18 +124,25 @@ HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention,
 
 template <class Real>
 Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
-                          int32_t storage) {
+                          int32_t storage, Rounded rounded) {
     const Layer<Real> layer(p, weights);
     const polyhead_tensor &key_input = p.cross != 0 ? args.key : args.query, &value_input = p.cross != 0 ? args.value : args.query;
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer = make_answer<Real>(p, args, batch * rows_q, p.embed_dim);
-    RowAttention<Real> attention(p, args, storage);
+    const bool all = rounded == Rounded::everything;
+    RowAttention<Real> attention(p, args, all ? storage : POLYHEAD_F32);
+    const auto round = [storage](Matrix<Real> matrix) {
+        if (is_16_bit(storage)) {
+            round_all(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), storage);
+        }
+        return matrix;
+    };
     std::vector<int64_t> positions(static_cast<size_t>(num_keys(p, args)));
     std::iota(positions.begin(), positions.end(), 0);
     for (int64_t b = 0; b < batch; b++) {
-        Matrix<Real> query = layer.query.apply(tokens<Real>(args.query, b, rows[b]));
-        const Matrix<Real> key = layer.key.apply(tokens<Real>(key_input, b, positions));
-        const Matrix<Real> value = layer.value.apply(tokens<Real>(value_input, b, positions));
+        Matrix<Real> query = round(layer.query.apply(tokens<Real>(args.query, b, rows[b])));
+        const Matrix<Real> key = round(layer.key.apply(tokens<Real>(key_input, b, positions)));
+        const Matrix<Real> value = round(layer.value.apply(tokens<Real>(value_input, b, positions)));
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             const HeadKeys<Real> head = split_head(p, attention, key, value, b, hkv);
@@ -151,7 +158,7 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
                 }
             }
         }
-        const Matrix<Real> out = layer.out.apply(concat);
+        const Matrix<Real> out = layer.out.apply(all ? round(concat) : concat);
         for (int64_t i = 0; i < out.rows; i++) {
             std::copy_n(out.row(i), p.embed_dim, answer.out.data() + (b * rows_q + rows[b][i]) * p.embed_dim);
         }
@@ -181,17 +188,18 @@ Answer<Real> evaluate_linear(const Problem &p, const polyhead_args &args, const 
 
 template <class Real>
 Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
-                      int32_t storage) {
+                      int32_t storage, Rounded rounded) {
     Answer<Real> answer = is_linear(problem) ? evaluate_linear<Real>(problem, args, weights, rows)
-                          : is_mha(problem)  ? evaluate_mha<Real>(problem, args, weights, rows, storage)
+                          : is_mha(problem)  ? evaluate_mha<Real>(problem, args, weights, rows, storage, rounded)
                                              : evaluate_sdpa<Real>(problem, args, rows, storage);
-    if (is_16_bit(storage)) {
+    if (is_16_bit(storage) && rounded == Rounded::everything) {
         round_all(answer.out.data(), static_cast<int64_t>(answer.out.size()), storage);
     }
     return answer;
 }
 
-template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
-template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
+template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t,
+                                 Rounded);
+template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t, Rounded);
 
 } // namespace polyhead::test

@@ -35,15 +35,21 @@ RowSets all_rows(const Problem &problem, const polyhead_args &args);
 // where a mean over heads is an output all heads of a batch row have the same.
 RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t seed, double max_flops = 1e8);
 
+// What the plain formula rounds to a 16-bit storage type: scores, probs, out and, in a layer, projected heads and context; or projected
+// heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend.
+enum class Rounded { everything, heads };
+
 // Evaluates the rows. Rows of a mean over heads are whole only if all heads have them. Reads args as polyhead_run does, and the weights
-// unpacked; both in f32, whatever the problem stores (see Inputs::reference_args). Real is double or float. With a 16-bit storage type
-// scores, probs and out are each rounded to it, as the plain formula in that type would; lse is then that of the rounded scores.
+// unpacked; both in f32, whatever the problem stores (see Inputs::reference_args). Real is double or float. A 16-bit storage type is
+// rounded to as `rounded` says.
 template <class Real>
 Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
-                      int32_t storage = POLYHEAD_F32);
+                      int32_t storage = POLYHEAD_F32, Rounded rounded = Rounded::everything);
 
-extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
-extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t);
+extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t,
+                                        Rounded);
+extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t,
+                                       Rounded);
 
 // Address of an f32 element.
 inline float *element(const polyhead_tensor &t, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0) {

@@ -33,6 +33,8 @@ public:
     Subject &subject() { return subject_; }
     const polyhead_status &pack_status() const { return pack_status_; }
     const polyhead_weights &packed() const { return packed_; }
+    // Unpacked, in the storage type of the problem.
+    const polyhead_weight_tensors &weights() const { return weights_.tensors(); }
     // The arguments with these weights, wherever they are, and the device.
     polyhead_args prepared(polyhead_args args) const;
 

@@ -39,6 +39,8 @@ public:
     virtual std::string refusal(const Problem &, const Tiling &, const Machine &) const { return ""; }
     // Why a tuner need not try what can be built: it spills, or computes padding.
     virtual std::string waste(const Problem &, const Tiling &, const Machine &) const { return ""; }
+    // Does it read key and value of 16 bits as floats that are written once per call?
+    virtual bool stages_keys(const Problem &, const Tiling &, const Machine &) const { return false; }
     // What it keeps for a whole call.
     virtual void add_scratch(ScratchTerms *) const {}
 

@@ -62,6 +62,11 @@ int products_of(const Problem &p, const Machine &machine) {
     return products;
 }
 
+// Elements of one multiply-add.
+int pair_of(const Problem &p, const Machine &machine) {
+    return machine.bf16_pairs && p.dtype == POLYHEAD_BF16 && p.head_dim % 2 == 0 ? 2 : 1;
+}
+
 class QueryLanes : public Frame {
 public:
     const char *name() const override { return "query_lanes"; }
@@ -73,6 +78,7 @@ public:
 
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const bool many = machine.registers == 32;
+        fill(t->pair, pair_of(p, machine));
         fill(t->q_tile, queries_of_tile(p, machine));
         const int vectors = std::max(1, t->q_tile / machine.lanes);
         const int most = std::max(1, many ? 16 / std::max(2, vectors) : 10 / vectors);
@@ -86,6 +92,8 @@ public:
         const int vectors = (t.q_tile + machine.lanes - 1) / machine.lanes;
         const bool transposes = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
         return first_of({
+            t.pair > pair_of(p, machine) ? "tiling: pair 2 needs bf16, an even head_dim and a machine with dot products of pairs" : "",
+            t.key_panel % t.pair != 0 ? "tiling: key_panel " + std::to_string(t.key_panel) + " is not a multiple of pair" : "",
             transposes && (t.q_tile & (t.q_tile - 1)) != 0
                 ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which the transposed tiles of masks need"
                 : "",
@@ -108,14 +116,26 @@ public:
                                      : ""});
     }
 
+    bool stages_keys(const Problem &p, const Tiling &t, const Machine &) const override { return p.dtype != POLYHEAD_F32 && t.pair == 1; }
+
     void add_scratch(ScratchTerms *terms) const override {
         terms->add_attended();
         terms->add_clean_chunks();
+        terms->add_value_words();
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const QueryLanesBlocking blocking{
-            t.q_tile, t.kv_tile, t.key_panel, t.value_panel, t.merge_group, 4 * machine.lanes, products_of(formulas.problem(), machine)};
+        const Words floats = float_words(formulas.inputs().keys.storage()), words = t.pair == 2 ? bf16_pairs() : floats;
+        const QueryLanesBlocking blocking{t.q_tile,
+                                          t.kv_tile,
+                                          t.key_panel,
+                                          t.value_panel,
+                                          t.merge_group,
+                                          4 * machine.lanes,
+                                          products_of(formulas.problem(), machine),
+                                          formulas.rotates() ? floats : words,
+                                          words,
+                                          formulas.problem().op == POLYHEAD_MHA ? POLYHEAD_WEIGHT_PANEL / words.pair : machine.lanes};
         return std::make_shared<QueryLanesStages>(query_lanes(formulas, blocking));
     }
 
@@ -128,7 +148,10 @@ public:
         }
         if (k->copy.defined()) {
             Halide::Var task("task");
-            k->copy.fuse(o.h, o.b, task)
+            if (k->copy_is_kept) {
+                k->copy.compute_root().bound(o.d, 0, o.columns - int(o.statistics.size()));
+            }
+            k->copy.fuse(k->copy_is_kept ? o.q : o.h, o.b, task)
                 .parallel(task)
                 .vectorize(o.d, std::min(machine.lanes, o.columns - int(o.statistics.size())), Halide::TailStrategy::GuardWithIf);
         }

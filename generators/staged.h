@@ -1,0 +1,21 @@
+// 16-bit tensors as floats in memory, written once per call: where a machine multiplies floats only, and reads an element many times.
+#pragma once
+
+#include "key_source.h"
+
+namespace polyhead::gen {
+
+struct StagedTensor {
+    Halide::Var d{"d"}, row{"row"}, outer{"outer"}, b{"b"};
+    Halide::Func floats; // (d, row, outer, b): outer is the head of a key or value, and 0 of an input of a layer
+    int width = 0;
+    Halide::Expr rows;
+};
+
+// Floats of `width` entries of rows 0 .. rows - 1.
+StagedTensor stage(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows);
+
+// Key and value read from floats. Appends what is staged: key, and value where it is not part of key.
+KeySource stage_keys(const KeySource &keys, int head_dim, int head_dim_v, std::vector<StagedTensor> *staged);
+
+} // namespace polyhead::gen

@@ -1,0 +1,26 @@
+// CPU schedule of 16-bit tensors as floats.
+//
+//   parallel (batch, head, 64 rows)
+//     for rows: vectors along the row
+#include "schedules.h"
+
+#include <algorithm>
+
+#include "../generators/staged.h"
+
+namespace polyhead::gen {
+
+constexpr int rows_of_task = 64;
+
+void schedule_staged(StagedTensor &s, const Machine &machine) {
+    Halide::Var block("block"), row("row"), task("task");
+    s.floats.compute_root()
+        .bound(s.d, 0, s.width)
+        .split(s.row, block, row, rows_of_task, Halide::TailStrategy::GuardWithIf)
+        .fuse(block, s.outer, task)
+        .fuse(task, s.b, task)
+        .parallel(task)
+        .vectorize(s.d, std::min(machine.lanes, s.width), Halide::TailStrategy::GuardWithIf);
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,35 @@
+// What a generator says of the extents and strides of its arguments.
+#pragma once
+
+#include <vector>
+
+#include <Halide.h>
+
+namespace polyhead::gen {
+
+// A tensor of this width; its length is fixed where it is not 0.
+template <class Port> void constrain(Port &port, int width, int length_dimension, int length) {
+    for (int i = 0; i < port.dimensions(); i++) {
+        port.dim(i).set_min(0);
+    }
+    port.dim(0).set_extent(width);
+    if (length > 0) {
+        port.dim(length_dimension).set_extent(length);
+    }
+}
+
+// Addresses and outer strides are multiples of so many elements.
+template <class Port> void align(Port &tensor, int elements) {
+    tensor.set_host_alignment(elements * tensor.type().bytes());
+    for (int i = 1; i < tensor.dimensions(); i++) {
+        tensor.dim(i).set_stride(tensor.dim(i).stride() / elements * elements);
+    }
+}
+
+template <class Port> void estimate_extents(Port &port, const std::vector<int> &extents) {
+    for (int i = 0; i < port.dimensions(); i++) {
+        port.dim(i).set_estimate(0, extents[size_t(i)]);
+    }
+}
+
+} // namespace polyhead::gen

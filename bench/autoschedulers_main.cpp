@@ -137,7 +137,7 @@ int run(const Options &options) {
         Json result = measure(ours, theirs, options);
         result["compile_seconds"] = theirs.compile_seconds;
         result["ours_compile_seconds"] = ours.compile_seconds;
-        result["fma"] = roof::fma_name();
+        result["fma"] = roof::peak_name();
         std::printf("%s\n", result.dump().c_str());
         return 0;
     }

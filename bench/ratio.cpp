@@ -31,10 +31,10 @@ struct Measured {
 };
 
 // A round in which other programs were busy is measured again, up to twice; the quietest one counts.
-roof::Round quiet_round(roof::Team &team, const std::vector<std::function<void()>> &calls) {
-    roof::Round best = roof::measure_round(team, calls, 0.05);
+roof::Round quiet_round(roof::Team &team, const std::vector<std::function<void()>> &calls, roof::Peak peak) {
+    roof::Round best = roof::measure_round(team, calls, 0.05, 5, peak);
     for (int i = 0; i < 2 && best.others_busy > 0.1; i++) {
-        roof::Round round = roof::measure_round(team, calls, 0.05);
+        roof::Round round = roof::measure_round(team, calls, 0.05, 5, peak);
         if (round.others_busy < best.others_busy)
             best = round;
     }
@@ -60,7 +60,7 @@ std::string measure(const SpeedLine &line, int threads, int rounds, Measured *me
     }
     roof::Team team(threads);
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = quiet_round(team, calls);
+        const roof::Round round = quiet_round(team, calls, roof::peak_of(line.problem.dtype));
         const double flops = workloads[0]->flops() / 1e9;
         measured->peak.push_back(round.peak_gflops);
         measured->others.push_back(round.others_busy);
@@ -85,12 +85,16 @@ void print_percent(const std::vector<double> &percents) {
 
 int print_ratios(int threads, int rounds) {
     int broken = 0;
-    std::printf("%% of the FMA peak (%s), median (interquartile range) of %d rounds, the peak measured in each of them\n", roof::fma_name(),
-                rounds);
+    std::printf("%% of the peak (%s; bf16: %s), median (interquartile range) of %d rounds, the peak measured in each of them\n",
+                roof::peak_name(), roof::peak_name(roof::Peak::bf16_pairs), rounds);
     std::printf(
         "%-28s  floor  free, 1 thr.   fixed, 1 thr.  free, %d thr.   fixed, %d thr.  growth  free/fixed time  peak GFLOP/s  others busy\n",
         "", threads, threads);
     for (const SpeedLine &line : speed_lines()) {
+        if (line.problem.dtype == POLYHEAD_BF16 && roof::peak_of(POLYHEAD_BF16) == roof::Peak::fma) {
+            std::printf("%-28s  not measured: this machine has no dot products of bf16 pairs\n", line.name);
+            continue;
+        }
         Measured one, many;
         std::string error = measure(line, 1, rounds, &one);
         if (error.empty())

@@ -1,6 +1,7 @@
 // The roofs of this machine: multiply-add loops per instruction set, and streaming reads.
 #include "roof.h"
 
+#include <polyhead/c_api.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
@@ -30,6 +31,21 @@ namespace {
     asm volatile("" : "+v"(a##i));
 __attribute__((target("avx512f"))) void fma_avx512(int64_t count) {
     __m512 x = _mm512_set1_ps(0.999f), y = _mm512_set1_ps(1e-3f);
+    EACH16(DECLARE)
+    for (int64_t n = 0; n < count; n++) {
+        EACH16(STEP)
+    }
+}
+#undef DECLARE
+#undef STEP
+
+#define DECLARE(i) __m512 a##i = y;
+#define STEP(i)                                                                                                                            \
+    a##i = _mm512_dpbf16_ps(a##i, x, x);                                                                                                   \
+    asm volatile("" : "+v"(a##i));
+__attribute__((target("avx512f,avx512bf16"))) void dots_avx512(int64_t count) {
+    __m512 y = _mm512_set1_ps(1e-3f);
+    const __m512bh x = _mm512_cvtne2ps_pbh(y, y);
     EACH16(DECLARE)
     for (int64_t n = 0; n < count; n++) {
         EACH16(STEP)
@@ -78,22 +94,26 @@ void fma_128(int64_t count) {
 #undef DECLARE
 #undef STEP
 
-struct FmaLoop {
+struct Loop {
     const char *name;
     void (*run)(int64_t);
-    double flops; // per step of the count
+    double flops;    // per step of the count
+    double rate = 0; // steps per second of one thread, from the first use: only sets how long a slice is
 };
 
-const FmaLoop &fma_loop() {
+Loop &loop_of(Peak peak) {
 #if defined(__x86_64__)
-    static const FmaLoop loop = __builtin_cpu_supports("avx512f") ? FmaLoop{"AVX-512 FMA", fma_avx512, 16 * 16 * 2}
-                                : __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")
-                                    ? FmaLoop{"AVX2 FMA", fma_avx2, 12 * 8 * 2}
-                                    : FmaLoop{"SSE multiply and add", fma_128, 12 * 4 * 2};
+    const uint64_t features = polyhead_cpu_features();
+    const auto has = [&](uint64_t wanted) { return (features & wanted) == wanted; };
+    static Loop fma = has(POLYHEAD_CPU_AVX512)                    ? Loop{"AVX-512 FMA", fma_avx512, 16 * 16 * 2}
+                      : has(POLYHEAD_CPU_AVX2 | POLYHEAD_CPU_FMA) ? Loop{"AVX2 FMA", fma_avx2, 12 * 8 * 2}
+                                                                  : Loop{"SSE multiply and add", fma_128, 12 * 4 * 2};
+    static Loop pairs = {"AVX-512 BF16", dots_avx512, 16 * 32 * 2};
+    return peak == Peak::bf16_pairs ? pairs : fma;
 #else
-    static const FmaLoop loop = {"128-bit vectors", fma_128, 12 * 4 * 2};
+    static Loop fma = {"128-bit vectors", fma_128, 12 * 4 * 2};
+    return fma;
 #endif
-    return loop;
 }
 
 // Two streams of loads: one alone does not fill the memory system.
@@ -161,20 +181,24 @@ double others_cpu_seconds() {
 
 } // namespace
 
-const char *fma_name() {
-    return fma_loop().name;
+Peak peak_of(int32_t dtype) {
+    const bool pairs = (polyhead_cpu_features() & POLYHEAD_CPU_AVX512_BF16_VNNI) != 0;
+    return dtype == POLYHEAD_BF16 && pairs ? Peak::bf16_pairs : Peak::fma;
 }
 
-double fma_gflops(Team &team, double seconds) {
-    const FmaLoop &loop = fma_loop();
-    static double rate = 0; // steps per second of one thread, from the first use: only sets how long a slice is
-    if (rate == 0) {
+const char *peak_name(Peak peak) {
+    return loop_of(peak).name;
+}
+
+double peak_gflops(Team &team, double seconds, Peak peak) {
+    Loop &loop = loop_of(peak);
+    if (loop.rate == 0) {
         loop.run(2000000); // wakes the clocks
         double start = now();
         loop.run(2000000);
-        rate = 2000000 / (now() - start);
+        loop.rate = 2000000 / (now() - start);
     }
-    int64_t count = std::max<int64_t>(1000, static_cast<int64_t>(rate * seconds));
+    int64_t count = std::max<int64_t>(1000, static_cast<int64_t>(loop.rate * seconds));
     double taken = team.run([&](int) { loop.run(count); });
     return static_cast<double>(count) * loop.flops * team.threads() / taken / 1e9;
 }
@@ -213,7 +237,7 @@ Spread spread(std::vector<double> values) {
     return {at(0.5), at(0.25), at(0.75)};
 }
 
-Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times) {
+Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times, Peak peak) {
     std::vector<std::vector<double>> seconds(calls.size());
     std::vector<double> peaks;
     double slice = 0, least = 0;
@@ -227,7 +251,7 @@ Round measure_round(Team &team, const std::vector<std::function<void()>> &calls,
     for (int times = 0; times < min_times || least < min_seconds; times++) {
         double shortest = 1e30;
         for (size_t i = 0; i < calls.size(); i++) {
-            peaks.push_back(fma_gflops(team, slice));
+            peaks.push_back(peak_gflops(team, slice, peak));
             double start = now();
             calls[i]();
             seconds[i].push_back(now() - start);

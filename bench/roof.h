@@ -1,7 +1,8 @@
-// The roofs of this machine, measured: FMA peak and read bandwidth, by any number of threads, in slices as short as wanted.
+// The roofs of this machine, measured: multiply-add peaks and read bandwidth, by any number of threads, in slices as short as wanted.
 #ifndef BENCH_ROOF_H
 #define BENCH_ROOF_H
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -9,10 +10,15 @@
 
 namespace roof {
 
-// The widest multiply-add this machine has: "AVX-512 FMA", "AVX2 FMA", "SSE multiply and add", "128-bit vectors".
-const char *fma_name();
+// What a peak is made of: multiply-adds of f32, or dot products of pairs of bf16.
+enum class Peak { fma, bf16_pairs };
+// The peak of kernels of this storage type: of pairs for bf16, where polyhead_cpu_features() has them.
+Peak peak_of(int32_t dtype);
+// The widest instruction that polyhead_cpu_features() has: "AVX-512 FMA", "AVX2 FMA", "SSE multiply and add", "128-bit vectors"; or
+// "AVX-512 BF16".
+const char *peak_name(Peak peak = Peak::fma);
 // GFLOP/s of all threads of the team in independent multiply-adds, over about so many seconds.
-double fma_gflops(Team &team, double seconds);
+double peak_gflops(Team &team, double seconds, Peak peak = Peak::fma);
 // GB/s that the team reads from memory beyond the caches (256 MiB, 2 MiB pages where the system gives them).
 double read_gbs(Team &team);
 // GB/s that the team writes there while it copies; what it reads is not counted.
@@ -33,7 +39,8 @@ struct Round {
     double others_busy = 0;      // cores that other programs kept busy meanwhile; above 0.1 the round says little
 };
 // At least `min_times` turns, and `min_seconds` of every call.
-Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times = 5);
+Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times = 5,
+                    Peak peak = Peak::fma);
 
 } // namespace roof
 #endif

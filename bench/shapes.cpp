@@ -22,6 +22,11 @@ polyhead::Problem biased(polyhead::Problem problem) {
     return problem;
 }
 
+polyhead::Problem bf16(polyhead::Problem problem) {
+    problem.dtype = POLYHEAD_BF16;
+    return problem;
+}
+
 std::vector<Shape> free_shapes(const polyhead::Problem &p) {
     if (p.op == POLYHEAD_LINEAR)
         return {{1, 512, 0}, {1, 197, 0}};
@@ -74,6 +79,11 @@ const std::vector<SpeedLine> &speed_lines() {
         {"SDPA causal B1 H8 T4096 d64", causal(sdpa_problem(8, 64)), {1, 4096, 4096}, 72},
         {"linear 512x768->2304", biased(linear_problem(768, 2304)), {1, 512, 0}, 93},
         {"layer B1 T512 D768 H12", biased(mha_problem(768, 12)), {1, 512, 512}, 85},
+        {"bf16 SDPA B1 H12 T1024 d64", bf16(sdpa_problem(12, 64)), {1, 1024, 1024}, 68},
+        {"bf16 SDPA B1 H16 T1024 d128", bf16(sdpa_problem(16, 128)), {1, 1024, 1024}, 73},
+        {"bf16 causal B1 H8 T4096 d64", bf16(causal(sdpa_problem(8, 64))), {1, 4096, 4096}, 60},
+        {"bf16 linear 512x768->2304", bf16(biased(linear_problem(768, 2304))), {1, 512, 0}, 88},
+        {"bf16 layer B1 T512 D768 H12", bf16(biased(mha_problem(768, 12))), {1, 512, 512}, 80},
     };
     return lines;
 }

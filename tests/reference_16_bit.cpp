@@ -66,7 +66,7 @@ Subject plain_subject(const Problem &p, const LayerWeights &weights, int32_t sto
         args.key = key.view;
         args.value = value.view;
         const RowSets rows = all_rows(p, args);
-        write_16_bit(given.out, evaluate<float>(p, args, weights.reference(), rows, storage).out);
+        write_16_bit(given.out, evaluate<float>(p, args, weights.reference(), rows, {storage}).out);
         write_lse(given.lse, evaluate<float>(p, args, weights.reference(), rows).lse);
         if (after) {
             after(given);
@@ -144,7 +144,9 @@ TEST_CASE("16 bits: scores, probs and out are rounded one by one") {
     // Scores 1 and 1 + 2^-9: the second rounds to 1, so both weigh 1/2, and out = (0 + 1 + 2^-6) / 2 is a bf16 number.
     const std::vector<float> query = {1}, key = {1, 1 + 0x1p-9f}, value = {0, 1 + 0x1p-6f};
     const polyhead_args args = sdpa_args(p, 1, query, key, value);
-    const auto out_of = [&](int32_t storage, const polyhead_args &a) { return evaluate<double>(p, a, {}, all_rows(p, a), storage).out[0]; };
+    const auto out_of = [&](int32_t storage, const polyhead_args &a) {
+        return evaluate<double>(p, a, {}, all_rows(p, a), {storage}).out[0];
+    };
     CHECK(out_of(POLYHEAD_BF16, args) == 0.5 + 0x1p-7);
     CHECK(out_of(POLYHEAD_F32, args) > 0.5 + 0x1p-7 + 4e-4);
     // Each prob is 1/3 rounded: 171 * 2^-9 in bf16, 1365 * 2^-12 in f16. Two of them are a number of the type again.

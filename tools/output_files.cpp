@@ -197,6 +197,40 @@ bool move_old(const fs::path &set, const fs::path &directory) {
     return moved;
 }
 
+// One file of a set: where it lies, where it belongs, and where the file that it replaces is kept, by the name of the set.
+struct Place {
+    fs::path made, target, old_of_ready, old_of_undone;
+};
+
+// Moves files to where they belong. If there are several, the old file of the last name is removed before the first move. Returns the place
+// that the system refused, with its reason in errno, or null.
+const Place *move_in(const std::vector<Place> &places) noexcept {
+    if (places.size() > 1 && ::unlink(places.back().target.c_str()) != 0 && errno != ENOENT) {
+        return &places.back();
+    }
+    for (const Place &place : places) {
+        if (::rename(place.made.c_str(), place.target.c_str()) != 0) {
+            return &place;
+        }
+    }
+    return nullptr;
+}
+
+// Moves the earlier files back; where there was none, none stays.
+bool move_back(const std::vector<Place> &places, bool undone) noexcept {
+    bool moved = true;
+    for (const Place &place : places) {
+        const char *const old = (undone ? place.old_of_undone : place.old_of_ready).c_str();
+        struct stat status{};
+        if (::lstat(old, &status) != 0) {
+            ::unlink(place.target.c_str());
+        } else {
+            moved &= ::rename(old, place.target.c_str()) == 0;
+        }
+    }
+    return moved;
+}
+
 // Keeps the old file in the place of a new one: with a second name, or as a copy if links are not possible.
 bool keep(const fs::path &target, const fs::path &old) {
     if (::link(target.c_str(), old.c_str()) == 0 || errno == ENOENT) {
@@ -344,34 +378,34 @@ std::string WorkFolder::stage(const std::vector<fs::path> &files) const {
     return sync(set / "new") && sync(set / "old") ? "" : cannot("write", set);
 }
 
-// From staged to delivered, or back.
+// From staged to delivered, or back. What needs memory is made before the first file moves: then nothing but the system can fail.
 std::string WorkFolder::put() {
-    const fs::path set = path_ / ready_name;
+    const fs::path set = path_ / ready_name, undone = path_ / undone_name;
+    std::vector<fs::path> files;
+    if (!list(path_ / staged_name / "new", &files)) {
+        return cannot("read", path_ / staged_name);
+    }
+    std::vector<Place> places;
+    for (const fs::path &file : files) {
+        const fs::path name = file.filename();
+        places.push_back({set / "new" / name, target_of(file, directory_), set / "old" / name, undone / "old" / name});
+    }
     if (::rename((path_ / staged_name).c_str(), set.c_str()) != 0 || !sync(path_)) {
         return cannot("write", set);
     }
-    std::vector<fs::path> files;
-    if (!list(set / "new", &files)) {
-        return cannot("read", set);
-    }
-    std::string error = move_new(set, directory_);
-    if (error.empty()) {
+    const Place *const refused = move_in(places);
+    if (refused == nullptr) {
         sync(directory_); // the files are in place; their names survive a power cut where the system allows this sync
         return "";
     }
-    const fs::path undone = path_ / undone_name;
-    const bool named = ::rename(set.c_str(), undone.c_str()) == 0;
-    const fs::path &back = named ? undone : set;
-    for (const fs::path &file : files) {
-        if (!is_there(back / "old" / file.filename())) { // there was no file in its place
-            ::unlink(target_of(file, directory_).c_str());
-        }
+    const int reason = errno;
+    const bool named = ::rename(set.c_str(), undone.c_str()) == 0, restored = move_back(places, named);
+    if (!restored) {
+        current.folder[0] = 0; // the earlier files stay there
     }
-    if (!move_old(back, directory_)) {
-        error += "; the earlier files are in '" + path_.string() + "'";
-        current.folder[0] = 0; // they stay there
-    }
-    return error;
+    errno = reason;
+    const std::string error = cannot("write", refused->target);
+    return restored ? error : error + "; the earlier files are in '" + path_.string() + "'";
 }
 
 void remove_work_folder() noexcept {

@@ -6,6 +6,7 @@
 
 #include <Halide.h>
 
+#include "../generators/expressions/expression.h"
 #include "../runtime/call_context.h"
 #include "compiler_warnings.h"
 #include "target.h"
@@ -45,6 +46,16 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
     return generator;
 }
 
+bool reads_bytes(const Problem &p) {
+    Expression expression;
+    if (p.expression && p.expression[0]) {
+        Expression::parse(p.expression, "expression", &expression); // a refusal is told elsewhere
+    }
+    const auto &tensors = expression.tensors();
+    return p.mask == POLYHEAD_BOOLEAN_MASK ||
+           std::any_of(tensors.begin(), tensors.end(), [](const ExpressionTensor &t) { return t.dtype == POLYHEAD_BOOL; });
+}
+
 // Asserts stay on: a failed allocation is a status, not a crash. Shapes are validated before the call, so no bounds query. The user
 // context is the call to the runtime: its memory, its device, the text of its error.
 Target kernel_target(Target target, const Problem &p) {
@@ -52,6 +63,9 @@ Target kernel_target(Target target, const Problem &p) {
     const int group_size = runtime::group_size_of(p);
     if (target.has_feature(Target::Vulkan) && (group_size & (group_size - 1)) != 0) {
         target.set_feature(Target::VulkanInt64);
+    }
+    if (target.has_feature(Target::Vulkan) && reads_bytes(p)) {
+        target.set_feature(Target::VulkanInt8);
     }
     target.set_feature(Target::NoBoundsQuery);
     target.set_feature(Target::UserContext);

@@ -28,7 +28,7 @@ void confine(int threads) {
 
 double rate(roof::Team &team, const std::string &kind, double seconds) {
     if (kind == "fma")
-        return roof::fma_gflops(team, seconds);
+        return roof::peak_gflops(team, seconds);
     return kind == "read" ? roof::read_gbs(team) : roof::copy_gbs(team);
 }
 
@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
     std::signal(SIGINT, SIG_IGN);     // Ctrl-C is the bench's to answer
     confine(threads);
     roof::Team team(threads);
-    std::cout << Json{{"fma", roof::fma_name()}} << '\n' << std::flush;
+    std::cout << Json{{"fma", roof::peak_name()}} << '\n' << std::flush;
     for (std::string line; std::getline(std::cin, line);)
         std::cout << answer(team, Json::parse(line, nullptr, false)) << '\n' << std::flush;
     return 0;

@@ -47,11 +47,11 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     }
 }
 
-template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, int32_t storage) {
+template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, const Evaluation &how) {
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), keys = num_keys(p, args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer = make_answer<Real>(p, args, batch * p.num_heads * rows_q, p.head_dim_v);
     std::vector<Real> query(static_cast<size_t>(p.head_dim)), key(query);
-    RowAttention<Real> attention(p, args, storage);
+    RowAttention<Real> attention(p, args, how.storage, how.first_quarter);
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             HeadKeys<Real> head(keys, p.head_dim, p.head_dim_v);
@@ -124,16 +124,16 @@ HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention,
 
 template <class Real>
 Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
-                          int32_t storage, Rounded rounded) {
+                          const Evaluation &how) {
     const Layer<Real> layer(p, weights);
     const polyhead_tensor &key_input = p.cross != 0 ? args.key : args.query, &value_input = p.cross != 0 ? args.value : args.query;
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer = make_answer<Real>(p, args, batch * rows_q, p.embed_dim);
-    const bool all = rounded == Rounded::everything;
-    RowAttention<Real> attention(p, args, all ? storage : POLYHEAD_F32);
-    const auto round = [storage](Matrix<Real> matrix) {
-        if (is_16_bit(storage)) {
-            round_all(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), storage);
+    const bool all = how.rounded == Rounded::everything;
+    RowAttention<Real> attention(p, args, all ? how.storage : POLYHEAD_F32, how.first_quarter);
+    const auto round = [&how](Matrix<Real> matrix) {
+        if (is_16_bit(how.storage)) {
+            round_all(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), how.storage);
         }
         return matrix;
     };
@@ -188,18 +188,19 @@ Answer<Real> evaluate_linear(const Problem &p, const polyhead_args &args, const 
 
 template <class Real>
 Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
-                      int32_t storage, Rounded rounded) {
+                      const Evaluation &how) {
     Answer<Real> answer = is_linear(problem) ? evaluate_linear<Real>(problem, args, weights, rows)
-                          : is_mha(problem)  ? evaluate_mha<Real>(problem, args, weights, rows, storage, rounded)
-                                             : evaluate_sdpa<Real>(problem, args, rows, storage);
-    if (is_16_bit(storage) && rounded == Rounded::everything) {
-        round_all(answer.out.data(), static_cast<int64_t>(answer.out.size()), storage);
+                          : is_mha(problem)  ? evaluate_mha<Real>(problem, args, weights, rows, how)
+                                             : evaluate_sdpa<Real>(problem, args, rows, how);
+    if (is_16_bit(how.storage) && how.rounded == Rounded::everything) {
+        round_all(answer.out.data(), static_cast<int64_t>(answer.out.size()), how.storage);
     }
     return answer;
 }
 
-template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t,
-                                 Rounded);
-template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t, Rounded);
+template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &,
+                                 const Evaluation &);
+template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &,
+                                const Evaluation &);
 
 } // namespace polyhead::test

@@ -39,17 +39,24 @@ RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t 
 // heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend.
 enum class Rounded { everything, heads };
 
+// How the formula is evaluated: the 16-bit storage type that it rounds to, what it rounds, and the quarter of head_dim at which the sums of
+// scores begin, 0 to 3. The formula says nothing of the order of its sums.
+struct Evaluation {
+    int32_t storage = POLYHEAD_F32;
+    Rounded rounded = Rounded::everything;
+    int first_quarter = 0;
+};
+
 // Evaluates the rows. Rows of a mean over heads are whole only if all heads have them. Reads args as polyhead_run does, and the weights
-// unpacked; both in f32, whatever the problem stores (see Inputs::reference_args). Real is double or float. A 16-bit storage type is
-// rounded to as `rounded` says.
+// unpacked; both in f32, whatever the problem stores (see Inputs::reference_args). Real is double or float.
 template <class Real>
 Answer<Real> evaluate(const Problem &problem, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
-                      int32_t storage = POLYHEAD_F32, Rounded rounded = Rounded::everything);
+                      const Evaluation &how = {});
 
-extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t,
-                                        Rounded);
-extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &, int32_t,
-                                       Rounded);
+extern template Answer<double> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &,
+                                        const Evaluation &);
+extern template Answer<float> evaluate(const Problem &, const polyhead_args &, const polyhead_weight_tensors &, const RowSets &,
+                                       const Evaluation &);
 
 // Address of an f32 element.
 inline float *element(const polyhead_tensor &t, int64_t i0, int64_t i1 = 0, int64_t i2 = 0, int64_t i3 = 0) {

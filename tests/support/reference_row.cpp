@@ -52,8 +52,8 @@ template <class Real> void HeadKeys<Real>::find_max_values() {
 }
 
 template <class Real>
-RowAttention<Real>::RowAttention(const Problem &problem, const polyhead_args &args, int32_t storage)
-    : p_(problem), args_(args), storage_(storage),
+RowAttention<Real>::RowAttention(const Problem &problem, const polyhead_args &args, int32_t storage, int first_quarter)
+    : p_(problem), args_(args), storage_(storage), first_entry_(problem.head_dim * first_quarter / 4),
       scale_(args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim))) {}
 
 template <class Real> void RowAttention<Real>::rotate(Real *head, int64_t position) const {
@@ -90,7 +90,8 @@ template <class Real> void RowAttention<Real>::keep_scores(int32_t stage) {
 template <class Real> void RowAttention<Real>::make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q) {
     const int64_t count = keys.keys();
     logits_.assign(static_cast<size_t>(count), Real(0));
-    for (int64_t d = 0; d < p_.head_dim; d++) {
+    for (int64_t i = 0; i < p_.head_dim; i++) {
+        const int64_t d = (first_entry_ + i) % p_.head_dim;
         const Real *key = keys.key_transposed.row(d);
         for (int64_t n = 0; n < count; n++) {
             logits_[n] += query[d] * key[n];

@@ -35,8 +35,8 @@ template <class Real> struct RowResult {
 // Evaluates rows of a call one after another; keeps its vectors between them.
 template <class Real> class RowAttention {
 public:
-    // Scores, probs and out are rounded to a 16-bit storage type.
-    RowAttention(const Problem &problem, const polyhead_args &args, int32_t storage);
+    // Scores, probs and out are rounded to a 16-bit storage type. The sums of scores begin at a quarter of head_dim.
+    RowAttention(const Problem &problem, const polyhead_args &args, int32_t storage, int first_quarter);
 
     // Rotates the leading entries of one head of query (row q of batch row b) or key (key n), where the problem has rope.
     void rotate_query(Real *head, int64_t b, int64_t q) const;
@@ -54,6 +54,7 @@ private:
     const Problem &p_;
     const polyhead_args &args_;
     int32_t storage_;
+    int64_t first_entry_; // of the sums of scores
     Real scale_;
     std::vector<Real> logits_;
     std::vector<uint8_t> seen_;

@@ -48,7 +48,7 @@ def bench(options):
         build.configure(parts=["BENCH"])
         build.build("release", [program], quiet=build.ninja_idle("release", [program]))
     command = [build.program("release", program)]
-    for flag in ("ratio", "capacity", "latent", "pairs"):
+    for flag in ("ratio", "capacity", "latent", "storage", "pairs"):
         if getattr(options, flag):
             command.append("--" + flag)
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):

@@ -78,6 +78,7 @@ def add_bench_options(bench):
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
     bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, speed-up with threads, free compared with fixed lengths")
     bench.add_argument("--capacity", action="store_true", help="only how the capacity of a key/value cache changes the time of a decoding step")
+    bench.add_argument("--storage", action="store_true", help="only the kernels of bf16 and f16 beside those of f32")
     bench.add_argument("--latent", action="store_true", help="only what value_in_key saves in a decoding step of multi-head latent attention")
     bench.add_argument("--features", action="store_true", help="the time of each mask, modifier and output relative to the plain kernel (docs/benchmarks.md)")
     bench.add_argument("--pairs", action="store_true", help="with --features: also every pair of them")

@@ -1,0 +1,73 @@
+// Kernels of 16-bit storage beside those of f32.
+#include "storage.h"
+
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+#include "roof.h"
+#include "workload.h"
+
+namespace bench {
+namespace {
+
+constexpr double least = 0.92; // time of f32 / time, plus half the interquartile range
+
+const polyhead::Kernel *kernel_of(const SpeedLine &line, int32_t dtype) {
+    SpeedLine wanted = line;
+    wanted.problem.dtype = dtype;
+    for (size_t i = 0; i < kernel_table_count; i++)
+        if (serves(wanted, kernel_table[i]->problem, false) && kernel_table[i]->supported())
+            return kernel_table[i];
+    return nullptr;
+}
+
+// One storage type against f32. Returns false when it is too slow, or wrong.
+bool print_line(const SpeedLine &line, int32_t dtype, const polyhead::Kernel &one, const polyhead::Kernel &other, roof::Team &team,
+                int rounds) {
+    const Workload f32(one, line.shape), stored(other, line.shape);
+    const char *const name = dtype == POLYHEAD_BF16 ? "bf16" : "f16";
+    for (const Workload *workload : {&f32, &stored})
+        if (const std::string error = workload->check(); !error.empty()) {
+            std::printf("%-28s  %-5s  %7d  %s\n", line.name, name, team.threads(), error.c_str());
+            return false;
+        }
+    const roof::Peak peak = roof::peak_of(dtype);
+    std::vector<double> ratios, percents;
+    for (int i = 0; i < rounds; i++) {
+        const roof::Round round = roof::measure_round(team, {[&] { (void)f32.run(); }, [&] { (void)stored.run(); }}, 0.05, 5, peak);
+        ratios.push_back(round.seconds[0] / round.seconds[1]);
+        percents.push_back(100 * stored.flops() / 1e9 / round.seconds[1] / round.peak_gflops);
+    }
+    const roof::Spread ratio = roof::spread(ratios), percent = roof::spread(percents);
+    const bool within = ratio.median >= least - ratio.iqr() / 2;
+    std::printf("%-28s  %-5s  %7d  %6.3f (%.3f)  %6.1f (%4.1f)  %s%s\n", line.name, name, team.threads(), ratio.median, ratio.iqr(),
+                percent.median, percent.iqr(), roof::peak_name(peak), within ? "" : "  SLOWER");
+    std::fflush(stdout);
+    return within;
+}
+
+} // namespace
+
+int print_storage(int threads, int rounds) {
+    int broken = 0;
+    std::printf("16-bit storage beside f32: medians (interquartile range) of %d rounds\n", rounds);
+    std::printf("%-28s  %-5s  %7s  %14s  %13s\n", "", "type", "threads", "time f32/time", "% of peak");
+    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+        polyhead::set_num_threads(count);
+        roof::Team team(count);
+        for (const SpeedLine &line : speed_lines())
+            for (const int32_t dtype : {POLYHEAD_BF16, POLYHEAD_F16}) {
+                if (line.problem.dtype != POLYHEAD_F32)
+                    continue;
+                const polyhead::Kernel *one = kernel_of(line, POLYHEAD_F32), *other = kernel_of(line, dtype);
+                if (one && other)
+                    broken += print_line(line, dtype, *one, *other, team, rounds) ? 0 : 1;
+            }
+    }
+    std::printf("time f32/time: at least %.2f; reached when the median plus half of the interquartile range is\n", least);
+    return broken ? 1 : 0;
+}
+
+} // namespace bench

@@ -22,6 +22,8 @@ struct Numerics {
 
 // Polynomials and integer shifts only: every machine with 32-bit integers and floats. No lanes.
 Numerics portable_numerics();
+// The same where powers are cut to bf16 before they are used: exp2 of degree 3.
+Numerics bf16_numerics();
 // The exp2 of OpenCL C, at most 3 units in the last place wrong, which devices map to their instruction. No lanes.
 Numerics opencl_numerics();
 // ex2.approx and shuffles of CUDA.

@@ -197,6 +197,9 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     for (Func f : s.rows.funcs()) {
         lanes(f.compute_at(out, tile), s, vec);
     }
+    if (s.score_factor.defined()) {
+        s.score_factor.compute_at(out, tile);
+    }
     schedule_query(s, LoopLevel(out, tile), vec);
     schedule_merge(s, out, tile, vec);
     schedule_chunk(s, vec);

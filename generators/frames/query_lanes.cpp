@@ -118,8 +118,11 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
     const Expr score = s.scores(qi, key, c, qt, h, b);
+    if (words.pair > 1) {
+        s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
+    }
     s.logits(qi, key, c, qt, h, b) =
-        formulas.logit(words.pair == 1 ? score : score * formulas.query_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
+        formulas.logit(words.pair == 1 ? score : score * s.score_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
                        at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 
@@ -317,7 +320,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f : {query_tile, key_tile, value_words}) {
+    for (const Halide::Func &f : {query_tile, key_tile, value_words, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }

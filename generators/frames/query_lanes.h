@@ -57,6 +57,7 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
     Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)
+    Halide::Func score_factor{"score_factor"};       // of scores whose query is not scaled
     Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)
     Halide::Func row_max{"row_max"};                 // (qi, c, qt, h, b)
     Halide::Func row_reference{"row_reference"};     // (qi, c, qt, h, b)

@@ -33,6 +33,15 @@ def dtype_name(array: Any) -> str:
     return name
 
 
+def storage_on_cpu(*arrays: Any) -> int:
+    """The dtype of a CPU kernel for these arrays: f16 or bf16 if all of them have it, otherwise f32, to which they are converted."""
+    first = arrays[0].dtype
+    for array in arrays:
+        if array.dtype != first:
+            return DTYPES["float32"]
+    return DTYPES.get(dtype_name(arrays[0]), DTYPES["float32"])
+
+
 def require_arrays(**arrays: Any) -> None:
     """Raises a TypeError for an argument that is not an array, before its shape is read."""
     for name, array in arrays.items():
@@ -97,9 +106,12 @@ def empty(like: Any, shape: Sequence[int], dtype: Optional[str] = None) -> Any:
         return cupy.empty(shape, like.dtype if dtype is None else dtype)
     if hasattr(like, "__dlpack_device__") and int(like.__dlpack_device__()[0]) in (2, 13):
         raise refuse("out: found none, expected an array; polyhead cannot make arrays of %s" % type(like).__module__, "NULL_POINTER")
-    if dtype is None:
-        dtype = dtype_name(like)
-    return numpy.empty(shape, bfloat16() if dtype == "bfloat16" else dtype)
+    return numpy.empty(shape, numpy_dtype(dtype_name(like) if dtype is None else dtype))
+
+
+def numpy_dtype(name: str) -> Any:
+    """NumPy's dtype of this name of an array's dtype."""
+    return bfloat16() if name == "bfloat16" else numpy.dtype(name)
 
 
 def bfloat16() -> Any:

@@ -28,6 +28,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
     [B,T,H,d]; "bsd": [B,T,H*d] with num_heads. Leading dimensions may be left out with "bhsd". Arrays: numpy, or DLPack.
+    float32, float16 and bfloat16 are used as they are if query, key, value and out have the same. Otherwise the CPU converts to float32.
 
     attn_mask         bool (True takes part) or float (added), broadcast as [B,H,T_q,T_kv]
     is_causal         query q sees keys up to its position p: q, or with causal_alignment "bottom_right" q + kv_length - T_q
@@ -45,13 +46,15 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
     [B,T_q,T_kv] (return_weights="mean"), scores [B,H,T_q,T_kv] (return_scores "scaled", "capped" or "logits"), present_key and
-    present_value (return_present). out= is an array to write to. device= runs numpy arrays on "cuda" or "opencl:1".
+    present_value (return_present). out has query's dtype; lse, weights and scores are float32. out= is an array to write to.
+    device= runs numpy arrays on "cuda" or "opencl:1".
     """
     if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
             and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
             and position_offsets is None and head_gate is None and expression is None and return_scores is None and device is None
             and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
-            and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray):
+            and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
+            and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
         return _run_plain(query, key, value, out, is_causal, causal_alignment)
     call = _prepare(locals())
     call.kernel.run(call.arguments, call.device, call.layout)
@@ -64,9 +67,9 @@ _PLAIN_KEPT = 512  # a growing sequence has a new shape at every call
 
 
 def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, out: Any, is_causal: bool, causal_alignment: str) -> Any:
-    """sdpa() of NumPy arrays on the CPU with every other argument at its default."""
-    shapes = (query.shape, key.shape, value.shape, is_causal)
-    kernel = plain_kernels.get(shapes)
+    """sdpa() of NumPy arrays of one dtype on the CPU with every other argument at its default."""
+    chooses = (query.shape, key.shape, value.shape, query.dtype, is_causal)
+    kernel = plain_kernels.get(chooses)
     if kernel is None:
         bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, out=out)
         bound.apply_defaults()
@@ -75,7 +78,7 @@ def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, o
         if query.ndim == 4:
             if len(plain_kernels) >= _PLAIN_KEPT:
                 plain_kernels.clear()
-            plain_kernels[shapes] = call.kernel
+            plain_kernels[chooses] = call.kernel
         return call.results[0]
     if out is None:
         out = numpy.empty((*query.shape[:3], value.shape[3]), query.dtype)
@@ -194,8 +197,7 @@ def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str
     fields = {"op": 0, "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
               "head_dim_v": sizes.head_dim_v}
     arguments = {"query": o["query"], "key": o["key"], "value": o["value"]}
-    if device is not None:
-        fields["dtype"] = _dtype_on_device(o["query"])
+    fields["dtype"] = _dtype_on_cpu(o) if device is None else _dtype_on_device(o["query"])
     if o["scale"] is not None:
         arguments["softmax_scale"] = o["scale"]
     _add_masks(o, sizes, fields, arguments)
@@ -203,6 +205,13 @@ def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str
     if any(name in fields for name in ("causal", "window", "alibi", "rope", "position_offsets", "expression")):
         arguments["alignment"] = o["causal_alignment"]
     return fields, arguments
+
+
+def _dtype_on_cpu(o: dict[str, Any]) -> int:
+    arrays = [o["query"], o["key"], o["value"]]
+    if hasattr(o["out"], "dtype"):  # results for an out of another dtype than query's are rounded once, from float32
+        arrays.append(o["out"])
+    return _arrays.storage_on_cpu(*arrays)
 
 
 def _dtype_on_device(query: Any) -> int:

@@ -1,6 +1,6 @@
 """ONNX Attention and FlexAttention nodes through the Python package: run_case(node, inputs) -> outputs.
 
-The package converts f16, bf16 and f64 to f32 and back; softmax_precision changes nothing, because everything is computed in f32.
+float16 and bfloat16 are stored as they are; softmax_precision changes nothing, because sums are float32 in every kernel.
 """
 import numpy
 import onnx

@@ -40,7 +40,7 @@ def run(case):
     return None
 
 
-def converted(case):
-    """The storage type that the package converted, or None."""
+def other_dtype(case):
+    """The dtype of the inputs, or None where it is float32."""
     name = numpy.asarray(case.data_sets[0][0][0]).dtype.name
     return None if name == "float32" else name

@@ -29,10 +29,11 @@ class Kernel:
         mha:    query [B,T_q,D], with cross key [B,T_kv,kdim] and value [B,T_kv,vdim], weights=kernel.pack(...) -> out [B,T_q,D]
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
 
-        `arguments` lists the names that this kernel takes; polyhead_args in polyhead/c_api.h says what they mean. Tensors of the
-        expression are given by name or, where an argument has that name, as tensors={name: array}. Returns out, or a tuple of out and
-        the further outputs of the problem in the order lse, scores, weights_mean. out=, lse=, scores=, weights_mean= name arrays to
-        write to.
+        query, key, value, input and out have the dtype of the problem; host arrays of another float dtype are converted in each call.
+        Other tensors are float32, int32 or bool. `arguments` lists the names that this kernel takes; polyhead_args in polyhead/c_api.h says
+        what they mean. Tensors of the expression are given by name or, where an argument has that name, as tensors={name: array}. Returns
+        out, or a tuple of out and the further outputs of the problem in the order lse, scores, weights_mean. out=, lse=, scores=,
+        weights_mean= name arrays to write to.
         """
         place, results = self._prepare(arguments, out, layout, device)
         self._core.run(arguments, place, layout)
@@ -52,7 +53,8 @@ class Kernel:
         """Packs nn.Linear weights [out_features, in_features] for this kernel.
 
         mha: in_proj [H*d + H_kv*d + H_kv*d_v, D] and in_bias, or query, key, value and query_bias, key_bias, value_bias;
-        out_proj [D, H*d_v] and out_bias. linear: out_proj and out_bias. device: where the packed weights are stored.
+        out_proj [D, H*d_v] and out_bias. linear: out_proj and out_bias. Floats of another dtype than the problem's are rounded to it, to
+        nearest even. device: where the packed weights are stored.
         """
         return self._core.pack(tensors, _arrays.device_of(None, device))
 
@@ -154,8 +156,8 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
     """Compiles a kernel, or returns one that was compiled before.
 
     The keywords are the options of `polyhead generate` with underscores: num_heads=12, head_dim=64, causal="top_left",
-    kv_lengths=True, seq_len_q=128. True gives the option without a value; False and None leave it out. tuned= names a file of tuning
-    records, which have priority over the shipped ones (default: $POLYHEAD_TUNED). tuned=False uses the default tiling and no records.
+    kv_lengths=True, seq_len_q=128, dtype="bf16". True gives the option without a value; False and None leave it out. tuned= names a file of
+    tuning records, which have priority over the shipped ones (default: $POLYHEAD_TUNED). tuned=False uses the default tiling and no records.
     """
     flags = ["--op", op, "--target", target]
     if tiling:

@@ -17,15 +17,20 @@ class MultiheadAttention:
 
     D = embed_dim, d = D / num_heads. in_proj_weight is [D + 2 * H_kv * d, D]; with kdim or vdim other than D there are q_proj_weight
     [D,D], k_proj_weight [H_kv*d,kdim], v_proj_weight [H_kv*d,vdim] instead. With num_kv_heads < num_heads, heads share key/value heads.
+
+    dtype "f32", "f16" or "bf16": of the packed weights, the inputs and the output. Inputs of another float dtype are converted to it on the
+    CPU, and the output back. None: the dtype of the inputs, if all of them are float32, float16 or bfloat16, otherwise f32.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, *, num_kv_heads: Optional[int] = None, bias: bool = True,
-                 kdim: Optional[int] = None, vdim: Optional[int] = None, batch_first: bool = True) -> None:
+                 kdim: Optional[int] = None, vdim: Optional[int] = None, batch_first: bool = True, dtype: Optional[str] = None) -> None:
         if not batch_first:
             raise refuse("batch_first: found False, expected True: tensors are [batch, seq_len, embed_dim]", "UNSUPPORTED")
         for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads)):
             if not isinstance(value, int) or value < 1:
                 raise refuse("%s: found %r, expected a positive integer" % (name, value))
+        if dtype is not None and (not isinstance(dtype, str) or dtype not in _arrays.NAMES):
+            raise refuse("dtype: found %r, expected f32, f16, bf16 or None" % (dtype,))
         if embed_dim % num_heads:
             raise refuse("embed_dim %d is not divisible by num_heads %d" % (embed_dim, num_heads))
         self.embed_dim, self.num_heads = embed_dim, num_heads
@@ -33,13 +38,16 @@ class MultiheadAttention:
         self.head_dim = embed_dim // num_heads
         self.kdim = embed_dim if kdim is None else kdim
         self.vdim = embed_dim if vdim is None else vdim
-        self.bias = bias
+        self.bias, self.dtype = bias, dtype
         self._tensors: dict[str, Any] = {}
         self._packed: dict[Any, _core.Weights] = {}
         self._lock = threading.Lock()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes the tensors of a state_dict() of torch.nn.MultiheadAttention, as numpy arrays or anything with DLPack; copies them."""
+        """Takes the tensors of a state_dict() of torch.nn.MultiheadAttention, as numpy arrays or anything with DLPack.
+
+        They are copied as float32. Packing rounds them to the dtype of the layer, to nearest even.
+        """
         tensors = {name: _host_copy(name, tensor) for name, tensor in state.items() if tensor is not None}
         shapes = self._shapes(separate="q_proj_weight" in tensors)
         unexpected = sorted(set(tensors) - set(shapes))
@@ -88,7 +96,7 @@ class MultiheadAttention:
             key_padding_mask = None if key_padding_mask is None else key_padding_mask[None]
         self._check(query, key, value)
         place = _arrays.device_of(query, device)
-        fields = self._fields(cross, place, query)
+        fields = self._fields(cross, place, query, key, value)
         arguments = {"query": query, "key": key if cross else None, "value": value if cross else None}
         if is_causal:
             fields["causal"] = 1
@@ -107,7 +115,7 @@ class MultiheadAttention:
             if len(tensor.shape) != 3:
                 raise refuse("%s: rank %d, expected 3, or 2 for all three" % (name, len(tensor.shape)), "WRONG_SHAPE")
 
-    def _fields(self, cross: bool, device: Any, query: Any) -> dict[str, Any]:
+    def _fields(self, cross: bool, device: Any, query: Any, key: Any, value: Any) -> dict[str, Any]:
         fields: dict[str, Any] = {"op": 1, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads, "embed_dim": self.embed_dim}
         if self.bias:
             fields["bias"] = 1
@@ -116,7 +124,11 @@ class MultiheadAttention:
         elif not self.kdim == self.vdim == self.embed_dim:
             raise refuse("key: missing, expected [batch, seq_len, %d] beside value [batch, seq_len, %d]" % (self.kdim, self.vdim),
                          "NULL_POINTER")
-        if device is not None and _arrays.dtype_name(query) in _arrays.DTYPES:
+        if self.dtype is not None:
+            fields["dtype"] = _arrays.DTYPES[_arrays.NAMES[self.dtype]]
+        elif device is None:
+            fields["dtype"] = _arrays.storage_on_cpu(query, key, value)
+        elif _arrays.dtype_name(query) in _arrays.DTYPES:
             fields["dtype"] = _arrays.DTYPES[_arrays.dtype_name(query)]
         return fields
 

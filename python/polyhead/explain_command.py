@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 from typing import Any, Optional
 
 import numpy
 
-from . import _core, set_num_threads
+from . import _arrays, _core, set_num_threads
 from .error import Error, refuse
 from .kernel import Kernel
 from .tuning.problem import LINEAR, MHA, flags_of_name, kernel_table, parse
@@ -40,28 +41,29 @@ def lengths_of(option: str, text: Optional[str], default: int) -> list[int]:
     return [int(word) for word in words]
 
 
-def zeros(*shape: int) -> numpy.ndarray:
-    """Memory that is never read or written."""
-    return numpy.zeros(shape, numpy.float32)
+def zeros(*shape: int, dtype: str = "float32") -> numpy.ndarray:
+    """Memory that is never read or written, if the kernel has this dtype."""
+    return numpy.zeros(shape, _arrays.numpy_dtype(dtype))
 
 
 def arguments_of(kernel: Kernel, batch: int, queries: int, keys: int) -> dict[str, Any]:
     """The tensors that every call of this kernel needs."""
     p = kernel.problem
+    tensor = functools.partial(zeros, dtype=list(_arrays.DTYPES)[p["dtype"]])
     if p["op"] == LINEAR:
-        return {"input": zeros(queries, p["embed_dim"]),
+        return {"input": tensor(queries, p["embed_dim"]),
                 "weights": kernel.pack(out_proj=zeros(p["out_features"], p["embed_dim"]), **bias(p, "out", p["out_features"]))}
     if p["op"] != MHA:
-        call = {"query": zeros(batch, p["num_heads"], queries, p["head_dim"]), "key": zeros(batch, p["num_kv_heads"], keys, p["head_dim"])}
-        return call if p["value_in_key"] else {**call, "value": zeros(batch, p["num_kv_heads"], keys, p["head_dim_v"])}
+        call = {"query": tensor(batch, p["num_heads"], queries, p["head_dim"]), "key": tensor(batch, p["num_kv_heads"], keys, p["head_dim"])}
+        return call if p["value_in_key"] else {**call, "value": tensor(batch, p["num_kv_heads"], keys, p["head_dim_v"])}
     widths = {"query": (p["num_heads"] * p["head_dim"], p["embed_dim"]), "key": (p["num_kv_heads"] * p["head_dim"], p["kdim"]),
               "value": (p["num_kv_heads"] * p["head_dim_v"], p["vdim"]), "out_proj": (p["embed_dim"], p["num_heads"] * p["head_dim_v"])}
     weights = {name: zeros(*shape) for name, shape in widths.items()}
     for name, (outputs, _) in widths.items():
         weights.update(bias(p, name.replace("_proj", ""), outputs))
-    call = {"query": zeros(batch, queries, p["embed_dim"]), "weights": kernel.pack(**weights)}
+    call = {"query": tensor(batch, queries, p["embed_dim"]), "weights": kernel.pack(**weights)}
     if p["cross"]:
-        call.update(key=zeros(batch, keys, p["kdim"]), value=zeros(batch, keys, p["vdim"]))
+        call.update(key=tensor(batch, keys, p["kdim"]), value=tensor(batch, keys, p["vdim"]))
     return call
 
 

@@ -34,6 +34,7 @@ polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
 polyhead_python_test("limits of the compiler" SCRIPT python_limits.py)
 polyhead_python_test("the layer" SCRIPT python_layer.py)
+polyhead_python_test("16-bit arrays" SCRIPT python_16_bit.py)
 if(NOT POLYHEAD_SANITIZE) # which does not follow a child of several threads
     polyhead_python_test("children by fork" SCRIPT python_fork.py)
 endif()

@@ -150,7 +150,10 @@ private:
         const int api = machine().api;
         // lse, scores and weights are f32, also beside probs of bf16.
         const bool coarse = tiling().pair == 2 && !param_lse && !param_weights_mean && param_scores == POLYHEAD_NO_SCORES;
-        return api == POLYHEAD_CUDA ? cuda_numerics() : api == POLYHEAD_OPENCL ? opencl_numerics() : coarse ? bf16_numerics() : portable_numerics();
+        return api == POLYHEAD_CUDA     ? cuda_numerics()
+               : api == POLYHEAD_OPENCL ? opencl_numerics()
+               : coarse                 ? bf16_numerics()
+                                        : portable_numerics();
     }
     Storage storage() const { return storage_of(param_dtype, machine().half_floats); }
     // Elements of a tensor as floats.

@@ -87,6 +87,19 @@ void sweep_part(int part) {
     });
 }
 
+// Every third row in 16-bit storage, bf16 and f16 in turns; the quick tier takes one.
+void sweep_16_bit(int third) {
+    const int rows = static_cast<int>(feature_rows().size());
+    for_each_of_sweep("features_16_bit/", rotating_numbers(rows * third / 3, rows * (third + 1) / 3, 1), [](int number, uint64_t seed) {
+        if (test_all() && number % 3 != 0) {
+            return;
+        }
+        Problem p = feature_problem(feature_rows()[static_cast<size_t>(number)]);
+        p.dtype = number % 2 == 0 ? POLYHEAD_BF16 : POLYHEAD_F16;
+        sweep_row("features_16_bit", p, number, seed, shapes_per_row);
+    });
+}
+
 void sweep_models(int which) {
     const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(which)) % 3 != 0;
     for_each_of_sweep("models/", rotating_numbers(which * rows_with_every_setting, (which + 1) * rows_with_every_setting, idle ? 0 : 1),
@@ -121,4 +134,16 @@ TEST_CASE("feature sweep: 16 heads of 80") {
 
 TEST_CASE("feature sweep: 16 heads of 128") {
     sweep_models(2);
+}
+
+TEST_CASE("feature sweep: 16-bit storage, first third") {
+    sweep_16_bit(0);
+}
+
+TEST_CASE("feature sweep: 16-bit storage, second third") {
+    sweep_16_bit(1);
+}
+
+TEST_CASE("feature sweep: 16-bit storage, last third") {
+    sweep_16_bit(2);
 }

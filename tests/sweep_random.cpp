@@ -1,5 +1,6 @@
 // The random sweep: random problems compiled in process for several machines, each over random shapes, against the reference.
-// Quick tier: eight problems chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice continued to 64 problems.
+// Quick tier: eight problems of f32 and three of 16-bit storage, chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice
+// continued to 64 and 144.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
 #include <Halide.h>
 
@@ -15,7 +16,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int quick_problems = 8, all_problems = 64, shapes_per_problem = 14;
+constexpr int quick_problems = 8, all_problems = 64, quick_16_bit = 3, all_16_bit = 144, shapes_per_problem = 14;
 
 const std::vector<std::string> targets = {
     "host",         "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41",
@@ -79,6 +80,27 @@ std::vector<Problem> mask_problems() {
     return problems;
 }
 
+void sweep_random_problem(const std::string &name, int number, uint64_t seed, int32_t dtype) {
+    Random random(seed);
+    Problem p = random_problem(random);
+    p.dtype = dtype;
+    const std::string target = random.pick(targets);
+    if (swept_by_the_whole_machine(target)) {
+        return;
+    }
+    const std::string line = generate_line(p) + " --target " + target;
+    INFO(line);
+    const InProcessKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
+    REQUIRE(compiled.error() == "");
+    if (!compiled.kernel().supported()) {
+        note_not_run("kernel of " + line, "no variant for this machine");
+        return;
+    }
+    note_run();
+    const Swept swept = sweep(compiled, seed);
+    print_swept(name, number, swept.shapes, swept.worst, line);
+}
+
 } // namespace
 
 TEST_CASE("sweep: every mask with every way of fixing lengths") {
@@ -96,23 +118,12 @@ TEST_CASE("sweep: every mask with every way of fixing lengths") {
 }
 
 TEST_CASE("sweep: random problems over random shapes") {
-    for_each_of_sweep("", first_numbers(test_all() ? all_problems : quick_problems), [](int number, uint64_t seed) {
-        Random random(seed);
-        const Problem p = random_problem(random);
-        const std::string target = random.pick(targets);
-        if (swept_by_the_whole_machine(target)) {
-            return;
-        }
-        const std::string line = generate_line(p) + " --target " + target;
-        INFO(line);
-        const InProcessKernel compiled(p, {target, "", "sweep_" + std::to_string(number)});
-        REQUIRE(compiled.error() == "");
-        if (!compiled.kernel().supported()) {
-            note_not_run("kernel of " + line, "no variant for this machine");
-            return;
-        }
-        note_run();
-        const Swept swept = sweep(compiled, seed);
-        print_swept("sweep", number, swept.shapes, swept.worst, line);
+    for_each_of_sweep("", first_numbers(test_all() ? all_problems : quick_problems),
+                      [](int number, uint64_t seed) { sweep_random_problem("sweep", number, seed, POLYHEAD_F32); });
+}
+
+TEST_CASE("sweep: random problems of 16-bit storage over random shapes") {
+    for_each_of_sweep("16-bit/", first_numbers(test_all() ? all_16_bit : quick_16_bit), [](int number, uint64_t seed) {
+        sweep_random_problem("sweep_16_bit", number, seed, number % 2 == 0 ? POLYHEAD_BF16 : POLYHEAD_F16);
     });
 }

@@ -160,6 +160,7 @@ TEST_CASE("16 bits: the tolerance in numbers") {
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1.0, 1e-4, false) == Approx(2.1e-4));
     CHECK(tolerance_16_bit(POLYHEAD_BF16, 0.0, 1.0, 1e-3, false) == Approx(2.01e-3));
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.5, 1.0, 1.0, false) == Approx(1e-2));
+    CHECK(tolerance_16_bit(POLYHEAD_BF16, 5.49, 1.0, 1e-3, false) == Approx(0.03126)); // half of 2^-5
     CHECK(tolerance_16_bit(POLYHEAD_BF16, -4.0, 1.0, 1.0, false) == Approx(0.2));
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1.0, INFINITY, false) == Approx(1e-2)); // the plain formula overflowed
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1.0, INFINITY, true) == Approx(1e-2));

@@ -142,8 +142,8 @@ constexpr ProblemField problem_fields[] = {
                   "also writes the mean over heads of the attention weights [B,T_q,T_kv]"),
     field::length("seq_len_q", &polyhead_problem::seq_len_q, field::any, "fixed query length (default: free at run time)"),
     field::length("seq_len_kv", &polyhead_problem::seq_len_kv, field::attention, "fixed key length (default: free at run time)"),
-    field::choice("dtype", &polyhead_problem::dtype, field::any, field::same,
-                  "storage type: f32 (the default); f16 or bf16 for GPU targets", "f32", "f16", "bf16"),
+    field::choice("dtype", &polyhead_problem::dtype, field::any, field::same, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL", "f32",
+                  "f16", "bf16"),
 };
 static_assert(sizeof(polyhead_problem) ==
                   (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /

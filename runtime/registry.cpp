@@ -50,9 +50,7 @@ int preference(const Kernel &kernel, const Problem &wanted) noexcept {
 }
 
 std::string generate_line(const Problem &p) {
-    // Only GPU kernels store 16 bits.
-    const char *target = p.dtype == POLYHEAD_F32 ? "" : " --target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl";
-    return "polyhead generate NAME " + runtime::flags_of(p) + target;
+    return "polyhead generate NAME " + runtime::flags_of(p);
 }
 
 std::string needs_of(const Variant &variant) {

@@ -256,8 +256,7 @@ TEST_CASE("device rules: the set says what kernels for devices need", "[runtime]
     CHECK(text.find("any: needs a device, cuda\n") != std::string::npos);
     Problem half = call.kernel.problem;
     half.dtype = POLYHEAD_F16;
-    CHECK(explain(set, 1, half).find(" --dtype f16 --target x86-64-linux-cuda-cuda_capability_80,x86-64-linux-opencl\n") !=
-          std::string::npos);
+    CHECK(explain(set, 1, half).find(" --dtype f16\n") != std::string::npos);
 }
 
 TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]") {

@@ -1,0 +1,82 @@
+"""The instructions of 16-bit kernels: dot products of pairs where they are promised, no others, and no call of a conversion."""
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ZEN4 = "x86-64-linux-avx512_zen4-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41"
+SKYLAKE = "x86-64-linux-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41"
+AVX2 = "x86-64-linux-avx2-avx-fma-f16c-sse41"
+SDPA = "--op sdpa --num-heads 4 --head-dim 64 --tiling frame=query_lanes"
+DECODE = "--op sdpa --num-heads 4 --head-dim 64 --tiling frame=head_lanes"
+LAYER = "--op mha --embed-dim 128 --num-heads 2"
+LINEAR = "--op linear --embed-dim 64 --out-features 64"
+DOTS, HALVES = "vdpbf16ps", "vcvtph2ps"
+# flags, target, instructions that must be there and how many at least, instructions that must not
+CASES = [
+    (SDPA + " --dtype bf16", ZEN4, {DOTS: 17}, [HALVES]),
+    (SDPA + " --dtype bf16 --causal bottom_right --kv-lengths", ZEN4, {DOTS: 33}, [HALVES]),
+    (SDPA + " --dtype bf16 --rope half_split", ZEN4, {DOTS: 16, "vfmadd": 16}, [HALVES]),
+    (SDPA + " --dtype bf16", SKYLAKE, {"vfmadd": 32}, [DOTS, HALVES]),
+    (SDPA + " --dtype bf16", AVX2, {"vfmadd": 16}, [DOTS, HALVES]),
+    (SDPA + " --dtype f16", AVX2, {"vfmadd": 16, HALVES: 1}, [DOTS]),
+    (SDPA, ZEN4, {"vfmadd": 16}, [DOTS, HALVES]),
+    (DECODE + " --dtype bf16", ZEN4, {"vfmadd": 8}, [DOTS, HALVES]),
+    (DECODE + " --dtype f16", AVX2, {"vfmadd": 8, HALVES: 2}, [DOTS]),
+    (LAYER + " --dtype bf16", ZEN4, {DOTS: 100}, [HALVES, "vpinsrw"]),
+    (LAYER + " --dtype bf16", AVX2, {"vfmadd": 32}, [DOTS, HALVES]),
+    (LINEAR + " --dtype bf16", ZEN4, {DOTS: 16}, [HALVES]),
+    (LINEAR + " --dtype f16", AVX2, {"vfmadd": 12, HALVES: 2}, [DOTS]),
+]
+CONVERSIONS = re.compile(r"\b(?:call|jmp)q?\s+\S*(?:dpbf16|__extend|__trunc|__gnu_[fh]2|f16|bf16)")
+
+
+def assembly(generate, flags, target, folder):
+    command = [generate, "kernel", *flags.split(), "--target", target, "--no-tuned", "--emit", "assembly", "-o", folder]
+    if "--tiling" in flags:
+        command.remove("--no-tuned")
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    text = ""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(".s"):
+            with open(os.path.join(folder, name), encoding="utf-8") as file:
+                text += file.read()
+    return text
+
+
+def faults_of(text, promised, forbidden):
+    faults = []
+    for instruction, least in promised.items():
+        count = len(re.findall(r"^\s+%s\w*\s" % instruction, text, re.M))
+        if count < least:
+            faults.append("%d of %s, expected at least %d" % (count, instruction, least))
+    for instruction in forbidden:
+        count = len(re.findall(r"^\s+%s\w*\s" % instruction, text, re.M))
+        if count:
+            faults.append("%d of %s, expected none" % (count, instruction))
+    for call in CONVERSIONS.findall(text):
+        faults.append("calls a conversion: %s" % call.strip())
+    return faults
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--generate", required=True)
+    options = parser.parse_args()
+    failed = 0
+    planted = "\tvdpbf16ps\t%zmm0\n\tcallq\t__extendhfsf2@PLT\n"  # the search finds what it looks for
+    if len(faults_of(planted, {HALVES: 1}, [DOTS])) != 3:
+        print("FAILED: faults of a planted listing: %s" % faults_of(planted, {HALVES: 1}, [DOTS]))
+        failed += 1
+    for flags, target, promised, forbidden in CASES:
+        with tempfile.TemporaryDirectory() as folder:
+            for fault in faults_of(assembly(options.generate, flags, target, folder), promised, forbidden):
+                print("FAILED: %s on %s: %s" % (flags, target, fault))
+                failed += 1
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,7 +27,7 @@ def demo(options):
 
 
 # Options of bench that need --peers.
-ONLY_PEERS = {"cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from", "markdown": "--markdown"}
+ONLY_PEERS = {"dtype": "--dtype", "cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from", "markdown": "--markdown"}
 
 
 def bench(options):

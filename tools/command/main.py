@@ -88,6 +88,7 @@ def add_bench_options(bench):
     bench.add_argument("--autoschedulers", action="store_true", help="compare polyhead's schedules with those of Halide's autoschedulers (docs/benchmarks.md)")
     bench.add_argument("--limit", metavar="SECONDS", help="with --autoschedulers: time limit of each autoscheduler per case (default 300)")
     bench.add_argument("--peers", metavar="NAMES", nargs="?", const="", help="compare with PyTorch, ONNX Runtime and OpenVINO (all, or a list with commas), installed into build/peers-venv")
+    bench.add_argument("--dtype", choices=("f32", "bf16", "f16"), help="with --peers: the type of all tensors (default f32)")
     bench.add_argument("--cases", metavar="REGEX", help="with --peers: only the cases whose names match")
     bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")
     bench.add_argument("--from", dest="source", metavar="FILE", help="with --peers: measure nothing, show the results in this JSON")

@@ -75,7 +75,7 @@ def ensure(names):
 
 def command_line(options, absent):
     command = [PYTHON, "-m", "compare", options.peers, "--python", PEERS_PYTHON]
-    for name in ("rounds", "threads", "cases", "json", "report", "adapters"):
+    for name in ("dtype", "rounds", "threads", "cases", "json", "report", "adapters"):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name in ("json", "report", "adapters") else value]

@@ -11,7 +11,7 @@ import tempfile
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import cases, costs, crew, linked, machine, markdown, measure, report, results, table, whole
+from . import cases, costs, crew, linked, machine, markdown, measure, report, results, storage, table, whole
 
 LAST = linked.ROOT / "build" / "peers.json"
 STATUS = Console(stderr=True, highlight=False)
@@ -25,6 +25,7 @@ def parser():
     parser = argparse.ArgumentParser(prog="polyhead bench --peers", description=__doc__)
     parser.add_argument("names", nargs="?", default="", help="libraries, with commas (default: all)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds per case (default 7)")
+    parser.add_argument("--dtype", default="f32", help="the type of all tensors: f32, bf16 or f16 (default f32)")
     parser.add_argument("--threads", default="", help="numbers of threads, with commas (default: 1 and all cores)")
     parser.add_argument("--cases", default="", metavar="REGEX", help="only cases whose names match")
     parser.add_argument("--slice", type=float, default=0.1, help="seconds of a slice (default 0.1)")
@@ -80,6 +81,8 @@ def checked(options):
     if options.rounds < 1 or options.slice <= 0 or options.cold_starts < 0:
         raise Failure("--rounds, --slice, --cold-starts: found %d, %g and %d, expected at least 1, more than 0 and at least 0"
                       % (options.rounds, options.slice, options.cold_starts))  # fmt: skip
+    if options.dtype not in storage.BYTES:
+        raise Failure("--dtype: found '%s', expected one of %s" % (options.dtype, ", ".join(storage.BYTES)))
     options.threads = threads_of(options.threads)
     options.peers, options.cases = chosen_peers(options), chosen_cases(options.cases)
     absent = dict(word.partition("=")[::2] for word in options.absent)
@@ -99,7 +102,7 @@ def can_write(*paths):
 def measure_all(options, say):
     """The document of a run; Ctrl-C ends it early and keeps the cases that are complete."""
     document = dict(machine=machine.facts(), command=os.environ.get("POLYHEAD_COMMAND") or " ".join(["python", "-m", "compare", *sys.argv[1:]]),
-                    rounds=options.rounds, slice_seconds=options.slice, threads=options.threads, interrupted=False, cases=[],
+                    dtype=options.dtype, rounds=options.rounds, slice_seconds=options.slice, threads=options.threads, interrupted=False, cases=[],
                     library_bytes={}, cold_start={}, cost_case="")  # fmt: skip
     with measure.Bench(options, say) as bench:
         versions = bench.versions()

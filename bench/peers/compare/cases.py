@@ -1,12 +1,15 @@
 """What is compared: shapes of well-known models and single features, their inputs, and the arithmetic that they take.
 
 A case of kind "sdpa" has B H Hkv Tq Tkv d dv, causal (top-left), pad 0, softcap, window, and of mask, lengths and sinks which exist; one
-of kind "layer" is self-attention with projections and biases over B T D H. Weights and tensors are f32.
+of kind "layer" is self-attention with projections and biases over B T D H. Weights and tensors are f32 arrays. In a run of bf16 or f16 they
+hold numbers that this type has, so that every library computes with the same ones.
 """
 
 import collections
 
 import numpy as np
+
+from . import storage
 
 Case = collections.namedtuple("Case", "name group title shape")
 # What the groups are called in tables and plots, in this order.
@@ -128,29 +131,29 @@ def flops(case):
     return 2.0 * s["H"] * pairs * (s["d"] + s["dv"])
 
 
-def key_value_bytes(case):
+def key_value_bytes(case, dtype):
     """What a decoding step has to read; 0 for other cases."""
     s = case.shape
-    return 4.0 * s["B"] * s["Hkv"] * s["Tkv"] * (s["d"] + s["dv"]) if case.group == "decode" else 0.0
+    return float(storage.BYTES[dtype]) * s["B"] * s["Hkv"] * s["Tkv"] * (s["d"] + s["dv"]) if case.group == "decode" else 0.0
 
 
-def copies(case):
+def copies(case, dtype):
     """Sets of tensors that calls go through in turn: one, but for decoding, which finds its keys in memory and not in a cache."""
-    held = key_value_bytes(case)
+    held = key_value_bytes(case, dtype)
     return min(MOST_COPIES, 1 + int(COLD_BYTES / held)) if held else 1
 
 
-def inputs(case, copy=0):
-    """f32 tensors, the same everywhere: query, key, value, then a dict of further ones if the case has any (mask, lengths, sinks); or x,
-    in_proj, in_bias, out_proj, out_bias."""
+def inputs(case, dtype, copy=0):
+    """f32 tensors of numbers that dtype has, the same everywhere: query, key, value, then a dict of further ones if the case has any (mask,
+    lengths, sinks); or x, in_proj, in_bias, out_proj, out_bias."""
     random, s = np.random.default_rng([copy, 17]), case.shape
 
-    def normal(*shape):
-        return random.standard_normal(shape, dtype=np.float32)
+    def normal(*shape, scale=1.0):
+        return storage.rounded(random.standard_normal(shape, dtype=np.float32) * np.float32(scale), dtype)
 
     if s["kind"] == "layer":
-        size, scale = s["D"], np.float32(s["D"] ** -0.5)
-        return normal(s["B"], s["T"], size), normal(3 * size, size) * scale, normal(3 * size), normal(size, size) * scale, normal(size)
+        size, scale = s["D"], s["D"] ** -0.5
+        return normal(s["B"], s["T"], size), normal(3 * size, size, scale=scale), normal(3 * size), normal(size, size, scale=scale), normal(size)
     tensors = [normal(s["B"], s["H"], s["Tq"], s["d"]), normal(s["B"], s["Hkv"], s["Tkv"], s["d"]), normal(s["B"], s["Hkv"], s["Tkv"], s["dv"])]
     extras = {}
     if s["mask"] == "bool":

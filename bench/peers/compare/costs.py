@@ -55,10 +55,11 @@ def cold_starts(commands, runs, say):
     return found
 
 
-def worker_commands(peers, case, threads):
+def worker_commands(peers, case, dtype, threads):
     commands = {}
     for peer in peers:
-        command = [peer.python, str(crew.HERE / "first_answer.py"), "--module", peer.module, "--case", case.name, "--threads", str(threads)]
+        command = [peer.python, str(crew.HERE / "first_answer.py"), "--module", peer.module, "--case", case.name, "--dtype", dtype,
+                   "--threads", str(threads)]  # fmt: skip
         for folder in peer.path:
             command += ["--path", folder]
         commands[peer.name] = command
@@ -76,14 +77,14 @@ def python_package_bytes(peer):
 
 def all_costs(peers, packages, case, options, folder, say):
     """(library_bytes, cold_start), each {name: facts}. polyhead has two entries: linked ahead of time, and in Python with its compiler."""
-    sizes, commands = {}, worker_commands(peers, case, options.threads[-1])
+    sizes, commands = {}, worker_commands(peers, case, options.dtype, options.threads[-1])
     for peer in peers:
         if peer.name == "polyhead":
             sizes[peer.name] = python_package_bytes(peer)
         elif packages.get(peer.name):
             sizes[peer.name] = installed(peer, packages[peer.name])
     try:
-        sizes["polyhead linked"], program = linked.build(case, options.build, folder)
+        sizes["polyhead linked"], program = linked.build(case, options.dtype, options.build, folder)
         commands["polyhead linked"] = [str(program), *linked.arguments(case), str(options.threads[-1])]
     except (OSError, subprocess.CalledProcessError) as error:
         say("a program with a linked kernel could not be built: %s" % error)

@@ -9,6 +9,7 @@ def main():
     parser.add_argument("--path", action="append", default=[])
     parser.add_argument("--module", required=True)
     parser.add_argument("--case", required=True)
+    parser.add_argument("--dtype", required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = parser.parse_args()
     sys.path[:0] = options.path
@@ -19,12 +20,12 @@ def main():
 
     case = next(c for c in cases.all_cases() + cases.small_cases() if c.name == options.case)
     module = importlib.import_module(options.module)
-    tensors = cases.inputs(case)
+    tensors = cases.inputs(case, options.dtype)
     for way, kinds in module.PEERS.items():
-        if "f32" not in kinds.get(case.shape["kind"], ()):
+        if options.dtype not in kinds.get(case.shape["kind"], ()):
             continue
         try:
-            run, fetch = module.make(way, case.shape, "f32", tensors, options.threads)
+            run, fetch = module.make(way, case.shape, options.dtype, tensors, options.threads)
         except NotImplementedError:
             continue
         run()

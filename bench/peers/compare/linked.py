@@ -8,27 +8,28 @@ from . import crew
 
 ROOT = crew.PEERS.parents[1]
 NAME = "linked_kernel"
+ELEMENTS = {"f32": "float", "bf16": "polyhead::bf16", "f16": "polyhead::f16"}  # in C++
 
 
-def flags(case):
+def flags(case, dtype):
     s = case.shape
-    return ["--op", "sdpa", "--num-heads", str(s["H"]), "--num-kv-heads", str(s["Hkv"]), "--head-dim", str(s["d"])]
+    return ["--op", "sdpa", "--num-heads", str(s["H"]), "--num-kv-heads", str(s["Hkv"]), "--head-dim", str(s["d"]), "--dtype", dtype]
 
 
-def compiled(folder, name, source, libraries):
+def compiled(folder, name, source, libraries, *options):
     """Path of a stripped program."""
     program = pathlib.Path(folder, name)
     command = [os.environ.get("CXX") or "g++", "-std=c++17", "-O2", "-s", "-Wl,--gc-sections", "-I", str(folder), "-I", str(ROOT / "runtime" / "include")]
-    subprocess.run([*command, str(source), *map(str, libraries), "-lpthread", "-ldl", "-o", str(program)], check=True, capture_output=True)
+    subprocess.run([*command, *options, str(source), *map(str, libraries), "-lpthread", "-ldl", "-o", str(program)], check=True, capture_output=True)
     return program
 
 
-def build(case, build_folder, folder):
+def build(case, dtype, build_folder, folder):
     """(facts, program): kernel_bytes, program_bytes, empty_bytes. The program answers one call of the case."""
     build_folder = pathlib.Path(build_folder)
-    subprocess.run([str(build_folder / "tools" / "polyhead-generate"), NAME, *flags(case), "-o", str(folder)], check=True, capture_output=True)
+    subprocess.run([str(build_folder / "tools" / "polyhead-generate"), NAME, *flags(case, dtype), "-o", str(folder)], check=True, capture_output=True)
     archive, runtime = pathlib.Path(folder, NAME + ".a"), build_folder / "runtime" / "libpolyhead.a"
-    program = compiled(folder, "linked", crew.PEERS / "linked_main.cpp", [archive, runtime])
+    program = compiled(folder, "linked", crew.PEERS / "linked_main.cpp", [archive, runtime], "-DELEMENT=" + ELEMENTS[dtype])
     empty = pathlib.Path(folder, "empty.cpp")
     empty.write_text("#include <cstdio>\n#include <vector>\nint main() { std::vector<float> x(9); return std::printf(\"%g\", x[0]) < 0; }\n", encoding="ascii")
     bare = compiled(folder, "empty", empty, [])

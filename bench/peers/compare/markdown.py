@@ -8,7 +8,7 @@ def cell(result):
         ratio = result["ratio"]
         text = "%.2f (%.2f–%.2f)" % (ratio["median"], ratio["q1"], ratio["q3"])
         return "**%s**" % text if results.verdict(ratio) == "slower" else text
-    return "error" if result and "error" in result else "–"
+    return "error" if result and "error" in result else "no" if result and "missing" in result else "–"
 
 
 def rate(result):
@@ -26,7 +26,8 @@ def of_threads(document, threads, groups, names=()):
     """A table of all cases of these groups, or of those with these names; bold where another library is faster."""
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     others = [name for name in labels if name != results.OURS]
-    yield "| case, %s | shape | ms | %% of peak | %s |" % (results.threads_text(threads), " | ".join(labels[n] for n in others))
+    heads = ["case, " + results.title(document, threads), "shape", "ms", results.peak_text(document), *(labels[n] for n in others)]
+    yield "| %s |" % " | ".join(heads)
     yield "|" + "---|" * (4 + len(others))
     for group in groups:
         for record in (r for r in document["cases"] if r["group"] == group and (not names or r["name"] in names)):

@@ -89,10 +89,11 @@ class Bench:
         for entry in self.entries:
             entry.result = dict(peer=entry.peer.name, threads=entry.threads)
         with tempfile.TemporaryDirectory(prefix="polyhead-peers-") as folder:
-            expected = reference.truth(case)
+            expected = reference.truth(case, self.options.dtype)
             ready = [entry for entry in self.entries if not entry.lost and self.prepare(entry, case, expected, folder)]
         record = dict(name=case.name, group=case.group, title=case.title, words=cases.words(case), shape=case.shape, flops=cases.flops(case),
-                      key_value_bytes=cases.key_value_bytes(case), roofs={str(n): dict(fma_gflops=[], copy_gbs=[], read_gbs=[]) for n in self.roofs})
+                      key_value_bytes=cases.key_value_bytes(case, self.options.dtype),
+                      roofs={str(n): dict(fma_gflops=[], copy_gbs=[], read_gbs=[]) for n in self.roofs})
         if ready:
             self.rounds(record, ready)
         for entry in self.entries:
@@ -106,13 +107,13 @@ class Bench:
     def prepare(self, entry, case, expected, folder):
         """Every way in which a library does the case, checked; the fastest of the right ones stays. False when there is none."""
         result = entry.result
-        answer = entry.ask(dict(do="prepare", case=case.name, folder=folder))
+        answer = entry.ask(dict(do="prepare", case=case.name, dtype=self.options.dtype, folder=folder))
         if answer is None:
             return False
         right, result["refused"] = {}, {}
         for way in answer["ways"]:
             if "rows" in way:
-                error, wrong = reference.largest_error(numpy.load(way["rows"]), expected)
+                error, wrong = reference.largest_error(numpy.load(way["rows"]), expected, self.options.dtype)
                 os.remove(way["rows"])
                 if not wrong:
                     right[way["how"]] = (error, way["prepare_seconds"])
@@ -121,7 +122,7 @@ class Bench:
                 result["refused"][way["how"]] = way.get("error") or way["missing"]
         if not right:
             faults = [way["error"] for way in answer["ways"] if way.get("error")]
-            result["error" if faults else "missing"] = faults[0] if faults else "; ".join(result["refused"].values()) or "it has no such operation"
+            result["error" if faults else "missing"] = faults[0] if faults else "; ".join(result["refused"].values()) or "it has no such operation in %s" % self.options.dtype
             return False
         chosen = entry.ask(dict(do="choose", ways=list(right)))
         if chosen is None:

@@ -84,7 +84,7 @@ def side_by_side(document, rows, theme, draw, threads=None):
     for axis, count in zip(axes[0], threads):
         strips(axis, look, rows)
         draw(axis, look, rows, count)
-        axis.set_title(results.threads_text(count))
+        axis.set_title(results.title(document, count))
     return figure, axes[0], look
 
 
@@ -115,7 +115,7 @@ def ordered_legend(figure, axis, look):
 
 
 def peak(document, theme):
-    return quantity(document, [g for g in cases.GROUPS if g not in ("decode", "growth")], theme, "percent_of_peak", "% of the multiply-add peak", 100)
+    return quantity(document, [g for g in cases.GROUPS if g not in ("decode", "growth")], theme, "percent_of_peak", "% of the f32 multiply-add peak", 100)
 
 
 def decode(document, theme):
@@ -174,7 +174,7 @@ def growth(document, theme):
     for axis, steps in ((left, (1,)), (right, (1, 2, 5))):
         axis.set_yscale("log")
         plain_log(axis.yaxis, steps)
-    left.set(title="Time per call, %s" % results.threads_text(threads), xlabel="tokens", ylabel="milliseconds")
+    left.set(title="Time per call, %s" % results.title(document, threads), xlabel="tokens", ylabel="milliseconds")
     right.set(title="Time per pair of query and key, 8 heads of 64", xlabel="tokens", ylabel="nanoseconds")
     for axis in (left, right):
         axis.set_xscale("log", base=2)

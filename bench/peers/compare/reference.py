@@ -5,8 +5,8 @@ import numpy as np
 from . import cases
 
 ROWS = {"sdpa": 48, "layer": 8}
-# Largest error of f32 arithmetic over sums this long, as a part of the largest value that a row may mix.
-TOLERANCE = 1e-4
+# Largest error of each type over sums this long, as a part of the largest value that a row may mix.
+TOLERANCE = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}
 
 
 def sample(case):
@@ -57,19 +57,19 @@ def layer_rows(s, tensors, index):
     return rows
 
 
-def truth(case):
-    """The rows of sample(case), [rows, width]."""
-    tensors, index = cases.inputs(case), sample(case)
+def truth(case, dtype):
+    """The rows of sample(case), [rows, width], of inputs that the type has."""
+    tensors, index = cases.inputs(case, dtype), sample(case)
     if case.shape["kind"] == "layer":
         return layer_rows(case.shape, tensors, index)
     return np.stack([sdpa_row(case.shape, tensors, *row) for row in zip(*index)])
 
 
-def largest_error(found, expected):
+def largest_error(found, expected, dtype):
     """(largest error, "" or what is wrong with it)."""
     if found.shape != expected.shape:
         return float("inf"), "answer of %s, expected %s" % (list(found.shape), list(expected.shape))
     error = np.abs(found - expected)
     worst = float(error.max()) if np.isfinite(error).all() else float("inf")
-    limit = TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    limit = TOLERANCE[dtype] * max(1.0, float(np.abs(expected).max()))
     return worst, "" if worst <= limit else "wrong answer: largest error %.3g, expected at most %.3g" % (worst, limit)

@@ -73,7 +73,7 @@ def ratio_cell(result):
     if "ms" in result:
         return "<td>%.3g ms</td>" % result["ms"]["median"]
     reason = result.get("error") or result.get("missing") or ""
-    return '<td title="%s">%s</td>' % (html.escape(reason), "error" if "error" in result else "–")
+    return '<td title="%s">%s</td>' % (html.escape(reason), "error" if "error" in result else "no" if "missing" in result else "–")
 
 
 def case_row(record, threads, others):
@@ -88,7 +88,7 @@ def case_row(record, threads, others):
 
 def case_table(document, threads, labels):
     others = [name for name in labels if name != results.OURS]
-    heads = ["case", "shape", "polyhead ms", "% of peak", *(labels[name] for name in others)]
+    heads = ["case", "shape", "polyhead ms", results.peak_text(document), *(labels[name] for name in others)]
     rows = []
     for group, title in cases.GROUPS.items():
         records = [r for r in document["cases"] if r["group"] == group]
@@ -98,7 +98,12 @@ def case_table(document, threads, labels):
     return ('<section class="card"><h2>All cases, %s</h2><p class="soft">Under the names of the others: their time over ours, median of %d rounds ± half '
             'the interquartile range. Green: polyhead is faster. Red: it is slower. Uncoloured: the rounds do not agree. Hover for how a library did it.</p>'
             '<div class="scroll"><table><thead><tr>%s</tr></thead><tbody>%s</tbody></table></div></section>'
-            % (results.threads_text(threads), document["rounds"], "".join("<th>%s</th>" % html.escape(h) for h in heads), "".join(rows)))  # fmt: skip
+            % (results.title(document, threads), document["rounds"], "".join("<th>%s</th>" % html.escape(h) for h in heads), "".join(rows)))  # fmt: skip
+
+
+TYPES = {True: "All tensors are f32 and arithmetic is f32 on all sides.",
+         False: "Inputs are random numbers rounded to the type, the same for all libraries. Each library does its arithmetic in its own way; how far its answer "
+                "may be from that of float64 depends on the type. The peak is that of f32 multiply-adds, so a figure may exceed 100 %."}  # fmt: skip
 
 
 def method(document):
@@ -112,7 +117,7 @@ def method(document):
              "A round gives every process one slice of %g s, in an order that changes from round to round. The shortest call stands for the slice and the "
              "fastest slice of the peak for the roof, because other programs only take away from them. Ratios are taken within a round."
              % document["slice_seconds"],
-             "All tensors are f32 and arithmetic is f32 on all sides. Inputs lie in the layout that a library likes, outputs are bound where it can.",
+             "%s Inputs lie in the layout that a library likes, outputs are bound where it can." % TYPES[results.dtype_of(document) == "f32"],
              "Before anything is timed, sampled rows of every answer are held against float64. Of several ways in which a library can do a case, the fastest "
              "right one counts.",
              "Work that position or key lengths exclude is not counted as work; what a mask excludes is."]  # fmt: skip
@@ -144,7 +149,7 @@ def write(document, path):
     found = document["machine"]
     versions = ", ".join("%s %s" % (peer["label"], peer["version"]) for peer in document["peers"].values() if peer.get("version"))
     page = string.Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-        machine=html.escape(machine.sentence(found)), date=html.escape(found["date"]),
+        dtype=results.dtype_of(document), machine=html.escape(machine.sentence(found)), date=html.escape(found["date"]),
         commit=html.escape(found["commit"] + (", with changes" if found["changed"] else "")), versions=html.escape(versions),
         warning=warning(document), tiles=tiles(document, labels), plots=figures(document, path.parent, path.stem), method=method(document),
         tables="".join(case_table(document, n, labels) for n in document["threads"]), faults=faults if lines else "")  # fmt: skip

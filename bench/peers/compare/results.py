@@ -64,8 +64,23 @@ def summary(records, threads):
                 most=max(medians, key=medians.get), least=min(medians, key=medians.get))  # fmt: skip
 
 
+def dtype_of(document):
+    """The type of all tensors. Files that do not name it are of f32."""
+    return document.get("dtype", "f32")
+
+
 def threads_text(threads):
     return "%d thread%s" % (threads, "" if threads == 1 else "s")
+
+
+def title(document, threads):
+    """What a table or plot is about."""
+    return "%s, %s" % (dtype_of(document), threads_text(threads))
+
+
+def peak_text(document):
+    """The peak is that of f32 multiply-adds. An instruction that adds products of bf16 can exceed it."""
+    return "% of peak" if dtype_of(document) == "f32" else "% of f32 peak"
 
 
 def sentence(records, threads):

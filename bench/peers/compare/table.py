@@ -17,16 +17,16 @@ def ratio_text(result):
         return Text("%.2f ±%.2f" % (ratio["median"], (ratio["q3"] - ratio["q1"]) / 2), style=STYLES[results.verdict(ratio)])
     if "error" in result:
         return Text("error", style="red")
-    return Text("%.3g ms" % result["ms"]["median"] if "ms" in result else "–", style="dim")
+    return Text("%.3g ms" % result["ms"]["median"] if "ms" in result else "no" if "missing" in result else "–", style="dim")
 
 
 def of_threads(document, threads, labels):
     others = [name for name in labels if name != results.OURS]
-    title = "%s: time of others / time of polyhead, above 1 polyhead is faster" % results.threads_text(threads)
+    title = "%s: time of others / time of polyhead, above 1 polyhead is faster" % results.title(document, threads)
     table = Table(title=title, caption="median of %d rounds ± half the interquartile range" % document["rounds"])
     for name in ("case", "shape"):
         table.add_column(name, no_wrap=True)
-    for name in ("polyhead ms", "% of peak", *(labels[name] for name in others)):
+    for name in ("polyhead ms", results.peak_text(document), *(labels[name] for name in others)):
         table.add_column(name, justify="right", no_wrap=True)
     for group in cases.GROUPS:
         for record in (r for r in document["cases"] if r["group"] == group):
@@ -41,7 +41,7 @@ def of_threads(document, threads, labels):
 
 
 def of_costs(document):
-    table = Table(title="Bytes on disk and seconds to the first answer of a fresh process (%s)" % document["cost_case"])
+    table = Table(title="Bytes on disk and seconds to the first answer of a fresh process (%s, %s)" % (document["cost_case"], results.dtype_of(document)))
     table.add_column("library", no_wrap=True)
     for name in ("MB", "seconds"):
         table.add_column(name, justify="right")

@@ -66,13 +66,14 @@ class Worker:
 
         self.drop({})
         case = next(c for c in cases.all_cases() + cases.small_cases() if c.name == order["case"])
-        data = [cases.inputs(case, copy) for copy in range(cases.copies(case))]
-        return dict(ways=[self.way(name, case, data, order) for name, kinds in self.module.PEERS.items() if "f32" in kinds.get(case.shape["kind"], ())])
+        kind, dtype = case.shape["kind"], order["dtype"]
+        data = [cases.inputs(case, dtype, copy) for copy in range(cases.copies(case, dtype))]
+        return dict(ways=[self.way(name, case, data, order) for name, kinds in self.module.PEERS.items() if dtype in kinds.get(kind, ())])
 
     def way(self, name, case, data, order):
         started = time.perf_counter()
         try:
-            made = [self.module.make(name, case.shape, "f32", tensors, self.threads) for tensors in data]
+            made = [self.module.make(name, case.shape, order["dtype"], tensors, self.threads) for tensors in data]
             made[0][0]()
             rows = self.sampled(case, made[0][1]())
         except NotImplementedError as error:

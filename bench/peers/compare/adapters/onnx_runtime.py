@@ -2,18 +2,17 @@
 
 import numpy as np
 import onnxruntime as ort
-from onnx import TensorProto, helper
+from onnx import helper
 
 VERSION = ort.__version__
 PACKAGE = "onnxruntime"
 PEERS = {
-    "Attention (ONNX)": {"sdpa": ["f32"], "layer": ["f32"]},
-    "MultiHeadAttention": {"sdpa": ["f32"], "layer": ["f32"]},
-    "GroupQueryAttention": {"sdpa": ["f32"]},
-    "Attention and MatMul": {"layer": ["f32"]},
+    "Attention (ONNX)": {"sdpa": ["f32", "f16"], "layer": ["f32", "f16"]},
+    "MultiHeadAttention": {"sdpa": ["f32", "f16"], "layer": ["f32", "f16"]},
+    "GroupQueryAttention": {"sdpa": ["f32", "f16"]},
+    "Attention and MatMul": {"layer": ["f32", "f16"]},
 }
 OWN = "com.microsoft"
-FLOAT = TensorProto.FLOAT
 _sessions = {}  # the model of the case at hand: copies of its tensors share one session, hence one thread pool
 
 
@@ -21,9 +20,10 @@ def session_of(nodes, inputs, outputs, constants, threads):
     def kind(array):
         return helper.np_dtype_to_tensor_dtype(array.dtype)
 
+    stored = kind(next(iter(inputs.values())))
     graph = helper.make_graph(
         nodes, "case", [helper.make_tensor_value_info(name, kind(array), array.shape) for name, array in inputs.items()],
-        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in outputs.items()],
+        [helper.make_tensor_value_info(name, stored, shape) for name, shape in outputs.items()],
         [helper.make_tensor(name, kind(array), array.shape, array.tobytes(), raw=True) for name, array in constants.items()])  # fmt: skip
     imports = [helper.make_opsetid("", 23), helper.make_opsetid(OWN, 1)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=11).SerializeToString()
@@ -46,7 +46,7 @@ def prepared(nodes, inputs, outputs, threads, constants=None, shared=None):
         if name in (shared or {}):
             values[name] = values[shared[name]]
         else:
-            values[name] = ort.OrtValue.ortvalue_from_shape_and_type(shape, np.float32)
+            values[name] = ort.OrtValue.ortvalue_from_shape_and_type(shape, next(iter(inputs.values())).dtype.type)
         binding.bind_ortvalue_output(name, values[name])
     answer = values[next(iter(outputs))]
     return (lambda: session.run_with_iobinding(binding)), answer.numpy
@@ -151,6 +151,10 @@ MAKERS = dict(zip(PEERS, (onnx_attention, multi_head, group_query)))
 
 
 def make(peer, case, dtype, data, threads):
+    def stored(array):
+        return array.astype(np.float16) if dtype == "f16" and array.dtype == np.float32 else array
+
     if case["kind"] == "layer":
-        return layer(peer, case, data, threads)
-    return MAKERS[peer](case, *data[:3], data[3] if len(data) > 3 else {}, threads)
+        return layer(peer, case, [stored(array) for array in data], threads)
+    extras = {name: stored(array) for name, array in data[3].items()} if len(data) > 3 else {}
+    return MAKERS[peer](case, *(stored(array) for array in data[:3]), extras, threads)

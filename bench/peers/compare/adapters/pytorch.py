@@ -5,12 +5,14 @@ import torch.nn.functional as F
 
 VERSION = torch.__version__
 PACKAGE = "torch"
+TYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}
 PEERS = {
-    "scaled_dot_product_attention": {"sdpa": ["f32"]},
-    "flex_attention, compiled": {"sdpa": ["f32"]},
-    "matmul, softmax, matmul": {"sdpa": ["f32"]},
-    "nn.MultiheadAttention": {"layer": ["f32"]},
-    "Linear, scaled_dot_product_attention, Linear": {"layer": ["f32"]},
+    "scaled_dot_product_attention": {"sdpa": list(TYPES)},
+    "flex_attention, compiled": {"sdpa": list(TYPES)},
+    "matmul, softmax, matmul": {"sdpa": list(TYPES)},
+    "nn.MultiheadAttention": {"layer": list(TYPES)},
+    "Linear, scaled_dot_product_attention, Linear": {"layer": list(TYPES)},
+    "Linear, matmul, softmax, matmul, Linear": {"layer": ["bf16", "f16"]},
 }
 torch.set_grad_enabled(False)
 
@@ -23,6 +25,18 @@ def runner(call, shape=None):
         kept[:] = [call()]
 
     return run, lambda: kept[0].float().reshape(shape or kept[0].shape).numpy()
+
+
+def stored(array, dtype):
+    """A tensor; numbers that are not whole ones are of this type."""
+    tensor = torch.from_numpy(array)
+    return tensor.to(TYPES[dtype]) if tensor.is_floating_point() else tensor
+
+
+def by_hand(dtype):
+    """Whether separate products can be the fastest way: oneDNN has those of some 16-bit types, and scaled_dot_product_attention has not."""
+    tests = {torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported, torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported}
+    return dtype in tests and tests[dtype]()
 
 
 def special(case):
@@ -41,9 +55,9 @@ def boolean_mask(case, extras):
     if case.get("pad"):
         found.append(k < case["Tkv"] - case["pad"])
     if "lengths" in extras:
-        found.append(k < torch.from_numpy(extras["lengths"])[:, None, None, None])
-    if "mask" in extras and extras["mask"].dtype == bool:
-        found.append(torch.from_numpy(extras["mask"]))
+        found.append(k < extras["lengths"][:, None, None, None])
+    if "mask" in extras and extras["mask"].dtype == torch.bool:
+        found.append(extras["mask"])
     mask = found[0] if found else None
     for other in found[1:]:
         mask = mask & other
@@ -59,10 +73,10 @@ def sdpa(case, q, k, v, extras):
         q, grouped = q.view(case["B"], case["Hkv"], case["H"] // case["Hkv"], case["d"]), False
     only_causal = case["causal"] and not (case.get("window") or case.get("pad") or extras)
     mask = None if only_causal else boolean_mask(case, extras)
-    if "mask" in extras and extras["mask"].dtype != bool:
+    if "mask" in extras and extras["mask"].dtype != torch.bool:
         if mask is not None:
             raise NotImplementedError("an additive mask beside another one")
-        mask = torch.from_numpy(extras["mask"])
+        mask = extras["mask"]
     return runner(lambda: F.scaled_dot_product_attention(q, k, v, mask, is_causal=only_causal, enable_gqa=grouped), shape)
 
 
@@ -84,30 +98,35 @@ def flex(case, q, k, v, extras):
     options = dict(score_mod=capped if cap else None, block_mask=block, enable_gqa=case["H"] != case["Hkv"])
     if "sinks" not in extras:
         return runner(lambda: compiled(q, k, v, **options))
-    sinks = torch.from_numpy(extras["sinks"])[None, :, None]
+    sinks = extras["sinks"][None, :, None]
 
     def call():
         out, aux = compiled(q, k, v, return_aux=AuxRequest(lse=True), **options)
-        return out * torch.sigmoid(aux.lse - sinks)[..., None]
+        return out * torch.sigmoid(aux.lse - sinks)[..., None].to(out.dtype)
 
     return runner(call)
 
 
 def composed(case, q, k, v, extras):
-    """What is written by hand where no function does it."""
-    if not special(case):
+    """What is written by hand where no function does it, or none does it as fast."""
+    if not special(case) and not by_hand(q.dtype):
         raise NotImplementedError("left to scaled_dot_product_attention")
     group, cap, scale = case["H"] // case["Hkv"], case.get("softcap"), case["d"] ** -0.5
     q = q.view(case["B"], case["Hkv"], group, case["Tq"], case["d"])
     k, v = k[:, :, None], v[:, :, None]
     mask = boolean_mask(case, extras)
-    excluded = None if mask is None else ~mask
-    sinks = torch.from_numpy(extras["sinks"]).view(1, case["Hkv"], group, 1, 1) if "sinks" in extras else None
+    excluded = None if mask is None else ~mask[:, :, None] if mask.dim() == 4 else ~mask
+    added = extras["mask"] if "mask" in extras and extras["mask"].is_floating_point() else None
+    if added is not None and added.dim() == 3:
+        added = added.view(case["Hkv"], group, *added.shape[1:])
+    sinks = extras["sinks"].view(1, case["Hkv"], group, 1, 1) if "sinks" in extras else None
 
     def call():
         scores = torch.matmul(q * scale, k.transpose(-1, -2))
         if cap:
             scores = scores.div_(cap).tanh_().mul_(cap)
+        if added is not None:
+            scores += added
         if excluded is not None:
             scores.masked_fill_(excluded, float("-inf"))
         if sinks is None:
@@ -119,7 +138,7 @@ def composed(case, q, k, v, extras):
 
 
 def module(case, x, in_proj, in_bias, out_proj, out_bias):
-    layer = torch.nn.MultiheadAttention(case["D"], case["H"], batch_first=True).eval()
+    layer = torch.nn.MultiheadAttention(case["D"], case["H"], batch_first=True, dtype=x.dtype).eval()
     for mine, given in ((layer.in_proj_weight, in_proj), (layer.in_proj_bias, in_bias), (layer.out_proj.weight, out_proj), (layer.out_proj.bias, out_bias)):
         mine.copy_(given)
     return runner(lambda: layer(x, x, x, need_weights=False)[0])
@@ -135,12 +154,25 @@ def linear(case, x, in_proj, in_bias, out_proj, out_bias):
     return runner(call)
 
 
-MAKERS = dict(zip(PEERS, (sdpa, flex, composed, module, linear)))
+def linear_by_hand(case, x, in_proj, in_bias, out_proj, out_bias):
+    if not by_hand(x.dtype):
+        raise NotImplementedError("left to scaled_dot_product_attention")
+    B, T, D, H = (case[name] for name in "BTDH")
+
+    def call():
+        q, k, v = F.linear(x, in_proj, in_bias).view(B, T, 3, H, D // H).permute(2, 0, 3, 1, 4)
+        weights = torch.softmax(torch.matmul(q * (D // H) ** -0.5, k.transpose(-1, -2)), -1)
+        return F.linear(torch.matmul(weights, v).transpose(1, 2).reshape(B, T, D), out_proj, out_bias)
+
+    return runner(call)
+
+
+MAKERS = dict(zip(PEERS, (sdpa, flex, composed, module, linear, linear_by_hand)))
 
 
 def make(peer, case, dtype, data, threads):
     torch.set_num_threads(threads)
     if case["kind"] == "layer":
-        return MAKERS[peer](case, *map(torch.from_numpy, data))
-    extras = data[3] if len(data) > 3 else {}
-    return MAKERS[peer](case, *map(torch.from_numpy, data[:3]), extras)
+        return MAKERS[peer](case, *(stored(array, dtype) for array in data))
+    extras = {name: stored(array, dtype) for name, array in data[3].items()} if len(data) > 3 else {}
+    return MAKERS[peer](case, *(stored(array, dtype) for array in data[:3]), extras)

@@ -18,12 +18,22 @@ except ImportError:  # a bench that does not set the path of this checkout
     sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "build" / "release" / "python"))
     import polyhead
 
-PEERS = {"polyhead": {"sdpa": ["f32"], "layer": ["f32"]}}
+TYPES = ["f32", "bf16", "f16"]
+PEERS = {"polyhead": {"sdpa": TYPES, "layer": TYPES}}
 VERSION = polyhead.__version__
 
 
+def stored(array, dtype):
+    """A contiguous array of this type."""
+    if dtype == "bf16":
+        import ml_dtypes
+
+        return np.ascontiguousarray(array, ml_dtypes.bfloat16)
+    return np.ascontiguousarray(array, np.float16 if dtype == "f16" else np.float32)
+
+
 def options(case, extras):
-    """The keywords of polyhead.sdpa for a case."""
+    """The keywords of polyhead.sdpa for a case. Masks and sinks are f32 beside tensors of any type."""
     found = {}
     if case["causal"]:
         found["is_causal"] = True
@@ -38,34 +48,34 @@ def options(case, extras):
     return found
 
 
-def make_sdpa(case, data):
-    q, k, v = (np.ascontiguousarray(array, np.float32) for array in data[:3])
+def make_sdpa(case, dtype, data):
+    q, k, v = (stored(array, dtype) for array in data[:3])
     keywords = options(case, data[3] if len(data) > 3 else {})
-    out = np.empty((*q.shape[:3], v.shape[3]), np.float32)
+    out = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
 
     def run():
         polyhead.sdpa(q, k, v, out=out, **keywords)
 
-    return run, lambda: out
+    return run, lambda: out.astype(np.float32)
 
 
-def make_layer(case, data):
-    x, wqkv, bqkv, wo, bo = (np.ascontiguousarray(array, np.float32) for array in data[:5])
-    layer = polyhead.MultiheadAttention(case["D"], case["H"])
+def make_layer(case, dtype, data):
+    x, (wqkv, bqkv, wo, bo) = stored(data[0], dtype), (np.ascontiguousarray(array, np.float32) for array in data[1:5])
+    layer = polyhead.MultiheadAttention(case["D"], case["H"], dtype=dtype)
     layer.load_state_dict({"in_proj_weight": wqkv, "in_proj_bias": bqkv, "out_proj.weight": wo, "out_proj.bias": bo})
     answer = [None]
 
     def run():
         answer[0] = layer(x)[0]
 
-    return run, lambda: answer[0]
+    return run, lambda: answer[0].astype(np.float32)
 
 
 def make(peer, case, dtype, data, threads):
     makers = {"sdpa": make_sdpa, "layer": make_layer}
-    if dtype != "f32" or case["kind"] not in makers:
+    if dtype not in TYPES or case["kind"] not in makers:
         raise NotImplementedError(f"{case['kind']} in {dtype}")
     polyhead.set_num_threads(threads)
-    run, fetch = makers[case["kind"]](case, data)
+    run, fetch = makers[case["kind"]](case, dtype, data)
     run()
     return run, fetch

@@ -9,7 +9,13 @@ import sys
 import tempfile
 import unittest
 
+import ml_dtypes
+import numpy
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench" / "peers"))
+from compare import markdown, report, storage  # noqa: E402
+
 OPTIONS = argparse.Namespace()
 RIGHT = '''
 """Attention by NumPy in f32."""
@@ -18,13 +24,15 @@ import time
 import numpy as np
 
 VERSION = "1.2"
-PEERS = {"by hand": {"sdpa": ["f32"]}, "not this": {"sdpa": ["f32"]}}
+PEERS = {"by hand": {"sdpa": ["f32", "bf16", "f16"]}, "not this": {"sdpa": ["f32", "bf16", "f16"]}}
+UNUSED = {"f32": 0, "bf16": 0xFFFF, "f16": 0x1FFF}  # bits of an f32 number that a number of the type does not need
 
 def make(way, case, dtype, data, threads):
     if way != "by hand":
         raise NotImplementedError("left to the other way")
     assert len(os.sched_getaffinity(0)) == threads
     q, k, v = data
+    assert not any((x.view(np.uint32) & UNUSED[dtype]).any() for x in data), "numbers that are not " + dtype
     k, v = (np.repeat(x, case["H"] // case["Hkv"], 1) for x in (k, v))
     answer = [None]
     def run():
@@ -40,6 +48,7 @@ CRASH = RIGHT.replace("    def run():\n", "    def run():\n        print('noise 
 LATE = RIGHT.replace("    def run():\n", "    def run():\n        CALLS.append(0)\n        if len(CALLS) > 200: raise MemoryError('no more')\n")
 LATE = LATE.replace("VERSION =", "CALLS = []\nVERSION =")
 MISSING = "import a_module_that_nobody_has\n"
+NARROW = RIGHT.replace(', "bf16", "f16"', "")
 FAKES = {"right": RIGHT, "wrong": WRONG, "crash": CRASH, "late": LATE, "missing": MISSING}
 
 
@@ -120,7 +129,7 @@ class Run(unittest.TestCase):
         page = (self.folder / "out.html").read_text(encoding="utf-8")
         self.assertEqual(re.findall(r'(?:src|href|srcset)="(?!data:)[^"]*"', page), [], "a page that is self-contained")
         self.assertNotIn("$", re.sub(r"base64,[^\"]*", "", page))
-        for text in ("B1 T12 D32 H2", "prefers-color-scheme: dark", "What did not work", "wrong answer", "All cases, 1 thread"):
+        for text in ("B1 T12 D32 H2", "prefers-color-scheme: dark", "What did not work", "wrong answer", "All cases, f32, 1 thread", "other libraries, f32<"):
             self.assertIn(text, page)
         pictures = sorted(self.folder.glob("out_*.png"))
         self.assertTrue({"out_peak.png", "out_ratio.png", "out_decode.png", "out_bytes.png", "out_cold_start.png"} <= {p.name for p in pictures})
@@ -156,12 +165,89 @@ class Run(unittest.TestCase):
         broken.write_text('{"cases": 3', encoding="utf-8")
         for words, expected in ((["nobody"], "--peers: found 'nobody'"), (["--threads", "0"], "--threads: found '0'"), (["--threads", "9999"], "9999"),
                                 (["--cases", "("], "--cases: '\\('"), (["--cases", "zzz"], "matches none of"), (["--rounds", "0"], "--rounds"),
-                                (["--json", "/nowhere/x.json"], "/nowhere/x.json cannot be written"), (["--adapters", "/nowhere"], "--adapters"),
+                                (["--dtype", "f8"], "--dtype: found 'f8', expected one of f32, bf16, f16"), (["--json", "/nowhere/x.json"], "/nowhere/x.json cannot be written"), (["--adapters", "/nowhere"], "--adapters"),
                                 (["--from", broken], "broken.json"), (["--from", self.folder / "none.json"], "none.json")):  # fmt: skip
             done = bench(*words)
             self.assertEqual(done.returncode, 1, words)
             self.assertRegex(done.stderr, expected)
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
+class SixteenBits(unittest.TestCase):
+    """A run in bf16 and one in f16, with libraries that are right, a little wrong, and without 16-bit types."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory()
+        cls.folder = pathlib.Path(cls.temporary.name)
+        for name, text in (("right", RIGHT), ("near", WRONG), ("narrow", NARROW)):
+            (cls.folder / ("peer_%s.py" % name)).write_text(text, encoding="utf-8")
+        cls.done, cls.documents, cls.cases = {}, {}, {}
+        for dtype, names in (("bf16", "^small"), ("f16", "^small_decode")):
+            file = cls.folder / (dtype + ".json")
+            done = bench("right,near,narrow", "--dtype", dtype, "--adapters", cls.folder, "--cases", names, "--rounds", "1", "--slice", "0.01",
+                         "--threads", "1", "--cold-starts", "1", "--json", file)  # fmt: skip
+            assert done.returncode == 0, done.stdout + done.stderr
+            cls.done[dtype], cls.documents[dtype] = done, json.loads(file.read_text(encoding="utf-8"))
+            cls.cases[dtype] = {record["name"]: {r["peer"]: r for r in record["results"]} for record in cls.documents[dtype]["cases"]}
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    def test_ours_is_right_in_every_case(self):
+        for dtype, names in (("bf16", {"small_sdpa", "small_layer", "small_decode"}), ("f16", {"small_decode"})):
+            self.assertEqual(set(self.cases[dtype]), names)
+            for name in names:
+                ours = self.cases[dtype][name]["polyhead"]
+                self.assertEqual(len(ours.get("seconds", ())), 1, ours)
+                self.assertGreater(ours["max_error"], 1e-5, "a 16-bit answer is never this exact")
+
+    def test_the_truth_is_that_of_the_rounded_numbers(self):
+        for dtype in ("bf16", "f16"):
+            self.assertLess(self.cases[dtype]["small_decode"]["right"]["max_error"], 1e-5)
+
+    def test_the_tolerance_is_that_of_the_type(self):
+        self.assertAlmostEqual(self.cases["bf16"]["small_decode"]["near"]["max_error"], 0.01, places=5)
+        self.assertRegex(self.cases["f16"]["small_decode"]["near"]["error"], "wrong answer: largest error 0.01, expected at most 0.004")
+
+    def test_a_type_that_a_library_does_not_have(self):
+        self.assertEqual(self.cases["bf16"]["small_sdpa"]["narrow"]["missing"], "it has no such operation in bf16")
+        self.assertIn("no such operation", self.documents["bf16"]["cold_start"]["narrow"]["error"])
+        self.assertRegex(self.done["f16"].stdout, r"small_decode .*│ +no +│ error +│")
+
+    def test_bytes(self):
+        for dtype in ("bf16", "f16"):
+            record = next(r for r in self.documents[dtype]["cases"] if r["name"] == "small_decode")
+            self.assertEqual(record["key_value_bytes"], 2 * (2 * 40) * (16 + 16))
+        self.assertTrue(0 < self.documents["bf16"]["cold_start"]["polyhead linked"]["median"] < 60)
+        self.assertTrue(0 < self.documents["bf16"]["cold_start"]["right"]["median"] < 60)
+
+    def test_titles_name_the_type(self):
+        for dtype in ("bf16", "f16"):
+            self.assertEqual(self.documents[dtype]["dtype"], dtype)
+            self.assertIn("%s, 1 thread: time of others" % dtype, self.done[dtype].stdout)
+            self.assertIn("| case, %s, 1 thread | shape | ms | %% of f32 peak |" % dtype, "\n".join(markdown.lines(self.documents[dtype])))
+            part = report.case_table(self.documents[dtype], 1, {"polyhead": "polyhead", "right": "right"})
+            for text in ("All cases, %s, 1 thread" % dtype, "% of f32 peak"):
+                self.assertIn(text, part)
+
+    def test_a_file_without_a_type_is_of_f32(self):
+        old = self.folder / "old.json"
+        old.write_text(json.dumps({k: v for k, v in self.documents["bf16"].items() if k != "dtype"}), encoding="utf-8")
+        done = bench("--from", old, "--markdown")
+        self.assertIn("| case, f32, 1 thread | shape | ms | % of peak |", done.stdout, done.stderr)
+
+    def test_numbers_are_rounded_to_the_nearest(self):
+        numbers = numpy.random.default_rng(1).standard_normal(10000, dtype=numpy.float32)
+        ties = (numpy.arange(0x3F80, 0x4180, dtype=numpy.uint32) << 16 | 0x8000).view(numpy.float32)  # halfway between two of bf16
+        for x in (numbers, ties, -ties, ties * numpy.float32(0.125) + numpy.float32(2**-12)):
+            for dtype, type_of in (("bf16", ml_dtypes.bfloat16), ("f16", numpy.float16)):
+                numpy.testing.assert_array_equal(storage.rounded(x, dtype), x.astype(type_of).astype(numpy.float32))
+            self.assertIs(storage.rounded(x, "f32"), x)
+        halves = storage.upper_halves(storage.rounded(numbers, "bf16"))
+        numpy.testing.assert_array_equal(halves, numbers.astype(ml_dtypes.bfloat16).view(numpy.uint16))
+        numpy.testing.assert_array_equal(storage.from_upper_halves(halves), storage.rounded(numbers, "bf16"))
 
 
 if __name__ == "__main__":

@@ -140,9 +140,9 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
     std::vector<int64_t> positions(static_cast<size_t>(num_keys(p, args)));
     std::iota(positions.begin(), positions.end(), 0);
     for (int64_t b = 0; b < batch; b++) {
-        Matrix<Real> query = round(layer.query.apply(tokens<Real>(args.query, b, rows[b])));
-        const Matrix<Real> key = round(layer.key.apply(tokens<Real>(key_input, b, positions)));
-        const Matrix<Real> value = round(layer.value.apply(tokens<Real>(value_input, b, positions)));
+        Matrix<Real> query = round(layer.query.apply(tokens<Real>(args.query, b, rows[b]), how.first_quarter));
+        const Matrix<Real> key = round(layer.key.apply(tokens<Real>(key_input, b, positions), how.first_quarter));
+        const Matrix<Real> value = round(layer.value.apply(tokens<Real>(value_input, b, positions), how.first_quarter));
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             const HeadKeys<Real> head = split_head(p, attention, key, value, b, hkv);

@@ -39,8 +39,8 @@ RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t 
 // heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend.
 enum class Rounded { everything, heads };
 
-// How the formula is evaluated: the 16-bit storage type that it rounds to, what it rounds, and the quarter of head_dim at which the sums of
-// scores begin, 0 to 3. The formula says nothing of the order of its sums.
+// How the formula is evaluated: the 16-bit storage type that it rounds to, what it rounds, and the quarter at which sums over
+// head_dim and over the inputs of projections begin, 0 to 3. The formula says nothing of the order of its sums.
 struct Evaluation {
     int32_t storage = POLYHEAD_F32;
     Rounded rounded = Rounded::everything;

@@ -40,12 +40,14 @@ template <class Real> struct Linear {
         }
     }
 
-    // y[i] = x[i] W^T + b for every row of x.
-    Matrix<Real> apply(const Matrix<Real> &x) const {
+    // y[i] = x[i] W^T + b for every row of x; sums begin at a quarter of the inputs.
+    Matrix<Real> apply(const Matrix<Real> &x, int first_quarter = 0) const {
+        const int64_t first = weight.rows * first_quarter / 4;
         Matrix<Real> y(x.rows, weight.columns);
         for (int64_t begin = 0; begin < x.rows; begin += token_block) {
             const int64_t end = std::min(begin + token_block, x.rows);
-            for (int64_t k = 0; k < weight.rows; k++) {
+            for (int64_t n = 0; n < weight.rows; n++) {
+                const int64_t k = (first + n) % weight.rows;
                 const Real *w = weight.row(k);
                 for (int64_t i = begin; i < end; i++) {
                     const Real factor = x.row(i)[k];

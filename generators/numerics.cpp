@@ -146,14 +146,12 @@ Numerics cuda_numerics() {
             sum_by_shuffles};
 }
 
-Words float_words(const Storage &storage) {
-    const auto first = [](const std::vector<Expr> &values) { return values[0]; };
+Words float_words() {
     return {1,
             Halide::Float(32),
             Expr(1.0f),
-            [=](const std::vector<Expr> &elements) { return storage.load(elements[0]); },
-            first,
-            first,
+            nullptr,
+            [](const std::vector<Expr> &values) { return values[0]; },
             [](const Expr &sum, const Expr &a, const Expr &b) { return sum + a * b; },
             [](const Expr &word, const std::vector<Expr> &dropped) { return Halide::select(dropped[0], 0.0f, word); }};
 }
@@ -169,13 +167,7 @@ Words bf16_pairs() {
     const auto cut = [=](const std::vector<Expr> &values) {
         return (Halide::reinterpret<uint32_t>(values[0]) >> word(16)) | (Halide::reinterpret<uint32_t>(values[1]) & high);
     };
-    return {2, Halide::UInt(32), word(0x3f803f80), join,
-            [=](const std::vector<Expr> &values) {
-                // On int32: from the same sum of uint32 Halide makes a rounding shift of nine instructions.
-                const auto rounded = [](const Expr &x) { return Halide::reinterpret<float>(Halide::reinterpret<int32_t>(x) + 0x8000); };
-                return cut({rounded(values[0]), rounded(values[1])});
-            },
-            cut,
+    return {2, Halide::UInt(32), word(0x3f803f80), join, cut,
             // Halide's runtime has the instruction under this name; a vector of calls becomes one.
             [](const Expr &sum, const Expr &a, const Expr &b) { return pure_call("dpbf16ps", {sum, a, b}); },
             [=](const Expr &word_, const std::vector<Expr> &dropped) {

@@ -42,10 +42,10 @@ struct Words {
     int pair;
     Halide::Type type;
     Halide::Expr ones; // the word whose elements are 1
-    // The word of stored elements.
+    // The word of stored elements; empty where a word is a float.
     std::function<Halide::Expr(const std::vector<Halide::Expr> &elements)> join;
-    // The word of floats: rounded to nearest, ties away from 0; cut after the bits of an element, which is one instruction.
-    std::function<Halide::Expr(const std::vector<Halide::Expr> &values)> round, cut;
+    // The word of floats, cut after the bits of an element: one instruction.
+    std::function<Halide::Expr(const std::vector<Halide::Expr> &values)> cut;
     // sum, and what the elements of two words make of it.
     std::function<Halide::Expr(const Halide::Expr &sum, const Halide::Expr &a, const Halide::Expr &b)> add_products;
     // The word with 0 for each element whose condition holds.
@@ -53,7 +53,7 @@ struct Words {
 };
 
 // Words of one float.
-Words float_words(const Storage &storage);
+Words float_words();
 // Pairs of bf16 for vdpbf16ps: products and sums in f32, rounded to nearest; subnormal elements and results count as 0.
 Words bf16_pairs();
 

@@ -1,5 +1,6 @@
 // CPU schedule of the frame "query lanes".
 //
+//   with words of several elements: parallel (batch, key/value head, 64 words of keys): value_words
 //   parallel (batch, head, tile of q_tile queries)
 //     query_tile                                     rows, then transposed in squares in registers; 32 x 64 floats = 8 KB, stays in L1
 //     for groups of chunks, for chunks of a group
@@ -28,6 +29,7 @@ using Halide::Var;
 namespace {
 
 constexpr int blocks_together = 4; // of query rows that are transposed: their loads are independent
+constexpr int words_of_task = 64;  // along the keys, of values that share words
 
 // Vectors along the queries of the tile, all of them unrolled.
 template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesStages &s, int vec) {
@@ -104,9 +106,13 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         rotate(s.key_tile, s, vec);
     }
     if (s.value_words.defined()) {
-        Var task("task");
+        Var task("task"), block("block"), word("word");
         s.value_words.compute_root().bound(s.d, 0, s.head_dim_v).bound(s.word, 0, s.last_value_word + 1);
-        s.value_words.vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf).fuse(s.hkv, s.b, task).parallel(task);
+        s.value_words.split(s.word, block, word, words_of_task, TailStrategy::GuardWithIf)
+            .fuse(block, s.hkv, task)
+            .fuse(task, s.b, task)
+            .parallel(task)
+            .vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
     }
     for (TransposedTile &tile : s.pair_tiles) {
         schedule_transposed_tile(tile, LoopLevel(s.partial, chunk), s.blocking.transpose_bytes);

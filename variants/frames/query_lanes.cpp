@@ -125,7 +125,7 @@ public:
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const Words floats = float_words(formulas.inputs().keys.storage()), words = t.pair == 2 ? bf16_pairs() : floats;
+        const Words floats = float_words(), words = t.pair == 2 ? bf16_pairs() : floats;
         const QueryLanesBlocking blocking{t.q_tile,
                                           t.kv_tile,
                                           t.key_panel,

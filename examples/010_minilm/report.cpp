@@ -149,7 +149,7 @@ std::string print_speed(const Encoder &encoder, const Batch &batch, const Encode
                 rounds);
     std::printf("  %.3f ms per layer, %.1f GFLOP/s, %.0f %% of the FMA peak (quartiles %.0f..%.0f)\n", 1e3 * roof::spread(seconds).median,
                 roof::spread(gflops).median, percent.median, percent.q1, percent.q3);
-    std::printf("  FMA peak measured in the same rounds: %.1f GFLOP/s (%s)\n", roof::spread(peaks).median, roof::fma_name());
+    std::printf("  FMA peak measured in the same rounds: %.1f GFLOP/s (%s)\n", roof::spread(peaks).median, roof::peak_name());
     return "";
 }
 

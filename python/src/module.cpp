@@ -15,7 +15,7 @@ void set_num_threads(int32_t threads) {
 // The multiply-add peak that % of peak refers to, by the loops of the bench.
 double fma_gflops(int threads, double seconds) {
     roof::Team team(threads);
-    return roof::fma_gflops(team, seconds);
+    return roof::peak_gflops(team, seconds);
 }
 
 } // namespace

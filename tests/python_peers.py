@@ -211,6 +211,13 @@ class SixteenBits(unittest.TestCase):
         self.assertAlmostEqual(self.cases["bf16"]["small_decode"]["near"]["max_error"], 0.01, places=5)
         self.assertRegex(self.cases["f16"]["small_decode"]["near"]["error"], "wrong answer: largest error 0.01, expected at most 0.004")
 
+    def test_the_peak_is_that_of_the_type(self):
+        fma, pairs = (self.documents[dtype]["fma"] for dtype in ("f16", "bf16"))
+        self.assertNotEqual(fma, "AVX-512 BF16")
+        told = subprocess.run([OPTIONS.roof, "--dtype", "bf16"], input="", capture_output=True, text=True).stdout
+        self.assertEqual(json.loads(told)["fma"], pairs)
+        self.assertIn(pairs, ("AVX-512 BF16", fma))
+
     def test_a_type_that_a_library_does_not_have(self):
         self.assertEqual(self.cases["bf16"]["small_sdpa"]["narrow"]["missing"], "it has no such operation in bf16")
         self.assertIn("no such operation", self.documents["bf16"]["cold_start"]["narrow"]["error"])
@@ -227,9 +234,9 @@ class SixteenBits(unittest.TestCase):
         for dtype in ("bf16", "f16"):
             self.assertEqual(self.documents[dtype]["dtype"], dtype)
             self.assertIn("%s, 1 thread: time of others" % dtype, self.done[dtype].stdout)
-            self.assertIn("| case, %s, 1 thread | shape | ms | %% of f32 peak |" % dtype, "\n".join(markdown.lines(self.documents[dtype])))
+            self.assertIn("| case, %s, 1 thread | shape | ms | %% of peak |" % dtype, "\n".join(markdown.lines(self.documents[dtype])))
             part = report.case_table(self.documents[dtype], 1, {"polyhead": "polyhead", "right": "right"})
-            for text in ("All cases, %s, 1 thread" % dtype, "% of f32 peak"):
+            for text in ("All cases, %s, 1 thread" % dtype, "% of peak"):
                 self.assertIn(text, part)
 
     def test_a_file_without_a_type_is_of_f32(self):

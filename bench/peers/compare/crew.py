@@ -121,11 +121,11 @@ def start(peer, threads):
 
 
 class Roofs:
-    """The program polyhead_roof: rates of this machine at one number of threads."""
+    """The program polyhead_roof: rates of this machine at one number of threads, with the peak of a type."""
 
-    def __init__(self, program, threads):
+    def __init__(self, program, threads, dtype):
         environment = dict(os.environ)
-        self.process = Process([program, "--threads", str(threads)], "polyhead_roof", environment)
+        self.process = Process([program, "--threads", str(threads), "--dtype", dtype], "polyhead_roof", environment)
         self.name = self.process.read()["fma"]
         self.process.signal(signal.SIGSTOP)
 

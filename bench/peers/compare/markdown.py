@@ -26,7 +26,7 @@ def of_threads(document, threads, groups, names=()):
     """A table of all cases of these groups, or of those with these names; bold where another library is faster."""
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     others = [name for name in labels if name != results.OURS]
-    heads = ["case, " + results.title(document, threads), "shape", "ms", results.peak_text(document), *(labels[n] for n in others)]
+    heads = ["case, " + results.title(document, threads), "shape", "ms", "% of peak", *(labels[n] for n in others)]
     yield "| %s |" % " | ".join(heads)
     yield "|" + "---|" * (4 + len(others))
     for group in groups:

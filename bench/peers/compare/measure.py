@@ -65,7 +65,7 @@ class Bench:
 
     def __enter__(self):
         for threads in self.options.threads:
-            self.roofs[threads] = crew.Roofs(self.options.roof, threads)
+            self.roofs[threads] = crew.Roofs(self.options.roof, threads, self.options.dtype)
         for peer in self.options.peers:
             for threads in self.options.threads:
                 entry = Entry(peer, threads)

@@ -115,7 +115,7 @@ def ordered_legend(figure, axis, look):
 
 
 def peak(document, theme):
-    return quantity(document, [g for g in cases.GROUPS if g not in ("decode", "growth")], theme, "percent_of_peak", "% of the f32 multiply-add peak", 100)
+    return quantity(document, [g for g in cases.GROUPS if g not in ("decode", "growth")], theme, "percent_of_peak", "% of the multiply-add peak", 100)
 
 
 def decode(document, theme):

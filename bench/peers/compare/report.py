@@ -88,7 +88,7 @@ def case_row(record, threads, others):
 
 def case_table(document, threads, labels):
     others = [name for name in labels if name != results.OURS]
-    heads = ["case", "shape", "polyhead ms", results.peak_text(document), *(labels[name] for name in others)]
+    heads = ["case", "shape", "polyhead ms", "% of peak", *(labels[name] for name in others)]
     rows = []
     for group, title in cases.GROUPS.items():
         records = [r for r in document["cases"] if r["group"] == group]
@@ -103,7 +103,7 @@ def case_table(document, threads, labels):
 
 TYPES = {True: "All tensors are f32 and arithmetic is f32 on all sides.",
          False: "Inputs are random numbers rounded to the type, the same for all libraries. Each library does its arithmetic in its own way; how far its answer "
-                "may be from that of float64 depends on the type. The peak is that of f32 multiply-adds, so a figure may exceed 100 %."}  # fmt: skip
+                "may be from that of float64 depends on the type."}  # fmt: skip
 
 
 def method(document):

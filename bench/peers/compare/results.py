@@ -78,11 +78,6 @@ def title(document, threads):
     return "%s, %s" % (dtype_of(document), threads_text(threads))
 
 
-def peak_text(document):
-    """The peak is that of f32 multiply-adds. An instruction that adds products of bf16 can exceed it."""
-    return "% of peak" if dtype_of(document) == "f32" else "% of f32 peak"
-
-
 def sentence(records, threads):
     """What all cases together say, or None when nothing was compared."""
     found = summary(records, threads)

@@ -26,7 +26,7 @@ def of_threads(document, threads, labels):
     table = Table(title=title, caption="median of %d rounds ± half the interquartile range" % document["rounds"])
     for name in ("case", "shape"):
         table.add_column(name, no_wrap=True)
-    for name in ("polyhead ms", results.peak_text(document), *(labels[name] for name in others)):
+    for name in ("polyhead ms", "% of peak", *(labels[name] for name in others)):
         table.add_column(name, justify="right", no_wrap=True)
     for group in cases.GROUPS:
         for record in (r for r in document["cases"] if r["group"] == group):

@@ -28,8 +28,9 @@ using Halide::Var;
 
 namespace {
 
-constexpr int blocks_together = 4; // of query rows that are transposed: their loads are independent
-constexpr int words_of_task = 64;  // along the keys, of values that share words
+constexpr int blocks_together = 4;          // of query rows that are transposed: their loads are independent
+constexpr int words_of_task = 64;           // along the keys, of values that share words
+constexpr int most_serial_values = 1 << 14; // words of a call that one thread makes: a parallel loop costs some microseconds
 
 // Vectors along the queries of the tile, all of them unrolled.
 template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesStages &s, int vec) {
@@ -111,8 +112,8 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.value_words.split(s.word, block, word, words_of_task, TailStrategy::GuardWithIf)
             .fuse(block, s.hkv, task)
             .fuse(task, s.b, task)
-            .parallel(task)
             .vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
+        s.value_words.specialize(s.value_count >= most_serial_values).parallel(task);
     }
     for (TransposedTile &tile : s.pair_tiles) {
         schedule_transposed_tile(tile, LoopLevel(s.partial, chunk), s.blocking.transpose_bytes);

@@ -11,6 +11,7 @@
 namespace polyhead::gen {
 
 constexpr int rows_of_task = 64;
+constexpr int most_serial_floats = 1 << 14; // of a call that one thread makes: a parallel loop costs some microseconds
 
 void schedule_staged(StagedTensor &s, const Machine &machine) {
     Halide::Var block("block"), row("row"), task("task");
@@ -19,8 +20,8 @@ void schedule_staged(StagedTensor &s, const Machine &machine) {
         .split(s.row, block, row, rows_of_task, Halide::TailStrategy::GuardWithIf)
         .fuse(block, s.outer, task)
         .fuse(task, s.b, task)
-        .parallel(task)
         .vectorize(s.d, std::min(machine.lanes, s.width), Halide::TailStrategy::GuardWithIf);
+    s.floats.specialize(s.count >= most_serial_floats).parallel(task);
 }
 
 } // namespace polyhead::gen

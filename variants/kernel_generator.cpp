@@ -327,7 +327,7 @@ private:
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
         if (p.op == POLYHEAD_SDPA && frame().stages_keys(p, tiling(), machine())) {
-            in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, &plan_.staged);
+            in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.staged);
         }
         const AttentionFormulas formulas(p, expression_, numerics(), in);
         plan_.attention = frame().make(formulas, tiling(), machine());
@@ -419,9 +419,11 @@ private:
         }
         if (!floats.defined()) {
             const Storage own = storage();
+            const Expr batch = batched ? Expr(tensor->dim(2).extent()) : Expr(1);
             plan_.staged.push_back(stage(
                 "input_" + std::to_string(staged_inputs_.size()),
-                [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width, count));
+                [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width,
+                count * batch));
             floats = plan_.staged.back().floats;
             staged_inputs_.push_back({tensor, floats});
         }

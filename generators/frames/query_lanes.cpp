@@ -201,6 +201,8 @@ void define_value_words(QueryLanesStages &s, const Coordinates &at) {
     };
     s.value_words(d, word, hkv, b) = at.blocking.words.join({value(pair * word), value(pair * word + 1)});
     s.last_value_word = (keys.rows() + pair - 1) / pair - 1;
+    const AttentionInputs &in = at.formulas.inputs();
+    s.value_count = (s.last_value_word + 1) * s.head_dim_v * in.num_kv_heads * in.batch;
 }
 
 void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {

@@ -42,7 +42,7 @@ struct QueryLanesStages : MergedRowsStages {
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
         word{"word"};
-    Expr last_value_word;
+    Expr last_value_word, value_count; // of value_words: the last word of keys, and all elements of a call
     Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, key_words, group_chunks, merge_columns;
     Halide::RDom squares; // of query_tile: (lane, word in block, block, vector)
     Halide::RDom rotary, value_rows, value_columns;

@@ -197,6 +197,8 @@ def ensure(*needs, force=False):
     new = [need for need in needs if known.get(need) != fingerprint(need)]
     if not new:
         return
+    if not known and os.path.islink(VENV):
+        raise Failure(".venv: found a link to %s, which is not changed, expected a folder of this checkout: remove the link" % os.path.realpath(VENV))
     wanted = {package: probe for need in new for package, probe in NEEDS[need].items()}
     packages = missing_packages(wanted)
     if not known and not can_make_venv():

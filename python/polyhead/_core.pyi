@@ -17,8 +17,8 @@ def clear_kernels() -> None:
     """Removes all compiled kernels from the cache."""
 
 def kernel_of_flags(flags: Sequence[str]) -> Kernel: ...
-def fma_gflops(threads: int, seconds: float) -> float:
-    """The GFLOP/s that so many threads reach with independent multiply-adds, measured now."""
+def peak_gflops(threads: int, seconds: float, dtype: int = 0) -> float:
+    """The GFLOP/s that so many threads reach with independent multiply-adds, for bf16 with dot products of pairs, measured now."""
 
 def tiling_space(flags: Sequence[str]) -> str:
     """JSON: the tilings that a tuner may try for the problem of these flags, as `polyhead generate --list-space` prints them."""

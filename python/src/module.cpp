@@ -12,10 +12,10 @@ void set_num_threads(int32_t threads) {
     polyhead_set_num_threads(threads);
 }
 
-// The multiply-add peak that % of peak refers to, by the loops of the bench.
-double fma_gflops(int threads, double seconds) {
+// The peak that % of peak of kernels of this storage type refers to, by the loops of the bench.
+double peak_gflops(int threads, double seconds, int32_t dtype) {
     roof::Team team(threads);
-    return roof::peak_gflops(team, seconds);
+    return roof::peak_gflops(team, seconds, roof::peak_of(dtype));
 }
 
 } // namespace
@@ -31,7 +31,7 @@ NB_MODULE(_core, module) {
     module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<WithoutLock>(),
                "Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota).");
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
-    module.def("fma_gflops", fma_gflops, "threads"_a, "seconds"_a, nb::call_guard<WithoutLock>(),
-               "The GFLOP/s that so many threads reach with independent multiply-adds, measured now.");
+    module.def("peak_gflops", peak_gflops, "threads"_a, "seconds"_a, "dtype"_a = int32_t(POLYHEAD_F32), nb::call_guard<WithoutLock>(),
+               "The GFLOP/s that so many threads reach with independent multiply-adds, for bf16 with dot products of pairs, measured now.");
     module.attr("version") = polyhead_version();
 }

@@ -19,13 +19,13 @@ from .session import Session, Settings
 
 
 class Peak:
-    """The multiply-add peak of so many threads. The fastest of short slices counts, because other programs only slow it down."""
+    """The peak of so many threads for a storage type. The fastest of short slices counts, because other programs only slow it down."""
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    def __init__(self, threads: int, dtype: int) -> None:
+        self.threads, self.dtype = threads, dtype
 
     def __call__(self) -> float:
-        return max(_core.fma_gflops(self.threads, 0.005) for _ in range(20))
+        return max(_core.peak_gflops(self.threads, 0.005, self.dtype) for _ in range(20))
 
 
 def record_of(task: Task, found: Found, settings: Settings, run: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _tune_segment(session: Session, seconds: float, screen: Screen) -> bool:
 def _keep(session: Session, settings: Settings, run: str, output: str, screen: Screen) -> Optional[list[Found]]:
     """Writes and prints the results of the session; None when there are none."""
     name = session.task.name
-    found = [f for f in session.found(Peak(settings.threads)) if f.result is not None]
+    found = [f for f in session.found(Peak(settings.threads, session.task.fields["dtype"])) if f.result is not None]
     if not found or not session.ratios:
         screen.say("%s %s: nothing was measured" % (name, session.segment.shape))
         return None

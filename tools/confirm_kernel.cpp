@@ -155,11 +155,11 @@ int main(int argc, char **argv) {
             return failed(status);
         }
     } while (taken.size() < 3 || std::chrono::duration<double>(Clock::now() - start).count() < seconds);
-    int64_t count = 1;
+    int64_t size = args.out.dtype == POLYHEAD_F32 ? 4 : 2; // otherwise f16 or bf16
     for (int i = 0; i < args.out.rank; i++) {
-        count *= args.out.shape[i];
+        size *= args.out.shape[i];
     }
-    std::ofstream(folder + "/out.bin", std::ios::binary).write(static_cast<const char *>(args.out.data), count * int64_t(sizeof(float)));
+    std::ofstream(folder + "/out.bin", std::ios::binary).write(static_cast<const char *>(args.out.data), size);
     std::sort(taken.begin(), taken.end());
     std::printf("%.6f %.6f\n", taken.front(), taken[taken.size() / 2]);
     std::free(packed);

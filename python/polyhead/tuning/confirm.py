@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from .. import _files
+from .. import _arrays, _files
 from . import inputs, reference
-from .problem import LINEAR, Shape, Task
+from .problem import Shape, Task
 from .worker import cold_copies
 
-DTYPES = {"float32": 0, "int32": 4, "bool": 5}
+DTYPES = {**_arrays.DTYPES, "int32": 4, "bool": 5}  # polyhead_dtype
 ROUNDS = 5
 SLOWER = 1.02  # times the default's time: a slower record is removed
 
@@ -47,7 +47,7 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, 
     """(milliseconds, milliseconds of the default tiling or 0 if it fails, the record in the manifest) of the kernel for this shape."""
     with _files.work_folder("polyhead-confirm-") as name:
         folder = pathlib.Path(name)
-        expected = _write_call(task, shape, folder)
+        out, expected = _write_call(task.fields, shape, folder)
         arguments = [str(folder), "0.1", str(threads), str(cold_copies(task.fields, shape))]
         record = ""
         programs: dict[str, str] = {}
@@ -61,7 +61,7 @@ def confirm(tools: Tools, task: Task, shape: Shape, records: str, threads: int, 
                     if kernel in programs:
                         times[kernel].append(_time([programs[kernel], *arguments]))
                     if i == 0:
-                        _compare(numpy.fromfile(folder / "out.bin", numpy.float32), expected, kernel)
+                        _compare(numpy.fromfile(folder / "out.bin", out.dtype).reshape(out.shape), expected, kernel)
                 except (NotConfirmed, Refuted):
                     if kernel == "tuned":
                         raise
@@ -116,9 +116,8 @@ def _link(tools: Tools, folder: pathlib.Path, kernel: str) -> str:
     return program
 
 
-def _write_call(task: Task, shape: Shape, folder: pathlib.Path) -> tuple[tuple[int, ...], reference.Expected]:
-    """Writes arrays and call.txt for tools/confirm_kernel.cpp; returns the shape of out and its expected values."""
-    fields = task.fields
+def _write_call(fields: dict[str, int], shape: Shape, folder: pathlib.Path) -> tuple[numpy.ndarray, reference.Expected]:
+    """Writes arrays and call.txt for tools/confirm_kernel.cpp; returns an empty out and its expected values."""
     arguments, weights = inputs.arguments_of(fields, shape)
     expected = reference.expected(fields, shape, arguments, weights)
     lines = []
@@ -135,22 +134,15 @@ def _write_call(task: Task, shape: Shape, folder: pathlib.Path) -> tuple[tuple[i
             lines.append("%s %s" % (name, " ".join(map(str, value)) if isinstance(value, tuple) else value))
     for name, value in weights.items():
         write("weight", name, value)
-    if fields["op"] == LINEAR:
-        out: tuple[int, ...] = (shape.seq_len_q, fields["out_features"])
-    else:
-        out = (*arguments["query"].shape[:-1], fields["head_dim_v"] if fields["op"] == 0 else fields["embed_dim"])
-    write("tensor", "out", numpy.zeros(out, numpy.float32))
-    extents = {"lse": (fields["num_heads"], shape.seq_len_q), "weights_mean": (shape.seq_len_q, shape.seq_len_kv),
-               "scores": (fields["num_heads"], shape.seq_len_q, shape.seq_len_kv)}
-    for name, size in extents.items():
-        if fields[name]:
-            write("tensor", name, numpy.zeros((shape.batch, *size), numpy.float32))
+    outputs = inputs.outputs_of(fields, shape)
+    for name, value in outputs.items():
+        write("tensor", name, value)
     (folder / "call.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return out, expected
+    return outputs["out"], expected
 
 
-def _compare(found: numpy.ndarray, expected: tuple[tuple[int, ...], reference.Expected], kernel: str) -> None:
-    shape, (rows, out, tolerance) = expected
-    error = numpy.abs(found.reshape(shape)[..., rows, :] - out) / tolerance
-    if not (numpy.isfinite(found).all() and float(error.max()) <= 1):
+def _compare(found: numpy.ndarray, expected: reference.Expected, kernel: str) -> None:
+    out = found.astype(numpy.float64)
+    error = numpy.abs(out[..., expected.rows, :] - expected.out) / expected.tolerance
+    if not (numpy.isfinite(out).all() and float(error.max()) <= 1):
         raise Refuted("the %s kernel gives a wrong answer: %.3g times the allowed error" % (kernel, float(error.max())))

@@ -1,17 +1,47 @@
-"""Arrays of one call: random, with every optional tensor that the problem takes."""
+"""Arrays of one call: random, with every optional tensor that the problem takes. Inputs, weights and out have the type of the problem."""
 from __future__ import annotations
 
 from typing import Any
 
 import numpy
 
-from .problem import LINEAR, MHA, Shape
+from .. import _arrays
+from .problem import LINEAR, MHA, SDPA, Shape
 
 Arrays = dict[str, Any]
+STORED = ("input", "query", "key", "value", "out")  # what a call has in the type of the problem; its other tensors are float32, int32 or bool
+
+
+def storage_of(fields: dict[str, int]) -> numpy.dtype[Any]:
+    """float32, float16 or bfloat16."""
+    name, = (name for name, number in _arrays.DTYPES.items() if number == fields["dtype"])
+    return numpy.dtype(_arrays.numpy_dtype(name))
 
 
 def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
     """(tensors and numbers of a call, tensors to pack), by the names of polyhead_args."""
+    arguments, weights = _inputs(fields, shape)
+    storage = storage_of(fields)
+    for name in arguments.keys() & STORED:
+        arguments[name] = arguments[name].astype(storage)
+    return arguments, {name: value.astype(storage) for name, value in weights.items()}
+
+
+def outputs_of(fields: dict[str, int], shape: Shape) -> Arrays:
+    """The tensors that a call writes."""
+    found: Arrays = {}
+    if fields["op"] == LINEAR:
+        out: tuple[int, ...] = (shape.seq_len_q, fields["out_features"])
+    else:
+        heads, (batch, seq_len_q, seq_len_kv) = fields["num_heads"], shape
+        out = (batch, heads, seq_len_q, fields["head_dim_v"]) if fields["op"] == SDPA else (batch, seq_len_q, fields["embed_dim"])
+        extents = {"lse": (heads, seq_len_q), "weights_mean": (seq_len_q, seq_len_kv), "scores": (heads, seq_len_q, seq_len_kv)}
+        found = {name: numpy.zeros((batch, *size), numpy.float32) for name, size in extents.items() if fields[name]}
+    return {"out": numpy.zeros(out, storage_of(fields)), **found}
+
+
+def _inputs(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
+    """arguments_of() in float32."""
     rng = numpy.random.default_rng(7)
 
     def normal(*extents: int) -> numpy.ndarray:

@@ -17,7 +17,7 @@ import polyhead
 
 from .. import _core
 from . import inputs
-from .problem import DECODE_MOST, LINEAR, SDPA, Shape
+from .problem import DECODE_MOST, SDPA, Shape
 
 # For tests: "crash:q_tile=16,hang:kv_tile=64,wrong:key_panel=4" spoils the candidates whose tiling has the text after the colon.
 POISON = "POLYHEAD_TUNE_POISON"
@@ -47,7 +47,7 @@ class Candidate:
     def check(self, shape: Shape) -> float:
         """The largest error / the allowed error. After it the arrays of this shape are ready."""
         with numpy.load(os.path.join(self.folder, file_of(shape)), allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+            arrays = {name: self._typed(stored[name]) for name in stored.files}
         expected = {name: arrays.pop("expected." + name) for name in ("rows", "out", "tolerance")}
         call = {name[5:]: value for name, value in arrays.items() if name.startswith("call.")}
         for name in ("softcap", "window"):  # numbers
@@ -57,11 +57,11 @@ class Candidate:
         weights = {name[8:]: value for name, value in arrays.items() if name.startswith("weights.")}
         if weights:
             call["weights"] = self.kernel.pack(weights, self.device)
-        call.update(self._outputs(call, shape))
+        call.update(inputs.outputs_of(self.fields, shape))
         if self.device is not None:  # the tensors are on the device, so that copies are not timed
             call = {name: self.device.put(value) if isinstance(value, numpy.ndarray) else value for name, value in call.items()}
         self.run(call)
-        out = on_host(call["out"])[..., expected["rows"], :] + (1 if self.poison == "wrong" else 0)
+        out = rows_of(call, expected["rows"]) + (1 if self.poison == "wrong" else 0)
         if expected["out"].size == 0:  # no float64 formula for an expression: the default tiling's answer is used instead
             self.calls[shape] = copies_of(call, self.fields, shape)
             return 0.0
@@ -71,23 +71,16 @@ class Candidate:
         return float(error.max()) if numpy.isfinite(out).all() else float("inf")
 
     def rows(self, shape: Shape, rows: Any) -> numpy.ndarray:
-        return on_host(self.calls[shape][0]["out"])[..., rows, :]
+        return rows_of(self.calls[shape][0], rows)
 
     def run(self, call: dict[str, Any]) -> None:
         self.kernel.run(call, self.device)
         if self.device is not None:
             self.device.synchronize()
 
-    def _outputs(self, call: dict[str, Any], shape: Shape) -> dict[str, Any]:
-        f = self.fields
-        if f["op"] == LINEAR:
-            return {"out": numpy.empty((shape.seq_len_q, f["out_features"]), numpy.float32)}
-        query = call["query"]
-        found = {"out": numpy.empty((*query.shape[:-1], f["head_dim_v"] if f["op"] == 0 else f["embed_dim"]), numpy.float32)}
-        extents = {"lse": (f["num_heads"], shape.seq_len_q), "weights_mean": (shape.seq_len_q, shape.seq_len_kv),
-                   "scores": (f["num_heads"], shape.seq_len_q, shape.seq_len_kv)}
-        found.update({name: numpy.empty((shape.batch, *size), numpy.float32) for name, size in extents.items() if f[name]})
-        return found
+    def _typed(self, array: numpy.ndarray) -> numpy.ndarray:
+        """An array of a file: files of NumPy have bfloat16 as 2 bytes without a type."""
+        return array.view(inputs.storage_of(self.fields)) if array.dtype.kind == "V" else array
 
     def time(self, shape: Shape, seconds: float, least: int) -> tuple[float, float]:
         """(shortest, median) seconds of a call, from at least so many calls and seconds. An untimed first call fills the caches."""
@@ -121,12 +114,15 @@ def cold_copies(fields: dict[str, int], shape: Shape) -> int:
     """How many copies of keys and values fill the caches; 1 if there are enough queries for the same keys."""
     if fields["op"] != SDPA or shape.seq_len_q > DECODE_MOST:
         return 1
-    floats = shape.batch * fields["num_kv_heads"] * shape.seq_len_kv * (fields["head_dim"] + (0 if fields["value_in_key"] else fields["head_dim_v"]))
-    return min(64, 1 + COLD_BYTES // (4 * floats))
+    row = fields["head_dim"] + (0 if fields["value_in_key"] else fields["head_dim_v"])
+    elements = shape.batch * fields["num_kv_heads"] * shape.seq_len_kv * row
+    return min(64, 1 + COLD_BYTES // (inputs.storage_of(fields).itemsize * elements))
 
 
-def on_host(array: Any) -> numpy.ndarray:
-    return array if isinstance(array, numpy.ndarray) else array.numpy()
+def rows_of(call: dict[str, Any], rows: Any) -> numpy.ndarray:
+    """The rows of out as float64."""
+    out = call["out"] if isinstance(call["out"], numpy.ndarray) else call["out"].numpy()
+    return out[..., rows, :].astype(numpy.float64)
 
 
 def file_of(shape: Shape) -> str:

@@ -20,6 +20,8 @@ from polyhead.tuning.problem import Task, flags_of_line, tiling_text
 from polyhead.tuning.search import RandomSearch, key_of
 
 PROBLEM = "--op sdpa --num-heads 1 --head-dim 8 --seq-len-q 64 --seq-len-kv 64".split()
+BF16_LAYER = "--op mha --embed-dim 32 --num-heads 2 --bias --mask additive --seq-len-q 20 --dtype bf16".split()
+F16_DECODING = "--op sdpa --num-heads 2 --head-dim 16 --kv-lengths --lse --seq-len-q 1 --seq-len-kv 600 --dtype f16".split()
 LINEAR = "--op linear --embed-dim 24 --out-features 40 --seq-len-q 32".split()
 FEATURES = ("--op sdpa --num-heads 2 --num-kv-heads 1 --head-dim 8 --causal --kv-lengths --mask bool --softcap --alibi --sinks --head-gate --lse "
             "--window --seq-len-q 20 --seq-len-kv 30").split()
@@ -155,6 +157,21 @@ class Driver(unittest.TestCase):
         confirmed, refuted = output.count("  confirmed ahead of time at"), output.count("  refuted ahead of time at")
         self.assertEqual((confirmed + refuted, len(self.records())), (2, confirmed), output)
         self.assertNotIn("not confirmed", output)
+
+    def test_16_bit_storage(self):
+        output = self.tune(*BF16_LAYER, "--budget", 8, "--candidates", 2)
+        self.assertEqual((len(self.log("measured")), self.log("failed")), (2, []), output)
+        record = self.record(output)
+        self.assertIn("  confirmed ahead of time at" if record else "slower than the default's", output)
+        if record:
+            self.assertIn("--dtype bf16", record["problem"])
+            options = {"num_heads": 2, "embed_dim": 32, "bias": True, "mask": "additive", "seq_len_q": 20, "tuned": self.output}
+            for dtype, found in (("bf16", True), ("f32", False)):
+                variant, = polyhead.compile("mha", dtype=dtype, **options).manifest["variants"]
+                self.assertEqual("of tuned.json" in variant.get("tuning_record", ""), found)
+        self.start_again()
+        output = self.tune(*F16_DECODING, "--budget", 8, "--candidates", 1, POLYHEAD_TUNE_GENERATE="")
+        self.assertEqual((len(self.log("measured")), self.log("failed"), len(self.records())), (1, [], 1), output)
 
     def test_killed_at_random_moments_nothing_is_lost(self):
         known, moments = [], random.Random(1)

@@ -10,11 +10,12 @@ import types
 import unittest
 import unittest.mock
 
+import ml_dtypes
 import numpy as np
 from python_reference import attention, visible
 
 from polyhead import Error, _core
-from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, session
+from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, session, worker
 from polyhead.tuning.log import Log
 from polyhead.tuning.pool import Poisoned, _undisturbed
 from polyhead.tuning.race import Race, Result
@@ -286,6 +287,50 @@ class Problems(unittest.TestCase):
         out = attention(arguments["query"], arguments["key"], arguments["value"], visible(33, 40, causal=True, batch=2))[0]
         np.testing.assert_allclose(found.out, out[:, :, found.rows], rtol=1e-12, atol=1e-12)
         self.assertLess(found.tolerance.max(), 1e-3)
+
+
+class Storage(unittest.TestCase):
+    """Problems of 16-bit storage: the types of their tensors, the tolerance, the copies that fill the caches."""
+
+    TYPES = {"f32": np.dtype(np.float32), "f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}
+
+    def task(self, flags, word):
+        return problem.Task("t", problem.flags_of_line(flags + " --dtype " + word), "host")
+
+    def test_types_of_tensors(self):
+        features = "--op sdpa --num-heads 2 --head-dim 16 --kv-lengths --mask additive --score-bias --alibi --sinks --head-gate --rope half_split --lse --scores logits"
+        layer = "--op mha --embed-dim 32 --num-heads 2 --cross --bias"
+        for word, dtype in self.TYPES.items():
+            for flags, shape in ((features, problem.Shape(1, 5, 6)), (layer, problem.Shape(1, 5, 6)),
+                                 ("--op linear --embed-dim 16 --out-features 24 --bias", problem.Shape(1, 5, 0))):
+                fields = self.task(flags, word).fields
+                arguments, weights = inputs.arguments_of(fields, shape)
+                tensors = {**{name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}, **inputs.outputs_of(fields, shape)}
+                stored = {name: value.dtype for name, value in tensors.items() if name in ("input", "query", "key", "value", "out")}
+                self.assertEqual(set(stored.values()) | {value.dtype for value in weights.values()}, {dtype}, flags)
+                self.assertEqual({value.dtype.name for name, value in tensors.items() if name not in stored}, {"float32", "int32"} if flags == features else set())
+                self.assertEqual(("query_bias" in weights, "out_bias" in weights), (flags == layer, flags != features))
+
+    def test_reference_of_rounded_values(self):
+        shape = problem.Shape(2, 33, 64)
+        for word in ("f16", "bf16"):
+            fields = self.task("--op sdpa --num-heads 4 --num-kv-heads 2 --head-dim 16", word).fields
+            arguments, weights = inputs.arguments_of(fields, shape)
+            found = reference.expected(fields, shape, arguments, weights)
+            query, key, value = (arguments[name].astype(np.float64) for name in ("query", "key", "value"))
+            exact, of_fewer_keys = (attention(query, key[:, :, :n], value[:, :, :n])[0][:, :, found.rows] for n in (64, 48))
+            np.testing.assert_allclose(found.out, exact, rtol=1e-12, atol=1e-12)
+            allowed = abs(exact.astype(self.TYPES[word]) - exact) / found.tolerance
+            self.assertTrue(0.125 < allowed.max() <= 1, allowed.max())
+            self.assertGreater((abs(of_fewer_keys - exact) > 4 * found.tolerance).mean(), 0.5)
+            arguments["query"] = arguments["query"] * arguments["query"].dtype.type(64)  # the plain formula is far off
+            limit = reference.APART[fields["dtype"]] * np.maximum(1, abs(exact).max() + value.max())
+            self.assertTrue((reference.expected(fields, shape, arguments, weights).tolerance < 1.01 * limit).all())
+
+    def test_copies_that_fill_the_caches(self):
+        shape = problem.Shape(1, 1, 4096)
+        counts = [worker.cold_copies(self.task("--op sdpa --num-heads 8 --head-dim 64", word).fields, shape) for word in self.TYPES]
+        self.assertEqual(counts, [1 + 6, 1 + 12, 1 + 12])  # 16 MB and 8 MB of keys and values for 96 MB
 
 
 if __name__ == "__main__":

@@ -58,20 +58,22 @@ struct Sources {
     }
 };
 
-// The layout as docs state it: [heads * ceil(width / 16)][depth][16], zeros beyond width. Returns the bytes after the section.
-template <typename T> const T *expect_weight(const T *packed, const T *source, int64_t heads, int64_t width, int64_t depth) {
-    const int64_t panels = (width + 15) / 16;
+// The layout as docs state it: [heads * ceil(width / 16)][ceil(depth / pair)][16][pair], zeros beyond width and depth. Returns the bytes
+// after the section.
+template <typename T>
+const T *expect_weight(const T *packed, const T *source, int64_t heads, int64_t width, int64_t depth, int64_t pair = 1) {
+    const int64_t panels = (width + 15) / 16, words = (depth + pair - 1) / pair;
     int64_t wrong = 0;
     for (int64_t h = 0; h < heads; ++h) {
         for (int64_t n = 0; n < panels * 16; ++n) {
-            for (int64_t k = 0; k < depth; ++k) {
-                const T expected = n < width ? source[(h * width + n) * depth + k] : T(0);
-                wrong += packed[((h * panels + n / 16) * depth + k) * 16 + n % 16] != expected;
+            for (int64_t k = 0; k < words * pair; ++k) {
+                const T expected = n < width && k < depth ? source[(h * width + n) * depth + k] : T(0);
+                wrong += packed[(((h * panels + n / 16) * words + k / pair) * 16 + n % 16) * pair + k % pair] != expected;
             }
         }
     }
     CHECK(wrong == 0);
-    return packed + heads * panels * depth * 16;
+    return packed + heads * panels * words * pair * 16;
 }
 
 template <typename T> const T *expect_bias(const T *packed, const T *source, int64_t heads, int64_t width) {
@@ -208,7 +210,7 @@ TEST_CASE("weights: 16 bits keep their bits", "[runtime]") {
         REQUIRE(status.ok());
         CHECK(weights.raw()->dtype == p.dtype);
         const uint16_t *begin = static_cast<const uint16_t *>(weights.raw()->data);
-        const uint16_t *end = next_section(begin, expect_weight(begin, w.data() + 3, 1, 21, 19));
+        const uint16_t *end = next_section(begin, expect_weight(begin, w.data() + 3, 1, 21, 19, dtype == DType::bf16 ? 2 : 1));
         end = expect_bias(end, b.data(), 1, 21);
         CHECK(static_cast<size_t>(end - begin) * 2 == weights.bytes());
         // Sources of the other type are refused, and so are weights of the other type.

@@ -2,14 +2,9 @@
 // and 2 threads. Then the features at heads of models. Quick tier: a row of every second part and one of models, which rotate
 // with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one row.
-#include <Halide.h>
-
-#include "in_process.h"
-
 #include "support/feature_matrix.h"
-#include "support/not_run.h"
 #include "support/problems.h"
-#include "support/sweep.h"
+#include "support/sweep_in_process.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -23,17 +18,12 @@ const std::vector<std::string> targets = {
     "host", "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
 };
 
-// Kernels compiled in process run on Halide's own threads.
-void set_threads(int threads) {
-    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
-}
-
 // Returns the number of shapes.
 int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, double *worst) {
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
-    subject.subject().set_threads = set_threads;
+    subject.subject().set_threads = set_threads_in_process;
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
     int shapes = 0;
@@ -45,37 +35,16 @@ int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, doubl
         CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
         CHECK(check_two_threads(subject.subject(), shape) == "");
     }
-    for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
-        KernelSubject one(forced, seed);
-        one.subject().set_threads = set_threads;
-        Shape shape = same_bits_shape(p, seed);
-        if (p.seq_len_q == 0 && !serves(forced, shape.seq_len_q)) {
-            shape.seq_len_q = 1 + random.below(4);
-        }
-        if (serves(forced, shape.seq_len_q)) {
-            CHECK(check_same_bits(one.subject(), shape) == "");
-            shapes++;
-        }
-    }
+    shapes += check_same_bits_of_variants(compiled, seed, random);
     return shapes;
 }
 
 void sweep_row(const std::string &name, const Problem &p, int number, uint64_t seed, int most_shapes) {
-    const std::string target = Random(seed).pick(targets), line = generate_line(p) + " --target " + target;
-    if (swept_by_the_whole_machine(target)) {
-        return;
-    }
-    INFO(line);
-    const InProcessKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
-    REQUIRE(compiled.error() == "");
-    if (!compiled.kernel().supported()) {
-        note_not_run("kernel of " + line, "no variant for this machine");
-        return;
-    }
-    note_run();
-    double worst = 0;
-    const int shapes = sweep(compiled, seed, most_shapes, &worst);
-    print_swept(name, number, shapes, worst, line);
+    compile_in_sweep(name, number, p, Random(seed).pick(targets), [&](const InProcessKernel &compiled, const std::string &line) {
+        double worst = 0;
+        const int shapes = sweep(compiled, seed, most_shapes, &worst);
+        print_swept(name, number, shapes, worst, line);
+    });
 }
 
 void sweep_part(int part) {

@@ -2,14 +2,9 @@
 // Quick tier: eight problems of f32 and three of 16-bit storage, chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice
 // continued to 64 and 144.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
-#include <Halide.h>
-
-#include "in_process.h"
-
-#include "support/not_run.h"
 #include "support/problems.h"
 #include "support/random_problem.h"
-#include "support/sweep.h"
+#include "support/sweep_in_process.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -22,11 +17,6 @@ const std::vector<std::string> targets = {
     "host",         "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41",
     "x86-64-linux",
 };
-
-// Kernels compiled in process run on Halide's own threads.
-void set_threads(int threads) {
-    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
-}
 
 struct Swept {
     double worst = 0; // largest error / tolerance
@@ -44,18 +34,7 @@ Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
         CHECK(check_answer(subject.subject(), sweep_shape(p, i, seed, random), &swept.worst) == "");
         swept.shapes++;
     }
-    for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
-        KernelSubject one(forced, seed);
-        one.subject().set_threads = set_threads;
-        Shape shape = same_bits_shape(p, seed);
-        if (p.seq_len_q == 0 && !serves(forced, shape.seq_len_q)) {
-            shape.seq_len_q = 1 + random.below(4);
-        }
-        if (serves(forced, shape.seq_len_q)) {
-            CHECK(check_same_bits(one.subject(), shape) == "");
-            swept.shapes++;
-        }
-    }
+    swept.shapes += check_same_bits_of_variants(compiled, seed, random);
     return swept;
 }
 
@@ -85,20 +64,10 @@ void sweep_random_problem(const std::string &name, int number, uint64_t seed, in
     Problem p = random_problem(random);
     p.dtype = dtype;
     const std::string target = random.pick(targets);
-    if (swept_by_the_whole_machine(target)) {
-        return;
-    }
-    const std::string line = generate_line(p) + " --target " + target;
-    INFO(line);
-    const InProcessKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
-    REQUIRE(compiled.error() == "");
-    if (!compiled.kernel().supported()) {
-        note_not_run("kernel of " + line, "no variant for this machine");
-        return;
-    }
-    note_run();
-    const Swept swept = sweep(compiled, seed);
-    print_swept(name, number, swept.shapes, swept.worst, line);
+    compile_in_sweep(name, number, p, target, [&](const InProcessKernel &compiled, const std::string &line) {
+        const Swept swept = sweep(compiled, seed);
+        print_swept(name, number, swept.shapes, swept.worst, line);
+    });
 }
 
 } // namespace

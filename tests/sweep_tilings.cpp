@@ -11,7 +11,7 @@
 #include "random_tiling.h"
 #include "support/not_run.h"
 #include "support/problems.h"
-#include "support/sweep.h"
+#include "support/sweep_in_process.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -22,11 +22,6 @@ constexpr int tilings = 40, quick_tilings = 2, shapes_per_tiling = 6;
 constexpr double flops_per_check = 3e7; // of the reference
 
 const std::vector<std::string> machines = {"host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41"};
-
-// Kernels compiled in process run on Halide's own threads.
-void set_threads(int threads) {
-    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
-}
 
 // Keys that fill several groups of chunks, or several splits, and no whole one.
 int64_t many_keys(const gen::Tiling &t) {
@@ -39,7 +34,7 @@ int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed);
-    subject.subject().set_threads = set_threads;
+    subject.subject().set_threads = set_threads_in_process;
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
     const int64_t most_rows = plan.max_seq_len_q > 0 ? plan.max_seq_len_q : 70;

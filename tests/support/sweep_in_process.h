@@ -1,0 +1,59 @@
+// What sweeps over kernels that are compiled in process share.
+#ifndef POLYHEAD_TESTS_SWEEP_IN_PROCESS_H
+#define POLYHEAD_TESTS_SWEEP_IN_PROCESS_H
+
+#include <string>
+
+#include <Halide.h>
+
+#include "in_process.h"
+
+#include "not_run.h"
+#include "sweep.h"
+
+namespace polyhead::test {
+
+// Kernels compiled in process run on Halide's own threads.
+inline void set_threads_in_process(int threads) {
+    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
+}
+
+// Compiles number `number` of a sweep for this target and visits it, unless this machine cannot run it, which is counted.
+template <class Visit>
+void compile_in_sweep(const std::string &name, int number, const Problem &p, const std::string &target, Visit visit) {
+    if (swept_by_the_whole_machine(target)) {
+        return;
+    }
+    const std::string line = generate_line(p) + " --target " + target;
+    INFO(line);
+    const InProcessKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
+    REQUIRE(compiled.error() == "");
+    if (!compiled.kernel().supported()) {
+        note_not_run("kernel of " + line, "no variant for this machine");
+        return;
+    }
+    note_run();
+    visit(compiled, line);
+}
+
+// Every variant gives the same bits. Returns how many shapes were compared.
+inline int check_same_bits_of_variants(const InProcessKernel &compiled, uint64_t seed, Random &random) {
+    const Problem &p = call_problem(compiled.kernel());
+    int shapes = 0;
+    for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
+        KernelSubject one(forced, seed);
+        one.subject().set_threads = set_threads_in_process;
+        Shape shape = same_bits_shape(p, seed);
+        if (p.seq_len_q == 0 && !serves(forced, shape.seq_len_q)) {
+            shape.seq_len_q = 1 + random.below(4);
+        }
+        if (serves(forced, shape.seq_len_q)) {
+            CHECK(check_same_bits(one.subject(), shape) == "");
+            shapes++;
+        }
+    }
+    return shapes;
+}
+
+} // namespace polyhead::test
+#endif

@@ -171,23 +171,6 @@ fs::path target_of(const fs::path &numbered, const fs::path &directory) {
     return directory / numbered.filename().string().substr(number_length);
 }
 
-// Moves the files of a set into the directory. If there are several, the old file of the last name is removed before the first move.
-std::string move_new(const fs::path &set, const fs::path &directory) {
-    std::vector<fs::path> files;
-    if (!list(set / "new", &files)) {
-        return cannot("read", set);
-    }
-    if (files.size() > 1 && ::unlink(target_of(files.back(), directory).c_str()) != 0 && errno != ENOENT) {
-        return cannot("replace", target_of(files.back(), directory));
-    }
-    for (const fs::path &file : files) {
-        if (::rename(file.c_str(), target_of(file, directory).c_str()) != 0) {
-            return cannot("write", target_of(file, directory));
-        }
-    }
-    return "";
-}
-
 bool move_old(const fs::path &set, const fs::path &directory) {
     std::vector<fs::path> files;
     bool moved = list(set / "old", &files);
@@ -202,18 +185,37 @@ struct Place {
     fs::path made, target, old_of_ready, old_of_undone;
 };
 
-// Moves files to where they belong. If there are several, the old file of the last name is removed before the first move. Returns the place
-// that the system refused, with its reason in errno, or null.
-const Place *move_in(const std::vector<Place> &places) noexcept {
+// What the system refused, with its reason in errno: to replace or to write a file, or nothing.
+struct Refused {
+    const char *what;
+    const Place *place;
+};
+
+// Moves files to where they belong. If there are several, the old file of the last name is removed before the first move.
+Refused move_in(const std::vector<Place> &places) noexcept {
     if (places.size() > 1 && ::unlink(places.back().target.c_str()) != 0 && errno != ENOENT) {
-        return &places.back();
+        return {"replace", &places.back()};
     }
     for (const Place &place : places) {
         if (::rename(place.made.c_str(), place.target.c_str()) != 0) {
-            return &place;
+            return {"write", &place};
         }
     }
-    return nullptr;
+    return {nullptr, nullptr};
+}
+
+// Moves the files of a whole set into the directory.
+std::string move_new(const fs::path &set, const fs::path &directory) {
+    std::vector<fs::path> files;
+    if (!list(set / "new", &files)) {
+        return cannot("read", set);
+    }
+    std::vector<Place> places;
+    for (const fs::path &file : files) {
+        places.push_back({file, target_of(file, directory), {}, {}});
+    }
+    const Refused refused = move_in(places);
+    return refused.place == nullptr ? "" : cannot(refused.what, refused.place->target);
 }
 
 // Moves the earlier files back; where there was none, none stays.
@@ -393,8 +395,8 @@ std::string WorkFolder::put() {
     if (::rename((path_ / staged_name).c_str(), set.c_str()) != 0 || !sync(path_)) {
         return cannot("write", set);
     }
-    const Place *const refused = move_in(places);
-    if (refused == nullptr) {
+    const Refused refused = move_in(places);
+    if (refused.place == nullptr) {
         sync(directory_); // the files are in place; their names survive a power cut where the system allows this sync
         return "";
     }
@@ -404,7 +406,7 @@ std::string WorkFolder::put() {
         current.folder[0] = 0; // the earlier files stay there
     }
     errno = reason;
-    const std::string error = cannot("write", refused->target);
+    const std::string error = cannot(refused.what, refused.place->target);
     return restored ? error : error + "; the earlier files are in '" + path_.string() + "'";
 }
 

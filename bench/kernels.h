@@ -1,10 +1,12 @@
-// Kernels of the table by their names.
+// Kernels of the table by their names, and by the line that they serve.
 #ifndef BENCH_KERNELS_H
 #define BENCH_KERNELS_H
 
 #include <cstring>
 
 #include <kernel_table.h>
+
+#include "shapes.h"
 
 namespace bench {
 
@@ -14,6 +16,17 @@ inline const polyhead::Kernel *kernel_named(const char *name) {
         if (std::strcmp(kernel_table[i]->name, name) == 0)
             return kernel_table[i];
     return nullptr;
+}
+
+// One that serves a line, or null. A kernel with neither key lengths nor other extras is the plainest measure of it, so it goes first.
+inline const polyhead::Kernel *kernel_of(const SpeedLine &line, bool fixed) {
+    const polyhead::Kernel *found = nullptr;
+    for (size_t i = 0; i < kernel_table_count; i++) {
+        const polyhead::Kernel *kernel = kernel_table[i];
+        if (serves(line, kernel->problem, fixed) && (!found || kernel->problem.kv_lengths < found->problem.kv_lengths))
+            found = kernel;
+    }
+    return found;
 }
 
 } // namespace bench

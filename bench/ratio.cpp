@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <memory>
 
-#include <kernel_table.h>
+#include "kernels.h"
 
 #include "roof.h"
 #include "workload.h"
@@ -13,17 +13,6 @@ namespace bench {
 namespace {
 
 constexpr double min_growth = 0.95, max_free_over_fixed = 1.03;
-
-// A kernel with neither key lengths nor other extras is the plainest measure of a line, so it goes first.
-const polyhead::Kernel *find(const SpeedLine &line, bool fixed) {
-    const polyhead::Kernel *found = nullptr;
-    for (size_t i = 0; i < kernel_table_count; i++) {
-        const polyhead::Kernel *kernel = kernel_table[i];
-        if (serves(line, kernel->problem, fixed) && (!found || kernel->problem.kv_lengths < found->problem.kv_lengths))
-            found = kernel;
-    }
-    return found;
-}
 
 // What one line gave on one number of threads; `fixed` stays empty when no kernel with fixed lengths is in the table.
 struct Measured {
@@ -46,7 +35,7 @@ std::string measure(const SpeedLine &line, int threads, int rounds, Measured *me
     std::vector<std::unique_ptr<Workload>> workloads;
     std::vector<std::function<void()>> calls;
     for (bool fixed : {false, true}) {
-        const polyhead::Kernel *kernel = find(line, fixed);
+        const polyhead::Kernel *kernel = kernel_of(line, fixed);
         if (!kernel && !fixed)
             return "no kernel of the table serves it";
         if (!kernel)

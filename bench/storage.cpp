@@ -14,13 +14,12 @@ namespace {
 
 constexpr double least = 0.92; // time of f32 / time, plus half the interquartile range
 
-const polyhead::Kernel *kernel_of(const SpeedLine &line, int32_t dtype) {
+// The line's kernel with free lengths in this type; null where this machine runs none.
+const polyhead::Kernel *kernel_of_type(const SpeedLine &line, int32_t dtype) {
     SpeedLine wanted = line;
     wanted.problem.dtype = dtype;
-    for (size_t i = 0; i < kernel_table_count; i++)
-        if (serves(wanted, kernel_table[i]->problem, false) && kernel_table[i]->supported())
-            return kernel_table[i];
-    return nullptr;
+    const polyhead::Kernel *found = kernel_of(wanted, false);
+    return found && found->supported() ? found : nullptr;
 }
 
 // One storage type against f32. Returns false when it is too slow, or wrong.
@@ -61,7 +60,7 @@ int print_storage(int threads, int rounds) {
             for (const int32_t dtype : {POLYHEAD_BF16, POLYHEAD_F16}) {
                 if (line.problem.dtype != POLYHEAD_F32)
                     continue;
-                const polyhead::Kernel *one = kernel_of(line, POLYHEAD_F32), *other = kernel_of(line, dtype);
+                const polyhead::Kernel *one = kernel_of_type(line, POLYHEAD_F32), *other = kernel_of_type(line, dtype);
                 if (one && other)
                     broken += print_line(line, dtype, *one, *other, team, rounds) ? 0 : 1;
             }

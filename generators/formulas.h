@@ -86,8 +86,9 @@ public:
     // Rows of the tables of cosines and sines.
     Expr query_rotation(const Expr &q, const Expr &b) const;
     Expr key_rotation(const Expr &kv, const Expr &b) const;
+    // What brings the query, or a score, into the unit of scores.
+    Expr query_factor() const;
     // Query in the unit of scores, and key; before rotation, and a part of a rotated pair, and any entry of either.
-    Expr query_factor() const; // what the query is multiplied by
     Expr plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
     Expr rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const;
     Expr rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const;

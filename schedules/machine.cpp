@@ -36,9 +36,9 @@ Machine machine_of(const Target &target) {
         if (target.features_any_of({Target::AVX512, Target::AVX512_Skylake, Target::AVX512_Cannonlake, Target::AVX512_Zen4,
                                     Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
             Machine machine{16, 32};
-            // Zen 4 passes a vector of 512 bits in two halves.
             machine.half_floats = true;
             machine.bf16_pairs = target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
+            // Zen 4 passes a vector of 512 bits in two halves.
             machine.slow_vectors =
                 target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
             return machine;

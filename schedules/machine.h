@@ -17,10 +17,11 @@ struct Machine {
     int shared_bytes = 0;      // that a block may have everywhere
     bool fused = true;         // multiply and add are one instruction, rounded once
     bool slow_vectors = false; // a multiply-add of vectors takes a whole cycle, so loads have slots to spare
+    bool half_floats = false;  // f16 is converted by an instruction
+    bool bf16_pairs = false;   // vdpbf16ps: two products of bf16, added to a float
 
-    bool half_floats = false; // f16 is converted by an instruction
-    bool bf16_pairs = false;  // vdpbf16ps: two products of bf16, added to a float
-
+    // Elements of this storage type are multiplied in pairs.
+    bool multiplies_pairs(int dtype) const { return bf16_pairs && dtype == POLYHEAD_BF16; }
     bool gpu() const { return api != POLYHEAD_CPU; }
     // Threads may load and compute with four elements at once: Halide 21 writes such code for WebGPU that its compilers refuse, and for
     // Vulkan and Metal it is not tested.

@@ -100,7 +100,7 @@ private:
     mutable std::string expression_text_; // what problem().expression points to
     Expression expression_;
     KernelStages plan_;
-    std::vector<std::pair<Tensor *, Halide::Func>> staged_inputs_; // of layers
+    std::map<Tensor *, Halide::Func> staged_inputs_; // of layers
 
     Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
 
@@ -384,7 +384,7 @@ private:
     }
 
     // Layers multiply pairs of bf16 where the machine does.
-    bool multiplies_pairs() const { return param_dtype == POLYHEAD_BF16 && machine().bf16_pairs && !param_unscheduled; }
+    bool multiplies_pairs() const { return machine().multiplies_pairs(param_dtype) && !param_unscheduled; }
     std::optional<Words> layer_words() const { return multiplies_pairs() ? std::optional<Words>(bf16_pairs()) : std::nullopt; }
     // Projected heads and context: f32 but where pairs are multiplied.
     Storage heads_storage() const { return multiplies_pairs() && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false); }
@@ -413,19 +413,15 @@ private:
         if (storage().type == Halide::Float(32) || machine().gpu() || multiplies_pairs()) {
             return {storage(), stored, width, count};
         }
-        Halide::Func floats;
-        for (const auto &[staged, func] : staged_inputs_) {
-            floats = staged == tensor ? func : floats;
-        }
+        const std::string name = "input_" + std::to_string(staged_inputs_.size());
+        Halide::Func &floats = staged_inputs_[tensor];
         if (!floats.defined()) {
             const Storage own = storage();
             const Expr batch = batched ? Expr(tensor->dim(2).extent()) : Expr(1);
             plan_.staged.push_back(stage(
-                "input_" + std::to_string(staged_inputs_.size()),
-                [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width,
+                name, [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width,
                 count * batch));
             floats = plan_.staged.back().floats;
-            staged_inputs_.push_back({tensor, floats});
         }
         return {storage_of(POLYHEAD_F32, false), [=](const Expr &k, const Expr &t, const Expr &b) -> Expr { return floats(k, t, 0, b); },
                 width, count};

@@ -34,7 +34,7 @@ void ScratchTerms::add_projections() {
 }
 
 void ScratchTerms::add_staged_inputs() {
-    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || (p_.dtype == POLYHEAD_BF16 && machine_.bf16_pairs)) {
+    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || machine_.multiplies_pairs(p_.dtype)) {
         return;
     }
     add_per_query(p_.embed_dim);

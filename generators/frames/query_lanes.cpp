@@ -87,6 +87,15 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
     return elements;
 }
 
+// (entry in panel, panel) of the panels of a chunk, of key_panel keys each, that some row of the tile sees.
+RDom panels(const QueryLanesStages &s, const Coordinates &at, const std::string &name, int entries) {
+    const int keys = at.blocking.key_panel;
+    RDom domain(0, entries, 0, at.blocking.kv_tile / keys, name);
+    const Expr first = at.key(domain.y * keys, s.c);
+    at.range(s.qt, s.b).limit(&domain, first, first + keys);
+    return domain;
+}
+
 void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
@@ -112,9 +121,7 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
         s.scores(qi, kk, c, qt, h, b) += products;
     }
     // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
-    s.key_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "key_blocks");
-    const Expr block = at.key(s.key_blocks.y * blocking.key_panel, c);
-    at.range(qt, b).limit(&s.key_blocks, block, block + blocking.key_panel);
+    s.key_blocks = panels(s, at, "key_blocks", blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
     const Expr score = s.scores(qi, key, c, qt, h, b);
@@ -137,9 +144,7 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
     s.row_reference(qi, c, qt, h, b) = formulas.reference(s.row_max(qi, c, qt, h, b));
     // probs = power(logits - row_reference)
     const Words &words = blocking.words;
-    s.prob_blocks = RDom(0, blocking.key_panel / words.pair, 0, blocking.kv_tile / blocking.key_panel, "prob_blocks");
-    const Expr block = at.key(s.prob_blocks.y * blocking.key_panel, c);
-    at.range(qt, b).limit(&s.prob_blocks, block, block + blocking.key_panel);
+    s.prob_blocks = panels(s, at, "prob_blocks", blocking.key_panel / words.pair);
     Expr word = s.prob_blocks.x + blocking.key_panel / words.pair * s.prob_blocks.y;
     auto prob = [&](const Expr &key) { return formulas.power(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b)); };
     s.probs(qi, kk, c, qt, h, b) = undef(words.type);
@@ -158,9 +163,7 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
     s.key_words = RDom(0, blocking.kv_tile / words.pair, "key_words");
     at.range(qt, b).limit(&s.key_words, at.key(s.key_words * words.pair, c), at.key(s.key_words * words.pair, c) + words.pair);
     if (s.keeps_exact_sum) {
-        s.float_blocks = RDom(0, blocking.key_panel, 0, blocking.kv_tile / blocking.key_panel, "float_blocks");
-        const Expr floats = at.key(s.float_blocks.y * blocking.key_panel, c);
-        at.range(qt, b).limit(&s.float_blocks, floats, floats + blocking.key_panel);
+        s.float_blocks = panels(s, at, "float_blocks", blocking.key_panel);
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
         s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
         s.prob_floats(qi, place, c, qt, h, b) = prob(place);
@@ -219,18 +222,19 @@ void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     if (words.pair > 1) {
         define_value_words(s, at);
     }
+    auto value_word = [&](const Expr &word) -> Expr {
+        return words.pair == 1
+                   ? in.keys.value(column, at.clamped_key(word, c), at.kv_head(h), b)
+                   : s.value_words(column, min(c * (blocking.kv_tile / words.pair) + word, s.last_value_word), at.kv_head(h), b);
+    };
     for (const RDom *keys : s.value_keys.loops()) {
-        if (words.pair > 1) {
-            const Expr word = *keys, of_call = c * (blocking.kv_tile / words.pair) + word;
-            const Expr values = s.value_words(column, min(of_call, s.last_value_word), at.kv_head(h), b);
-            auto logit = [&](int i) { return Expr(s.logits(qi, word * words.pair + i, c, qt, h, b)); };
-            s.acc(qi, d, c, qt, h, b) = s.value_keys.accumulate(keys, words, s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b),
-                                                                values, {logit(0), logit(1)});
-            continue;
+        const Expr word = *keys;
+        std::vector<Expr> logits;
+        for (int i = 0; i < words.pair; i++) {
+            logits.push_back(s.logits(qi, word * words.pair + i, c, qt, h, b));
         }
-        const Expr key = *keys, value = in.keys.value(column, at.clamped_key(key, c), at.kv_head(h), b);
         s.acc(qi, d, c, qt, h, b) =
-            s.value_keys.accumulate(keys, s.acc(qi, d, c, qt, h, b), s.probs(qi, key, c, qt, h, b), value, s.logits(qi, key, c, qt, h, b));
+            s.value_keys.accumulate(keys, words, s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b), value_word(word), logits);
     }
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }

@@ -52,7 +52,7 @@ std::vector<const RDom *> TileKeys::loops() const {
 }
 
 Expr TileKeys::accumulate(const RDom *loop, const Expr &acc, const Expr &prob, const Expr &value, const Expr &logit) const {
-    return acc + prob * (loop == &whole ? value : Halide::select(AttentionFormulas::excluded(logit), 0.0f, value));
+    return accumulate(loop, float_words(), acc, prob, value, {logit});
 }
 
 Expr TileKeys::accumulate(const RDom *loop, const Words &words, const Expr &acc, const Expr &probs, const Expr &values,

@@ -64,7 +64,7 @@ int products_of(const Problem &p, const Machine &machine) {
 
 // Elements of one multiply-add.
 int pair_of(const Problem &p, const Machine &machine) {
-    return machine.bf16_pairs && p.dtype == POLYHEAD_BF16 && p.head_dim % 2 == 0 ? 2 : 1;
+    return machine.multiplies_pairs(p.dtype) && p.head_dim % 2 == 0 ? 2 : 1;
 }
 
 class QueryLanes : public Frame {

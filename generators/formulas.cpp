@@ -30,7 +30,7 @@ void also(Expr *condition, const Expr &next) {
 
 // Does an element of a pair tensor let its pair take part?
 Expr lets_take_part(const PairTensor &tensor, const Expr &element) {
-    return tensor.type.is_float() ? !is_minus_infinity(element) : element != 0;
+    return tensor.number ? !is_minus_infinity(tensor.number(element)) : element != 0;
 }
 
 // Both in one: the sum of what they add, -inf where one of them excludes.
@@ -41,33 +41,34 @@ PairTensor joined(const PairTensor &one, const PairTensor &other) {
                 for (const PairTensor &tensor : {one, other}) {
                     const Expr element = tensor.at(kv, q, h, b);
                     also(&part, lets_take_part(tensor, element));
-                    if (tensor.type.is_float()) {
-                        const Expr term = Halide::max(element, lowest_addend);
+                    if (tensor.number) {
+                        const Expr term = Halide::max(tensor.number(element), lowest_addend);
                         sum = sum.defined() ? sum + term : term;
                     }
                 }
                 return finite_or_minus_infinity(part, sum);
-            }};
+            },
+            [](const Expr &number) { return number; }};
 }
 
 std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInputs &in) {
     std::vector<PairTensor> tensors;
-    auto add = [&, element = in.element](const char *name, Halide::Type type, int broadcast) {
-        tensors.push_back(
-            {name, type, (broadcast & POLYHEAD_BROADCAST_Q) == 0, [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
-                 return element(name, {(broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
-                                       (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b});
-             }});
+    auto add = [&, element = in.element](const char *name, const Storage &storage, int broadcast) {
+        tensors.push_back({name, storage.type, (broadcast & POLYHEAD_BROADCAST_Q) == 0,
+                           [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
+                               return element(name, {(broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
+                                                     (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b});
+                           },
+                           storage.load});
     };
     if (p.mask != POLYHEAD_NO_MASK) {
-        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Halide::UInt(8) : Halide::Float(32), p.mask_broadcast);
+        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Storage{Halide::UInt(8), nullptr, nullptr} : in.additive_storage, p.mask_broadcast);
     }
     if (p.score_bias != 0) {
-        add("score_bias", Halide::Float(32), p.score_bias_broadcast);
+        add("score_bias", in.additive_storage, p.score_bias_broadcast);
     }
     // Where floats differ by query, frames that transpose tiles of them transpose one for two.
-    const bool transposes_floats =
-        std::any_of(tensors.begin(), tensors.end(), [](const PairTensor &t) { return t.per_query && t.type.is_float(); });
+    const bool transposes_floats = std::any_of(tensors.begin(), tensors.end(), [](const PairTensor &t) { return t.per_query && t.number; });
     return tensors.size() == 2 && transposes_floats ? std::vector<PairTensor>{joined(tensors[0], tensors[1])} : tensors;
 }
 
@@ -250,8 +251,8 @@ Expr AttentionFormulas::additive_terms(const Row &row, const Expr &kv, const Exp
         add(-element("alibi_slopes", {h, b}) * Halide::cast<float>(Halide::abs(row.position - kv)));
     }
     for (size_t i = 0; i < pairs.size(); i++) {
-        if (pair_tensors_[i].type.is_float()) {
-            add(Halide::max(pairs[i], lowest_addend));
+        if (pair_tensors_[i].number) {
+            add(Halide::max(pair_tensors_[i].number(pairs[i]), lowest_addend));
         }
     }
     return count > 1 ? Halide::max(sum, lowest_addend) : sum;

@@ -31,6 +31,7 @@ struct AttentionInputs {
     Storage query_storage;
     std::function<At(At d, At q, At h, At b)> stored_query; // an element as it is stored
     KeySource keys;                                         // key and value
+    Storage additive_storage;                               // of an additive mask and the score bias
     At query(const At &d, const At &q, const At &h, const At &b) const { return query_storage.load(stored_query(d, q, h, b)); }
     // Tensors and numbers that only some problems have, by their names in runtime/optional_tensors.h: elements as they are stored, indices
     // and dimensions innermost first. Formulas ask only for what the problem has.
@@ -44,9 +45,10 @@ struct AttentionInputs {
 // A tensor over pairs of query and key from which logits are made. Frames whose lanes are queries stage it: it lies along keys.
 struct PairTensor {
     std::string name;
-    Halide::Type type;
-    bool per_query; // otherwise one row serves all queries
-    std::function<Halide::Expr(Halide::Expr kv, Halide::Expr q, Halide::Expr h, Halide::Expr b)> at;
+    Halide::Type type;                                                                               // of its elements
+    bool per_query;                                                                                  // otherwise one row serves all queries
+    std::function<Halide::Expr(Halide::Expr kv, Halide::Expr q, Halide::Expr h, Halide::Expr b)> at; // an element as it is stored
+    std::function<Halide::Expr(Halide::Expr element)> number;                                        // as a float; null: a boolean mask
 };
 
 // The facts of a row that logits need: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these with the

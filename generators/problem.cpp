@@ -87,6 +87,9 @@ std::string refuse_masks(const Problem &p) {
         static const char *words[] = {"none", "q", "kv", "q,kv"};
         return value != 0 && !exists ? std::string(name) + " " + words[value] + " is not allowed without " + of : "";
     };
+    if (p.additive_in_storage != 0 && p.mask != POLYHEAD_ADDITIVE_MASK && p.score_bias == 0) {
+        return "additive_in_storage is not allowed without an additive mask or score_bias";
+    }
     return first(without("mask_broadcast", p.mask_broadcast, "mask", p.mask != POLYHEAD_NO_MASK),
                  without("score_bias_broadcast", p.score_bias_broadcast, "score_bias", p.score_bias != 0));
 }

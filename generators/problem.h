@@ -35,6 +35,7 @@ using Problem = polyhead_problem;
     X(mask_broadcast)                                                                                                                      \
     X(score_bias)                                                                                                                          \
     X(score_bias_broadcast)                                                                                                                \
+    X(additive_in_storage)                                                                                                                 \
     X(softcap)                                                                                                                             \
     X(alibi)                                                                                                                               \
     X(sinks)                                                                                                                               \

@@ -60,12 +60,27 @@ template <int32_t P::*field, int32_t value = -1> bool has(const P &p) noexcept {
     return value == -1 ? p.*field != 0 : p.*field == value;
 }
 
+// Tensors that are added to logits have one of these types.
+inline int32_t additive_dtype(const P &p) noexcept {
+    return p.additive_in_storage != 0 ? p.dtype : POLYHEAD_F32;
+}
+template <int32_t dtype> bool has_additive_mask(const P &p) noexcept {
+    return p.mask == POLYHEAD_ADDITIVE_MASK && additive_dtype(p) == dtype;
+}
+template <int32_t dtype> bool has_score_bias(const P &p) noexcept {
+    return p.score_bias != 0 && additive_dtype(p) == dtype;
+}
+
 constexpr OptionalTensor optional_inputs[] = {
     {"kv_lengths", &A::kv_lengths, 1, POLYHEAD_I32, has<&P::kv_lengths>, "key lengths", {B}, Neutral::key_length},
     {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
     {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true},
-    {"mask", &A::mask, 4, POLYHEAD_F32, has<&P::mask, POLYHEAD_ADDITIVE_MASK>, "mask", {B, H, Q, KV}, Neutral::zero},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_F32, has<&P::score_bias>, "score bias", {B, H, Q, KV}, Neutral::zero},
+    {"mask", &A::mask, 4, POLYHEAD_F32, has_additive_mask<POLYHEAD_F32>, "mask", {B, H, Q, KV}, Neutral::zero},
+    {"mask", &A::mask, 4, POLYHEAD_F16, has_additive_mask<POLYHEAD_F16>, "mask", {B, H, Q, KV}, Neutral::zero},
+    {"mask", &A::mask, 4, POLYHEAD_BF16, has_additive_mask<POLYHEAD_BF16>, "mask", {B, H, Q, KV}, Neutral::zero},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_F32, has_score_bias<POLYHEAD_F32>, "score bias", {B, H, Q, KV}, Neutral::zero},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_F16, has_score_bias<POLYHEAD_F16>, "score bias", {B, H, Q, KV}, Neutral::zero},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_BF16, has_score_bias<POLYHEAD_BF16>, "score bias", {B, H, Q, KV}, Neutral::zero},
     {"alibi_slopes", &A::alibi_slopes, 2, POLYHEAD_F32, has<&P::alibi>, "alibi", {B, H}, Neutral::zero},
     {"sinks", &A::sinks, 1, POLYHEAD_F32, has<&P::sinks>, "sinks", {H}, Neutral::minus_infinity},
     {"rope_cos", &A::rope_cos, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},

@@ -118,13 +118,15 @@ constexpr ProblemField problem_fields[] = {
     field::yes_no("position_offsets", &polyhead_problem::position_offsets, field::attention, field::optional,
                   "takes a number per batch row that is added to the positions of queries"),
     field::choice("mask", &polyhead_problem::mask, field::attention, field::optional,
-                  "takes a mask, broadcast as [B,H,T_q,T_kv]: bool (true takes part) or additive (f32)", "none", "bool", "additive"),
+                  "takes a mask, broadcast as [B,H,T_q,T_kv]: bool (true takes part) or additive (floats)", "none", "bool", "additive"),
     field::choice("mask_broadcast", &polyhead_problem::mask_broadcast, field::attention, field::broadcast,
                   "dimensions in which the mask has one element", "none", "q", "kv", "q,kv"),
     field::yes_no("score_bias", &polyhead_problem::score_bias, field::attention, field::optional,
-                  "takes an f32 tensor, broadcast as [B,H,T_q,T_kv], that is added to the logits"),
+                  "takes a tensor, broadcast as [B,H,T_q,T_kv], that is added to the logits"),
     field::choice("score_bias_broadcast", &polyhead_problem::score_bias_broadcast, field::attention, field::broadcast,
                   "dimensions in which the score bias has one element", "none", "q", "kv", "q,kv"),
+    field::yes_no("additive_in_storage", &polyhead_problem::additive_in_storage, field::attention, field::same_truth,
+                  "an additive mask and the score bias have the storage type instead of f32"),
     field::yes_no("softcap", &polyhead_problem::softcap, field::attention, field::same_truth,
                   "scores become cap * tanh(score / cap), cap given at run time"),
     field::yes_no("alibi", &polyhead_problem::alibi, field::attention, field::optional, "takes ALiBi slopes [H] or [B,H]"),
@@ -157,6 +159,7 @@ inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
     if (problem.rope != POLYHEAD_NO_ROPE && problem.rotary_dim == 0) {
         problem.rotary_dim = problem.head_dim;
     }
+    problem.additive_in_storage = problem.dtype != POLYHEAD_F32 ? problem.additive_in_storage : 0; // the same for f32
     return problem;
 }
 

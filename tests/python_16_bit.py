@@ -124,6 +124,22 @@ class Sdpa(Case):
                 self.assertIn("--dtype f32", polyhead.explain(*changed))
             self.assertIn("--dtype f32", polyhead.explain(q, k, v, out=np.empty((B, H, T_Q, D_V), np.float32)))
 
+    def test_masks_keep_their_type(self):
+        """An additive mask and a bias of the storage type; of another type, or of two, they are read as float32."""
+        for dtype, tolerance in TOLERANCES.items():
+            q, k, v = (x.astype(dtype) for x in (QUERY, KEY, VALUE))
+            mask, bias = random(6, T_Q, T_KV).astype(dtype), random(7, H, 1, T_KV).astype(dtype)
+            mask[3, 5:9] = -np.inf
+            floats = mask.astype(np.float32)
+            expected = attention(q, k, v, True, mask.astype(np.float64) + bias.astype(np.float64))[0]
+            for options, stored in ((dict(attn_mask=mask, bias=bias), True), (dict(attn_mask=floats, bias=bias.astype(np.float32)), False),
+                                    (dict(attn_mask=mask, bias=bias.astype(np.float32)), False), (dict(attn_mask=floats, bias=bias), False)):
+                self.close(polyhead.sdpa(q, k, v, **options), expected, tolerance)
+                self.assertEqual("--additive-in-storage" in polyhead.explain(q, k, v, **options), stored)
+            self.assertIn("--additive-in-storage", polyhead.explain(q, k, v, np.ones((T_Q, T_KV), bool), bias=bias))
+            self.assertNotIn("--additive-in-storage", polyhead.explain(q, k, v, np.ones((T_Q, T_KV), bool)))
+            self.assertNotIn("--additive-in-storage", polyhead.explain(QUERY, KEY, VALUE, mask))
+
     def test_by_dlpack(self):
         q, k, v = (x.astype(BF16) for x in (QUERY, KEY, VALUE))
         out = np.empty((B, H, T_Q, D_V), BF16)

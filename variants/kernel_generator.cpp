@@ -107,7 +107,9 @@ private:
     // Arguments and Funcs share a namespace in the code.
     static std::string port_name(const std::string &name) { return name + "_arg"; }
     static Halide::Type type_of(int dtype) {
-        return dtype == POLYHEAD_F32 ? Halide::Type(Halide::Float(32)) : dtype == POLYHEAD_I32 ? Halide::Int(32) : Halide::UInt(8);
+        return dtype == POLYHEAD_BOOL  ? Halide::UInt(8)
+               : dtype == POLYHEAD_I32 ? Halide::Type(Halide::Int(32))
+                                       : storage_of(dtype, false).type;
     }
 
     // A number, and what an autoscheduler takes it for.
@@ -296,6 +298,7 @@ private:
 
     AttentionInputs attention_inputs(const Problem &p) {
         AttentionInputs in;
+        in.additive_storage = storage_of(runtime::tables::additive_dtype(p), machine().half_floats);
         in.batch = query_->dim(query_->dimensions() - 1).extent();
         in.num_heads = p.num_heads > 0 ? Expr(p.num_heads) : query_->dim(2).extent();
         in.num_kv_heads = p.num_heads > 0 ? Expr(p.num_kv_heads) : key_->dim(2).extent();

@@ -32,8 +32,8 @@ def stored(array, dtype):
     return np.ascontiguousarray(array, np.float16 if dtype == "f16" else np.float32)
 
 
-def options(case, extras):
-    """The keywords of polyhead.sdpa for a case. Masks and sinks are f32 beside tensors of any type."""
+def options(case, extras, dtype):
+    """The keywords of polyhead.sdpa for a case. An additive mask has the type of the other tensors, sinks are f32."""
     found = {}
     if case["causal"]:
         found["is_causal"] = True
@@ -44,13 +44,13 @@ def options(case, extras):
             found[keyword] = case[name]
     for name, keyword in (("mask", "attn_mask"), ("lengths", "kv_lengths"), ("sinks", "sinks")):
         if name in extras:
-            found[keyword] = extras[name]
+            found[keyword] = stored(extras[name], dtype) if name == "mask" and extras[name].dtype != bool else extras[name]
     return found
 
 
 def make_sdpa(case, dtype, data):
     q, k, v = (stored(array, dtype) for array in data[:3])
-    keywords = options(case, data[3] if len(data) > 3 else {})
+    keywords = options(case, data[3] if len(data) > 3 else {}, dtype)
     out = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
 
     def run():

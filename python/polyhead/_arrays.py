@@ -139,7 +139,7 @@ def small(name: str, values: Any, dtype: str) -> Any:
 
 
 def score_tensor(name: str, tensor: Any) -> Any:
-    """A mask or bias. If its stride over keys is 0, one key is kept. On a device its own library converts it; polyhead cannot."""
+    """A mask or bias. If its stride over keys is 0, one key is kept."""
     require_arrays(**{name: tensor})
     found = dtype_name(tensor)
     if found not in ("bool", "float32", "float16", "bfloat16", "float64"):
@@ -147,4 +147,17 @@ def score_tensor(name: str, tensor: Any) -> Any:
     strides = tensor.strides if isinstance(tensor, numpy.ndarray) else tensor.stride() if is_torch(tensor) else ()
     if strides and strides[-1] == 0 and tensor.shape[-1] > 1:
         tensor = tensor[..., :1]
-    return tensor.float() if is_torch(tensor) and tensor.is_cuda and found not in ("bool", "float32") else tensor
+    return tensor
+
+
+def choose_additive_dtype(fields: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """An additive mask and the bias keep the dtype of the kernel if all of them have it. Otherwise the kernel takes float32: on a device
+    the library of the tensor converts it, because polyhead cannot."""
+    added = {name: arguments[name] for name in ("mask", "score_bias") if name in arguments and dtype_name(arguments[name]) != "bool"}
+    found = {dtype_name(tensor) for tensor in added.values()}
+    if len(found) == 1 and fields.get("dtype", 0) != 0 and DTYPES.get(found.pop()) == fields["dtype"]:
+        fields["additive_in_storage"] = 1
+        return
+    for name, tensor in added.items():
+        if is_torch(tensor) and tensor.is_cuda:
+            arguments[name] = tensor.float()

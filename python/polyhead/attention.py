@@ -242,6 +242,7 @@ def _add_masks(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], argumen
         fields["score_bias"] = 1
         fields["score_bias_broadcast"] = broadcast_bits(bias.shape, sizes.seq_len_q, sizes.seq_len_kv)
         arguments["score_bias"] = bias
+    _arrays.choose_additive_dtype(fields, arguments)
 
 
 def broadcast_bits(shape: Any, seq_len_q: int, seq_len_kv: int) -> int:

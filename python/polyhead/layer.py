@@ -159,6 +159,7 @@ class MultiheadAttention:
             else:
                 fields.update(score_bias=1, score_bias_broadcast=bits)
                 arguments["score_bias"] = excluding(mask) if boolean else mask
+        _arrays.choose_additive_dtype(fields, arguments)
 
     @staticmethod
     def _add_outputs(fields: dict[str, Any], arguments: dict[str, Any], query: Any, key: Any, wanted: bool, mean: bool) -> tuple[Any, Any]:

@@ -220,7 +220,7 @@ private:
         const double change = additive() ? expected_.truth.rounding[(b * p_.num_heads + h) * rows_ + q] : 0.0;
         return std::isfinite(change) ? std::min(change, 1.0) : 0.0;
     }
-    bool additive() const { return p_.mask == POLYHEAD_ADDITIVE_MASK || p_.score_bias != 0; }
+    bool additive() const { return adds_tensors(p_); }
     double largest_logit_of_heads(int64_t b, int64_t q) const {
         double largest = 0;
         for (int64_t h = 0; h < p_.num_heads; h++) {

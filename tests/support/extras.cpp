@@ -16,6 +16,10 @@ bool given(const Extras &extras, Optional which) {
     return (extras.left_out & which) == 0;
 }
 
+DType additive_dtype(const Problem &p) {
+    return p.additive_in_storage != 0 ? static_cast<DType>(p.dtype) : DType::f32;
+}
+
 Tensor make_mask(const Problem &p, const MaskForm &form, int32_t broadcast, DType dtype, const CallSize &size) {
     const int64_t extents[4] = {size.batch, p.num_heads, (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? 1 : size.seq_len_q,
                                 (broadcast & POLYHEAD_BROADCAST_KV) != 0 ? 1 : size.seq_len_kv};
@@ -164,14 +168,14 @@ void ExtraTensors::make_position_tensors(const Problem &p, const Extras &e, cons
 void ExtraTensors::make_masks(const Problem &p, const Extras &e, const CallSize &size, Random &random, polyhead_args *args) {
     if (p.mask != POLYHEAD_NO_MASK && given(e, leave_out_mask)) {
         const bool boolean = p.mask == POLYHEAD_BOOLEAN_MASK;
-        Tensor mask = make_mask(p, e.mask, p.mask_broadcast, boolean ? DType::boolean : DType::f32, size);
+        Tensor mask = make_mask(p, e.mask, p.mask_broadcast, boolean ? DType::boolean : additive_dtype(p), size);
         boolean ? fill_boolean_mask(mask.view, e.fill, random) : fill_additive_mask(mask.view, e.fill, random);
         add(std::move(mask), &args->mask);
     }
     if (p.score_bias != 0 && given(e, leave_out_score_bias)) {
         // A formula in f32 cannot represent the sum of two sentinels in one logit: with an additive mask the bias has none.
         const MaskFill fill = p.mask != POLYHEAD_ADDITIVE_MASK ? e.fill : e.fill == MaskFill::sentinels ? MaskFill::random : MaskFill::all;
-        Tensor bias = make_mask(p, e.score_bias, p.score_bias_broadcast, DType::f32, size);
+        Tensor bias = make_mask(p, e.score_bias, p.score_bias_broadcast, additive_dtype(p), size);
         fill_additive_mask(bias.view, fill, random);
         add(std::move(bias), &args->score_bias);
     }

@@ -1,8 +1,12 @@
 // Values of masks, row by row.
 #include "mask_values.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
+
+#include "half.h"
 
 namespace polyhead::test {
 
@@ -53,27 +57,41 @@ private:
 };
 
 // One row of an additive mask with sentinels: all of one kind, or a mixture.
-void fill_sentinels(float *row, int64_t keys, Random &random) {
+void fill_sentinels(std::vector<float> &row, Random &random) {
     const int64_t kind = random.below(10);
-    for (int64_t n = 0; n < keys; n++) {
+    for (float &element : row) {
         switch (kind) {
         case 0:
         case 1: // all at the lowest numbers: the mean of the values
-            row[n] = random.chance(50) ? -huge : lowest;
+            element = random.chance(50) ? -huge : lowest;
             break;
         case 2:
-            row[n] = -INFINITY;
+            element = -INFINITY;
             break;
         case 3:
-            row[n] = random.chance(50) ? -huge : -INFINITY;
+            element = random.chance(50) ? -huge : -INFINITY;
             break;
         case 4:
-            row[n] = -1e4f;
+            element = -1e4f;
             break;
         default: {
             const int64_t one = random.below(4);
-            row[n] = one == 0 ? -1e4f : one == 1 ? -huge : one == 2 ? -INFINITY : random.normal();
+            element = one == 0 ? -1e4f : one == 1 ? -huge : one == 2 ? -INFINITY : random.normal();
         }
+        }
+    }
+}
+
+// Rounds a row to the element type. Finite numbers stay finite: they are sentinels that take part.
+void store_row(const std::vector<float> &row, const polyhead_tensor &mask, int64_t offset) {
+    const float largest = mask.dtype == POLYHEAD_F16 ? 65504.0f : 0x1.fep127f;
+    for (size_t n = 0; n < row.size(); n++) {
+        const int64_t at = offset + static_cast<int64_t>(n);
+        if (is_16_bit(mask.dtype)) {
+            const float kept = std::isinf(row[n]) ? row[n] : std::max(-largest, std::min(row[n], largest));
+            static_cast<uint16_t *>(mask.data)[at] = to_storage_bits(kept, mask.dtype);
+        } else {
+            static_cast<float *>(mask.data)[at] = row[n];
         }
     }
 }
@@ -93,16 +111,16 @@ void fill_boolean_mask(const polyhead_tensor &mask, MaskFill fill, Random &rando
 void fill_additive_mask(const polyhead_tensor &mask, MaskFill fill, Random &random) {
     Pattern pattern(fill, random.bits());
     for_each_offset(mask, [&](int64_t offset, int64_t i, int64_t j, int64_t k) {
-        float *row = static_cast<float *>(mask.data) + offset;
-        const int64_t keys = mask.shape[mask.rank - 1];
+        std::vector<float> row(static_cast<size_t>(mask.shape[mask.rank - 1]));
         if (fill == MaskFill::sentinels) {
-            fill_sentinels(row, keys, random);
-            return;
+            fill_sentinels(row, random);
+        } else {
+            pattern.next_row(row_at(mask, {i, j, k}), random);
+            for (size_t n = 0; n < row.size(); n++) {
+                row[n] = pattern.takes_part(static_cast<int64_t>(n), random) ? random.normal() : -INFINITY;
+            }
         }
-        pattern.next_row(row_at(mask, {i, j, k}), random);
-        for (int64_t n = 0; n < keys; n++) {
-            row[n] = pattern.takes_part(n, random) ? random.normal() : -INFINITY;
-        }
+        store_row(row, mask, offset);
     });
 }
 

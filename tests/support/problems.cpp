@@ -44,6 +44,7 @@ std::string modifier_flags(const Problem &p) {
     flags += p.position_offsets != 0 ? " --position-offsets" : "";
     flags += masks[p.mask] + broadcast_flag("mask", p.mask_broadcast);
     flags += (p.score_bias != 0 ? " --score-bias" : "") + broadcast_flag("score-bias", p.score_bias_broadcast);
+    flags += p.additive_in_storage != 0 ? " --additive-in-storage" : "";
     flags += p.softcap != 0 ? " --softcap" : "";
     flags += p.alibi != 0 ? " --alibi" : "";
     flags += p.sinks != 0 ? " --sinks" : "";

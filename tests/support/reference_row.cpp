@@ -28,7 +28,7 @@ float slope_of(const polyhead_tensor &slopes, int64_t b, int64_t h) {
 
 template <class Real> void add_terms(const polyhead_tensor &bias, int64_t b, int64_t h, int64_t q, std::vector<Real> &logits) {
     if (bias.data != nullptr && !logits.empty()) {
-        const MaskRow<float> row = mask_row<float>(bias, b, h, q);
+        const MaskRow row(bias, b, h, q);
         for (size_t n = 0; n < logits.size(); n++) {
             logits[n] += std::max(Real(row[static_cast<int64_t>(n)]), Real(lowest_term));
         }

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "expressions.h"
+#include "half.h"
 #include "problems.h"
 #include "reference.h"
 
@@ -16,6 +17,31 @@ bool knows_positions(const Problem &p) {
 
 bool rows_differ(const Problem &p) {
     return p.causal != POLYHEAD_NOT_CAUSAL || p.window != 0 || p.mask != POLYHEAD_NO_MASK || p.score_bias != 0 || has_expression(p);
+}
+
+bool adds_tensors(const Problem &p) {
+    return p.mask == POLYHEAD_ADDITIVE_MASK || p.score_bias != 0;
+}
+
+MaskRow::MaskRow(const polyhead_tensor &mask, int64_t b, int64_t h, int64_t q)
+    : dtype_(mask.dtype), step_(mask.shape[mask.rank - 1] == 1 ? 0 : dtype_bytes(mask.dtype)) {
+    const int64_t index[4] = {b, h, q, 0};
+    int64_t offset = 0;
+    for (int dim = 0; dim < mask.rank; dim++) {
+        offset += mask.shape[dim] == 1 ? 0 : index[4 - mask.rank + dim] * mask.stride[dim];
+    }
+    data_ = static_cast<const uint8_t *>(mask.data) + offset * dtype_bytes(mask.dtype);
+}
+
+float MaskRow::operator[](int64_t n) const {
+    const uint8_t *const at = data_ + n * step_;
+    if (dtype_ == POLYHEAD_BOOL) {
+        return *at;
+    }
+    if (!is_16_bit(dtype_)) {
+        return *reinterpret_cast<const float *>(at);
+    }
+    return from_storage_bits(*reinterpret_cast<const uint16_t *>(at), dtype_);
 }
 
 int64_t key_length(const Problem &problem, const polyhead_args &args, int64_t b) {
@@ -60,7 +86,7 @@ namespace {
 
 void exclude_infinite(const polyhead_tensor &bias, int64_t b, int64_t h, int64_t q, KeyRange range, std::vector<uint8_t> &seen) {
     if (bias.data != nullptr) {
-        const MaskRow<float> row = mask_row<float>(bias, b, h, q);
+        const MaskRow row(bias, b, h, q);
         for (int64_t n = range.begin; n < range.end; n++) {
             seen[n] &= static_cast<uint8_t>(row[n] != -INFINITY);
         }
@@ -74,7 +100,7 @@ void find_seen(const Problem &p, const polyhead_args &args, int64_t b, int64_t h
     seen.assign(static_cast<size_t>(num_keys(p, args)), 0);
     std::fill(seen.begin() + range.begin, seen.begin() + range.end, uint8_t(1));
     if (p.mask == POLYHEAD_BOOLEAN_MASK && args.mask.data != nullptr) {
-        const MaskRow<uint8_t> row = mask_row<uint8_t>(args.mask, b, h, q);
+        const MaskRow row(args.mask, b, h, q);
         for (int64_t n = range.begin; n < range.end; n++) {
             seen[n] = static_cast<uint8_t>(row[n] != 0);
         }

@@ -12,6 +12,8 @@ namespace polyhead::test {
 
 // Whether positions of queries among the keys matter to this problem: then a call may name an alignment.
 bool knows_positions(const Problem &problem);
+// Whether tensors are added to the logits: an additive mask, a score bias.
+bool adds_tensors(const Problem &problem);
 // Whether two rows of one head may see different keys.
 bool rows_differ(const Problem &problem);
 
@@ -27,20 +29,17 @@ struct KeyRange {
 // What lengths, causal and window leave of the keys.
 KeyRange key_range(const Problem &problem, const polyhead_args &args, int64_t b, int64_t q);
 
-// A row of a mask or bias that broadcasts as [B,H,T_q,T_kv]: elements are data[n * step].
-template <class Element> struct MaskRow {
-    const Element *data;
-    int64_t step;
-    Element operator[](int64_t n) const { return data[n * step]; }
+// A row of a mask or bias that broadcasts as [B,H,T_q,T_kv]. Elements are numbers; of a boolean mask 0 or 1.
+class MaskRow {
+public:
+    MaskRow(const polyhead_tensor &mask, int64_t b, int64_t h, int64_t q);
+    float operator[](int64_t n) const;
+
+private:
+    const uint8_t *data_;
+    int32_t dtype_;
+    int64_t step_; // in bytes
 };
-template <class Element> MaskRow<Element> mask_row(const polyhead_tensor &mask, int64_t b, int64_t h, int64_t q) {
-    const int64_t index[4] = {b, h, q, 0};
-    int64_t offset = 0;
-    for (int dim = 0; dim < mask.rank; dim++) {
-        offset += mask.shape[dim] == 1 ? 0 : index[4 - mask.rank + dim] * mask.stride[dim];
-    }
-    return {static_cast<const Element *>(mask.data) + offset, mask.shape[mask.rank - 1] == 1 ? 0 : 1};
-}
 
 // seen[n] != 0: key n takes part in row q of head h. As many entries as there are keys.
 void find_seen(const Problem &problem, const polyhead_args &args, int64_t b, int64_t h, int64_t q, std::vector<uint8_t> &seen);

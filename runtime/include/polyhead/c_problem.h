@@ -53,8 +53,9 @@ typedef struct polyhead_problem {
     int32_t position_offsets;     /* an int32 tensor [B] is added to the positions of queries */
     int32_t mask;                 /* polyhead_mask */
     int32_t mask_broadcast;       /* POLYHEAD_BROADCAST_Q, _KV: dimensions in which the mask has one element */
-    int32_t score_bias;           /* 1: f32 [B,H,T_q,T_kv] is added to the logits, beside a mask */
+    int32_t score_bias;           /* 1: [B,H,T_q,T_kv], f32, is added to the logits, beside a mask */
     int32_t score_bias_broadcast; /* as mask_broadcast */
+    int32_t additive_in_storage;  /* 1: an additive mask and score_bias have the storage type instead of f32 */
     int32_t softcap;              /* 1: logits become cap * tanh(logit / cap), cap given at run time */
     int32_t alibi;                /* 1: -slope * |position of query - key| is added, slopes f32 [H] or [B,H] */
     int32_t sinks;                /* 1: a logit per head, f32 [H], takes part in the softmax without a value */
@@ -71,7 +72,7 @@ typedef struct polyhead_problem {
 typedef enum polyhead_mask {
     POLYHEAD_NO_MASK = 0,
     POLYHEAD_BOOLEAN_MASK = 1, /* bool: true = takes part */
-    POLYHEAD_ADDITIVE_MASK = 2 /* f32, added to the logits; with -inf the key is excluded, with any finite number it takes part */
+    POLYHEAD_ADDITIVE_MASK = 2 /* floats added to the logits; with -inf the key is excluded, with any finite number it takes part */
 } polyhead_mask;
 
 /* Bits of mask_broadcast and score_bias_broadcast. */

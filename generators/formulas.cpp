@@ -19,10 +19,6 @@ Expr finite_or_minus_infinity(const Expr &finite, const Expr &value) {
     return Halide::reinterpret<float>(Halide::select(finite, Halide::reinterpret<int32_t>(value), minus_infinity_bits));
 }
 
-Expr is_minus_infinity(const Expr &x) {
-    return Halide::reinterpret<int32_t>(x) == minus_infinity_bits;
-}
-
 // Conjunction with what may be undefined.
 void also(Expr *condition, const Expr &next) {
     *condition = condition->defined() ? *condition && next : next;
@@ -30,45 +26,45 @@ void also(Expr *condition, const Expr &next) {
 
 // Does an element of a pair tensor let its pair take part?
 Expr lets_take_part(const PairTensor &tensor, const Expr &element) {
-    return tensor.number ? !is_minus_infinity(tensor.number(element)) : element != 0;
+    return tensor.storage.load ? !tensor.storage.is_minus_infinity(element) : element != 0;
 }
 
 // Both in one: the sum of what they add, -inf where one of them excludes.
 PairTensor joined(const PairTensor &one, const PairTensor &other) {
-    return {one.name + "_" + other.name, Halide::Float(32), one.per_query || other.per_query,
+    return {one.name + "_" + other.name, storage_of(POLYHEAD_F32, false), one.per_query || other.per_query,
             [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
                 Expr sum, part;
                 for (const PairTensor &tensor : {one, other}) {
                     const Expr element = tensor.at(kv, q, h, b);
                     also(&part, lets_take_part(tensor, element));
-                    if (tensor.number) {
-                        const Expr term = Halide::max(tensor.number(element), lowest_addend);
+                    if (tensor.storage.load) {
+                        const Expr term = Halide::max(tensor.storage.load(element), lowest_addend);
                         sum = sum.defined() ? sum + term : term;
                     }
                 }
                 return finite_or_minus_infinity(part, sum);
-            },
-            [](const Expr &number) { return number; }};
+            }};
 }
 
 std::vector<PairTensor> make_pair_tensors(const Problem &p, const AttentionInputs &in) {
     std::vector<PairTensor> tensors;
     auto add = [&, element = in.element](const char *name, const Storage &storage, int broadcast) {
-        tensors.push_back({name, storage.type, (broadcast & POLYHEAD_BROADCAST_Q) == 0,
-                           [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
-                               return element(name, {(broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
-                                                     (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b});
-                           },
-                           storage.load});
+        tensors.push_back(
+            {name, storage, (broadcast & POLYHEAD_BROADCAST_Q) == 0, [=](const Expr &kv, const Expr &q, const Expr &h, const Expr &b) {
+                 return element(name, {(broadcast & POLYHEAD_BROADCAST_KV) != 0 ? Expr(0) : kv,
+                                       (broadcast & POLYHEAD_BROADCAST_Q) != 0 ? Expr(0) : q, h, b});
+             }});
     };
     if (p.mask != POLYHEAD_NO_MASK) {
-        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Storage{Halide::UInt(8), nullptr, nullptr} : in.additive_storage, p.mask_broadcast);
+        add("mask", p.mask == POLYHEAD_BOOLEAN_MASK ? Storage{Halide::UInt(8), nullptr, nullptr, 0} : in.additive_storage,
+            p.mask_broadcast);
     }
     if (p.score_bias != 0) {
         add("score_bias", in.additive_storage, p.score_bias_broadcast);
     }
     // Where floats differ by query, frames that transpose tiles of them transpose one for two.
-    const bool transposes_floats = std::any_of(tensors.begin(), tensors.end(), [](const PairTensor &t) { return t.per_query && t.number; });
+    const bool transposes_floats =
+        std::any_of(tensors.begin(), tensors.end(), [](const PairTensor &t) { return t.per_query && t.storage.load; });
     return tensors.size() == 2 && transposes_floats ? std::vector<PairTensor>{joined(tensors[0], tensors[1])} : tensors;
 }
 
@@ -251,8 +247,8 @@ Expr AttentionFormulas::additive_terms(const Row &row, const Expr &kv, const Exp
         add(-element("alibi_slopes", {h, b}) * Halide::cast<float>(Halide::abs(row.position - kv)));
     }
     for (size_t i = 0; i < pairs.size(); i++) {
-        if (pair_tensors_[i].number) {
-            add(Halide::max(pair_tensors_[i].number(pairs[i]), lowest_addend));
+        if (pair_tensors_[i].storage.load) {
+            add(Halide::max(pair_tensors_[i].storage.load(pairs[i]), lowest_addend));
         }
     }
     return count > 1 ? Halide::max(sum, lowest_addend) : sum;
@@ -335,7 +331,8 @@ AttentionFormulas::Ending AttentionFormulas::ending(const Expr &reference, const
     }
     const Expr given = element("sinks", {h});
     const Expr finite = Halide::max(given, lowest_addend);
-    const Expr sink = Halide::select(is_minus_infinity(given), excluded_logit, natural_logits() ? finite : finite * log2_e);
+    const Expr sink = Halide::select(storage_of(POLYHEAD_F32, false).is_minus_infinity(given), excluded_logit,
+                                     natural_logits() ? finite : finite * log2_e);
     const Expr higher = Halide::max(reference, this->reference(sink));
     const Expr shrink = rescaling(reference - higher);
     return {higher, shrink, row_sum * shrink + power(sink - higher)};
@@ -347,9 +344,11 @@ Expr AttentionFormulas::lse(const Expr &reference, const Expr &row_sum, const Ex
     return finite_or_minus_infinity(row_sum > 0.0f, natural_of(end.reference) + Halide::log(Halide::max(end.sum, 1e-37f)));
 }
 
-Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const {
-    const Ending end = ending(reference, row_sum, h);
-    const Expr factor = Halide::select(row_sum > 0.0f, end.shrink / Halide::max(end.sum, 1e-37f), 0.0f);
+Expr AttentionFormulas::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h, const Expr &exact_sum) const {
+    const bool rescales = exact_sum.defined() && problem_.sinks != 0; // to the share that the exact probs have beside the sink
+    const Ending end = ending(reference, rescales ? exact_sum : row_sum, h);
+    const Expr shrink = rescales ? end.shrink * exact_sum / Halide::max(row_sum, 1e-37f) : end.shrink;
+    const Expr factor = Halide::select(row_sum > 0.0f, shrink / Halide::max(end.sum, 1e-37f), 0.0f);
     return problem_.head_gate != 0 ? factor * element("head_gate", {h}) : factor;
 }
 

@@ -45,10 +45,9 @@ struct AttentionInputs {
 // A tensor over pairs of query and key from which logits are made. Frames whose lanes are queries stage it: it lies along keys.
 struct PairTensor {
     std::string name;
-    Halide::Type type;                                                                               // of its elements
-    bool per_query;                                                                                  // otherwise one row serves all queries
+    Storage storage; // of its elements; a boolean mask has none that loads floats
+    bool per_query;  // otherwise one row serves all queries
     std::function<Halide::Expr(Halide::Expr kv, Halide::Expr q, Halide::Expr h, Halide::Expr b)> at; // an element as it is stored
-    std::function<Halide::Expr(Halide::Expr element)> number;                                        // as a float; null: a boolean mask
 };
 
 // The facts of a row that logits need: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these with the
@@ -139,8 +138,8 @@ public:
     // How a row ends, from its reference exponent and sum. With a sink the reference may move up.
     // Natural log-sum-exp; -inf for an empty row.
     Expr lse(const Expr &reference, const Expr &row_sum, const Expr &h) const;
-    // out = acc * this; 0 for an empty row.
-    Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h) const;
+    // out = acc * this; 0 for an empty row. exact_sum: of the probs that row_sum sums after they were cut; undefined where they were not.
+    Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h, const Expr &exact_sum = {}) const;
     // weight = prob * weight_factor, where probs are relative to weight_reference and row_sum is their sum.
     Expr weight_reference(const Expr &reference, const Expr &h) const;
     Expr weight_factor(const Expr &weight_reference, const Expr &row_sum, const Expr &h) const;

@@ -175,19 +175,25 @@ Words bf16_pairs() {
             }};
 }
 
+Expr Storage::is_minus_infinity(const Expr &element) const {
+    const Halide::Type bits = Halide::Int(type.bits());
+    return Halide::reinterpret(bits, element) == Halide::Internal::make_const(bits, minus_infinity);
+}
+
 Storage storage_of(int dtype, bool hardware_f16) {
+    constexpr int32_t minus_infinite_half = int16_t(0xfc00);
     const Halide::Type bits = Halide::UInt(16), half = Halide::Float(16);
     switch (dtype) {
     case POLYHEAD_BF16:
-        return {bits, f32_of_bf16, bf16_of_f32};
+        return {bits, f32_of_bf16, bf16_of_f32, int16_t(0xff80)};
     case POLYHEAD_F16:
         if (hardware_f16) {
             return {bits, [=](const Expr &x) { return cast<float>(Halide::reinterpret(half, x)); },
-                    [=](const Expr &x) { return Halide::reinterpret(bits, Halide::cast(half, x)); }};
+                    [=](const Expr &x) { return Halide::reinterpret(bits, Halide::cast(half, x)); }, minus_infinite_half};
         }
-        return {bits, f32_of_f16, f16_of_f32};
+        return {bits, f32_of_f16, f16_of_f32, minus_infinite_half};
     default:
-        return {Halide::Float(32), [](const Expr &x) { return x; }, [](const Expr &x) { return x; }};
+        return {Halide::Float(32), [](const Expr &x) { return x; }, [](const Expr &x) { return x; }, int32_t(0xff800000)};
     }
 }
 

@@ -34,6 +34,10 @@ struct Storage {
     Halide::Type type;
     std::function<Halide::Expr(Halide::Expr)> load;  // element to float
     std::function<Halide::Expr(Halide::Expr)> store; // float to element, to nearest, ties to even
+    int32_t minus_infinity;                          // its bits
+
+    // Of a stored element, by its bits: the float that an instruction loads must not be infinite in Halide's default float mode.
+    Halide::Expr is_minus_infinity(const Halide::Expr &element) const;
 };
 
 // What a machine multiplies at once. A word holds `pair` neighbouring elements of one operand: one float, or two 16-bit elements whose

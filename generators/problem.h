@@ -45,7 +45,8 @@ using Problem = polyhead_problem;
     X(scores)                                                                                                                              \
     X(weights_mean)                                                                                                                        \
     X(value_in_key)                                                                                                                        \
-    X(group_size)
+    X(group_size)                                                                                                                          \
+    X(f32_weights)
 
 std::string dtype_name(int dtype);
 

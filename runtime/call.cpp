@@ -206,9 +206,9 @@ void Call::add_panels(const polyhead_weights &weights, const WeightSection &sect
     set(buffer->dim[2], panels, elements);
 }
 
-void Call::add_vector(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept {
-    const int64_t begin = static_cast<int64_t>(offset), bytes = extent * dtype_bytes(weights.dtype);
-    set(new_buffer({"weights", weights.data, begin, begin + bytes, begin}, weights.device, weights.dtype, 1)->dim[0], extent, 1);
+void Call::add_bias(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept {
+    const int64_t begin = static_cast<int64_t>(offset), bytes = extent * static_cast<int64_t>(bias_element_bytes);
+    set(new_buffer({"weights", weights.data, begin, begin + bytes, begin}, weights.device, POLYHEAD_F32, 1)->dim[0], extent, 1);
 }
 
 void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept {
@@ -224,7 +224,7 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
     }
     for (const WeightSection &s : sections) {
         if (s.heads > 0) {
-            add_vector(weights, s.bias_offset, s.panels() * POLYHEAD_WEIGHT_PANEL);
+            add_bias(weights, s.bias_offset, s.panels() * POLYHEAD_WEIGHT_PANEL);
         }
     }
 }

@@ -48,7 +48,7 @@ private:
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
     void add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept;
     void add_panels(const polyhead_weights &weights, const WeightSection &section) noexcept;
-    void add_vector(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept;
+    void add_bias(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept;
 
     union Number {
         float real;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <limits>
 
+#include "half.h"
 #include "memory.h"
 #include "status.h"
 #include "tensor_rules.h"
@@ -70,9 +71,10 @@ void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char 
     });
 }
 
-// A row of out: zeros, or the bias of the output projection, which lies packed without gaps because it is one head and has the dtype
-// of out.
-bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, void *row, size_t bytes, polyhead_status *status) noexcept {
+// A row of out in memory for as many floats: zeros, or the bias of the output projection, which lies packed without gaps because it is
+// one head.
+bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char *row, int64_t width, polyhead_status *status) noexcept {
+    const size_t bytes = static_cast<size_t>(width) * bias_element_bytes;
     if (problem.op != POLYHEAD_MHA || !problem.bias) {
         std::memset(row, 0, bytes); // 0 in every storage type
         return true;
@@ -80,9 +82,18 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, void
     const size_t offset = weight_layout(problem).out.bias_offset;
     if (args.weights->device) {
         *status = args.device->copy_to_host(args.weights->data, offset, bytes, row);
-        return status->code == POLYHEAD_OK;
+        if (status->code != POLYHEAD_OK) {
+            return false;
+        }
+    } else {
+        std::memcpy(row, static_cast<const char *>(args.weights->data) + offset, bytes);
     }
-    std::memcpy(row, static_cast<const char *>(args.weights->data) + offset, bytes);
+    for (int64_t i = 0; problem.dtype != POLYHEAD_F32 && i < width; ++i) { // element i lies before the floats that are still to be read
+        float bias;
+        std::memcpy(&bias, row + i * 4, sizeof bias);
+        const uint16_t stored = problem.dtype == POLYHEAD_F16 ? to_f16(bias) : to_bf16(bias);
+        std::memcpy(row + i * 2, &stored, sizeof stored);
+    }
     return true;
 }
 
@@ -90,7 +101,7 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, void
 
 void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept {
     const int64_t width = args.out.shape[args.out.rank - 1];
-    const size_t row_bytes = static_cast<size_t>(width * dtype_bytes(args.out.dtype));
+    const size_t row_bytes = static_cast<size_t>(width) * bias_element_bytes;
     // All that is needed at once, before anything is written: a row, and room for a chunk of out or of lse.
     const size_t bytes = row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
     char *row = static_cast<char *>(take_memory(bytes));
@@ -99,7 +110,7 @@ void answer_without_keys(const polyhead_problem &problem, const polyhead_args &a
         return;
     }
     char *const source = row + row_bytes;
-    if (row_of_out(problem, args, row, row_bytes, status)) {
+    if (row_of_out(problem, args, row, width, status)) {
         fill(args.out, row, width, source, args.device, status);
         if (problem.lse && status->code == POLYHEAD_OK) {
             const float nothing = -std::numeric_limits<float>::infinity();

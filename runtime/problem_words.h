@@ -146,6 +146,8 @@ constexpr ProblemField problem_fields[] = {
     field::length("seq_len_kv", &polyhead_problem::seq_len_kv, field::attention, "fixed key length (default: free at run time)"),
     field::choice("dtype", &polyhead_problem::dtype, field::any, field::same, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL", "f32",
                   "f16", "bf16"),
+    field::yes_no("f32_weights", &polyhead_problem::f32_weights, field::layers, field::same_truth,
+                  "weights are packed as f32 beside inputs and outputs of 16 bits"),
 };
 static_assert(sizeof(polyhead_problem) ==
                   (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /
@@ -159,7 +161,9 @@ inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
     if (problem.rope != POLYHEAD_NO_ROPE && problem.rotary_dim == 0) {
         problem.rotary_dim = problem.head_dim;
     }
-    problem.additive_in_storage = problem.dtype != POLYHEAD_F32 ? problem.additive_in_storage : 0; // the same for f32
+    if (problem.dtype == POLYHEAD_F32) { // both mean something else only beside 16 bits
+        problem.additive_in_storage = problem.f32_weights = 0;
+    }
     return problem;
 }
 

@@ -85,10 +85,10 @@ bool check_address(const TensorRule &rule, polyhead_status *status) noexcept {
         return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected the address of its elements", rule.name);
     }
     const polyhead_tensor &t = *rule.tensor;
-    const int bytes = dtype_bytes(rule.dtype);
+    const int bytes = dtype_bytes(t.dtype);
     if (has_addresses(t.device) && reinterpret_cast<uintptr_t>(t.data) % static_cast<unsigned>(bytes) != 0) {
         return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", rule.name, t.data,
-                      bytes, dtype_name(rule.dtype));
+                      bytes, dtype_name(t.dtype));
     }
     if (t.offset < 0 || t.offset > offset_limit) {
         return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: offset %lld, expected 0 to 2^48", rule.name, static_cast<long long>(t.offset));
@@ -132,8 +132,9 @@ bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
     if (absent(t)) {
         return refuse(status, POLYHEAD_NULL_POINTER, "%s: missing, expected a tensor of rank %d", rule.name, rule.rank);
     }
-    if (t.dtype != rule.dtype) {
-        return refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s", rule.name, dtype_name(t.dtype), dtype_name(rule.dtype));
+    if (t.dtype != rule.dtype && !(rule.or_f32 && t.dtype == POLYHEAD_F32)) {
+        return refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s%s", rule.name, dtype_name(t.dtype), dtype_name(rule.dtype),
+                      rule.or_f32 && rule.dtype != POLYHEAD_F32 ? " or f32" : "");
     }
     if (!check_shape(rule, status)) {
         return false;

@@ -34,6 +34,7 @@ struct TensorRule {
     Role role;
     int32_t rank;
     Extent extents[POLYHEAD_MAX_RANK];
+    bool or_f32 = false; // another dtype that it may have
 };
 
 // Bytes [begin, end) between the lowest and the highest element of a tensor; empty for an empty tensor. Addresses, but where memory is

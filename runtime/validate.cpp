@@ -171,9 +171,9 @@ bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weight
     if (weights->panel != POLYHEAD_WEIGHT_PANEL) {
         return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: panel %d, expected %d", weights->panel, POLYHEAD_WEIGHT_PANEL);
     }
-    if (weights->dtype != kernel.problem.dtype) {
+    if (weights->dtype != weight_dtype(kernel.problem)) {
         return refuse(status, POLYHEAD_WRONG_WEIGHTS, "weights: dtype %s, expected %s", dtype_name(weights->dtype),
-                      dtype_name(kernel.problem.dtype));
+                      dtype_name(weight_dtype(kernel.problem)));
     }
     const size_t bytes = weight_layout(kernel.problem).bytes;
     if (weights->bytes != bytes) {

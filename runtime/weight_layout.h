@@ -57,19 +57,27 @@ inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
 // so that every section can be used in its place.
 constexpr size_t weight_section_alignment = 512;
 
-// Bytes of one packed element: weights are stored as the problem's tensors are.
+// Of packed weights. Packed biases are f32.
+inline int32_t weight_dtype(const polyhead_problem &problem) noexcept {
+    return problem.f32_weights ? POLYHEAD_F32 : problem.dtype;
+}
+constexpr size_t bias_element_bytes = 4;
+
+// Bytes of one packed element of a weight.
 inline size_t weight_element_bytes(const polyhead_problem &problem) noexcept {
-    return problem.dtype == POLYHEAD_F16 || problem.dtype == POLYHEAD_BF16 ? 2 : 4;
+    const int32_t dtype = weight_dtype(problem);
+    return dtype == POLYHEAD_F16 || dtype == POLYHEAD_BF16 ? 2 : 4;
 }
 
 // Inputs whose entries of a column lie side by side, because one instruction multiplies them: fixed for a storage type, so that all
 // variants of a kernel share packed weights.
 inline int64_t weight_pair(const polyhead_problem &problem) noexcept {
-    return problem.dtype == POLYHEAD_BF16 ? 2 : 1;
+    return weight_dtype(problem) == POLYHEAD_BF16 ? 2 : 1;
 }
 
-// One weight [panels][words][16][pair] and its bias [panels][16]. Output column n of a head lies in panel head * panels_per_head + n / 16,
-// lane n % 16; lanes beyond head_width are zero, and so is what fills the last word. A weight that is not split into heads is one head.
+// One weight [panels][words][16][pair] and its bias [panels][16], in f32. Output column n of a head lies in panel head * panels_per_head +
+// n / 16, lane n % 16; lanes beyond head_width are zero, and so is what fills the last word. A weight that is not split into heads is one
+// head.
 struct WeightSection {
     int64_t heads;           // 0: this section does not exist
     int64_t head_width;      // valid columns of a head
@@ -106,8 +114,7 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     } else if (p.op == POLYHEAD_LINEAR) {
         layout.out = section(1, p.out_features, p.embed_dim);
     }
-    const size_t element = weight_element_bytes(p);
-    const auto place = [&](int64_t elements) { // where a section of so many elements begins
+    const auto place = [&](int64_t elements, size_t element) { // where a section of so many elements begins
         const size_t offset = (layout.bytes + weight_section_alignment - 1) / weight_section_alignment * weight_section_alignment;
         if (elements > 0) {
             layout.bytes = offset + static_cast<size_t>(elements) * element;
@@ -116,10 +123,10 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     };
     WeightSection *const sections[] = {&layout.query, &layout.key, &layout.value, &layout.out};
     for (WeightSection *s : sections) {
-        s->weight_offset = place(s->panels() * s->panel_elements());
+        s->weight_offset = place(s->panels() * s->panel_elements(), weight_element_bytes(p));
     }
     for (WeightSection *s : sections) {
-        s->bias_offset = place(p.bias ? s->panels() * panel : 0);
+        s->bias_offset = place(p.bias ? s->panels() * panel : 0, bias_element_bytes);
     }
     return layout;
 }
@@ -134,8 +141,9 @@ inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
     const bool mha = p.op == POLYHEAD_MHA;
     const int32_t facts[] = {POLYHEAD_WEIGHT_PANEL * static_cast<int32_t>(weight_pair(p)),
                              static_cast<int32_t>(weight_section_alignment),
+                             static_cast<int32_t>(bias_element_bytes),
                              p.op,
-                             p.dtype,
+                             weight_dtype(p),
                              p.bias != 0,
                              p.embed_dim,
                              mha ? p.num_heads : 0,

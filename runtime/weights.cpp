@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "half.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate.h"
@@ -17,58 +18,84 @@ struct Rows {
     const polyhead_tensor *weight, *bias;
 };
 
-// Element is the bits of one number: packing moves them and adds zeros, which are 0 in every storage type.
 template <typename Element> const Element *elements_of(const polyhead_tensor &tensor) noexcept {
     return reinterpret_cast<const Element *>(elements(tensor, sizeof(Element)));
 }
 
+// Calls pack(From, To, one) with the types of the bits of an element before and after packing, and the function between them. Elements
+// that keep their type are moved, others are rounded once.
+template <typename Pack> void with_conversion(int32_t from, int32_t to, const Pack &pack) noexcept {
+    const auto moved = [](auto bits) { return bits; };
+    if (from == to && dtype_bytes(from) == 2) {
+        pack(uint16_t(), uint16_t(), moved);
+    } else if (from == POLYHEAD_BF16 && to == POLYHEAD_F32) {
+        pack(uint16_t(), float(), from_bf16);
+    } else if (from == POLYHEAD_F16 && to == POLYHEAD_F32) {
+        pack(uint16_t(), float(), from_f16);
+    } else if (to == POLYHEAD_BF16) {
+        pack(float(), uint16_t(), to_bf16);
+    } else if (to == POLYHEAD_F16) {
+        pack(float(), uint16_t(), to_f16);
+    } else {
+        pack(uint32_t(), uint32_t(), moved);
+    }
+}
+
 // to[k / pair][0..15][k % pair] = rows first_row .. first_row + columns - 1 of the source, zeros beyond.
-template <typename Element>
-void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t columns, const WeightSection &section, Element *to) noexcept {
-    constexpr int64_t block = 64 / sizeof(Element); // a cache line: each source line is read once, each block of lines written at once
+template <typename From, typename To, typename Convert>
+void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t columns, const WeightSection &section, To *to,
+                const Convert &convert) noexcept {
+    constexpr int64_t block = 64 / sizeof(To); // a cache line: each source line is read once, each block of lines written at once
     const int64_t step = weight.stride[1], pair = section.pair, all = section.words() * pair;
     for (int64_t k0 = 0; k0 < all; k0 += block) { // a multiple of pair
         const int64_t k1 = std::min(k0 + block, all);
         if (columns < panel_width || k1 > section.depth) {
-            std::fill(to + k0 * panel_width, to + k1 * panel_width, Element(0));
+            std::fill(to + k0 * panel_width, to + k1 * panel_width, To(0)); // 0 in every storage type
         }
         for (int64_t j = 0; j < columns; ++j) {
-            const Element *row = elements_of<Element>(weight) + (first_row + j) * weight.stride[0];
+            const From *row = elements_of<From>(weight) + (first_row + j) * weight.stride[0];
             for (int64_t k = k0; k < std::min(k1, section.depth); ++k) {
-                to[(k / pair * panel_width + j) * pair + k % pair] = row[k * step];
+                to[(k / pair * panel_width + j) * pair + k % pair] = convert(row[k * step]);
             }
         }
     }
 }
 
-template <typename Element> void pack_section_of(const WeightSection &section, const Rows &from, void *memory) noexcept {
-    Element *weight = reinterpret_cast<Element *>(static_cast<char *>(memory) + section.weight_offset);
-    Element *bias = reinterpret_cast<Element *>(static_cast<char *>(memory) + section.bias_offset);
+// Calls pack(row, columns, panel) for every panel of a section: the first row of the source, how many there are, the panel's number.
+template <typename Pack> void for_each_panel(const WeightSection &section, const Pack &pack) noexcept {
+    int64_t panel = 0;
     for (int64_t head = 0; head < section.heads; ++head) {
         for (int64_t column = 0; column < section.head_width; column += panel_width) {
-            const int64_t row = head * section.head_width + column;
-            const int64_t columns = std::min(panel_width, section.head_width - column);
-            pack_panel(*from.weight, row, columns, section, weight);
-            weight += section.panel_elements();
-            if (!from.bias) {
-                continue;
-            }
-            for (int64_t j = 0; j < panel_width; ++j) {
-                *bias++ = j < columns ? elements_of<Element>(*from.bias)[(row + j) * from.bias->stride[0]] : Element(0);
-            }
+            pack(head * section.head_width + column, std::min(panel_width, section.head_width - column), panel++);
         }
     }
 }
 
-void pack_section(const WeightSection &section, const Rows &from, void *memory) noexcept {
-    dtype_bytes(from.weight->dtype) == 2 ? pack_section_of<uint16_t>(section, from, memory)
-                                         : pack_section_of<uint32_t>(section, from, memory);
+void pack_section(const WeightSection &section, const Rows &from, int32_t dtype, void *memory) noexcept {
+    with_conversion(from.weight->dtype, dtype, [&](auto source, auto packed, const auto &convert) {
+        auto *const to = reinterpret_cast<decltype(packed) *>(static_cast<char *>(memory) + section.weight_offset);
+        for_each_panel(section, [&](int64_t row, int64_t columns, int64_t panel) {
+            pack_panel<decltype(source)>(*from.weight, row, columns, section, to + panel * section.panel_elements(), convert);
+        });
+    });
+    if (!from.bias) {
+        return;
+    }
+    with_conversion(from.bias->dtype, POLYHEAD_F32, [&](auto source, auto packed, const auto &convert) {
+        auto *const to = reinterpret_cast<decltype(packed) *>(static_cast<char *>(memory) + section.bias_offset);
+        for_each_panel(section, [&](int64_t row, int64_t columns, int64_t panel) {
+            for (int64_t j = 0; j < panel_width; ++j) {
+                to[panel * panel_width + j] = j < columns
+                                                  ? convert(elements_of<decltype(source)>(*from.bias)[(row + j) * from.bias->stride[0]])
+                                                  : decltype(packed)(0);
+            }
+        });
+    });
 }
 
 // Sections begin at multiples of some bytes: what lies between them is 0, so that equal weights are equal bytes.
 void zero_gaps(const polyhead_problem &p, const WeightLayout &layout, void *memory) noexcept {
-    const size_t element = weight_element_bytes(p);
-    const auto zero_behind = [&](size_t offset, int64_t elements) {
+    const auto zero_behind = [&](size_t offset, int64_t elements, size_t element) {
         const size_t end = offset + static_cast<size_t>(elements) * element;
         const size_t next = (end + weight_section_alignment - 1) / weight_section_alignment * weight_section_alignment;
         if (end < layout.bytes) {
@@ -77,8 +104,8 @@ void zero_gaps(const polyhead_problem &p, const WeightLayout &layout, void *memo
     };
     for (const WeightSection *s : {&layout.query, &layout.key, &layout.value, &layout.out}) {
         if (s->heads > 0) {
-            zero_behind(s->weight_offset, s->panels() * s->panel_elements());
-            zero_behind(s->bias_offset, p.bias ? s->panels() * panel_width : 0);
+            zero_behind(s->weight_offset, s->panels() * s->panel_elements(), weight_element_bytes(p));
+            zero_behind(s->bias_offset, p.bias ? s->panels() * panel_width : 0, bias_element_bytes);
         }
     }
 }
@@ -104,7 +131,7 @@ bool check_source(const polyhead_problem &p, const Source &source, const MemoryR
         return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory", source.name,
                       source.tensor->device->name);
     }
-    const TensorRule rule{source.name, source.tensor, p.dtype, Role::weight, source.rank, {{source.extents[0]}, {source.extents[1]}}};
+    const TensorRule rule{source.name, source.tensor, p.dtype, Role::weight, source.rank, {{source.extents[0]}, {source.extents[1]}}, true};
     if (!check_tensor(rule, status)) {
         return false;
     }
@@ -202,7 +229,7 @@ void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyh
         if (p.bias && given.in_bias) {
             bias.offset += part.row_when_joined * bias.stride[0];
         }
-        pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, memory);
+        pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, weight_dtype(p), memory);
     }
 }
 
@@ -268,8 +295,8 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
     if (mha) {
         pack_mha(p, layout, *tensors, given, memory);
     }
-    pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, memory);
+    pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, weight_dtype(p), memory);
     zero_gaps(p, layout, memory);
-    *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
+    *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, weight_dtype(p), nullptr};
     return status;
 }

@@ -244,11 +244,24 @@ class Layers(Case):
             self.assertEqual((out_of_floats.dtype, number), (np.float32, NUMBERS[dtype]))
             self.assertEqual(out_of_floats.astype(dtype).tobytes(), out.tobytes())
             rounded, _ = self.made(dtype=word)
-            rounded.load_state_dict({name: tensor.astype(dtype) for name, tensor in state.items()})
+            rounded.load_state_dict({name: tensor if "bias" in name else tensor.astype(dtype) for name, tensor in state.items()})
             self.assertEqual(self.called(rounded, x)[0].tobytes(), out.tobytes())
             self.assertEqual(self.called(self.made(dtype="f32")[0], x)[2], 0)
+            rounded.load_state_dict({name: tensor.astype(dtype) for name, tensor in state.items()})
+            self.assertNotEqual(self.called(rounded, x)[0].tobytes(), out.tobytes())  # biases are not rounded by packing
         for wrong in ("bfloat16", np.float16, 2):
             self.refused(polyhead.Code.BAD_VALUE, "dtype: found", lambda: polyhead.MultiheadAttention(48, 4, dtype=wrong))
+
+    def test_weights_of_floats(self):
+        """Of 16-bit kernels with f32 weights: no bit of a weight or a bias is lost before the sum is rounded."""
+        weights, bias = random(8, 9, 16), random(9, 9)
+        for dtype, word in WORDS.items():
+            kernel = polyhead.compile("linear", embed_dim=16, out_features=9, bias=True, dtype=word, f32_weights=True)
+            rows = np.concatenate((np.eye(16), random(10, 5, 16))).astype(dtype)
+            expected = rows.astype(np.float64) @ weights.astype(np.float64).T + bias
+            out = kernel(input=rows, weights=kernel.pack(out_proj=weights, out_bias=bias))
+            self.assertEqual(out[:16].tobytes(), (weights.T + bias).astype(dtype).tobytes())
+            self.close(out, expected, TOLERANCES[dtype] / 4)
 
     def test_weights_are_rounded_once_to_nearest_even(self):
         """Rows of the identity give the packed weights back."""

@@ -147,7 +147,7 @@ TEST_CASE("checks: masks hide poison, and what every mask form and fill looks li
     const Inputs inputs(p, shape);
     int hidden = 0, found = 0;
     for (int64_t n = 0; n < 33; n++) {
-        const bool masked = mask_row<uint8_t>(inputs.args().mask, 1, 0, 0)[n] == 0;
+        const bool masked = MaskRow(inputs.args().mask, 1, 0, 0)[n] == 0;
         CHECK(inputs.poisoned(1, 0, n) == masked);
         hidden += masked;
         found += !std::isfinite(*element(inputs.args().value, 1, 0, n, 0)) || std::abs(*element(inputs.args().value, 1, 0, n, 0)) > 100;

@@ -399,10 +399,10 @@ TEST_CASE("device rules: no keys", "[runtime]") {
         layer.weights.dtype = POLYHEAD_F16;
         layer.fake.variant.api = POLYHEAD_CUDA;
         layer.fake.variant.entry = enter;
-        uint16_t *packed = static_cast<uint16_t *>(const_cast<void *>(layer.weights.data));
-        const size_t bias = runtime::weight_layout(p).out.bias_offset / sizeof(uint16_t);
-        for (size_t i = 0; i < 8; ++i) {
-            packed[bias + i] = static_cast<uint16_t>(0x1234 + i);
+        float *packed = static_cast<float *>(const_cast<void *>(layer.weights.data));
+        const size_t bias = runtime::weight_layout(p).out.bias_offset / sizeof(float);
+        for (size_t i = 0; i < 8; ++i) { // rounded down
+            packed[bias + i] = 1.0f + static_cast<float>(i) * 0x1p-10f + 0x1p-12f;
         }
         polyhead_weights there{};
         REQUIRE(polyhead_weights_to_device(&call.device, &layer.weights, &there).code == POLYHEAD_OK);
@@ -418,7 +418,7 @@ TEST_CASE("device rules: no keys", "[runtime]") {
         INFO(status.message);
         REQUIRE(status.code == POLYHEAD_OK);
         for (size_t i = 0; i < result.size(); ++i) {
-            CHECK(result[i] == 0x1234 + i % 8);
+            CHECK(result[i] == 0x3c00 + i % 8);
         }
         polyhead_weights_free(&there);
     }

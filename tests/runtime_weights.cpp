@@ -1,11 +1,15 @@
 // Packing: against the layout's index formula, joined and separate sources alike, and every refusal.
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "runtime_fake.h"
 #include "support/catch.h"
+#include "support/half.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -187,36 +191,112 @@ TEST_CASE("weights: every form of the sources gives the same bytes", "[runtime]"
     CHECK(bytes_of(joined) == bytes_of(transposed));
 }
 
-TEST_CASE("weights: 16 bits keep their bits", "[runtime]") {
-    for (const DType dtype : {DType::f16, DType::bf16}) {
-        Problem p = linear(19, 21);
+namespace {
+
+// A linear layer of 16 bits and its sources, which have any pattern of bits, NaN too.
+struct SixteenBits {
+    static constexpr int64_t inputs = 19, outputs = 21, before = 3; // elements in front of the weight
+    DType dtype;
+    Problem p = linear(inputs, outputs);
+    std::vector<uint16_t> w, b;
+    WeightTensors tensors;
+
+    explicit SixteenBits(DType of) : dtype(of), w(outputs * inputs + before), b(outputs) {
         p.bias = 1;
         p.dtype = static_cast<int32_t>(dtype);
-        FakeKernel fake(p);
-        std::vector<uint16_t> w(21 * 19 + 3), b(21);
         uint16_t next = 1;
         for (std::vector<uint16_t> *values : {&w, &b}) {
             for (uint16_t &value : *values) {
-                value = next = static_cast<uint16_t>(next * 25173 + 13849); // any pattern, NaN too
+                value = next = static_cast<uint16_t>(next * 25173 + 13849);
             }
         }
-        WeightTensors t;
-        t.out_proj = TensorView(w.data(), dtype, {21, 19});
-        t.out_proj.offset = 3;
-        t.out_bias = TensorView(b.data(), dtype, {21});
+        tensors.out_proj = TensorView(w.data(), dtype, {outputs, inputs});
+        tensors.out_proj.offset = before;
+        tensors.out_bias = TensorView(b.data(), dtype, {outputs});
+    }
+    std::vector<uint32_t> as_floats(const std::vector<uint16_t> &halves, int64_t from) const {
+        std::vector<uint32_t> bits;
+        for (size_t i = static_cast<size_t>(from); i < halves.size(); ++i) {
+            bits.push_back(float_bits(from_storage_bits(halves[i], p.dtype)));
+        }
+        return bits;
+    }
+    // The bias, and the end of the packed memory behind a weight that ends here.
+    void expect_rest(const void *weight_end, const Weights &weights) const {
+        const uint32_t *begin = static_cast<const uint32_t *>(weights.raw()->data);
+        const uint32_t *end =
+            expect_bias(next_section(begin, static_cast<const uint32_t *>(weight_end)), as_floats(b, 0).data(), 1, outputs);
+        CHECK(static_cast<size_t>(end - begin) * 4 == weights.bytes());
+    }
+};
+
+} // namespace
+
+TEST_CASE("weights: 16 bits keep their bits, biases become floats", "[runtime]") {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        SixteenBits s(dtype);
+        FakeKernel fake(s.p);
         Weights weights;
-        const Status status = fake.kernel().pack(t, &weights);
+        const Status status = fake.kernel().pack(s.tensors, &weights);
         INFO(status.message());
         REQUIRE(status.ok());
-        CHECK(weights.raw()->dtype == p.dtype);
+        CHECK(weights.raw()->dtype == s.p.dtype);
         const uint16_t *begin = static_cast<const uint16_t *>(weights.raw()->data);
-        const uint16_t *end = next_section(begin, expect_weight(begin, w.data() + 3, 1, 21, 19, dtype == DType::bf16 ? 2 : 1));
-        end = expect_bias(end, b.data(), 1, 21);
-        CHECK(static_cast<size_t>(end - begin) * 2 == weights.bytes());
-        // Sources of the other type are refused, and so are weights of the other type.
-        t.out_bias.dtype = POLYHEAD_F32;
-        CHECK(std::string(fake.kernel().pack(t, &weights).message()).find("out_bias: dtype f32, expected ") == 0);
-        CHECK(weights.bytes() == static_cast<size_t>(end - begin) * 2);
+        s.expect_rest(expect_weight(begin, s.w.data() + s.before, 1, s.outputs, s.inputs, dtype == DType::bf16 ? 2 : 1), weights);
+        // Sources of the other type are refused, and the weights stay.
+        const size_t bytes = weights.bytes();
+        s.tensors.out_bias.dtype = dtype == DType::f16 ? POLYHEAD_BF16 : POLYHEAD_F16;
+        CHECK(std::string(fake.kernel().pack(s.tensors, &weights).message()) ==
+              (dtype == DType::f16 ? "out_bias: dtype bf16, expected f16 or f32" : "out_bias: dtype f16, expected bf16 or f32"));
+        CHECK(weights.bytes() == bytes);
+    }
+}
+
+TEST_CASE("weights: floats are rounded once to 16 bits", "[runtime]") {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        SixteenBits s(dtype);
+        FakeKernel fake(s.p);
+        std::vector<float> floats, b;
+        Sources::fill(floats, s.outputs * s.inputs);
+        Sources::fill(b, s.outputs);
+        const float some[] = {0.0f,    -0.0f,    1.00390625f, 1.01171875f, 1.00048828125f, 65519.0f, 65520.0f, -1e30f,
+                              3.4e38f, INFINITY, -INFINITY,   1e-40f,      5e-8f,          2.98e-8f, 2.99e-8f, 6e-5f};
+        std::copy(std::begin(some), std::end(some), floats.begin());
+        std::vector<uint16_t> rounded;
+        for (const float x : floats) {
+            rounded.push_back(to_storage_bits(x, s.p.dtype));
+        }
+        s.tensors.out_proj = view(floats.data(), {s.outputs, s.inputs});
+        Weights weights;
+        REQUIRE(fake.kernel().pack(s.tensors, &weights).ok()); // the bias has 16 bits
+        const uint16_t *begin = static_cast<const uint16_t *>(weights.raw()->data);
+        const int64_t pair = dtype == DType::bf16 ? 2 : 1;
+        s.expect_rest(expect_weight(begin, rounded.data(), 1, s.outputs, s.inputs, pair), weights);
+        s.tensors.out_bias = view(b.data(), {s.outputs});
+        REQUIRE(fake.kernel().pack(s.tensors, &weights).ok());
+        begin = static_cast<const uint16_t *>(weights.raw()->data);
+        const void *bias = next_section(begin, expect_weight(begin, rounded.data(), 1, s.outputs, s.inputs, pair));
+        expect_bias(static_cast<const float *>(bias), b.data(), 1, s.outputs);
+    }
+}
+
+TEST_CASE("weights: f32 beside 16 bits", "[runtime]") {
+    for (const DType dtype : {DType::f16, DType::bf16}) {
+        SixteenBits s(dtype);
+        const uint32_t other = runtime::weight_layout_id(s.p);
+        s.p.f32_weights = 1;
+        CHECK(runtime::weight_layout_id(s.p) != other);
+        FakeKernel fake(s.p);
+        Weights weights;
+        REQUIRE(fake.kernel().pack(s.tensors, &weights).ok());
+        CHECK(weights.raw()->dtype == POLYHEAD_F32);
+        const uint32_t *begin = static_cast<const uint32_t *>(weights.raw()->data);
+        const std::vector<uint32_t> widened = s.as_floats(s.w, s.before);
+        s.expect_rest(expect_weight(begin, widened.data(), 1, s.outputs, s.inputs), weights);
+        s.tensors.out_proj = view(reinterpret_cast<const float *>(widened.data()), {s.outputs, s.inputs});
+        REQUIRE(fake.kernel().pack(s.tensors, &weights).ok());
+        begin = static_cast<const uint32_t *>(weights.raw()->data);
+        s.expect_rest(expect_weight(begin, widened.data(), 1, s.outputs, s.inputs), weights);
     }
 }
 

@@ -63,6 +63,7 @@ void sweep_random_problem(const std::string &name, int number, uint64_t seed, in
     Random random(seed);
     Problem p = random_problem(random);
     p.dtype = dtype;
+    p.f32_weights = dtype != POLYHEAD_F32 && !is_sdpa(p) && random.chance(25);
     const std::string target = random.pick(targets);
     compile_in_sweep(name, number, p, target, [&](const InProcessKernel &compiled, const std::string &line) {
         const Swept swept = sweep(compiled, seed);

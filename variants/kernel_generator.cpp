@@ -40,14 +40,14 @@ public:
             key_ = p.cross ? input("key", 3) : query_;
             value_ = p.cross ? input("value", 3) : query_;
             for (const char *name : {"weight_q", "weight_k", "weight_v", "weight_out"}) {
-                weights_.push_back(input(name, 3));
+                add_weight(p, name);
             }
             for (const char *name : {"bias_q", "bias_k", "bias_v", "bias_out"}) {
-                biases_.push_back(p.bias ? input(name, 1) : nullptr);
+                add_bias(p, name);
             }
         } else {
-            weights_.push_back(input("weight", 3));
-            biases_.push_back(p.bias ? input("bias_out", 1) : nullptr);
+            add_weight(p, "weight");
+            add_bias(p, "bias_out");
         }
         out_type_ = storage().type;
         if (p.op != POLYHEAD_LINEAR) {
@@ -104,6 +104,13 @@ private:
 
     Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
 
+    void add_weight(const Problem &p, const char *name) {
+        weights_.push_back(add_input<Buffer<void>>(name, type_of(runtime::weight_dtype(p)), 3));
+    }
+    void add_bias(const Problem &p, const char *name) {
+        biases_.push_back(p.bias ? add_input<Buffer<void>>(name, Halide::Float(32), 1) : nullptr);
+    }
+
     // Arguments and Funcs share a namespace in the code.
     static std::string port_name(const std::string &name) { return name + "_arg"; }
     static Halide::Type type_of(int dtype) {
@@ -158,8 +165,6 @@ private:
                                         : portable_numerics();
     }
     Storage storage() const { return storage_of(param_dtype, machine().half_floats); }
-    // Elements of a tensor as floats.
-    template <class... Index> Expr load(Tensor *tensor, const Index &...index) const { return storage().load((*tensor)(index...)); }
 
     Problem problem() const {
         Problem p{};
@@ -185,8 +190,11 @@ private:
         return depths[i];
     }
 
-    // Inputs whose entries of a weight lie side by side.
-    static int weight_pair(const Problem &p) { return int(runtime::weight_pair(p)); }
+    template <class Port> static void starts_at_0(Port &tensor) {
+        for (int i = 0; i < tensor.dimensions(); i++) {
+            tensor.dim(i).set_min(0);
+        }
+    }
 
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
@@ -209,7 +217,8 @@ private:
         }
         for (size_t i = 0; i < weights_.size(); i++) {
             Tensor *weight = weights_[i];
-            const int pair = weight_pair(p), row = POLYHEAD_WEIGHT_PANEL * pair, words = (weight_depth(p, i) + pair - 1) / pair;
+            const int pair = int(runtime::weight_pair(p)), row = POLYHEAD_WEIGHT_PANEL * pair,
+                      words = (weight_depth(p, i) + pair - 1) / pair;
             constrain(*weight, row, 0, 0);
             weight->dim(1).set_stride(row);
             weight->dim(2).set_stride(row * words); // as packed: the alignment of wide loads is known
@@ -225,26 +234,18 @@ private:
         for (const auto &[name, tensor] : optional_) {
             const bool pairs = name == "mask" || name == "score_bias", table = name.rfind("rope_", 0) == 0;
             const int broadcast = name == "mask" ? p.mask_broadcast : p.score_bias_broadcast;
-            for (int i = 0; i < tensor->dimensions(); i++) {
-                tensor->dim(i).set_min(0);
-            }
+            starts_at_0(*tensor);
             if (!(pairs && (broadcast & POLYHEAD_BROADCAST_KV) == 0) && !table) {
                 tensor->dim(0).set_stride(Expr());
             }
         }
-        for (Tensor *tensor : expression_tensors_) {
-            for (int i = 0; i < tensor->dimensions(); i++) {
-                tensor->dim(i).set_min(0);
-            }
-        }
+        std::for_each(expression_tensors_.begin(), expression_tensors_.end(), [](Tensor *tensor) { starts_at_0(*tensor); });
     }
 
     void constrain_outputs(const Problem &p) {
         constrain(*out_, p.op == POLYHEAD_SDPA ? p.head_dim_v : p.op == POLYHEAD_MHA ? p.embed_dim : p.out_features, 1, p.seq_len_q);
         for (const auto &[name, result] : outputs_) {
-            for (int i = 0; i < result->dimensions(); i++) {
-                result->dim(i).set_min(0);
-            }
+            starts_at_0(*result);
         }
     }
 
@@ -387,23 +388,26 @@ private:
     }
 
     // Layers multiply pairs of bf16 where the machine does.
-    bool multiplies_pairs() const { return machine().multiplies_pairs(param_dtype) && !param_unscheduled; }
-    std::optional<Words> layer_words() const { return multiplies_pairs() ? std::optional<Words>(bf16_pairs()) : std::nullopt; }
+    bool multiplies_pairs(int dtype) const { return machine().multiplies_pairs(dtype) && !param_unscheduled; }
+    bool multiplies_weight_pairs() const { return multiplies_pairs(runtime::weight_dtype(problem())); }
+    std::optional<Words> layer_words() const { return multiplies_weight_pairs() ? std::optional<Words>(bf16_pairs()) : std::nullopt; }
     // Projected heads and context: f32 but where pairs are multiplied.
-    Storage heads_storage() const { return multiplies_pairs() && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false); }
+    Storage heads_storage() const {
+        return multiplies_pairs(param_dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
+    }
 
     LinearWeight layer_weight(const Problem &p, size_t i) const {
         Tensor *const weight = weights_[i], *const bias = biases_[i];
-        const int pair = weight_pair(p);
+        const int pair = int(runtime::weight_pair(p));
         LinearWeight w;
-        w.storage = storage();
+        w.storage = storage_of(runtime::weight_dtype(p), machine().half_floats);
         w.pair = pair;
         w.wide = pair == 2 && !machine().gpu();
         w.stored = [=](const Expr &column, const Expr &k, const Expr &panel) -> Expr {
             return pair == 1 ? (*weight)(column, k, panel) : (*weight)(column * pair + k % pair, k / pair, panel);
         };
         if (bias) {
-            w.bias = [this, bias](const Expr &column) { return load(bias, column); };
+            w.bias = [bias](const Expr &column) -> Expr { return (*bias)(column); };
         }
         return w;
     }
@@ -413,7 +417,7 @@ private:
         const auto stored = [=](const Expr &k, const Expr &t, const Expr &b) -> Expr {
             return batched ? (*tensor)(k, t, b) : (*tensor)(k, t);
         };
-        if (storage().type == Halide::Float(32) || machine().gpu() || multiplies_pairs()) {
+        if (storage().type == Halide::Float(32) || machine().gpu() || multiplies_weight_pairs()) {
             return {storage(), stored, width, count};
         }
         const std::string name = "input_" + std::to_string(staged_inputs_.size());

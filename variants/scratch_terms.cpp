@@ -34,7 +34,7 @@ void ScratchTerms::add_projections() {
 }
 
 void ScratchTerms::add_staged_inputs() {
-    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || machine_.multiplies_pairs(p_.dtype)) {
+    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || machine_.multiplies_pairs(runtime::weight_dtype(p_))) {
         return;
     }
     add_per_query(p_.embed_dim);

@@ -78,7 +78,7 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
             return tensor.at(clamped ? min(key, last) : Halide::unsafe_promise_clamped(key, 0, last), at.query(row, qt), h, b);
         };
         auto inside = [&](const Expr &behind) { return at.key(behind, c) <= last + 1; };
-        const int keys = at.blocking.transpose_bytes / tensor.type.bytes();
+        const int keys = at.blocking.transpose_bytes / tensor.storage.type.bytes();
         auto where = [&](RDom *domain, const Expr &first) { at.range(qt, b).limit(domain, at.key(first, c), at.key(first, c) + keys); };
         const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
         s.pair_tiles.push_back(transpose_tile(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, inside, where));
@@ -293,7 +293,8 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.head_dim_v = p.head_dim_v;
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     s.single_group = p.seq_len_kv > 0 && p.seq_len_kv <= blocking.kv_tile * blocking.merge_group;
-    s.keeps_exact_sum = blocking.words.pair > 1 && p.lse != 0;
+    // Probs are cut downwards, all alike: their own sum divides that out. lse, and the share of a sink, need what they were.
+    s.keeps_exact_sum = blocking.words.pair > 1 && (p.lse != 0 || p.sinks != 0);
     Coordinates at{formulas, blocking};
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
@@ -303,7 +304,8 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
-    s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.out_factor(reference, sum, s.h);
+    const Expr exact_sum = s.keeps_exact_sum ? Expr(s.merged(s.qi, s.last_sum_column(), s.qt, s.h, s.b)) : Expr();
+    s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.out_factor(reference, sum, s.h, exact_sum);
     s.normalised(s.qi, s.d, s.qt, s.h, s.b) = s.merged(s.qi, s.d, s.qt, s.h, s.b) * s.out_factor(s.qi, s.qt, s.h, s.b);
     return s;
 }

@@ -53,8 +53,8 @@ class Kernel:
         """Packs nn.Linear weights [out_features, in_features] for this kernel.
 
         mha: in_proj [H*d + H_kv*d + H_kv*d_v, D] and in_bias, or query, key, value and query_bias, key_bias, value_bias;
-        out_proj [D, H*d_v] and out_bias. linear: out_proj and out_bias. Floats of another dtype than the problem's are rounded to it, to
-        nearest even. device: where the packed weights are stored.
+        out_proj [D, H*d_v] and out_bias. linear: out_proj and out_bias. Packed weights have the dtype of the problem, to which other floats
+        are rounded, to nearest even; with f32_weights, and biases always, float32. device: where the packed weights are stored.
         """
         return self._core.pack(tensors, _arrays.device_of(None, device))
 

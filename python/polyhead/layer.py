@@ -46,7 +46,7 @@ class MultiheadAttention:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Takes the tensors of a state_dict() of torch.nn.MultiheadAttention, as numpy arrays or anything with DLPack.
 
-        They are copied as float32. Packing rounds them to the dtype of the layer, to nearest even.
+        They are copied as float32. Packing rounds the weights to the dtype of the layer, to nearest even. Biases stay float32.
         """
         tensors = {name: _host_copy(name, tensor) for name, tensor in state.items() if tensor is not None}
         shapes = self._shapes(separate="q_proj_weight" in tensors)

@@ -40,7 +40,8 @@ std::unique_ptr<PackedWeights> pack(const LoadedKernel &loaded, nb::dict given, 
         if (!value.is_none()) {
             Array &array = arrays.emplace_back(name, value, Access::read);
             array.place(nullptr);
-            array.want(Element(loaded.table().problem.dtype));
+            const auto storage = Element(loaded.table().problem.dtype);
+            array.want(array.element() == storage ? storage : Element::f32); // the runtime takes both
             tensors.*slot = array.tensor();
         }
     }

@@ -94,6 +94,7 @@ std::string generate_line(const Problem &p) {
     line += p.kv_lengths != 0 ? " --kv-lengths" : "";
     line += p.lse != 0 ? " --lse" : "";
     line += p.dtype == POLYHEAD_F16 ? " --dtype f16" : p.dtype == POLYHEAD_BF16 ? " --dtype bf16" : "";
+    line += p.f32_weights != 0 ? " --f32-weights" : "";
     if (!is_linear(p)) {
         line += modifier_flags(p);
     }

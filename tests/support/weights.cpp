@@ -2,6 +2,7 @@
 #include "weights.h"
 
 #include <cmath>
+#include <cstring>
 #include <utility>
 
 #include "problems.h"
@@ -9,20 +10,32 @@
 namespace polyhead::test {
 
 void LayerWeights::add(polyhead_tensor polyhead_weight_tensors::*place, const std::vector<int64_t> &shape, float scale, Random &random) {
-    storage_.push_back(make_tensor(DType::f32, shape, dense_strides(shape), Place::at_end));
-    fill_normal(storage_.back(), random, scale);
-    Tensor stored = is_16_bit(dtype_) ? store(storage_.back(), dtype_, Place::at_end) : Tensor{};
-    storage_.back().memory.make_read_only();
-    const polyhead_tensor values = storage_.back().view;
-    if (stored.view.rank != 0) {
-        stored.memory.make_read_only();
-        storage_.push_back(std::move(stored));
+    Tensor values = make_tensor(DType::f32, shape, dense_strides(shape), Place::at_end);
+    fill_normal(values, random, scale);
+    Tensor given;
+    if (is_16_bit(dtype_)) {
+        const bool bias = shape.size() == 1, as_floats = random.chance(30);
+        if (as_floats) {
+            given = make_tensor(DType::f32, shape, dense_strides(shape), Place::at_end);
+            std::memcpy(given.view.data, values.view.data, values.memory.bytes());
+        }
+        if (!as_floats || (packed_ != POLYHEAD_F32 && !bias)) { // rounds the values, too
+            Tensor stored = store(values, dtype_, Place::at_end);
+            given = as_floats ? std::move(given) : std::move(stored);
+        }
     }
-    reference_.*place = values;
-    tensors_.*place = storage_.back().view;
+    reference_.*place = tensors_.*place = values.view;
+    values.memory.make_read_only();
+    storage_.push_back(std::move(values));
+    if (given.view.rank != 0) {
+        tensors_.*place = given.view;
+        given.memory.make_read_only();
+        storage_.push_back(std::move(given));
+    }
 }
 
-LayerWeights::LayerWeights(const Problem &p, uint64_t seed, bool separate) : dtype_(p.dtype) {
+LayerWeights::LayerWeights(const Problem &p, uint64_t seed, bool separate)
+    : dtype_(p.dtype), packed_(p.f32_weights != 0 ? POLYHEAD_F32 : p.dtype) {
     Random random(seed ^ 0x77656967687473u);
     const auto scale = [](int64_t in) { return 1.0f / std::sqrt(static_cast<float>(in)); };
     if (is_linear(p)) {

@@ -47,11 +47,6 @@ public:
         }
         return true;
     }
-
-protected:
-    static std::string threads_refusal(const Tiling &t) {
-        return at_most("row_lanes x row_groups", int64_t(t.row_lanes) * t.row_groups, most_threads, "threads");
-    }
 };
 
 class ThreadRows : public Rows {
@@ -97,8 +92,9 @@ public:
             return "tiling: thread_rows is 1 with row_lanes " + std::to_string(t.row_lanes) + ", expected at least 2 rows, or one lane";
         }
         const int64_t entries = (std::max(p.head_dim, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
-        return first_of({threads_refusal(t), at_most("dot products (thread_rows x kv_tile x head_dim / row_lanes)",
-                                                     entries * t.thread_rows * t.kv_tile, most_unrolled, "unrolled multiply-adds")});
+        return first_of({at_most("row_lanes x row_groups", int64_t(t.row_lanes) * t.row_groups, most_threads, "threads"),
+                         at_most("dot products (thread_rows x kv_tile x head_dim / row_lanes)", entries * t.thread_rows * t.kv_tile,
+                                 most_unrolled, "unrolled multiply-adds")});
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
@@ -131,10 +127,13 @@ public:
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        // Stages of a block have different shapes; the block has the largest extent of each dimension.
+        const int rows = t.thread_rows * t.row_groups;
+        const int64_t across = std::max(t.row_lanes, t.thread_rows), along = std::max(t.row_groups, rows / std::min(rows, t.row_lanes));
         return first_of({shared_out("kv_tile keys of a chunk", t.kv_tile, t.row_lanes),
-                         shared_out("thread_rows x row_groups rows of a block", t.thread_rows * t.row_groups, t.row_lanes),
+                         shared_out("thread_rows x row_groups rows of a block", rows, t.row_lanes),
                          at_most("a block's tiles", shared_bytes(t, p), machine.shared_bytes, "bytes of shared memory"),
-                         threads_refusal(t)});
+                         at_most("row_lanes, thread_rows and row_groups of a block", across * along, most_threads, "threads")});
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {

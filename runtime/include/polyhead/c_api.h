@@ -210,7 +210,9 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
 
 /* Bytes that packed weights of this problem take; 0 for sdpa. */
 size_t polyhead_weights_bytes(const polyhead_kernel *kernel);
-/* Packs into memory (64-byte aligned, polyhead_weights_bytes long) and fills *packed. The sources may be freed afterwards. */
+/* Packs into memory (64-byte aligned, polyhead_weights_bytes long) and fills *packed. The sources may be freed afterwards; each of them has
+ * the problem's storage type or f32. Packed weights have the storage type, or f32 with f32_weights; packed biases are f32. What is rounded
+ * is rounded once, to nearest even. */
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed);
 

@@ -66,6 +66,7 @@ typedef struct polyhead_problem {
     int32_t weights_mean;         /* 1: the mean over heads of the attention weights is an output, f32 [B,T_q,T_kv] */
     int32_t value_in_key;         /* sdpa, 1: value is the leading head_dim_v entries of key; calls give no value */
     int32_t group_size;           /* sdpa with num_heads 0: query heads of a key/value head; otherwise 0 */
+    int32_t f32_weights;          /* mha, linear, 1: weights are packed as f32 instead of the storage type */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
 } polyhead_problem;
 

@@ -191,7 +191,7 @@ public:
     Status run(const MhaArgs &args) const noexcept;
     Status run(const LinearArgs &args) const noexcept;
 
-    // Packs nn.Linear weights for this kernel. The sources may be freed afterwards.
+    // Packs nn.Linear weights, of the storage type or f32, for this kernel. The sources may be freed afterwards.
     Status pack(const WeightTensors &tensors, Weights *weights) const noexcept;
     size_t weights_bytes() const noexcept { return polyhead_weights_bytes(this); }
     // Packs into the caller's memory (64-byte aligned, weights_bytes() long).

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <limits>
 
-#include "half.h"
+#include <polyhead/half.h>
+
 #include "memory.h"
 #include "status.h"
 #include "tensor_rules.h"
@@ -40,7 +41,7 @@ Chunk chunk_of(const polyhead_tensor &t) noexcept {
 // Calls write(element offset) for the first element of every chunk.
 template <typename Write>
 void for_each_chunk(const polyhead_tensor &t, const Chunk &chunk, int dimension, int64_t offset, const Write &write) noexcept {
-    if (dimension == chunk.dimensions) {
+    if (dimension >= std::min(chunk.dimensions, POLYHEAD_MAX_RANK)) {
         return write(offset);
     }
     for (int64_t i = 0; i < t.shape[dimension]; ++i) {
@@ -91,7 +92,7 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char
     for (int64_t i = 0; problem.dtype != POLYHEAD_F32 && i < width; ++i) { // element i lies before the floats that are still to be read
         float bias;
         std::memcpy(&bias, row + i * 4, sizeof bias);
-        const uint16_t stored = problem.dtype == POLYHEAD_F16 ? to_f16(bias) : to_bf16(bias);
+        const uint16_t stored = problem.dtype == POLYHEAD_F16 ? to_f16(bias).bits : to_bf16(bias).bits;
         std::memcpy(row + i * 2, &stored, sizeof stored);
     }
     return true;

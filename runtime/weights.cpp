@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "half.h"
+#include <polyhead/half.h>
+
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate.h"
@@ -26,16 +27,17 @@ template <typename Element> const Element *elements_of(const polyhead_tensor &te
 // that keep their type are moved, others are rounded once.
 template <typename Pack> void with_conversion(int32_t from, int32_t to, const Pack &pack) noexcept {
     const auto moved = [](auto bits) { return bits; };
+    const auto widened = [](auto half) { return to_float(half); };
     if (from == to && dtype_bytes(from) == 2) {
         pack(uint16_t(), uint16_t(), moved);
-    } else if (from == POLYHEAD_BF16 && to == POLYHEAD_F32) {
-        pack(uint16_t(), float(), from_bf16);
-    } else if (from == POLYHEAD_F16 && to == POLYHEAD_F32) {
-        pack(uint16_t(), float(), from_f16);
+    } else if (from == POLYHEAD_BF16) {
+        pack(bf16(), float(), widened);
+    } else if (from == POLYHEAD_F16) {
+        pack(f16(), float(), widened);
     } else if (to == POLYHEAD_BF16) {
-        pack(float(), uint16_t(), to_bf16);
+        pack(float(), bf16(), to_bf16);
     } else if (to == POLYHEAD_F16) {
-        pack(float(), uint16_t(), to_f16);
+        pack(float(), f16(), to_f16);
     } else {
         pack(uint32_t(), uint32_t(), moved);
     }
@@ -50,7 +52,7 @@ void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t column
     for (int64_t k0 = 0; k0 < all; k0 += block) { // a multiple of pair
         const int64_t k1 = std::min(k0 + block, all);
         if (columns < panel_width || k1 > section.depth) {
-            std::fill(to + k0 * panel_width, to + k1 * panel_width, To(0)); // 0 in every storage type
+            std::fill(to + k0 * panel_width, to + k1 * panel_width, To{}); // 0 in every storage type
         }
         for (int64_t j = 0; j < columns; ++j) {
             const From *row = elements_of<From>(weight) + (first_row + j) * weight.stride[0];
@@ -85,9 +87,8 @@ void pack_section(const WeightSection &section, const Rows &from, int32_t dtype,
         auto *const to = reinterpret_cast<decltype(packed) *>(static_cast<char *>(memory) + section.bias_offset);
         for_each_panel(section, [&](int64_t row, int64_t columns, int64_t panel) {
             for (int64_t j = 0; j < panel_width; ++j) {
-                to[panel * panel_width + j] = j < columns
-                                                  ? convert(elements_of<decltype(source)>(*from.bias)[(row + j) * from.bias->stride[0]])
-                                                  : decltype(packed)(0);
+                to[panel * panel_width + j] =
+                    j < columns ? convert(elements_of<decltype(source)>(*from.bias)[(row + j) * from.bias->stride[0]]) : decltype(packed){};
             }
         });
     });

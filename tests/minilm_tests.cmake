@@ -24,6 +24,20 @@ if(TARGET example_minilm)
             --check
             "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
     )
+    polyhead_script_test(
+        "the encoder in bf16 against stored hidden states"
+        LABEL examples
+        TIMEOUT 300
+        DEPENDS example_minilm_bf16
+        COMMAND
+            "${PROJECT_SOURCE_DIR}/examples/010_minilm/run.py"
+            --build
+            $<TARGET_FILE_DIR:example_minilm_bf16>
+            --dtype
+            bf16
+            --check
+            "${CMAKE_CURRENT_SOURCE_DIR}/data/minilm_reference.npz"
+    )
     if(TARGET minilm_layer_gpu)
         foreach(api IN ITEMS opencl cuda)
             polyhead_script_test(

@@ -1,9 +1,10 @@
-// The whole encoder in f32: embeddings, six layers of attention and feed-forward network, mean pooling.
+// The whole encoder: embeddings, six layers of attention and feed-forward network, mean pooling.
 #include "encoder.h"
 
 #include <cmath>
 #include <utility>
 
+#include "elements.h"
 #include "encoder_f64.h"
 
 namespace minilm {
@@ -104,14 +105,25 @@ polyhead::Status Encoder::pack(const polyhead::Kernel &kernel, const polyhead::W
     return kernels_.device->put(host, weights);
 }
 
-polyhead::Status Encoder::run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
-                                     const polyhead::MutableTensorView &out) const {
+polyhead::Status Encoder::run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, std::vector<float> *rows) const {
+    const int64_t in_features = kernel.problem.embed_dim, out_features = kernel.problem.out_features;
+    const int64_t tokens = static_cast<int64_t>(rows->size()) / in_features;
+    Elements input(dtype(), *rows), out(dtype(), static_cast<size_t>(tokens * out_features));
     polyhead::LinearArgs args;
-    args.input = input;
+    args.input = input.view({tokens, in_features});
     args.weights = &weights;
-    args.out = out;
+    args.out = out.view({tokens, out_features});
     args.device = kernels_.device;
-    return kernel.run(args);
+    const polyhead::Status status = kernel.run(args);
+    *rows = out.floats();
+    return status;
+}
+
+size_t Encoder::weights_bytes() const {
+    size_t bytes = 0;
+    for (const Packed &packed : packed_)
+        bytes += packed.attention.bytes() + packed.ffn_up.bytes() + packed.ffn_down.bytes();
+    return bytes;
 }
 
 std::string Encoder::init(const Model &model, const Kernels &kernels) {
@@ -131,12 +143,13 @@ std::string Encoder::init(const Model &model, const Kernels &kernels) {
     return "";
 }
 
-polyhead::Status Encoder::attention(int layer, const Batch &batch, const float *input, float *out) const {
+polyhead::Status Encoder::attention(int layer, const Batch &batch, const polyhead::TensorView &input,
+                                    const polyhead::MutableTensorView &out) const {
     polyhead::MhaArgs args;
-    args.input = view(input, {batch.batch, batch.seq_len, embed_dim});
+    args.input = input;
     args.weights = &packed_[layer].attention;
     args.kv_lengths = view(batch.lengths.data(), {batch.batch});
-    args.out = view(out, {batch.batch, batch.seq_len, embed_dim});
+    args.out = out;
     args.device = kernels_.device;
     return kernels_.attention->run(args);
 }
@@ -144,10 +157,12 @@ polyhead::Status Encoder::attention(int layer, const Batch &batch, const float *
 std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const {
     const std::vector<float> &input = encoded->hidden[index];
     std::vector<float> &attended = encoded->attention[index], &hidden = encoded->hidden[index + 1];
-    attended.resize(input.size());
-    polyhead::Status status = attention(index, batch, input.data(), attended.data());
+    Elements stored(dtype(), input), out(dtype(), input.size());
+    polyhead::Status status =
+        attention(index, batch, stored.view({batch.batch, batch.seq_len, embed_dim}), out.view({batch.batch, batch.seq_len, embed_dim}));
     if (!status.ok())
         return status.message();
+    attended = out.floats();
     if (feed_forward == FeedForward::float64) {
         std::vector<double> rows(input.begin(), input.end());
         rest_of_layer_f64(model_.layers[index], std::vector<double>(attended.begin(), attended.end()), &rows);
@@ -156,16 +171,12 @@ std::string Encoder::run_layer(int index, const Batch &batch, Encoded *encoded, 
     }
     const std::vector<float> residual = add_and_norm(model_.layers[index].attention_norm, input, attended);
 
-    const int64_t tokens = batch.tokens();
-    std::vector<float> wide(tokens * ffn_dim);
-    hidden.resize(input.size());
-    status = run_linear(*kernels_.ffn_up, packed_[index].ffn_up, view(residual.data(), {tokens, embed_dim}),
-                        view(wide.data(), {tokens, ffn_dim}));
+    hidden = residual;
+    status = run_linear(*kernels_.ffn_up, packed_[index].ffn_up, &hidden);
     if (!status.ok())
         return status.message();
-    gelu(&wide);
-    status = run_linear(*kernels_.ffn_down, packed_[index].ffn_down, view(wide.data(), {tokens, ffn_dim}),
-                        view(hidden.data(), {tokens, embed_dim}));
+    gelu(&hidden);
+    status = run_linear(*kernels_.ffn_down, packed_[index].ffn_down, &hidden);
     if (!status.ok())
         return status.message();
     hidden = add_and_norm(model_.layers[index].ffn_norm, residual, hidden);

@@ -1,4 +1,4 @@
-// The whole encoder in f32: attention layers and linear layers by generated kernels, the small rest in plain C++.
+// The whole encoder: attention layers and linear layers by generated kernels, the small rest in plain C++.
 #ifndef EXAMPLES_010_MINILM_ENCODER_H
 #define EXAMPLES_010_MINILM_ENCODER_H
 
@@ -19,8 +19,8 @@ struct Encoded {
     std::vector<float> embedding;                          // [batch, embed_dim], of length 1
 };
 
-// How a layer continues after its attention: by generated linear kernels, or in float64, so that the f32 attention kernels are the only
-// source of error.
+// How a layer continues after its attention: by generated linear kernels, or in float64, so that the attention kernels are the only source
+// of error.
 enum class FeedForward { generated, float64 };
 
 class Encoder {
@@ -29,14 +29,18 @@ public:
     std::string init(const Model &model, const Kernels &kernels);
     // Token ids to sentence embeddings. Returns "", or one sentence.
     std::string run(const Batch &batch, Encoded *encoded, FeedForward feed_forward = FeedForward::generated) const;
-    // One attention layer by the generated kernel: input and out are [batch, seq_len, embed_dim].
-    polyhead::Status attention(int layer, const Batch &batch, const float *input, float *out) const;
+    // One attention layer by the generated kernel: input and out are [batch, seq_len, embed_dim] in dtype().
+    polyhead::Status attention(int layer, const Batch &batch, const polyhead::TensorView &input,
+                               const polyhead::MutableTensorView &out) const;
     const Kernels &kernels() const { return kernels_; }
+    polyhead::DType dtype() const { return static_cast<polyhead::DType>(kernels_.attention->problem.dtype); }
+    // Of all packed weights.
+    size_t weights_bytes() const;
 
 private:
     polyhead::Status pack(const polyhead::Kernel &kernel, const polyhead::WeightTensors &tensors, polyhead::Weights *weights) const;
-    polyhead::Status run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, const polyhead::TensorView &input,
-                                const polyhead::MutableTensorView &out) const;
+    // rows [tokens, in_features] to [tokens, out_features].
+    polyhead::Status run_linear(const polyhead::Kernel &kernel, const polyhead::Weights &weights, std::vector<float> *rows) const;
     std::string run_layer(int layer, const Batch &batch, Encoded *encoded, FeedForward feed_forward) const;
 
     Model model_;

@@ -6,6 +6,11 @@
 #include <minilm_ffn_down.h>
 #include <minilm_ffn_up.h>
 #include <minilm_layer.h>
+#ifdef MINILM_BF16
+#include <minilm_ffn_down_bf16.h>
+#include <minilm_ffn_up_bf16.h>
+#include <minilm_layer_bf16.h>
+#endif
 #ifdef MINILM_GPU
 #include <minilm_ffn_down_gpu.h>
 #include <minilm_ffn_up_gpu.h>
@@ -14,7 +19,14 @@
 
 namespace minilm {
 
-Kernels cpu_kernels() {
+Kernels cpu_kernels(polyhead::DType dtype) {
+    if (dtype == polyhead::DType::bf16) {
+#ifdef MINILM_BF16
+        return {&minilm_layer_bf16, &minilm_ffn_up_bf16, &minilm_ffn_down_bf16, nullptr};
+#else
+        return {};
+#endif
+    }
     return {&minilm_layer, &minilm_ffn_up, &minilm_ffn_down, nullptr};
 }
 

@@ -13,7 +13,8 @@ struct Kernels {
     const polyhead::Device *device = nullptr; // null: the CPU
 };
 
-Kernels cpu_kernels();
+// Those of f32 or bf16; without kernels where the program was built without them.
+Kernels cpu_kernels(polyhead::DType dtype);
 
 // Those for "cuda" or "opencl" (the first device) or "opencl:1" (another one), which is opened and must outlive what runs there.
 // Returns "", or one sentence.

@@ -4,6 +4,7 @@
     run.py --build DIR [text ...]              similarity table, errors, speed
     run.py --build DIR --check reference.npz   hold the encoder against stored hidden states and embeddings
     run.py --build DIR --device opencl ...     the same on a device
+    run.py --build DIR --dtype bf16 ...        the same in bf16, beside f32
 """
 
 import argparse
@@ -62,9 +63,10 @@ def code_bytes(archive):
     return int(lines[-1].split()[0])
 
 
-def print_sizes(build):
+def print_sizes(build, dtype):
     """Sizes of the kernels, and of the runtime where it was built here too and not found installed."""
-    paths = {name: find(build, name + ".a") for name in KERNELS + ["libpolyhead"]}
+    kernels = KERNELS + ([name + "_bf16" for name in KERNELS] if dtype == "bf16" else [])
+    paths = {name: find(build, name + ".a") for name in kernels + ["libpolyhead"]}
     sizes = [f"{name} {code_bytes(path) / 1024:.0f} KiB" for name, path in paths.items() if path]
     print("Library: " + ", ".join(sizes) + " of code and constants")
 
@@ -75,18 +77,20 @@ def main():
     parser.add_argument("--model", help="folder of model.safetensors and tokenizer.json (default: the installed package)")
     parser.add_argument("--check", metavar="NPZ", help="reference with input_ids, lengths, hidden_states, embedding")
     parser.add_argument("--device", help="cuda or opencl, with :INDEX if it is not the first device (default: the CPU)")
+    parser.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="storage type of the kernels (default f32)")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("texts", nargs="*")
     args = parser.parse_args()
 
-    binary = find(args.build, "example_minilm")
+    program = "example_minilm_bf16" if args.dtype == "bf16" else "example_minilm"
+    binary = find(args.build, program)
     if binary is None:
-        sys.exit(f"run.py: {args.build} holds no example_minilm; build the target example_minilm first")
+        sys.exit(f"run.py: {args.build} holds no {program}; build the target {program} first")
     model = pathlib.Path(args.model) if args.model else model_dir()
     with tempfile.TemporaryDirectory() as folder:
         place = pathlib.Path(folder)
-        command = [str(binary), "--model", str(model / "model.safetensors"), "--rounds", str(args.rounds)]
+        command = [str(binary), "--model", str(model / "model.safetensors"), "--rounds", str(args.rounds), "--dtype", args.dtype]
         if args.check:
             with np.load(args.check) as stored:
                 ids, lengths = stored["input_ids"], stored["lengths"]
@@ -108,7 +112,7 @@ def main():
         sys.stdout.flush()
         code = subprocess.run(command).returncode
     if code == 0 and not args.check:
-        print_sizes(args.build)
+        print_sizes(args.build, args.dtype)
     return code
 
 

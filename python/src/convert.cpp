@@ -5,12 +5,10 @@
 #include <cmath>
 #include <limits>
 
-#include "../../runtime/half.h"
+#include <polyhead/half.h>
 
 namespace polyhead::python {
 namespace {
-
-using runtime::from_bf16, runtime::from_f16, runtime::to_bf16, runtime::to_f16;
 
 constexpr int64_t piece = 256;
 
@@ -39,9 +37,9 @@ void row(const From *from, int64_t from_stride, To *to, int64_t to_stride, int64
 void row_to_f32(const void *from, Element element, int64_t stride, float *to, int64_t count) {
     switch (element) {
     case Element::f16:
-        return row(static_cast<const uint16_t *>(from), stride, to, 1, count, from_f16);
+        return row(static_cast<const f16 *>(from), stride, to, 1, count, [](f16 x) { return to_float(x); });
     case Element::bf16:
-        return row(static_cast<const uint16_t *>(from), stride, to, 1, count, from_bf16);
+        return row(static_cast<const bf16 *>(from), stride, to, 1, count, [](bf16 x) { return to_float(x); });
     case Element::f64:
         return row(static_cast<const double *>(from), stride, to, 1, count, from_f64);
     default:
@@ -52,9 +50,9 @@ void row_to_f32(const void *from, Element element, int64_t stride, float *to, in
 void row_from_f32(const float *from, void *to, Element element, int64_t stride, int64_t count) {
     switch (element) {
     case Element::f16:
-        return row(from, 1, static_cast<uint16_t *>(to), stride, count, to_f16);
+        return row(from, 1, static_cast<f16 *>(to), stride, count, to_f16);
     case Element::bf16:
-        return row(from, 1, static_cast<uint16_t *>(to), stride, count, to_bf16);
+        return row(from, 1, static_cast<bf16 *>(to), stride, count, to_bf16);
     case Element::f64:
         return row(from, 1, static_cast<double *>(to), stride, count, [](float x) { return double(x); });
     default:

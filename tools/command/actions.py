@@ -20,10 +20,11 @@ def setup(options):
 def demo(options):
     environment.ensure("build", "arrays", "model")
     build.configure()
-    build.build("release", ["example_minilm"], quiet=build.ninja_idle("release", ["example_minilm"]))
+    program = "example_minilm_bf16" if options.dtype == "bf16" else "example_minilm"
+    build.build("release", [program], quiet=build.ninja_idle("release", [program]))
     script = os.path.join(ROOT, "examples", "010_minilm", "run.py")
     device = ["--device", options.device] if options.device else []
-    return call([PYTHON, script, "--build", build.directory("release")] + device + options.texts, check=False)
+    return call([PYTHON, script, "--build", build.directory("release"), "--dtype", options.dtype] + device + options.texts, check=False)
 
 
 # Options of bench that need --peers.

@@ -37,6 +37,7 @@ def parser():
     setup.add_argument("--force", action="store_true", help="remove .venv and make it again")
     demo = add("demo", actions.demo, "build and run all-MiniLM-L6-v2 on generated attention layers")
     demo.add_argument("--device", metavar="API", help="run the layers on a GPU: cuda or opencl, with :N for another device than the first")
+    demo.add_argument("--dtype", choices=("f32", "bf16"), default="f32", help="storage type; bf16 is shown beside f32 (default f32)")
     demo.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to compare (default: a few of its own)")
     test = add("test", testing.test, "build and run the tests")
     test.add_argument("--all", action="store_true", help="every kernel of the table and the long tests, the CPU suite again for AVX2 and SSE4.1, and the builds with sanitizers")

@@ -23,6 +23,7 @@
 
 #include <polyhead/c_api.h>
 #include <polyhead/device.h>
+#include <polyhead/half.h>
 
 namespace polyhead {
 
@@ -61,19 +62,17 @@ struct MutableTensorView : TensorView {
         : TensorView(data, dtype, rank, shape, stride) {}
 };
 
-// The bits of a 16-bit number, for programs that have no type of their own for it.
-struct f16 {
-    uint16_t bits;
-};
-struct bf16 {
-    uint16_t bits;
-};
-
 // The DType of a C++ type. Other types: TensorView(data, dtype, shape).
 template <class T> struct dtype_of;
 template <> struct dtype_of<float> : std::integral_constant<DType, DType::f32> {};
 template <> struct dtype_of<f16> : std::integral_constant<DType, DType::f16> {};
 template <> struct dtype_of<bf16> : std::integral_constant<DType, DType::bf16> {};
+#ifdef __STDCPP_FLOAT16_T__
+template <> struct dtype_of<decltype(0.0f16)> : std::integral_constant<DType, DType::f16> {};
+#endif
+#ifdef __STDCPP_BFLOAT16_T__
+template <> struct dtype_of<decltype(0.0bf16)> : std::integral_constant<DType, DType::bf16> {};
+#endif
 template <> struct dtype_of<int8_t> : std::integral_constant<DType, DType::i8> {};
 template <> struct dtype_of<int32_t> : std::integral_constant<DType, DType::i32> {};
 template <> struct dtype_of<bool> : std::integral_constant<DType, DType::boolean> {};

@@ -27,6 +27,9 @@ CASES = [
     (DECODE + " --dtype f16", AVX2, {"vfmadd": 8, HALVES: 2}, [DOTS]),
     (LAYER + " --dtype bf16", ZEN4, {DOTS: 100}, [HALVES, "vpinsrw"]),
     (LAYER + " --dtype bf16", AVX2, {"vfmadd": 32}, [DOTS, HALVES]),
+    (LAYER + " --dtype bf16 --f32-weights", ZEN4, {DOTS: 17, "vfmadd": 32}, [HALVES]),
+    (SDPA + " --dtype bf16 --mask additive --additive-in-storage", ZEN4, {DOTS: 17, "vpermt2w": 16}, [HALVES]),
+    (SDPA + " --dtype f16 --score-bias --additive-in-storage", AVX2, {HALVES: 2}, [DOTS]),
     (LINEAR + " --dtype bf16", ZEN4, {DOTS: 16}, [HALVES]),
     (LINEAR + " --dtype f16", AVX2, {"vfmadd": 12, HALVES: 2}, [DOTS]),
 ]

@@ -20,7 +20,7 @@ from polyhead.tuning.problem import Task, flags_of_line, tiling_text
 from polyhead.tuning.search import RandomSearch, key_of
 
 PROBLEM = "--op sdpa --num-heads 1 --head-dim 8 --seq-len-q 64 --seq-len-kv 64".split()
-BF16_LAYER = "--op mha --embed-dim 32 --num-heads 2 --bias --mask additive --seq-len-q 20 --dtype bf16".split()
+BF16_LAYER = "--op mha --embed-dim 32 --num-heads 2 --bias --mask additive --additive-in-storage --seq-len-q 20 --dtype bf16".split()
 F16_DECODING = "--op sdpa --num-heads 2 --head-dim 16 --kv-lengths --lse --seq-len-q 1 --seq-len-kv 600 --dtype f16".split()
 LINEAR = "--op linear --embed-dim 24 --out-features 40 --seq-len-q 32".split()
 FEATURES = ("--op sdpa --num-heads 2 --num-kv-heads 1 --head-dim 8 --causal --kv-lengths --mask bool --softcap --alibi --sinks --head-gate --lse "
@@ -165,7 +165,7 @@ class Driver(unittest.TestCase):
         self.assertIn("  confirmed ahead of time at" if record else "slower than the default's", output)
         if record:
             self.assertIn("--dtype bf16", record["problem"])
-            options = {"num_heads": 2, "embed_dim": 32, "bias": True, "mask": "additive", "seq_len_q": 20, "tuned": self.output}
+            options = {"num_heads": 2, "embed_dim": 32, "bias": True, "mask": "additive", "additive_in_storage": True, "seq_len_q": 20, "tuned": self.output}
             for dtype, found in (("bf16", True), ("f32", False)):
                 variant, = polyhead.compile("mha", dtype=dtype, **options).manifest["variants"]
                 self.assertEqual("of tuned.json" in variant.get("tuning_record", ""), found)

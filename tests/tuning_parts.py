@@ -307,9 +307,22 @@ class Storage(unittest.TestCase):
                 arguments, weights = inputs.arguments_of(fields, shape)
                 tensors = {**{name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}, **inputs.outputs_of(fields, shape)}
                 stored = {name: value.dtype for name, value in tensors.items() if name in ("input", "query", "key", "value", "out")}
-                self.assertEqual(set(stored.values()) | {value.dtype for value in weights.values()}, {dtype}, flags)
+                self.assertEqual(set(stored.values()) | {value.dtype for value in weights.values() if value.ndim == 2}, {dtype}, flags)
+                self.assertEqual({value.dtype.name for value in weights.values() if value.ndim == 1}, set() if flags == features else {"float32"})
                 self.assertEqual({value.dtype.name for name, value in tensors.items() if name not in stored}, {"float32", "int32"} if flags == features else set())
                 self.assertEqual(("query_bias" in weights, "out_bias" in weights), (flags == layer, flags != features))
+
+    def test_types_that_a_problem_chooses(self):
+        shape = problem.Shape(1, 5, 6)
+        for word in ("f16", "bf16"):
+            stored, floats = self.TYPES[word], self.TYPES["f32"]
+            fields = self.task("--op mha --embed-dim 32 --num-heads 2 --bias --mask additive --score-bias --sinks --additive-in-storage --f32-weights", word).fields
+            arguments, weights = inputs.arguments_of(fields, shape)
+            self.assertEqual([arguments[name].dtype for name in ("query", "mask", "score_bias", "sinks")], [stored, stored, stored, floats])
+            self.assertEqual({value.dtype for value in weights.values()}, {floats})
+            fields = self.task("--op sdpa --num-heads 2 --head-dim 16 --mask bool --score-bias --additive-in-storage", word).fields
+            arguments, _ = inputs.arguments_of(fields, shape)
+            self.assertEqual([arguments[name].dtype for name in ("mask", "score_bias")], [np.dtype(bool), stored])
 
     def test_reference_of_rounded_values(self):
         shape = problem.Shape(2, 33, 64)

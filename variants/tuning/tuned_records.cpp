@@ -153,7 +153,7 @@ double feature_distance(const Problem &a, const Problem &b) {
                       differs(a.scores != 0, b.scores != 0, 0.2) + differs(a.weights_mean != 0, b.weights_mean != 0, 0.2) +
                       differs(a.cross != 0, b.cross != 0, 0.2) + differs(a.value_in_key != 0, b.value_in_key != 0, 0.2);
     for (const auto field : {&Problem::alibi, &Problem::kv_lengths, &Problem::lse, &Problem::sinks, &Problem::head_gate, &Problem::bias,
-                             &Problem::position_offsets}) {
+                             &Problem::position_offsets, &Problem::additive_in_storage}) {
         distance += differs(a.*field != 0, b.*field != 0, 0.05);
     }
     for (const auto field : {&Problem::causal, &Problem::mask, &Problem::mask_broadcast, &Problem::score_bias_broadcast, &Problem::rope,
@@ -274,7 +274,7 @@ const TunedRecords &shipped_records() {
 double problem_distance(const Problem &wanted, const Problem &recorded) {
     // A tiling for one fixed length does not apply to a kernel for all lengths.
     const bool too_fixed = wanted.seq_len_q == 0 && recorded.seq_len_q != 0;
-    if (wanted.op != recorded.op || wanted.dtype != recorded.dtype || too_fixed) {
+    if (wanted.op != recorded.op || wanted.dtype != recorded.dtype || wanted.f32_weights != recorded.f32_weights || too_fixed) {
         return std::numeric_limits<double>::infinity();
     }
     double distance = octaves(wanted.head_dim, recorded.head_dim) + octaves(wanted.head_dim_v, recorded.head_dim_v);

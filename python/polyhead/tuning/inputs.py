@@ -1,4 +1,4 @@
-"""Arrays of one call: random, with every optional tensor that the problem takes. Inputs, weights and out have the type of the problem."""
+"""Arrays of one call: random, with every optional tensor that the problem takes, each of the type that the problem gives it."""
 from __future__ import annotations
 
 from typing import Any
@@ -22,9 +22,14 @@ def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
     """(tensors and numbers of a call, tensors to pack), by the names of polyhead_args."""
     arguments, weights = _inputs(fields, shape)
     storage = storage_of(fields)
-    for name in arguments.keys() & STORED:
-        arguments[name] = arguments[name].astype(storage)
-    return arguments, {name: value.astype(storage) for name, value in weights.items()}
+    additive = {"score_bias", "mask"} if fields["additive_in_storage"] else set()
+    for name in arguments.keys() & {*STORED, *additive}:
+        if arguments[name].dtype != bool:
+            arguments[name] = arguments[name].astype(storage)
+    for name, value in weights.items():  # biases are packed as float32
+        if value.ndim == 2 and not fields["f32_weights"]:
+            weights[name] = value.astype(storage)
+    return arguments, weights
 
 
 def outputs_of(fields: dict[str, int], shape: Shape) -> Arrays:

@@ -58,6 +58,7 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     s.acc = Halide::Func(name + "_acc");
     const int pair = in.weight.pair, inputs = in.inner % pair == 0 || in.outer == 1 ? pair : 1; // of a step
     s.k = Halide::RDom(0, (in.inner + inputs - 1) / inputs, name + "_k");
+    s.widens_pairs = inputs == 2 && !in.words;
     s.blocks = Halide::RDom(0, in.outer, name + "_blocks");
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
     Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);

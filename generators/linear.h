@@ -44,6 +44,7 @@ struct LinearStages {
     Halide::RDom k, blocks;
     int inner; // inputs of a block
     int panels;
+    bool widens_pairs; // words of two weights become floats: twice as many of them are in registers
     Halide::Expr num_rows;
     Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers
     Halide::Func acc;       // (column in panel, panel, m, b)

@@ -24,7 +24,7 @@ using Halide::Var;
 
 namespace {
 
-// The register tile for a row of `panels` panels: the widest count that divides it, and the rows that then fit.
+// The register tile: the widest count of panels that divides those of a row, and the rows that then fit.
 struct RegisterTile {
     int panels, rows;
 };
@@ -34,7 +34,7 @@ constexpr int panels_tried[] = {3, 2, 4, 5}, panels_if_none_divides = 3;
 constexpr int most_panel_vectors = 5, most_panel_vectors_16_registers = 2;
 constexpr int most_rows_of_one_vector = 12, most_rows = 8, most_rows_16_registers = 6;
 
-RegisterTile register_tile(int panels, const Tiling &tiling, const Machine &machine) {
+RegisterTile register_tile(const LinearStages &s, const Tiling &tiling, const Machine &machine) {
     const bool many = machine.registers == 32;
     const int vectors_per_panel = POLYHEAD_WEIGHT_PANEL / machine.lanes;
     RegisterTile tile{tiling.linear_panels, tiling.linear_rows};
@@ -42,19 +42,20 @@ RegisterTile register_tile(int panels, const Tiling &tiling, const Machine &mach
         const int most = std::max(1, (many ? most_panel_vectors : most_panel_vectors_16_registers) / vectors_per_panel);
         tile.panels = 1;
         for (const int p : panels_tried) {
-            if (p <= most && panels % p == 0) {
+            if (p <= most && s.panels % p == 0) {
                 tile.panels = p;
                 break;
             }
         }
-        if (tile.panels == 1 && panels > most) {
+        if (tile.panels == 1 && s.panels > most) {
             tile.panels = std::min(panels_if_none_divides, most); // nothing divides: the last tile is partly dropped
         }
     }
     if (tile.rows == 0) {
         const int vectors = tile.panels * vectors_per_panel;
         const int most = vectors == 1 ? most_rows_of_one_vector : many ? most_rows : most_rows_16_registers;
-        tile.rows = std::clamp((machine.registers - vectors - 1) / vectors, 1, most);
+        const int weights = s.widens_pairs ? 2 * vectors : vectors;
+        tile.rows = std::clamp((machine.registers - weights - 1) / vectors, 1, most);
     }
     return tile;
 }
@@ -67,7 +68,7 @@ namespace {
 void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
                      const Machine &machine) {
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
-    const RegisterTile tile = register_tile(s.panels, t, machine);
+    const RegisterTile tile = register_tile(s, t, machine);
     // Blocks of equal size, at most linear_block rows each: 197 rows are 104 + 93, not 128 + 69 and never 192 + 5.
     const Halide::Expr blocks = (s.num_rows + t.linear_block - 1) / t.linear_block;
     const Halide::Expr block = (s.num_rows + blocks * tile.rows - 1) / (blocks * tile.rows) * tile.rows;

@@ -192,6 +192,17 @@ TEST_CASE("plans take the user's records, and defaults where none serves") {
     CHECK(plans[1].frame->name() == std::string("head_lanes")); // decoding was not tuned
     CHECK(plans[1].record.empty());
 
+    Problem half = p;
+    half.dtype = POLYHEAD_BF16;
+    const auto floats = gen::plan_variants(half, {avx512}, "", &error, {file.path.string(), true}); // computes with floats there
+    REQUIRE(floats.size() == 2);
+    CHECK(floats[0].tiling.to_string() == plans[0].tiling.to_string());
+    CHECK(floats[1].record.empty());
+    const auto pairs = gen::plan_variants(half, {"x86-64-linux-avx512_zen4"}, "", &error, {file.path.string(), true});
+    REQUIRE(pairs.size() == 2);
+    CHECK(pairs[0].record.empty());
+    CHECK(pairs[1].record.empty());
+
     const auto none = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), false});
     CHECK(none[0].record.empty());
     const auto given = gen::plan_variants(p, {avx512}, "q_tile=16", &error, {file.path.string(), true});

@@ -87,6 +87,23 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
     return plans;
 }
 
+// Plans from the records of the nearest problem. Bare attention of 16 bits that computes with floats also takes records of f32: its keys
+// and values become floats once per call. Not for a few queries, whose keys are read as they are stored.
+std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &p, const Machine &machine, const std::string &target_class,
+                                  const std::string &target) {
+    std::vector<VariantPlan> plans = usable(nearest_records(records, p, target_class), p, machine, target);
+    if (!plans.empty() || p.op != POLYHEAD_SDPA || p.dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(p.dtype)) {
+        return plans;
+    }
+    Problem floats = p;
+    floats.dtype = POLYHEAD_F32;
+    floats.additive_in_storage = 0;
+    plans = usable(nearest_records(records, floats, target_class), p, machine, target);
+    const auto few = [](const VariantPlan &plan) { return plan.frame->max_seq_len_q() > 0; };
+    plans.erase(std::remove_if(plans.begin(), plans.end(), few), plans.end());
+    return plans;
+}
+
 } // namespace
 
 std::string records_file(const TuningChoice &choice) {
@@ -110,7 +127,7 @@ std::vector<VariantPlan> RecordFinder::apply(const Problem &p, const Machine &ma
         return defaults;
     }
     for (const TunedRecords *records : {&own_, &shipped_records()}) {
-        std::vector<VariantPlan> plans = usable(nearest_records(*records, p, target_class), p, machine, defaults[0].target);
+        std::vector<VariantPlan> plans = recorded(*records, p, machine, target_class, defaults[0].target);
         if (plans.empty()) {
             continue;
         }

@@ -21,12 +21,22 @@ bool keeps_all_keys(const polyhead_problem &p) noexcept {
            (p.expression && std::strstr(p.expression, "seq_len_kv"));
 }
 
+// Query q sees no key after q, and nothing else of the call asks how many keys there are.
+bool sees_its_own_position(const polyhead_problem &p, const polyhead_args &args) noexcept {
+    const int32_t alignment = args.alignment != 0 ? args.alignment : p.causal;
+    return p.causal != POLYHEAD_NOT_CAUSAL && alignment == POLYHEAD_TOP_LEFT && absent(args.position_offsets) &&
+           !(p.expression && p.expression[0]);
+}
+
 } // namespace
 
 int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
     const polyhead_tensor &lengths = args.kv_lengths;
-    if (args.device || absent(lengths) || lengths.device || keeps_all_keys(p)) {
+    if (args.device || keeps_all_keys(p)) {
         return s.seq_len_kv;
+    }
+    if (absent(lengths) || lengths.device) {
+        return absent(lengths) && sees_its_own_position(p, args) ? std::min(std::max<int64_t>(s.seq_len_q, 1), s.seq_len_kv) : s.seq_len_kv;
     }
     const auto *values = static_cast<const int32_t *>(lengths.data) + lengths.offset;
     int64_t longest = 1;

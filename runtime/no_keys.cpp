@@ -89,7 +89,10 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char
     } else {
         std::memcpy(row, static_cast<const char *>(args.weights->data) + offset, bytes);
     }
-    for (int64_t i = 0; problem.dtype != POLYHEAD_F32 && i < width; ++i) { // element i lies before the floats that are still to be read
+    if (problem.dtype == POLYHEAD_F32) {
+        return true;
+    }
+    for (int64_t i = 0; i < width; ++i) { // in place: an element takes fewer bytes than its float
         float bias;
         std::memcpy(&bias, row + i * 4, sizeof bias);
         const uint16_t stored = problem.dtype == POLYHEAD_F16 ? to_f16(bias).bits : to_bf16(bias).bits;

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel with another version is refused. */
-#define POLYHEAD_ABI_VERSION 6
+#define POLYHEAD_ABI_VERSION 7
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one panel of packed weights. Packed weights store this number; a call refuses weights with another one. */
 #define POLYHEAD_WEIGHT_PANEL 16

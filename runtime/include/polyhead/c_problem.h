@@ -53,7 +53,7 @@ typedef struct polyhead_problem {
     int32_t position_offsets;     /* an int32 tensor [B] is added to the positions of queries */
     int32_t mask;                 /* polyhead_mask */
     int32_t mask_broadcast;       /* POLYHEAD_BROADCAST_Q, _KV: dimensions in which the mask has one element */
-    int32_t score_bias;           /* 1: [B,H,T_q,T_kv], f32, is added to the logits, beside a mask */
+    int32_t score_bias;           /* 1: [B,H,T_q,T_kv] is added to the logits, beside a mask */
     int32_t score_bias_broadcast; /* as mask_broadcast */
     int32_t additive_in_storage;  /* 1: an additive mask and score_bias have the storage type instead of f32 */
     int32_t softcap;              /* 1: logits become cap * tanh(logit / cap), cap given at run time */

@@ -137,8 +137,8 @@ struct AttentionArgs {
         int32_t left = -1, right = -1; // inclusive; -1 = unbounded
     };
     std::optional<Window> window;
-    TensorView mask;                                // bool or f32, broadcast as [B,H,T_q,T_kv]
-    TensorView score_bias;                          // f32, the same
+    TensorView mask;                                // bool or floats, broadcast as [B,H,T_q,T_kv]
+    TensorView score_bias;                          // floats, the same
     float softcap = 0;                              // > 0 exactly when built with softcap
     TensorView alibi_slopes;                        // f32 [H] or [B,H]
     TensorView sinks;                               // f32 [H]

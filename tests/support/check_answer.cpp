@@ -62,9 +62,9 @@ double largest_error(const std::vector<Answer<float>> &plain, std::vector<float>
     return largest;
 }
 
-double out_tolerance(const Problem &p, double reference, double max_value, double plain_error) {
-    return is_16_bit(p.dtype) ? tolerance_16_bit(p.dtype, reference, max_value, plain_error, is_mha(p))
-                              : f32_tolerance(reference, max_value, plain_error);
+double out_tolerance(const Problem &p, double reference, double max_value, const PlainError &plain) {
+    return is_16_bit(p.dtype) ? tolerance_16_bit(p.dtype, reference, max_value, plain, is_mha(p))
+                              : f32_tolerance(reference, max_value, plain.in_f32);
 }
 
 double scores_tolerance(const Problem &p, double reference, double plain_error) {
@@ -82,19 +82,22 @@ public:
     // One group of rows of out: rows with like logits share the error of the plain formula.
     void judge_out(int64_t group) {
         const int64_t width = args_.out.shape[args_.out.rank - 1];
-        PlainErrors errors(additive());
+        PlainErrors in_storage(additive()), in_f32(additive());
         for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
-            errors.add(largest_logit(group, q), plain_error_of_out(group, q, width));
+            const double logit = largest_logit(group, q), rounded = rounding_of_out(group, q);
+            in_storage.add(logit, std::max(rounded, plain_error_of_out(group, q, width)));
+            in_f32.add(logit, std::max(rounded, f32_error_of_out(group, q, width)));
         }
         for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
             const bool empty = is_sdpa(p_) && expected_.truth.empty[group * rows_ + q] != 0;
-            const double max_value = expected_.truth.max_value[group * rows_ + q], plain_error = errors.near(largest_logit(group, q));
+            const double max_value = expected_.truth.max_value[group * rows_ + q], logit = largest_logit(group, q);
+            const PlainError plain{in_storage.near(logit), in_f32.near(logit)};
             for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
                 if (empty) {
                     report_.must_equal("out", i, outputs_.out[i], 0.0);
                 } else {
                     report_.judge("out", i, outputs_.out[i], expected_.truth.out[i],
-                                  out_tolerance(p_, expected_.truth.out[i], max_value, plain_error));
+                                  out_tolerance(p_, expected_.truth.out[i], max_value, plain));
                 }
             }
         }
@@ -231,19 +234,27 @@ private:
     double largest_logit(int64_t group, int64_t q) const {
         return is_linear(p_) ? 0.0 : is_sdpa(p_) ? expected_.truth.largest[group * rows_ + q] : largest_logit_of_heads(group, q);
     }
-    double plain_error_of_out(int64_t group, int64_t q, int64_t width) const {
-        double error = 0;
+    template <class Error>
+    double error_of_out(const std::vector<Answer<float>> &plain, int64_t group, int64_t q, int64_t width, Error error) const {
+        double largest = 0;
         for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
-            const auto largest = [&](const std::vector<Answer<float>> &plain) {
-                return largest_error(plain, &Answer<float>::out, static_cast<size_t>(i), expected_.truth.out[i],
-                                     is_16_bit(p_.dtype) ? error_16_bit : error_of);
-            };
-            error = std::max(error, largest(expected_.plain));
-            if (is_16_bit(p_.dtype) && is_mha(p_)) { // rounding heads alone: beside it the other roundings may cancel it by luck
-                error = std::max(error, largest(expected_.plain_scores));
-            }
+            largest = std::max(largest, largest_error(plain, &Answer<float>::out, static_cast<size_t>(i), expected_.truth.out[i], error));
         }
+        return largest;
+    }
+    double plain_error_of_out(int64_t group, int64_t q, int64_t width) const {
+        const auto error = is_16_bit(p_.dtype) ? error_16_bit : error_of;
+        const double all = error_of_out(expected_.plain, group, q, width, error);
+        // Rounding heads alone: beside it the other roundings may cancel it by luck.
+        return is_16_bit(p_.dtype) && is_mha(p_) ? std::max(all, error_of_out(expected_.plain_scores, group, q, width, error)) : all;
+    }
+    // A layer of 16-bit storage has no evaluation in f32.
+    double f32_error_of_out(int64_t group, int64_t q, int64_t width) const {
+        return is_16_bit(p_.dtype) && is_mha(p_) ? 0.0 : error_of_out(expected_.plain_scores, group, q, width, error_of);
+    }
+    double rounding_of_out(int64_t group, int64_t q) const {
         const int64_t b = is_linear(p_) ? 0 : is_sdpa(p_) ? group / p_.num_heads : group;
+        double error = 0;
         for (int64_t h = 0; !is_linear(p_) && h < p_.num_heads; h++) {
             if (!is_sdpa(p_) || h == group % p_.num_heads) {
                 error = std::max(error, rounding(b, h, q) * expected_.truth.spread[(b * p_.num_heads + h) * rows_ + q] *

@@ -18,6 +18,9 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     };
     in.weight = weight;
     in.words = numbers.words;
+    if (numbers.tiles) {
+        in.tensors = LinearTensors{rows.tensor, weight.tensor};
+    }
     in.panels = num_heads * panels_per_head;
     in.num_rows = rows.count;
     p.linear = linear(name, in);
@@ -60,7 +63,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     LinearInputs in;
     // Blocks lie within a head, so that both indices stay affine.
     const int width = problem.head_dim_v;
-    in.inner = reduction_block(width, numbers.reduction_block, weight.pair);
+    in.inner = numbers.tiles ? width : reduction_block(width, numbers.reduction_block, weight.pair); // AMX reads a head as it lies
     in.outer = width / in.inner * problem.num_heads;
     in.storage = numbers.heads;
     const int blocks_per_head = width / in.inner, inner = in.inner;
@@ -69,6 +72,9 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     };
     in.weight = weight;
     in.words = numbers.heads.type == Halide::Float(32) ? std::nullopt : numbers.words;
+    if (numbers.tiles) {
+        in.tensors = LinearTensors{context, weight.tensor};
+    }
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = count;
     return linear("out_linear", in);

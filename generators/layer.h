@@ -14,6 +14,7 @@ struct LayerRows {
     std::function<Halide::Expr(Halide::Expr k, Halide::Expr t, Halide::Expr b)> stored;
     int width;
     Halide::Expr count;
+    Halide::ExternFuncArgument tensor; // what AMX reads
 };
 
 // What is the same for all linear layers of a kernel.
@@ -22,6 +23,7 @@ struct LayerNumbers {
     std::optional<Words> words;            // as in LinearInputs
     std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
     Storage heads;                         // how projected heads and context are kept
+    bool tiles;                            // AMX multiplies
 };
 
 // A projection and the Func it fills: panels of 16 columns, a head owns panels_per_head of them. In memory [B,panels,T,16]: what a

@@ -54,15 +54,25 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     s.inner = in.inner;
     s.panels = in.panels;
     s.num_rows = in.num_rows;
-    s.block_sum = Halide::Func(name + "_block_sum");
+    s.widens_pairs = false;
     s.acc = Halide::Func(name + "_acc");
+    // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
+    Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
+    Expr bias = in.weight.bias ? in.weight.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
+    if (in.tensors) {
+        // Of a tile that reaches beyond them, AMX leaves what is too much as it is; nobody reads it.
+        s.products = Halide::Func(name + "_products");
+        s.products.define_extern("polyhead_amx_linear",
+                                 {in.tensors->rows, in.tensors->weight, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
+                                 Halide::Float(32), {s.column, s.panel, s.m, s.b});
+        s.acc(s.column, s.panel, s.m, s.b) = bias + s.products(s.column, s.panel, s.m, s.b);
+        return s;
+    }
+    s.block_sum = Halide::Func(name + "_block_sum");
     const int pair = in.weight.pair, inputs = in.inner % pair == 0 || in.outer == 1 ? pair : 1; // of a step
     s.k = Halide::RDom(0, (in.inner + inputs - 1) / inputs, name + "_k");
     s.widens_pairs = inputs == 2 && !in.words;
     s.blocks = Halide::RDom(0, in.outer, name + "_blocks");
-    // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
-    Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
-    Expr bias = in.weight.bias ? in.weight.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
     // block_sum = sum over the block's k of rows(k) * weight(k)
     s.block_sum(s.column, s.panel, s.m, s.b, s.block) = 0.0f;
     s.block_sum(s.column, s.panel, s.m, s.b, s.block) =
@@ -71,6 +81,10 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     s.acc(s.column, s.panel, s.m, s.b) = bias;
     s.acc(s.column, s.panel, s.m, s.b) += s.block_sum(s.column, s.panel, s.m, s.b, s.blocks);
     return s;
+}
+
+std::vector<Halide::Func> LinearStages::funcs() const {
+    return products.defined() ? std::vector<Halide::Func>{products, acc} : std::vector<Halide::Func>{block_sum, acc};
 }
 
 Expr LinearStages::out(const Expr &n, const Expr &row, const Expr &batch) const {

@@ -16,8 +16,14 @@ struct LinearWeight {
     Storage storage;
     int pair = 1;      // inputs whose entries of a column lie side by side
     bool wide = false; // such neighbours are loaded as one word
+    Halide::ExternFuncArgument tensor; // what AMX reads
     std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> stored;
     std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
+};
+
+// Rows and weight as they lie in memory, for the tiles of AMX: rows (k, [block,] m [, b]) of bf16, and the weight packed in pairs.
+struct LinearTensors {
+    Halide::ExternFuncArgument rows, weight;
 };
 
 // What the layer reads. The reduction runs over `outer` blocks of `inner` inputs, each block summed on its own: rounding errors grow
@@ -27,6 +33,7 @@ struct LinearInputs {
     std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> stored_rows;
     LinearWeight weight;
     std::optional<Words> words; // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
+    std::optional<LinearTensors> tensors; // where AMX multiplies them; otherwise elements are read
     int inner, outer;
     int panels;
     Halide::Expr num_rows;
@@ -46,8 +53,11 @@ struct LinearStages {
     int panels;
     bool widens_pairs; // words of two weights become floats: twice as many of them are in registers
     Halide::Expr num_rows;
+    Halide::Func products;  // (column in panel, panel, m, b): all that is summed, where AMX makes it; then there are no block sums
     Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers
     Halide::Func acc;       // (column in panel, panel, m, b)
+    // Every Func, producers first.
+    std::vector<Halide::Func> funcs() const;
 
     // Column n of row m.
     Halide::Expr out(const Halide::Expr &n, const Halide::Expr &m, const Halide::Expr &b) const;

@@ -24,6 +24,7 @@ constexpr uint64_t sse41 = POLYHEAD_CPU_SSE41, avx = sse41 | POLYHEAD_CPU_AVX;
 constexpr uint64_t avx2 = avx | POLYHEAD_CPU_F16C | POLYHEAD_CPU_FMA | POLYHEAD_CPU_AVX2, avx512 = avx2 | POLYHEAD_CPU_AVX512;
 constexpr uint64_t skylake = avx512 | POLYHEAD_CPU_AVX512_SKYLAKE, cannonlake = skylake | POLYHEAD_CPU_AVX512_CANNONLAKE;
 constexpr uint64_t bf16_vnni = cannonlake | POLYHEAD_CPU_AVX512_BF16_VNNI;
+constexpr uint64_t fp16 = bf16_vnni | POLYHEAD_CPU_AVXVNNI | POLYHEAD_CPU_AVX512_FP16;
 
 } // namespace cpu_level
 
@@ -40,7 +41,8 @@ inline constexpr CpuFeature cpu_feature_table[] = {
     {"avx512_bf16_vnni", POLYHEAD_CPU_AVX512_BF16_VNNI, cpu_level::bf16_vnni},
     {"sse4a", POLYHEAD_CPU_SSE4A, POLYHEAD_CPU_SSE4A},
     {"avxvnni", POLYHEAD_CPU_AVXVNNI, cpu_level::avx2 | POLYHEAD_CPU_AVXVNNI},
-    {"amx", POLYHEAD_CPU_AMX, cpu_level::bf16_vnni | POLYHEAD_CPU_AVXVNNI | POLYHEAD_CPU_AMX},
+    {"amx", POLYHEAD_CPU_AMX, cpu_level::fp16 | POLYHEAD_CPU_AMX},
+    {"avx512_fp16", POLYHEAD_CPU_AVX512_FP16, cpu_level::fp16},
 };
 
 // The features that words such as "avx2", "avx512_skylake sse4a" or "none" allow: those named and what they build on. Words are separated

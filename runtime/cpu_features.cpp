@@ -17,7 +17,7 @@
 namespace polyhead::runtime {
 namespace {
 
-std::atomic<uint64_t> feature_limit{~UINT64_C(0)};
+std::atomic<uint64_t> feature_limit{~UINT64_C(0)}, pretended{0};
 
 #if defined(__x86_64__)
 
@@ -68,6 +68,9 @@ uint64_t avx512_features(const Registers &leaf7, const Registers &leaf7_1) noexc
     if (small_types && all(leaf7_1.eax, bit(5))) {
         found |= POLYHEAD_CPU_AVX512_BF16_VNNI;
     }
+    if ((found & POLYHEAD_CPU_AVX512_BF16_VNNI) != 0 && all(leaf7.edx, bit(23)) && all(leaf7.ecx, bit(8))) {
+        found |= POLYHEAD_CPU_AVX512_FP16; // FP16, GFNI
+    }
     return found;
 }
 
@@ -108,13 +111,12 @@ uint64_t detect() noexcept {
     return zmm_saved ? found | avx512_features(leaf7, leaf7_1) : found;
 }
 
-// AMX tiles, BF16 and INT8, saved state, and the operating system's permission. AVX512_FP16 came with every AMX CPU, and code compiled for
-// those may use it.
+// AMX tiles, BF16 and INT8, saved state, and the operating system's permission.
 uint64_t detect_amx() noexcept {
 #if defined(__linux__) && defined(SYS_arch_prctl)
     constexpr int request_state_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     const Registers leaf7 = cpuid(7);
-    const bool present = all(leaf7.edx, bit(22) | bit(23) | bit(24) | bit(25)) && (enabled_state(cpuid(1)) & 0x60000) == 0x60000;
+    const bool present = all(leaf7.edx, bit(22) | bit(24) | bit(25)) && (enabled_state(cpuid(1)) & 0x60000) == 0x60000;
     if (present && syscall(SYS_arch_prctl, request_state_permission, tile_data) == 0) {
         return POLYHEAD_CPU_AMX;
     }
@@ -153,7 +155,11 @@ uint64_t cpu_features(uint64_t wanted) noexcept {
     if (wanted & limit & POLYHEAD_CPU_AMX) {
         features |= found_once<detect_amx>();
     }
-    return features & limit;
+    return (features & limit) | pretended.load(std::memory_order_relaxed);
+}
+
+uint64_t pretend_cpu_features(uint64_t features) noexcept {
+    return pretended.exchange(features);
 }
 
 } // namespace polyhead::runtime

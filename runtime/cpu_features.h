@@ -10,5 +10,8 @@ namespace polyhead::runtime {
 // enlarges the signal frames of the whole process, which programs without AMX kernels do not need.
 uint64_t cpu_features(uint64_t wanted) noexcept;
 
+// For tests that emulate instructions: these features are found, too. Returns those of the call before.
+uint64_t pretend_cpu_features(uint64_t features) noexcept;
+
 } // namespace polyhead::runtime
 #endif

@@ -32,6 +32,7 @@ struct RegisterTile {
 // Without a knob: panels are tried in this order, as many as the machine's registers are worth; then rows, as many as fit beside them.
 constexpr int panels_tried[] = {3, 2, 4, 5}, panels_if_none_divides = 3;
 constexpr int most_panel_vectors = 5, most_panel_vectors_16_registers = 2;
+constexpr int panels_of_amx = 4; // 64 columns: with 128 rows 32 KB of sums
 constexpr int most_rows_of_one_vector = 12, most_rows = 8, most_rows_16_registers = 6;
 
 RegisterTile register_tile(const LinearStages &s, const Tiling &tiling, const Machine &machine) {
@@ -92,18 +93,40 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
     unrolled(s.block_sum.update().reorder(s.column, s.panel, s.m, s.k));
 }
 
+// With AMX a task is a block of rows and some panels, whose sums wait in L1 and L2 for bias and store.
+void schedule_tiles(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
+                    const Machine &machine) {
+    const int panels = std::min(s.panels, t.linear_panels > 0 ? t.linear_panels : panels_of_amx);
+    Var po("po"), pi("pi"), mo("mo"), mi("mi"), task("task");
+    out.split(panel, po, pi, panels, TailStrategy::GuardWithIf).split(m, mo, mi, t.linear_block, TailStrategy::GuardWithIf);
+    std::vector<Halide::VarOrRVar> order = {column, pi, mi, po, mo};
+    order.insert(order.end(), outer.begin(), outer.end());
+    out.reorder(order).fuse(po, mo, task);
+    for (const Var &v : outer) {
+        out.fuse(task, v, task);
+    }
+    const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
+    out.parallel(task).vectorize(column, lanes).unroll(column);
+    s.products.compute_at(out, task)
+        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
+        .bound_extent(s.panel, panels)
+        .bound_extent(s.m, t.linear_block);
+}
+
 } // namespace
 
 void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const Machine &machine) {
     Var column("column"), panel("panel");
     Halide::Func out = o.func;
     out.bound(o.n, 0, o.columns).split(o.n, panel, column, POLYHEAD_WEIGHT_PANEL, TailStrategy::GuardWithIf);
-    schedule_panels(s, out, column, panel, o.m, o.outer, t, machine);
+    auto *const loops = s.products.defined() ? schedule_tiles : schedule_panels;
+    loops(s, out, column, panel, o.m, o.outer, t, machine);
 }
 
 void schedule_projection(HeadProjection &p, const Tiling &t, const Machine &machine) {
     p.heads.compute_root().bound(p.column, 0, POLYHEAD_WEIGHT_PANEL).bound(p.panel, 0, p.linear.panels);
-    schedule_panels(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
+    auto *const loops = p.linear.products.defined() ? schedule_tiles : schedule_panels;
+    loops(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
 }
 
 } // namespace polyhead::gen

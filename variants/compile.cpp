@@ -22,7 +22,7 @@ namespace {
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
     const Machine machine = machine_of(target);
-    facts.cpu_features = cpu_features_of(target);
+    facts.cpu_features = cpu_features_of(target) | (plan.tiling.amx != 0 ? POLYHEAD_CPU_AMX : 0);
     facts.api = machine.api;
     facts.capability = machine.capability;
     if (p.op == POLYHEAD_SDPA && plan.tiling.load_width > 1) {
@@ -138,7 +138,8 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     return out;
 }
 
-InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, std::string *error) {
+InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, decltype(polyhead_amx_linear) *amx_linear,
+                                    std::string *error) {
     InProcessVariant out;
     Target target;
     error->clear();
@@ -151,7 +152,8 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, s
         const TaskScratch task;
         auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
-        compiled->callable = generator->compile_to_callable();
+        const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(amx_linear)}};
+        compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
         out.scratch.per_thread = task.bytes();
         out.context = compiled;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "../runtime/amx.h"
 #include "plan.h"
 
 namespace polyhead::gen {
@@ -30,7 +31,9 @@ struct InProcessVariant : VariantFacts {
 CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
                                 const std::vector<std::string> &extra_outputs, std::string *error);
 
-InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, std::string *error);
+// libpolyhead is not linked to the generator, so its caller says where the function is that code calls.
+InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, decltype(polyhead_amx_linear) *amx_linear,
+                                    std::string *error);
 
 // Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.
 std::string compile_runtime(const std::string &path, const std::string &target);

@@ -402,6 +402,7 @@ private:
         LinearWeight w;
         w.storage = storage_of(runtime::weight_dtype(p), machine().half_floats);
         w.pair = pair;
+        w.tensor = *weight;
         w.wide = pair == 2 && !machine().gpu();
         w.stored = [=](const Expr &column, const Expr &k, const Expr &panel) -> Expr {
             return pair == 1 ? (*weight)(column, k, panel) : (*weight)(column * pair + k % pair, k / pair, panel);
@@ -418,7 +419,7 @@ private:
             return batched ? (*tensor)(k, t, b) : (*tensor)(k, t);
         };
         if (storage().type == Halide::Float(32) || machine().gpu() || multiplies_weight_pairs()) {
-            return {storage(), stored, width, count};
+            return {storage(), stored, width, count, *tensor};
         }
         const std::string name = "input_" + std::to_string(staged_inputs_.size());
         Halide::Func &floats = staged_inputs_[tensor];
@@ -431,12 +432,13 @@ private:
             floats = plan_.staged.back().floats;
         }
         return {storage_of(POLYHEAD_F32, false), [=](const Expr &k, const Expr &t, const Expr &b) -> Expr { return floats(k, t, 0, b); },
-                width, count};
+                width, count, floats};
     }
 
     void generate_mha(const Problem &p) {
         AttentionInputs in = attention_inputs(p);
-        const LayerNumbers numbers{tiling().reduction_block, layer_words(), thread_blocking(tiling(), machine()), heads_storage()};
+        const LayerNumbers numbers{tiling().reduction_block, layer_words(), thread_blocking(tiling(), machine()), heads_storage(),
+                                   tiling().amx == 1};
         auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
             return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
         };
@@ -463,6 +465,9 @@ private:
             return rows.stored(block * in.inner + k, m, 0);
         };
         in.words = layer_words();
+        if (tiling().amx == 1) {
+            in.tensors = LinearTensors{rows.tensor, in.weight.tensor};
+        }
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);

@@ -31,7 +31,9 @@ void schedule_nothing(KernelStages *k) {
         funcs.push_back(s.floats);
     }
     for (HeadProjection &p : k->projections) {
-        funcs.insert(funcs.end(), {p.linear.block_sum, p.linear.acc, p.heads});
+        const std::vector<Func> stages = p.linear.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+        funcs.push_back(p.heads);
     }
     if (k->attention) {
         const std::vector<Func> stages = k->attention->funcs();
@@ -42,7 +44,8 @@ void schedule_nothing(KernelStages *k) {
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     if (k->has_linear) {
-        funcs.insert(funcs.end(), {k->linear.block_sum, k->linear.acc});
+        const std::vector<Func> stages = k->linear.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
         funcs.push_back(k->attention_out.func);

@@ -1,6 +1,10 @@
 // Target strings become Halide targets here, and nowhere else; `host` becomes this machine.
 #include "target.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "../runtime/cpu_feature_words.h"
 #include "compile.h"
 
@@ -31,7 +35,7 @@ uint64_t cpu_features_of(const Target &t) {
     add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
     add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
     add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
-    add(spr, POLYHEAD_CPU_AMX);    // Halide 21 compiles it for a CPU with AMX and AVX512-FP16 and may use either
+    add(spr, POLYHEAD_CPU_AVX512_FP16); // AMX is only used where it is asked for by name: compile.cpp
     add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
     return bits;
 }
@@ -42,11 +46,21 @@ namespace {
 // Halide's CPU features that have a bit of ours.
 constexpr Target::Feature named_features[] = {Target::SSE41,       Target::AVX,         Target::F16C,           Target::FMA,
                                               Target::AVX2,        Target::AVX512,      Target::AVX512_Skylake, Target::AVX512_Cannonlake,
-                                              Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVXVNNI};
+                                              Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids,
+                                              Target::AVXVNNI};
 #endif
 
-// This machine, as far as f32 kernels gain by it and POLYHEAD_CPU_FEATURES allows. Halide's code for zen4 may use SSE4a, which only AMD
-// has, and its code for Sapphire Rapids AMX and AVX512-FP16, which the operating system may withhold; bf16 is the first to need either.
+#if defined(__x86_64__)
+// What LLVM may use in code for Sapphire Rapids and no target below it has. It uses AMX only where it is told to.
+bool runs_sapphire_rapids_code() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    constexpr unsigned gfni = 1u << 8, avx512_fp16 = 1u << 23;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & gfni) != 0 && (edx & avx512_fp16) != 0;
+}
+#endif
+
+// This machine, as far as POLYHEAD_CPU_FEATURES allows. Halide's code for zen4 may use SSE4a, which only AMD has; its code for Sapphire
+// Rapids is the way to dot products of bf16 pairs on Intel.
 std::string host_target() {
     Target host = Halide::get_host_target();
 #if defined(__x86_64__)
@@ -54,7 +68,9 @@ std::string host_target() {
     if (!__builtin_cpu_supports("sse4a")) {
         host = host.without_feature(Target::AVX512_Zen4).without_feature(Target::AVX512_Zen5);
     }
-    host = host.without_feature(Target::AVX512_SapphireRapids);
+    if (!runs_sapphire_rapids_code()) {
+        host = host.without_feature(Target::AVX512_SapphireRapids);
+    }
     uint64_t allowed = runtime::cpu_feature_limit().mask;
     if ((allowed & POLYHEAD_CPU_AVX512_SKYLAKE) == 0) {
         allowed &= ~POLYHEAD_CPU_AVX512; // without VL, LLVM aborts on the masked stores of narrow vectors

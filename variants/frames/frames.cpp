@@ -36,7 +36,20 @@ void fill_linear_defaults(Tiling *t, const Machine &machine) {
     fill(t->reduction_block, 1024); // 64 costs 4 % and makes the rounding error of a sum over 768 inputs 3 times smaller
 }
 
-std::string linear_refusal(const Tiling &t, const Machine &machine) {
+// AMX takes rows and weights as they lie in memory.
+std::string amx_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+    const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(runtime::weight_dtype(p));
+    const int odd = (p.embed_dim | (p.op == POLYHEAD_MHA ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
+    return t.amx == 0 ? ""
+           : !pairs   ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
+           : odd != 0 ? "tiling: amx 1 needs an even number of inputs in every layer"
+           : p.op == POLYHEAD_MHA && t.pair != 2 ? "tiling: amx 1 needs pair 2 in a layer of attention, whose heads it reads"
+           : t.linear_rows != 0 ? "tiling: amx 1 has no linear_rows: its tiles have 16 rows"
+           : t.unscheduled != 0                  ? "tiling: amx 1 needs a schedule, found unscheduled 1"
+                                                 : "";
+}
+
+std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     if (machine.gpu()) {
         const int row_threads = std::max(1, t.linear_block / t.linear_rows);
         return first_of(
@@ -46,8 +59,9 @@ std::string linear_refusal(const Tiling &t, const Machine &machine) {
                      int64_t(POLYHEAD_WEIGHT_PANEL) / t.linear_columns * t.linear_panels * row_threads, most_threads, "threads")});
     }
     const int vectors = std::max(1, POLYHEAD_WEIGHT_PANEL / machine.lanes);
-    return at_most("sums (linear_rows x linear_panels)", int64_t(std::max(1, t.linear_rows)) * std::max(1, t.linear_panels) * vectors,
-                   most_sums, "registers");
+    return first_of({amx_refusal(p, t, machine),
+                     at_most("sums (linear_rows x linear_panels)",
+                             int64_t(std::max(1, t.linear_rows)) * std::max(1, t.linear_panels) * vectors, most_sums, "registers")});
 }
 
 } // namespace
@@ -88,7 +102,7 @@ std::string tiling_refusal(const Frame &frame, const Problem &p, const Tiling &t
     if (refusal.empty()) {
         refusal = frame.refusal(p, t, machine);
     }
-    return refusal.empty() && p.op != POLYHEAD_SDPA ? linear_refusal(t, machine) : refusal;
+    return refusal.empty() && p.op != POLYHEAD_SDPA ? linear_refusal(p, t, machine) : refusal;
 }
 
 } // namespace polyhead::gen

@@ -68,7 +68,8 @@ typedef struct polyhead_device polyhead_device;
 #define POLYHEAD_CPU_AVX512_BF16_VNNI (UINT64_C(1) << 8)  /* + BF16, VNNI, BITALG, VBMI2, VPOPCNTDQ */
 #define POLYHEAD_CPU_SSE4A (UINT64_C(1) << 9)             /* AMD; code made for zen4 may use it */
 #define POLYHEAD_CPU_AVXVNNI (UINT64_C(1) << 10)
-#define POLYHEAD_CPU_AMX (UINT64_C(1) << 11) /* AMX tiles, AVX512_FP16, the operating system's permission */
+#define POLYHEAD_CPU_AMX (UINT64_C(1) << 11)         /* tiles of bf16 and int8, and the operating system's permission */
+#define POLYHEAD_CPU_AVX512_FP16 (UINT64_C(1) << 12) /* + GFNI; what compilers emit for Sapphire Rapids, without AMX */
 
 /* Bytes for each batch row, times the number of blocks of row_block rows, times the number of blocks of key_block keys. The last block may
  * be incomplete and counts in full; a block size of 0 counts as one block. A key/value head has seq_len_q * num_heads / num_kv_heads rows.

@@ -1,0 +1,227 @@
+// Products of bf16 matrices by the tiles of AMX, for kernels whose tiling asks for them: Halide 21 reaches one accumulator at a time.
+//
+//   for 32 rows, for 32 columns: 2 x 2 accumulators of 16 x 16 floats
+//     for 16 words: 2 tiles of rows, 2 tiles of words, 4 tdpbf16ps
+//
+// A word holds two neighbouring entries of a column. Only the last rows have smaller tiles; the last words are padded with zeros.
+#include "amx.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include <HalideRuntime.h>
+
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
+#define POLYHEAD_HAS_AMX 1
+#include <immintrin.h>
+#define POLYHEAD_AMX __attribute__((target("amx-tile,amx-bf16")))
+#endif
+
+namespace polyhead::runtime {
+
+#ifdef POLYHEAD_HAS_AMX
+
+namespace {
+
+constexpr int64_t tile = 16;       // rows, columns and words of a tile
+static_assert(tile == POLYHEAD_WEIGHT_PANEL, "a tile of words is a panel of weights");
+constexpr int64_t tile_bytes = 64; // of a row of a tile
+
+// What the instruction ldtilecfg reads.
+struct alignas(64) TileShapes {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+// Tiles: accumulators 0 and 1 of the first 16 rows, 2 and 3 of the second; 4 and 5 rows; 6 and 7 words.
+POLYHEAD_AMX void set_shapes(int64_t first, int64_t second) {
+    TileShapes shapes;
+    for (int i = 0; i < 8; i++) {
+        const int64_t rows = i >= 6 ? tile : i == 0 || i == 1 || i == 4 ? first : second;
+        shapes.rows[i] = uint8_t(rows);
+        shapes.row_bytes[i] = rows > 0 ? tile_bytes : 0;
+    }
+    _tile_loadconfig(&shapes);
+}
+
+// 16 words of up to 32 rows and 32 columns.
+template <bool two_rows, bool two_blocks>
+POLYHEAD_AMX void add_step(const uint8_t *rows, int64_t row_bytes, const uint8_t *words, int64_t word_bytes, int64_t block_bytes) {
+    _tile_loadd(4, rows, row_bytes);
+    _tile_loadd(6, words, word_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (two_blocks) {
+        _tile_loadd(7, words + block_bytes, word_bytes);
+        _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (two_rows) {
+        _tile_loadd(5, rows + tile * row_bytes, row_bytes);
+        _tile_dpbf16ps(2, 5, 6);
+        if constexpr (two_blocks) {
+            _tile_dpbf16ps(3, 5, 7);
+        }
+    }
+}
+
+// The words behind the last full tile, padded with zeros.
+struct LastWords {
+    alignas(64) uint8_t rows[2 * tile * tile_bytes], words[2 * tile * tile_bytes];
+
+    LastWords(const Matrices &m, const uint8_t *from_rows, int64_t num_rows, const uint8_t *from_words, int64_t num_blocks, int64_t left) {
+        std::memset(rows, 0, sizeof rows);
+        std::memset(words, 0, sizeof words);
+        for (int64_t r = 0; r < num_rows; r++) {
+            std::memcpy(rows + r * tile_bytes, from_rows + r * m.row_bytes, size_t(4 * left));
+        }
+        for (int64_t block = 0; block < num_blocks; block++) {
+            for (int64_t w = 0; w < left; w++) {
+                std::memcpy(words + (block * tile + w) * tile_bytes, from_words + block * m.block_bytes + w * m.word_bytes, tile_bytes);
+            }
+        }
+    }
+};
+
+// num_rows: up to 32.
+template <bool two_rows, bool two_blocks> POLYHEAD_AMX void square(const Matrices &m, int64_t row, int64_t num_rows, int64_t block) {
+    const uint8_t *rows = m.rows + row * m.row_bytes, *words = m.words + block * m.block_bytes;
+    uint8_t *const sums = m.sums + row * m.sum_row_bytes + block * m.sum_block_bytes;
+    if (m.add) {
+        _tile_loadd(0, sums, m.sum_row_bytes);
+        if constexpr (two_blocks) {
+            _tile_loadd(1, sums + m.sum_block_bytes, m.sum_row_bytes);
+        }
+        if constexpr (two_rows) {
+            _tile_loadd(2, sums + tile * m.sum_row_bytes, m.sum_row_bytes);
+        }
+        if constexpr (two_rows && two_blocks) {
+            _tile_loadd(3, sums + tile * m.sum_row_bytes + m.sum_block_bytes, m.sum_row_bytes);
+        }
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        if constexpr (two_rows) {
+            _tile_zero(2);
+            _tile_zero(3);
+        }
+    }
+    int64_t w = 0;
+    for (; w + tile <= m.num_words; w += tile) {
+        add_step<two_rows, two_blocks>(rows, m.row_bytes, words, m.word_bytes, m.block_bytes);
+        rows += tile_bytes;
+        words += tile * m.word_bytes;
+    }
+    if (w < m.num_words) {
+        const LastWords last(m, rows, num_rows, words, two_blocks ? 2 : 1, m.num_words - w);
+        add_step<two_rows, two_blocks>(last.rows, tile_bytes, last.words, tile_bytes, tile * tile_bytes);
+    }
+    _tile_stored(0, sums, m.sum_row_bytes);
+    if constexpr (two_blocks) {
+        _tile_stored(1, sums + m.sum_block_bytes, m.sum_row_bytes);
+    }
+    if constexpr (two_rows) {
+        _tile_stored(2, sums + tile * m.sum_row_bytes, m.sum_row_bytes);
+    }
+    if constexpr (two_rows && two_blocks) {
+        _tile_stored(3, sums + tile * m.sum_row_bytes + m.sum_block_bytes, m.sum_row_bytes);
+    }
+}
+
+} // namespace
+
+POLYHEAD_AMX void multiply(const Matrices &m) {
+    int64_t shaped_first = 0, shaped_second = 0;
+    for (int64_t row = 0; row < m.num_rows; row += 2 * tile) {
+        const int64_t rows = std::min(2 * tile, m.num_rows - row), first = std::min(rows, tile), second = rows - first;
+        if (first != shaped_first || second != shaped_second) {
+            set_shapes(first, second);
+            shaped_first = first;
+            shaped_second = second;
+        }
+        for (int64_t block = 0; block < m.num_blocks; block += 2) {
+            const bool two_blocks = block + 1 < m.num_blocks;
+            if (second > 0) {
+                two_blocks ? square<true, true>(m, row, rows, block) : square<true, false>(m, row, rows, block);
+            } else {
+                two_blocks ? square<false, true>(m, row, rows, block) : square<false, false>(m, row, rows, block);
+            }
+        }
+    }
+    _tile_release();
+}
+
+#else
+
+void multiply(const Matrices &) {} // the feature amx is never found here
+
+#endif
+
+namespace {
+
+void set(halide_dimension_t *dim, int64_t min, int64_t extent) {
+    dim->min = int32_t(min);
+    dim->extent = int32_t(extent);
+}
+
+int64_t bytes_between(const halide_buffer_t *buffer, int dimension) {
+    return int64_t(buffer->dim[dimension].stride) * (buffer->type.bits / 8);
+}
+
+uint8_t *first_of(const halide_buffer_t *buffer, int dimension, int64_t at) {
+    return buffer->host + (at - buffer->dim[dimension].min) * bytes_between(buffer, dimension);
+}
+
+} // namespace
+
+} // namespace polyhead::runtime
+
+// rows: (k, [block of inner inputs,] m [, b]); weight: as packed; sums: (column in panel, panel, m, b), of which rows and panels that do
+// not exist stay as they are.
+extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weight, int32_t inner, int32_t outer, int32_t num_rows,
+                                   int32_t num_panels, halide_buffer_t *sums) {
+    using namespace polyhead::runtime;
+    const int rank = rows->dimensions, m = rank == 4 ? 2 : 1, b = m + 1;
+    const auto &out_rows = sums->dim[2];
+    const int64_t row = std::max(0, std::min(out_rows.min, num_rows - 1)), behind = std::min(out_rows.min + out_rows.extent, num_rows);
+    if (rows->is_bounds_query() || weight->is_bounds_query() || sums->is_bounds_query()) {
+        if (rows->is_bounds_query()) {
+            set(&rows->dim[0], 0, inner * (rank == 4 ? 1 : outer));
+            if (rank == 4) {
+                set(&rows->dim[1], 0, outer);
+            }
+            set(&rows->dim[m], row, behind - row);
+            if (b < rank) {
+                set(&rows->dim[b], sums->dim[3].min, sums->dim[3].extent);
+            }
+        }
+        if (weight->is_bounds_query()) {
+            set(&weight->dim[0], 0, 2 * POLYHEAD_WEIGHT_PANEL);
+            set(&weight->dim[1], 0, int64_t(inner) * outer / 2);
+            set(&weight->dim[2], 0, num_panels);
+        }
+        return 0;
+    }
+    const int64_t panel = sums->dim[1].min, panels = std::min<int64_t>(panel + sums->dim[1].extent, num_panels) - panel;
+    // Blocks of inputs that lie one behind the other are one block.
+    const bool apart = rank == 4 && rows->dim[1].stride != inner;
+    Matrices product{};
+    product.row_bytes = bytes_between(rows, m);
+    product.word_bytes = bytes_between(weight, 1);
+    product.block_bytes = bytes_between(weight, 2);
+    product.sum_row_bytes = bytes_between(sums, 2);
+    product.sum_block_bytes = bytes_between(sums, 1);
+    product.num_rows = behind - row;
+    product.num_blocks = panels;
+    product.num_words = int64_t(inner) * (apart ? 1 : outer) / 2;
+    for (int64_t batch = sums->dim[3].min; batch < sums->dim[3].min + sums->dim[3].extent; batch++) {
+        product.sums = first_of(sums, 3, batch) + (row - out_rows.min) * product.sum_row_bytes;
+        for (int64_t block = 0; block < (apart ? outer : 1); block++) {
+            product.rows = first_of(rows, m, row) + (b < rank ? (batch - rows->dim[b].min) * bytes_between(rows, b) : 0) +
+                           (rank == 4 ? block * bytes_between(rows, 1) : 0);
+            product.words = first_of(weight, 2, panel) + block * product.num_words * product.word_bytes;
+            product.add = block > 0;
+            multiply(product);
+        }
+    }
+    return 0;
+}

@@ -1,0 +1,169 @@
+// AMX: products of tiles, and layers that are multiplied by them. On machines without AMX its instructions are emulated.
+#include <algorithm>
+
+#include <Halide.h>
+
+#include "in_process.h"
+#include "runtime/amx.h"
+#include "variants/compile.h"
+
+#include "support/amx_emulator.h"
+#include "support/guard.h"
+#include "support/half.h"
+#include "support/not_run.h"
+#include "support/problems.h"
+#include "support/sweep_in_process.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+constexpr int64_t panel = POLYHEAD_WEIGHT_PANEL;
+
+// Rows, words and sums of one product, whose rows end at an unmapped page. Small whole numbers: every order of sums gives the same.
+struct Product {
+    int64_t rows, blocks, words, gap; // gap: elements between the end of a row and the next
+    GuardedBuffer memory;
+    std::vector<uint32_t> b;
+    std::vector<float> sums;
+
+    Product(int64_t num_rows, int64_t num_blocks, int64_t num_words, int64_t between, Random &random)
+        : rows(num_rows), blocks(num_blocks), words(num_words), gap(between),
+          memory(size_t((num_rows - 1) * (2 * num_words + between) + 2 * num_words) * 2, Place::at_end), b(size_t(num_blocks * num_words * panel)),
+          sums(size_t(num_rows * num_blocks * panel), -7.0f) {
+        uint16_t *const a = static_cast<uint16_t *>(memory.data());
+        for (int64_t r = 0; r < rows; r++) {
+            for (int64_t k = 0; k < 2 * words; k++) {
+                a[r * row() + k] = element(random);
+            }
+        }
+        for (uint32_t &word : b) {
+            word = uint32_t(element(random)) | uint32_t(element(random)) << 16;
+        }
+    }
+    int64_t row() const { return 2 * words + gap; }
+    static uint16_t element(Random &random) { return test::to_bf16(float(random.between(-8, 8))); }
+
+    runtime::Matrices matrices(bool add) {
+        runtime::Matrices m{};
+        m.rows = static_cast<const uint8_t *>(memory.data());
+        m.row_bytes = 2 * row();
+        m.words = reinterpret_cast<const uint8_t *>(b.data());
+        m.word_bytes = 4 * panel;
+        m.block_bytes = words * m.word_bytes;
+        m.sums = reinterpret_cast<uint8_t *>(sums.data());
+        m.sum_block_bytes = 4 * panel;
+        m.sum_row_bytes = blocks * m.sum_block_bytes;
+        m.num_rows = rows;
+        m.num_blocks = blocks;
+        m.num_words = words;
+        m.add = add;
+        return m;
+    }
+    int64_t wrong(double before) const {
+        const uint16_t *const a = static_cast<const uint16_t *>(memory.data());
+        int64_t count = 0;
+        for (int64_t r = 0; r < rows; r++) {
+            for (int64_t n = 0; n < blocks * panel; n++) {
+                double sum = before;
+                for (int64_t w = 0; w < words; w++) {
+                    const uint32_t word = b[size_t((n / panel * words + w) * panel + n % panel)];
+                    sum += double(from_bf16(a[r * row() + 2 * w])) * from_bf16(uint16_t(word)) +
+                           double(from_bf16(a[r * row() + 2 * w + 1])) * from_bf16(uint16_t(word >> 16));
+                }
+                count += sums[size_t(r * blocks * panel + n)] != sum ? 1 : 0;
+            }
+        }
+        return count;
+    }
+};
+
+int64_t tiles_of(int64_t size, int64_t tile) {
+    return (size + tile - 1) / tile;
+}
+
+} // namespace
+
+TEST_CASE("amx: products of every shape of rows, columns and words", "[sweep]") {
+    if (!AmxEmulator::possible()) {
+        note_not_run("amx", "neither AMX nor its emulator");
+        return;
+    }
+    const AmxEmulator emulator;
+    Random random(7);
+    for (const int64_t rows : {1, 15, 16, 17, 31, 32, 33, 48, 70}) {
+        for (const int64_t blocks : {1, 2, 3, 4}) {
+            for (const int64_t words : {1, 15, 16, 17, 32, 39}) {
+                INFO(rows << " rows, " << blocks << " blocks of columns, " << words << " words");
+                Product product(rows, blocks, words, random.between(0, 3), random);
+                const int64_t before = AmxEmulator::products();
+                runtime::multiply(product.matrices(false));
+                CHECK(product.wrong(0) == 0);
+                if (!AmxEmulator::native()) { // each tile once
+                    CHECK(AmxEmulator::products() - before == tiles_of(rows, 16) * blocks * tiles_of(words, 16));
+                }
+                std::fill(product.sums.begin(), product.sums.end(), 5.0f);
+                runtime::multiply(product.matrices(true));
+                CHECK(product.wrong(5) == 0);
+            }
+        }
+    }
+    Product none(1, 1, 1, 0, random);
+    runtime::Matrices m = none.matrices(false);
+    m.num_rows = 0;
+    runtime::multiply(m);
+    CHECK(none.sums[0] == -7.0f);
+}
+
+TEST_CASE("amx: layers that ask for it are right, and run nowhere else", "[sweep]") {
+    std::string error;
+    const std::string target = gen::resolve_target("host", &error);
+    const gen::Machine machine = gen::machine_of(Halide::Target(target));
+    if (!AmxEmulator::possible() || !machine.multiplies_pairs(POLYHEAD_BF16)) {
+        note_not_run("amx in layers", "no dot products of pairs on this machine");
+        return;
+    }
+    std::vector<Problem> problems = {linear_problem(64, 80), linear_problem(202, 33), linear_problem(1030, 16)};
+    problems[1].bias = 1;
+    for (const int head_dim_v : {16, 24, 32}) { // heads of the context that lie apart, and that do not
+        Problem layer = mha_problem(96, 4, head_dim_v == 32 ? 2 : 4, 32, head_dim_v);
+        layer.bias = head_dim_v == 24;
+        layer.cross = head_dim_v == 16;
+        layer.lse = head_dim_v == 24;
+        layer.causal = head_dim_v == 32 ? POLYHEAD_BOTTOM_RIGHT : POLYHEAD_NOT_CAUSAL;
+        problems.push_back(layer);
+    }
+    int number = 0;
+    for (Problem &p : problems) {
+        p.dtype = POLYHEAD_BF16;
+        REQUIRE(gen::complete(&p) == "");
+        const std::string tiling = is_linear(p) ? "amx=1" : "frame=query_lanes amx=1";
+        const std::string line = generate_line(p) + " --tiling '" + tiling + "'";
+        INFO(line);
+        const InProcessKernel compiled(p, {target, tiling, "amx_" + std::to_string(number++)});
+        REQUIRE(compiled.error() == "");
+        CHECK(compiled.kernel().supported() == AmxEmulator::native());
+        const AmxEmulator emulator;
+        CHECK(compiled.kernel().supported());
+        KernelSubject subject(compiled.kernel(), 3);
+        subject.subject().set_threads = set_threads_in_process;
+        Random random(static_cast<uint64_t>(number));
+        const int64_t before = AmxEmulator::products();
+        double worst = 0;
+        for (int i = 0; i < 5; i++) {
+            CHECK(check_answer(subject.subject(), sweep_shape(p, i, 11, random), &worst) == "");
+        }
+        CHECK(check_same_bits(subject.subject(), same_bits_shape(p, 11)) == "");
+        CHECK((AmxEmulator::native() || AmxEmulator::products() > before));
+        print_swept("amx", number, 6, worst, line);
+    }
+    Problem plain = linear_problem(64, 64);
+    plain.dtype = POLYHEAD_BF16;
+    REQUIRE(gen::complete(&plain) == "");
+    const std::string sapphire_rapids = "x86-64-linux-avx512_sapphirerapids-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41";
+    for (const gen::VariantPlan &plan : gen::plan_variants(plain, {sapphire_rapids}, "", &error)) {
+        CHECK(plan.tiling.amx == 0); // never by itself
+    }
+    CHECK(error == "");
+}

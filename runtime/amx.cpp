@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <initializer_list>
 
 #include <HalideRuntime.h>
 
@@ -18,6 +19,10 @@
 #endif
 
 namespace polyhead::runtime {
+
+namespace {
+constexpr int64_t columns_of_tile = 16;
+}
 
 #ifdef POLYHEAD_HAS_AMX
 
@@ -167,13 +172,58 @@ int64_t bytes_between(const halide_buffer_t *buffer, int dimension) {
     return int64_t(buffer->dim[dimension].stride) * (buffer->type.bits / 8);
 }
 
-uint8_t *first_of(const halide_buffer_t *buffer, int dimension, int64_t at) {
-    return buffer->host + (at - buffer->dim[dimension].min) * bytes_between(buffer, dimension);
+// The element at these coordinates.
+uint8_t *element(const halide_buffer_t *buffer, std::initializer_list<int64_t> at) {
+    uint8_t *place = buffer->host;
+    int dimension = 0;
+    for (const int64_t coordinate : at) {
+        place += (coordinate - buffer->dim[dimension].min) * bytes_between(buffer, dimension);
+        dimension++;
+    }
+    return place;
+}
+
+// The same region as in another buffer.
+void set_as(halide_dimension_t *dim, const halide_dimension_t &other) {
+    set(dim, other.min, other.extent);
+}
+
+// Key/value heads of these heads.
+void set_heads(halide_dimension_t *dim, const halide_dimension_t &heads, int32_t group_size) {
+    const int64_t first = heads.min / group_size, last = (heads.min + heads.extent - 1) / group_size;
+    set(dim, first, last - first + 1);
+}
+
+// Calls visit(c, qt, h, b) for every tile of queries and chunk of keys in (.., .., c, qt, h, b).
+template <class Visit> void for_each_tile(const halide_buffer_t *tiles, Visit visit) {
+    const auto behind = [&](int dimension) { return tiles->dim[dimension].min + tiles->dim[dimension].extent; };
+    for (int64_t b = tiles->dim[5].min; b < behind(5); b++) {
+        for (int64_t h = tiles->dim[4].min; h < behind(4); h++) {
+            for (int64_t qt = tiles->dim[3].min; qt < behind(3); qt++) {
+                for (int64_t c = tiles->dim[2].min; c < behind(2); c++) {
+                    visit(c, qt, h, b);
+                }
+            }
+        }
+    }
+}
+
+// Columns are the queries of a tile, side by side in words and sums.
+Matrices of_queries(const halide_buffer_t *rows, int row, const halide_buffer_t *words, const halide_buffer_t *sums) {
+    Matrices product{};
+    product.row_bytes = bytes_between(rows, row);
+    product.word_bytes = bytes_between(words, 1);
+    product.sum_row_bytes = bytes_between(sums, 1);
+    product.block_bytes = product.sum_block_bytes = 4 * columns_of_tile;
+    product.num_blocks = sums->dim[0].extent / columns_of_tile;
+    return product;
 }
 
 } // namespace
 
 } // namespace polyhead::runtime
+
+// Extern stages of Halide: where a buffer has no memory the region is asked for that they read of it.
 
 // rows: (k, [block of inner inputs,] m [, b]); weight: as packed; sums: (column in panel, panel, m, b), of which rows and panels that do
 // not exist stay as they are.
@@ -214,14 +264,89 @@ extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weigh
     product.num_blocks = panels;
     product.num_words = int64_t(inner) * (apart ? 1 : outer) / 2;
     for (int64_t batch = sums->dim[3].min; batch < sums->dim[3].min + sums->dim[3].extent; batch++) {
-        product.sums = first_of(sums, 3, batch) + (row - out_rows.min) * product.sum_row_bytes;
+        product.sums = element(sums, {0, panel, row, batch});
         for (int64_t block = 0; block < (apart ? outer : 1); block++) {
-            product.rows = first_of(rows, m, row) + (b < rank ? (batch - rows->dim[b].min) * bytes_between(rows, b) : 0) +
-                           (rank == 4 ? block * bytes_between(rows, 1) : 0);
-            product.words = first_of(weight, 2, panel) + block * product.num_words * product.word_bytes;
+            product.rows = rank == 4   ? element(rows, {0, block, row, batch})
+                           : rank == 3 ? element(rows, {0, row, batch})
+                                       : element(rows, {0, row});
+            product.words = element(weight, {0, block * product.num_words, panel});
             product.add = block > 0;
             multiply(product);
         }
     }
+    return 0;
+}
+
+// keys: (word, row, key/value head, b), words side by side; query: (qi, word, qt, h, b); scores: (qi, kk, c, qt, h, b), of which keys that
+// do not exist stay as they are.
+extern "C" int polyhead_amx_scores(halide_buffer_t *keys, halide_buffer_t *query, int32_t kv_tile, int32_t group_size, int32_t num_keys,
+                                   int32_t num_words, halide_buffer_t *scores) {
+    using namespace polyhead::runtime;
+    const auto *const of = scores->dim;
+    const int64_t first = of[2].min * int64_t(kv_tile) + of[1].min;
+    const int64_t behind = (of[2].min + of[2].extent - 1) * int64_t(kv_tile) + of[1].min + of[1].extent;
+    if (keys->is_bounds_query() || query->is_bounds_query() || scores->is_bounds_query()) {
+        if (keys->is_bounds_query()) {
+            const int64_t row = std::max<int64_t>(0, std::min<int64_t>(first, num_keys - 1));
+            set(&keys->dim[0], 0, num_words);
+            set(&keys->dim[1], row, std::min<int64_t>(behind, num_keys) - row);
+            set_heads(&keys->dim[2], of[4], group_size);
+            set_as(&keys->dim[3], of[5]);
+        }
+        if (query->is_bounds_query()) {
+            set_as(&query->dim[0], of[0]);
+            set(&query->dim[1], 0, num_words);
+            for (int i = 2; i < 5; i++) {
+                set_as(&query->dim[i], of[i + 1]);
+            }
+        }
+        return 0;
+    }
+    Matrices product = of_queries(keys, 1, query, scores);
+    product.num_words = num_words;
+    for_each_tile(scores, [&](int64_t c, int64_t qt, int64_t h, int64_t b) {
+        const int64_t kk = of[1].min, row = c * kv_tile + kk;
+        product.num_rows = std::min<int64_t>(of[1].extent, num_keys - row);
+        product.rows = element(keys, {0, row, h / group_size, b});
+        product.words = element(query, {of[0].min, 0, qt, h, b});
+        product.sums = element(scores, {of[0].min, kk, c, qt, h, b});
+        multiply(product);
+    });
+    return 0;
+}
+
+// values: (d, word of keys, key/value head, b), words side by side; probs: (qi, word of a chunk, c, qt, h, b); sums: (qi, d, c, qt, h, b),
+// of which columns that do not exist stay as they are.
+extern "C" int polyhead_amx_values(halide_buffer_t *values, halide_buffer_t *probs, int32_t chunk_words, int32_t group_size,
+                                   int32_t num_words, int32_t head_dim_v, halide_buffer_t *sums) {
+    using namespace polyhead::runtime;
+    const auto *const of = sums->dim;
+    if (values->is_bounds_query() || probs->is_bounds_query() || sums->is_bounds_query()) {
+        if (values->is_bounds_query()) {
+            const int64_t word = std::max<int64_t>(0, std::min(of[2].min * int64_t(chunk_words), int64_t(num_words) - 1));
+            set(&values->dim[0], 0, head_dim_v);
+            set(&values->dim[1], word, std::min((of[2].min + of[2].extent) * int64_t(chunk_words), int64_t(num_words)) - word);
+            set_heads(&values->dim[2], of[4], group_size);
+            set_as(&values->dim[3], of[5]);
+        }
+        if (probs->is_bounds_query()) {
+            set_as(&probs->dim[0], of[0]);
+            set(&probs->dim[1], 0, chunk_words);
+            for (int i = 2; i < 6; i++) {
+                set_as(&probs->dim[i], of[i]);
+            }
+        }
+        return 0;
+    }
+    Matrices product = of_queries(values, 0, probs, sums);
+    const int64_t d = of[1].min;
+    product.num_rows = std::min<int64_t>(of[1].extent, head_dim_v - d);
+    for_each_tile(sums, [&](int64_t c, int64_t qt, int64_t h, int64_t b) {
+        product.num_words = std::min<int64_t>(chunk_words, num_words - c * chunk_words);
+        product.rows = element(values, {d, c * chunk_words, h / group_size, b});
+        product.words = element(probs, {of[0].min, 0, c, qt, h, b});
+        product.sums = element(sums, {of[0].min, d, c, qt, h, b});
+        multiply(product);
+    });
     return 0;
 }

@@ -27,8 +27,27 @@ void multiply(const Matrices &matrices);
 
 } // namespace polyhead::runtime
 
-// What kernels call. Halide's extern stages: with a buffer without memory they write the region of it that they read.
+// What kernels call: Halide's extern stages.
 extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weight, int32_t inner, int32_t outer, int32_t num_rows,
                                    int32_t num_panels, halide_buffer_t *sums);
+extern "C" int polyhead_amx_scores(halide_buffer_t *keys, halide_buffer_t *query, int32_t kv_tile, int32_t group_size, int32_t num_keys,
+                                   int32_t num_words, halide_buffer_t *scores);
+extern "C" int polyhead_amx_values(halide_buffer_t *values, halide_buffer_t *probs, int32_t chunk_words, int32_t group_size,
+                                   int32_t num_words, int32_t head_dim_v, halide_buffer_t *sums);
+
+namespace polyhead::runtime {
+
+// Where they are, for code that is compiled in process.
+struct AmxStages {
+    decltype(polyhead_amx_linear) *linear;
+    decltype(polyhead_amx_scores) *scores;
+    decltype(polyhead_amx_values) *values;
+};
+
+inline AmxStages amx_stages() noexcept {
+    return {polyhead_amx_linear, polyhead_amx_scores, polyhead_amx_values};
+}
+
+} // namespace polyhead::runtime
 
 #endif

@@ -30,12 +30,20 @@ namespace {
 
 constexpr int blocks_together = 4;          // of query rows that are transposed: their loads are independent
 constexpr int words_of_task = 64;           // along the keys, of values that share words
+constexpr int rows_of_task = 64;            // of keys that are copied
 constexpr int most_serial_values = 1 << 14; // words of a call that one thread makes: a parallel loop costs some microseconds
 
 // Vectors along the queries of the tile, all of them unrolled.
 template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesStages &s, int vec) {
     f.vectorize(s.qi, vec).unroll(s.qi);
     return f;
+}
+
+// What is read of an extern stage has bounds of run time: its tile is told to be one.
+void bound_by_amx(Func f, const QueryLanesStages &s) {
+    if (s.blocking.amx) {
+        f.bound_extent(s.qi, s.blocking.q_tile);
+    }
 }
 
 // Parts of rotated pairs: both of a pair together, pairs side by side.
@@ -106,6 +114,15 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
         rotate(s.key_tile, s, vec);
     }
+    if (s.key_words.defined()) {
+        Var task("task");
+        s.key_words.compute_root().bound(s.word, 0, s.head_dim / s.blocking.words.pair);
+        s.key_words.fuse(s.row, s.hkv, task)
+            .fuse(task, s.b, task)
+            .vectorize(s.word, std::min(vec, s.head_dim / s.blocking.words.pair), TailStrategy::GuardWithIf);
+        s.key_words.specialize(s.key_count >= most_serial_values).parallel(task, rows_of_task);
+        s.value_words.reorder_storage(s.word, s.d, s.hkv, s.b);
+    }
     if (s.value_words.defined()) {
         Var task("task"), block("block"), word("word");
         s.value_words.compute_root().bound(s.d, 0, s.head_dim_v).bound(s.word, 0, s.last_value_word + 1);
@@ -132,15 +149,21 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     const RVar chunk = s.group_chunks;
     s.logits.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     lanes(s.logits.update().reorder(s.qi, s.key_blocks.x, s.key_blocks.y), s, vec).unroll(s.key_blocks.x);
-    s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
-    lanes(s.scores, s, vec);
-    lanes(s.scores.update().reorder(s.qi, s.kk, s.rd), s, vec).unroll(s.kk);
+    if (s.blocking.amx) {
+        s.scores.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+    } else {
+        s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
+        lanes(s.scores, s, vec);
+        lanes(s.scores.update().reorder(s.qi, s.kk, s.rd), s, vec).unroll(s.kk);
+    }
     for (Func f : {s.row_max, s.row_reference, s.row_sum}) {
+        bound_by_amx(f, s);
         lanes(f.compute_at(s.partial, chunk), s, vec);
     }
     lanes(s.row_max.update().reorder(s.qi, s.keys), s, vec);
-    lanes(s.row_sum.update().reorder(s.qi, RVar(s.key_words.defined() ? s.key_words : s.keys)), s, vec);
+    lanes(s.row_sum.update().reorder(s.qi, RVar(s.chunk_words.defined() ? s.chunk_words : s.keys)), s, vec);
     if (s.keeps_exact_sum) {
+        bound_by_amx(s.exact_sum, s);
         lanes(s.exact_sum.compute_at(s.partial, chunk), s, vec);
         lanes(s.exact_sum.update().reorder(s.qi, s.keys), s, vec);
         s.prob_floats.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
@@ -159,6 +182,11 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
         .unroll(d_inner);
     lanes(s.chunk_out, s, vec);
     lanes(s.acc.compute_at(s.chunk_out, d_outer).unroll(s.d), s, vec);
+    if (s.blocking.amx) {
+        s.value_products.compute_at(s.partial, chunk).bound(s.d, 0, padded).bound_extent(s.qi, q_tile);
+        lanes(s.acc.update().reorder(s.qi, s.d, RVar(s.special_words)), s, vec).unroll(s.d);
+        return schedule_inputs(s, vec);
+    }
     int update = 0;
     for (const Halide::RDom *keys : s.value_keys.loops()) {
         lanes(s.acc.update(update++).reorder(s.qi, s.d, RVar(*keys)), s, vec).unroll(s.d);
@@ -202,6 +230,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     lanes(s.normalised, s, vec);
     lanes(s.out_factor.compute_at(out, tile), s, vec);
     for (Func f : s.rows.funcs()) {
+        bound_by_amx(f, s);
         lanes(f.compute_at(out, tile), s, vec);
     }
     if (s.score_factor.defined()) {

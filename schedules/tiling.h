@@ -32,6 +32,11 @@ inline void fill(int &knob, int value) {
     }
 }
 
+// Scores and probs x values of query lanes are made by AMX. Rotated query and key are floats, which it does not multiply.
+inline bool multiplies_by_amx(const Problem &problem, const Tiling &tiling) {
+    return tiling.amx != 0 && tiling.pair == 2 && problem.op != POLYHEAD_LINEAR && problem.rope == POLYHEAD_NO_ROPE;
+}
+
 // How a GPU's threads share a linear layer; nothing on a CPU.
 std::optional<ThreadBlocking> thread_blocking(const Tiling &tiling, const Machine &machine);
 

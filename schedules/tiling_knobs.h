@@ -117,8 +117,8 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}))                                                          \
     X(linear_columns, "columns of a thread",                                                                                               \
       in(Reader::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                         \
-    X(amx, "1: layers of bf16 are multiplied by the tiles of AMX; never chosen by itself",                                                 \
-      in(Reader::linear_cpu, 0, 1))                                                                                                        \
+    X(amx, "1: bf16 is multiplied by the tiles of AMX; never chosen by itself",                                                            \
+      in(Reader::query_lanes, 0, 1), in(Reader::linear_cpu, 0, 1))                                                                         \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)",                                                              \
       in(Reader::everyone, 0, 1))
 // clang-format on

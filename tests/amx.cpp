@@ -12,6 +12,7 @@
 #include "support/half.h"
 #include "support/not_run.h"
 #include "support/problems.h"
+#include "support/random_problem.h"
 #include "support/sweep_in_process.h"
 
 using namespace polyhead;
@@ -116,12 +117,54 @@ TEST_CASE("amx: products of every shape of rows, columns and words", "[sweep]") 
     CHECK(none.sums[0] == -7.0f);
 }
 
-TEST_CASE("amx: layers that ask for it are right, and run nowhere else", "[sweep]") {
+namespace {
+
+// Compiles a problem of bf16 with amx=1 and holds it to the reference over some shapes; returns false where amx is refused.
+bool check_with_amx(Problem p, int number, uint64_t seed, int shapes) {
     std::string error;
     const std::string target = gen::resolve_target("host", &error);
-    const gen::Machine machine = gen::machine_of(Halide::Target(target));
-    if (!AmxEmulator::possible() || !machine.multiplies_pairs(POLYHEAD_BF16)) {
-        note_not_run("amx in layers", "no dot products of pairs on this machine");
+    p.dtype = POLYHEAD_BF16;
+    p.f32_weights = 0;
+    REQUIRE(gen::complete(&p) == "");
+    const std::string tiling = is_linear(p) ? "amx=1" : "frame=query_lanes amx=1";
+    const std::string line = generate_line(p) + " --tiling '" + tiling + "'";
+    INFO(line);
+    const InProcessKernel compiled(p, {target, tiling, "amx_" + std::to_string(number)});
+    if (compiled.error().find("amx 1 needs") != std::string::npos) {
+        return false;
+    }
+    REQUIRE(compiled.error() == "");
+    CHECK(compiled.kernel().supported() == AmxEmulator::native());
+    const AmxEmulator emulator;
+    CHECK(compiled.kernel().supported());
+    KernelSubject subject(compiled.kernel(), seed);
+    subject.subject().set_threads = set_threads_in_process;
+    Random random(seed);
+    const int64_t before = AmxEmulator::products();
+    double worst = 0;
+    for (int i = 0; i < shapes; i++) {
+        CHECK(check_answer(subject.subject(), sweep_shape(p, i, seed, random), &worst) == "");
+    }
+    CHECK(check_same_bits(subject.subject(), same_bits_shape(p, seed)) == "");
+    CHECK((AmxEmulator::native() || AmxEmulator::products() > before));
+    print_swept("amx", number, shapes + 1, worst, line);
+    return true;
+}
+
+bool multiplies_pairs_here() {
+    std::string error;
+    const gen::Machine machine = gen::machine_of(Halide::Target(gen::resolve_target("host", &error)));
+    if (AmxEmulator::possible() && machine.multiplies_pairs(POLYHEAD_BF16)) {
+        return true;
+    }
+    note_not_run("amx in kernels", "no dot products of pairs on this machine");
+    return false;
+}
+
+} // namespace
+
+TEST_CASE("amx: kernels that ask for it are right, and run nowhere else", "[sweep]") {
+    if (!multiplies_pairs_here()) {
         return;
     }
     std::vector<Problem> problems = {linear_problem(64, 80), linear_problem(202, 33), linear_problem(1030, 16)};
@@ -134,36 +177,43 @@ TEST_CASE("amx: layers that ask for it are right, and run nowhere else", "[sweep
         layer.causal = head_dim_v == 32 ? POLYHEAD_BOTTOM_RIGHT : POLYHEAD_NOT_CAUSAL;
         problems.push_back(layer);
     }
-    int number = 0;
-    for (Problem &p : problems) {
-        p.dtype = POLYHEAD_BF16;
-        REQUIRE(gen::complete(&p) == "");
-        const std::string tiling = is_linear(p) ? "amx=1" : "frame=query_lanes amx=1";
-        const std::string line = generate_line(p) + " --tiling '" + tiling + "'";
-        INFO(line);
-        const InProcessKernel compiled(p, {target, tiling, "amx_" + std::to_string(number++)});
-        REQUIRE(compiled.error() == "");
-        CHECK(compiled.kernel().supported() == AmxEmulator::native());
-        const AmxEmulator emulator;
-        CHECK(compiled.kernel().supported());
-        KernelSubject subject(compiled.kernel(), 3);
-        subject.subject().set_threads = set_threads_in_process;
-        Random random(static_cast<uint64_t>(number));
-        const int64_t before = AmxEmulator::products();
-        double worst = 0;
-        for (int i = 0; i < 5; i++) {
-            CHECK(check_answer(subject.subject(), sweep_shape(p, i, 11, random), &worst) == "");
+    Problem attention = sdpa_problem(4, 64, 2);
+    problems.push_back(attention);
+    attention.causal = POLYHEAD_BOTTOM_RIGHT;
+    attention.kv_lengths = attention.lse = 1;
+    attention.head_dim_v = 40;
+    problems.push_back(attention);
+    attention.mask = POLYHEAD_BOOLEAN_MASK;
+    attention.window = 1;
+    problems.push_back(attention);
+    for (size_t i = 0; i < problems.size(); i++) {
+        CHECK(check_with_amx(problems[i], static_cast<int>(i), 11 + i, 6));
+    }
+}
+
+TEST_CASE("amx: random problems", "[sweep]") {
+    if (!multiplies_pairs_here()) {
+        return;
+    }
+    int checked = 0;
+    for_each_of_sweep("amx/", first_numbers(test_all() ? 60 : 4), [&](int number, uint64_t seed) {
+        Random random(seed);
+        checked += check_with_amx(random_problem(random), number, seed, test_all() ? 12 : 6) ? 1 : 0;
+    });
+    CHECK((checked > 0 || std::getenv("POLYHEAD_SWEEP_ONLY") != nullptr || !test_all()));
+}
+
+TEST_CASE("amx: never chosen by itself", "[sweep]") {
+    for (Problem plain : {linear_problem(64, 64), mha_problem(64, 2), sdpa_problem(2, 32)}) {
+        plain.dtype = POLYHEAD_BF16;
+        REQUIRE(gen::complete(&plain) == "");
+        const std::string target = "x86-64-linux-avx512_sapphirerapids-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41";
+        std::string error;
+        const std::vector<gen::VariantPlan> plans = gen::plan_variants(plain, {target}, "", &error);
+        CHECK(error == "");
+        CHECK(!plans.empty());
+        for (const gen::VariantPlan &plan : plans) {
+            CHECK(plan.tiling.amx == 0);
         }
-        CHECK(check_same_bits(subject.subject(), same_bits_shape(p, 11)) == "");
-        CHECK((AmxEmulator::native() || AmxEmulator::products() > before));
-        print_swept("amx", number, 6, worst, line);
     }
-    Problem plain = linear_problem(64, 64);
-    plain.dtype = POLYHEAD_BF16;
-    REQUIRE(gen::complete(&plain) == "");
-    const std::string sapphire_rapids = "x86-64-linux-avx512_sapphirerapids-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41";
-    for (const gen::VariantPlan &plan : gen::plan_variants(plain, {sapphire_rapids}, "", &error)) {
-        CHECK(plan.tiling.amx == 0); // never by itself
-    }
-    CHECK(error == "");
 }

@@ -256,6 +256,23 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
     // A block has the largest extents of all its stages: statistics take 1 x 512 threads, lengths 8 x 64.
     check_sentence(plan(sdpa_problem(4, 8), cuda, "frame=block_tiles kv_tile=2 thread_rows=8 row_lanes=1 row_groups=64"), {"4096 threads"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows load_width=3"), {"load_width 3 does not divide"});
+    // AMX multiplies bf16 that lies in memory in pairs.
+    const char *const intel = "x86-64-linux-avx512_sapphirerapids-avx512-avx2-avx-fma-f16c-sse41";
+    Problem linear_bf16 = linear, odd = linear_problem(63, 64), layer = mha_problem(64, 2), rotated = sdpa;
+    for (Problem *p : {&linear_bf16, &odd, &layer, &rotated}) {
+        p->dtype = POLYHEAD_BF16;
+    }
+    rotated.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    check_sentence(plan(linear, intel, "amx=1"), {"amx 1 needs bf16"});
+    check_sentence(plan(linear_bf16, cpu, "amx=1"), {"amx 1 needs", "a target with dot products of pairs"});
+    check_sentence(plan(odd, intel, "amx=1"), {"amx 1 needs an even number of inputs"});
+    check_sentence(plan(linear_bf16, intel, "amx=1 linear_rows=4"), {"amx 1 has no linear_rows"});
+    check_sentence(plan(linear_bf16, intel, "amx=1 unscheduled=1"), {"amx 1 needs a schedule"});
+    check_sentence(plan(layer, intel, "frame=query_lanes amx=1 pair=1"), {"amx 1 needs pair 2"});
+    check_sentence(plan(rotated, intel, "frame=query_lanes amx=1"), {"amx 1 needs pair 2 and no rope"});
+    check_sentence(plan(sdpa, intel, "frame=query_lanes amx=1"), {"amx 1 needs pair 2"});
+    layer.f32_weights = 1;
+    check_sentence(plan(layer, intel, "frame=query_lanes amx=1"), {"amx 1 needs bf16, weights included"});
     Problem fixed = sdpa;
     fixed.seq_len_q = 100;
     check_sentence(plan(fixed, cpu, "frame=head_lanes"), {"head_lanes serves query lengths up to 16", "seq_len_q 100"});

@@ -2,18 +2,22 @@
 import argparse
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
 
 ZEN4 = "x86-64-linux-avx512_zen4-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41"
 SKYLAKE = "x86-64-linux-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41"
+INTEL = "x86-64-linux-avx512_sapphirerapids-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41"
 AVX2 = "x86-64-linux-avx2-avx-fma-f16c-sse41"
 SDPA = "--op sdpa --num-heads 4 --head-dim 64 --tiling frame=query_lanes"
 DECODE = "--op sdpa --num-heads 4 --head-dim 64 --tiling frame=head_lanes"
 LAYER = "--op mha --embed-dim 128 --num-heads 2"
 LINEAR = "--op linear --embed-dim 64 --out-features 64"
 DOTS, HALVES = "vdpbf16ps", "vcvtph2ps"
+AMX_LINEAR, AMX_SCORES, AMX_VALUES = (r"callq\s+polyhead_amx_" + stage for stage in ("linear", "scores", "values"))
+AMX = r"callq\s+polyhead_amx_"
 # flags, target, instructions that must be there and how many at least, instructions that must not
 CASES = [
     (SDPA + " --dtype bf16", ZEN4, {DOTS: 17}, [HALVES]),
@@ -31,13 +35,18 @@ CASES = [
     (SDPA + " --dtype bf16 --mask additive --additive-in-storage", ZEN4, {DOTS: 17, "vpermt2w": 16}, [HALVES]),
     (SDPA + " --dtype f16 --score-bias --additive-in-storage", AVX2, {HALVES: 2}, [DOTS]),
     (LINEAR + " --dtype bf16", ZEN4, {DOTS: 16}, [HALVES]),
+    (SDPA + " --dtype bf16", INTEL, {DOTS: 17, r"v\w+\s.*zmm": 100}, [HALVES, AMX]),
+    (LINEAR + " --dtype bf16", INTEL, {DOTS: 16}, [HALVES, AMX]),
+    ("--op sdpa --num-heads 4 --head-dim 64 --dtype bf16 --tiling 'frame=query_lanes amx=1'", INTEL, {AMX_SCORES: 1, AMX_VALUES: 1}, [HALVES]),
+    (LAYER + " --dtype bf16 --tiling 'frame=query_lanes amx=1'", INTEL, {AMX_LINEAR: 4, AMX_SCORES: 1, AMX_VALUES: 1}, [HALVES]),
+    (LINEAR + " --dtype bf16 --tiling amx=1", INTEL, {AMX_LINEAR: 1}, [HALVES, DOTS]),
     (LINEAR + " --dtype f16", AVX2, {"vfmadd": 12, HALVES: 2}, [DOTS]),
 ]
 CONVERSIONS = re.compile(r"\b(?:call|jmp)q?\s+\S*(?:dpbf16|__extend|__trunc|__gnu_[fh]2|f16|bf16)")
 
 
 def assembly(generate, flags, target, folder):
-    command = [generate, "kernel", *flags.split(), "--target", target, "--no-tuned", "--emit", "assembly", "-o", folder]
+    command = [generate, "kernel", *shlex.split(flags), "--target", target, "--no-tuned", "--emit", "assembly", "-o", folder]
     if "--tiling" in flags:
         command.remove("--no-tuned")
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -52,11 +61,11 @@ def assembly(generate, flags, target, folder):
 def faults_of(text, promised, forbidden):
     faults = []
     for instruction, least in promised.items():
-        count = len(re.findall(r"^\s+%s\w*\s" % instruction, text, re.M))
+        count = len(re.findall(r"^\s+%s" % instruction, text, re.M))
         if count < least:
             faults.append("%d of %s, expected at least %d" % (count, instruction, least))
     for instruction in forbidden:
-        count = len(re.findall(r"^\s+%s\w*\s" % instruction, text, re.M))
+        count = len(re.findall(r"^\s+%s" % instruction, text, re.M))
         if count:
             faults.append("%d of %s, expected none" % (count, instruction))
     for call in CONVERSIONS.findall(text):
@@ -67,6 +76,8 @@ def faults_of(text, promised, forbidden):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--generate", required=True)
+    parser.add_argument("--library", required=True, help="libpolyhead.a, which multiplies by AMX")
+    parser.add_argument("--objdump", required=True)
     options = parser.parse_args()
     failed = 0
     planted = "\tvdpbf16ps\t%zmm0\n\tcallq\t__extendhfsf2@PLT\n"  # the search finds what it looks for
@@ -78,6 +89,12 @@ def main():
             for fault in faults_of(assembly(options.generate, flags, target, folder), promised, forbidden):
                 print("FAILED: %s on %s: %s" % (flags, target, fault))
                 failed += 1
+    # 2 x 2, 2 x 1, 1 x 2 and 1 x 1 tiles, each for whole and for last words.
+    listing = subprocess.run([options.objdump, "-d", options.library], check=True, stdout=subprocess.PIPE, text=True).stdout
+    tiles = len(re.findall(r"\stdpbf16ps\s", listing))
+    if tiles < 18:
+        print("FAILED: %d of tdpbf16ps in %s, expected at least 18" % (tiles, options.library))
+        failed += 1
     return 1 if failed else 0
 
 

@@ -92,35 +92,59 @@ RDom panels(const QueryLanesStages &s, const Coordinates &at, const std::string 
     const int keys = at.blocking.key_panel;
     RDom domain(0, entries, 0, at.blocking.kv_tile / keys, name);
     const Expr first = at.key(domain.y * keys, s.c);
-    at.range(s.qt, s.b).limit(&domain, first, first + keys);
+    if (!at.blocking.amx) { // it reads the whole chunk
+        at.range(s.qt, s.b).limit(&domain, first, first + keys);
+    }
     return domain;
 }
 
+// The word of a key as it is stored.
+Expr stored_key_word(const Coordinates &at, const Expr &word, const Expr &row, const Expr &hkv, const Expr &b) {
+    const KeySource &keys = at.formulas.inputs().keys;
+    return at.blocking.query_words.join({keys.stored_key(2 * word, row, hkv, b), keys.stored_key(2 * word + 1, row, hkv, b)});
+}
+
+// scores = query_tile . key
 void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
-    // scores = query_tile . key
     const Words &words = blocking.query_words;
-    s.rd = RDom(0, formulas.problem().head_dim / words.pair / blocking.products, "rd");
     const KeySource &keys = formulas.inputs().keys;
+    if (blocking.amx) {
+        const AttentionInputs &in = formulas.inputs();
+        const int entries = s.head_dim / words.pair;
+        s.key_words(s.word, s.row, s.hkv, b) = stored_key_word(at, s.word, s.row, s.hkv, b);
+        s.key_count = keys.rows() * entries * in.num_kv_heads * in.batch;
+        s.scores.define_extern("polyhead_amx_scores",
+                               {s.key_words, s.query_tile, blocking.kv_tile, Expr(formulas.group_size()), keys.rows(), entries},
+                               Halide::Float(32), {qi, kk, c, qt, h, b});
+        return;
+    }
+    s.rd = RDom(0, s.head_dim / words.pair / blocking.products, "rd");
     auto key_word = [&](const Expr &d) -> Expr {
         const Expr row = at.clamped_key(kk, c), hkv = at.kv_head(h);
         return formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
                : words.pair == 1  ? keys.key(d, row, hkv, b)
-                                  : words.join({keys.stored_key(2 * d, row, hkv, b), keys.stored_key(2 * d + 1, row, hkv, b)});
+                                  : stored_key_word(at, d, row, hkv, b);
     };
     s.scores(qi, kk, c, qt, h, b) = 0.0f;
     if (blocking.products == 1) {
         s.scores(qi, kk, c, qt, h, b) = words.add_products(s.scores(qi, kk, c, qt, h, b), s.query_tile(qi, s.rd, qt, h, b), key_word(s.rd));
-    } else {
-        Expr products;
-        for (int i = 0; i < blocking.products; i++) {
-            const Expr d = s.rd * blocking.products + i, product = s.query_tile(qi, d, qt, h, b) * key_word(d);
-            products = products.defined() ? products + product : product;
-        }
-        s.scores(qi, kk, c, qt, h, b) += products;
+        return;
     }
-    // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
+    Expr products;
+    for (int i = 0; i < blocking.products; i++) {
+        const Expr d = s.rd * blocking.products + i, product = s.query_tile(qi, d, qt, h, b) * key_word(d);
+        products = products.defined() ? products + product : product;
+    }
+    s.scores(qi, kk, c, qt, h, b) += products;
+}
+
+// logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
+void define_logits(QueryLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
+    const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
+    const Words &words = blocking.query_words;
     s.key_blocks = panels(s, at, "key_blocks", blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
@@ -155,27 +179,30 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
         s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
         return;
     }
-    // Where rows do not differ, no logit says that the second key of the last word does not exist.
+    // Where rows do not differ, no logit says that the second key of the last word does not exist; nor with AMX, which reads the whole
+    // chunk, that any of its keys does not.
     auto existing = [&](const Expr &key, const Expr &value) {
-        return formulas.rows_differ() ? value : select(Halide::likely(at.key(key, c) < at.range(qt, b).end_some), value, 0.0f);
+        return formulas.rows_differ() && !blocking.amx ? value
+                                                       : select(Halide::likely(at.key(key, c) < at.range(qt, b).end_some), value, 0.0f);
     };
+    auto first_existing = [&](const Expr &key, const Expr &value) { return blocking.amx ? existing(key, value) : value; };
     const Expr first = 2 * word, second = first + 1;
-    s.key_words = RDom(0, blocking.kv_tile / words.pair, "key_words");
-    at.range(qt, b).limit(&s.key_words, at.key(s.key_words * words.pair, c), at.key(s.key_words * words.pair, c) + words.pair);
+    s.chunk_words = RDom(0, blocking.kv_tile / words.pair, "chunk_words");
+    at.range(qt, b).limit(&s.chunk_words, at.key(s.chunk_words * words.pair, c), at.key(s.chunk_words * words.pair, c) + words.pair);
     if (s.keeps_exact_sum) {
         s.float_blocks = panels(s, at, "float_blocks", blocking.key_panel);
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
         s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
         s.prob_floats(qi, place, c, qt, h, b) = prob(place);
         s.probs(qi, word, c, qt, h, b) =
-            words.cut({s.prob_floats(qi, first, c, qt, h, b), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
+            words.cut({first_existing(first, s.prob_floats(qi, first, c, qt, h, b)), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
         s.exact_sum(qi, c, qt, h, b) = 0.0f;
         s.exact_sum(qi, c, qt, h, b) += s.prob_floats(qi, s.keys, c, qt, h, b);
     } else {
-        s.probs(qi, word, c, qt, h, b) = words.cut({prob(first), existing(second, prob(second))});
+        s.probs(qi, word, c, qt, h, b) = words.cut({first_existing(first, prob(first)), existing(second, prob(second))});
     }
     // Of what the probs are cut to, so that weights sum to 1.
-    s.row_sum(qi, c, qt, h, b) = words.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.key_words, c, qt, h, b), words.ones);
+    s.row_sum(qi, c, qt, h, b) = words.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.chunk_words, c, qt, h, b), words.ones);
 }
 
 // Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
@@ -193,19 +220,60 @@ Expr define_clean(QueryLanesStages &s, const Coordinates &at) {
     return s.chunk_bits(c, at.kv_head(s.h), b) < infinity;
 }
 
-// Values of neighbouring keys in one word; 0 behind the last key, as its prob says nothing.
+// Values of neighbouring keys in one word; 0 behind the last key, as its prob says nothing. With AMX those that are finite or those that
+// are not, and 0 in place of the others.
+enum class Values { all, finite, special };
+Expr value_word(const Coordinates &at, Values which, const Expr &d, const Expr &word, const Expr &hkv, const Expr &b) {
+    const KeySource &keys = at.formulas.inputs().keys;
+    const int pair = at.blocking.words.pair;
+    auto value = [&](const Expr &key) {
+        const Expr element = keys.stored_value(d, keys.row(key), hkv, b), zero = Halide::cast(element.type(), 0);
+        const Expr exists = key < at.formulas.kv_length(b);
+        if (which == Values::all) {
+            return select(exists, element, zero);
+        }
+        const Expr exponent = Halide::cast(element.type(), 0x7f80), is_special = (element & exponent) == exponent;
+        return select(exists && (which == Values::special ? is_special : !is_special), element, zero);
+    };
+    return at.blocking.words.join({value(pair * word), value(pair * word + 1)});
+}
+
 void define_value_words(QueryLanesStages &s, const Coordinates &at) {
     const auto &[d, word, hkv, b] = std::tie(s.d, s.word, s.hkv, s.b);
     const KeySource &keys = at.formulas.inputs().keys;
     const int pair = at.blocking.words.pair;
-    auto value = [&](const Expr &key) {
-        const Expr element = keys.stored_value(d, keys.row(key), hkv, b);
-        return select(key < at.formulas.kv_length(b), element, Halide::cast(element.type(), 0));
-    };
-    s.value_words(d, word, hkv, b) = at.blocking.words.join({value(pair * word), value(pair * word + 1)});
+    s.value_words(d, word, hkv, b) = value_word(at, at.blocking.amx ? Values::finite : Values::all, d, word, hkv, b);
     s.last_value_word = (keys.rows() + pair - 1) / pair - 1;
     const AttentionInputs &in = at.formulas.inputs();
     s.value_count = (s.last_value_word + 1) * s.head_dim_v * in.num_kv_heads * in.batch;
+}
+
+// acc where AMX multiplies. A prob of 0 times a value that is not finite is NaN, also in rows that do not see the key. So AMX gets the
+// finite values of the whole chunk, whatever its rows see, and what is not finite is added afterwards, key by key, where there is any.
+void define_amx_chunk_out(QueryLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
+    const auto &[qi, d, c, qt, h, b] = std::tie(s.qi, s.d, s.c, s.qt, s.h, s.b);
+    const Words &words = blocking.words;
+    const int chunk_words = blocking.kv_tile / words.pair;
+    s.finds_clean = true;
+    const Expr clean = define_clean(s, at);
+    define_value_words(s, at);
+    s.value_products.define_extern("polyhead_amx_values",
+                                   {s.value_words, s.probs, chunk_words, Expr(formulas.group_size()), s.last_value_word + 1, s.head_dim_v},
+                                   Halide::Float(32), {qi, d, c, qt, h, b});
+    s.special_words = RDom(0, chunk_words, "special_words");
+    const Expr word = s.special_words, first = at.key(word * words.pair, c);
+    at.range(qt, b).limit(&s.special_words, first, first + words.pair);
+    s.special_words.where(!clean);
+    std::vector<Expr> dropped;
+    for (int i = 0; i < words.pair; i++) {
+        dropped.push_back(AttentionFormulas::excluded(s.logits(qi, word * words.pair + i, c, qt, h, b)));
+    }
+    const Expr special = value_word(at, Values::special, min(d, s.head_dim_v - 1), c * chunk_words + word, at.kv_head(h), b);
+    s.acc(qi, d, c, qt, h, b) = s.value_products(qi, d, c, qt, h, b);
+    s.acc(qi, d, c, qt, h, b) =
+        words.add_products(s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b), words.drop(special, dropped));
+    s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
 
 void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
@@ -299,8 +367,9 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
     define_scores(s, at);
+    define_logits(s, at);
     define_softmax(s, at);
-    define_chunk_out(s, at);
+    blocking.amx ? define_amx_chunk_out(s, at) : define_chunk_out(s, at);
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
@@ -328,7 +397,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f : {query_tile, key_tile, value_words, score_factor}) {
+    for (const Halide::Func &f : {query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -20,6 +20,7 @@ struct QueryLanesBlocking {
     int products;        // words of head_dim whose products are added up before they meet the score; divides their number
     Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
     Words words;         // of probs and value, along the keys; pair divides key_panel
+    bool amx;            // scores, and probs x values, are products of its tiles; words have two elements then
     int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
 };
@@ -41,9 +42,9 @@ struct QueryLanesStages : MergedRowsStages {
     bool single_group; // the fixed key length fits in one group: no running merge
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
-        word{"word"};
-    Expr last_value_word, value_count; // of value_words: the last word of keys, and all elements of a call
-    Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, key_words, group_chunks, merge_columns;
+        word{"word"}, row{"row"};
+    Expr last_value_word, value_count, key_count; // the last word of keys; elements of value_words and key_words of a call
+    Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words, group_chunks, merge_columns;
     Halide::RDom squares; // of query_tile: (lane, word in block, block, vector)
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
@@ -52,7 +53,9 @@ struct QueryLanesStages : MergedRowsStages {
     std::optional<TransposedSquares> query_squares;  // (f, block of d, vector of the tile, qt, h, b): query, for transposing
     Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b): d counts words
     Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
+    Halide::Func key_words{"key_words"};             // (word, row, hkv, b): keys as AMX reads them, once per call
     Halide::Func value_words{"value_words"};         // (d, word of keys, hkv, b): values that share words, once per call
+    Halide::Func value_products{"value_products"};   // (qi, d, c, qt, h, b): probs x finite values, where AMX makes it
     std::vector<TransposedTile> pair_tiles;          // tiles (qi, kk, c, qt, h, b) of tensors over pairs
     Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk

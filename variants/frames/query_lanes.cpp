@@ -93,6 +93,7 @@ public:
         const bool transposes = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
         return first_of({
             t.pair > pair_of(p, machine) ? "tiling: pair 2 needs bf16, an even head_dim and a machine with dot products of pairs" : "",
+            p.op == POLYHEAD_SDPA && t.amx != 0 && !multiplies_by_amx(p, t) ? "tiling: amx 1 needs pair 2 and no rope" : "",
             t.key_panel % t.pair != 0 ? "tiling: key_panel " + std::to_string(t.key_panel) + " is not a multiple of pair" : "",
             transposes && (t.q_tile & (t.q_tile - 1)) != 0
                 ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which the transposed tiles of masks need"
@@ -135,6 +136,7 @@ public:
                                           products_of(formulas.problem(), machine),
                                           formulas.rotates() ? floats : words,
                                           words,
+                                          multiplies_by_amx(formulas.problem(), t),
                                           formulas.problem().op == POLYHEAD_MHA ? POLYHEAD_WEIGHT_PANEL / words.pair : machine.lanes};
         return std::make_shared<QueryLanesStages>(query_lanes(formulas, blocking));
     }

@@ -62,9 +62,10 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     if (in.tensors) {
         // Of a tile that reaches beyond them, AMX leaves what is too much as it is; nobody reads it.
         s.products = Halide::Func(name + "_products");
-        s.products.define_extern("polyhead_amx_linear",
-                                 {in.tensors->rows, in.tensors->weight, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
-                                 Halide::Float(32), {s.column, s.panel, s.m, s.b});
+        s.products.define_extern(
+            "polyhead_amx_linear",
+            {in.tensors->rows, in.tensors->weight, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
+            Halide::Float(32), {s.column, s.panel, s.m, s.b});
         s.acc(s.column, s.panel, s.m, s.b) = bias + s.products(s.column, s.panel, s.m, s.b);
         return s;
     }

@@ -14,8 +14,8 @@ namespace polyhead::gen {
 // A weight and its bias as they are packed.
 struct LinearWeight {
     Storage storage;
-    int pair = 1;      // inputs whose entries of a column lie side by side
-    bool wide = false; // such neighbours are loaded as one word
+    int pair = 1;                      // inputs whose entries of a column lie side by side
+    bool wide = false;                 // such neighbours are loaded as one word
     Halide::ExternFuncArgument tensor; // what AMX reads
     std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> stored;
     std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
@@ -32,7 +32,7 @@ struct LinearInputs {
     Storage storage; // of rows
     std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> stored_rows;
     LinearWeight weight;
-    std::optional<Words> words; // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
+    std::optional<Words> words;           // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
     std::optional<LinearTensors> tensors; // where AMX multiplies them; otherwise elements are read
     int inner, outer;
     int panels;

@@ -12,8 +12,7 @@
 
 #include <HalideRuntime.h>
 
-#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
-#define POLYHEAD_HAS_AMX 1
+#ifdef POLYHEAD_HAS_AMX
 #include <immintrin.h>
 #define POLYHEAD_AMX __attribute__((target("amx-tile,amx-bf16")))
 #endif
@@ -28,7 +27,7 @@ constexpr int64_t columns_of_tile = 16;
 
 namespace {
 
-constexpr int64_t tile = 16;       // rows, columns and words of a tile
+constexpr int64_t tile = 16; // rows, columns and words of a tile
 static_assert(tile == POLYHEAD_WEIGHT_PANEL, "a tile of words is a panel of weights");
 constexpr int64_t tile_bytes = 64; // of a row of a tile
 
@@ -157,7 +156,7 @@ POLYHEAD_AMX void multiply(const Matrices &m) {
 
 #else
 
-void multiply(const Matrices &) {} // the feature amx is never found here
+void multiply(const Matrices &) {}
 
 #endif
 

@@ -6,6 +6,11 @@
 
 #include <polyhead/c_api.h>
 
+// Older compilers do not know the instructions: then dispatch never finds the feature amx.
+#if defined(__x86_64__) && ((defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11))
+#define POLYHEAD_HAS_AMX 1
+#endif
+
 struct halide_buffer_t;
 
 namespace polyhead::runtime {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "amx.h"
 #include "cpu_feature_words.h"
 #include "status.h"
 
@@ -113,7 +114,7 @@ uint64_t detect() noexcept {
 
 // AMX tiles, BF16 and INT8, saved state, and the operating system's permission.
 uint64_t detect_amx() noexcept {
-#if defined(__linux__) && defined(SYS_arch_prctl)
+#if defined(__linux__) && defined(SYS_arch_prctl) && defined(POLYHEAD_HAS_AMX)
     constexpr int request_state_permission = 0x1023, tile_data = 18; // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     const Registers leaf7 = cpuid(7);
     const bool present = all(leaf7.edx, bit(22) | bit(24) | bit(25)) && (enabled_state(cpuid(1)) & 0x60000) == 0x60000;

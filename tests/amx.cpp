@@ -31,8 +31,8 @@ struct Product {
 
     Product(int64_t num_rows, int64_t num_blocks, int64_t num_words, int64_t between, Random &random)
         : rows(num_rows), blocks(num_blocks), words(num_words), gap(between),
-          memory(size_t((num_rows - 1) * (2 * num_words + between) + 2 * num_words) * 2, Place::at_end), b(size_t(num_blocks * num_words * panel)),
-          sums(size_t(num_rows * num_blocks * panel), -7.0f) {
+          memory(size_t((num_rows - 1) * (2 * num_words + between) + 2 * num_words) * 2, Place::at_end),
+          b(size_t(num_blocks * num_words * panel)), sums(size_t(num_rows * num_blocks * panel), -7.0f) {
         uint16_t *const a = static_cast<uint16_t *>(memory.data());
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t k = 0; k < 2 * words; k++) {

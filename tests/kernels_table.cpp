@@ -3,6 +3,7 @@
 
 #include "kernel_table.h"
 
+#include "support/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
@@ -35,6 +36,7 @@ void check_shapes(const polyhead_kernel &kernel, uint64_t seed, int count) {
 } // namespace
 
 TEST_CASE("kernels: every kernel is right over awkward shapes") {
+    const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         if (!kernel->supported()) {
             note_not_run(std::string("kernel ") + kernel->name, "no variant for this machine");
@@ -46,6 +48,7 @@ TEST_CASE("kernels: every kernel is right over awkward shapes") {
 }
 
 TEST_CASE("kernels: every variant that this machine can run is right") {
+    const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         uint64_t seed = seed_of(*kernel);
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
@@ -56,6 +59,7 @@ TEST_CASE("kernels: every variant that this machine can run is right") {
 }
 
 TEST_CASE("kernels: every variant decodes one to sixteen queries") {
+    const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         const Problem &p = kernel->problem;
         if (is_linear(p) || p.seq_len_q != 0 || (is_mha(p) && p.cross == 0)) {

@@ -2,6 +2,7 @@
 // An access outside ends the program with SIGSEGV; the kernel, variant and shape are in the message of the failed test.
 #include "kernel_table.h"
 
+#include "support/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
@@ -40,6 +41,7 @@ std::vector<Shape> page_end_shapes(const polyhead_kernel &kernel) {
 } // namespace
 
 TEST_CASE("page end: no variant reads or writes outside of its tensors") {
+    const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, 21);

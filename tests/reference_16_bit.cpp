@@ -165,7 +165,7 @@ TEST_CASE("16 bits: the tolerance in numbers") {
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1.0, {INFINITY, 0.0}, false) == Approx(1e-2)); // the plain formula overflowed
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1.0, {INFINITY, 0.0}, true) == Approx(1e-2));
     CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1e4, {0.0, 0.0}, false) == Approx(0.1));       // as f32
-    CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1e4, {100.0, 10.0}, false) == Approx(40.1)); // f32 errs by 10 there
+    CHECK(tolerance_16_bit(POLYHEAD_F16, 0.0, 1e4, {100.0, 10.0}, false) == Approx(40.1));   // f32 errs by 10 there
     CHECK(tolerance_16_bit(POLYHEAD_BF16, 0.0, 1e4, {100.0, 0.0}, false) == Approx(78.125)); // two roundings of a prob
     CHECK(tolerance_16_bit(POLYHEAD_BF16, 0.0, 1.0, {0.3, 0.0}, true) == Approx(0.60001));   // heads were rounded
 }

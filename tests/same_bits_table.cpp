@@ -1,6 +1,7 @@
 // Every variant of the table gives the same bits with 1, 2 and 5 threads, alone and among seven, with and without padding.
 #include "kernel_table.h"
 
+#include "support/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
@@ -11,6 +12,7 @@ using namespace polyhead;
 using namespace polyhead::test;
 
 TEST_CASE("same bits: every variant, whatever threads, neighbours and padding") {
+    const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, 31);

@@ -5,6 +5,7 @@
 
 #include "kernel_table.h"
 
+#include "support/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
@@ -105,6 +106,7 @@ void check_call(const polyhead_kernel &kernel, const KernelSubject &subject, con
 } // namespace
 
 TEST_CASE("scratch: what a call takes is what it says, every variant of the table") {
+    const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, 7);

@@ -190,12 +190,6 @@ private:
         return depths[i];
     }
 
-    template <class Port> static void starts_at_0(Port &tensor) {
-        for (int i = 0; i < tensor.dimensions(); i++) {
-            tensor.dim(i).set_min(0);
-        }
-    }
-
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
             constrain(*query_, p.head_dim, 1, p.seq_len_q);

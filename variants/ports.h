@@ -7,11 +7,15 @@
 
 namespace polyhead::gen {
 
-// A tensor of this width; its length is fixed where it is not 0.
-template <class Port> void constrain(Port &port, int width, int length_dimension, int length) {
+template <class Port> void starts_at_0(Port &port) {
     for (int i = 0; i < port.dimensions(); i++) {
         port.dim(i).set_min(0);
     }
+}
+
+// A tensor of this width; its length is fixed where it is not 0.
+template <class Port> void constrain(Port &port, int width, int length_dimension, int length) {
+    starts_at_0(port);
     port.dim(0).set_extent(width);
     if (length > 0) {
         port.dim(length_dimension).set_extent(length);

@@ -34,7 +34,7 @@ uint64_t cpu_features_of(const Target &t) {
     add(skylake, POLYHEAD_CPU_AVX512_SKYLAKE);
     add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
     add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
-    add(zen4, POLYHEAD_CPU_SSE4A); // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
+    add(zen4, POLYHEAD_CPU_SSE4A);      // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
     add(spr, POLYHEAD_CPU_AVX512_FP16); // AMX is only used where it is asked for by name: compile.cpp
     add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
     return bits;
@@ -44,9 +44,17 @@ namespace {
 
 #if defined(__x86_64__)
 // Halide's CPU features that have a bit of ours.
-constexpr Target::Feature named_features[] = {Target::SSE41,       Target::AVX,         Target::F16C,           Target::FMA,
-                                              Target::AVX2,        Target::AVX512,      Target::AVX512_Skylake, Target::AVX512_Cannonlake,
-                                              Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids,
+constexpr Target::Feature named_features[] = {Target::SSE41,
+                                              Target::AVX,
+                                              Target::F16C,
+                                              Target::FMA,
+                                              Target::AVX2,
+                                              Target::AVX512,
+                                              Target::AVX512_Skylake,
+                                              Target::AVX512_Cannonlake,
+                                              Target::AVX512_Zen4,
+                                              Target::AVX512_Zen5,
+                                              Target::AVX512_SapphireRapids,
                                               Target::AVXVNNI};
 #endif
 

@@ -194,8 +194,8 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
         s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
         s.prob_floats(qi, place, c, qt, h, b) = prob(place);
-        s.probs(qi, word, c, qt, h, b) =
-            words.cut({first_existing(first, s.prob_floats(qi, first, c, qt, h, b)), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
+        s.probs(qi, word, c, qt, h, b) = words.cut(
+            {first_existing(first, s.prob_floats(qi, first, c, qt, h, b)), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
         s.exact_sum(qi, c, qt, h, b) = 0.0f;
         s.exact_sum(qi, c, qt, h, b) += s.prob_floats(qi, s.keys, c, qt, h, b);
     } else {
@@ -271,8 +271,7 @@ void define_amx_chunk_out(QueryLanesStages &s, const Coordinates &at) {
     }
     const Expr special = value_word(at, Values::special, min(d, s.head_dim_v - 1), c * chunk_words + word, at.kv_head(h), b);
     s.acc(qi, d, c, qt, h, b) = s.value_products(qi, d, c, qt, h, b);
-    s.acc(qi, d, c, qt, h, b) =
-        words.add_products(s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b), words.drop(special, dropped));
+    s.acc(qi, d, c, qt, h, b) = words.add_products(s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b), words.drop(special, dropped));
     s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
 

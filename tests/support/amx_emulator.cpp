@@ -9,6 +9,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "../../runtime/amx.h"
 #include "../../runtime/cpu_features.h"
 
 #if defined(__x86_64__) && defined(__linux__)
@@ -45,8 +46,8 @@ struct Instruction {
     int opcode, prefix, vector_register; // prefix: 0 none, 2 F3, 3 F2
     int mode, reg, rm;
     int length;
-    uint8_t *address;    // of an operand in memory: base + displacement
-    int64_t row_stride;  // index * scale of such an operand
+    uint8_t *address;   // of an operand in memory: base + displacement
+    int64_t row_stride; // index * scale of such an operand
 };
 
 int64_t general_register(const ucontext_t *context, int number) {
@@ -170,7 +171,7 @@ bool execute(const Instruction &i) {
 
 void on_unknown_instruction(int, siginfo_t *, void *given) {
     auto *context = static_cast<ucontext_t *>(given);
-    Instruction instruction;
+    Instruction instruction{};
     if (!decode(context, &instruction) || !execute(instruction)) {
         fail("amx: an instruction that is neither the CPU's nor the emulator's\n");
     }
@@ -189,11 +190,15 @@ struct AmxEmulator::State {
 };
 
 bool AmxEmulator::possible() {
+#ifdef POLYHEAD_HAS_AMX
     return true;
+#else
+    return false;
+#endif
 }
 
 AmxEmulator::AmxEmulator() {
-    if (native()) {
+    if (native() || !possible()) {
         return;
     }
     state_ = std::make_unique<State>();

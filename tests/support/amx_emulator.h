@@ -1,4 +1,5 @@
-// The instructions of AMX on machines that do not have them: the kernel's code runs as it is, and each instruction that faults is done here.
+// The instructions of AMX on machines that do not have them: the kernel's code runs as it is, and each instruction that faults is done
+// here.
 #ifndef POLYHEAD_TESTS_AMX_EMULATOR_H
 #define POLYHEAD_TESTS_AMX_EMULATOR_H
 

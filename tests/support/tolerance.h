@@ -60,7 +60,8 @@ struct PlainError {
 
 inline double tolerance_16_bit(int32_t dtype, double reference, double max_value, const PlainError &plain, bool rounds_heads) {
     const double half_unit = reference == 0 ? 0 : std::ldexp(dtype == POLYHEAD_F16 ? 0x1p-11 : 0x1p-8, std::ilogb(reference));
-    const double rule = 2.0 * std::max(plain.in_storage, half_unit) + 1e-5, of_prob = (dtype == POLYHEAD_F16 ? 0x1p-10 : 0x1p-7) * max_value;
+    const double rule = 2.0 * std::max(plain.in_storage, half_unit) + 1e-5,
+                 of_prob = (dtype == POLYHEAD_F16 ? 0x1p-10 : 0x1p-7) * max_value;
     const double fixed = std::max(of_prob, (dtype == POLYHEAD_F16 ? 1e-2 : 5e-2) * std::max(1.0, std::abs(reference)));
     const double limit = rounds_heads && std::isfinite(plain.in_storage) ? rule : fixed;
     return std::max(f32_tolerance(reference, max_value, plain.in_f32), std::min(rule, limit));

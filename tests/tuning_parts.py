@@ -1,5 +1,6 @@
 """The parts of the tuner without compiling anything: strategies, races, ranges of lengths, what a lost default does."""
 import contextlib
+import io
 import json
 import pathlib
 import random
@@ -15,7 +16,7 @@ import numpy as np
 from python_reference import attention, visible
 
 from polyhead import Error, _core
-from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, session, worker
+from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, screen, session, worker
 from polyhead.tuning.log import Log
 from polyhead.tuning.pool import Poisoned, _undisturbed
 from polyhead.tuning.race import Race, Result
@@ -231,6 +232,20 @@ class Endings(unittest.TestCase):
                 signal.raise_signal(signal.SIGTERM)
                 if failure:
                     raise failure
+
+
+class Quiet(unittest.TestCase):
+    def test_results_are_printed_and_progress_is_not(self):
+        text = io.StringIO()
+        with contextlib.redirect_stderr(text):
+            quiet = screen.Screen(True)
+            quiet.begin("layer", 1.0)
+            quiet.phase("explore")
+            quiet.say("  42 measured")
+            quiet.skipped("q_tile=1", "too slow")
+            quiet.end()
+            quiet.result("layer: q_tile=16, 0.9 of the default's time")
+        self.assertEqual(text.getvalue(), "layer: q_tile=16, 0.9 of the default's time\n")
 
 
 class Confirmation(unittest.TestCase):

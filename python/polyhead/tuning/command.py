@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--merge", nargs="+", metavar="FILE", help="join files of records into OUTPUT")
     top.add_argument("--diff", nargs=2, metavar="FILE", help="say how two files of records differ")
     top.add_argument("--measure", action="store_true", help="with --diff: time tilings that differ against each other")
-    top.add_argument("--quiet", action="store_true", help="no progress")
+    top.add_argument("--quiet", action="store_true", help="only results and what went wrong")
     return top
 
 
@@ -84,7 +84,7 @@ def tasks_of(options: argparse.Namespace, flags: list[str], screen: Screen) -> t
             tasks.append(task)
         except Error as error:
             refused += 1
-            screen.say("polyhead tune: %s: %s" % (name, error))
+            screen.result("polyhead tune: %s: %s" % (name, error))
     for knob in sorted(set(most).difference(*(task.knobs() for task in tasks)) if tasks else []):
         raise refuse("most: found '%s', expected a knob of these problems: %s" % (knob, ", ".join(sorted(set().union(*(t.knobs() for t in tasks))))))
     return tasks, refused

@@ -85,7 +85,7 @@ def _tune_segment(session: Session, seconds: float, screen: Screen) -> bool:
     except KeyboardInterrupt:
         return True
     except (Error, Poisoned, OSError, EOFError) as error:
-        screen.say("%s: %s" % (name, str(error).split("\n", 1)[0]))
+        screen.result("%s: %s" % (name, str(error).split("\n", 1)[0]))
     finally:
         screen.end()
     return False
@@ -96,11 +96,11 @@ def _keep(session: Session, settings: Settings, run: str, output: str, screen: S
     name = session.task.name
     found = [f for f in session.found(Peak(settings.threads, session.task.fields["dtype"])) if f.result is not None]
     if not found or not session.ratios:
-        screen.say("%s %s: nothing was measured" % (name, session.segment.shape))
+        screen.result("%s %s: nothing was measured" % (name, session.segment.shape))
         return None
     records.add(output, [record_of(session.task, f, settings, run) for f in found])
     for f in found:
-        screen.say(line_of(name, f, session))
+        screen.result(line_of(name, f, session))
     refused = ", ".join("%s %d" % item for item in session.search.refused.most_common(4))
     screen.say("  %d measured, %d skipped; points refused before: %s" % (len(session.ratios), len(session.failed), refused or "none"))
     return found
@@ -126,11 +126,11 @@ def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, setting
         try:
             tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads, is_default)
         except NotConfirmed as why:
-            screen.say("  not confirmed ahead of time at %s: %s" % (found.shape, why))
+            screen.result("  not confirmed ahead of time at %s: %s" % (found.shape, why))
             continue
         except Refuted as why:
             records.remove(output, record_of(task, found, settings, ""))
-            screen.say("  refuted ahead of time at %s, the record is removed: %s" % (found.shape, why))
+            screen.result("  refuted ahead of time at %s, the record is removed: %s" % (found.shape, why))
             continue
         beside = "default %.4g ms, ratio %.3f" % (untuned, tuned / untuned) if untuned else "the default cannot be run"
         screen.say("  confirmed ahead of time at %s: %.4g ms, %s; manifest: %s" % (found.shape, tuned, beside, record))

@@ -15,10 +15,11 @@ SKIPPED_SHOWN = 5
 
 
 class Screen(Silent):
-    """Shows a progress bar on a terminal, otherwise a line per problem and phase."""
+    """Shows a progress bar on a terminal, otherwise a line per problem and phase. Quiet: only results and what went wrong."""
 
     def __init__(self, quiet: bool) -> None:
         self.console = Console(file=sys.stderr, quiet=quiet, highlight=False)
+        self.results = Console(file=sys.stderr, highlight=False)
         self.bar = Progress(TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[best]}"), TimeRemainingColumn(),
                             console=self.console, transient=True, disable=quiet or not self.console.is_terminal)
         self.row: Any = None
@@ -41,6 +42,9 @@ class Screen(Silent):
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)
+
+    def result(self, text: str) -> None:
+        self.results.print(text, markup=False, soft_wrap=True)
 
     def phase(self, text: str) -> None:
         if self.console.is_terminal:

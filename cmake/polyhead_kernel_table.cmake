@@ -7,8 +7,8 @@
 #                                 commit tests different ones
 #   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, for each line tagged gpu or gpu_only
 #   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER
-# A set without kernels is not made; without polyhead::gpu the sets of GPU kernels are not made. The global property
-# POLYHEAD_TABLE_GPU_TESTED has the names of the GPU kernels of the tier. The target property POLYHEAD_FLAGS of each has its flags.
+# A set without kernels is not made; without polyhead::gpu the sets of GPU kernels are not made. The global properties
+# POLYHEAD_TABLE_TESTED and POLYHEAD_TABLE_GPU_TESTED have the names of the kernels of the tier. The target property POLYHEAD_FLAGS of each has its flags.
 
 # The flags of the GPU kernel of a line: those of the line, without the options in `dropped` and their values, with the GPU targets and
 # with the listings in which tests/gpu_sources reads how kernels are launched.
@@ -94,6 +94,7 @@ function(polyhead_kernel_table file)
             endif()
         endif()
     endforeach()
+    set_property(GLOBAL PROPERTY POLYHEAD_TABLE_TESTED ${kernels_tested})
     set_property(GLOBAL PROPERTY POLYHEAD_TABLE_GPU_TESTED ${kernels_gpu_tested})
     foreach(set "" _tested _gpu _gpu_tested)
         if(kernels${set} AND (NOT set MATCHES "gpu" OR TARGET polyhead::gpu))

@@ -1,0 +1,78 @@
+"""The code of every CPU kernel of the table: dot products of bf16 pairs where the manifest promises them, no others, no conversions called."""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+
+MEMBER = re.compile(r"^(\S+)\.o: +file format", re.M)
+CONVERSION = re.compile(r"R_X86_64_\w+\s+((?!polyhead_)\S*(?:extend|trunc|gnu_[fh]2|f16)\S*)")
+AMX = ("polyhead_amx_linear", "polyhead_amx_scores", "polyhead_amx_values")
+
+
+def members(archive, objdump):
+    """Name of each object -> its disassembly, relocations between the lines."""
+    text = subprocess.run([objdump, "-dr", archive], check=True, stdout=subprocess.PIPE, text=True).stdout
+    starts = list(MEMBER.finditer(text))
+    return {start.group(1): text[start.end():behind] for start, behind in zip(starts, [m.start() for m in starts[1:]] + [len(text)])}
+
+
+def expected(problem, variant):
+    """Whether pairs are multiplied, and which stages AMX has. Weights of bf16 lie in pairs, so layers multiply them with every frame."""
+    knobs = dict(word.split("=") for word in variant["tiling"].split())
+    has_pairs = problem["dtype"] == "bf16" and "avx512_bf16_vnni" in variant["cpu_features"]
+    layer = problem["op"] != "sdpa" and not problem.get("f32_weights")
+    amx = set()
+    if knobs.get("amx") == "1":
+        amx |= {AMX[0]} if layer else set()
+        amx |= set(AMX[1:]) if problem["op"] != "linear" and problem["rope"] == "none" else set()
+    pairs = has_pairs and (knobs.get("pair") == "2" or (layer and not amx))
+    return pairs, amx
+
+
+def faults_of(problem, variant, code):
+    pairs, amx = expected(problem, variant)
+    count = len(re.findall(r"\tvdpbf16ps\s", code))
+    called = {stage for stage in AMX if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
+    if (count > 0) != pairs:
+        yield "%d of vdpbf16ps, expected %s" % (count, "some" if pairs else "none")
+    if called != amx:
+        yield "calls %s, expected %s" % (sorted(called), sorted(amx))
+    for name in sorted(set(CONVERSION.findall(code))):
+        yield "refers to a conversion: %s" % name
+
+
+def check_planted():
+    """The search finds what it looks for."""
+    problem = {"dtype": "bf16", "op": "sdpa", "rope": "none"}
+    variant = {"tiling": "pair=2 amx=1", "cpu_features": ["avx512_bf16_vnni"]}
+    code = "\t\t\t12: R_X86_64_PLT32\t__extendhfsf2-0x4\n\t\t\t19: R_X86_64_PLT32\tpolyhead_amx_scores-0x4\n"
+    found = list(faults_of(problem, variant, code))
+    assert len(found) == 3, found
+    assert list(faults_of(dict(problem, dtype="f16"), dict(variant, tiling="pair=1"), "\tvdpbf16ps %zmm1\n")), "pairs that nobody promised"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", required=True, help="where the kernels are")
+    parser.add_argument("--objdump", required=True)
+    parser.add_argument("kernels", nargs="+")
+    options = parser.parse_args()
+    check_planted()
+    variants = failed = 0
+    for name in options.kernels:
+        with open(os.path.join(options.folder, name + ".json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        code = members(os.path.join(options.folder, name + ".a"), options.objdump)
+        for variant in manifest["variants"]:
+            variants += 1
+            for fault in faults_of(manifest["problem"], variant, code[variant["name"]]):
+                print("FAILED: %s on %s: %s" % (variant["name"], variant["target"], fault))
+                failed += 1
+    print("%d variants of %d kernels" % (variants, len(options.kernels)))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

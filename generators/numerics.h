@@ -34,7 +34,7 @@ struct Storage {
     Halide::Type type;
     std::function<Halide::Expr(Halide::Expr)> load;  // element to float
     std::function<Halide::Expr(Halide::Expr)> store; // float to element, to nearest, ties to even
-    int32_t minus_infinity;                          // its bits
+    int32_t minus_infinity = 0;                      // its bits
 
     // Of a stored element, by its bits: the float that an instruction loads must not be infinite in Halide's default float mode.
     Halide::Expr is_minus_infinity(const Halide::Expr &element) const;

@@ -16,7 +16,7 @@ namespace {
 // The coordinates of the frame: clamped positions, and whether the ends of a tile are visible.
 struct Coordinates {
     const AttentionFormulas &formulas;
-    QueryLanesBlocking blocking;
+    const QueryLanesBlocking &blocking;
 
     // Rows beyond the last query repeat it, so that they never require more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const { return min(qt * blocking.q_tile + qi, formulas.inputs().seq_len_q - 1); }
@@ -28,24 +28,27 @@ struct Coordinates {
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
 };
 
+// A word of several elements has them as they are stored, so that they are not rounded: its scores are scaled afterwards.
+Expr query_word(const Coordinates &at, const Expr &entry, const Expr &row, const Expr &h, const Expr &b) {
+    const Words &words = at.blocking.query_words;
+    const auto &stored = at.formulas.inputs().stored_query;
+    return words.pair == 1 ? at.formulas.plain_query(entry, row, h, b)
+                           : words.join({stored(2 * entry, row, h, b), stored(2 * entry + 1, row, h, b)});
+}
+
 // query_tile = query in the unit of scores, transposed: rows of the tile lie side by side. key_tile: keys of a chunk, rotated.
 void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr q = at.query(qi, qt);
-    const Words &words = at.blocking.query_words;
-    const int lanes = at.blocking.lanes(), entries = s.head_dim / words.pair;
-    // A word of several elements has them as they are stored, so that they are not rounded: its scores are scaled afterwards.
-    auto word = [&](const Expr &entry, const Expr &row) {
-        const auto stored = [&](const Expr &d_) { return formulas.inputs().stored_query(d_, row, h, b); };
-        return words.pair == 1 ? formulas.plain_query(entry, row, h, b) : words.join({stored(2 * entry), stored(2 * entry + 1)});
-    };
+    const int lanes = at.blocking.lanes(), entries = s.head_dim / at.blocking.query_words.pair;
+    auto word = [&at, &s](const Expr &entry, const Expr &row) { return query_word(at, entry, row, s.h, s.b); };
     if (!formulas.rotates() && entries >= lanes) {
         auto source = [&](const Expr &entry, const Expr &row) { return word(entry, at.query(s.vector * lanes + row, qt)); };
         s.query_squares = transpose_squares("query", lanes, entries, {s.vector, qt, h, b}, source);
         s.squares = RDom(0, lanes, 0, lanes, 0, s.query_squares->blocks(), 0, at.blocking.q_tile / lanes, "squares");
         const Expr lane = s.squares.x, column = s.squares.y, block = s.squares.z, vector = s.squares.w;
-        s.query_tile(qi, d, qt, h, b) = undef(words.type);
+        s.query_tile(qi, d, qt, h, b) = undef(at.blocking.query_words.type);
         s.query_tile(vector * lanes + lane, s.query_squares->first_column(block) + column, qt, h, b) =
             s.query_squares->transposed()(column * lanes + lane, block, vector, qt, h, b);
         return;

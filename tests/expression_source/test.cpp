@@ -2,6 +2,8 @@
 #include <cstring>
 #include <vector>
 
+#include <polyhead/polyhead.h>
+
 #include "support/catch.h"
 
 #include <expression_as_cpp.h>
@@ -53,7 +55,15 @@ TEST_CASE("expressions: C++ gives the bits of the same text") {
     const std::vector<float> as_text = call.run(expression_as_text);
     CHECK(!same_bits(as_text, call.run(expression_half_text)));
     CHECK(same_bits(as_text, call.run(expression_as_cpp)));
-    CHECK(same_bits(call.run(expression_half_text), call.run(expression_half_cpp)));
+    // No range of keys follows from a mask in C++, so its kernel has other loops. Where products and sums are rounded one after the other,
+    // LLVM may then add up a short head_dim in another order.
+    const std::vector<float> half_as_text = call.run(expression_half_text), half_as_cpp = call.run(expression_half_cpp);
+    if (polyhead_cpu_features() & POLYHEAD_CPU_FMA) {
+        CHECK(same_bits(half_as_text, half_as_cpp));
+    }
+    for (size_t i = 0; i < half_as_text.size(); i++) {
+        CHECK(half_as_cpp[i] == Approx(half_as_text[i]).margin(2e-6));
+    }
 }
 
 TEST_CASE("expressions: a kernel knows that its expression is C++") {

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-LEVELS = ["none", "sse41", "avx", "avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_bf16_vnni sse4a", "avx512_fp16"]
+LEVELS = ["none", "sse41", "avx", "avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_bf16_vnni sse4a", "avx512_fp16 sse4a"]
 BAD = ["avx3", "AVX2", "avx2 fast", "avx2;sse4a"]
 SENTENCE = "POLYHEAD_CPU_FEATURES: found a word that is no CPU feature"
 PROBE = """import numpy, polyhead

@@ -8,7 +8,8 @@
 #   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, for each line tagged gpu or gpu_only
 #   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER
 # A set without kernels is not made; without polyhead::gpu the sets of GPU kernels are not made. The global properties
-# POLYHEAD_TABLE_TESTED and POLYHEAD_TABLE_GPU_TESTED have the names of the kernels of the tier. The target property POLYHEAD_FLAGS of each has its flags.
+# POLYHEAD_TABLE_TESTED and POLYHEAD_TABLE_GPU_TESTED have the names of the kernels of the tier. The target property POLYHEAD_FLAGS of each
+# GPU kernel has its flags.
 
 # The flags of the GPU kernel of a line: those of the line, without the options in `dropped` and their values, with the GPU targets and
 # with the listings in which tests/gpu_sources reads how kernels are launched.

@@ -19,7 +19,7 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     in.weight = weight;
     in.words = numbers.words;
     if (numbers.tiles) {
-        in.tensors = LinearTensors{rows.tensor, weight.tensor};
+        in.tensor = rows.tensor;
     }
     in.panels = num_heads * panels_per_head;
     in.num_rows = rows.count;
@@ -73,7 +73,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     in.weight = weight;
     in.words = numbers.heads.type == Halide::Float(32) ? std::nullopt : numbers.words;
     if (numbers.tiles) {
-        in.tensors = LinearTensors{context, weight.tensor};
+        in.tensor = context;
     }
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = count;

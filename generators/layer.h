@@ -14,7 +14,7 @@ struct LayerRows {
     std::function<Halide::Expr(Halide::Expr k, Halide::Expr t, Halide::Expr b)> stored;
     int width;
     Halide::Expr count;
-    Halide::ExternFuncArgument tensor; // what AMX reads
+    Halide::ExternFuncArgument tensor = {}; // what AMX reads
 };
 
 // What is the same for all linear layers of a kernel.

@@ -59,13 +59,12 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
     Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
     Expr bias = in.weight.bias ? in.weight.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
-    if (in.tensors) {
+    if (in.tensor) {
         // Of a tile that reaches beyond them, AMX leaves what is too much as it is; nobody reads it.
         s.products = Halide::Func(name + "_products");
-        s.products.define_extern(
-            "polyhead_amx_linear",
-            {in.tensors->rows, in.tensors->weight, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
-            Halide::Float(32), {s.column, s.panel, s.m, s.b});
+        s.products.define_extern("polyhead_amx_linear",
+                                 {*in.tensor, in.weight.tensor, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
+                                 Halide::Float(32), {s.column, s.panel, s.m, s.b});
         s.acc(s.column, s.panel, s.m, s.b) = bias + s.products(s.column, s.panel, s.m, s.b);
         return s;
     }

@@ -21,19 +21,14 @@ struct LinearWeight {
     std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
 };
 
-// Rows and weight as they lie in memory, for the tiles of AMX: rows (k, [block,] m [, b]) of bf16, and the weight packed in pairs.
-struct LinearTensors {
-    Halide::ExternFuncArgument rows, weight;
-};
-
 // What the layer reads. The reduction runs over `outer` blocks of `inner` inputs, each block summed on its own: rounding errors grow
 // with the root of the block, not of the whole width, and a [.., H, d] input keeps an affine index.
 struct LinearInputs {
     Storage storage; // of rows
     std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> stored_rows;
     LinearWeight weight;
-    std::optional<Words> words;           // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
-    std::optional<LinearTensors> tensors; // where AMX multiplies them; otherwise elements are read
+    std::optional<Words> words; // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
+    std::optional<Halide::ExternFuncArgument> tensor; // rows (k, [block,] m [, b]) as they lie in memory, where AMX multiplies them
     int inner, outer;
     int panels;
     Halide::Expr num_rows;

@@ -20,15 +20,16 @@
 namespace polyhead::runtime {
 
 namespace {
-constexpr int64_t columns_of_tile = 16;
-}
+
+constexpr int64_t tile = 16; // rows, columns and words of a tile
+static_assert(tile == POLYHEAD_WEIGHT_PANEL, "a tile of words is a panel of weights");
+
+} // namespace
 
 #ifdef POLYHEAD_HAS_AMX
 
 namespace {
 
-constexpr int64_t tile = 16; // rows, columns and words of a tile
-static_assert(tile == POLYHEAD_WEIGHT_PANEL, "a tile of words is a panel of weights");
 constexpr int64_t tile_bytes = 64; // of a row of a tile
 
 // What the instruction ldtilecfg reads.
@@ -88,36 +89,27 @@ struct LastWords {
 
 // num_rows: up to 32.
 template <bool two_rows, bool two_blocks> POLYHEAD_AMX void square(const Matrices &m, int64_t row, int64_t num_rows, int64_t block) {
-    const uint8_t *rows = m.rows + row * m.row_bytes, *words = m.words + block * m.block_bytes;
+    const uint8_t *words = m.words + block * m.block_bytes;
     uint8_t *const sums = m.sums + row * m.sum_row_bytes + block * m.sum_block_bytes;
-    if (m.add) {
-        _tile_loadd(0, sums, m.sum_row_bytes);
-        if constexpr (two_blocks) {
-            _tile_loadd(1, sums + m.sum_block_bytes, m.sum_row_bytes);
-        }
-        if constexpr (two_rows) {
-            _tile_loadd(2, sums + tile * m.sum_row_bytes, m.sum_row_bytes);
-        }
-        if constexpr (two_rows && two_blocks) {
-            _tile_loadd(3, sums + tile * m.sum_row_bytes + m.sum_block_bytes, m.sum_row_bytes);
-        }
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        if constexpr (two_rows) {
-            _tile_zero(2);
-            _tile_zero(3);
-        }
+    _tile_zero(0);
+    _tile_zero(1);
+    if constexpr (two_rows) {
+        _tile_zero(2);
+        _tile_zero(3);
     }
-    int64_t w = 0;
-    for (; w + tile <= m.num_words; w += tile) {
-        add_step<two_rows, two_blocks>(rows, m.row_bytes, words, m.word_bytes, m.block_bytes);
-        rows += tile_bytes;
-        words += tile * m.word_bytes;
-    }
-    if (w < m.num_words) {
-        const LastWords last(m, rows, num_rows, words, two_blocks ? 2 : 1, m.num_words - w);
-        add_step<two_rows, two_blocks>(last.rows, tile_bytes, last.words, tile_bytes, tile * tile_bytes);
+    for (int64_t group = 0; group < m.num_groups; group++) {
+        const uint8_t *rows = m.rows + row * m.row_bytes + group * m.group_bytes;
+        int64_t w = 0;
+        for (; w + tile <= m.num_words; w += tile) {
+            add_step<two_rows, two_blocks>(rows, m.row_bytes, words, m.word_bytes, m.block_bytes);
+            rows += tile_bytes;
+            words += tile * m.word_bytes;
+        }
+        if (w < m.num_words) {
+            const LastWords last(m, rows, num_rows, words, two_blocks ? 2 : 1, m.num_words - w);
+            add_step<two_rows, two_blocks>(last.rows, tile_bytes, last.words, tile_bytes, tile * tile_bytes);
+            words += (m.num_words - w) * m.word_bytes;
+        }
     }
     _tile_stored(0, sums, m.sum_row_bytes);
     if constexpr (two_blocks) {
@@ -213,8 +205,9 @@ Matrices of_queries(const halide_buffer_t *rows, int row, const halide_buffer_t 
     product.row_bytes = bytes_between(rows, row);
     product.word_bytes = bytes_between(words, 1);
     product.sum_row_bytes = bytes_between(sums, 1);
-    product.block_bytes = product.sum_block_bytes = 4 * columns_of_tile;
-    product.num_blocks = sums->dim[0].extent / columns_of_tile;
+    product.block_bytes = product.sum_block_bytes = 4 * tile;
+    product.num_blocks = sums->dim[0].extent / tile;
+    product.num_groups = 1;
     return product;
 }
 
@@ -251,27 +244,24 @@ extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weigh
         return 0;
     }
     const int64_t panel = sums->dim[1].min, panels = std::min<int64_t>(panel + sums->dim[1].extent, num_panels) - panel;
-    // Blocks of inputs that lie one behind the other are one block.
+    // Blocks of inputs that lie one behind the other are one group of words.
     const bool apart = rank == 4 && rows->dim[1].stride != inner;
     Matrices product{};
     product.row_bytes = bytes_between(rows, m);
+    product.group_bytes = apart ? bytes_between(rows, 1) : 0;
     product.word_bytes = bytes_between(weight, 1);
     product.block_bytes = bytes_between(weight, 2);
     product.sum_row_bytes = bytes_between(sums, 2);
     product.sum_block_bytes = bytes_between(sums, 1);
     product.num_rows = behind - row;
     product.num_blocks = panels;
+    product.num_groups = apart ? outer : 1;
     product.num_words = int64_t(inner) * (apart ? 1 : outer) / 2;
+    product.words = element(weight, {0, 0, panel});
     for (int64_t batch = sums->dim[3].min; batch < sums->dim[3].min + sums->dim[3].extent; batch++) {
         product.sums = element(sums, {0, panel, row, batch});
-        for (int64_t block = 0; block < (apart ? outer : 1); block++) {
-            product.rows = rank == 4   ? element(rows, {0, block, row, batch})
-                           : rank == 3 ? element(rows, {0, row, batch})
-                                       : element(rows, {0, row});
-            product.words = element(weight, {0, block * product.num_words, panel});
-            product.add = block > 0;
-            multiply(product);
-        }
+        product.rows = rank == 4 ? element(rows, {0, 0, row, batch}) : rank == 3 ? element(rows, {0, row, batch}) : element(rows, {0, row});
+        multiply(product);
     }
     return 0;
 }

@@ -15,16 +15,16 @@ struct halide_buffer_t;
 
 namespace polyhead::runtime {
 
-// sums = rows x words, or added to sums. Pairs of a row lie side by side, and the 16 columns of a block.
+// sums = rows x words. Pairs of a row lie side by side in groups of num_words; the words of all groups follow one another, and the 16
+// columns of a block lie side by side.
 struct Matrices {
     const uint8_t *rows;
-    int64_t row_bytes; // from a row to the next, and so on
+    int64_t row_bytes, group_bytes; // from a row to the next, and so on
     const uint8_t *words;
     int64_t word_bytes, block_bytes;
     uint8_t *sums;
     int64_t sum_row_bytes, sum_block_bytes;
-    int64_t num_rows, num_blocks, num_words;
-    bool add;
+    int64_t num_rows, num_blocks, num_groups, num_words;
 };
 
 // Does nothing where num_rows or num_blocks is 0. Only where the CPU has the feature amx.

@@ -65,9 +65,38 @@ RegisterTile register_tile(const LinearStages &s, const Tiling &tiling, const Ma
 
 namespace {
 
+// Tasks are blocks of panels and of rows, in every batch row; the loops `inside` of a task are given innermost first.
+void fuse_tasks(Halide::Func out, std::vector<Halide::VarOrRVar> inside, const Var &po, const Var &mo, const std::vector<Var> &outer,
+                const Var &task) {
+    inside.insert(inside.end(), {po, mo});
+    inside.insert(inside.end(), outer.begin(), outer.end());
+    out.reorder(inside).fuse(po, mo, task);
+    for (const Var &v : outer) {
+        out.fuse(task, v, task);
+    }
+}
+
+// With AMX a task is a block of rows and some panels, whose sums wait in L1 and L2 for bias and store.
+void schedule_tiles(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
+                    const Machine &machine) {
+    const int panels = std::min(s.panels, t.linear_panels > 0 ? t.linear_panels : panels_of_amx);
+    const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
+    Var po("po"), pi("pi"), mo("mo"), mi("mi"), task("task");
+    out.split(panel, po, pi, panels, TailStrategy::GuardWithIf).split(m, mo, mi, t.linear_block, TailStrategy::GuardWithIf);
+    fuse_tasks(out, {column, pi, mi}, po, mo, outer, task);
+    out.parallel(task).vectorize(column, lanes).unroll(column);
+    s.products.compute_at(out, task)
+        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
+        .bound_extent(s.panel, panels)
+        .bound_extent(s.m, t.linear_block);
+}
+
 // The loop nest above, over a Func whose dimensions were brought to (column in panel, panel, m[, batch]).
 void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
                      const Machine &machine) {
+    if (s.products.defined()) {
+        return schedule_tiles(s, out, column, panel, m, outer, t, machine);
+    }
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
     const RegisterTile tile = register_tile(s, t, machine);
     // Blocks of equal size, at most linear_block rows each: 197 rows are 104 + 93, not 128 + 69 and never 192 + 5.
@@ -77,12 +106,7 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
     out.split(panel, po, pi, tile.panels, TailStrategy::GuardWithIf)
         .split(m, mo, mm, block, TailStrategy::GuardWithIf)
         .split(mm, mm, mi, tile.rows, TailStrategy::GuardWithIf);
-    std::vector<Halide::VarOrRVar> order = {column, pi, mi, mm, po, mo};
-    order.insert(order.end(), outer.begin(), outer.end());
-    out.reorder(order).fuse(po, mo, task);
-    for (const Var &v : outer) {
-        out.fuse(task, v, task);
-    }
+    fuse_tasks(out, {column, pi, mi, mm}, po, mo, outer, task);
     out.parallel(task).unroll(mi).unroll(pi).vectorize(column, lanes).unroll(column);
     auto unrolled = [&](auto f) { f.vectorize(s.column, lanes).unroll(s.column).unroll(s.panel).unroll(s.m); };
     for (Halide::Func f : {s.acc.compute_at(out, mm), s.block_sum.compute_at(s.acc, s.blocks)}) {
@@ -93,40 +117,18 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
     unrolled(s.block_sum.update().reorder(s.column, s.panel, s.m, s.k));
 }
 
-// With AMX a task is a block of rows and some panels, whose sums wait in L1 and L2 for bias and store.
-void schedule_tiles(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
-                    const Machine &machine) {
-    const int panels = std::min(s.panels, t.linear_panels > 0 ? t.linear_panels : panels_of_amx);
-    Var po("po"), pi("pi"), mo("mo"), mi("mi"), task("task");
-    out.split(panel, po, pi, panels, TailStrategy::GuardWithIf).split(m, mo, mi, t.linear_block, TailStrategy::GuardWithIf);
-    std::vector<Halide::VarOrRVar> order = {column, pi, mi, po, mo};
-    order.insert(order.end(), outer.begin(), outer.end());
-    out.reorder(order).fuse(po, mo, task);
-    for (const Var &v : outer) {
-        out.fuse(task, v, task);
-    }
-    const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
-    out.parallel(task).vectorize(column, lanes).unroll(column);
-    s.products.compute_at(out, task)
-        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
-        .bound_extent(s.panel, panels)
-        .bound_extent(s.m, t.linear_block);
-}
-
 } // namespace
 
 void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const Machine &machine) {
     Var column("column"), panel("panel");
     Halide::Func out = o.func;
     out.bound(o.n, 0, o.columns).split(o.n, panel, column, POLYHEAD_WEIGHT_PANEL, TailStrategy::GuardWithIf);
-    auto *const loops = s.products.defined() ? schedule_tiles : schedule_panels;
-    loops(s, out, column, panel, o.m, o.outer, t, machine);
+    schedule_panels(s, out, column, panel, o.m, o.outer, t, machine);
 }
 
 void schedule_projection(HeadProjection &p, const Tiling &t, const Machine &machine) {
     p.heads.compute_root().bound(p.column, 0, POLYHEAD_WEIGHT_PANEL).bound(p.panel, 0, p.linear.panels);
-    auto *const loops = p.linear.products.defined() ? schedule_tiles : schedule_panels;
-    loops(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
+    schedule_panels(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
 }
 
 } // namespace polyhead::gen

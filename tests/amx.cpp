@@ -24,54 +24,59 @@ constexpr int64_t panel = POLYHEAD_WEIGHT_PANEL;
 
 // Rows, words and sums of one product, whose rows end at an unmapped page. Small whole numbers: every order of sums gives the same.
 struct Product {
-    int64_t rows, blocks, words, gap; // gap: elements between the end of a row and the next
+    int64_t rows, blocks, groups, words, gap; // words: of a group; gap: elements between the end of a group and the next
     GuardedBuffer memory;
     std::vector<uint32_t> b;
     std::vector<float> sums;
 
-    Product(int64_t num_rows, int64_t num_blocks, int64_t num_words, int64_t between, Random &random)
-        : rows(num_rows), blocks(num_blocks), words(num_words), gap(between),
-          memory(size_t((num_rows - 1) * (2 * num_words + between) + 2 * num_words) * 2, Place::at_end),
-          b(size_t(num_blocks * num_words * panel)), sums(size_t(num_rows * num_blocks * panel), -7.0f) {
+    Product(int64_t num_rows, int64_t num_blocks, int64_t num_groups, int64_t num_words, int64_t between, Random &random)
+        : rows(num_rows), blocks(num_blocks), groups(num_groups), words(num_words), gap(between),
+          memory(size_t(num_rows * num_groups * (2 * num_words + between) - between) * 2, Place::at_end),
+          b(size_t(num_blocks * num_groups * num_words * panel)), sums(size_t(num_rows * num_blocks * panel), 5.0f) {
         uint16_t *const a = static_cast<uint16_t *>(memory.data());
         for (int64_t r = 0; r < rows; r++) {
-            for (int64_t k = 0; k < 2 * words; k++) {
-                a[r * row() + k] = element(random);
+            for (int64_t w = 0; w < groups * words; w++) {
+                a[place(r, w)] = element(random);
+                a[place(r, w) + 1] = element(random);
             }
         }
         for (uint32_t &word : b) {
             word = uint32_t(element(random)) | uint32_t(element(random)) << 16;
         }
     }
-    int64_t row() const { return 2 * words + gap; }
+    int64_t group() const { return 2 * words + gap; }
+    // The first element of a word.
+    int64_t place(int64_t row, int64_t word) const { return (row * groups + word / words) * group() + word % words * 2; }
     static uint16_t element(Random &random) { return test::to_bf16(float(random.between(-8, 8))); }
 
-    runtime::Matrices matrices(bool add) {
+    runtime::Matrices matrices() {
         runtime::Matrices m{};
         m.rows = static_cast<const uint8_t *>(memory.data());
-        m.row_bytes = 2 * row();
+        m.group_bytes = 2 * group();
+        m.row_bytes = groups * m.group_bytes;
         m.words = reinterpret_cast<const uint8_t *>(b.data());
         m.word_bytes = 4 * panel;
-        m.block_bytes = words * m.word_bytes;
+        m.block_bytes = groups * words * m.word_bytes;
         m.sums = reinterpret_cast<uint8_t *>(sums.data());
         m.sum_block_bytes = 4 * panel;
         m.sum_row_bytes = blocks * m.sum_block_bytes;
         m.num_rows = rows;
         m.num_blocks = blocks;
+        m.num_groups = groups;
         m.num_words = words;
-        m.add = add;
         return m;
     }
-    int64_t wrong(double before) const {
+    int64_t wrong() const {
         const uint16_t *const a = static_cast<const uint16_t *>(memory.data());
         int64_t count = 0;
         for (int64_t r = 0; r < rows; r++) {
             for (int64_t n = 0; n < blocks * panel; n++) {
-                double sum = before;
-                for (int64_t w = 0; w < words; w++) {
-                    const uint32_t word = b[size_t((n / panel * words + w) * panel + n % panel)];
-                    sum += double(from_bf16(a[r * row() + 2 * w])) * from_bf16(uint16_t(word)) +
-                           double(from_bf16(a[r * row() + 2 * w + 1])) * from_bf16(uint16_t(word >> 16));
+                double sum = 0;
+                for (int64_t w = 0; w < groups * words; w++) {
+                    const uint32_t word = b[size_t((n / panel * groups * words + w) * panel + n % panel)];
+                    const uint16_t *const entries = a + place(r, w);
+                    sum += double(from_bf16(entries[0])) * from_bf16(uint16_t(word)) +
+                           double(from_bf16(entries[1])) * from_bf16(uint16_t(word >> 16));
                 }
                 count += sums[size_t(r * blocks * panel + n)] != sum ? 1 : 0;
             }
@@ -96,25 +101,24 @@ TEST_CASE("amx: products of every shape of rows, columns and words", "[sweep]") 
     for (const int64_t rows : {1, 15, 16, 17, 31, 32, 33, 48, 70}) {
         for (const int64_t blocks : {1, 2, 3, 4}) {
             for (const int64_t words : {1, 15, 16, 17, 32, 39}) {
-                INFO(rows << " rows, " << blocks << " blocks of columns, " << words << " words");
-                Product product(rows, blocks, words, random.between(0, 3), random);
-                const int64_t before = AmxEmulator::products();
-                runtime::multiply(product.matrices(false));
-                CHECK(product.wrong(0) == 0);
-                if (!AmxEmulator::native()) { // each tile once
-                    CHECK(AmxEmulator::products() - before == tiles_of(rows, 16) * blocks * tiles_of(words, 16));
+                for (const int64_t groups : {1, 3}) {
+                    INFO(rows << " rows, " << blocks << " blocks of columns, " << groups << " groups of " << words << " words");
+                    Product product(rows, blocks, groups, words, random.between(0, 3), random);
+                    const int64_t before = AmxEmulator::products();
+                    runtime::multiply(product.matrices());
+                    CHECK(product.wrong() == 0);
+                    if (!AmxEmulator::native()) { // each tile once
+                        CHECK(AmxEmulator::products() - before == tiles_of(rows, 16) * blocks * groups * tiles_of(words, 16));
+                    }
                 }
-                std::fill(product.sums.begin(), product.sums.end(), 5.0f);
-                runtime::multiply(product.matrices(true));
-                CHECK(product.wrong(5) == 0);
             }
         }
     }
-    Product none(1, 1, 1, 0, random);
-    runtime::Matrices m = none.matrices(false);
+    Product none(1, 1, 1, 1, 0, random);
+    runtime::Matrices m = none.matrices();
     m.num_rows = 0;
     runtime::multiply(m);
-    CHECK(none.sums[0] == -7.0f);
+    CHECK(none.sums[0] == 5.0f);
 }
 
 namespace {

@@ -426,7 +426,7 @@ private:
             floats = plan_.staged.back().floats;
         }
         return {storage_of(POLYHEAD_F32, false), [=](const Expr &k, const Expr &t, const Expr &b) -> Expr { return floats(k, t, 0, b); },
-                width, count, floats};
+                width, count};
     }
 
     void generate_mha(const Problem &p) {
@@ -460,7 +460,7 @@ private:
         };
         in.words = layer_words();
         if (tiling().amx == 1) {
-            in.tensors = LinearTensors{rows.tensor, in.weight.tensor};
+            in.tensor = rows.tensor;
         }
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;

@@ -30,8 +30,8 @@ struct TuningChoice {
 // The user's file of records: the given one or $POLYHEAD_TUNED; empty when there is none.
 std::string records_file(const TuningChoice &choice);
 
-// A target string in full: "host" and "host-FEATURE..." become this machine as far as POLYHEAD_CPU_FEATURES
-// allows, others stay. Where that variable is not understood *error has a sentence and the text stays as it is.
+// A target string in full: "host" and "host-FEATURE..." become this machine as far as POLYHEAD_CPU_FEATURES allows, others stay. Where that
+// variable is not understood *error has a sentence and the text stays as it is.
 std::string resolve_target(const std::string &target, std::string *error);
 
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.

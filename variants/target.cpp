@@ -1,10 +1,6 @@
 // Target strings become Halide targets here, and nowhere else; `host` becomes this machine.
 #include "target.h"
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include "../runtime/cpu_feature_words.h"
 #include "compile.h"
 
@@ -58,15 +54,6 @@ constexpr Target::Feature named_features[] = {Target::SSE41,
                                               Target::AVXVNNI};
 #endif
 
-#if defined(__x86_64__)
-// What LLVM may use in code for Sapphire Rapids and no target below it has. It uses AMX only where it is told to.
-bool runs_sapphire_rapids_code() {
-    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-    constexpr unsigned gfni = 1u << 8, avx512_fp16 = 1u << 23;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (ecx & gfni) != 0 && (edx & avx512_fp16) != 0;
-}
-#endif
-
 // This machine, as far as POLYHEAD_CPU_FEATURES allows. Halide's code for zen4 may use SSE4a, which only AMD has; its code for Sapphire
 // Rapids is the way to dot products of bf16 pairs on Intel.
 std::string host_target() {
@@ -76,7 +63,8 @@ std::string host_target() {
     if (!__builtin_cpu_supports("sse4a")) {
         host = host.without_feature(Target::AVX512_Zen4).without_feature(Target::AVX512_Zen5);
     }
-    if (!runs_sapphire_rapids_code()) {
+    // What LLVM may use in its code, and no target below it has. It uses AMX only where it is told to.
+    if (!__builtin_cpu_supports("avx512fp16") || !__builtin_cpu_supports("gfni")) {
         host = host.without_feature(Target::AVX512_SapphireRapids);
     }
     uint64_t allowed = runtime::cpu_feature_limit().mask;

@@ -49,15 +49,15 @@ inline double score_tolerance(double reference, double plain_error) {
     return f32_tolerance(reference, 1.0, plain_error);
 }
 
-// For f16 and bf16: twice the error of the plain formula in that type on that head + 1e-5, where this error counts as at least half a unit
-// in the last place of the reference, which rounding out alone may bring; and at most 1e-2 (f16) or 5e-2 (bf16) of max(1, abs(ref)). The
-// whole is never less than an f32 kernel may err by: f32_error is the error of the plain f32 formula there. Where huge values cancel, the
-// limit is never less than two roundings of a prob. It does not bind in a layer: with logits of some ten, rounded heads alone move out by
-// more.
+// The largest error of the plain formula among like rows: in the storage type, and in f32.
 struct PlainError {
     double in_storage, in_f32;
 };
 
+// For f16 and bf16: twice the error of the plain formula in that type on that head + 1e-5, where this error counts as at least half a unit
+// in the last place of the reference, which rounding out alone may bring; and at most 1e-2 (f16) or 5e-2 (bf16) of max(1, abs(ref)). The
+// whole is never less than an f32 kernel may err by. Where huge values cancel, the limit is never less than two roundings of a prob. It
+// does not bind in a layer: with logits of some ten, rounded heads alone move out by more.
 inline double tolerance_16_bit(int32_t dtype, double reference, double max_value, const PlainError &plain, bool rounds_heads) {
     const double half_unit = reference == 0 ? 0 : std::ldexp(dtype == POLYHEAD_F16 ? 0x1p-11 : 0x1p-8, std::ilogb(reference));
     const double rule = 2.0 * std::max(plain.in_storage, half_unit) + 1e-5,

@@ -91,7 +91,8 @@ public:
         for (int64_t q : expected_.rows[static_cast<size_t>(group)]) {
             const bool empty = is_sdpa(p_) && expected_.truth.empty[group * rows_ + q] != 0;
             const double max_value = expected_.truth.max_value[group * rows_ + q], logit = largest_logit(group, q);
-            const PlainError plain{in_storage.near(logit), in_f32.near(logit)};
+            const double of_probs = is_sdpa(p_) ? expected_.truth.products[group * rows_ + q] : 0.0;
+            const PlainError plain{std::max(in_storage.near(logit), half_unit(p_.dtype) * of_probs), in_f32.near(logit)};
             for (int64_t i = (group * rows_ + q) * width; i < (group * rows_ + q + 1) * width; i++) {
                 if (empty) {
                     report_.must_equal("out", i, outputs_.out[i], 0.0);

@@ -25,6 +25,7 @@ template <class Real> Answer<Real> make_answer(const Problem &p, const polyhead_
     answer.largest.assign(rows, 0.0);
     answer.rounding.assign(rows, 0.0);
     answer.spread.assign(rows, 0.0);
+    answer.products.assign(rows, 0.0);
     answer.scores.assign(p.scores != POLYHEAD_NO_SCORES ? rows * keys : 0, Real(0));
     answer.weights_mean.assign(p.weights_mean != 0 ? rows / static_cast<size_t>(p.num_heads) * keys : 0, Real(0));
     return answer;
@@ -39,6 +40,7 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     answer.largest[index] = row.largest;
     answer.rounding[index] = row.rounding;
     answer.spread[index] = row.spread;
+    answer.products[index] = row.products;
     if (!answer.scores.empty()) {
         std::copy(row.scores.begin(), row.scores.end(), answer.scores.begin() + index * static_cast<int64_t>(row.scores.size()));
     }

@@ -21,6 +21,7 @@ template <class Real> struct Answer {
     std::vector<double> largest;    // [B,H,T_q]: absolute value of the largest logit of the row
     std::vector<double> rounding;   // [B,H,T_q]: change of a weight, to first order and relative, by rounding of the logits to f32
     std::vector<double> spread;     // [B,H,T_q]: sum of weight * (1 - weight)
+    std::vector<double> products;   // [B,H,T_q]: root of the sum of (weight * largest |value| of the key)^2, times |gate|
     std::vector<Real> scores;       // [B,H,T_q,T_kv] at the stage of the problem, or nothing
     std::vector<Real> weights_mean; // [B,T_q,T_kv], or nothing
 };

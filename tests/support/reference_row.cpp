@@ -193,6 +193,7 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     result_.largest = result_.empty ? 0 : result_.largest;
     result_.rounding = result_.empty ? 0 : result_.rounding;
     result_.spread = result_.empty ? 0 : result_.spread;
+    result_.products = 0;
     std::fill(out, out + head_dim_v, Real(0));
     std::vector<Real> &probs = logits_;
     const bool rounds = is_16_bit(storage_), wants_weights = p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0;
@@ -207,6 +208,10 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     }
     if (result_.empty) {
         return result_;
+    }
+    for (int64_t n = 0; n < keys.keys(); n++) {
+        const double product = seen_[n] != 0 ? static_cast<double>(probs[n] / row_sum_) * keys.max_value[n] : 0;
+        result_.products += product * product;
     }
     if (rounds) {
         for (Real &prob : probs) {
@@ -228,6 +233,7 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
         out[d] = (rounds ? out[d] : out[d] / row_sum_) * gate;
     }
     result_.max_value *= std::abs(static_cast<double>(gate));
+    result_.products = std::sqrt(result_.products) * std::abs(static_cast<double>(gate));
     return result_;
 }
 

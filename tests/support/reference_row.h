@@ -27,6 +27,7 @@ template <class Real> struct RowResult {
     double largest;           // absolute value of the largest logit, the sink included; 0 for a row that sees no key
     double rounding;          // change of a weight, relative, when logits are rounded to f32 twice: for the sum and for the weight
     double spread;            // sum of weight * (1 - weight): 0 where one key has all the weight, up to 1 where many share it
+    double products;          // root of the sum over keys of (weight * largest |value| of the key)^2, times |gate|
     bool empty;               // it sees no key
     std::vector<Real> scores; // of the stage that the problem has as an output; empty if none
     std::vector<Real> weights;

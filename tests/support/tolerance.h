@@ -54,14 +54,19 @@ struct PlainError {
     double in_storage, in_f32;
 };
 
+// Half a unit in the last place of 1.
+inline double half_unit(int32_t dtype) {
+    return dtype == POLYHEAD_F16 ? 0x1p-11 : 0x1p-8;
+}
+
 // For f16 and bf16: twice the error of the plain formula in that type on that head + 1e-5, where this error counts as at least half a unit
-// in the last place of the reference, which rounding out alone may bring; and at most 1e-2 (f16) or 5e-2 (bf16) of max(1, abs(ref)). The
+// in the last place of the reference, which rounding out alone may bring, and what rounding the probs of a row to nearest ordinarily brings
+// (check_answer.cpp); and at most 1e-2 (f16) or 5e-2 (bf16) of max(1, abs(ref)). The
 // whole is never less than an f32 kernel may err by. Where huge values cancel, the limit is never less than two roundings of a prob. It
 // does not bind in a layer: with logits of some ten, rounded heads alone move out by more.
 inline double tolerance_16_bit(int32_t dtype, double reference, double max_value, const PlainError &plain, bool rounds_heads) {
-    const double half_unit = reference == 0 ? 0 : std::ldexp(dtype == POLYHEAD_F16 ? 0x1p-11 : 0x1p-8, std::ilogb(reference));
-    const double rule = 2.0 * std::max(plain.in_storage, half_unit) + 1e-5,
-                 of_prob = (dtype == POLYHEAD_F16 ? 0x1p-10 : 0x1p-7) * max_value;
+    const double of_out = reference == 0 ? 0 : std::ldexp(half_unit(dtype), std::ilogb(reference));
+    const double rule = 2.0 * std::max(plain.in_storage, of_out) + 1e-5, of_prob = 2 * half_unit(dtype) * max_value;
     const double fixed = std::max(of_prob, (dtype == POLYHEAD_F16 ? 1e-2 : 5e-2) * std::max(1.0, std::abs(reference)));
     const double limit = rounds_heads && std::isfinite(plain.in_storage) ? rule : fixed;
     return std::max(f32_tolerance(reference, max_value, plain.in_f32), std::min(rule, limit));

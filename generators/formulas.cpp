@@ -149,8 +149,20 @@ Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, 
 
 // ---- which keys a row sees
 
+Expr AttentionInputs::kv_length(const Problem &problem, const Expr &b) const {
+    return problem.kv_lengths != 0 ? Halide::clamp(element("kv_lengths", {b}), 0, seq_len_kv) : seq_len_kv;
+}
+
+KeySource::Element in_pages(const KeySource::Element &page, const Problem &problem, const AttentionInputs &inputs, const Expr &num_pages) {
+    return [=](const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) {
+        const Expr own = Halide::min(row, Halide::max(inputs.kv_length(problem, b), 1) - 1), size = problem.page_size;
+        // Clamped, because the table may change while the kernel runs.
+        return page(d, own % size, kv_head, Halide::clamp(inputs.element("page_table", {own / size, b}), 0, num_pages - 1));
+    };
+}
+
 Expr AttentionFormulas::kv_length(const Expr &b) const {
-    return problem_.kv_lengths ? Halide::clamp(element("kv_lengths", {b}), 0, inputs_.seq_len_kv) : inputs_.seq_len_kv;
+    return inputs_.kv_length(problem_, b);
 }
 
 Expr AttentionFormulas::position(const Expr &q, const Expr &b) const {
@@ -289,11 +301,10 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
 
 Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
                               const std::vector<Expr> &pairs, const Expr &reference) const {
-    if (stage == ScoreStage::scaled && problem_.softcap != 0) {
-        return score * number("softcap");
-    }
     if (stage == ScoreStage::scaled || stage == ScoreStage::capped) {
-        return natural(score);
+        const Expr value = stage == ScoreStage::scaled && problem_.softcap != 0 ? score * number("softcap") : natural(score);
+        const bool unnamed = problem_.page_size > 0 && problem_.kv_lengths != 0; // keys behind the valid ones lie in no page
+        return unnamed ? Halide::select(kv < kv_length(b), value, 0.0f) : value;
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);
     if (stage == ScoreStage::logits) {

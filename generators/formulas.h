@@ -40,7 +40,14 @@ struct AttentionInputs {
     std::function<At(const char *name)> number;
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
     Halide::Expr batch, num_heads, num_kv_heads, seq_len_q, seq_len_kv;
+    // Keys of batch row b that exist: 0..seq_len_kv.
+    At kv_length(const Problem &problem, const At &b) const;
 };
+
+// Elements of keys that lie in pages, which a table names for each batch row: page (d, row of the page, kv_head, page). Rows behind the
+// last key of a batch row are that key, because a table says nothing behind it. num_pages: what the table may name.
+KeySource::Element in_pages(const KeySource::Element &page, const Problem &problem, const AttentionInputs &inputs,
+                            const Halide::Expr &num_pages);
 
 // A tensor over pairs of query and key from which logits are made. Frames whose lanes are queries stage it: it lies along keys.
 struct PairTensor {

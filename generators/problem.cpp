@@ -68,6 +68,15 @@ std::string refuse_value(const Problem &p) {
                                                             : "";
 }
 
+std::string refuse_pages(const Problem &p) {
+    if (p.page_size > 0 && (p.page_size & (p.page_size - 1)) != 0) {
+        return number("page_size", p.page_size) + " is not a power of two";
+    }
+    return p.page_size > 0 && p.seq_len_kv > 0 ? number("seq_len_kv", p.seq_len_kv) + " is not allowed with " +
+                                                     number("page_size", p.page_size) + ": a page table has any length"
+                                               : "";
+}
+
 std::string refuse_layer(const Problem &p) {
     if (p.op != POLYHEAD_MHA || p.cross) {
         return "";
@@ -127,7 +136,7 @@ std::string refusal(const Problem &p) {
             return found;
         }
     }
-    return first(refuse_heads(p), refuse_value(p), refuse_layer(p), refuse_masks(p), refuse_rope(p), refuse_expression(p));
+    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_layer(p), refuse_masks(p), refuse_rope(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {

@@ -46,7 +46,8 @@ using Problem = polyhead_problem;
     X(weights_mean)                                                                                                                        \
     X(value_in_key)                                                                                                                        \
     X(group_size)                                                                                                                          \
-    X(f32_weights)
+    X(f32_weights)                                                                                                                         \
+    X(page_size)
 
 std::string dtype_name(int dtype);
 

@@ -92,9 +92,10 @@ Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallS
     argv_[num_arguments_++] = &context_;
     add_tensor(first_tensor_name(problem), args.query);
     if (problem.op == POLYHEAD_SDPA || (problem.op == POLYHEAD_MHA && problem.cross)) {
-        add_keys("key", args.key, shape.needed_keys);
+        const int64_t keys = problem.page_size > 0 ? problem.page_size : shape.needed_keys; // with pages the page table ends behind them
+        add_keys("key", args.key, keys);
         if (!problem.value_in_key) {
-            add_keys("value", args.value, shape.needed_keys);
+            add_keys("value", args.value, keys);
         }
     }
     if (problem.op != POLYHEAD_SDPA) {

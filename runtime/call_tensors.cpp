@@ -46,6 +46,8 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
         return shape.seq_len_kv;
     case extent_rotary_pairs:
         return rotary_dim_of(problem) / 2;
+    case extent_pages:
+        return problem.page_size > 0 ? shape.seq_len_kv / problem.page_size : 0;
     default:
         return declared;
     }

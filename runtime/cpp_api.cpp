@@ -46,6 +46,7 @@ polyhead_args c_args(const SdpaArgs &a) noexcept {
     args.query = a.query;
     args.key = a.key;
     args.value = a.value;
+    args.page_table = a.page_table;
     args.out = a.out;
     return args;
 }

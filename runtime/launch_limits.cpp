@@ -76,8 +76,11 @@ bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant
 
 PartOfCall::PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args, int64_t first, int64_t count) noexcept : args_(args) {
     const polyhead_problem &p = kernel.problem;
-    for (polyhead_tensor *tensor : {&args_.query, &args_.key, &args_.value, &args_.out}) {
-        narrow(tensor, first, count);
+    narrow(&args_.query, first, count);
+    narrow(&args_.out, first, count);
+    if (p.page_size == 0) { // pages belong to no batch row
+        narrow(&args_.key, first, count);
+        narrow(&args_.value, first, count);
     }
     narrow_optional(optional_inputs, p, &args_, first, count);
     narrow_optional(optional_outputs, p, &args_, first, count);

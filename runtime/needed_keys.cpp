@@ -35,15 +35,17 @@ int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const 
     if (args.device || keeps_all_keys(p)) {
         return s.seq_len_kv;
     }
-    if (absent(lengths) || lengths.device) {
-        return absent(lengths) && sees_its_own_position(p, args) ? std::min(std::max<int64_t>(s.seq_len_q, 1), s.seq_len_kv) : s.seq_len_kv;
-    }
-    const auto *values = static_cast<const int32_t *>(lengths.data) + lengths.offset;
     int64_t longest = 1;
-    for (int64_t b = 0; b < s.batch; ++b) {
-        longest = std::max<int64_t>(longest, values[b * (s.batch > 1 ? lengths.stride[0] : 0)]);
+    if (absent(lengths) || lengths.device) {
+        longest = absent(lengths) && sees_its_own_position(p, args) ? std::max<int64_t>(s.seq_len_q, 1) : s.seq_len_kv;
+    } else {
+        const auto *values = static_cast<const int32_t *>(lengths.data) + lengths.offset;
+        for (int64_t b = 0; b < s.batch; ++b) {
+            longest = std::max<int64_t>(longest, values[b * (s.batch > 1 ? lengths.stride[0] : 0)]);
+        }
     }
-    return std::min(longest, s.seq_len_kv); // lengths that another thread changes meanwhile stay within the tensor
+    const int64_t block = std::max(p.page_size, 1);
+    return std::min((longest + block - 1) / block * block, s.seq_len_kv); // another thread may change the lengths meanwhile
 }
 
 int64_t keys_in_windows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {

@@ -38,6 +38,8 @@ enum class Neutral : uint8_t {
 
 // An extent that no declaration of an expression has: rotary_dim / 2.
 constexpr int32_t extent_rotary_pairs = -5;
+// Another one: seq_len_kv / page_size.
+constexpr int32_t extent_pages = -6;
 
 struct OptionalTensor {
     const char *name; // also of the argument of the entry
@@ -73,6 +75,7 @@ template <int32_t dtype> bool has_score_bias(const P &p) noexcept {
 
 constexpr OptionalTensor optional_inputs[] = {
     {"kv_lengths", &A::kv_lengths, 1, POLYHEAD_I32, has<&P::kv_lengths>, "key lengths", {B}, Neutral::key_length},
+    {"page_table", &A::page_table, 2, POLYHEAD_I32, has<&P::page_size>, "pages", {B, extent_pages}, Neutral::none},
     {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
     {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true},
     {"mask", &A::mask, 4, POLYHEAD_F32, has_additive_mask<POLYHEAD_F32>, "mask", {B, H, Q, KV}, Neutral::zero},

@@ -82,18 +82,24 @@ bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallS
     }
     const Extent heads{num_heads, free_heads(p) ? "query" : nullptr}, kv_heads = built(num_heads / group_size_of(p));
     const Extent batch{a.query.shape[0], "query"}, seq_len_q{a.query.shape[2], "query"};
-    if (!check_tensor({"key", &a.key, p.dtype, Role::input, 4, {batch, kv_heads, fixed_or_any(p.seq_len_kv), built(p.head_dim)}}, status)) {
+    const bool pages = p.page_size > 0;
+    if (pages && !check_tensor({"page_table", &a.page_table, POLYHEAD_I32, Role::input, 2, {batch, {}}}, status)) {
         return false;
     }
-    const Extent seq_len_kv{a.key.shape[2], "key"};
+    const Extent key_rows = pages ? built(p.page_size) : fixed_or_any(p.seq_len_kv);
+    if (!check_tensor({"key", &a.key, p.dtype, Role::input, 4, {pages ? Extent{} : batch, kv_heads, key_rows, built(p.head_dim)}},
+                      status)) {
+        return false;
+    }
+    const Extent outermost{a.key.shape[0], "key"}, value_rows{a.key.shape[2], "key"};
     if (!p.value_in_key &&
-        !check_tensor({"value", &a.value, p.dtype, Role::input, 4, {batch, kv_heads, seq_len_kv, built(p.head_dim_v)}}, status)) {
+        !check_tensor({"value", &a.value, p.dtype, Role::input, 4, {outermost, kv_heads, value_rows, built(p.head_dim_v)}}, status)) {
         return false;
     }
     if (!check_tensor({"out", &a.out, p.dtype, Role::output, 4, {batch, heads, seq_len_q, built(p.head_dim_v)}}, status)) {
         return false;
     }
-    *shape = {a.query.shape[0], a.query.shape[2], a.key.shape[2], num_heads};
+    *shape = {a.query.shape[0], a.query.shape[2], pages ? a.page_table.shape[1] * p.page_size : a.key.shape[2], num_heads};
     return true;
 }
 

@@ -104,6 +104,27 @@ bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int6
     return true;
 }
 
+// Entries of the page table behind the keys of a row are not read, by nobody.
+bool check_pages(const polyhead_problem &p, const polyhead_args &args, const CallShape &s, polyhead_status *status) noexcept {
+    const bool lengths_known = absent(args.kv_lengths) || readable(args.kv_lengths);
+    if (!lengths_known || !readable(args.page_table)) {
+        return true;
+    }
+    const int64_t pages = args.key.shape[0];
+    for (int64_t b = 0; b < s.batch; ++b) {
+        const int64_t length = absent(args.kv_lengths) ? s.seq_len_kv : value_at(args.kv_lengths, b, 0);
+        for (int64_t i = 0; i < (length + p.page_size - 1) / p.page_size; ++i) {
+            const int32_t page = value_at(args.page_table, b, i);
+            if (page < 0 || page >= pages) {
+                return refuse(status, POLYHEAD_BAD_VALUE, "page_table: value %d at index %lld, %lld, expected 0 to %lld (pages of key)",
+                              page, static_cast<long long>(b), static_cast<long long>(i), static_cast<long long>(pages - 1));
+            }
+        }
+    }
+    return pages > 0 || s.no_keys() ||
+           refuse(status, POLYHEAD_WRONG_SHAPE, "key: extent 0 of dimension 0, expected at least 1 page, because page_table has pages");
+}
+
 // Without position tensors, positions follow from lengths. If these are known here, the tables must have rows for all positions.
 bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s, polyhead_status *status) noexcept {
     const bool lengths_known = absent(args.kv_lengths) || readable(args.kv_lengths),
@@ -162,7 +183,13 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
         !check_range("position_offsets", args.position_offsets, -position_limit, position_limit, "2^27", status)) {
         return false;
     }
-    if (problem.rope == POLYHEAD_NO_ROPE || shape.nothing_to_do()) {
+    if (shape.nothing_to_do()) {
+        return true;
+    }
+    if (problem.page_size > 0 && !check_pages(problem, args, shape, status)) {
+        return false;
+    }
+    if (problem.rope == POLYHEAD_NO_ROPE) {
         return true;
     }
     const int64_t last = args.rope_cos.shape[0] - 1;

@@ -185,6 +185,35 @@ class Outputs(Case):
         self.assertTrue(np.shares_memory(out, buffer))
         self.close(buffer.transpose(0, 2, 1, 3), attention(QUERY, KEY, VALUE)[0])
 
+    def test_keys_in_pages(self):
+        """Pages in any order; behind the valid keys of a row the table has numbers that name no page."""
+        lengths, size = [23, 9], 8
+        table = np.array([[5, 1, 6], [2, 0, -1]], np.int32)
+        table[1, 1] = 3
+        padded = [np.concatenate([a, np.full((B, H_KV, 1, a.shape[3]), np.nan, np.float32)], 2) for a in (KEY, VALUE)]
+        pages = [np.full((7, H_KV, size, a.shape[3]), np.nan, np.float32) for a in padded]
+        for b, columns in enumerate((3, 2)):
+            for i in range(columns):
+                for page, whole in zip(pages, padded):
+                    page[table[b, i]] = whole[b, :, i * size:(i + 1) * size]
+        expected = polyhead.sdpa(QUERY, KEY, VALUE, kv_lengths=lengths, is_causal=True, causal_alignment="bottom_right")
+        options = dict(kv_lengths=lengths, is_causal=True, causal_alignment="bottom_right", page_table=table)
+        np.testing.assert_array_equal(polyhead.sdpa(QUERY, *pages, **options), expected)
+        beside = [page.transpose(0, 2, 1, 3) for page in pages]  # [pages,page_size,H_kv,d]
+        for some in (beside, [np.ascontiguousarray(a) for a in beside]):
+            out = polyhead.sdpa(QUERY.transpose(0, 2, 1, 3), *some, layout="bshd", **options)
+            np.testing.assert_array_equal(out.transpose(0, 2, 1, 3), expected)
+        weights = polyhead.sdpa(QUERY, *pages, return_weights=True, **options)[1]
+        self.assertEqual(weights.shape, (B, H, T_Q, 24))
+        self.assertIn("--page-size 8", polyhead.explain(QUERY, *pages, **options))
+        table[0, 2] = 7
+        self.refused(polyhead.Code.BAD_VALUE, "page_table: value 7 at index 0, 2, expected 0 to 6 (pages of key)", QUERY, *pages, **options)
+        self.refused(polyhead.Code.WRONG_SHAPE, "page_table: rank 1, expected 2", QUERY, *pages, page_table=[1, 2])
+        self.refused(polyhead.Code.WRONG_OPERATION, "past_key: found together with page_table", QUERY, *pages, page_table=table,
+                     past_key=pages[0], past_value=pages[1])
+        with self.assertRaisesRegex(polyhead.Error, "page_size 7 is not a power of two"):
+            polyhead.sdpa(QUERY, *(page[:, :, 1:] for page in pages), page_table=table)
+
     def test_past_is_joined_by_index(self):
         cache = random(11, B, H_KV, 32, D)
         old, new, all_keys = cache[:, :, :20], cache[:, :, 20:23], cache[:, :, :23]

@@ -46,7 +46,7 @@ TEST_CASE("registry: what a call may leave out does not decide, what it cannot d
         CHECK(!serves(plain, richer));
     }
     for (int32_t Problem::*field : {&Problem::causal, &Problem::lse, &Problem::softcap, &Problem::rope, &Problem::scores,
-                                    &Problem::weights_mean, &Problem::value_in_key}) {
+                                    &Problem::weights_mean, &Problem::value_in_key, &Problem::page_size}) {
         const Problem richer = with(plain, field, 1);
         CHECK(serves(richer, richer));
         CHECK(!serves(richer, plain));

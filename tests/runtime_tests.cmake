@@ -14,6 +14,7 @@ polyhead_test(
         runtime_failures.cpp
         runtime_floating_point.cpp
         runtime_fork.cpp
+        runtime_pages.cpp
         runtime_registry.cpp
         runtime_threads.cpp
         runtime_validation.cpp

@@ -113,17 +113,6 @@ private:
 
     // Arguments and Funcs share a namespace in the code.
     static std::string port_name(const std::string &name) { return name + "_arg"; }
-    static Halide::Type type_of(int dtype) {
-        return dtype == POLYHEAD_BOOL  ? Halide::UInt(8)
-               : dtype == POLYHEAD_I32 ? Halide::Type(Halide::Int(32))
-                                       : storage_of(dtype, false).type;
-    }
-
-    // A number, and what an autoscheduler takes it for.
-    template <class Port, class Number> static Expr estimated(Port *port, Number number) {
-        port->set_estimate(number);
-        return Expr(*port);
-    }
 
     // In the order of runtime/optional_tensors.h.
     void declare_optional(const Problem &p) {
@@ -193,9 +182,9 @@ private:
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
             constrain(*query_, p.head_dim, 1, p.seq_len_q);
-            constrain(*key_, p.head_dim, 1, 0);
+            constrain(*key_, p.head_dim, 1, p.page_size);
             if (value_) {
-                constrain(*value_, p.head_dim_v, 1, 0);
+                constrain(*value_, p.head_dim_v, 1, p.page_size);
             }
             for (Tensor *tensor : {query_, key_, value_}) {
                 if (tensor && tiling().load_width > 1) {
@@ -291,6 +280,11 @@ private:
         return tensor->type() == Halide::UInt(8) ? value != 0 : value;
     }
 
+    // Keys of a batch row, a run-time value.
+    Expr rows_in_memory(const Problem &p) const {
+        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size : Expr(key_->dim(1).extent());
+    }
+
     AttentionInputs attention_inputs(const Problem &p) {
         AttentionInputs in;
         in.additive_storage = storage_of(runtime::tables::additive_dtype(p), machine().half_floats);
@@ -298,7 +292,7 @@ private:
         in.num_heads = p.num_heads > 0 ? Expr(p.num_heads) : query_->dim(2).extent();
         in.num_kv_heads = p.num_heads > 0 ? Expr(p.num_kv_heads) : key_->dim(2).extent();
         in.seq_len_q = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
-        in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : key_->dim(1).extent();
+        in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : rows_in_memory(p);
         in.element = [this](const char *tensor, const std::vector<Expr> &index) -> Expr { return (*optional_.at(tensor))(index); };
         in.extent = [this](const char *tensor, int dimension) -> Expr { return optional_.at(tensor)->dim(dimension).extent(); };
         in.number = [this](const char *name) { return scalars_.at(name)(); };
@@ -377,7 +371,10 @@ private:
         AttentionInputs in = attention_inputs(p);
         in.query_storage = storage();
         in.stored_query = reader(query_);
-        in.keys = {storage(), reader(key_), value_ ? KeySource::Element(reader(value_)) : nullptr, key_->dim(1).extent()};
+        const auto keys = [&](Tensor *tensor) -> KeySource::Element {
+            return p.page_size > 0 ? in_pages(reader(tensor), p, in, tensor->dim(3).extent()) : reader(tensor);
+        };
+        in.keys = {storage(), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
         attend(p, in, *out_, false);
     }
 

@@ -1,8 +1,9 @@
-// What a generator says of the extents and strides of its arguments.
+// What a generator says of its arguments: types, extents, strides, estimates.
 #pragma once
 
 #include <vector>
 
+#include "../generators/numerics.h"
 #include <Halide.h>
 
 namespace polyhead::gen {
@@ -28,6 +29,16 @@ template <class Port> void align(Port &tensor, int elements) {
     for (int i = 1; i < tensor.dimensions(); i++) {
         tensor.dim(i).set_stride(tensor.dim(i).stride() / elements * elements);
     }
+}
+
+inline Halide::Type type_of(int dtype) {
+    return dtype == POLYHEAD_BOOL ? Halide::UInt(8) : dtype == POLYHEAD_I32 ? Halide::Type(Halide::Int(32)) : storage_of(dtype, false).type;
+}
+
+// A number, and what an autoscheduler takes it for.
+template <class Port, class Number> Halide::Expr estimated(Port *port, Number number) {
+    port->set_estimate(number);
+    return Halide::Expr(*port);
 }
 
 template <class Port> void estimate_extents(Port &port, const std::vector<int> &extents) {

@@ -23,7 +23,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions_q: Any = None, positions_kv: Any = None,
          position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
-         device: Any = None) -> Any:
+         page_table: Any = None, device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -39,6 +39,9 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     alibi_slopes      float [H] or [B,H]: -slope * |p - key| is added
     sinks             float [H]: a logit of each head that takes part in the softmax without a value
     past_key, _value  are put before key and value; the positions of the queries start after them
+    page_table        int [B, max_pages]: key and value are pages [pages,H_kv,page_size,d] (with "bshd" [pages,page_size,H_kv,d]), and key
+                      n of batch row b is row n % page_size of page page_table[b][n // page_size]. Give kv_lengths, too: entries behind
+                      the valid keys are not read. page_size is a power of two
     rope              (cos, sin), each [P, rotary_dim / 2]; rotates the pairs (i, i + rotary_dim / 2), with rope_interleaved (2i, 2i + 1)
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     head_gate         float [H]: a factor for the result of each head
@@ -51,7 +54,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     """
     if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
             and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
-            and position_offsets is None and head_gate is None and expression is None and return_scores is None and device is None
+            and position_offsets is None and head_gate is None and expression is None and return_scores is None and page_table is None
+            and device is None
             and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
             and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
             and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
@@ -129,8 +133,14 @@ def _prepare(o: dict[str, Any]) -> _Call:
     missing = _add_leading_dimensions(o)
     present = _add_past(o)
     sizes = _sizes_of(o)
+    page_size = 0
+    if o["page_table"] is not None:
+        o["page_table"], page_size = _page_table(o), sizes.seq_len_kv
+        sizes = sizes._replace(seq_len_kv=o["page_table"].shape[1] * page_size)
     device = _arrays.device_of(o["query"], o["device"])
     fields, arguments = _problem_of(o, sizes, device)
+    if page_size:
+        fields["page_size"], arguments["page_table"] = page_size, o["page_table"]
     results = _add_outputs(o, sizes, fields, arguments)
     if missing:
         results = [x[(0,) * missing] for x in results]
@@ -166,6 +176,16 @@ def _add_past(o: dict[str, Any]) -> tuple[Any, Any]:
         elif o["position_offsets"] is None:
             o["causal_alignment"], o["position_offsets"] = "top_left", [past] * o["query"].shape[0]
     return o["key"], o["value"]
+
+
+def _page_table(o: dict[str, Any]) -> Any:
+    for name in ("past_key", "return_present"):
+        if o[name] is not None and o[name] is not False:
+            raise refuse("%s: found together with page_table, expected one of them" % name, "WRONG_OPERATION")
+    table = _arrays.small("page_table", o["page_table"], "int32")
+    if len(table.shape) != 2:
+        raise refuse("page_table: rank %d, expected 2" % len(table.shape), "WRONG_SHAPE")
+    return table
 
 
 def _sizes_of(o: dict[str, Any]) -> _Sizes:

@@ -25,7 +25,8 @@ class Kernel:
     def __call__(self, *, out: Any = None, layout: str = "bhsd", device: Any = None, **arguments: Any) -> Any:
         """Runs the kernel.
 
-        sdpa:   query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]; layout as in polyhead.sdpa
+        sdpa:   query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]; layout as in polyhead.sdpa.
+                With page_size: key [pages,H_kv,page_size,d], value [pages,H_kv,page_size,d_v], page_table int32 [B,max_pages]
         mha:    query [B,T_q,D], with cross key [B,T_kv,kdim] and value [B,T_kv,vdim], weights=kernel.pack(...) -> out [B,T_q,D]
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
 

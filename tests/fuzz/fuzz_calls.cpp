@@ -118,9 +118,11 @@ Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries,
     args.op = p.op;
     if (p.op == POLYHEAD_SDPA) {
         add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
-        add(&args.key, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim});
+        const int64_t rows = p.page_size > 0 ? p.page_size : keys, outermost = p.page_size > 0 ? 3 : batch;
+        keys = (keys + rows - 1) / std::max<int64_t>(rows, 1) * rows;
+        add(&args.key, memory.input(place++), p.dtype, {outermost, p.num_kv_heads, rows, p.head_dim});
         if (!p.value_in_key) {
-            add(&args.value, memory.input(place++), p.dtype, {batch, p.num_kv_heads, keys, p.head_dim_v});
+            add(&args.value, memory.input(place++), p.dtype, {outermost, p.num_kv_heads, rows, p.head_dim_v});
         }
         add(&args.out, memory.output(0), p.dtype, {batch, p.num_heads, queries, p.head_dim_v});
     } else if (p.op == POLYHEAD_MHA) {

@@ -57,8 +57,7 @@ Problem problem_of(int number) {
     case 7:
         p = test::mha(8, 2);
         p.cross = p.bias = 1;
-        p.kdim = 10;
-        p.vdim = 12;
+        p.kdim = 10, p.vdim = 12;
         return p;
     case 8:
         p = with_everything(test::mha(12, 2));
@@ -69,16 +68,17 @@ Problem problem_of(int number) {
         p.bias = 1;
         return p;
     case 10:
-        p = test::linear(33, 1);
-        p.dtype = POLYHEAD_F16;
+        p = test::linear(33, 1), p.dtype = POLYHEAD_F16;
         return p;
     case 11: // latent attention
         p.value_in_key = p.kv_lengths = 1;
         return p;
     case 12: // heads free at run time
         p = with_everything(p);
-        p.num_heads = p.num_kv_heads = 0;
-        p.group_size = 2;
+        p.num_heads = p.num_kv_heads = 0, p.group_size = 2;
+        return p;
+    case 13:
+        p.page_size = 4, p.kv_lengths = p.lse = 1;
         return p;
     default: // bare attention
         p.num_kv_heads = 4;

@@ -15,11 +15,12 @@ struct CallTensor {
     polyhead_tensor polyhead_args::*tensor;
 };
 
-constexpr std::array<CallTensor, 14> input_tensors = {{
+constexpr std::array<CallTensor, 15> input_tensors = {{
     {"query", &polyhead_args::query},
     {"key", &polyhead_args::key},
     {"value", &polyhead_args::value},
     {"kv_lengths", &polyhead_args::kv_lengths},
+    {"page_table", &polyhead_args::page_table},
     {"position_offsets", &polyhead_args::position_offsets},
     {"mask", &polyhead_args::mask},
     {"score_bias", &polyhead_args::score_bias},

@@ -5,6 +5,7 @@
 #include "check.h"
 #include "expressions.h"
 #include "problems.h"
+#include "reference.h"
 
 namespace polyhead::test {
 
@@ -58,7 +59,9 @@ private:
         };
         const bool mask = tensor == &polyhead_args::mask || tensor == &polyhead_args::score_bias;
         add_for("data null", POLYHEAD_NULL_POINTER, [](polyhead_tensor &t) { t.data = nullptr; });
-        add_for("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
+        if (tensor != &polyhead_args::page_table) { // which may have any length
+            add_for("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
+        }
         add_for("negative extent", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.shape[0] = -1; });
         if (mask) {
             add_for("rank 5", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) {
@@ -96,6 +99,7 @@ private:
         if (p_.value_in_key != 0) {
             add_for_presence("value", false, &polyhead_args::value, true);
         }
+        add_for_presence("page_table", p_.page_size != 0, &polyhead_args::page_table, true);
         add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
         add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
         add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);
@@ -157,12 +161,22 @@ std::string check_refusals(const Subject &subject, const Shape &shape) {
         failures += failure.empty() ? "" : "\n  " + failure;
     }
     if (subject.problem.kv_lengths != 0) {
-        for (int32_t length : {-1, static_cast<int32_t>(shape.seq_len_kv) + 1}) {
+        for (int32_t length : {-1, static_cast<int32_t>(num_keys(subject.problem, inputs.args())) + 1}) {
             std::vector<int32_t> lengths(static_cast<size_t>(shape.batch), 0);
             lengths.back() = length;
             polyhead_args args = inputs.args();
             args.kv_lengths = TensorView(lengths.data(), DType::i32, {shape.batch}, {1});
             const std::string failure = refused(subject, inputs, "key length " + std::to_string(length), args, POLYHEAD_BAD_VALUE);
+            failures += failure.empty() ? "" : "\n  " + failure;
+        }
+    }
+    if (subject.problem.page_size != 0 && key_length(subject.problem, inputs.args(), 0) > 0) {
+        for (int32_t page : {-1, static_cast<int32_t>(inputs.args().key.shape[0])}) {
+            polyhead_args args = inputs.args();
+            std::vector<int32_t> row(static_cast<size_t>(args.page_table.shape[1]), 0);
+            row[static_cast<size_t>((key_length(subject.problem, args, 0) - 1) / subject.problem.page_size)] = page;
+            args.page_table = TensorView(row.data(), DType::i32, {shape.batch, static_cast<int64_t>(row.size())}, {0, 1});
+            const std::string failure = refused(subject, inputs, "page " + std::to_string(page), args, POLYHEAD_BAD_VALUE);
             failures += failure.empty() ? "" : "\n  " + failure;
         }
     }

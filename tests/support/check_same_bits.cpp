@@ -54,7 +54,10 @@ std::string difference(const Bits &a, const Bits &b) {
 }
 
 // Whether the outermost dimension of this input is the batch.
-bool has_batch(const polyhead_tensor &tensor, polyhead_tensor polyhead_args::*which) {
+bool has_batch(const Problem &problem, const polyhead_tensor &tensor, polyhead_tensor polyhead_args::*which) {
+    if (problem.page_size != 0 && (which == &polyhead_args::key || which == &polyhead_args::value)) {
+        return false;
+    }
     if (which == &polyhead_args::mask || which == &polyhead_args::score_bias) {
         return tensor.rank == 4 && tensor.shape[0] > 1;
     }
@@ -75,7 +78,7 @@ void take_row(polyhead_tensor &tensor, int64_t b) {
 polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t b, std::vector<polyhead_tensor> &expression_tensors) {
     polyhead_args args = all;
     for (const CallTensor &input : input_tensors) {
-        if (has_batch(args.*input.tensor, input.tensor)) {
+        if (has_batch(subject.problem, args.*input.tensor, input.tensor)) {
             take_row(args.*input.tensor, b);
         }
     }
@@ -99,7 +102,11 @@ polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t 
 polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t keys, std::vector<polyhead_tensor> &expression_tensors) {
     const int dim = is_mha(subject.problem) ? 1 : 2;
     polyhead_args args = all;
-    args.key.shape[dim] = args.value.shape[dim] = keys;
+    if (subject.problem.page_size != 0) {
+        args.page_table.shape[1] = keys / subject.problem.page_size;
+    } else {
+        args.key.shape[dim] = args.value.shape[dim] = keys;
+    }
     for (auto [mask, broadcast] :
          {std::pair(&args.mask, subject.problem.mask_broadcast), std::pair(&args.score_bias, subject.problem.score_bias_broadcast)}) {
         if (mask->rank != 0 && (broadcast & POLYHEAD_BROADCAST_KV) == 0) {
@@ -188,10 +195,11 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
     std::vector<polyhead_tensor> expression_tensors;
     const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), full = num_keys(p, inputs.args());
     for (int64_t pad : {0, 1, 3, 16, 63, 64, 129, 300}) {
-        if (longest + pad >= full) {
+        const int64_t keys = in_whole_pages(p, longest + pad);
+        if (keys >= full) {
             break;
         }
-        const polyhead_args args = narrowed(subject, inputs.args(), longest + pad, expression_tensors);
+        const polyhead_args args = narrowed(subject, inputs.args(), keys, expression_tensors);
         if (!run_fresh(subject, inputs, args, &failure)) {
             return failure;
         }

@@ -77,6 +77,12 @@ void set_lengths(Problem &p, int setting) {
     }
 }
 
+// A page table has any length, so a length of keys that is fixed has no pages.
+void set_pages(Problem &p, int setting) {
+    static constexpr int32_t sizes[] = {0, 1, 16, 64};
+    p.page_size = p.op == POLYHEAD_SDPA && p.seq_len_kv == 0 ? sizes[setting] : 0;
+}
+
 void set_expression(Problem &p, int setting) {
     p.expression = setting == 0 ? nullptr : expression_cases()[static_cast<size_t>(setting) - 1].text;
 }
@@ -111,6 +117,7 @@ std::vector<Feature> make_features() {
         {"weights_mean", yes_no, [](Problem &p, int setting) { p.weights_mean = setting; }},
         {"expression", expressions, set_expression},
         {"lengths", {"free", "queries fixed", "keys fixed", "both fixed"}, set_lengths},
+        {"pages", {"none", "1", "16", "64"}, set_pages},
     };
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 
 #include "layouts.h"
 #include "problems.h"
@@ -69,6 +70,7 @@ std::string describe(const Problem &problem, const Shape &s) {
 }
 
 Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
+    shape_.seq_len_kv = in_whole_pages(problem, shape.seq_len_kv);
     args_ = polyhead_args_of(problem.op);
     args_.has_softmax_scale = shape.softmax_scale.has_value();
     args_.softmax_scale = shape.softmax_scale.value_or(0.0f);
@@ -85,7 +87,7 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     args_.value = value_.view;
     if (!is_linear(problem)) {
         make_lengths();
-        extras_ = ExtraTensors(problem, shape.extras, {shape.batch, shape.seq_len_q, shape.seq_len_kv, shape.place}, shape.seed, &args_);
+        extras_ = ExtraTensors(problem, shape.extras, {shape.batch, shape.seq_len_q, shape_.seq_len_kv, shape.place}, shape.seed, &args_);
         make_score_outputs(problem);
         poison(problem);
     }
@@ -96,6 +98,15 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     store(problem.dtype, query_, stored_query_, args_.query);
     store(problem.dtype, key_, stored_key_, args_.key);
     store(problem.dtype, value_, stored_value_, args_.value);
+    if (problem.page_size != 0) {
+        make_page_table(problem);
+        key_pages_ = in_pages(key_, problem.page_size, shape.key);
+        value_pages_ = value_.view.rank != 0 ? in_pages(value_, problem.page_size, shape.value) : Tensor();
+        args_.key = key_pages_.view;
+        args_.value = value_pages_.view;
+        store(problem.dtype, key_pages_, stored_key_, args_.key);
+        store(problem.dtype, value_pages_, stored_value_, args_.value);
+    }
 }
 
 void Inputs::store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument) {
@@ -168,6 +179,46 @@ void Inputs::make_lengths() {
         kv_lengths_.memory.make_read_only();
         args_.kv_lengths = kv_lengths_.view;
     }
+}
+
+// Pages of all batch rows and some more, in any order; batch rows that share their keys share pages. Behind the keys of a row the table
+// has numbers that name no page.
+void Inputs::make_page_table(const Problem &p) {
+    const int64_t columns = shape_.seq_len_kv / p.page_size, spare = 3, count = shape_.batch * columns + spare;
+    std::vector<int32_t> pages(static_cast<size_t>(count));
+    std::iota(pages.begin(), pages.end(), 0);
+    Random random(shape_.seed + 1);
+    for (size_t i = pages.size() - 1; i > 0; i--) {
+        std::swap(pages[i], pages[static_cast<size_t>(random.below(static_cast<int64_t>(i) + 1))]);
+    }
+    const bool shared = shape_.key == Layout::shared && shape_.value == Layout::shared;
+    page_table_ =
+        make_tensor(DType::i32, {shape_.batch, columns}, {columns + (shape_.key == Layout::bhsd_padded ? 2 : 0), 1}, shape_.place);
+    for (int64_t b = 0; b < shape_.batch; b++) {
+        const int64_t used = (key_length(p, args_, b) + p.page_size - 1) / p.page_size;
+        for (int64_t i = 0; i < columns; i++) {
+            const int32_t page = pages[static_cast<size_t>((shared ? 0 : b * columns) + i)];
+            pages_.push_back(page);
+            static_cast<int32_t *>(page_table_.view.data)[b * page_table_.view.stride[0] + i] = i < used     ? page
+                                                                                                : i % 2 == 0 ? INT32_MIN
+                                                                                                             : static_cast<int32_t>(count);
+        }
+    }
+    page_table_.memory.make_read_only();
+    args_.page_table = page_table_.view;
+}
+
+Tensor Inputs::in_pages(const Tensor &keys, int64_t page_size, Layout layout) const {
+    const int64_t heads = keys.view.shape[1], dim = keys.view.shape[3], columns = keys.view.shape[2] / page_size;
+    Tensor pages = make_tensor(DType::f32, {shape_.batch * columns + 3, heads, page_size, dim},
+                               head_strides(layout == Layout::shared ? Layout::bhsd : layout, heads, page_size, dim), shape_.place);
+    for_each_row(pages.view, [&](float *row, int64_t, int64_t, int64_t) { std::fill(row, row + dim, nan_value); });
+    for_each_row(keys.view, [&](const float *row, int64_t b, int64_t h, int64_t n) {
+        const int64_t page = pages_[static_cast<size_t>(b * columns + n / page_size)];
+        const polyhead_tensor &v = pages.view;
+        std::copy(row, row + dim, static_cast<float *>(v.data) + page * v.stride[0] + h * v.stride[1] + n % page_size * v.stride[2]);
+    });
+    return pages;
 }
 
 void Inputs::make_score_outputs(const Problem &p) {

@@ -46,7 +46,7 @@ public:
     Inputs(const Problem &problem, const Shape &shape);
     const polyhead_args &args() const { return args_; }
     polyhead_args &args() { return args_; }
-    // The same with f32 tensors of the same values, for the reference. Differs from args() for problems of a 16-bit type only.
+    // The same with f32 tensors of the same values and keys without pages, for the reference.
     const polyhead_args &reference_args() const { return reference_args_; }
     const Shape &shape() const { return shape_; }
     // Whether this token of keys was filled with poison (not poison_key). h_kv is 0 for layers.
@@ -72,6 +72,9 @@ private:
     void make_mha(const Problem &problem);
     void make_linear(const Problem &problem);
     void make_lengths();
+    void make_page_table(const Problem &problem);
+    // The same keys in the pages that the table names, among pages of NaN.
+    Tensor in_pages(const Tensor &keys, int64_t page_size, Layout layout) const;
     void make_score_outputs(const Problem &problem);
     void poison(const Problem &problem);
     void store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument);
@@ -79,6 +82,8 @@ private:
     Shape shape_;
     polyhead_args args_{}, reference_args_{};
     Tensor query_, key_, value_, kv_lengths_;         // inputs in f32
+    Tensor page_table_, key_pages_, value_pages_;     // what a call with pages has instead of the keys above
+    std::vector<int32_t> pages_;                      // of all keys, valid or not: the page of each block of keys of each batch row
     Tensor stored_query_, stored_key_, stored_value_; // the same in 16 bits, when the problem has them
     ExtraTensors extras_;
     std::array<Tensor, output_tensors.size()> outputs_; // in that order

@@ -1,6 +1,8 @@
 // Builders of test problems and their command lines.
 #include "problems.h"
 
+#include <algorithm>
+
 #include "../../runtime/weight_layout.h"
 
 namespace polyhead::test {
@@ -79,6 +81,7 @@ std::string generate_line(const Problem &p) {
         number("head-dim", p.head_dim);
         number("head-dim-v", p.head_dim_v);
         line += p.value_in_key != 0 ? " --value-in-key" : "";
+        line += p.page_size != 0 ? " --page-size " + std::to_string(p.page_size) : "";
     }
     if (p.cross != 0) {
         line += " --cross";
@@ -110,6 +113,11 @@ std::string generate_line(const Problem &p) {
 Problem call_problem(const polyhead_kernel &kernel) {
     constexpr int kv_heads = 3;
     return runtime::with_heads(kernel.problem, kv_heads * runtime::group_size_of(kernel.problem));
+}
+
+int64_t in_whole_pages(const Problem &problem, int64_t keys) {
+    const int64_t page_size = std::max(problem.page_size, 1);
+    return (keys + page_size - 1) / page_size * page_size;
 }
 
 bool is_sdpa(const Problem &problem) {

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_PROBLEMS_H
 #define POLYHEAD_TESTS_PROBLEMS_H
 
+#include <cstdint>
 #include <string>
 
 #include <polyhead/polyhead.h>
@@ -19,6 +20,9 @@ Problem call_problem(const polyhead_kernel &kernel);
 
 // "polyhead generate NAME --op sdpa ..." of this problem.
 std::string generate_line(const Problem &problem);
+
+// So many keys, or as many more as fill the last page.
+int64_t in_whole_pages(const Problem &problem, int64_t keys);
 
 bool is_sdpa(const Problem &problem);
 bool is_mha(const Problem &problem);

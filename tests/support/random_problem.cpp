@@ -49,6 +49,9 @@ Problem random_sdpa(Random &random) {
         p.seq_len_kv = random.pick(std::vector<int32_t>{1, 31, 127, 300, 513});
     }
     p.value_in_key = p.head_dim_v <= p.head_dim && random.chance(15);
+    if (p.seq_len_kv == 0 && random.chance(15)) {
+        p.page_size = random.pick(std::vector<int32_t>{1, 2, 16, 32, 64, 256});
+    }
     if (random.chance(10)) { // heads are free at run time
         p.group_size = p.num_heads / p.num_kv_heads;
         p.num_heads = p.num_kv_heads = 0;

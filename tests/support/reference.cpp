@@ -8,6 +8,7 @@
 #include "problems.h"
 #include "reference_matrix.h"
 #include "reference_row.h"
+#include "visibility.h"
 
 namespace polyhead::test {
 
@@ -49,6 +50,16 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     }
 }
 
+// Where key or value n of a head begins, in pages or without.
+const float *key_row(const Problem &p, const polyhead_args &args, const polyhead_tensor &tensor, int64_t b, int64_t hkv, int64_t n) {
+    if (args.page_table.rank == 0) {
+        return element(tensor, b, hkv, n);
+    }
+    const polyhead_tensor &table = args.page_table;
+    const int64_t row = b * table.stride[0] + n / p.page_size * table.stride[1];
+    return element(tensor, static_cast<const int32_t *>(table.data)[row], hkv, n % p.page_size);
+}
+
 template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, const Evaluation &how) {
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), keys = num_keys(p, args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer = make_answer<Real>(p, args, batch * p.num_heads * rows_q, p.head_dim_v);
@@ -57,13 +68,13 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             HeadKeys<Real> head(keys, p.head_dim, p.head_dim_v);
-            for (int64_t n = 0; n < keys; n++) {
-                std::copy_n(element(args.key, b, hkv, n), p.head_dim, key.begin());
+            for (int64_t n = 0; n < (args.page_table.rank != 0 ? key_length(p, args, b) : keys); n++) {
+                std::copy_n(key_row(p, args, args.key, b, hkv, n), p.head_dim, key.begin());
                 attention.rotate_key(key.data(), b, n);
                 for (int64_t d = 0; d < p.head_dim; d++) {
                     head.key_transposed.row(d)[n] = key[d];
                 }
-                std::copy_n(element(p.value_in_key != 0 ? args.key : args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
+                std::copy_n(key_row(p, args, p.value_in_key != 0 ? args.key : args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
             }
             head.find_max_values();
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {

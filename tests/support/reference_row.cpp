@@ -100,6 +100,9 @@ template <class Real> void RowAttention<Real>::make_logits(const Real *query, co
     for (Real &logit : logits_) {
         logit *= scale_;
     }
+    if (p_.page_size != 0) { // keys behind the valid ones lie in no page
+        std::fill(logits_.begin() + key_length(p_, args_, b), logits_.end(), Real(0));
+    }
     keep_scores(POLYHEAD_SCALED_SCORES);
     if (p_.softcap != 0) {
         const Real cap = Real(args_.softcap);

@@ -17,6 +17,9 @@ int64_t num_rows(const polyhead_args &args) {
 }
 
 int64_t num_keys(const Problem &problem, const polyhead_args &args) {
+    if (args.page_table.rank != 0) {
+        return args.page_table.shape[1] * problem.page_size;
+    }
     return is_linear(problem) ? 0 : is_sdpa(problem) ? args.key.shape[2] : problem.cross != 0 ? args.key.shape[1] : args.query.shape[1];
 }
 

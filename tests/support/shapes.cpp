@@ -188,6 +188,7 @@ Shape plain_shape(const Problem &problem, int64_t batch, int64_t seq_len_q, int6
     s.seq_len_kv = seq_len_kv;
     s.seed = seed;
     make_affordable(problem, s, 4.0);
+    s.seq_len_kv = in_whole_pages(problem, s.seq_len_kv);
     return s;
 }
 

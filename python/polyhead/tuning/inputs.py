@@ -75,9 +75,15 @@ def _inputs(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
         if fields["bias"]:
             weights["out_bias"] = normal(fields["embed_dim"])
     else:
-        arguments = {"query": normal(shape.batch, heads, shape.seq_len_q, d), "key": normal(shape.batch, kv_heads, shape.seq_len_kv, d)}
+        outermost, rows = shape.batch, shape.seq_len_kv
+        arguments = {"query": normal(shape.batch, heads, shape.seq_len_q, d)}
+        if fields["page_size"]:
+            columns, rows = -(-shape.seq_len_kv // fields["page_size"]), fields["page_size"]
+            outermost = shape.batch * columns
+            arguments["page_table"] = rng.permutation(outermost).astype(numpy.int32).reshape(shape.batch, columns)
+        arguments["key"] = normal(outermost, kv_heads, rows, d)
         if not fields["value_in_key"]:
-            arguments["value"] = normal(shape.batch, kv_heads, shape.seq_len_kv, d_v)
+            arguments["value"] = normal(outermost, kv_heads, rows, d_v)
     arguments.update(_features(fields, shape, rng, normal))
     return arguments, weights
 

@@ -59,6 +59,8 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
         out = project(arguments["input"][rows], "out_proj")
         return out, float(numpy.abs(out).max())
     query, key, value = (arguments.get(n, arguments["query"]) for n in ("query", "key", "value"))
+    if fields["page_size"]:
+        key, value = (_without_pages(x, arguments["page_table"]) if x is not query else x for x in (key, value))
     if fields["value_in_key"]:
         value = key[..., :fields["head_dim_v"]]
     length = query.shape[-2]
@@ -72,6 +74,12 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
         batch, heads, count, width = out.shape
         out = project(out.transpose(0, 2, 1, 3).reshape(batch, count, heads * width), "out_proj")
     return out, float(numpy.abs(value).max())
+
+
+def _without_pages(pages: numpy.ndarray, table: numpy.ndarray) -> numpy.ndarray:
+    """[B,H_kv,T_kv,d] of pages [pages,H_kv,page_size,d]."""
+    _, heads, _, width = pages.shape
+    return pages[table].transpose(0, 2, 1, 3, 4).reshape(len(table), heads, -1, width)
 
 
 def _heads(x: numpy.ndarray, heads: int) -> numpy.ndarray:

@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel with another version is refused. */
-#define POLYHEAD_ABI_VERSION 7
+#define POLYHEAD_ABI_VERSION 8
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one panel of packed weights. Packed weights store this number; a call refuses weights with another one. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -158,9 +158,13 @@ typedef struct polyhead_args {
     polyhead_tensor value;           /* sdpa [B,H_kv,T_kv,d_v], none with value_in_key; mha with cross [B,T_kv,vdim] */
     const polyhead_weights *weights; /* mha, linear */
     polyhead_tensor kv_lengths;      /* int32 [B], 0..T_kv; absent = all keys valid */
-    polyhead_tensor out;             /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
-    polyhead_tensor lse;             /* f32 [B,H,T_q], exactly when the kernel was built with lse */
-    int32_t has_softmax_scale;       /* 0: 1/sqrt(head_dim) */
+    /* int32 [B, max_pages], exactly when the kernel was built with page_size. Then key and value are [pages,H_kv,page_size,d]. Key n of
+     * batch row b is row n % page_size of page page_table[b][n / page_size], and T_kv = max_pages * page_size. Entries behind the valid
+     * keys of a row are not read. The others are 0..pages-1 (not checked on a device). */
+    polyhead_tensor page_table;
+    polyhead_tensor out;       /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
+    polyhead_tensor lse;       /* f32 [B,H,T_q], exactly when the kernel was built with lse */
+    int32_t has_softmax_scale; /* 0: 1/sqrt(head_dim) */
     float softmax_scale;
     int32_t alignment;       /* polyhead_causal, for a kernel that uses positions (causal, window, alibi, rope); 0 = that of the
                                 problem, or bottom_right when the problem is not causal */

@@ -67,6 +67,7 @@ typedef struct polyhead_problem {
     int32_t value_in_key;         /* sdpa, 1: value is the leading head_dim_v entries of key; calls give no value */
     int32_t group_size;           /* sdpa with num_heads 0: query heads of a key/value head; otherwise 0 */
     int32_t f32_weights;          /* mha, linear, 1: weights are packed as f32 instead of the storage type */
+    int32_t page_size;            /* sdpa: keys per page of key and value, a power of two up to 1024; 0 = no pages */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
 } polyhead_problem;
 
@@ -86,7 +87,8 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_HALF_SPLIT = 2   /* entries i and i + rotary_dim / 2 are a pair */
 } polyhead_rope;
 
-/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. */
+/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages, keys behind the valid ones are 0
+ * in the first two stages. */
 typedef enum polyhead_scores {
     POLYHEAD_NO_SCORES = 0,
     POLYHEAD_SCALED_SCORES = 1, /* softmax_scale * query key^T */

@@ -157,8 +157,9 @@ struct AttentionArgs {
 // softmax(softmax_scale * query key^T + mask) value, per head.
 struct SdpaArgs : AttentionArgs {
     TensorView query;      // [B,H,T_q,d]
-    TensorView key;        // [B,H_kv,T_kv,d]
-    TensorView value;      // [B,H_kv,T_kv,d_v]; none when built with value_in_key
+    TensorView key;        // [B,H_kv,T_kv,d]; with pages [pages,H_kv,page_size,d]
+    TensorView value;      // [B,H_kv,T_kv,d_v]; with pages [pages,H_kv,page_size,d_v]; none when built with value_in_key
+    TensorView page_table; // int32 [B,max_pages], exactly when built with page_size
     MutableTensorView out; // [B,H,T_q,d_v]
 };
 

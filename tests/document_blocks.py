@@ -12,7 +12,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDES = ("first_kernel", "variants", "shipping")  # as a whole
-PARTS = ("cmake", "expressions", "pruning", "python", "tuning")  # block by block
+PARTS = ("caches", "cmake", "expressions", "pruning", "python", "tuning")  # block by block
 # The output that a document promises.
 PROMISED = {"first_kernel": "ok: out[0] = 1.4472\n", "variants": "serves seq_len_q 0 to ", "shipping": "ok: out[0] = 0.25\n"}
 
@@ -80,13 +80,14 @@ def test_guide(name, options):
 
 # What the text of a guide takes as given, in Python.
 GIVEN = {
+    "caches": "",
     "python": """
 import numpy, polyhead
 rng = numpy.random.default_rng(1)
 def tensor(*shape): return rng.standard_normal(shape, dtype="float32")
 query, key, value = q, k, v = tensor(1, 12, 5, 64), tensor(1, 12, 9, 64), tensor(1, 12, 9, 64)
 lengths, n = numpy.array([7], "int32"), 3
-cache_key, cache_value, new_key, new_value = tensor(1, 12, 16, 64), tensor(1, 12, 16, 64), tensor(1, 12, 64), tensor(1, 12, 64)
+cache_key, cache_value, new_key, new_value = tensor(1, 12, 16, 64), tensor(1, 12, 16, 64), tensor(1, 12, 1, 64), tensor(1, 12, 1, 64)
 x, state_dict = tensor(2, 10, 384), {"in_proj_weight": tensor(1152, 384), "in_proj_bias": tensor(1152), "out_proj.weight": tensor(384, 384),
                                      "out_proj.bias": tensor(384)}
 """,

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <polyhead/c_cache.h>
+
 #include "c_problem.h"
 
 static int calls = 0;

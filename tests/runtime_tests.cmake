@@ -6,6 +6,7 @@ polyhead_test(
     SOURCES
         failing_system.cpp
         runtime_arguments.cpp
+        runtime_cache.cpp
         runtime_cpu_features.cpp
         runtime_device_rules.cpp
         runtime_dispatch.cpp
@@ -14,8 +15,10 @@ polyhead_test(
         runtime_failures.cpp
         runtime_floating_point.cpp
         runtime_fork.cpp
+        runtime_page_pool.cpp
         runtime_pages.cpp
         runtime_registry.cpp
+        runtime_states.cpp
         runtime_threads.cpp
         runtime_validation.cpp
         runtime_validation_features.cpp

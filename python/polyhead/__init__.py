@@ -7,9 +7,10 @@
 See docs/guides/python.md.
 """
 from . import expressions
-from ._core import Device, DeviceArray, Weights, device_count, num_threads, set_num_threads
+from ._core import Device, DeviceArray, PagePool, Weights, device_count, num_threads, set_num_threads
 from ._core import version as __version__
 from .attention import explain, sdpa
+from .cache import append, copy_page, merge_states, rope
 from .error import Code, Error
 from .kernel import Kernel, clear_cache, compile
 from .layer import MultiheadAttention
@@ -21,14 +22,19 @@ __all__ = [
     "Error",
     "Kernel",
     "MultiheadAttention",
+    "PagePool",
     "Weights",
     "__version__",
+    "append",
     "clear_cache",
     "compile",
+    "copy_page",
     "device_count",
     "explain",
     "expressions",
+    "merge_states",
     "num_threads",
+    "rope",
     "sdpa",
     "set_num_threads",
 ]

@@ -31,6 +31,26 @@ def tuning_records(text: str, name: str) -> str:
 
 def generate_flags(fields: Mapping[str, Any]) -> str: ...
 
+class PagePool:
+    """Which pages of a cache are used, and by how many sequences. It gives out numbers of pages and has no memory for keys."""
+
+    def __init__(self, pages: int) -> None: ...
+    def take(self, count: int) -> list[int]:
+        """Pages that nobody uses; all of them or none. Each then has one user."""
+    def share(self, pages: Sequence[int]) -> None:
+        """One user more for each of these pages, which are in use."""
+    def release(self, pages: Sequence[int]) -> None:
+        """One user less for each of these pages; a page without users is free again."""
+    def users(self, page: int) -> int: ...
+    @property
+    def free(self) -> int:
+        """The number of pages that nobody uses."""
+
+def append(arguments: Mapping[str, Any], layout: str) -> None: ...
+def copy_page(arguments: Mapping[str, Any], source: int, target: int) -> None: ...
+def rotate(arguments: Mapping[str, Any], layout: str) -> None: ...
+def merge_states(parts: Sequence[tuple[Any, Any]], sinks: Any, out: Any, lse: Any) -> None: ...
+
 class Weights:
     """Packed weights of a layer; made by Kernel.pack()."""
 

@@ -59,5 +59,6 @@ private:
 std::unique_ptr<PackedWeights> pack(const LoadedKernel &kernel, nb::dict tensors, DevicePointer device);
 
 void bind_kernels(nb::module_ &module);
+void bind_cache(nb::module_ &module);
 
 } // namespace polyhead::python

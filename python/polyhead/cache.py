@@ -1,0 +1,73 @@
+"""Functions around attention: a cache of keys and values, rotation by position, and merging of partial results. They run on the CPU."""
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+from . import _arrays, _core
+from .error import refuse
+
+
+def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any, *, page_table: Any = None, counts: Any = None,
+           rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions: Any = None, layout: str = "bhsd") -> None:
+    """Writes keys and values to a cache, in place: token t of batch row b to position lengths[b] + t.
+
+    cache_key [B,H_kv,capacity,d], cache_value [B,H_kv,capacity,d_v]: writable arrays, float32, float16 or bfloat16; cache_value and value
+    may be None, if value is a part of key. With page_table, int [B,max_pages], the cache is pages [pages,H_kv,page_size,d].
+    key [B,H_kv,T,d], value [B,H_kv,T,d_v]: what is stored in 16 bits is rounded once.
+    lengths [B]: valid keys before the call. counts [B]: so many of the T tokens are appended; None: all.
+    rope (cos, sin), each [P, rotary_dim / 2]: keys are rotated before they are stored, at positions lengths[b] + t, or at positions [B,T],
+    or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
+
+    All checks come first: if it raises polyhead.Error, the cache is unchanged. Afterwards the caller's lengths must grow by counts; to take
+    tokens back, make them smaller.
+    """
+    arguments = {"cache_key": cache_key, "cache_value": cache_value, "page_table": _arrays.small("page_table", page_table, "int32"),
+                 "key": key, "value": value, "lengths": _arrays.small("lengths", lengths, "int32"),
+                 "counts": _arrays.small("counts", counts, "int32"), **_rotation(rope, rope_interleaved, positions)}
+    _core.append(arguments, _with_heads(layout))
+
+
+def copy_page(cache_key: Any, cache_value: Any, source: int, target: int) -> None:
+    """Copies a page of a cache: before a sequence writes to the last page that it shares with another one."""
+    _core.copy_page({"cache_key": cache_key, "cache_value": cache_value}, source, target)
+
+
+def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, positions: Any = None, layout: str = "bhsd", out: Any = None) -> Any:
+    """input [B,H,T,d] with the leading entries of each row rotated by position; returns out, which may be input itself.
+
+    cos, sin [P, rotary_dim / 2]: pairs (i, i + rotary_dim / 2), with interleaved (2i, 2i + 1). positions: int [B,T], or [B], those of the
+    first tokens; None: 0, 1, 2 ... layout "bshd": [B,T,H,d].
+    """
+    _arrays.require_arrays(input=input)
+    if out is None:
+        out = _arrays.empty(input, input.shape)
+    _core.rotate({"input": input, "out": out, **_rotation((cos, sin), interleaved, positions)}, _with_heads(layout))
+    return out
+
+
+def merge_states(parts: Sequence[tuple[Any, Any]], *, sinks: Any = None, out: Any = None, lse: Any = None) -> tuple[Any, Any]:
+    """(out, lse) over all keys from (out, lse) of parts of the keys, as sdpa(..., return_lse=True) gives them: [B,H,T_q,d_v], [B,H,T_q].
+
+    No key may be in two parts. sinks [H] count once: give them here and leave them out of the parts. out and lse may be those of a part.
+    """
+    parts = list(parts)
+    if not parts:
+        raise refuse("parts: found none, expected at least one (out, lse)")
+    first, first_lse = parts[0]
+    _arrays.require_arrays(out=first, lse=first_lse)
+    out = _arrays.empty(first, first.shape) if out is None else out
+    lse = _arrays.empty(first_lse, first_lse.shape) if lse is None else lse
+    _core.merge_states([tuple(part) for part in parts], _arrays.small("sinks", sinks, "float32"), out, lse)
+    return out, lse
+
+
+def _rotation(tables: Optional[tuple[Any, Any]], interleaved: bool, positions: Any) -> dict[str, Any]:
+    cos, sin = (None, None) if tables is None else tables
+    return {"rope": 0 if tables is None else 1 if interleaved else 2, "rope_cos": _arrays.small("rope_cos", cos, "float32"),
+            "rope_sin": _arrays.small("rope_sin", sin, "float32"), "positions": _arrays.small("positions", positions, "int32")}
+
+
+def _with_heads(layout: str) -> str:
+    if layout not in ("bhsd", "bshd"):
+        raise refuse("layout: found %r, expected bhsd or bshd" % (layout,))
+    return layout

@@ -1,0 +1,164 @@
+// Functions around kernels: appending to a cache, rotation by position, merging of partial results.
+#include <algorithm>
+#include <deque>
+
+#include <nanobind/stl/vector.h>
+#include <polyhead/cache.h>
+
+#include "call.h"
+#include "without_lock.h"
+
+namespace polyhead::python {
+namespace {
+
+// The arrays of one call. None is absent.
+class Arrays {
+public:
+    explicit Arrays(Layout layout) : layout_(layout) {}
+
+    // Read or written as it is: its type must be one of the runtime.
+    polyhead_tensor as_it_is(const char *name, nb::handle object, Access access) {
+        return object.is_none() ? polyhead_tensor{} : add(name, object, access, [](Array &array) { return array.element(); });
+    }
+    // Of this type, or converted to it.
+    polyhead_tensor of_type(const char *name, nb::handle object, Element element) {
+        return object.is_none() ? polyhead_tensor{} : add(name, object, Access::read, [element](Array &) { return element; });
+    }
+    // Floats that the runtime takes as they are stored, or as f32.
+    polyhead_tensor stored_or_f32(const char *name, nb::handle object, int32_t stored) {
+        const auto type = [stored](Array &array) { return int32_t(array.element()) == stored ? array.element() : Element::f32; };
+        return object.is_none() ? polyhead_tensor{} : add(name, object, Access::read, type);
+    }
+    // A tensor with heads: [B,H,T,d] in any layout.
+    polyhead_tensor with_heads(const polyhead_tensor &tensor) const {
+        TensorView view;
+        static_cast<polyhead_tensor &>(view) = tensor;
+        return layout_ == Layout::bhsd || tensor.rank != 4 ? tensor : from_bshd(view);
+    }
+    // Without the interpreter's lock.
+    void fill() {
+        for (Array &array : arrays_) {
+            array.fill();
+        }
+    }
+
+private:
+    template <class Type> polyhead_tensor add(const char *name, nb::handle object, Access access, const Type &type) {
+        Array &array = arrays_.emplace_back(name, object, access);
+        array.place(nullptr);
+        array.want(type(array));
+        return array.tensor();
+    }
+
+    Layout layout_;
+    std::deque<Array> arrays_;
+};
+
+nb::object get(const nb::dict &arguments, const char *name) {
+    return arguments.contains(name) ? nb::object(arguments[name]) : nb::none();
+}
+
+polyhead_rotation rotation_of(Arrays *arrays, const nb::dict &arguments) {
+    polyhead_rotation rotation{};
+    rotation.cos = arrays->of_type("rope_cos", get(arguments, "rope_cos"), Element::f32);
+    rotation.sin = arrays->of_type("rope_sin", get(arguments, "rope_sin"), Element::f32);
+    rotation.positions = arrays->of_type("positions", get(arguments, "positions"), Element::i32);
+    rotation.rope = nb::cast<int32_t>(arguments["rope"]);
+    return rotation;
+}
+
+polyhead_cache cache_of(Arrays *arrays, const nb::dict &arguments) {
+    const polyhead_tensor key = arrays->as_it_is("cache_key", get(arguments, "cache_key"), Access::write),
+                          value = arrays->as_it_is("cache_value", get(arguments, "cache_value"), Access::write),
+                          table = arrays->of_type("page_table", get(arguments, "page_table"), Element::i32);
+    return polyhead_cache_of(arrays->with_heads(key), arrays->with_heads(value), table);
+}
+
+void append(const nb::dict &arguments, const std::string &layout) {
+    Arrays arrays(layout_named(layout));
+    const polyhead_cache cache = cache_of(&arrays, arguments);
+    polyhead_new_keys keys = polyhead_new_keys_of();
+    keys.key = arrays.with_heads(arrays.stored_or_f32("key", get(arguments, "key"), cache.key.dtype));
+    keys.value = arrays.with_heads(arrays.stored_or_f32("value", get(arguments, "value"), cache.key.dtype));
+    keys.lengths = arrays.of_type("lengths", get(arguments, "lengths"), Element::i32);
+    keys.counts = arrays.of_type("counts", get(arguments, "counts"), Element::i32);
+    keys.rotation = rotation_of(&arrays, arguments);
+    const WithoutLock others_may_run;
+    arrays.fill();
+    raise_unless_ok(polyhead_append(&cache, &keys));
+}
+
+void copy_page(const nb::dict &arguments, int32_t from, int32_t to) {
+    Arrays arrays(Layout::bhsd);
+    polyhead_cache cache = cache_of(&arrays, arguments);
+    cache.page_table = cache.key; // only whether there is one counts
+    const WithoutLock others_may_run;
+    raise_unless_ok(polyhead_copy_page(&cache, from, to));
+}
+
+void rotate(const nb::dict &arguments, const std::string &layout) {
+    Arrays arrays(layout_named(layout));
+    const polyhead_tensor input = arrays.with_heads(arrays.as_it_is("input", get(arguments, "input"), Access::read)),
+                          out = arrays.with_heads(arrays.as_it_is("out", get(arguments, "out"), Access::write));
+    const polyhead_rotation rotation = rotation_of(&arrays, arguments);
+    const WithoutLock others_may_run;
+    arrays.fill();
+    raise_unless_ok(polyhead_rotate(&input, &rotation, &out));
+}
+
+void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb::object &out_given, const nb::object &lse_given) {
+    Arrays arrays(Layout::bhsd);
+    const polyhead_tensor out = arrays.as_it_is("out", out_given, Access::write), lse = arrays.as_it_is("lse", lse_given, Access::write),
+                          sinks = arrays.of_type("sinks", sinks_given, Element::f32);
+    std::vector<polyhead_state> states;
+    for (const auto &part : parts) {
+        const auto pair = nb::cast<nb::tuple>(part);
+        states.push_back(
+            {arrays.as_it_is("out of a part", pair[0], Access::read), arrays.as_it_is("lse of a part", pair[1], Access::read)});
+    }
+    const WithoutLock others_may_run;
+    arrays.fill();
+    raise_unless_ok(polyhead_merge_states(states.data(), int32_t(states.size()), sinks.rank == 0 ? nullptr : &sinks, &out, &lse));
+}
+
+// A pool of pages; its calls are short and keep the interpreter's lock.
+class Pages {
+public:
+    explicit Pages(int32_t pages) { check(PagePool::make(pages, &pool_)); }
+    std::vector<int32_t> take(int32_t count) {
+        std::vector<int32_t> pages(size_t(std::max(count, 0)));
+        check(pool_.take(count, pages.data()));
+        return pages;
+    }
+    void share(const std::vector<int32_t> &pages) { check(pool_.share(int32_t(pages.size()), pages.data())); }
+    void release(const std::vector<int32_t> &pages) { check(pool_.release(int32_t(pages.size()), pages.data())); }
+    int32_t free() const { return pool_.free(); }
+    int32_t users(int32_t page) const { return pool_.users(page); }
+
+private:
+    static void check(const Status &status) {
+        if (!status.ok()) {
+            throw Refusal(status.code(), status.message());
+        }
+    }
+    PagePool pool_;
+};
+
+} // namespace
+
+void bind_cache(nb::module_ &module) {
+    using namespace nb::literals;
+    nb::class_<Pages>(module, "PagePool", "Which pages of a cache are used, and by how many sequences. It has no memory for keys.")
+        .def(nb::init<int32_t>(), "pages"_a)
+        .def("take", &Pages::take, "count"_a, "Pages that nobody uses; all of them or none. Each then has one user.")
+        .def("share", &Pages::share, "pages"_a, "One user more for each of these pages, which are in use.")
+        .def("release", &Pages::release, "pages"_a, "One user less for each of these pages; a page without users is free again.")
+        .def("users", &Pages::users, "page"_a, "How many use this page; 0: it is free.")
+        .def_prop_ro("free", &Pages::free, "The number of pages that nobody uses.");
+    module.def("append", append, "arguments"_a, "layout"_a);
+    module.def("copy_page", copy_page, "arguments"_a, "source"_a, "target"_a);
+    module.def("rotate", rotate, "arguments"_a, "layout"_a);
+    module.def("merge_states", merge_states, "parts"_a, "sinks"_a.none(), "out"_a, "lse"_a);
+}
+
+} // namespace polyhead::python

@@ -1,0 +1,78 @@
+// Rows of one head of one token: read as floats, rotated by position, written in a storage type. For functions around kernels.
+#ifndef POLYHEAD_RUNTIME_HEAD_ROWS_H
+#define POLYHEAD_RUNTIME_HEAD_ROWS_H
+
+#include <HalideRuntime.h>
+#include <cstdint>
+
+#include <polyhead/c_cache.h>
+
+#include "status.h"
+#include "tensor_rules.h"
+
+namespace polyhead::runtime {
+
+constexpr int64_t most_head_dim = 576;
+
+// Address of row (i, j, k) of a tensor [i,j,k,d] in host memory. The stride of a dimension of one element means nothing.
+inline char *head_row(const polyhead_tensor &t, int64_t i, int64_t j, int64_t k) noexcept {
+    const int64_t offset = t.offset + i * t.stride[0] + j * t.stride[1] + k * t.stride[2];
+    return static_cast<char *>(t.data) + offset * dtype_bytes(t.dtype);
+}
+
+// Elements as floats and back; 16 bits are rounded to nearest even.
+void load_floats(const char *row, int32_t dtype, int64_t count, float *floats) noexcept;
+void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) noexcept;
+
+// A tensor on the host whose elements are f32, f16 or bf16; false when that is refused. An absent tensor has no type.
+bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
+// The rules of one tensor, and that it lies in host memory.
+bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
+// An output may be an input itself, element for element, and may otherwise share no memory with it.
+bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
+                    polyhead_status *status) noexcept;
+// A struct of these functions that another version of the headers wrote is refused.
+bool check_struct(const char *name, uint32_t size, size_t expected, polyhead_status *status) noexcept;
+
+// A checked rotation.
+class Rotation {
+public:
+    // B batch rows of T tokens, of which row b uses counts[b] (null: all). first: int32 [B] that stands in for absent positions, or null:
+    // 0.
+    static bool check(const polyhead_rotation &rotation, int64_t batch, int64_t tokens, int64_t head_dim, const polyhead_tensor *first,
+                      const polyhead_tensor *counts, polyhead_status *status) noexcept;
+    // first as above.
+    Rotation(const polyhead_rotation &rotation, const polyhead_tensor *first) noexcept : r_(rotation), first_(first) {}
+    bool rotates() const noexcept { return r_.rope != POLYHEAD_NO_ROPE; }
+    // Rotates the leading entries of a row.
+    void apply(float *row, int64_t b, int64_t token) const noexcept;
+
+private:
+    int64_t position(int64_t b, int64_t token) const noexcept;
+
+    const polyhead_rotation &r_;
+    const polyhead_tensor *first_;
+};
+
+// An element of an int32 tensor [B] or [B,T].
+int32_t integer_at(const polyhead_tensor &t, int64_t b, int64_t token = 0) noexcept;
+
+// Calls row(i) for i = 0 .. count - 1, on the threads of kernels where the bytes that are moved are worth it.
+template <typename Row> void for_each_row(int64_t count, int64_t bytes, const Row &row) noexcept {
+    constexpr int64_t least_bytes = 1 << 18; // waking a thread takes as long as copying a part of this
+    if (bytes < least_bytes || count > INT32_MAX) {
+        for (int64_t i = 0; i < count; ++i) {
+            row(i);
+        }
+        return;
+    }
+    const auto task = [](void *, int index, uint8_t *closure) {
+        (*reinterpret_cast<const Row *>(closure))(index);
+        return 0;
+    };
+    halide_do_par_for(nullptr, task, 0, static_cast<int>(count), reinterpret_cast<uint8_t *>(const_cast<Row *>(&row)));
+}
+
+} // namespace polyhead::runtime
+
+#endif

@@ -1,0 +1,102 @@
+/* Functions around kernels in C: keys and values are appended to a cache, rotated by position, and partial results are merged.
+ *
+ * All of them run on the CPU, on tensors in host memory. Unless the status is ok, nothing was written. Strides are in elements, the
+ * innermost is 1. Elements are f32, f16 or bf16; sums are f32, and what is stored in 16 bits is rounded once, to nearest even. */
+#ifndef POLYHEAD_C_CACHE_H
+#define POLYHEAD_C_CACHE_H
+
+#include <polyhead/c_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A cache: memory of the caller that sdpa reads, with kv_lengths and, if it has pages, page_table. */
+typedef struct polyhead_cache {
+    uint32_t size;              /* sizeof(polyhead_cache) of the program's header; another size is refused with a sentence */
+    polyhead_tensor key;        /* [B,H_kv,capacity,d]; with a page table [pages,H_kv,page_size,d] */
+    polyhead_tensor value;      /* the same with d_v; absent where value is the leading part of key */
+    polyhead_tensor page_table; /* int32 [B,max_pages], as in polyhead_args: the capacity is max_pages * page_size; absent: no pages */
+} polyhead_cache;
+
+/* Rotation by position (RoPE), as kernels with `rope` do it. */
+typedef struct polyhead_rotation {
+    int32_t rope;              /* polyhead_rope; 0: nothing is rotated, and the tensors are absent */
+    polyhead_tensor cos, sin;  /* f32 [P, rotary_dim / 2]: row n belongs to position n; rotary_dim is at most the head dimension */
+    polyhead_tensor positions; /* int32 [B]: of the first token of each batch row; or [B,T]: of each token. All are 0..P-1 */
+} polyhead_rotation;
+
+/* New keys and values of a cache. */
+typedef struct polyhead_new_keys {
+    uint32_t size;              /* sizeof(polyhead_new_keys) */
+    polyhead_tensor key;        /* [B,H_kv,T,d], of the cache's type or f32 */
+    polyhead_tensor value;      /* [B,H_kv,T,d_v]; absent where the cache has no value */
+    polyhead_tensor lengths;    /* int32 [B]: keys of each batch row that are valid before the call, 0..capacity */
+    polyhead_tensor counts;     /* int32 [B], 0..T: so many leading tokens of each batch row are appended; absent: all T */
+    polyhead_rotation rotation; /* of the keys; positions absent: token t of row b is at lengths[b] + t */
+} polyhead_new_keys;
+
+static inline polyhead_cache polyhead_cache_of(polyhead_tensor key, polyhead_tensor value, polyhead_tensor page_table) {
+    polyhead_cache cache;
+    memset(&cache, 0, sizeof cache);
+    cache.size = (uint32_t)sizeof cache;
+    cache.key = key;
+    cache.value = value;
+    cache.page_table = page_table;
+    return cache;
+}
+
+/* New keys of which nothing is given. */
+static inline polyhead_new_keys polyhead_new_keys_of(void) {
+    polyhead_new_keys keys;
+    memset(&keys, 0, sizeof keys);
+    keys.size = (uint32_t)sizeof keys;
+    return keys;
+}
+
+/* Writes token t of batch row b to position lengths[b] + t of the cache. The caller counts: afterwards row b has lengths[b] + counts[b]
+ * valid keys. To take tokens back, use smaller lengths. Refused, among others: more keys than the capacity; an entry of the page table that
+ * names no page, up to the last page that a row uses afterwards; a page that is written and that another row uses as well, or the same row
+ * twice. Calls that write to different pages or rows may run at the same time. */
+polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
+
+/* Copies page `from` of a cache to page `to`, key and value of all heads: before a row writes to a page that it shares. */
+polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, int32_t to);
+
+/* out [B,H,T,d] = input [B,H,T,d], rotated; both have the same type. Positions absent: token t is at position t. out may be input itself,
+ * with the same strides, and may otherwise not share memory with it. */
+polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rotation *rotation, const polyhead_tensor *out);
+
+/* What attention over a part of the keys gave: the outputs of a kernel with lse. */
+typedef struct polyhead_state {
+    polyhead_tensor out; /* [B,H,T_q,d_v] */
+    polyhead_tensor lse; /* f32 [B,H,T_q]; -inf: the part has no key for this row, and its out is not read */
+} polyhead_state;
+
+/* The result over all keys of the parts, which must have no key in common: out and lse as one call would give them, up to rounding. All
+ * tensors out have one type. Parts are added in their order. A row without keys in any part gives 0 and -inf.
+ * sinks: f32 [H], or null. A sink counts once: give it here, and run the parts without it. (A part that was run with sinks has them in its
+ * lse, which is right too; but a row that sees no key of this part would lose its sink.)
+ * lse may be null. out and lse may be those of a part, with the same strides, and may otherwise not share memory with them. */
+polyhead_status polyhead_merge_states(const polyhead_state *parts, int32_t num_parts, const polyhead_tensor *sinks,
+                                      const polyhead_tensor *out, const polyhead_tensor *lse);
+
+/* Which pages of a cache are used, and by how many sequences. It gives out numbers of pages and has no memory for keys. Threads may use a
+ * pool at the same time. In a child process of fork a pool of the parent is refused. */
+typedef struct polyhead_page_pool polyhead_page_pool;
+polyhead_status polyhead_make_page_pool(int32_t pages, polyhead_page_pool **pool);
+void polyhead_free_page_pool(polyhead_page_pool *pool); /* null: nothing */
+/* Takes pages that nobody uses; each then has one user. Fewer than count are free: POLYHEAD_OUT_OF_MEMORY, and none is taken. */
+polyhead_status polyhead_take_pages(polyhead_page_pool *pool, int32_t count, int32_t *pages);
+/* One user more for each of these pages, or one less; a page without users is free again. All of them must be in use: otherwise nothing is
+ * changed. A page that is listed twice counts twice. */
+polyhead_status polyhead_share_pages(polyhead_page_pool *pool, int32_t count, const int32_t *pages);
+polyhead_status polyhead_release_pages(polyhead_page_pool *pool, int32_t count, const int32_t *pages);
+/* 0 for a null pointer, and in a child process. */
+int32_t polyhead_free_pages(polyhead_page_pool *pool);
+int32_t polyhead_page_users(polyhead_page_pool *pool, int32_t page); /* 0 also for a number that is no page */
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+#endif

@@ -1,0 +1,104 @@
+// Functions around kernels in C++: appending to a cache of keys and values, rotation by position, merging of partial results. c_cache.h
+// says what they do and what they refuse. They run on the CPU, on tensors in host memory.
+#ifndef POLYHEAD_CACHE_H
+#define POLYHEAD_CACHE_H
+
+#include <utility>
+
+#include <polyhead/c_cache.h>
+#include <polyhead/polyhead.h>
+
+namespace polyhead {
+
+// cos and sin f32 [P, rotary_dim / 2]; positions int32 [B] of first tokens, or [B,T].
+struct Rotation {
+    TensorView cos, sin, positions;
+    bool interleaved = false; // pairs (2i, 2i + 1); otherwise (i, i + rotary_dim / 2)
+    polyhead_rotation raw() const noexcept {
+        const int32_t kind = interleaved ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT;
+        return {cos.rank == 0 && sin.rank == 0 && positions.rank == 0 ? int32_t(POLYHEAD_NO_ROPE) : kind, cos, sin, positions};
+    }
+};
+
+// Memory of the caller: [B,H_kv,capacity,d], or pages [pages,H_kv,page_size,d] with page_table int32 [B,max_pages].
+struct Cache {
+    MutableTensorView key, value;
+    TensorView page_table;
+    polyhead_cache raw() const noexcept { return polyhead_cache_of(key, value, page_table); }
+};
+
+struct NewKeys {
+    TensorView key, value; // [B,H_kv,T,d]
+    TensorView lengths;    // int32 [B], valid before
+    TensorView counts;     // int32 [B]; absent: all T tokens
+    Rotation rotation;     // of the keys; none when it has no tables
+};
+
+// Writes token t of batch row b to position lengths[b] + t.
+inline Status append(const Cache &cache, const NewKeys &keys) noexcept {
+    const polyhead_cache to = cache.raw();
+    polyhead_new_keys raw = polyhead_new_keys_of();
+    raw.key = keys.key;
+    raw.value = keys.value;
+    raw.lengths = keys.lengths;
+    raw.counts = keys.counts;
+    raw.rotation = keys.rotation.raw();
+    return Status(polyhead_append(&to, &raw));
+}
+
+// Before a batch row writes to a page that it shares with another.
+inline Status copy_page(const Cache &cache, int32_t from, int32_t to) noexcept {
+    const polyhead_cache raw = cache.raw();
+    return Status(polyhead_copy_page(&raw, from, to));
+}
+
+// out may be input itself.
+inline Status rotate(const TensorView &input, const Rotation &rotation, const MutableTensorView &out) noexcept {
+    const polyhead_rotation raw = rotation.raw();
+    return Status(polyhead_rotate(&input, &raw, &out));
+}
+
+// The outputs of attention over a part of the keys.
+struct State : polyhead_state {
+    State(const TensorView &out_, const TensorView &lse_) noexcept : polyhead_state{out_, lse_} {}
+};
+
+// The result over the keys of all parts; sinks f32 [H] count once.
+inline Status merge_states(const State *parts, int32_t count, const MutableTensorView &out, const MutableTensorView &lse = {},
+                           const TensorView &sinks = {}) noexcept {
+    return Status(polyhead_merge_states(parts, count, sinks.rank == 0 ? nullptr : &sinks, &out, lse.rank == 0 ? nullptr : &lse));
+}
+
+// Which pages of a cache are used, and by how many sequences. Movable; threads may use it at the same time.
+class PagePool {
+public:
+    PagePool() noexcept = default;
+    ~PagePool() { polyhead_free_page_pool(raw_); }
+    PagePool(PagePool &&other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
+    PagePool &operator=(PagePool &&other) noexcept {
+        std::swap(raw_, other.raw_);
+        return *this;
+    }
+    PagePool(const PagePool &) = delete;
+    PagePool &operator=(const PagePool &) = delete;
+    static Status make(int32_t pages, PagePool *pool) noexcept {
+        PagePool made;
+        const polyhead_status status = polyhead_make_page_pool(pages, &made.raw_);
+        *pool = std::move(made);
+        return Status(status);
+    }
+
+    // All of them or none; each has one user.
+    Status take(int32_t count, int32_t *pages) noexcept { return Status(polyhead_take_pages(raw_, count, pages)); }
+    // One user more, or less; a page without users is free again.
+    Status share(int32_t count, const int32_t *pages) noexcept { return Status(polyhead_share_pages(raw_, count, pages)); }
+    Status release(int32_t count, const int32_t *pages) noexcept { return Status(polyhead_release_pages(raw_, count, pages)); }
+    int32_t free() const noexcept { return polyhead_free_pages(raw_); }
+    int32_t users(int32_t page) const noexcept { return polyhead_page_users(raw_, page); }
+
+private:
+    polyhead_page_pool *raw_ = nullptr;
+};
+
+} // namespace polyhead
+#endif

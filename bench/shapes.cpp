@@ -73,17 +73,20 @@ std::vector<Shape> shapes_of(const polyhead::Problem &problem) {
 
 const std::vector<SpeedLine> &speed_lines() {
     static const std::vector<SpeedLine> lines = {
-        {"SDPA B1 H12 T512 d64", sdpa_problem(12, 64), {1, 512, 512}, 80},
-        {"SDPA B1 H12 T2048 d64", sdpa_problem(12, 64), {1, 2048, 2048}, 81},
-        {"SDPA B1 H16 T1024 d128", sdpa_problem(16, 128), {1, 1024, 1024}, 84},
-        {"SDPA causal B1 H8 T4096 d64", causal(sdpa_problem(8, 64)), {1, 4096, 4096}, 72},
-        {"linear 512x768->2304", biased(linear_problem(768, 2304)), {1, 512, 0}, 93},
-        {"layer B1 T512 D768 H12", biased(mha_problem(768, 12)), {1, 512, 512}, 85},
-        {"bf16 SDPA B1 H12 T1024 d64", bf16(sdpa_problem(12, 64)), {1, 1024, 1024}, 68},
-        {"bf16 SDPA B1 H16 T1024 d128", bf16(sdpa_problem(16, 128)), {1, 1024, 1024}, 73},
-        {"bf16 causal B1 H8 T4096 d64", bf16(causal(sdpa_problem(8, 64))), {1, 4096, 4096}, 60},
-        {"bf16 linear 512x768->2304", bf16(biased(linear_problem(768, 2304))), {1, 512, 0}, 88},
-        {"bf16 layer B1 T512 D768 H12", bf16(biased(mha_problem(768, 12))), {1, 512, 512}, 80},
+        {"SDPA B1 H12 T128 d64", sdpa_problem(12, 64), {1, 128, 128}, 80, 76, 0},
+        {"SDPA B8 H12 T128 d64", sdpa_problem(12, 64), {8, 128, 128}, 0, 0, 0.93},
+        {"SDPA B1 H12 T512 d64", sdpa_problem(12, 64), {1, 512, 512}, 82, 80, 0},
+        {"SDPA B1 H12 T2048 d64", sdpa_problem(12, 64), {1, 2048, 2048}, 85, 80, 0},
+        {"SDPA B1 H16 T1024 d128", sdpa_problem(16, 128), {1, 1024, 1024}, 86, 83, 0},
+        {"SDPA causal B1 H8 T4096 d64", causal(sdpa_problem(8, 64)), {1, 4096, 4096}, 83, 76, 0},
+        {"linear 512x768->2304", biased(linear_problem(768, 2304)), {1, 512, 0}, 93, 91, 0},
+        {"layer B1 T512 D768 H12", biased(mha_problem(768, 12)), {1, 512, 512}, 90, 86, 0},
+        {"layer B1 T197 D768 H12", biased(mha_problem(768, 12)), {1, 197, 197}, 85, 84, 0},
+        {"bf16 SDPA B1 H12 T1024 d64", bf16(sdpa_problem(12, 64)), {1, 1024, 1024}, 68, 0, 0},
+        {"bf16 SDPA B1 H16 T1024 d128", bf16(sdpa_problem(16, 128)), {1, 1024, 1024}, 73, 0, 0},
+        {"bf16 causal B1 H8 T4096 d64", bf16(causal(sdpa_problem(8, 64))), {1, 4096, 4096}, 60, 0, 0},
+        {"bf16 linear 512x768->2304", bf16(biased(linear_problem(768, 2304))), {1, 512, 0}, 88, 0, 0},
+        {"bf16 layer B1 T512 D768 H12", bf16(biased(mha_problem(768, 12))), {1, 512, 512}, 80, 0, 0},
     };
     return lines;
 }

@@ -43,13 +43,14 @@ def bench(options):
         raise Failure("--limit: found without --autoschedulers, expected both")
     if options.against is not None:
         return against.bench(options)
+    preset = "avx2" if options.avx2 else "release"
     program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
     if not (options.device and options.no_build):
         environment.ensure("build", "bench")
-        build.configure(parts=["BENCH"])
-        build.build("release", [program], quiet=build.ninja_idle("release", [program]))
-    command = [build.program("release", program)]
-    for flag in ("ratio", "capacity", "latent", "storage", "pairs"):
+        build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if options.avx2 else {}))
+        build.build(preset, [program], quiet=build.ninja_idle(preset, [program]))
+    command = [build.program(preset, program)]
+    for flag in ("ratio", "capacity", "latent", "pages", "storage", "pairs"):
         if getattr(options, flag):
             command.append("--" + flag)
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):
@@ -57,7 +58,7 @@ def bench(options):
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name == "json" else value]
     step("bench")
-    return call(command, check=False)
+    return call(command, check=False, env=dict(child_environment(), POLYHEAD_CPU_FEATURES=build.cpu_features(preset)))
 
 
 def generate(options):

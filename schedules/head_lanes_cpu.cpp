@@ -9,6 +9,8 @@
 //   parallel (batch, key/value head): merge
 //
 // parallel(fused, factor) would silently move every compute_at() out of the task (seen in Halide 21): tasks are single splits.
+#include <utility>
+
 #include "schedules.h"
 
 #include "../generators/frames/head_lanes.h"
@@ -32,6 +34,17 @@ constexpr int registers_beside_acc = 8;
 void reduce_keys(Func f, const RVar &keys, int lanes) {
     RVar outer("outer"), inner("inner");
     f.update().split(keys, outer, inner, lanes).reorder(inner, outer).atomic().vectorize(inner);
+}
+
+// Rows, and vectors of columns, whose sums are in registers while a pass reads the values. A pass has whole rows of values where they fit:
+// the first one reads them from memory, in order, and the others find them in L2. Passes are as equal as they can be.
+std::pair<int, int> pass_of(int rows, int vectors, int registers) {
+    const int most = registers - registers_beside_acc;
+    const auto balanced = [](int count, int at_most) {
+        const int passes = (count + at_most - 1) / at_most;
+        return (count + passes - 1) / passes;
+    };
+    return vectors > most ? std::pair(1, balanced(vectors, most)) : std::pair(balanced(rows, most / vectors), vectors);
 }
 
 // Keys are rotated where their scores are made, both entries of a pair together.
@@ -69,18 +82,18 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     }
     s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
-    const int lanes_per_pass =
-        s.blocking.lanes * std::max(1, std::min(s.head_dim_v / s.blocking.lanes, (machine.registers - registers_beside_acc) / rows));
+    const auto [rows_of_pass, vectors_of_pass] = pass_of(rows, s.head_dim_v / s.blocking.lanes, machine.registers);
     int update = 0;
     for (const Halide::RDom *domain : s.value_keys.loops()) {
-        Var d_outer("d_outer"), d_inner("d_inner");
+        Var d_outer("d_outer"), d_inner("d_inner"), r_outer("r_outer"), r_inner("r_inner");
         const RVar keys = *domain;
         s.acc.update(update++)
-            .split(s.d, d_outer, d_inner, lanes_per_pass, TailStrategy::GuardWithIf)
-            .reorder(d_inner, s.r, keys, d_outer)
+            .split(s.d, d_outer, d_inner, vectors_of_pass * s.blocking.lanes, TailStrategy::GuardWithIf)
+            .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf)
+            .reorder(d_inner, r_inner, keys, d_outer, r_outer)
             .vectorize(d_inner, s.blocking.lanes)
             .unroll(d_inner)
-            .unroll(s.r);
+            .unroll(r_inner);
     }
     s.row_sum.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     reduce_keys(s.row_sum, s.keys, vec);

@@ -124,7 +124,7 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     // acc = sum over keys of probs * value; a row never uses the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
     // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
-    s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b));
+    s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b), Expr(), 1, true);
     s.acc(d, r, rt, task) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
         const Expr key = *domain, value = in.keys.value(d, at.clamped_key(key, sp, b), hkv, b);

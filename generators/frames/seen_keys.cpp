@@ -18,7 +18,8 @@ void TileRange::limit(RDom *domain, const Expr &first, const Expr &behind) const
     }
 }
 
-TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean, int pair)
+TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean, int pair,
+                   bool mostly_whole)
     : low(0, length / pair, "low_keys"), whole(0, length / pair, "whole_keys"), high(0, length / pair, "high_keys"),
       has_low(range.begin_some.defined()), has_high(formulas.rows_differ() || formulas.excludes_pairs()) {
     const auto first_of = [&](const RDom &word) { return first + Expr(word) * pair; };
@@ -34,7 +35,8 @@ TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &fi
         whole.where(first_of(whole) >= range.begin_all);
         high_begin = Halide::max(whole_end, range.begin_all + (pair - 1));
     }
-    whole.where((has_high ? last_of(whole) : first_of(whole)) < whole_end);
+    const Expr seen_by_all = (has_high ? last_of(whole) : first_of(whole)) < whole_end;
+    whole.where(mostly_whole ? Halide::likely(seen_by_all) : seen_by_all);
     high.where(last_of(high) >= high_begin);
     high.where(first_of(high) < range.end_some);
 }

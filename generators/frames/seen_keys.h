@@ -18,13 +18,14 @@ struct TileRange {
 // Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above; where
 // several keys share a word, whole words. `whole` may hold a word that reaches beyond the last key where rows do not differ.
 // Of low and high every key may be excluded in some rows. Where tensors or an expression exclude keys one by one, all keys are among
-// them, except in a chunk without NaN, which `clean` tells (undefined: no chunk).
+// them, except in a chunk without NaN, which `clean` tells (undefined: no chunk). mostly_whole: the loop over `whole` is worth a copy of
+// its own for keys that need no look at its end.
 struct TileKeys {
     Halide::RDom low, whole, high;
     bool has_low = false, has_high = false;
     TileKeys() = default;
     TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first, const TileRange &range,
-             const Halide::Expr &clean = Halide::Expr(), int pair = 1);
+             const Halide::Expr &clean = Halide::Expr(), int pair = 1, bool mostly_whole = false);
     // The loops that exist, in order; only `whole` does not test the logit.
     std::vector<const Halide::RDom *> loops() const;
     // acc after a key of one of the loops. A row must not use the value of a key that it does not see, because it may be NaN. Where

@@ -40,7 +40,8 @@ public:
 
     // Rows of one pass: the heads of a group, at most 8 (4 with few registers); without groups two queries, so that several of them
     // share a pass and a single one wastes little. Two keys at a time: their dot products over all of head_dim are unrolled, which keeps
-    // enough loads in flight (32/8 heads, 4096 keys, d 128, cold cache, 1 thread: 22 GB/s, against 17 with four keys and 11 with eight).
+    // enough loads in flight; from rows of 512 bytes on one key is enough, and two take up to twice the time from memory
+    // (docs/internals/schedules.md, section 3).
     // A split of 256 keys (128 KB of f32 keys at head_dim 128) stays in L2 between its row tiles.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const int group_size = runtime::group_size_of(p);
@@ -49,7 +50,9 @@ public:
         // (docs/internals/schedules.md, section 2).
         fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
         fill(t->split_len, keys_of_split(p));
-        fill(t->key_unroll, many && p.value_in_key != 0 ? 4 : 2);
+        constexpr int long_row = 512; // bytes
+        const int bytes = p.head_dim * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+        fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : bytes >= long_row ? 1 : 2);
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {

@@ -39,10 +39,7 @@ public:
 private:
     const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
     int64_t count_of(int64_t b) const noexcept { return counts() ? integer_at(*counts(), b) : tokens_; }
-    int32_t page_of(int64_t b, int64_t column) const noexcept {
-        const polyhead_tensor &t = cache_.page_table;
-        return (static_cast<const int32_t *>(t.data) + t.offset)[b * t.stride[0] + column * t.stride[1]];
-    }
+    int32_t page_of(int64_t b, int64_t column) const noexcept { return integer_at(cache_.page_table, b, column); }
     int64_t pages_of(int64_t keys) const noexcept { return (keys + page_size_ - 1) / page_size_; }
 
     void write(const polyhead_tensor &from, const polyhead_tensor &to, int64_t b, int64_t h, int64_t t, int64_t position,
@@ -64,17 +61,15 @@ private:
 
     bool check_cache(polyhead_status *status) noexcept {
         const polyhead_tensor &key = cache_.key, &value = cache_.value, &table = cache_.page_table;
-        const Extent any;
         if (!check_struct("cache", cache_.size, sizeof cache_, status) || !check_struct("new keys", keys_.size, sizeof keys_, status) ||
             !check_storage("cache key", key, status) || !check_host_tensor({"cache key", &key, key.dtype, Role::output, 4, {}}, status) ||
-            (has_value_ &&
-             !check_host_tensor({"cache value",
-                                 &value,
-                                 key.dtype,
-                                 Role::output,
-                                 4,
-                                 {{key.shape[0], "cache key"}, {key.shape[1], "cache key"}, {key.shape[2], "cache key"}, any}},
-                                status)) ||
+            (has_value_ && !check_host_tensor({"cache value",
+                                               &value,
+                                               key.dtype,
+                                               Role::output,
+                                               4,
+                                               {{key.shape[0], "cache key"}, {key.shape[1], "cache key"}, {key.shape[2], "cache key"}, {}}},
+                                              status)) ||
             (paged_ && !check_host_tensor({"page_table", &table, POLYHEAD_I32, Role::lengths, 2, {}}, status))) {
             return false;
         }
@@ -138,11 +133,11 @@ private:
         } inputs[] = {{"key", keys_.key},  {"value", keys_.value}, {"lengths", keys_.lengths}, {"counts", keys_.counts},
                       {"rope_cos", r.cos}, {"rope_sin", r.sin},    {"positions", r.positions}, {"page_table", cache_.page_table}};
         for (const polyhead_tensor *output : {&cache_.key, &cache_.value}) {
+            const char *name = output == &cache_.key ? "cache key" : "cache value";
             const MemoryRange written = memory_of(*output);
             for (const auto &input : inputs) { // key and value of a cache may be interleaved
-                if (overlap(written, memory_of(input.tensor))) {
-                    return refuse(status, POLYHEAD_ALIASED, "cache %s: shares memory with %s, expected memory of its own",
-                                  output == &cache_.key ? "key" : "value", input.name);
+                if (!check_apart(name, written, input.name, memory_of(input.tensor), status)) {
+                    return false;
                 }
             }
         }
@@ -151,13 +146,9 @@ private:
 
     bool check_entries(polyhead_status *status) const noexcept {
         for (int64_t b = 0; b < batch_; ++b) {
-            for (int64_t i = 0; i < pages_of(integer_at(keys_.lengths, b) + count_of(b)); ++i) {
-                const int32_t page = page_of(b, i);
-                if (page < 0 || page >= cache_.key.shape[0]) {
-                    return refuse(status, POLYHEAD_BAD_VALUE,
-                                  "page_table: value %d at index %lld, %lld, expected 0 to %lld (pages of the cache)", page,
-                                  static_cast<long long>(b), static_cast<long long>(i), static_cast<long long>(cache_.key.shape[0] - 1));
-                }
+            const int64_t count = pages_of(integer_at(keys_.lengths, b) + count_of(b));
+            if (!check_page_row(cache_.page_table, b, count, cache_.key.shape[0], "the cache", status)) {
+                return false;
             }
         }
         return true;

@@ -71,11 +71,6 @@ bool check_struct(const char *name, uint32_t size, size_t expected, polyhead_sta
                   size, expected, polyhead_version());
 }
 
-int32_t integer_at(const polyhead_tensor &t, int64_t b, int64_t token) noexcept {
-    const auto *values = static_cast<const int32_t *>(t.data) + t.offset;
-    return values[b * t.stride[0] + (t.rank > 1 ? token * t.stride[1] : 0)];
-}
-
 int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
     const bool each = r_.positions.rank == 2;
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;

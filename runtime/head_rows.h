@@ -54,9 +54,6 @@ private:
     const polyhead_tensor *first_;
 };
 
-// An element of an int32 tensor [B] or [B,T].
-int32_t integer_at(const polyhead_tensor &t, int64_t b, int64_t token = 0) noexcept;
-
 // Calls row(i) for i = 0 .. count - 1, on the threads of kernels where the bytes that are moved are worth it.
 template <typename Row> void for_each_row(int64_t count, int64_t bytes, const Row &row) noexcept {
     constexpr int64_t least_bytes = 1 << 18; // waking a thread takes as long as copying a part of this

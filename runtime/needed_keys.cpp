@@ -39,9 +39,8 @@ int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const 
     if (absent(lengths) || lengths.device) {
         longest = absent(lengths) && sees_its_own_position(p, args) ? std::max<int64_t>(s.seq_len_q, 1) : s.seq_len_kv;
     } else {
-        const auto *values = static_cast<const int32_t *>(lengths.data) + lengths.offset;
         for (int64_t b = 0; b < s.batch; ++b) {
-            longest = std::max<int64_t>(longest, values[b * (s.batch > 1 ? lengths.stride[0] : 0)]);
+            longest = std::max<int64_t>(longest, integer_at(lengths, b));
         }
     }
     const int64_t block = std::max(p.page_size, 1);

@@ -143,6 +143,30 @@ bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
     return empty(t) || (check_strides(rule, status) && check_address(rule, status));
 }
 
+int32_t integer_at(const polyhead_tensor &t, int64_t i, int64_t j) noexcept {
+    const auto *values = static_cast<const int32_t *>(t.data) + t.offset;
+    const int64_t step = t.rank > 1 && t.shape[1] > 1 ? t.stride[1] : 0;
+    return values[(t.shape[0] > 1 ? i * t.stride[0] : 0) + j * step];
+}
+
+bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, int64_t pages, const char *of,
+                    polyhead_status *status) noexcept {
+    for (int64_t i = 0; i < count; ++i) {
+        const int32_t page = integer_at(table, row, i);
+        if (page < 0 || page >= pages) {
+            return refuse(status, POLYHEAD_BAD_VALUE, "page_table: value %d at index %lld, %lld, expected 0 to %lld (pages of %s)", page,
+                          static_cast<long long>(row), static_cast<long long>(i), static_cast<long long>(pages - 1), of);
+        }
+    }
+    return true;
+}
+
+bool check_apart(const char *output, const MemoryRange &written, const char *other, const MemoryRange &memory,
+                 polyhead_status *status) noexcept {
+    return !overlap(written, memory) ||
+           refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output, other);
+}
+
 DeviceRange range_of(const char *name, const polyhead_tensor &t) noexcept {
     int64_t lowest = t.offset, highest = t.offset;
     for (int i = 0; i < t.rank; ++i) {

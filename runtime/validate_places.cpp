@@ -22,13 +22,6 @@ bool check_place(const char *name, const polyhead_device *place, const polyhead_
                   place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " (opened separately)" : "");
 }
 
-bool check_shared(const NamedTensor &output, const char *other, const MemoryRange &memory, polyhead_status *status) noexcept {
-    if (!overlap(memory_of(*output.tensor), memory)) {
-        return true;
-    }
-    return refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output.name, other);
-}
-
 } // namespace
 
 bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
@@ -57,12 +50,13 @@ bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, po
     const CallTensors tensors(kernel, args);
     const MemoryRange weights = memory_of(args.weights);
     for (const NamedTensor *output = tensors.first_output(); output != tensors.end(); ++output) {
+        const MemoryRange written = memory_of(*output->tensor);
         for (const NamedTensor *other = tensors.begin(); other != output; ++other) { // inputs, and the outputs before it
-            if (!check_shared(*output, other->name, memory_of(*other->tensor), status)) {
+            if (!check_apart(output->name, written, other->name, memory_of(*other->tensor), status)) {
                 return false;
             }
         }
-        if (!check_shared(*output, "weights", weights, status)) {
+        if (!check_apart(output->name, written, "weights", weights, status)) {
             return false;
         }
     }

@@ -72,12 +72,6 @@ bool check_softcap(const polyhead_problem &p, const polyhead_args &args, polyhea
     return refuse(status, POLYHEAD_BAD_VALUE, "softcap: value %g, expected a number from 1e-37 to 1e38", static_cast<double>(args.softcap));
 }
 
-int32_t value_at(const polyhead_tensor &t, int64_t row, int64_t column) noexcept {
-    const auto *values = static_cast<const int32_t *>(t.data) + t.offset;
-    const int64_t step = t.rank > 1 && t.shape[1] > 1 ? t.stride[1] : 0;
-    return values[(t.shape[0] > 1 ? row * t.stride[0] : 0) + column * step];
-}
-
 // Reading memory of a device would wait for it: kernels clamp key lengths and positions instead, offsets are the caller's to keep in range.
 bool readable(const polyhead_tensor &t) noexcept {
     return !absent(t) && !t.device && !empty(t);
@@ -90,7 +84,7 @@ bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int6
     }
     for (int64_t row = 0; row < t.shape[0]; ++row) {
         for (int64_t column = 0; column < (t.rank > 1 ? t.shape[1] : 1); ++column) {
-            const int32_t value = value_at(t, row, column);
+            const int32_t value = integer_at(t, row, column);
             if (value >= least && value <= most) {
                 continue;
             }
@@ -112,13 +106,9 @@ bool check_pages(const polyhead_problem &p, const polyhead_args &args, const Cal
     }
     const int64_t pages = args.key.shape[0];
     for (int64_t b = 0; b < s.batch; ++b) {
-        const int64_t length = absent(args.kv_lengths) ? s.seq_len_kv : value_at(args.kv_lengths, b, 0);
-        for (int64_t i = 0; i < (length + p.page_size - 1) / p.page_size; ++i) {
-            const int32_t page = value_at(args.page_table, b, i);
-            if (page < 0 || page >= pages) {
-                return refuse(status, POLYHEAD_BAD_VALUE, "page_table: value %d at index %lld, %lld, expected 0 to %lld (pages of key)",
-                              page, static_cast<long long>(b), static_cast<long long>(i), static_cast<long long>(pages - 1));
-            }
+        const int64_t length = absent(args.kv_lengths) ? s.seq_len_kv : integer_at(args.kv_lengths, b);
+        if (!check_page_row(args.page_table, b, (length + p.page_size - 1) / p.page_size, pages, "key", status)) {
+            return false;
         }
     }
     return pages > 0 || s.no_keys() ||
@@ -134,8 +124,8 @@ bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const
     const int64_t rows = args.rope_cos.shape[0];
     int64_t last_query = 0, last_key = 0;
     for (int64_t b = 0; b < s.batch; ++b) {
-        const int64_t length = absent(args.kv_lengths) || !lengths_known ? s.seq_len_kv : value_at(args.kv_lengths, b, 0);
-        const int64_t offset = absent(args.position_offsets) || !offsets_known ? 0 : value_at(args.position_offsets, b, 0);
+        const int64_t length = absent(args.kv_lengths) || !lengths_known ? s.seq_len_kv : integer_at(args.kv_lengths, b);
+        const int64_t offset = absent(args.position_offsets) || !offsets_known ? 0 : integer_at(args.position_offsets, b);
         last_query = std::max(last_query, s.seq_len_q - 1 + (from_end ? length - s.seq_len_q : 0) + offset);
         last_key = std::max(last_key, length - 1);
     }

@@ -46,30 +46,24 @@ polyhead_status change_users(polyhead_page_pool *pool, int32_t count, const int3
         return status;
     }
     const std::lock_guard<std::mutex> lock(pool->mutex);
-    int32_t changed = 0;
-    for (; changed < count; ++changed) {
-        const int32_t page = pages[changed];
+    const size_t unused = pool->unused.size();
+    for (int32_t i = 0; i < count; ++i) {
+        const int32_t page = pages[i];
         const bool known = page >= 0 && page < static_cast<int32_t>(pool->users.size());
         if (!known || pool->users[static_cast<size_t>(page)] == 0) {
-            refuse(&status, POLYHEAD_BAD_VALUE, "pages: page %d at index %d %s, expected a page in use", page, changed,
+            refuse(&status, POLYHEAD_BAD_VALUE, "pages: page %d at index %d %s, expected a page in use", page, i,
                    known ? "is free" : "does not exist");
+            while (i-- > 0) {
+                pool->users[static_cast<size_t>(pages[i])] -= change;
+            }
+            pool->unused.resize(unused);
             break;
         }
-        pool->users[static_cast<size_t>(page)] += change;
-    }
-    const bool undone = changed < count;
-    for (int32_t i = 0; i < changed; ++i) {
-        int32_t &users = pool->users[static_cast<size_t>(pages[i])];
-        if (undone) {
-            users -= change;
-        } else if (users == 0) {
-            users = -1; // a page that is listed twice is given back once
-            pool->unused.push_back(pages[i]);
+        int32_t &users = pool->users[static_cast<size_t>(page)];
+        users += change;
+        if (users == 0) {
+            pool->unused.push_back(page);
         }
-    }
-    for (int32_t i = 0; !undone && i < changed; ++i) {
-        int32_t &users = pool->users[static_cast<size_t>(pages[i])];
-        users = users < 0 ? 0 : users;
     }
     return status;
 }

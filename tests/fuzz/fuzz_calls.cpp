@@ -42,6 +42,7 @@ struct Call {
     Devices &devices;
     polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     polyhead_weights weights{};
+    void *first_weight = nullptr; // edits move weights.data from here
     polyhead_tensor expression_tensors[runtime::most_expression_tensors]{};
     std::vector<Place> places;
     std::vector<char> packed;
@@ -102,10 +103,10 @@ void Call::add_optional(int *place, const runtime::CallShape &shape, const polyh
 void Call::add_weights(const polyhead_problem &p) {
     const size_t bytes = runtime::weight_layout(p).bytes;
     packed.resize(bytes + 64 + 256); // edits move it by a byte's worth
-    void *aligned = packed.data();
+    first_weight = packed.data();
     size_t space = packed.size();
-    std::align(64, bytes, aligned, space);
-    weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
+    std::align(64, bytes, first_weight, space);
+    weights = {first_weight, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
     args.weights = &weights;
 }
 
@@ -154,7 +155,7 @@ void Call::edit_weights(Bytes *bytes) {
         weights.data = nullptr;
         break;
     case 2:
-        weights.data = weights.data ? static_cast<const char *>(weights.data) + bytes->byte() : nullptr;
+        weights.data = weights.data ? static_cast<const char *>(first_weight) + bytes->byte() : nullptr;
         break;
     case 3:
         weights.bytes = static_cast<size_t>(bytes->number());

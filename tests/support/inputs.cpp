@@ -32,6 +32,7 @@ void fill_extreme(const Tensor &query, const Tensor &key, float scale) {
 
 constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinite = std::numeric_limits<float>::infinity();
+constexpr int64_t spare_pages = 3; // that no batch row uses
 
 void poison_row(float *row, int64_t features, int64_t position, int32_t dtype) {
     static constexpr float wide[] = {nan_value, 1e30f, infinite, -3e38f, -infinite, -1e30f};
@@ -184,7 +185,7 @@ void Inputs::make_lengths() {
 // Pages of all batch rows and some more, in any order; batch rows that share their keys share pages. Behind the keys of a row the table
 // has numbers that name no page.
 void Inputs::make_page_table(const Problem &p) {
-    const int64_t columns = shape_.seq_len_kv / p.page_size, spare = 3, count = shape_.batch * columns + spare;
+    const int64_t columns = shape_.seq_len_kv / p.page_size, count = shape_.batch * columns + spare_pages;
     std::vector<int32_t> pages(static_cast<size_t>(count));
     std::iota(pages.begin(), pages.end(), 0);
     Random random(shape_.seed + 1);
@@ -199,9 +200,8 @@ void Inputs::make_page_table(const Problem &p) {
         for (int64_t i = 0; i < columns; i++) {
             const int32_t page = pages[static_cast<size_t>((shared ? 0 : b * columns) + i)];
             pages_.push_back(page);
-            static_cast<int32_t *>(page_table_.view.data)[b * page_table_.view.stride[0] + i] = i < used     ? page
-                                                                                                : i % 2 == 0 ? INT32_MIN
-                                                                                                             : static_cast<int32_t>(count);
+            const int32_t no_page = i % 2 == 0 ? INT32_MIN : static_cast<int32_t>(count);
+            static_cast<int32_t *>(page_table_.view.data)[b * page_table_.view.stride[0] + i] = i < used ? page : no_page;
         }
     }
     page_table_.memory.make_read_only();
@@ -210,7 +210,7 @@ void Inputs::make_page_table(const Problem &p) {
 
 Tensor Inputs::in_pages(const Tensor &keys, int64_t page_size, Layout layout) const {
     const int64_t heads = keys.view.shape[1], dim = keys.view.shape[3], columns = keys.view.shape[2] / page_size;
-    Tensor pages = make_tensor(DType::f32, {shape_.batch * columns + 3, heads, page_size, dim},
+    Tensor pages = make_tensor(DType::f32, {shape_.batch * columns + spare_pages, heads, page_size, dim},
                                head_strides(layout == Layout::shared ? Layout::bhsd : layout, heads, page_size, dim), shape_.place);
     for_each_row(pages.view, [&](float *row, int64_t, int64_t, int64_t) { std::fill(row, row + dim, nan_value); });
     for_each_row(keys.view, [&](const float *row, int64_t b, int64_t h, int64_t n) {

@@ -61,9 +61,9 @@ inline double half_unit(int32_t dtype) {
 
 // For f16 and bf16: twice the error of the plain formula in that type on that head + 1e-5, where this error counts as at least half a unit
 // in the last place of the reference, which rounding out alone may bring, and what rounding the probs of a row to nearest ordinarily brings
-// (check_answer.cpp); and at most 1e-2 (f16) or 5e-2 (bf16) of max(1, abs(ref)). The
-// whole is never less than an f32 kernel may err by. Where huge values cancel, the limit is never less than two roundings of a prob. It
-// does not bind in a layer: with logits of some ten, rounded heads alone move out by more.
+// (check_answer.cpp); and at most 1e-2 (f16) or 5e-2 (bf16) of max(1, abs(ref)). The whole is never less than an f32 kernel may err by.
+// Where huge values cancel, the limit is never less than two roundings of a prob. It does not bind in a layer: with logits of some ten,
+// rounded heads alone move out by more.
 inline double tolerance_16_bit(int32_t dtype, double reference, double max_value, const PlainError &plain, bool rounds_heads) {
     const double of_out = reference == 0 ? 0 : std::ldexp(half_unit(dtype), std::ilogb(reference));
     const double rule = 2.0 * std::max(plain.in_storage, of_out) + 1e-5, of_prob = 2 * half_unit(dtype) * max_value;

@@ -123,7 +123,7 @@ class Driver(unittest.TestCase):
         self.assertIn("confirmed ahead of time", output)
         kernel = polyhead.compile("sdpa", num_heads=1, head_dim=8, seq_len_q=64, seq_len_kv=64, tuned=self.output)
         variant, = kernel.manifest["variants"]
-        self.assertEqual(variant["tiling"], record["tiling"])
+        self.assertLessEqual(set(record["tiling"].split()), set(variant["tiling"].split()))  # which has the knobs that a record leaves out
         self.assertIn("record 1 of tuned.json, distance 0.00: --op sdpa", variant["tuning_record"])
         query = np.zeros((1, 1, 64, 8), np.float32)
         self.assertIn("from record 1 of tuned.json", kernel.explain(query=query, key=query, value=query))
@@ -145,7 +145,7 @@ class Driver(unittest.TestCase):
         for environment, flags in (({}, ["--tuned", str(self.output)]), ({"POLYHEAD_TUNED": str(self.output)}, [])):
             subprocess.run(tool + flags, check=True, env={**os.environ, **environment})
             variant, = json.loads((self.folder / "k" / "k.json").read_text())["variants"]
-            self.assertEqual(variant["tiling"], record["tiling"])
+            self.assertLessEqual(set(record["tiling"].split()), set(variant["tiling"].split()))
             self.assertIn("from record 1 of tuned.json", (self.folder / "k" / "k.h").read_text())
 
     def test_features_and_bad_problems(self):

@@ -19,11 +19,15 @@ bool moves(const polyhead_tensor &t, int i) noexcept {
 bool fills_its_memory(const polyhead_tensor &t) noexcept {
     int order[POLYHEAD_MAX_RANK], count = 0;
     for (int i = 0; i < t.rank; ++i) {
-        if (moves(t, i)) {
-            order[count++] = i;
+        if (!moves(t, i)) {
+            continue;
         }
+        int at = count++;
+        for (; at > 0 && t.stride[order[at - 1]] > t.stride[i]; --at) {
+            order[at] = order[at - 1];
+        }
+        order[at] = i;
     }
-    std::sort(order, order + count, [&](int a, int b) { return t.stride[a] < t.stride[b]; });
     int64_t dense = 1;
     for (int n = 0; n < count; ++n) {
         if (t.stride[order[n]] != dense) {

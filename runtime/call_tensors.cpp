@@ -14,6 +14,8 @@ CallTensors::CallTensors(const polyhead_kernel &kernel, const polyhead_args &arg
             add(row.name, args.*row.tensor);
         }
     }
+    add("cu_seqlens_q", args.cu_seqlens_q);
+    add("cu_seqlens_kv", args.cu_seqlens_kv);
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         add(kernel.declarations[i].name, args.expression_tensors[i]);
     }

@@ -32,10 +32,15 @@ public:
 private:
     void add(const char *name, const polyhead_tensor &tensor) noexcept;
 
-    static constexpr size_t most = 4 + std::size(optional_inputs) + most_expression_tensors + std::size(optional_outputs);
+    static constexpr size_t most = 6 + std::size(optional_inputs) + most_expression_tensors + std::size(optional_outputs);
     NamedTensor tensors_[most];
     int count_ = 0, first_output_ = 0;
 };
+
+// True of a declared extent that counts the packed tokens of all sequences of a call.
+inline bool is_packed(int32_t declared, const CallShape &shape) noexcept {
+    return (declared == POLYHEAD_EXTENT_Q && shape.packed_q) || (declared == POLYHEAD_EXTENT_KV && shape.packed_kv);
+}
 
 // How many elements a declared extent (POLYHEAD_EXTENT_, or a number) means in a call; any_extent when it is free. The problem has its
 // defaults filled in.

@@ -47,6 +47,8 @@ polyhead_args c_args(const SdpaArgs &a) noexcept {
     args.key = a.key;
     args.value = a.value;
     args.page_table = a.page_table;
+    args.cu_seqlens_q = a.cu_seqlens_q;
+    args.cu_seqlens_kv = a.cu_seqlens_kv;
     args.out = a.out;
     return args;
 }
@@ -152,6 +154,21 @@ template <class View> View split_heads(const View &tensor, int64_t num_heads) no
     return split;
 }
 
+template <class View> View unpacked(const View &tensor) noexcept {
+    if (tensor.rank != 3) {
+        return {};
+    }
+    View tokens = tensor;
+    tokens.rank = 4;
+    for (int from = 2; from >= 0; --from) { // [total,H,d] to [1,H,total,d]
+        const int to = from == 0 ? 2 : from == 1 ? 1 : 3;
+        tokens.shape[to] = tensor.shape[from];
+        tokens.stride[to] = tensor.stride[from];
+    }
+    tokens.shape[0] = tokens.stride[0] = 1;
+    return tokens;
+}
+
 } // namespace
 
 TensorView from_bshd(const TensorView &tensor) noexcept {
@@ -162,12 +179,20 @@ TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept {
     return split_heads(tensor, num_heads);
 }
 
+TensorView from_packed(const TensorView &tensor) noexcept {
+    return unpacked(tensor);
+}
+
 MutableTensorView from_bshd(const MutableTensorView &tensor) noexcept {
     return swapped_heads(tensor);
 }
 
 MutableTensorView from_bsd(const MutableTensorView &tensor, int64_t num_heads) noexcept {
     return split_heads(tensor, num_heads);
+}
+
+MutableTensorView from_packed(const MutableTensorView &tensor) noexcept {
+    return unpacked(tensor);
 }
 
 Weights::~Weights() {

@@ -9,6 +9,7 @@
 #include "call_tensors.h"
 #include "kernel_error.h"
 #include "launch_limits.h"
+#include "part_of_call.h"
 #include "staging.h"
 #include "status.h"
 #include "tensor_rules.h"
@@ -213,7 +214,7 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
     }
     for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
         const int64_t count = std::min(most, rows - first);
-        const PartOfCall part(kernel, args, first, count);
+        PartOfCall part(kernel, args, {first, count, false, false, {}, {}});
         CallShape of_part = shape;
         (linear ? of_part.seq_len_q : of_part.batch) = count;
         status = launch(kernel, variant, part.args(), of_part);

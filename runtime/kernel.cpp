@@ -1,20 +1,19 @@
 // The three questions about one call: run it, which variant would run, how much memory would it take.
 #include <cstring>
 
-#include "call.h"
+#include "cpu_call.h"
+#include "device.h"
 #include "device_call.h"
 #include "dispatch.h"
 #include "floating_point.h"
-#include "kernel_error.h"
+#include "memory.h"
 #include "needed_keys.h"
 #include "neutral_rows.h"
 #include "no_keys.h"
 #include "optional_tensors.h"
-#include "scratch.h"
+#include "ragged.h"
 #include "scratch_bytes.h"
 #include "status.h"
-#include "tensor_rules.h"
-#include "thread_pool.h"
 #include "threads.h"
 #include "validate.h"
 #include "weight_layout.h"
@@ -26,10 +25,8 @@
 namespace polyhead::runtime {
 namespace {
 
-// Checks everything and chooses the variant; null when the call has nothing to compute. False and a status when it is refused.
-bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape, const polyhead_variant **variant,
-             polyhead_status *status) noexcept {
-    *variant = nullptr;
+// Checks the whole call. False and a status when it is refused.
+bool check(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape, polyhead_status *status) noexcept {
     if (!kernel) {
         return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
@@ -40,20 +37,19 @@ bool prepare(const polyhead_kernel *kernel, const polyhead_args *args, CallShape
         *status = device_of_parent(args->device->name);
         return false;
     }
-    if (!validate(*kernel, *args, shape, status)) {
-        return false;
-    }
-    if (shape->nothing_to_do()) {
-        return true;
-    }
-    shape->needed_keys = needed_keys(with_defaults(kernel->problem), *args, *shape); // once: another thread may change the lengths
-    *variant = select_variant(*kernel, *args, *shape, status);
-    return *variant != nullptr;
+    return validate(*kernel, *args, shape, status);
+}
+
+// Chooses the variant of a checked call with something to compute; null and a status when there is none.
+const polyhead_variant *choose(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape,
+                               polyhead_status *status) noexcept {
+    shape->needed_keys = needed_keys(with_defaults(kernel.problem), args, *shape); // once: another thread may change the lengths
+    return select_variant(kernel, args, *shape, status);
 }
 
 // What a call takes with the present number of threads.
 int64_t call_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s) noexcept {
-    return scratch_bytes(kernel.problem, variant, args, s, num_threads()) + neutral_row_bytes(kernel.problem, args, s);
+    return scratch_bytes(kernel.problem, variant, args, s, num_threads()) + neutral_row_bytes(kernel.problem, args, s.needed_keys);
 }
 
 // A line that names what was built into the kernel, when anything was.
@@ -84,7 +80,10 @@ void describe_features(const polyhead_problem &p, Text *text) noexcept {
 void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &s, Text *text) noexcept {
     const polyhead_problem &p = kernel.problem;
     text->append("%s: %s", kernel.name, op_name(p.op));
-    if (p.op == POLYHEAD_LINEAR) {
+    if (s.ragged()) {
+        text->append(", %lld sequences, %lld %s, %lld %s", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),
+                     s.packed_q ? "queries" : "queries each", static_cast<long long>(s.seq_len_kv), s.packed_kv ? "keys" : "keys each");
+    } else if (p.op == POLYHEAD_LINEAR) {
         text->append(", %lld rows", static_cast<long long>(s.seq_len_q));
     } else {
         text->append(", batch %lld, seq_len_q %lld, seq_len_kv %lld", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),
@@ -94,28 +93,33 @@ void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, con
     describe_features(p, text);
 }
 
-// Runs a variant on the CPU. All memory that the kernel needs is allocated before it starts: this thread has the shared part and its own
-// part, each helper of the pool has its own part.
-polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
-                           const CallShape &shape) noexcept {
-    constexpr int64_t most = int64_t(1) << 56; // what follows does not overflow
+polyhead_status run_variant(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+                            const CallShape &shape) noexcept {
     polyhead_status status = success();
-    const ThreadsInUse threads;
-    CallContext context(threads.pool());
-    const int64_t bytes = scratch_bytes(kernel.problem, variant, args, shape, threads.threads());
-    const int64_t of_thread = thread_scratch_bytes(variant, shape);
-    const bool possible = bytes >= 0 && bytes < most && of_thread < most;
-    const int64_t here = possible ? bytes - (threads.threads() - 1) * of_thread : 0;
-    const HeldScratch scratch(&context, possible ? static_cast<size_t>(here) + Scratch::overhead : SIZE_MAX);
-    if (!scratch.held() || (threads.pool() && !threads.pool()->hold_scratch(static_cast<size_t>(of_thread) + Scratch::overhead))) {
-        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel.name,
-               static_cast<long long>(bytes));
+    NeutralRows rows;
+    if (!rows.make(kernel.problem, args, shape.needed_keys, &status)) {
         return status;
     }
-    const int result = Call(kernel, args, shape, &context).run(variant);
-    if (result != 0) {
-        kernel_failure(kernel.name, result, context, &status);
+    polyhead_args completed;
+    const polyhead_args *complete = &args;
+    if (rows.any()) {
+        completed = args;
+        rows.put_into(&completed, shape.needed_keys);
+        complete = &completed;
     }
+    return args.device ? run_on_device(kernel, variant, *complete, shape) : run_on_cpu(kernel, variant, *complete, shape);
+}
+
+polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+    polyhead_status status = success();
+    const size_t bytes = bytes_without_keys(problem, args);
+    void *const memory = take_memory(bytes);
+    if (memory) {
+        answer_without_keys(problem, args, memory, &status);
+    } else {
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
+    }
+    give_memory(memory);
     return status;
 }
 
@@ -127,32 +131,45 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
     const DefinedArithmetic arithmetic;
     CallShape shape;
     polyhead_status status = success();
-    const polyhead_variant *variant = nullptr;
-    if (!prepare(kernel, args, &shape, &variant, &status) || !variant) {
+    if (!check(kernel, args, &shape, &status) || shape.nothing_to_do()) {
         return status;
     }
-    if (shape.no_keys()) {
-        answer_without_keys(kernel->problem, *args, &status);
+    if (shape.ragged()) {
+        RaggedCall call(*kernel, *args, shape);
+        return call.prepare(&status) ? call.run() : status;
+    }
+    const polyhead_variant *variant = choose(*kernel, *args, &shape, &status);
+    if (!variant) {
         return status;
     }
-    NeutralRows rows;
-    args = rows.complete(*kernel, args, shape, &status);
-    if (!args) {
-        return status;
-    }
-    return args->device ? run_on_device(*kernel, *variant, *args, shape) : run_on_cpu(*kernel, *variant, *args, shape);
+    return shape.no_keys() ? run_without_keys(kernel->problem, *args) : run_variant(*kernel, *variant, *args, shape);
 }
 
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
     using namespace polyhead::runtime;
     const DefinedArithmetic arithmetic;
     Text out(text, text_bytes);
-    CallShape shape;
-    polyhead_status status = success();
-    const polyhead_variant *chosen = nullptr;
-    if (!prepare(kernel, args, &shape, &chosen, &status)) {
+    const auto refused = [&](const polyhead_status &status) {
         out.append("refused: %s\n", status.message);
         return status;
+    };
+    CallShape shape;
+    polyhead_status status = success();
+    if (!check(kernel, args, &shape, &status)) {
+        return refused(status);
+    }
+    if (!shape.nothing_to_do() && shape.ragged()) {
+        RaggedCall call(*kernel, *args, shape);
+        if (!call.prepare(&status)) {
+            return refused(status);
+        }
+        describe_call(*kernel, *args, shape, &out);
+        call.describe(num_threads(), &out);
+        return status;
+    }
+    const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(*kernel, *args, &shape, &status);
+    if (!chosen && status.code != POLYHEAD_OK) {
+        return refused(status);
     }
     describe_call(*kernel, *args, shape, &out);
     if (!chosen) {
@@ -177,13 +194,20 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
     using namespace polyhead::runtime;
     const DefinedArithmetic arithmetic;
     CallShape shape;
-    polyhead_status prepared = success();
-    const polyhead_variant *variant = nullptr;
-    prepare(kernel, args, &shape, &variant, &prepared);
-    if (status) {
-        *status = prepared;
+    polyhead_status found = success();
+    int64_t bytes = 0;
+    if (check(kernel, args, &shape, &found) && !shape.nothing_to_do()) {
+        if (shape.ragged()) {
+            RaggedCall call(*kernel, *args, shape);
+            bytes = call.prepare(&found) ? call.scratch_bytes(num_threads()) : 0;
+        } else if (const polyhead_variant *variant = choose(*kernel, *args, &shape, &found)) {
+            bytes = call_bytes(*kernel, *variant, *args, shape);
+        }
     }
-    return variant ? call_bytes(*kernel, *variant, *args, shape) : 0;
+    if (status) {
+        *status = found;
+    }
+    return bytes;
 }
 
 const char *polyhead_version(void) {

@@ -1,14 +1,12 @@
-// Divides calls whose grids of blocks would be too large for a device.
+// Which calls have grids of blocks that would be too large for a device.
 #include "launch_limits.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
 
-#include "call_tensors.h"
 #include "device.h"
 #include "status.h"
-#include "tensor_rules.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -22,25 +20,6 @@ int64_t linear_block(const polyhead_variant &variant) noexcept {
     static constexpr char name[] = "linear_block=";
     const char *found = variant.tiling ? std::strstr(variant.tiling, name) : nullptr;
     return found ? std::max(1L, std::strtol(found + sizeof name - 1, nullptr, 10)) : 1;
-}
-
-// Indices first .. first + count - 1 of the outermost dimension, unless one element serves for all.
-void narrow(polyhead_tensor *tensor, int64_t first, int64_t count) noexcept {
-    if (!absent(*tensor) && tensor->shape[0] > 1) {
-        tensor->offset += first * tensor->stride[0];
-        tensor->shape[0] = count;
-    }
-}
-
-template <size_t rows>
-void narrow_optional(const OptionalTensor (&table)[rows], const polyhead_problem &problem, polyhead_args *args, int64_t first,
-                     int64_t count) noexcept {
-    for (const OptionalTensor &row : table) {
-        polyhead_tensor &tensor = args->*row.tensor;
-        if (takes(problem, row) && row.extents[0] == POLYHEAD_EXTENT_B && tensor.rank == row.rank) {
-            narrow(&tensor, first, count);
-        }
-    }
 }
 
 } // namespace
@@ -72,30 +51,6 @@ bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant
                       args.device->name);
     }
     return true;
-}
-
-PartOfCall::PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args, int64_t first, int64_t count) noexcept : args_(args) {
-    const polyhead_problem &p = kernel.problem;
-    narrow(&args_.query, first, count);
-    narrow(&args_.out, first, count);
-    if (p.page_size == 0) { // pages belong to no batch row
-        narrow(&args_.key, first, count);
-        narrow(&args_.value, first, count);
-    }
-    narrow_optional(optional_inputs, p, &args_, first, count);
-    narrow_optional(optional_outputs, p, &args_, first, count);
-    std::copy_n(args.expression_tensors, kernel.num_declarations, expression_tensors_);
-    for (int32_t i = 0; i < kernel.num_declarations; ++i) {
-        const polyhead_declaration &declared = kernel.declarations[i];
-        for (int dimension = 0; dimension < declared.rank; ++dimension) {
-            polyhead_tensor &tensor = expression_tensors_[i];
-            if (declared.extents[dimension] == POLYHEAD_EXTENT_B && tensor.shape[dimension] > 1) {
-                tensor.offset += first * tensor.stride[dimension];
-                tensor.shape[dimension] = count;
-            }
-        }
-    }
-    args_.expression_tensors = expression_tensors_;
 }
 
 } // namespace polyhead::runtime

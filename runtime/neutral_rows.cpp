@@ -17,43 +17,42 @@ bool needs_row(const polyhead_problem &problem, const OptionalTensor &row, const
 
 } // namespace
 
-int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
+int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, int64_t keys) noexcept {
     int64_t bytes = 0;
     for (const OptionalTensor &row : optional_inputs) {
-        bytes += needs_row(problem, row, args) ? shape.needed_keys * dtype_bytes(row.dtype) : 0;
+        bytes += needs_row(problem, row, args) ? keys * dtype_bytes(row.dtype) : 0;
     }
     return bytes;
 }
 
 NeutralRows::~NeutralRows() {
     for (int i = 0; i < count_; ++i) {
-        halide_free(nullptr, rows_[i]);
+        halide_free(nullptr, rows_[i].memory);
     }
 }
 
-const polyhead_args *NeutralRows::complete(const polyhead_kernel &kernel, const polyhead_args *args, const CallShape &shape,
-                                           polyhead_status *status) noexcept {
+bool NeutralRows::make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, polyhead_status *status) noexcept {
     for (const OptionalTensor &row : optional_inputs) {
-        if (!needs_row(kernel.problem, row, *args)) {
+        if (!needs_row(problem, row, args)) {
             continue;
         }
-        const size_t bytes = static_cast<size_t>(shape.needed_keys * dtype_bytes(row.dtype));
+        const size_t bytes = static_cast<size_t>(keys * dtype_bytes(row.dtype));
         void *memory = halide_malloc(nullptr, bytes);
         if (!memory) {
-            refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %zu bytes for its default values could not be allocated", row.name,
-                   bytes);
-            return nullptr;
+            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %zu bytes for its default values could not be allocated",
+                          row.name, bytes);
         }
         // Bytes that are 1 are true, bytes that are 0 are the float 0.
         std::memset(memory, row.neutral == Neutral::all_true, bytes);
-        if (count_ == 0) {
-            args_ = *args;
-            args = &args_;
-        }
-        rows_[count_++] = memory;
-        args_.*row.tensor = polyhead_tensor{memory, row.dtype, 1, {shape.needed_keys}, {1}, nullptr, 0};
+        rows_[count_++] = {&row, memory};
     }
-    return args;
+    return true;
+}
+
+void NeutralRows::put_into(polyhead_args *args, int64_t keys) const noexcept {
+    for (int i = 0; i < count_; ++i) {
+        args->*rows_[i].of->tensor = polyhead_tensor{rows_[i].memory, rows_[i].of->dtype, 1, {keys}, {1}, nullptr, 0};
+    }
 }
 
 } // namespace polyhead::runtime

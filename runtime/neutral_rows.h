@@ -7,12 +7,12 @@
 
 #include <polyhead/c_api.h>
 
-#include "validate.h"
+#include "optional_tensors.h"
 
 namespace polyhead::runtime {
 
-// Bytes of scratch memory that the rows of a checked call take.
-int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
+// Bytes of scratch memory that the rows of a checked call with so many keys take.
+int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, int64_t keys) noexcept;
 
 // The rows of a checked call, in host memory while this object exists.
 class NeutralRows {
@@ -22,15 +22,20 @@ public:
     NeutralRows(const NeutralRows &) = delete;
     NeutralRows &operator=(const NeutralRows &) = delete;
 
-    // The arguments with rows in the place of what is absent; the given ones when nothing is. Null and a status without memory.
-    const polyhead_args *complete(const polyhead_kernel &kernel, const polyhead_args *args, const CallShape &shape,
-                                  polyhead_status *status) noexcept;
+    // Makes the rows that the arguments lack. False and a status without memory.
+    bool make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, polyhead_status *status) noexcept;
+    bool any() const noexcept { return count_ > 0; }
+    // Puts the rows, or the first keys of them, in the place of what is absent.
+    void put_into(polyhead_args *args, int64_t keys) const noexcept;
 
 private:
+    struct Row {
+        const OptionalTensor *of;
+        void *memory;
+    };
     static constexpr int most = 2; // mask, score_bias
-    void *rows_[most];
+    Row rows_[most];
     int count_ = 0;
-    polyhead_args args_;
 };
 
 } // namespace polyhead::runtime

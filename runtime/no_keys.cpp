@@ -8,7 +8,6 @@
 
 #include <polyhead/half.h>
 
-#include "memory.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "weight_layout.h"
@@ -103,17 +102,14 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char
 
 } // namespace
 
-void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept {
+size_t bytes_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+    const size_t row_bytes = static_cast<size_t>(args.out.shape[args.out.rank - 1]) * bias_element_bytes;
+    return row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
+}
+
+void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, void *memory, polyhead_status *status) noexcept {
     const int64_t width = args.out.shape[args.out.rank - 1];
-    const size_t row_bytes = static_cast<size_t>(width) * bias_element_bytes;
-    // All that is needed at once, before anything is written: a row, and room for a chunk of out or of lse.
-    const size_t bytes = row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
-    char *row = static_cast<char *>(take_memory(bytes));
-    if (!row) {
-        refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
-        return;
-    }
-    char *const source = row + row_bytes;
+    char *const row = static_cast<char *>(memory), *const source = row + width * static_cast<int64_t>(bias_element_bytes);
     if (row_of_out(problem, args, row, width, status)) {
         fill(args.out, row, width, source, args.device, status);
         if (problem.lse && status->code == POLYHEAD_OK) {
@@ -121,7 +117,6 @@ void answer_without_keys(const polyhead_problem &problem, const polyhead_args &a
             fill(args.lse, &nothing, 1, source, args.device, status);
         }
     }
-    give_memory(row);
 }
 
 } // namespace polyhead::runtime

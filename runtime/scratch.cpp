@@ -1,8 +1,6 @@
 // Blocks inside of a call's scratch. Under AddressSanitizer what is not in use is poisoned, so that overruns and uses after free show.
 #include "scratch.h"
 
-#include "memory.h"
-
 #if defined(__SANITIZE_ADDRESS__)
 #define POLYHEAD_POISONS 1
 #elif defined(__has_feature)
@@ -63,17 +61,15 @@ void Scratch::give(void *block) noexcept {
     ASAN_POISON_MEMORY_REGION(at_, static_cast<size_t>(above - at_));
 }
 
-HeldScratch::HeldScratch(const void *context, size_t bytes) noexcept {
-    scratch_.use(take_memory(bytes), bytes);
+ScratchInUse::ScratchInUse(const void *context, void *memory, size_t bytes) noexcept {
+    scratch_.use(memory, bytes);
     scratch_.context = context;
-    before_ = work_in(held() ? &scratch_ : nullptr);
+    before_ = work_in(&scratch_);
 }
 
-HeldScratch::~HeldScratch() {
+ScratchInUse::~ScratchInUse() {
     work_in(before_);
-    void *memory = scratch_.memory();
     scratch_.use(nullptr, 0);
-    give_memory(memory);
 }
 
 } // namespace polyhead::runtime

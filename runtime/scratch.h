@@ -43,19 +43,18 @@ Scratch *work_in(Scratch *scratch) noexcept;
 // True when this thread works for the call with this user context, which is one of ours then.
 bool of_this_call(const void *user_context) noexcept;
 
-// A call's own part on the caller's thread, held while this object lives: what is shared between its stages, and what the caller's
+// A call's own part on the caller's thread, in use while this object lives: what is shared between its stages, and what the caller's
 // thread needs.
-class HeldScratch {
+class ScratchInUse {
 public:
-    HeldScratch(const void *context, size_t bytes) noexcept;
-    ~HeldScratch();
-    HeldScratch(const HeldScratch &) = delete;
-    HeldScratch &operator=(const HeldScratch &) = delete;
-    bool held() const noexcept { return scratch_.memory() != nullptr; }
+    ScratchInUse(const void *context, void *memory, size_t bytes) noexcept;
+    ~ScratchInUse();
+    ScratchInUse(const ScratchInUse &) = delete;
+    ScratchInUse &operator=(const ScratchInUse &) = delete;
 
 private:
     Scratch scratch_;
-    Scratch *before_ = nullptr;
+    Scratch *before_;
 };
 
 } // namespace polyhead::runtime

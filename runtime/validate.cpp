@@ -63,16 +63,30 @@ bool check_surplus(const polyhead_problem &p, const polyhead_args &args, polyhea
     if (p.value_in_key && !refuse_given(args.value, "value", "takes it from key (value_in_key)", status)) {
         return false;
     }
+    if (p.op != POLYHEAD_SDPA || p.page_size > 0) {
+        const char *reason = p.op != POLYHEAD_SDPA ? "does not compute sdpa" : "takes keys in pages, whose lengths are kv_lengths";
+        if ((p.op != POLYHEAD_SDPA && !refuse_given(args.cu_seqlens_q, "cu_seqlens_q", reason, status)) ||
+            !refuse_given(args.cu_seqlens_kv, "cu_seqlens_kv", reason, status)) {
+            return false;
+        }
+    }
     if (p.op == POLYHEAD_SDPA && args.weights) {
         return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel computes sdpa");
     }
     return true;
 }
 
+// A fixed length holds for each sequence of packed tokens: check_sequences() and the rules of the parts.
 bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
-    if (!check_tensor(
-            {"query", &a.query, p.dtype, Role::input, 4, {{}, fixed_or_any(p.num_heads), fixed_or_any(p.seq_len_q), built(p.head_dim)}},
-            status)) {
+    const bool packed_q = !absent(a.cu_seqlens_q), packed_kv = !absent(a.cu_seqlens_kv);
+    const Extent queries = packed_q ? Extent{} : fixed_or_any(p.seq_len_q), one{1, "calls with packed tokens"};
+    if (!check_tensor({"query",
+                       &a.query,
+                       p.dtype,
+                       Role::input,
+                       4,
+                       {packed_q ? one : Extent{}, fixed_or_any(p.num_heads), queries, built(p.head_dim)}},
+                      status)) {
         return false;
     }
     const int64_t num_heads = a.query.shape[1];
@@ -81,14 +95,19 @@ bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallS
                       static_cast<long long>(num_heads), group_size_of(p), most_heads);
     }
     const Extent heads{num_heads, free_heads(p) ? "query" : nullptr}, kv_heads = built(num_heads / group_size_of(p));
-    const Extent batch{a.query.shape[0], "query"}, seq_len_q{a.query.shape[2], "query"};
+    int64_t sequences = a.query.shape[0];
+    if (!check_sequences(a, &sequences, status)) {
+        return false;
+    }
+    const Extent batch = packed_q ? Extent{sequences, "the sequences of cu_seqlens_q"} : Extent{sequences, "query"};
+    const Extent seq_len_q{a.query.shape[2], "query"};
     const bool pages = p.page_size > 0;
     if (pages && !check_tensor({"page_table", &a.page_table, POLYHEAD_I32, Role::input, 2, {batch, {}}}, status)) {
         return false;
     }
-    const Extent key_rows = pages ? built(p.page_size) : fixed_or_any(p.seq_len_kv);
-    if (!check_tensor({"key", &a.key, p.dtype, Role::input, 4, {pages ? Extent{} : batch, kv_heads, key_rows, built(p.head_dim)}},
-                      status)) {
+    const Extent key_rows = pages ? built(p.page_size) : packed_kv ? Extent{} : fixed_or_any(p.seq_len_kv);
+    const Extent key_batch = pages ? Extent{} : packed_kv ? one : batch;
+    if (!check_tensor({"key", &a.key, p.dtype, Role::input, 4, {key_batch, kv_heads, key_rows, built(p.head_dim)}}, status)) {
         return false;
     }
     const Extent outermost{a.key.shape[0], "key"}, value_rows{a.key.shape[2], "key"};
@@ -96,10 +115,13 @@ bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallS
         !check_tensor({"value", &a.value, p.dtype, Role::input, 4, {outermost, kv_heads, value_rows, built(p.head_dim_v)}}, status)) {
         return false;
     }
-    if (!check_tensor({"out", &a.out, p.dtype, Role::output, 4, {batch, heads, seq_len_q, built(p.head_dim_v)}}, status)) {
+    const Extent out_batch{a.query.shape[0], "query"};
+    if (!check_tensor({"out", &a.out, p.dtype, Role::output, 4, {out_batch, heads, seq_len_q, built(p.head_dim_v)}}, status)) {
         return false;
     }
-    *shape = {a.query.shape[0], a.query.shape[2], pages ? a.page_table.shape[1] * p.page_size : a.key.shape[2], num_heads};
+    *shape = {sequences, a.query.shape[2], pages ? a.page_table.shape[1] * p.page_size : a.key.shape[2], num_heads};
+    shape->packed_q = packed_q;
+    shape->packed_kv = packed_kv;
     return true;
 }
 
@@ -223,8 +245,12 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
     if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
         return false;
     }
-    if (p.op != POLYHEAD_LINEAR && !(check_stages(p, *shape, status) && check_optional_tensors(kernel, p, args, *shape, status) &&
-                                     check_values(p, args, *shape, status))) {
+    if (shape->ragged()) { // what its tensors hold is checked in parts, as stages and distances are
+        if (!check_ragged(kernel, args, *shape, status) || !check_optional_tensors(kernel, p, args, *shape, status)) {
+            return false;
+        }
+    } else if (p.op != POLYHEAD_LINEAR && !(check_stages(p, *shape, status) && check_optional_tensors(kernel, p, args, *shape, status) &&
+                                            check_values(p, args, *shape, status))) {
         return false;
     }
     return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status);

@@ -11,6 +11,8 @@ struct CallShape {
     int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q, and 1 in seq_len_kv
     int64_t num_heads = 1;                            // query heads of attention
     int64_t needed_keys = 0;                          // of seq_len_kv, those that the kernel is shown: needed_keys.h
+    bool packed_q = false, packed_kv = false;         // batch counts sequences, and this length is the sum of theirs
+    bool ragged() const noexcept { return packed_q || packed_kv; }
     bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0 || num_heads == 0; }
     bool no_keys() const noexcept { return seq_len_kv == 0; }
 };

@@ -15,11 +15,22 @@ struct GivenCall {
     const polyhead_args &args;
     const CallShape &shape;
 
-    // The extent that a declaration requires, and the tensor that it was taken from.
+    // The extents that a tensor's declarations require, and the tensors that they were taken from.
+    void extents(const int32_t *declared, int32_t rank, Extent *extents) const noexcept {
+        const bool packed = std::any_of(declared, declared + rank, [&](int32_t d) { return is_packed(d, shape); });
+        for (int i = 0; i < rank; ++i) {
+            extents[i] = packed && declared[i] == POLYHEAD_EXTENT_B ? Extent{1, "calls with packed tokens"} : extent(declared[i]);
+        }
+    }
+
+private:
     Extent extent(int32_t declared) const noexcept {
         const bool of_first = declared == POLYHEAD_EXTENT_B || declared == POLYHEAD_EXTENT_Q;
         const char *first = first_tensor_name(problem);
-        const char *as_in = of_first ? first : declared == POLYHEAD_EXTENT_KV ? (self_attention(problem) ? first : "key") : nullptr;
+        const char *as_in = shape.packed_q && declared == POLYHEAD_EXTENT_B ? "the sequences of cu_seqlens_q"
+                            : of_first                                      ? first
+                            : declared == POLYHEAD_EXTENT_KV                ? (self_attention(problem) ? first : "key")
+                                                                            : nullptr;
         return {extent_of(declared, problem, shape), as_in};
     }
 };
@@ -69,17 +80,22 @@ bool check_mask(const GivenCall &call, const OptionalTensor &row, polyhead_statu
     const polyhead_tensor &tensor = call.args.*row.tensor;
     int64_t full[4];
     full_extents(row, call.problem, call.shape, full);
-    if (absent(tensor)) { // a neutral row, or element, is spread like one that is given
-        return check_spread(row.name, full, row.rank, status);
+    const bool spread = !call.shape.ragged(); // what is spread has the lengths of one part of a ragged call
+    if (absent(tensor)) {                     // a neutral row, or element, is spread like one that is given
+        return !spread || check_spread(row.name, full, row.rank, status);
+    }
+    int32_t declared[4];
+    for (int i = 0; i < row.rank; ++i) {
+        declared[i] = one_element(row, call.problem, i) ? 1 : row.extents[i];
     }
     Extent extents[4];
+    call.extents(declared, row.rank, extents);
     for (int i = 0; i < row.rank; ++i) {
-        const bool one = one_element(row, call.problem, i);
-        extents[i] = one ? Extent{1, "the kernel, which has one element there"} : call.extent(row.extents[i]);
+        extents[i].as_in = declared[i] == 1 ? "the kernel, which has one element there" : extents[i].as_in;
         extents[i].or_one = row.extents[i] != POLYHEAD_EXTENT_KV;
     }
     return check_right_aligned({row.name, &tensor, row.dtype, Role::input, 0, {}}, 1, row.rank, extents, status) &&
-           check_spread(row.name, full, row.rank, status);
+           (!spread || check_spread(row.name, full, row.rank, status));
 }
 
 bool check_optional_input(const GivenCall &call, const OptionalTensor &row, polyhead_status *status) noexcept {
@@ -91,9 +107,7 @@ bool check_optional_input(const GivenCall &call, const OptionalTensor &row, poly
         return true;
     }
     Extent extents[4];
-    for (int i = 0; i < row.rank; ++i) {
-        extents[i] = call.extent(row.extents[i]);
-    }
+    call.extents(row.extents, row.rank, extents);
     const Role role = row.tensor == &polyhead_args::kv_lengths ? Role::lengths : row.neutral == Neutral::none ? Role::input : Role::spread;
     TensorRule rule{row.name, &tensor, row.dtype, role, row.rank, {}};
     if (row.tensor == &polyhead_args::alibi_slopes) { // for every batch row, or once
@@ -122,8 +136,8 @@ bool check_expression_tensor(const GivenCall &call, const polyhead_declaration &
     TensorRule rule{declared.name, &tensor, declared.dtype, Role::input, std::max(declared.rank, 1), {}};
     int64_t full[4] = {1};
     rule.extents[0].extent = 1; // of one number
+    call.extents(declared.extents, declared.rank, rule.extents);
     for (int i = 0; i < declared.rank; ++i) {
-        rule.extents[i] = call.extent(declared.extents[i]);
         rule.extents[i].or_one = declared.extents[i] < POLYHEAD_EXTENT_FREE && i + 1 < declared.rank;
     }
     if (!check_tensor(rule, status)) {
@@ -135,7 +149,7 @@ bool check_expression_tensor(const GivenCall &call, const polyhead_declaration &
             return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent 0 of dimension %d, expected at least 1", declared.name, i);
         }
     }
-    return check_spread(declared.name, full, rule.rank, status);
+    return call.shape.ragged() || check_spread(declared.name, full, rule.rank, status);
 }
 
 } // namespace
@@ -176,9 +190,7 @@ bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_proble
     }
     for (const OptionalTensor &row : optional_outputs) {
         TensorRule rule{row.name, &(args.*row.tensor), row.dtype, Role::output, row.rank, {}};
-        for (int i = 0; i < row.rank; ++i) {
-            rule.extents[i] = call.extent(row.extents[i]);
-        }
+        call.extents(row.extents, row.rank, rule.extents);
         if (takes(problem, row) && !check_tensor(rule, status)) {
             return false;
         }

@@ -23,6 +23,11 @@ bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_proble
 bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
 
+// validate_sequences.cpp: packed tokens. First how many sequences there are, where they are packed; then, when the lengths of the call are
+// known, where each begins, and whether the kernel can compute them one by one.
+bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept;
+bool check_ragged(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
+
 // validate_places.cpp: whether tensors and weights are where the call can use them. After shapes and strides were checked: whether device
 // memory is on the device that the arguments name, and whether an output shares memory with another tensor.
 bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;

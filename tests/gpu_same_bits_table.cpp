@@ -1,7 +1,5 @@
 // Every GPU variant of the table gives the same bits when repeated, alone and among other batch rows, with and without padding, and
 // wherever its tensors are. And every GPU kernel refuses wrong arguments and leaves its outputs untouched.
-#include <cmath>
-
 #include "gpu_tests.h"
 #include "support/problems.h"
 
@@ -9,13 +7,6 @@ using namespace polyhead;
 using namespace polyhead::test;
 
 namespace {
-
-// Scores of poisoned keys may be NaN, whose bits mean nothing.
-bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
-               return float_bits(x) == float_bits(y) || (std::isnan(x) && std::isnan(y));
-           });
-}
 
 Shape shape_for(const polyhead_kernel &forced, uint64_t seed) {
     Shape shape = same_bits_shape(call_problem(forced), seed);
@@ -65,6 +56,18 @@ TEST_CASE("gpu same bits: whether tensors live on the host or on the device") {
                     CHECK(same_bits(inputs.read(i), first[i]));
                 }
             }
+        }
+    }
+}
+
+TEST_CASE("gpu same bits: packed tokens give each sequence the bits that it has alone") {
+    const TestDevice &device = required_device();
+    const size_t step = test_all() ? 3 : emulated() ? 16 : 6; // the parts are ordinary calls
+    size_t number = 0;
+    for (const Kernel *kernel : kernels_for(device)) {
+        if (takes_packed_tokens(call_problem(*kernel)) && number++ % step == 0) {
+            const KernelSubject subject(*kernel, 35, false, device.raw(), number % 2 == 0 ? Home::host : homes_of(device).back());
+            CHECK(check_ragged(subject.subject(), number, emulated() ? 5 : 33) == "");
         }
     }
 }

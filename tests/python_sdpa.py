@@ -214,6 +214,62 @@ class Outputs(Case):
         with self.assertRaisesRegex(polyhead.Error, "page_size 7 is not a power of two"):
             polyhead.sdpa(QUERY, *(page[:, :, 1:] for page in pages), page_table=table)
 
+    def test_packed_tokens(self):
+        """Sequences of different lengths, in each layout, against each alone; one has no queries, one no keys."""
+        begins_q, begins_kv = np.array([0, 1, 1, 2, 19], np.int32), [0, 7, 9, 20, 23]
+        query, key, value = (a[0] for a in (QUERY, KEY, VALUE))  # [H,total,d]
+        options = {"is_causal": True, "causal_alignment": "bottom_right"}
+
+        def alone(b, mask=True):
+            q, kv = slice(begins_q[b], begins_q[b + 1]), slice(begins_kv[b], begins_kv[b + 1])
+            seen = visible(q.stop - q.start, kv.stop - kv.start, causal=True, from_end=True)
+            return attention(query[None, :, q], key[None, :, kv], value[None, :, kv], seen & mask)
+
+        expected = np.concatenate([alone(b)[0][0] for b in (0, 2, 3)], 1)
+        packed = {"cu_seqlens_q": begins_q, "cu_seqlens_kv": begins_kv, **options}
+        out, lse = polyhead.sdpa(query, key, value, return_lse=True, **packed)
+        self.close(out, expected)
+        self.assertEqual(lse.shape, (H, T_Q))
+        tokens = [np.ascontiguousarray(a.transpose(1, 0, 2)) for a in (query, key, value)]  # [total,H,d]
+        self.close(polyhead.sdpa(*tokens, layout="bshd", **packed).transpose(1, 0, 2), expected)
+        rows = [a.reshape(len(a), -1) for a in tokens]  # [total,H*d]
+        self.close(polyhead.sdpa(*rows, layout="bsd", num_heads=H, **packed).reshape(T_Q, H, D_V).transpose(1, 0, 2), expected)
+        buffer = np.empty((T_Q, H, D_V), np.float32)
+        self.assertTrue(np.shares_memory(polyhead.sdpa(*tokens, layout="bshd", out=buffer, **packed), buffer))
+        text = polyhead.explain(query, key, value, **packed)
+        self.assertRegex(text, "4 sequences, 19 queries, 23 keys")
+        self.assertRegex(text, "for 2 sequences of 1 to 1 queries")  # the variant for few queries, and for the others the other one
+        mask = np.random.default_rng(1).random((1, 1, T_Q, T_KV)) < 0.7  # a mask over pairs has all tokens in both dimensions
+        masked = polyhead.sdpa(query, key, value, mask, **packed)
+        self.close(masked[:, 2:], alone(3, mask=mask[:, :, 2:, 20:])[0][0])
+        empty = dict(packed, cu_seqlens_kv=[0, 0, 9, 20, 23])
+        self.assertTrue((polyhead.sdpa(query, key, value, **empty)[:, :1] == 0).all())
+
+    def test_packed_queries_of_a_cache(self):
+        """Prefill and decoding in one call: packed queries, keys in batch rows and in pages."""
+        begins, lengths = [0, 14, 15, 19], [20, 23, 4]
+        cache = [np.concatenate([a, a[:1]]) for a in (KEY, VALUE)]
+        query = QUERY[0]
+        expected = np.concatenate([attention(query[None, :, begins[b]:begins[b + 1]], *(a[b:b + 1, :, :lengths[b]] for a in cache))[0][0]
+                                   for b in range(3)], 1)
+        self.close(polyhead.sdpa(query, *cache, cu_seqlens_q=begins, kv_lengths=lengths), expected)
+        pages = [np.concatenate([a, np.zeros_like(a[:, :, :1])], 2).reshape(3, H_KV, 3, 8, -1).transpose(0, 2, 1, 3, 4) for a in cache]
+        pages = [np.ascontiguousarray(a.reshape(9, H_KV, 8, -1)) for a in pages]
+        table = np.arange(9, dtype=np.int32).reshape(3, 3)
+        self.close(polyhead.sdpa(query, *pages, cu_seqlens_q=begins, kv_lengths=lengths, page_table=table), expected)
+
+    def test_packed_tokens_that_are_refused(self):
+        query, key, value = (a[0] for a in (QUERY, KEY, VALUE))
+        packed = {"cu_seqlens_q": [0, 19], "cu_seqlens_kv": [0, 23]}
+        self.refused(polyhead.Code.BAD_VALUE, "cu_seqlens_q: value 18 at index 1, the last, expected 19, the extent of dimension 2 of query",
+                     query, key, value, cu_seqlens_q=[0, 18], cu_seqlens_kv=[0, 23])
+        self.refused(polyhead.Code.WRONG_SHAPE, "query: rank 4, expected 3, because its tokens are packed", QUERY, key, value, **packed)
+        self.refused(polyhead.Code.UNSUPPORTED, "the kernel has an output over pairs", query, key, value, return_weights=True, **packed)
+        self.refused(polyhead.Code.WRONG_OPERATION, "past_key: found together with cu_seqlens_q", query, key, value, past_key=key,
+                     past_value=value, **packed)
+        self.refused(polyhead.Code.UNSUPPORTED, "uses b otherwise than as the index of a dimension b", query, key, value,
+                     expression="mask = b == 0", **packed)
+
     def test_past_is_joined_by_index(self):
         cache = random(11, B, H_KV, 32, D)
         old, new, all_keys = cache[:, :, :20], cache[:, :, 20:23], cache[:, :, :23]

@@ -17,6 +17,7 @@ polyhead_test(
         runtime_fork.cpp
         runtime_page_pool.cpp
         runtime_pages.cpp
+        runtime_ragged.cpp
         runtime_registry.cpp
         runtime_states.cpp
         runtime_threads.cpp

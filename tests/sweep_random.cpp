@@ -35,6 +35,10 @@ Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
         swept.shapes++;
     }
     swept.shapes += check_same_bits_of_variants(compiled, seed, random);
+    if (takes_packed_tokens(p)) {
+        subject.subject().set_threads = set_threads_in_process;
+        CHECK(check_ragged(subject.subject(), seed) == "");
+    }
     return swept;
 }
 

@@ -23,7 +23,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions_q: Any = None, positions_kv: Any = None,
          position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
-         page_table: Any = None, device: Any = None) -> Any:
+         page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -42,6 +42,10 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     page_table        int [B, max_pages]: key and value are pages [pages,H_kv,page_size,d] (with "bshd" [pages,page_size,H_kv,d]), and key
                       n of batch row b is row n % page_size of page page_table[b][n // page_size]. Give kv_lengths, too: entries behind
                       the valid keys are not read. page_size is a power of two
+    cu_seqlens_q      int [B+1], from 0 to the number of all queries: packed tokens of B sequences. query, out and lse lose their B:
+                      [H,total,d], with "bshd" [total,H,d]. Sequence b has queries cu_seqlens_q[b] up to cu_seqlens_q[b+1]
+    cu_seqlens_kv     the same for key and value; without it they have a batch row for each sequence, or pages. Other arrays over queries
+                      or keys have all tokens in that dimension, and 1 in place of B
     rope              (cos, sin), each [P, rotary_dim / 2]; rotates the pairs (i, i + rotary_dim / 2), with rope_interleaved (2i, 2i + 1)
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     head_gate         float [H]: a factor for the result of each head
@@ -55,7 +59,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
             and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
             and position_offsets is None and head_gate is None and expression is None and return_scores is None and page_table is None
-            and device is None
+            and cu_seqlens_q is None and cu_seqlens_kv is None and device is None
             and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
             and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
             and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
@@ -130,7 +134,8 @@ def _prepare(o: dict[str, Any]) -> _Call:
     if o["layout"] not in TIME_AXIS:
         raise refuse("layout: found %r, expected bhsd, bshd or bsd" % (o["layout"],))
     _arrays.require_arrays(query=o["query"], key=o["key"], value=o["value"])
-    missing = _add_leading_dimensions(o)
+    shortest, longest = _add_batch_of_packed(o)
+    missing = 1 if o["cu_seqlens_q"] is not None else _add_leading_dimensions(o)
     present = _add_past(o)
     sizes = _sizes_of(o)
     page_size = 0
@@ -145,7 +150,31 @@ def _prepare(o: dict[str, Any]) -> _Call:
     if missing:
         results = [x[(0,) * missing] for x in results]
     returned = tuple(results) + (present if o["return_present"] else ())
-    return _Call(kernel_of(fields, device, sizes.seq_len_q), arguments, device, o["layout"], returned)
+    if longest < 0:
+        shortest = longest = sizes.seq_len_q
+    return _Call(kernel_of(fields, device, shortest, longest), arguments, device, o["layout"], returned)
+
+
+def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
+    """Packed arrays get a batch of 1. Returns the lengths of the shortest and the longest sequence of packed queries, or -1."""
+    expected = 2 if o["layout"] == "bsd" else 3
+    for begins, names in (("cu_seqlens_q", ("query", "out")), ("cu_seqlens_kv", ("key", "value"))):
+        if o[begins] is None:
+            continue
+        o[begins] = _arrays.small(begins, o[begins], "int32")
+        for name in ("past_key", "return_present"):
+            if o[name] is not None and o[name] is not False:
+                raise refuse("%s: found together with %s, expected one of them" % (name, begins), "WRONG_OPERATION")
+        for name in names:
+            if o[name] is not None:
+                if len(o[name].shape) != expected:
+                    raise refuse("%s: rank %d, expected %d, because its tokens are packed" % (name, len(o[name].shape), expected), "WRONG_SHAPE")
+                o[name] = o[name][None]
+    if o["cu_seqlens_q"] is None:
+        return -1, -1
+    lengths = numpy.diff(numpy.asarray(o["cu_seqlens_q"]).reshape(-1))
+    lengths = lengths[lengths > 0]
+    return (int(lengths.min()), int(lengths.max())) if lengths.size else (0, 0)
 
 
 def _add_leading_dimensions(o: dict[str, Any]) -> int:
@@ -216,7 +245,7 @@ def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str
     """The fields of the problem that are not 0, and the tensors and numbers of the call."""
     fields = {"op": 0, "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
               "head_dim_v": sizes.head_dim_v}
-    arguments = {"query": o["query"], "key": o["key"], "value": o["value"]}
+    arguments = {name: o[name] for name in ("query", "key", "value", "cu_seqlens_q", "cu_seqlens_kv") if o[name] is not None}
     fields["dtype"] = _dtype_on_cpu(o) if device is None else _dtype_on_device(o["query"])
     if o["scale"] is not None:
         arguments["softmax_scale"] = o["scale"]

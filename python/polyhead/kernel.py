@@ -26,7 +26,8 @@ class Kernel:
         """Runs the kernel.
 
         sdpa:   query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]; layout as in polyhead.sdpa.
-                With page_size: key [pages,H_kv,page_size,d], value [pages,H_kv,page_size,d_v], page_table int32 [B,max_pages]
+                With page_size: key [pages,H_kv,page_size,d], value [pages,H_kv,page_size,d_v], page_table int32 [B,max_pages].
+                Packed tokens: cu_seqlens_q, cu_seqlens_kv int32 [B+1], and a batch of 1 in front of the packed arrays
         mha:    query [B,T_q,D], with cross key [B,T_kv,kdim] and value [B,T_kv,vdim], weights=kernel.pack(...) -> out [B,T_q,D]
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
 
@@ -194,17 +195,20 @@ _kernels_lock = threading.Lock()
 plain_kernels: dict[tuple[Any, ...], _core.Kernel] = {}
 
 
-def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int) -> _core.Kernel:
-    """The kernel of these fields of a problem for queries of this length, for the CPU or for a device."""
+def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, longest: int = 0) -> _core.Kernel:
+    """The kernel of these fields of a problem for queries of this length, or from this length to longest, for the CPU or for a device."""
+    longest = max(seq_len_q, longest)
     key = (tuple(fields.items()), None if device is None else (device.api, device.capability))
     with _kernels_lock:
         ranges = _kernels.get(key, ())
         if ranges:
             _kernels.move_to_end(key)
     for first, last, kernel in ranges:
-        if first <= seq_len_q <= last:
+        if first <= seq_len_q and longest <= last:
             return kernel
-    kernel = _core.kernel_of_fields(fields, target_of(device), seq_len_q)
+    kernel = _core.kernel_of_fields(fields, target_of(device), longest)
+    if seq_len_q < kernel.seq_len_q_range[0]:
+        kernel = _core.kernel_of_fields(fields, target_of(device))
     with _kernels_lock:
         _kernels[key] = (*_kernels.get(key, ()), (*kernel.seq_len_q_range, kernel))
         _kernels.move_to_end(key)

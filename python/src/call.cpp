@@ -31,6 +31,10 @@ template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit
     if (linear) {
         return;
     }
+    if (p.op == POLYHEAD_SDPA) {
+        visit("cu_seqlens_q", &polyhead_args::cu_seqlens_q, Element::i32, Access::read);
+        visit("cu_seqlens_kv", &polyhead_args::cu_seqlens_kv, Element::i32, Access::read);
+    }
     for (const runtime::OptionalTensor &t : runtime::optional_inputs) {
         if (t.exists(p)) {
             visit(t.name, t.tensor, Element(t.dtype), Access::read);

@@ -1,5 +1,6 @@
 // Fuzzes polyhead_run, explain, scratch_bytes and pack: a correct call in which bytes change anything. A call is ok or refused with one
 // sentence, both ways of asking agree, kernels see only memory of the caller, and out is untouched unless the call is ok.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -33,11 +34,14 @@ void check_status(const polyhead_status &status) {
 
 // One correct call, with every tensor at a place of its own.
 struct Call {
-    Call(Subject *subject, Devices *devices, int64_t batch, int64_t queries, int64_t keys);
+    // packed: the queries and keys are those of `sequences` sequences, where the kernel takes such calls.
+    Call(Subject *subject, Devices *devices, int64_t batch, int64_t queries, int64_t keys, bool packed);
     void edit(Bytes *bytes);
     bool affordable() const;
     void edit_numbers(Bytes *bytes);
+    void write_begins() const;
 
+    static constexpr int64_t sequences = 3;
     Subject &subject;
     Devices &devices;
     polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
@@ -51,6 +55,7 @@ private:
     void add(polyhead_tensor *tensor, char *first, int32_t dtype, std::vector<int64_t> extents);
     void add_optional(int *place, const runtime::CallShape &shape, const polyhead_problem &p);
     void add_weights(const polyhead_problem &p);
+    int64_t batch_of(const int32_t *declared, int32_t rank, const runtime::CallShape &shape) const;
     void edit_weights(Bytes *bytes);
     void edit_values(Bytes *bytes);
 };
@@ -68,9 +73,27 @@ void Call::add(polyhead_tensor *tensor, char *first, int32_t dtype, std::vector<
     places.push_back({tensor, first});
 }
 
-void Call::add_optional(int *place, const runtime::CallShape &shape, const polyhead_problem &p) {
+// Tensors with a packed dimension have a batch of 1.
+int64_t Call::batch_of(const int32_t *declared, int32_t rank, const runtime::CallShape &shape) const {
+    return std::any_of(declared, declared + rank, [&](int32_t d) { return runtime::is_packed(d, shape); }) ? 1 : shape.batch;
+}
+
+// The first sequence has half of the tokens, the second one none.
+void Call::write_begins() const {
+    for (const polyhead_tensor *begins : {&args.cu_seqlens_q, &args.cu_seqlens_kv}) {
+        if (begins->data) {
+            const auto total = static_cast<int32_t>((begins == &args.cu_seqlens_q ? args.query : args.key).shape[2]);
+            const int32_t values[sequences + 1] = {0, total / 2, total / 2, total};
+            std::memcpy(begins->data, values, sizeof values);
+        }
+    }
+}
+
+void Call::add_optional(int *place, const runtime::CallShape &given, const polyhead_problem &p) {
+    runtime::CallShape shape = given;
     for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
         int64_t full[4];
+        shape.batch = batch_of(row.extents, row.rank, given);
         runtime::full_extents(row, p, shape, full);
         for (int64_t &extent : full) {
             extent = extent == runtime::any_extent ? rope_rows : extent;
@@ -81,6 +104,7 @@ void Call::add_optional(int *place, const runtime::CallShape &shape, const polyh
     }
     for (int i = 0; i < subject.table.num_declarations; ++i) {
         const polyhead_declaration &declared = subject.table.declarations[i];
+        shape.batch = batch_of(declared.extents, declared.rank, given);
         std::vector<int64_t> extents(static_cast<size_t>(std::max(declared.rank, 1)), 1);
         for (int32_t dim = 0; dim < declared.rank; ++dim) {
             const int64_t extent = runtime::extent_of(declared.extents[dim], p, shape);
@@ -92,6 +116,7 @@ void Call::add_optional(int *place, const runtime::CallShape &shape, const polyh
     args.num_expression_tensors = subject.table.num_declarations;
     for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
         int64_t full[4];
+        shape.batch = batch_of(row.extents, row.rank, given);
         runtime::full_extents(row, p, shape, full);
         if (row.exists(p)) {
             const int number = row.tensor == &polyhead_args::lse ? 1 : row.tensor == &polyhead_args::scores ? 2 : 3;
@@ -110,13 +135,25 @@ void Call::add_weights(const polyhead_problem &p) {
     args.weights = &weights;
 }
 
-Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys) : subject(*subject_), devices(*devices_) {
+Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys, bool packed)
+    : subject(*subject_), devices(*devices_) {
     const polyhead_problem p = runtime::with_heads(runtime::with_defaults(subject.table.problem), 4);
     const Memory &memory = Memory::get();
     queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
     keys = p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
     int place = 0;
     args.op = p.op;
+    runtime::CallShape shape{batch, queries, keys};
+    if (packed && p.op == POLYHEAD_SDPA) {
+        batch = 1;
+        shape.batch = sequences;
+        shape.packed_q = true;
+        shape.packed_kv = p.page_size == 0;
+        add(&args.cu_seqlens_q, memory.input(place++), POLYHEAD_I32, {sequences + 1});
+        if (shape.packed_kv) {
+            add(&args.cu_seqlens_kv, memory.input(place++), POLYHEAD_I32, {sequences + 1});
+        }
+    }
     if (p.op == POLYHEAD_SDPA) {
         add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
         const int64_t rows = p.page_size > 0 ? p.page_size : keys, outermost = p.page_size > 0 ? 3 : batch;
@@ -138,7 +175,8 @@ Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries,
         add(&args.out, memory.output(0), p.dtype, {queries, p.out_features});
     }
     if (p.op != POLYHEAD_LINEAR) {
-        add_optional(&place, {batch, queries, keys}, p);
+        shape.seq_len_kv = keys;
+        add_optional(&place, shape, p);
     }
     if (p.op != POLYHEAD_SDPA) {
         add_weights(p);
@@ -296,15 +334,16 @@ void run(Call *call) {
     watch.expect_only(outputs, num_outputs);
 }
 
-void fuzz_run(Bytes *bytes, int number) {
+void fuzz_run(Bytes *bytes, int number, bool packed) {
     static const int64_t lengths[] = {3, 0, 1, 5, 16, 17, 33, 2};
     Subject subject(number);
     static Devices devices;
     const int64_t batch = 2 - bytes->below(3), queries = lengths[bytes->below(8)];
-    Call call(&subject, &devices, batch, queries, lengths[bytes->below(8)]);
+    Call call(&subject, &devices, batch, queries, lengths[bytes->below(8)], packed);
     for (int place = 0; place < Memory::places; ++place) {
         std::memset(Memory::get().input(place), 0, edited_bytes);
     }
+    call.write_begins();
     while (!bytes->empty()) {
         call.edit(bytes);
     }
@@ -325,6 +364,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     polyhead_set_num_threads(1);
     Bytes bytes(data, size);
     const uint8_t first = bytes.byte();
-    first & 0x80 ? fuzz_pack(&bytes, first & 0x7F) : fuzz_run(&bytes, first % num_subjects);
+    first & 0x80 ? fuzz_pack(&bytes, first & 0x7F) : fuzz_run(&bytes, (first & 0x3F) % num_subjects, (first & 0x40) != 0);
     return 0;
 }

@@ -1,7 +1,6 @@
 // The same input gives the same bits, whatever the threads, the batch neighbours and the padding of keys.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "call_tensors.h"
 #include "check.h"
@@ -36,17 +35,10 @@ bool run_fresh(const Subject &subject, Inputs &inputs, const polyhead_args &args
     return status.code == POLYHEAD_OK;
 }
 
-// Scores of poisoned keys may be NaN, whose bits mean nothing.
-bool same(const std::vector<float> &a, const std::vector<float> &b) {
-    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
-               return float_bits(x) == float_bits(y) || (std::isnan(x) && std::isnan(y));
-           });
-}
-
 // "" or the name of the first output that differs.
 std::string difference(const Bits &a, const Bits &b) {
     for (size_t i = 0; i < a.size(); i++) {
-        if (!same(a[i], b[i])) {
+        if (!same_bits(a[i], b[i])) {
             return output_tensors[i].name;
         }
     }

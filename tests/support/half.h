@@ -1,9 +1,13 @@
-// Between float and the 16-bit storage types: round to nearest, ties to even; subnormals, infinities and NaN as IEEE 754 has them.
+// Bits of floats, and between float and the 16-bit storage types: round to nearest, ties to even; subnormals, infinities and NaN as IEEE
+// 754 has them.
 #ifndef POLYHEAD_TESTS_HALF_H
 #define POLYHEAD_TESTS_HALF_H
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include <polyhead/polyhead.h>
 
@@ -19,6 +23,13 @@ inline float bits_float(uint32_t bits) {
     float value;
     std::memcpy(&value, &bits, sizeof value);
     return value;
+}
+
+// NaN have any bits: scores of poisoned keys may be one, whose bits mean nothing.
+inline bool same_bits(const std::vector<float> &a, const std::vector<float> &b) {
+    return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](float x, float y) {
+               return float_bits(x) == float_bits(y) || (std::isnan(x) && std::isnan(y));
+           });
 }
 
 inline float from_bf16(uint16_t bits) {

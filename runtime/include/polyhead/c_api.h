@@ -162,6 +162,10 @@ typedef struct polyhead_args {
      * batch row b is row n % page_size of page page_table[b][n / page_size], and T_kv = max_pages * page_size. Entries behind the valid
      * keys of a row are not read. The others are 0..pages-1 (not checked on a device). */
     polyhead_tensor page_table;
+    /* Sequences of different lengths without padding (sdpa): int32 [B+1] in host memory, from 0 to the total, never falling. Sequence b has
+     * queries cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1: query and out are [1,H,total,d], lse is [1,H,total]. The same for keys; without
+     * cu_seqlens_kv they are batch rows, or pages. Other tensors with a packed dimension have a batch of 1; the rest keep their B. */
+    polyhead_tensor cu_seqlens_q, cu_seqlens_kv;
     polyhead_tensor out;       /* sdpa [B,H,T_q,d_v]; mha [B,T_q,D]; linear [M,N] */
     polyhead_tensor lse;       /* f32 [B,H,T_q], exactly when the kernel was built with lse */
     int32_t has_softmax_scale; /* 0: 1/sqrt(head_dim) */

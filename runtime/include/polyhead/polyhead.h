@@ -88,11 +88,14 @@ template <class T> ViewOf<T> view(T *data, std::initializer_list<int64_t> shape,
 // A contiguous view of memory of a device, beginning `offset` elements after data.
 MutableTensorView view(const Device &device, void *data, DType dtype, std::initializer_list<int64_t> shape, int64_t offset = 0) noexcept;
 
-// The same memory seen as [B,H,T,d]: from [B,T,H,d], and from [B,T,H*d]. No copies; an impossible request gives an absent view.
+// The same memory seen as [B,H,T,d]: from [B,T,H,d], from [B,T,H*d], and from packed tokens [total,H,d]. No copies; an impossible request
+// gives an absent view.
 TensorView from_bshd(const TensorView &tensor) noexcept;
 TensorView from_bsd(const TensorView &tensor, int64_t num_heads) noexcept;
+TensorView from_packed(const TensorView &tensor) noexcept;
 MutableTensorView from_bshd(const MutableTensorView &tensor) noexcept;
 MutableTensorView from_bsd(const MutableTensorView &tensor, int64_t num_heads) noexcept;
+MutableTensorView from_packed(const MutableTensorView &tensor) noexcept;
 
 // Weights as nn.Linear stores them ([out_features, in_features]); see polyhead_weight_tensors.
 struct WeightTensors : polyhead_weight_tensors {
@@ -160,6 +163,8 @@ struct SdpaArgs : AttentionArgs {
     TensorView key;        // [B,H_kv,T_kv,d]; with pages [pages,H_kv,page_size,d]
     TensorView value;      // [B,H_kv,T_kv,d_v]; with pages [pages,H_kv,page_size,d_v]; none when built with value_in_key
     TensorView page_table; // int32 [B,max_pages], exactly when built with page_size
+    // int32 [B+1] on the host: packed tokens of B sequences; query and out are then [1,H,total,d], key and value [1,H_kv,total,d].
+    TensorView cu_seqlens_q, cu_seqlens_kv;
     MutableTensorView out; // [B,H,T_q,d_v]
 };
 

@@ -1,0 +1,250 @@
+// Divides a call with packed tokens into parts and runs them.
+#include "ragged.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+
+#include "call_context.h"
+#include "cpu_call.h"
+#include "device_call.h"
+#include "dispatch.h"
+#include "memory.h"
+#include "needed_keys.h"
+#include "no_keys.h"
+#include "scratch_bytes.h"
+#include "status.h"
+#include "tensor_rules.h"
+#include "thread_pool.h"
+#include "threads.h"
+#include "weight_layout.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// The tokens of sequence b. Another thread may change the tensor after it was checked; what is read here stays inside of the total.
+Tokens tokens_of(const polyhead_tensor &begins, int64_t b, int64_t total) noexcept {
+    const int64_t first = std::clamp<int64_t>(integer_at(begins, b), 0, total);
+    return {first, std::clamp<int64_t>(integer_at(begins, b + 1) - first, 0, total - first)};
+}
+
+// Says of which sequences a refusal is.
+void name_sequences(const Part &part, polyhead_status *status) noexcept {
+    const polyhead_status of_part = *status;
+    const auto first = static_cast<long long>(part.first), last = static_cast<long long>(part.first + part.count - 1);
+    const auto code = static_cast<polyhead_code>(of_part.code);
+    if (part.count == 1) {
+        refuse(status, code, "sequence %lld: %.200s", first, of_part.message);
+    } else {
+        refuse(status, code, "sequences %lld to %lld: %.200s", first, last, of_part.message);
+    }
+}
+
+} // namespace
+
+RaggedCall::~RaggedCall() {
+    give_memory(parts_);
+}
+
+// Sequences without queries are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
+void RaggedCall::divide() noexcept {
+    const bool batched = can_be_batched(kernel_, args_, shape_);
+    for (int64_t b = 0; b < shape_.batch; ++b) {
+        Part part{b, 1, shape_.packed_q, shape_.packed_kv, {}, {}};
+        part.queries = part.packed_q ? tokens_of(args_.cu_seqlens_q, b, shape_.seq_len_q) : Tokens{0, shape_.seq_len_q};
+        part.keys = part.packed_kv ? tokens_of(args_.cu_seqlens_kv, b, shape_.seq_len_kv) : Tokens{0, shape_.seq_len_kv};
+        if (part.queries.each == 0) {
+            continue;
+        }
+        Part *const last = count_ > 0 ? &parts_[count_ - 1].part : nullptr;
+        if (batched && last && last->first + last->count == b && last->queries.each == part.queries.each &&
+            last->keys.each == part.keys.each) {
+            ++last->count;
+        } else {
+            parts_[count_++].part = part;
+        }
+    }
+}
+
+bool RaggedCall::plan(Planned *planned, polyhead_status *status) noexcept {
+    PartOfCall part(kernel_, args_, planned->part);
+    planned->variant = nullptr;
+    planned->shape = CallShape{};
+    bool right = validate(kernel_, part.args(), &planned->shape, status);
+    if (right && !planned->shape.no_keys()) {
+        planned->shape.needed_keys = needed_keys(with_defaults(kernel_.problem), part.args(), planned->shape);
+        planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
+        right = planned->variant != nullptr;
+    }
+    if (!right) {
+        name_sequences(planned->part, status);
+    }
+    return right;
+}
+
+bool RaggedCall::prepare(polyhead_status *status) noexcept {
+    const size_t bytes = static_cast<size_t>(shape_.batch) * sizeof(Planned);
+    parts_ = static_cast<Planned *>(take_memory(bytes));
+    if (!parts_) {
+        return refuse(status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %zu bytes for %lld sequences could not be allocated", kernel_.name, bytes,
+                      static_cast<long long>(shape_.batch));
+    }
+    divide();
+    for (Planned *planned = parts_; planned != parts_ + count_; ++planned) {
+        if (!plan(planned, status)) {
+            return false;
+        }
+    }
+    std::sort(parts_, parts_ + count_, [](const Planned &a, const Planned &b) {
+        const auto work = [](const CallShape &s) { return double(s.batch) * double(s.seq_len_q) * double(s.needed_keys); };
+        return work(a.shape) > work(b.shape);
+    });
+    return true;
+}
+
+RaggedCall::Needs RaggedCall::needs(int threads) const noexcept {
+    Needs all;
+    for (const Planned *planned = parts_; planned != parts_ + count_; ++planned) {
+        PartOfCall part(kernel_, args_, planned->part);
+        if (!planned->variant) {
+            all.without_keys = std::max(all.without_keys, static_cast<int64_t>(bytes_without_keys(kernel_.problem, part.args())));
+            continue;
+        }
+        CpuBytes bytes;
+        all.possible = cpu_bytes(kernel_, *planned->variant, part.args(), planned->shape, threads, &bytes) && all.possible;
+        all.of_worker = std::max(all.of_worker, bytes.of_caller);
+        all.of_helper = std::max(all.of_helper, bytes.of_helper);
+        all.keys = std::max(all.keys, planned->shape.needed_keys);
+    }
+    return all;
+}
+
+// How many parts may run at the same time.
+int RaggedCall::workers(int threads) const noexcept {
+    return args_.device ? 1 : static_cast<int>(std::min<int64_t>(threads, count_));
+}
+
+int64_t RaggedCall::scratch_bytes(int threads) const noexcept {
+    const int here = args_.device ? 1 : threads;
+    const Needs most = needs(here);
+    return workers(here) * std::max(most.of_worker, most.without_keys) + (here - 1) * most.of_helper +
+           neutral_row_bytes(kernel_.problem, args_, most.keys);
+}
+
+void RaggedCall::describe(int threads, Text *text) const noexcept {
+    text->append("  in %lld parts, scratch %lld bytes\n", static_cast<long long>(count_), static_cast<long long>(scratch_bytes(threads)));
+    for (int32_t i = 0; i < kernel_.num_variants; ++i) {
+        const polyhead_variant &variant = kernel_.variants[i];
+        int64_t sequences = 0, shortest = INT64_MAX, longest = 0;
+        for (const Planned *planned = parts_; planned != parts_ + count_; ++planned) {
+            if (planned->variant == &variant) {
+                sequences += planned->part.count;
+                shortest = std::min(shortest, planned->shape.seq_len_q);
+                longest = std::max(longest, planned->shape.seq_len_q);
+            }
+        }
+        if (sequences > 0) {
+            text->append("  runs %s for %lld sequences of %lld to %lld queries: target %s, tiling %s\n", variant.name,
+                         static_cast<long long>(sequences), static_cast<long long>(shortest), static_cast<long long>(longest),
+                         variant.target ? variant.target : "unknown", variant.tiling ? variant.tiling : "unknown");
+        }
+    }
+}
+
+polyhead_status RaggedCall::run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept {
+    PartOfCall part(kernel_, args_, planned.part);
+    if (!planned.variant) {
+        polyhead_status status = success();
+        answer_without_keys(kernel_.problem, part.args(), memory, &status);
+        return status;
+    }
+    neutral_.put_into(&part.args(), planned.shape.needed_keys);
+    return args_.device ? runtime::run_on_device(kernel_, *planned.variant, part.args(), planned.shape)
+                        : run_in_memory(kernel_, *planned.variant, part.args(), planned.shape, pool, memory, bytes);
+}
+
+// Threads that take parts; each has memory for any of them.
+class RaggedCall::Workers {
+public:
+    Workers(RaggedCall *call, char *memory, size_t bytes, ThreadPool *pool) noexcept
+        : call_(call), memory_(memory), bytes_(bytes), pool_(pool), status_(success()) {}
+
+    polyhead_status run(int workers) noexcept {
+        CallContext context(pool_);
+        ParallelLoop loop{work, &context, reinterpret_cast<uint8_t *>(this), workers, {0}, true};
+        if (pool_) {
+            pool_->run(&loop);
+        } else {
+            loop.work();
+        }
+        return status_;
+    }
+
+private:
+    static int work(void *, int worker, uint8_t *self) noexcept {
+        Workers &all = *reinterpret_cast<Workers *>(self);
+        for (;;) {
+            const int64_t i = all.next_.fetch_add(1, std::memory_order_relaxed);
+            if (i >= all.call_->count_) {
+                return 0;
+            }
+            const polyhead_status status =
+                all.call_->run_here(all.call_->parts_[i], all.memory_ + static_cast<size_t>(worker) * all.bytes_, all.bytes_, all.pool_);
+            if (status.code != POLYHEAD_OK) {
+                all.next_.store(all.call_->count_, std::memory_order_relaxed); // the others need not start
+                if (!all.failed_.exchange(true)) {
+                    all.status_ = status;
+                }
+            }
+        }
+    }
+
+    RaggedCall *const call_;
+    char *const memory_;
+    const size_t bytes_;
+    ThreadPool *const pool_;
+    std::atomic<int64_t> next_{0};
+    std::atomic<bool> failed_{false};
+    polyhead_status status_;
+};
+
+polyhead_status RaggedCall::run_on_threads() noexcept {
+    constexpr size_t unit = 128; // what take_memory() aligns to
+    polyhead_status status = success();
+    const ThreadsInUse threads;
+    const Needs most = needs(threads.threads());
+    const auto count = static_cast<size_t>(workers(threads.threads()));
+    const size_t bytes = most.possible ? (held_bytes(std::max(most.of_worker, most.without_keys)) + unit - 1) / unit * unit : 0;
+    char *const memory = most.possible && bytes < SIZE_MAX / count ? static_cast<char *>(take_memory(count * bytes)) : nullptr;
+    if (!memory || (threads.pool() && !threads.pool()->hold_scratch(held_bytes(most.of_helper)))) {
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel_.name,
+               static_cast<long long>(most.of_worker));
+    } else if (neutral_.make(kernel_.problem, args_, most.keys, &status)) {
+        status = Workers(this, memory, bytes, threads.pool()).run(static_cast<int>(count));
+    }
+    give_memory(memory);
+    return status;
+}
+
+// One part after another: the device has a queue.
+polyhead_status RaggedCall::run_on_device() noexcept {
+    polyhead_status status = success();
+    const Needs most = needs(1);
+    const auto bytes = static_cast<size_t>(most.without_keys);
+    void *const memory = bytes > 0 ? take_memory(bytes) : nullptr;
+    if (bytes > 0 && !memory) {
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
+    } else if (neutral_.make(kernel_.problem, args_, most.keys, &status)) {
+        for (int64_t i = 0; i < count_ && status.code == POLYHEAD_OK; ++i) {
+            status = run_here(parts_[i], memory, 0, nullptr);
+        }
+    }
+    give_memory(memory);
+    return status;
+}
+
+polyhead_status RaggedCall::run() noexcept {
+    return count_ == 0 ? success() : args_.device ? run_on_device() : run_on_threads();
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,271 @@
+// A call with packed tokens gives each sequence the bits of a call with this sequence alone.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "call_tensors.h"
+#include "check.h"
+#include "expressions.h"
+#include "problems.h"
+
+namespace polyhead::test {
+
+namespace {
+
+constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXTENT_Q, KV = POLYHEAD_EXTENT_KV, other = 1;
+
+// What the dimensions of each tensor are; a tensor of a lower rank has the last ones.
+struct Dimensions {
+    polyhead_tensor polyhead_args::*tensor;
+    std::vector<int32_t> are;
+};
+const std::vector<Dimensions> call_dimensions = {
+    {&polyhead_args::query, {B, H, Q, other}},  {&polyhead_args::key, {B, H, KV, other}},
+    {&polyhead_args::value, {B, H, KV, other}}, {&polyhead_args::kv_lengths, {B}},
+    {&polyhead_args::page_table, {B, other}},   {&polyhead_args::position_offsets, {B}},
+    {&polyhead_args::mask, {B, H, Q, KV}},      {&polyhead_args::score_bias, {B, H, Q, KV}},
+    {&polyhead_args::alibi_slopes, {B, H}},     {&polyhead_args::sinks, {H}},
+    {&polyhead_args::rope_cos, {other, other}}, {&polyhead_args::rope_sin, {other, other}},
+    {&polyhead_args::positions_q, {B, Q}},      {&polyhead_args::positions_kv, {B, KV}},
+    {&polyhead_args::head_gate, {H}},           {&polyhead_args::out, {B, H, Q, other}},
+    {&polyhead_args::lse, {B, H, Q}},
+};
+
+struct Sequences {
+    std::vector<int32_t> begins_q = {0}, begins_kv = {0};
+    bool packed_kv = false;
+    int64_t count() const { return static_cast<int64_t>(begins_q.size()) - 1; }
+    static int64_t longest(const std::vector<int32_t> &begins) {
+        int32_t most = 0;
+        for (size_t i = 1; i < begins.size(); i++) {
+            most = std::max(most, begins[i] - begins[i - 1]);
+        }
+        return most;
+    }
+};
+
+// Short and long ones, empty ones, and neighbours of equal lengths.
+Sequences random_sequences(const polyhead_problem &p, bool packed_kv, int64_t most_rows, Random &random) {
+    Sequences s;
+    s.packed_kv = packed_kv;
+    const std::vector<int32_t> queries = {0, 1, 1, 1, 2, 5, 17, 33, 70}, keys = {0, 1, 2, 31, 33, 64, 100, 290};
+    int32_t q = 1, kv = 1;
+    // One token in all would look like one element for all.
+    for (int64_t count = random.between(1, 8); count > 0 || s.begins_q.back() == 1 || s.begins_kv.back() == 1; count--) {
+        if (!random.chance(30)) { // otherwise as the one before
+            q = static_cast<int32_t>(std::min<int64_t>(random.pick(queries), most_rows));
+            kv = random.pick(keys);
+        }
+        s.begins_q.push_back(s.begins_q.back() + (p.seq_len_q > 0 ? p.seq_len_q : q));
+        s.begins_kv.push_back(s.begins_kv.back() + (p.seq_len_kv > 0 ? p.seq_len_kv : kv));
+    }
+    return s;
+}
+
+bool has(const polyhead_tensor &tensor, const std::vector<int32_t> &are, int32_t dimension) {
+    const auto rank = std::min(static_cast<size_t>(tensor.rank), are.size());
+    for (size_t i = 0; i < rank; i++) {
+        if (are[are.size() - rank + i] == dimension && (dimension == B || tensor.shape[i] != 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+bool is_packed(const polyhead_tensor &tensor, const std::vector<int32_t> &are, const Sequences &s) {
+    return has(tensor, are, Q) || (s.packed_kv && has(tensor, are, KV));
+}
+
+// A packed tensor comes from `packed`, any other one from `rows`, which has a batch row for each sequence.
+void choose(polyhead_tensor *tensor, const polyhead_tensor &packed, const polyhead_tensor &rows, const std::vector<int32_t> &are,
+            const Sequences &s) {
+    *tensor = is_packed(packed, are, s) ? packed : rows;
+}
+
+// The view of sequence b, as somebody would write it who has no packed call.
+void narrow(polyhead_tensor *tensor, const std::vector<int32_t> &are, const Sequences &s, int64_t b) {
+    const bool packed = is_packed(*tensor, are, s);
+    const auto rank = std::min(static_cast<size_t>(tensor->rank), are.size());
+    const auto take = [&](size_t i, int64_t first, int64_t count) {
+        tensor->data = static_cast<char *>(tensor->data) + first * tensor->stride[i] * dtype_bytes(tensor->dtype);
+        tensor->shape[i] = count;
+    };
+    const auto row = static_cast<size_t>(b);
+    for (size_t i = 0; i < rank; i++) {
+        const int32_t is = are[are.size() - rank + i];
+        if (is == B && !packed && tensor->shape[i] > 1) {
+            take(i, b, 1);
+        } else if (is == Q && tensor->shape[i] > 1) {
+            take(i, s.begins_q[row], s.begins_q[row + 1] - s.begins_q[row]);
+        } else if (is == KV && s.packed_kv && tensor->shape[i] > 1) {
+            take(i, s.begins_kv[row], s.begins_kv[row + 1] - s.begins_kv[row]);
+        }
+    }
+}
+
+std::vector<int32_t> declared_dimensions(const polyhead_declaration &declared) {
+    return {declared.extents, declared.extents + declared.rank};
+}
+
+// The arguments of one packed call, and of each sequence alone.
+class PackedCall {
+public:
+    PackedCall(const Subject &subject, const Sequences &sequences, Shape shape, Random &random)
+        : problem_(subject.problem), s_(sequences), packed_(problem_, with_totals(shape)), rows_(problem_, with_batch(shape, random)),
+          args_(packed_.args()) {
+        for (const Dimensions &one : call_dimensions) {
+            const bool of_pages = problem_.page_size != 0 && (one.tensor == &polyhead_args::key || one.tensor == &polyhead_args::value);
+            choose(&(args_.*one.tensor), packed_.args().*one.tensor, rows_.args().*one.tensor, of_pages ? std::vector<int32_t>{} : one.are,
+                   s_);
+        }
+        if (problem_.rope != POLYHEAD_NO_ROPE && packed_.args().rope_cos.shape[0] > args_.rope_cos.shape[0]) {
+            args_.rope_cos = packed_.args().rope_cos;
+            args_.rope_sin = packed_.args().rope_sin;
+        }
+        const ExpressionCase *expression = expression_of(problem_);
+        for (int32_t i = 0; i < args_.num_expression_tensors; i++) {
+            tensors_.emplace_back();
+            choose(&tensors_.back(), packed_.args().expression_tensors[i], rows_.args().expression_tensors[i],
+                   declared_dimensions(expression->tensors[static_cast<size_t>(i)]), s_);
+        }
+        args_.expression_tensors = tensors_.data();
+        args_.cu_seqlens_q = view(s_.begins_q.data(), {s_.count() + 1});
+        if (s_.packed_kv) {
+            args_.cu_seqlens_kv = view(s_.begins_kv.data(), {s_.count() + 1});
+        }
+    }
+
+    const polyhead_args &args() const { return args_; }
+    Inputs &outputs() { return packed_; }
+
+    polyhead_args alone(int64_t b, std::vector<polyhead_tensor> *tensors) const {
+        polyhead_args args = args_;
+        args.cu_seqlens_q = args.cu_seqlens_kv = polyhead_tensor{};
+        for (const Dimensions &one : call_dimensions) {
+            const bool of_pages = problem_.page_size != 0 && (one.tensor == &polyhead_args::key || one.tensor == &polyhead_args::value);
+            if (!of_pages) {
+                narrow(&(args.*one.tensor), one.are, s_, b);
+            }
+        }
+        *tensors = tensors_;
+        const ExpressionCase *expression = expression_of(problem_);
+        for (size_t i = 0; i < tensors->size(); i++) {
+            narrow(&(*tensors)[i], declared_dimensions(expression->tensors[i]), s_, b);
+        }
+        args.expression_tensors = tensors->data();
+        return args;
+    }
+
+private:
+    // Keys that are not packed have room for the longest sequence and some more.
+    int64_t capacity() const { return problem_.seq_len_kv > 0 ? problem_.seq_len_kv : Sequences::longest(s_.begins_kv) + 3; }
+
+    Shape with_totals(Shape shape) const {
+        shape.batch = 1;
+        shape.seq_len_q = s_.begins_q.back();
+        shape.seq_len_kv = s_.packed_kv ? s_.begins_kv.back() : capacity();
+        return shape;
+    }
+
+    // Lengths are those of the keys where they are not packed, and may be less where they are.
+    Shape with_batch(Shape shape, Random &random) const {
+        shape.batch = s_.count();
+        shape.seq_len_q = 2; // of nothing that is used
+        const bool long_tables = problem_.rope != POLYHEAD_NO_ROPE && s_.packed_kv;
+        shape.seq_len_kv = long_tables ? s_.begins_kv.back() + s_.begins_q.back() + 8 : capacity();
+        if (problem_.rope != POLYHEAD_NO_ROPE) {
+            shape.extras.left_out |= leave_out_offsets; // so that the tables have every position
+        }
+        if (problem_.kv_lengths != 0 && (!s_.packed_kv || random.chance(50))) {
+            for (size_t i = 1; i < s_.begins_kv.size(); i++) {
+                const int32_t most = s_.begins_kv[i] - s_.begins_kv[i - 1];
+                shape.lengths.push_back(s_.packed_kv ? static_cast<int32_t>(random.between(0, most)) : most);
+            }
+        }
+        shape.seed++;
+        return shape;
+    }
+
+    const Problem problem_;
+    const Sequences s_;
+    Inputs packed_, rows_;
+    polyhead_args args_;
+    std::vector<polyhead_tensor> tensors_;
+};
+
+std::string run(const Subject &subject, const polyhead_args &args) {
+    const polyhead_status status = subject.run(args);
+    return status.code == POLYHEAD_OK ? "" : std::string("refused: ") + status.message;
+}
+
+// Runs each sequence alone into fresh outputs; then out and lse in one.
+std::string run_alone(const Subject &subject, PackedCall &call, const Sequences &s, std::vector<std::vector<float>> *bits) {
+    std::vector<polyhead_tensor> tensors;
+    call.outputs().gaps_untouched(); // refills the outputs
+    for (int64_t b = 0; b < s.count(); b++) {
+        const std::string failure = run(subject, call.alone(b, &tensors));
+        if (!failure.empty()) {
+            return "sequence " + std::to_string(b) + " alone: " + failure;
+        }
+    }
+    *bits = {call.outputs().out(), call.outputs().lse()};
+    return "";
+}
+
+std::string run_packed(const Subject &subject, PackedCall &call, int threads, const std::vector<std::vector<float>> &expected) {
+    subject.set_threads(threads);
+    call.outputs().gaps_untouched();
+    std::string failure = run(subject, call.args());
+    if (!failure.empty()) {
+        return failure;
+    }
+    const std::string with = " of packed sequences on " + std::to_string(threads) + " threads";
+    if (!same_bits(call.outputs().out(), expected[0])) {
+        return "out" + with + " has other bits than sequences alone";
+    }
+    if (!same_bits(call.outputs().lse(), expected[1])) {
+        return "lse" + with + " has other bits than sequences alone";
+    }
+    failure = call.outputs().unwritten();
+    return !failure.empty() ? failure + with : call.outputs().gaps_untouched() ? "" : "memory around the outputs" + with + " was written";
+}
+
+} // namespace
+
+bool takes_packed_tokens(const Problem &problem) {
+    return is_sdpa(problem) && problem.scores == POLYHEAD_NO_SCORES && problem.weights_mean == 0;
+}
+
+std::string check_ragged(const Subject &subject, uint64_t seed, int64_t most_rows) {
+    Random random(seed ^ 0x726167676564u);
+    const bool packed_kv = subject.problem.page_size == 0 && random.chance(60);
+    const Sequences s = random_sequences(subject.problem, packed_kv, most_rows, random);
+    Shape shape;
+    shape.seed = seed;
+    const std::vector<Layout> layouts = {Layout::bhsd, Layout::bshd, Layout::bshd_padded};
+    shape.query = random.pick(layouts);
+    shape.key = shape.value = random.pick(layouts);
+    shape.out = random.pick(layouts);
+    shape.poison_key = packed_kv && s.begins_kv.back() > 0 && random.chance(50) ? random.below(s.begins_kv.back()) : -1;
+    const int32_t threads_before = polyhead_num_threads();
+    PackedCall call(subject, s, shape, random);
+    std::vector<std::vector<float>> expected;
+    subject.set_threads(1);
+    std::string failure = run_alone(subject, call, s, &expected);
+    for (int threads : {1, 2, 5}) {
+        failure = failure.empty() ? run_packed(subject, call, threads, expected) : failure;
+    }
+    subject.set_threads(threads_before);
+    if (failure.empty()) {
+        return "";
+    }
+    std::string lengths = packed_kv ? " packed keys" : " keys in rows";
+    for (int64_t b = 0; b < s.count(); b++) {
+        const auto i = static_cast<size_t>(b);
+        lengths += " " + std::to_string(s.begins_q[i + 1] - s.begins_q[i]) + "x" + std::to_string(s.begins_kv[i + 1] - s.begins_kv[i]);
+    }
+    return failure + reproduce(subject, shape) + lengths;
+}
+
+} // namespace polyhead::test

@@ -11,6 +11,7 @@
 #include "capacity.h"
 #include "latent.h"
 #include "pages.h"
+#include "ragged.h"
 #include "ratio.h"
 #include "roof.h"
 #include "storage.h"
@@ -21,7 +22,7 @@ namespace {
 struct Options {
     std::string json, filter;
     int threads = 0, rounds = 7;
-    bool ratio = false, capacity = false, latent = false, storage = false, pages = false;
+    bool ratio = false, capacity = false, latent = false, storage = false, pages = false, ragged = false;
     std::vector<char *> rest; // flags of Google Benchmark
 };
 
@@ -147,6 +148,8 @@ int run(Options &options, char *program) {
         return bench::print_latent(threads, options.rounds);
     if (options.pages)
         return bench::print_pages(threads, options.rounds);
+    if (options.ragged)
+        return bench::print_ragged(threads, options.rounds);
     if (options.storage)
         return bench::print_storage(threads, options.rounds);
     std::vector<std::string> flags;
@@ -183,6 +186,7 @@ int main(int argc, char **argv) {
     app.add_flag("--capacity", options.capacity, "print what the capacity of a cache costs a decoding step instead");
     app.add_flag("--latent", options.latent, "print what value_in_key saves in a decoding step of latent attention instead");
     app.add_flag("--pages", options.pages, "print what pages cost a decoding step, compared with a contiguous cache, instead");
+    app.add_flag("--ragged", options.ragged, "print how fast packed tokens are, compared with equal lengths, instead");
     app.add_flag("--storage", options.storage, "print how fast kernels of bf16 and f16 are beside those of f32 instead");
     app.add_flag("--ratio", options.ratio, "print the table of promised speeds instead");
     app.allow_extras();

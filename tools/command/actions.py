@@ -18,6 +18,8 @@ def setup(options):
 
 
 def demo(options):
+    if options.generate:
+        return demo_generate(options)
     environment.ensure("build", "arrays", "model")
     build.configure()
     program = "example_minilm_bf16" if options.dtype == "bf16" else "example_minilm"
@@ -25,6 +27,16 @@ def demo(options):
     script = os.path.join(ROOT, "examples", "010_minilm", "run.py")
     device = ["--device", options.device] if options.device else []
     return call([PYTHON, script, "--build", build.directory("release"), "--dtype", options.dtype] + device + options.texts, check=False)
+
+
+def demo_generate(options):
+    for name, given in (("--device", options.device), ("--dtype bf16", options.dtype != "f32"), ("TEXT", options.texts)):
+        if given:
+            raise Failure("%s: found with --generate, expected one of them" % name)
+    environment.ensure("build")
+    build.configure()
+    build.build("release", ["example_generate"], quiet=build.ninja_idle("release", ["example_generate"]))
+    return call([os.path.join(build.directory("release"), "examples", "060_generate", "example_generate")], check=False)
 
 
 # Options of bench that need --peers.
@@ -50,7 +62,7 @@ def bench(options):
         build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if options.avx2 else {}))
         build.build(preset, [program], quiet=build.ninja_idle(preset, [program]))
     command = [build.program(preset, program)]
-    for flag in ("ratio", "capacity", "latent", "pages", "storage", "pairs"):
+    for flag in ("ratio", "capacity", "latent", "pages", "ragged", "storage", "pairs"):
         if getattr(options, flag):
             command.append("--" + flag)
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):

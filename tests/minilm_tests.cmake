@@ -62,6 +62,14 @@ if(TARGET example_minilm)
             )
         endforeach()
     endif()
+    add_test(
+        NAME "examples: generation, every step against float64"
+        COMMAND example_generate --steps 16
+    )
+    set_tests_properties(
+        "examples: generation, every step against float64"
+        PROPERTIES LABELS examples TIMEOUT 300
+    )
     add_test(NAME "examples: the smallest consumer" COMMAND example_sdpa)
     set_tests_properties("examples: the smallest consumer" PROPERTIES LABELS examples TIMEOUT 60)
     list(APPEND POLYHEAD_EXAMPLE_TEST_TARGETS example_sdpa)

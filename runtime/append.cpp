@@ -226,10 +226,6 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
         return status;
     }
     const polyhead_tensor &key = cache->key, &value = cache->value;
-    if (absent(cache->page_table)) {
-        refuse(&status, POLYHEAD_NULL_POINTER, "page_table: missing, expected that of a cache with pages");
-        return status;
-    }
     for (const polyhead_tensor *t : {&key, &value}) {
         const char *name = t == &key ? "cache key" : "cache value";
         const Extent pages{t == &key ? any_extent : key.shape[0], "cache key"};

@@ -325,8 +325,8 @@ TEST_CASE("cache: pages that do not exist, or belong to two rows", "[runtime]") 
     SECTION("copies of pages that do not exist") {
         CHECK(std::string(copy_page(bad.cache, 0, 8).message()) == "to: page 8, expected 0 to 7 (pages of the cache)");
         CHECK(std::string(copy_page(bad.cache, -1, 7).message()) == "from: page -1, expected 0 to 7 (pages of the cache)");
-        bad.cache.page_table = TensorView();
-        CHECK(std::string(copy_page(bad.cache, 0, 1).message()) == "page_table: missing, expected that of a cache with pages");
+        bad.cache.page_table = TensorView(); // is not read
+        CHECK(copy_page(bad.cache, 0, 1).ok());
     }
 }
 

@@ -90,8 +90,7 @@ void append(const nb::dict &arguments, const std::string &layout) {
 
 void copy_page(const nb::dict &arguments, int32_t from, int32_t to) {
     Arrays arrays(Layout::bhsd);
-    polyhead_cache cache = cache_of(&arrays, arguments);
-    cache.page_table = cache.key; // only whether there is one counts
+    const polyhead_cache cache = cache_of(&arrays, arguments);
     const WithoutLock others_may_run;
     raise_unless_ok(polyhead_copy_page(&cache, from, to));
 }

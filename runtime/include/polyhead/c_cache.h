@@ -60,7 +60,8 @@ static inline polyhead_new_keys polyhead_new_keys_of(void) {
  * twice. Calls that write to different pages or rows may run at the same time. */
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
 
-/* Copies page `from` of a cache to page `to`, key and value of all heads: before a row writes to a page that it shares. */
+/* Copies page `from` of a cache to page `to`, key and value of all heads: before a row writes to a page that it shares. The page table is
+ * not read. Of a cache without pages, it copies a batch row. */
 polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, int32_t to);
 
 /* out [B,H,T,d] = input [B,H,T,d], rotated; both have the same type. Positions absent: token t is at position t. out may be input itself,

@@ -105,7 +105,7 @@ class Kernels(unittest.TestCase):
     def test_what_it_says_about_itself(self):
         self.assertEqual(self.kernel.problem["num_kv_heads"], 4)
         self.assertEqual(self.kernel.arguments,
-                         ["query", "key", "value", "out", "kv_lengths", "lse", "scores", "softmax_scale", "alignment"])
+                         ["query", "key", "value", "out", "cu_seqlens_q", "cu_seqlens_kv", "kv_lengths", "lse", "scores", "softmax_scale", "alignment"])
         self.assertEqual(self.kernel.manifest["problem"]["causal"], "top_left")
         self.assertGreater(self.kernel.manifest["library_bytes"], 1000)
         self.assertIn("--causal top_left", repr(self.kernel))

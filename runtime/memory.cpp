@@ -8,6 +8,9 @@
 #include <HalideRuntime.h>
 #include <cstdlib>
 #include <mutex>
+#ifdef __linux__
+#include <sys/mman.h>
+#endif
 
 #include "process.h"
 #include "scratch.h"
@@ -176,9 +179,18 @@ void unlock_memory_after_fork() noexcept {
     of_process_mutex.unlock();
 }
 
+// Large weights lie in large pages where the system gives them: calls of few rows read them at the rate of memory, a quarter slower when
+// each 4 KiB has an address translation of its own.
 void *allocate_weights(size_t bytes) noexcept {
-    constexpr size_t line = 64;
-    return std::aligned_alloc(line, (bytes + line - 1) / line * line);
+    constexpr size_t line = 64, large_page = 2 << 20, least = 4 * large_page;
+    const size_t unit = bytes >= least ? large_page : line;
+    void *memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+#ifdef MADV_HUGEPAGE
+    if (memory && unit == large_page) {
+        madvise(memory, bytes, MADV_HUGEPAGE); // a wish
+    }
+#endif
+    return memory;
 }
 
 void free_weights(const void *memory) noexcept {

@@ -77,6 +77,26 @@ std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, c
     return plans;
 }
 
+// The same frame for calls of few rows, and the others behind it; unchanged where the frame has no such variant, or a record for a range.
+std::vector<VariantPlan> with_few_rows(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
+    const int rows = plans.empty() ? 0 : plans[0].frame->few_rows(machine);
+    if (rows == 0 || p.seq_len_q > rows || plans[0].tiling.amx != 0 || (!plans[0].record.empty() && plans[0].max_seq_len_q > 0)) {
+        return plans;
+    }
+    VariantPlan few = plans[0];
+    Tiling tiling;
+    tiling.linear_rows = rows;
+    few.tiling = default_tiling(*few.frame, p, machine, tiling);
+    few.min_seq_len_q = 0;
+    few.max_seq_len_q = rows;
+    few.record.clear();
+    if (p.seq_len_q > 0) {
+        return {few};
+    }
+    plans.insert(plans.begin(), few);
+    return plans;
+}
+
 } // namespace
 
 std::string VariantPlan::text() const {
@@ -112,7 +132,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
             return {};
         }
         if (!overridden) {
-            here = finder.apply(p, machine, target_class(target), here);
+            here = with_few_rows(p, machine, finder.apply(p, machine, target_class(target), here));
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine});

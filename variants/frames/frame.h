@@ -33,6 +33,9 @@ public:
     // True when an extra variant for tensors whose addresses and strides allow loads of several elements is faster.
     virtual bool wide_loads_pay(const Problem &, const Tiling &) const { return false; }
 
+    // Rows of an extra variant with a smaller tile, for calls that have no more of them; 0: none is faster.
+    virtual int few_rows(const Machine &) const { return 0; }
+
     // Fills the knobs that are 0; those of linear layers are filled for every frame.
     virtual void fill_defaults(Tiling *, const Problem &, const Machine &) const {}
     // Why several knobs together cannot be built, or empty.

@@ -23,6 +23,11 @@ public:
     int schedule_version() const override { return 1; }
     bool serves(const Problem &p, const Machine &) const override { return p.op == POLYHEAD_LINEAR; }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
+    // Such a call reads the weights once, from memory; with the usual tile, multiplying takes longer than that.
+    int few_rows(const Machine &machine) const override {
+        constexpr int rows = 4, most_vectors = 2; // of a panel; beyond that the usual tile is no larger
+        return !machine.gpu() && POLYHEAD_WEIGHT_PANEL <= most_vectors * machine.lanes ? rows : 0;
+    }
 };
 
 void fill_linear_defaults(Tiling *t, const Machine &machine) {

@@ -84,7 +84,7 @@ bool check_mask(const GivenCall &call, const OptionalTensor &row, polyhead_statu
     if (absent(tensor)) {                     // a neutral row, or element, is spread like one that is given
         return !spread || check_spread(row.name, full, row.rank, status);
     }
-    int32_t declared[4];
+    int32_t declared[4] = {};
     for (int i = 0; i < row.rank; ++i) {
         declared[i] = one_element(row, call.problem, i) ? 1 : row.extents[i];
     }

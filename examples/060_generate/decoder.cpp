@@ -14,7 +14,6 @@
 namespace generate {
 
 using polyhead::Status;
-using polyhead::TensorView;
 using polyhead::view;
 
 namespace {

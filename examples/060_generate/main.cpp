@@ -74,7 +74,7 @@ void show_progress(const std::vector<Request> &all) {
         wanted += static_cast<size_t>(request.wanted);
     }
     constexpr size_t width = 40;
-    const std::string bar(width * done / wanted, '#');
+    const std::string bar(width * done / std::max<size_t>(wanted, 1), '#');
     std::fprintf(stderr, "\r[%-*s] %zu of %zu tokens%s", static_cast<int>(width), bar.c_str(), done, wanted, done == wanted ? "\n" : "");
 }
 

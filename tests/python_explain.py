@@ -40,7 +40,7 @@ class Explain(unittest.TestCase):
         for flags in (["--op", "mha", "--embed-dim", 32, "--num-heads", 2, "--bias", "--cross", "--kdim", 24], ["--op", "linear", "--embed-dim", 32, "--out-features", 9]):
             status, text, complaint = run(*flags, "--query-length", 5)
             self.assertEqual((status, complaint), (0, ""))
-            self.assertIn("runs polyhead_kernel_0", text)
+            self.assertRegex(text, "runs polyhead_kernel_[01]: ")  # a linear layer may have a variant for fewer rows
 
     def test_names_and_manifests(self):
         os.environ["POLYHEAD_TUNE_SOURCE"] = str(SOURCE)

@@ -13,16 +13,10 @@
 namespace polyhead::runtime {
 
 bool cpu_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
-               int threads, CpuBytes *bytes) noexcept {
-    constexpr int64_t most = int64_t(1) << 56; // what follows does not overflow
-    const int64_t all = scratch_bytes(kernel.problem, variant, args, shape, threads);
-    bytes->of_helper = thread_scratch_bytes(variant, shape);
-    bytes->of_caller = all;
-    if (all < 0 || all >= most || bytes->of_helper >= most) {
-        return false;
-    }
-    bytes->of_caller -= (threads - 1) * bytes->of_helper;
-    return true;
+               CpuBytes *bytes) noexcept {
+    constexpr int64_t most = int64_t(1) << 48; // sums over threads do not overflow; more than an address space has
+    *bytes = {scratch_bytes(kernel.problem, variant, args, shape, 1), thread_scratch_bytes(variant, shape)};
+    return bytes->of_caller >= 0 && bytes->of_caller < most && bytes->of_helper < most;
 }
 
 size_t held_bytes(int64_t bytes) noexcept {
@@ -45,12 +39,12 @@ polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant
                            const CallShape &shape) noexcept {
     const ThreadsInUse threads;
     CpuBytes bytes;
-    const bool possible = cpu_bytes(kernel, variant, args, shape, threads.threads(), &bytes);
+    const bool possible = cpu_bytes(kernel, variant, args, shape, &bytes);
     void *const memory = possible ? take_memory(held_bytes(bytes.of_caller)) : nullptr;
     polyhead_status status;
     if (!memory || (threads.pool() && !threads.pool()->hold_scratch(held_bytes(bytes.of_helper)))) {
         refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel.name,
-               static_cast<long long>(possible ? bytes.of_caller + (threads.threads() - 1) * bytes.of_helper : bytes.of_caller));
+               static_cast<long long>(scratch_bytes(kernel.problem, variant, args, shape, threads.threads())));
     } else {
         status = run_in_memory(kernel, variant, args, shape, threads.pool(), memory, held_bytes(bytes.of_caller));
     }

@@ -20,7 +20,7 @@ struct CpuBytes {
 
 // False when they are more than a machine can have.
 bool cpu_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
-               int threads, CpuBytes *bytes) noexcept;
+               CpuBytes *bytes) noexcept;
 
 // What has to be held for so many bytes of scratch.
 size_t held_bytes(int64_t bytes) noexcept;

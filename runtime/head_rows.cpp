@@ -53,12 +53,6 @@ bool check_storage(const char *name, const polyhead_tensor &t, polyhead_status *
     return absent(t) || known || refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected f32, f16 or bf16", name, dtype_name(t.dtype));
 }
 
-bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
-    const polyhead_device *const device = rule.tensor->device;
-    return device ? refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory", rule.name, device->name)
-                  : check_tensor(rule, status);
-}
-
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept {
     return !overlap(memory_of(output), memory_of(input)) || same_place(output, input) ||

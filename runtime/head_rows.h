@@ -26,8 +26,6 @@ void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) 
 
 // A tensor on the host whose elements are f32, f16 or bf16; false when that is refused. An absent tensor has no type.
 bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
-// The rules of one tensor, and that it lies in host memory.
-bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
 // An output may be an input itself, element for element, and may otherwise share no memory with it.
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept;

@@ -23,8 +23,8 @@ struct Dimensions {
 constexpr int32_t of_query[] = {B, H, Q, any}, of_key[] = {B, H, KV, any}, of_layer[] = {B, any, any}, of_linear[] = {B, any};
 
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
-template <typename Visit>
-void for_each_tensor(const polyhead_kernel &kernel, polyhead_args *args, polyhead_tensor *of_expression, const Visit &visit) noexcept {
+template <typename Args, typename Tensor, typename Visit>
+void for_each_tensor(const polyhead_kernel &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
     const polyhead_problem &p = kernel.problem;
     const Dimensions rows = p.op == POLYHEAD_LINEAR ? Dimensions{of_linear, 2} : Dimensions{of_layer, 3};
     const bool sdpa = p.op == POLYHEAD_SDPA;
@@ -88,11 +88,8 @@ PartOfCall::PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args,
 }
 
 bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
-    polyhead_args copy = args;
-    polyhead_tensor of_expression[most_expression_tensors];
-    std::copy_n(args.expression_tensors, kernel.num_declarations, of_expression);
     bool can = true;
-    for_each_tensor(kernel, &copy, of_expression, [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
+    for_each_tensor(kernel, &args, args.expression_tensors, [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
         bool batch = false, packed = false;
         for (int i = 0; i < dimensions.of(*tensor); ++i) {
             const int32_t declared = dimensions.at(*tensor, i);

@@ -66,6 +66,18 @@ void RaggedCall::divide() noexcept {
     }
 }
 
+void RaggedCall::add_needs(const Planned &planned, const polyhead_args &part) noexcept {
+    if (!planned.variant) {
+        most_.without_keys = std::max(most_.without_keys, static_cast<int64_t>(bytes_without_keys(kernel_.problem, part)));
+        return;
+    }
+    CpuBytes bytes;
+    most_.possible = cpu_bytes(kernel_, *planned.variant, part, planned.shape, &bytes) && most_.possible;
+    most_.of_worker = std::max(most_.of_worker, bytes.of_caller);
+    most_.of_helper = std::max(most_.of_helper, bytes.of_helper);
+    most_.keys = std::max(most_.keys, planned.shape.needed_keys);
+}
+
 bool RaggedCall::plan(Planned *planned, polyhead_status *status) noexcept {
     PartOfCall part(kernel_, args_, planned->part);
     planned->variant = nullptr;
@@ -76,7 +88,9 @@ bool RaggedCall::plan(Planned *planned, polyhead_status *status) noexcept {
         planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
         right = planned->variant != nullptr;
     }
-    if (!right) {
+    if (right) {
+        add_needs(*planned, part.args());
+    } else {
         name_sequences(planned->part, status);
     }
     return right;
@@ -102,33 +116,18 @@ bool RaggedCall::prepare(polyhead_status *status) noexcept {
     return true;
 }
 
-RaggedCall::Needs RaggedCall::needs(int threads) const noexcept {
-    Needs all;
-    for (const Planned *planned = parts_; planned != parts_ + count_; ++planned) {
-        PartOfCall part(kernel_, args_, planned->part);
-        if (!planned->variant) {
-            all.without_keys = std::max(all.without_keys, static_cast<int64_t>(bytes_without_keys(kernel_.problem, part.args())));
-            continue;
-        }
-        CpuBytes bytes;
-        all.possible = cpu_bytes(kernel_, *planned->variant, part.args(), planned->shape, threads, &bytes) && all.possible;
-        all.of_worker = std::max(all.of_worker, bytes.of_caller);
-        all.of_helper = std::max(all.of_helper, bytes.of_helper);
-        all.keys = std::max(all.keys, planned->shape.needed_keys);
-    }
-    return all;
-}
-
 // How many parts may run at the same time.
 int RaggedCall::workers(int threads) const noexcept {
     return args_.device ? 1 : static_cast<int>(std::min<int64_t>(threads, count_));
 }
 
 int64_t RaggedCall::scratch_bytes(int threads) const noexcept {
+    if (!most_.possible) {
+        return INT64_MAX;
+    }
     const int here = args_.device ? 1 : threads;
-    const Needs most = needs(here);
-    return workers(here) * std::max(most.of_worker, most.without_keys) + (here - 1) * most.of_helper +
-           neutral_row_bytes(kernel_.problem, args_, most.keys);
+    return workers(here) * std::max(most_.of_worker, most_.without_keys) + (here - 1) * most_.of_helper +
+           neutral_row_bytes(kernel_.problem, args_, most_.keys);
 }
 
 void RaggedCall::describe(int threads, Text *text) const noexcept {
@@ -212,14 +211,13 @@ polyhead_status RaggedCall::run_on_threads() noexcept {
     constexpr size_t unit = 128; // what take_memory() aligns to
     polyhead_status status = success();
     const ThreadsInUse threads;
-    const Needs most = needs(threads.threads());
     const auto count = static_cast<size_t>(workers(threads.threads()));
-    const size_t bytes = most.possible ? (held_bytes(std::max(most.of_worker, most.without_keys)) + unit - 1) / unit * unit : 0;
-    char *const memory = most.possible && bytes < SIZE_MAX / count ? static_cast<char *>(take_memory(count * bytes)) : nullptr;
-    if (!memory || (threads.pool() && !threads.pool()->hold_scratch(held_bytes(most.of_helper)))) {
+    const size_t bytes = most_.possible ? (held_bytes(std::max(most_.of_worker, most_.without_keys)) + unit - 1) / unit * unit : 0;
+    char *const memory = most_.possible && bytes < SIZE_MAX / count ? static_cast<char *>(take_memory(count * bytes)) : nullptr;
+    if (!memory || (threads.pool() && !threads.pool()->hold_scratch(held_bytes(most_.of_helper)))) {
         refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel_.name,
-               static_cast<long long>(most.of_worker));
-    } else if (neutral_.make(kernel_.problem, args_, most.keys, &status)) {
+               static_cast<long long>(most_.of_worker));
+    } else if (neutral_.make(kernel_.problem, args_, most_.keys, &status)) {
         status = Workers(this, memory, bytes, threads.pool()).run(static_cast<int>(count));
     }
     give_memory(memory);
@@ -229,12 +227,11 @@ polyhead_status RaggedCall::run_on_threads() noexcept {
 // One part after another: the device has a queue.
 polyhead_status RaggedCall::run_on_device() noexcept {
     polyhead_status status = success();
-    const Needs most = needs(1);
-    const auto bytes = static_cast<size_t>(most.without_keys);
+    const auto bytes = static_cast<size_t>(most_.without_keys);
     void *const memory = bytes > 0 ? take_memory(bytes) : nullptr;
     if (bytes > 0 && !memory) {
         refuse(&status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
-    } else if (neutral_.make(kernel_.problem, args_, most.keys, &status)) {
+    } else if (neutral_.make(kernel_.problem, args_, most_.keys, &status)) {
         for (int64_t i = 0; i < count_ && status.code == POLYHEAD_OK; ++i) {
             status = run_here(parts_[i], memory, 0, nullptr);
         }

@@ -50,7 +50,7 @@ private:
 
     void divide() noexcept;
     bool plan(Planned *planned, polyhead_status *status) noexcept;
-    Needs needs(int threads) const noexcept;
+    void add_needs(const Planned &planned, const polyhead_args &part) noexcept;
     int workers(int threads) const noexcept;
     polyhead_status run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept;
     polyhead_status run_on_threads() noexcept;
@@ -61,6 +61,7 @@ private:
     const CallShape shape_;
     Planned *parts_ = nullptr;
     int64_t count_ = 0;
+    Needs most_;
     NeutralRows neutral_;
 };
 

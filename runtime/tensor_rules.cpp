@@ -143,6 +143,12 @@ bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
     return empty(t) || (check_strides(rule, status) && check_address(rule, status));
 }
 
+bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
+    const polyhead_device *const device = rule.tensor->device;
+    return device ? refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory", rule.name, device->name)
+                  : check_tensor(rule, status);
+}
+
 int32_t integer_at(const polyhead_tensor &t, int64_t i, int64_t j) noexcept {
     const auto *values = static_cast<const int32_t *>(t.data) + t.offset;
     const int64_t step = t.rank > 1 && t.shape[1] > 1 ? t.stride[1] : 0;

@@ -48,6 +48,8 @@ bool absent(const polyhead_tensor &tensor) noexcept;
 bool empty(const polyhead_tensor &tensor) noexcept;
 
 bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
+// The same, and that it lies in host memory.
+bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
 // What outputs are held to: no two elements are the same memory.
 bool check_no_overlap(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
 

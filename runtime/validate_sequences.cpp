@@ -10,12 +10,6 @@
 namespace polyhead::runtime {
 namespace {
 
-// Sequences are found on the host, before anything runs.
-bool check_on_host(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept {
-    return !tensor.device || refuse(status, POLYHEAD_WRONG_DEVICE,
-                                    "%s: lies on device %s, expected host memory, also for calls on a device", name, tensor.device->name);
-}
-
 // From 0 to the extent of the packed dimension, and never falling.
 bool check_begins(const char *name, const polyhead_tensor &tensor, const char *packed, int64_t total, polyhead_status *status) noexcept {
     const int64_t last = tensor.shape[0] - 1;
@@ -123,10 +117,11 @@ private:
 
 } // namespace
 
+// On the host also for calls on a device: the sequences are found before anything runs.
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept {
     const polyhead_tensor &q = args.cu_seqlens_q, &kv = args.cu_seqlens_kv;
     if (!absent(q)) {
-        if (!check_on_host("cu_seqlens_q", q, status) || !check_tensor({"cu_seqlens_q", &q, POLYHEAD_I32, Role::lengths, 1, {}}, status)) {
+        if (!check_host_tensor({"cu_seqlens_q", &q, POLYHEAD_I32, Role::lengths, 1, {}}, status)) {
             return false;
         }
         if (q.shape[0] < 1) {
@@ -135,8 +130,7 @@ bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_sta
         *sequences = q.shape[0] - 1;
     }
     const Extent begins{*sequences + 1, absent(q) ? nullptr : "cu_seqlens_q"};
-    return absent(kv) || (check_on_host("cu_seqlens_kv", kv, status) &&
-                          check_tensor({"cu_seqlens_kv", &kv, POLYHEAD_I32, Role::lengths, 1, {begins}}, status));
+    return absent(kv) || check_host_tensor({"cu_seqlens_kv", &kv, POLYHEAD_I32, Role::lengths, 1, {begins}}, status);
 }
 
 bool check_ragged(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {

@@ -162,9 +162,7 @@ def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
         if o[begins] is None:
             continue
         o[begins] = _arrays.small(begins, o[begins], "int32")
-        for name in ("past_key", "return_present"):
-            if o[name] is not None and o[name] is not False:
-                raise refuse("%s: found together with %s, expected one of them" % (name, begins), "WRONG_OPERATION")
+        _refuse_past(o, begins)
         for name in names:
             if o[name] is not None:
                 if len(o[name].shape) != expected:
@@ -172,7 +170,8 @@ def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
                 o[name] = o[name][None]
     if o["cu_seqlens_q"] is None:
         return -1, -1
-    lengths = numpy.diff(numpy.asarray(o["cu_seqlens_q"]).reshape(-1))
+    begins = o["cu_seqlens_q"]
+    lengths = numpy.diff((begins if isinstance(begins, numpy.ndarray) else numpy.from_dlpack(begins)).reshape(-1))
     lengths = lengths[lengths > 0]
     return (int(lengths.min()), int(lengths.max())) if lengths.size else (0, 0)
 
@@ -207,10 +206,15 @@ def _add_past(o: dict[str, Any]) -> tuple[Any, Any]:
     return o["key"], o["value"]
 
 
-def _page_table(o: dict[str, Any]) -> Any:
+def _refuse_past(o: dict[str, Any], beside: str) -> None:
+    """Past and new keys can be joined only where each batch row has its own, of equal lengths."""
     for name in ("past_key", "return_present"):
         if o[name] is not None and o[name] is not False:
-            raise refuse("%s: found together with page_table, expected one of them" % name, "WRONG_OPERATION")
+            raise refuse("%s: found together with %s, expected one of them" % (name, beside), "WRONG_OPERATION")
+
+
+def _page_table(o: dict[str, Any]) -> Any:
+    _refuse_past(o, "page_table")
     table = _arrays.small("page_table", o["page_table"], "int32")
     if len(table.shape) != 2:
         raise refuse("page_table: rank %d, expected 2" % len(table.shape), "WRONG_SHAPE")

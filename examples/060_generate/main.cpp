@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <random>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -53,13 +54,11 @@ std::vector<Request> requests(int steps) {
         int joins, prompt, wanted;
     } plan[] = {{0, 100, steps}, {0, 37, steps / 2}, {steps / 8, 5, steps * 3 / 4}, {steps / 4, 130, steps / 2}};
     std::vector<Request> all;
-    uint64_t word = 1;
+    std::mt19937_64 random(2);
     for (const auto &one : plan) {
         Request request{one.joins, one.prompt, std::max(one.wanted, 1), {}, {}};
-        for (int i = 0; i < one.prompt; i++) {
-            word = word * 6364136223846793005u + 1442695040888963407u;
-            request.sequence.tokens.push_back(static_cast<int32_t>((word >> 33) % vocabulary));
-        }
+        for (int i = 0; i < one.prompt; i++)
+            request.sequence.tokens.push_back(static_cast<int32_t>(random() % vocabulary));
         all.push_back(std::move(request));
     }
     return all;

@@ -2,39 +2,32 @@
 #include "model.h"
 
 #include <cmath>
+#include <random>
 
 namespace generate {
 namespace {
 
-// splitmix64, and the sum of four of its 16-bit parts: nearly normal, of variance 1.
-class Random {
-public:
-    explicit Random(uint64_t seed) : state_(seed) {}
-    float normal() {
-        uint64_t z = (state_ += 0x9e3779b97f4a7c15u);
-        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-        z ^= z >> 31;
-        const auto sum = static_cast<double>((z & 0xffff) + ((z >> 16) & 0xffff) + ((z >> 32) & 0xffff) + (z >> 48));
-        return static_cast<float>((sum / 65535.0 - 2.0) * std::sqrt(3.0));
-    }
+using Random = std::mt19937_64; // its numbers are the same everywhere, those of std::normal_distribution are not
 
-private:
-    uint64_t state_;
-};
+// The sum of four 16-bit numbers: nearly normal, of variance 1.
+float normal(Random &random) {
+    const uint64_t word = random();
+    const auto sum = static_cast<double>((word & 0xffff) + ((word >> 16) & 0xffff) + ((word >> 32) & 0xffff) + (word >> 48));
+    return static_cast<float>((sum / 65535.0 - 2.0) * std::sqrt(3.0));
+}
 
 std::vector<float> matrix(Random &random, int64_t rows, int64_t columns) {
     std::vector<float> values(static_cast<size_t>(rows * columns));
     const float scale = 1.0f / std::sqrt(static_cast<float>(columns));
     for (float &value : values)
-        value = scale * random.normal();
+        value = scale * normal(random);
     return values;
 }
 
 std::vector<float> norm_weights(Random &random) {
     std::vector<float> values(embed_dim);
     for (float &value : values)
-        value = 1.0f + 0.1f * random.normal();
+        value = 1.0f + 0.1f * normal(random);
     return values;
 }
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <malloc.h>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "child_process.h"
@@ -80,13 +79,6 @@ template <typename Check> void for_each_variant(const Check &check) {
         }
     }
     set_num_threads(0);
-}
-
-// On a new thread with a new pool, so that nothing is kept from a call before.
-template <typename Body> void afresh(int threads, const Body &body) {
-    set_num_threads(1);
-    set_num_threads(threads);
-    std::thread(body).join();
 }
 
 // A request to the system after the other is refused, until a call makes no more.

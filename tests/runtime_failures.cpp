@@ -1,7 +1,6 @@
 // Every request to the system that a call makes is refused once: the right status, out untouched, nothing lost.
 #include <malloc.h>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "failing_system.h"
@@ -11,31 +10,12 @@
 using namespace polyhead;
 using namespace polyhead::test;
 
-namespace {
-
-// Runs it on a new thread with a new pool, so that nothing is kept from a call before.
-template <typename Body> void afresh(int threads, const Body &body) {
-    set_num_threads(1);
-    set_num_threads(threads);
-    std::thread(body).join();
-}
-
-} // namespace
-
 TEST_CASE("failures: every allocation of a call", "[runtime]") {
     LoopCall call(nested_loops);
     call.fake.variant.scratch.per_thread = 32 << 10;
     int refused = 0;
-    bool happened = true;
-    for (int n = 1; happened; ++n) {
-        REQUIRE(n < 100);
-        CAPTURE(n);
-        polyhead_status status{};
-        afresh(4, [&] {
-            const Failing memory(Resource::memory, n);
-            status = call.run();
-            happened = memory.happened();
-        });
+    const auto run = [&] { return call.run(); };
+    refuse_each_allocation(4, 100, run, [&](const polyhead_status &status) {
         // Without a pool the call is done by its own thread, so that one allocation is not missed.
         if (status.code == POLYHEAD_OK) {
             CHECK(right(call));
@@ -45,7 +25,7 @@ TEST_CASE("failures: every allocation of a call", "[runtime]") {
             CHECK(std::string(status.message).find("scratch memory could not be allocated") != std::string::npos);
             CHECK(call.out == std::vector<float>(call.out.size(), -1.0f));
         }
-    }
+    });
     CHECK(refused == 4); // of the caller, and of three helpers
     CHECK(call.fake.calls > 0);
 }
@@ -109,9 +89,7 @@ TEST_CASE("failures: every allocation of pack, and of an answer without keys", "
     p.lse = 1;
     FakeKernel fake(p);
     std::vector<float> query(2 * 3 * 4), out(query.size()), lse(6);
-    bool happened = true;
-    for (int n = 1; happened; ++n) {
-        REQUIRE(n < 20);
+    const auto run = [&] {
         out.assign(out.size(), -1.0f);
         lse.assign(lse.size(), -1.0f);
         polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
@@ -119,16 +97,12 @@ TEST_CASE("failures: every allocation of pack, and of an answer without keys", "
         args.key = args.value = view(query.data(), {1, 2, 0, 4});
         args.out = view(out.data(), {1, 2, 3, 4});
         args.lse = view(lse.data(), {1, 2, 3});
-        polyhead_status status{};
-        std::thread([&] {
-            const Failing memory(Resource::memory, n);
-            status = fake.run(args);
-            happened = memory.happened();
-        }).join();
-        CAPTURE(n);
+        return fake.run(args);
+    };
+    refuse_each_allocation(1, 20, run, [&](const polyhead_status &status) {
         const bool ok = status.code == POLYHEAD_OK;
         CHECK((ok || status.code == POLYHEAD_OUT_OF_MEMORY));
         CHECK(out == std::vector<float>(out.size(), ok ? 0.0f : -1.0f));
         CHECK((lse == std::vector<float>(lse.size(), -1.0f)) == !ok);
-    }
+    });
 }

@@ -8,6 +8,7 @@
 
 #include "failing_system.h"
 #include "runtime_calls.h"
+#include "runtime_fake_device.h"
 #include "runtime_loops.h"
 
 using namespace polyhead;
@@ -70,14 +71,7 @@ struct PackedCall {
         CHECK(status.code == POLYHEAD_OK);
         CHECK(seen == expected);
     }
-    void refused(polyhead_code code, const std::string &message) {
-        const polyhead_status status = fake.run(args);
-        CHECK(status.code == code);
-        CHECK(std::string(status.message) == message);
-        CHECK(fake.calls == 0);
-        CHECK(out == std::vector<float>(out.size(), untouched));
-        CHECK(lse == std::vector<float>(lse.size(), untouched));
-    }
+    void refused(polyhead_code code, const std::string &message) { check_refused(fake, args, code, message, {&out, &lse}); }
 };
 
 // A stand-in that many threads may call: each row of out becomes its number of queries, computed in parallel loops with scratch.
@@ -175,18 +169,8 @@ TEST_CASE("packed tokens: parts run on all threads, and help each other", "[runt
 TEST_CASE("packed tokens: every allocation of a call fails once", "[runtime]") {
     ManySequences call;
     int refused = 0;
-    bool happened = true;
-    for (int n = 1; happened; ++n) {
-        REQUIRE(n < 100);
-        CAPTURE(n);
-        polyhead_status status{};
-        set_num_threads(1); // a new pool
-        set_num_threads(3);
-        std::thread([&] {
-            const Failing memory(Resource::memory, n);
-            status = call.run();
-            happened = memory.happened();
-        }).join();
+    const auto run = [&] { return call.run(); };
+    refuse_each_allocation(3, 100, run, [&](const polyhead_status &status) {
         if (status.code == POLYHEAD_OK) {
             CHECK(call.right());
         } else {
@@ -194,7 +178,7 @@ TEST_CASE("packed tokens: every allocation of a call fails once", "[runtime]") {
             CHECK(status.code == POLYHEAD_OUT_OF_MEMORY);
             CHECK(call.out == std::vector<float>(call.out.size(), untouched));
         }
-    }
+    });
     CHECK(refused == 4); // the list of parts, scratch of three workers in one piece, and of two helpers
 }
 
@@ -316,6 +300,12 @@ TEST_CASE("packed tokens: rules", "[runtime]") {
     SECTION("int32") {
         call.args.cu_seqlens_q.dtype = POLYHEAD_F32;
         call.refused(POLYHEAD_WRONG_DTYPE, "cu_seqlens_q: dtype f32, expected i32");
+    }
+    SECTION("in host memory, also for calls on a device") {
+        FakeDevice device;
+        call.args.device = &device;
+        call.args.cu_seqlens_q.device = &device;
+        call.refused(POLYHEAD_WRONG_DEVICE, "cu_seqlens_q: lies on device " + std::string(device.name) + ", expected host memory");
     }
     SECTION("one element at least") {
         call.args.cu_seqlens_q.shape[0] = 0;

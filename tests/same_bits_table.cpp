@@ -28,3 +28,27 @@ TEST_CASE("same bits: every variant, whatever threads, neighbours and padding") 
         }
     }
 }
+
+TEST_CASE("same bits: rows of a linear layer, whichever variant their number takes") {
+    const AmxEmulator emulator;
+    constexpr int64_t all = 9;
+    for (const Kernel *kernel : kernel_table) {
+        const Problem problem = call_problem(*kernel);
+        if (!is_linear(problem) || problem.seq_len_q != 0 || !kernel->supported()) {
+            continue;
+        }
+        const KernelSubject subject(*kernel, 37);
+        Inputs inputs(problem, plain_shape(problem, 1, all, 1, 38));
+        REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
+        const std::vector<float> expected = inputs.out();
+        for (int64_t rows = 1; rows < all; rows++) {
+            CAPTURE(kernel->name, rows);
+            polyhead_args args = inputs.args();
+            args.query.shape[0] = args.out.shape[0] = rows;
+            inputs.gaps_untouched(); // refills the outputs
+            CHECK(subject.subject().run(args).code == POLYHEAD_OK);
+            const std::vector<float> found = Inputs::read(args.out);
+            CHECK(same_bits(found, {expected.begin(), expected.begin() + static_cast<std::ptrdiff_t>(found.size())}));
+        }
+    }
+}

@@ -26,6 +26,8 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     (SDPA + "--num-kv-heads two", "num-kv-heads"),
     (SDPA + "--head-dim 99999999999999", "head-dim"),
     (SDPA + "--bias", "bias"),
+    (SDPA + "--lse=66666666666666666666666", "lse: found value '66666666666666666666666', expected a flag without value"),
+    (SDPA + "--no-bias=-1", "no-bias: found value '-1'"),
     (SDPA + "--causal sideways", "sideways"),
     (SDPA + "--dtype f64", "f64"),
     (SDPA + "--dtype f16 --target x86-64-linux-vulkan", "f16"),

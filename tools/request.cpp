@@ -46,6 +46,11 @@ void declare_field(CLI::App &app, const ProblemField &field, polyhead_problem *p
     }
 }
 
+// A flag without a value reads as "true".
+std::string refuse_value(const std::string &value) {
+    return value == "true" ? "" : "found value '" + value + "', expected a flag without value";
+}
+
 void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("NAME", request->name, "C identifier of the kernel; also the name of its files");
     for (const ProblemField &field : runtime::problem_fields) {
@@ -72,6 +77,11 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_flag("--list-tilings", request->list_tilings, "print the variants that would be made");
     app.add_flag("--list-knobs", words->list_knobs, "print the knobs of --tiling as a table in Markdown");
     app.add_flag("--list-space", request->list_space, "print as JSON the tilings that a tuner may try");
+    for (CLI::Option *option : app.get_options()) {
+        if (option->get_items_expected_max() == 0) {
+            option->check(refuse_value); // by itself, CLI11 takes a number as the value of a flag, and throws beyond 64 bits
+        }
+    }
 }
 
 std::vector<std::string> split(const std::string &text, char separator) {

@@ -200,7 +200,7 @@ TEST_CASE("amx: random problems", "[sweep]") {
         return;
     }
     int checked = 0;
-    for_each_of_sweep("amx/", first_numbers(test_all() ? 30 : 2), [&](int number, uint64_t seed) {
+    for_each_of_sweep("amx/", first_numbers(sweep_count(2, 18)), [&](int number, uint64_t seed) {
         Random random(seed);
         checked += check_with_amx(random_problem(random), number, seed, test_all() ? 12 : 6) ? 1 : 0;
     });

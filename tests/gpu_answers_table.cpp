@@ -9,7 +9,7 @@ using namespace polyhead::test;
 namespace {
 
 int shapes_per_kernel() {
-    return emulated() ? (test_all() ? 10 : 4) : (test_all() ? 24 : 6);
+    return emulated() ? (test_all() ? 10 : 4) : (test_all() ? 12 : 6);
 }
 
 void check_shapes(const polyhead_kernel &kernel, const TestDevice &device, Home home, uint64_t seed, const std::vector<Shape> &shapes) {

@@ -19,7 +19,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int quick_problems = 6, all_problems = 60, shapes_per_problem = 6;
+constexpr int quick_problems = 6, all_problems = 24, shapes_per_problem = 6;
 constexpr int quick_rows = 3, shapes_per_row = 10; // of the matrix of features
 constexpr int quick_tilings = 1, all_tilings = 40;
 
@@ -132,7 +132,7 @@ TEST_CASE("gpu sweep: tilings of linear layers") {
 TEST_CASE("gpu sweep: random problems over random shapes") {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
-    for_each_of_sweep("gpu/", first_numbers(test_all() ? all_problems : quick_problems), [](int number, uint64_t seed) {
+    for_each_of_sweep("gpu/", first_numbers(sweep_count(quick_problems, all_problems)), [](int number, uint64_t seed) {
         Random random(seed);
         const Problem p = random_gpu_problem(random);
         sweep_problem("gpu sweep", number, p, seed, shapes_per_problem, random);

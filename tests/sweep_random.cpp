@@ -1,6 +1,6 @@
 // The random sweep: random problems compiled in process for several machines, each over random shapes, against the reference.
 // Quick tier: eight problems of f32 and three of 16-bit storage, chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice
-// continued to 64 and 144.
+// continued to 64 and 72.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
 #include "support/problems.h"
 #include "support/random_problem.h"
@@ -11,7 +11,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int quick_problems = 8, all_problems = 64, quick_16_bit = 3, all_16_bit = 144, shapes_per_problem = 14;
+constexpr int quick_problems = 8, all_problems = 64, quick_16_bit = 3, all_16_bit = 72, shapes_per_problem = 14;
 
 const std::vector<std::string> targets = {
     "host",         "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41",
@@ -92,12 +92,12 @@ TEST_CASE("sweep: every mask with every way of fixing lengths") {
 }
 
 TEST_CASE("sweep: random problems over random shapes") {
-    for_each_of_sweep("", first_numbers(test_all() ? all_problems : quick_problems),
+    for_each_of_sweep("", first_numbers(sweep_count(quick_problems, all_problems)),
                       [](int number, uint64_t seed) { sweep_random_problem("sweep", number, seed, POLYHEAD_F32); });
 }
 
 TEST_CASE("sweep: random problems of 16-bit storage over random shapes") {
-    for_each_of_sweep("16-bit/", first_numbers(test_all() ? all_16_bit : quick_16_bit), [](int number, uint64_t seed) {
+    for_each_of_sweep("16-bit/", first_numbers(sweep_count(quick_16_bit, all_16_bit)), [](int number, uint64_t seed) {
         sweep_random_problem("sweep_16_bit", number, seed, number % 2 == 0 ? POLYHEAD_BF16 : POLYHEAD_F16);
     });
 }

@@ -13,6 +13,7 @@ import unittest
 
 import numpy as np
 from failing_calls import Shim
+from tier import ALL
 
 import polyhead
 from polyhead import _core
@@ -175,7 +176,7 @@ class Driver(unittest.TestCase):
 
     def test_killed_at_random_moments_nothing_is_lost(self):
         known, moments = [], random.Random(1)
-        for i in range(10 if os.environ.get("POLYHEAD_TEST_ALL") else 2):
+        for i in range(6 if ALL else 2):
             process = self.start(*PROBLEM, "--budget", 100, "--strategy", ["tpe", "random"][i % 2])
             goes_on = i % 2 == 0  # the others are killed while they start, too
             if goes_on:
@@ -221,7 +222,7 @@ class Driver(unittest.TestCase):
         kinds = {"crash": "crashed (SIGABRT)", "hang": "no answer after 20 s", "wrong": "wrong answer at B1 T64"}
         for i, target in enumerate(targets()):
             default, asked = first_candidates(target, 5)
-            for kind in kinds if os.environ.get("POLYHEAD_TEST_ALL") else [["wrong", "crash"][i % 2]]:
+            for kind in kinds if ALL else [["wrong", "crash"][i % 2]]:
                 how = {"poison": "%s:%s,crash:%s" % (kind, default, asked[0]), "POLYHEAD_TUNE_GENERATE": ""}  # ahead of time nothing is poisoned
                 arguments = [*PROBLEM, "--target", target, "--budget", 200, "--candidates", 6, "--timeout", 20, "--strategy", "random"]
                 output = self.tune(*arguments, **how)
@@ -257,7 +258,7 @@ class Driver(unittest.TestCase):
             self.assertEqual(self.left(), [])
             self.start_again()
 
-    @unittest.skipUnless(os.environ.get("POLYHEAD_TEST_ALL"), "long; tuning_files.py has the short form")
+    @unittest.skipUnless(ALL, "long; tuning_files.py has the short form")
     def test_two_at_once_keep_each_others_records(self):
         processes = [self.start(*problem, "--budget", 100, "--candidates", 3, POLYHEAD_TUNE_GENERATE="") for problem in (PROBLEM, LINEAR)]
         for process in processes:
@@ -273,7 +274,7 @@ class Driver(unittest.TestCase):
         self.tune(*arguments, **{**shim.environment(0), "POLYHEAD_TUNE_GENERATE": ""})
         total = shim.counted()
         failed = 0
-        for at in range(2, total + 1, 5 if os.environ.get("POLYHEAD_TEST_ALL") else max(total // 4, 1)):
+        for at in range(2, total + 1, 5 if ALL else max(total // 4, 1)):
             self.output.write_text('{"format": 1, "records": [\n{"not": "ours"}\n]}\n')
             how = shim.environment(at, [errno.ENOSPC, errno.EMFILE][at % 2])
             process = self.start(*arguments, **{**how, "POLYHEAD_TUNE_GENERATE": ""})

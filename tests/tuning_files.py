@@ -14,6 +14,7 @@ import time
 import unittest
 
 from failing_calls import Shim
+from tier import ALL
 from tuning_record import record
 
 from polyhead import Error, _files
@@ -165,7 +166,7 @@ class Files(unittest.TestCase):
         total, failed = shim.counted(), 0
         self.assertEqual(len(self.entries(path)), 2)
         self.assertGreater(total, 12)
-        for at in range(1, total + 1, 1 if os.environ.get("POLYHEAD_TEST_ALL") else 3):
+        for at in range(1, total + 1, 1 if ALL else 3):
             done = run(at, [errno.ENOSPC, errno.EIO, errno.EMFILE][at % 3])
             with self.subTest(at=at, of=total, said=done.stderr):
                 self.assertEqual(len(self.entries(path)), 1 if done.returncode else 2)
@@ -189,7 +190,7 @@ class Files(unittest.TestCase):
             [sys.executable, "-c", program, path, json.dumps(self.record(machine={"cpu": name})), str(count)], stdout=subprocess.PIPE)
         steady, said = [start(name, 25) for name in ("a", "b", "c")], {}
         moments = random.Random(4)
-        for i in range(12 if os.environ.get("POLYHEAD_TEST_ALL") else 3):
+        for i in range(12 if ALL else 3):
             victim = start("victim%d" % i, 10000)
             victim.stdout.readline()
             time.sleep(moments.uniform(0, 0.1))

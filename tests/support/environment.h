@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_ENVIRONMENT_H
 #define POLYHEAD_TESTS_ENVIRONMENT_H
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <limits>
@@ -9,22 +10,29 @@
 
 namespace polyhead::test {
 
-// POLYHEAD_TEST_ALL=1: everything, to close a piece of work; otherwise the quick tier.
-inline bool test_all() {
+// POLYHEAD_TEST_ALL: 1 is everything, to close a piece of work; `third` is the quick tier with a third of every sweep, for a run with
+// limited CPU features beside a run of everything; otherwise the quick tier.
+inline std::string test_all_text() {
     const char *value = std::getenv("POLYHEAD_TEST_ALL");
-    return value != nullptr && *value != '\0' && std::string(value) != "0";
+    return value == nullptr || *value == '\0' ? "0" : value;
 }
 
-// POLYHEAD_CPU_FEATURES: whether it limits the CPU features of this machine.
-inline bool lesser_machine() {
-    const char *value = std::getenv("POLYHEAD_CPU_FEATURES");
-    return value != nullptr && *value != '\0';
+inline bool test_third() {
+    return test_all_text() == "third";
 }
 
-// In sweeps over several targets, a run with limited CPU features tests only the target `host`: with POLYHEAD_TEST_ALL=1 a run without the
-// limit makes and runs the same code for all other targets.
-inline bool swept_by_the_whole_machine(const std::string &target) {
-    return test_all() && lesser_machine() && target != "host";
+inline bool test_all() {
+    return test_all_text() != "0" && !test_third();
+}
+
+// How many problems a sweep takes.
+inline int sweep_count(int quick, int all) {
+    return test_all() ? all : test_third() ? std::max(quick, all / 3) : quick;
+}
+
+// In sweeps over several targets, a third takes only the target `host`: the run of everything makes and runs the same code for the others.
+inline bool left_to_all(const std::string &target) {
+    return test_third() && target != "host";
 }
 
 // POLYHEAD_TEST_BUDGET: about how many multiply-adds a kernel may do in one check, for devices that are emulated; absent = no limit.

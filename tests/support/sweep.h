@@ -23,13 +23,13 @@ inline std::vector<int> first_numbers(int count) {
     return numbers;
 }
 
-// The numbers begin <= n < end of a list of problems that never changes: all of them (by default under --all), otherwise `sample`
-// neighbours that rotate with POLYHEAD_SWEEP_SEED.
-inline std::vector<int> rotating_numbers(int begin, int end, int sample, bool all = test_all()) {
-    const int count = end - begin;
-    const int first = all ? 0 : static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(count));
+// The numbers begin <= n < end of a list of problems that never changes: all of them under --all, every third one, or `sample` neighbours.
+// Which ones rotates with POLYHEAD_SWEEP_SEED.
+inline std::vector<int> rotating_numbers(int begin, int end, int sample) {
+    const int count = end - begin, step = test_third() ? 3 : 1;
+    const int first = test_all() ? 0 : static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(count));
     std::vector<int> numbers;
-    for (int i = 0; i < (all ? count : sample); i++) {
+    for (int i = 0; i < (test_all() || test_third() ? count : sample); i += step) {
         numbers.push_back(begin + (first + i) % count);
     }
     return numbers;
@@ -42,7 +42,7 @@ template <class Visit> void for_each_of_sweep(const std::string &name, const std
     const char *only = std::getenv("POLYHEAD_SWEEP_ONLY");
     for (int number : numbers) {
         if (only == nullptr || std::to_string(number) == only) {
-            INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << number << " POLYHEAD_TEST_ALL=" << test_all());
+            INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << number << " POLYHEAD_TEST_ALL=" << test_all_text());
             std::string text = seed_text + "/";
             text.append(name).append(std::to_string(number));
             visit(number, text_seed(text));

@@ -21,7 +21,7 @@ inline void set_threads_in_process(int threads) {
 // Compiles number `number` of a sweep for this target and visits it, unless this machine cannot run it, which is counted.
 template <class Visit>
 void compile_in_sweep(const std::string &name, int number, const Problem &p, const std::string &target, Visit visit) {
-    if (swept_by_the_whole_machine(target)) {
+    if (left_to_all(target)) {
         return;
     }
     const std::string line = generate_line(p) + " --target " + target;

@@ -30,12 +30,13 @@ def compiled_since(preset, before):
 
 
 # The builds that --all tests in addition to the requested one. With fewer CPU features (POLYHEAD_CPU_FEATURES of the presets): all tests
-# that run on the CPU. With sanitizers: the fast tier without tests that measure memory; with tsan only tests of the runtime and kernels.
-Suite = collections.namedtuple("Suite", "preset tier leave_out only", defaults=((), ()))
+# that run on the CPU, with a third of the sweeps (`amount`, for POLYHEAD_TEST_ALL). With sanitizers: the fast tier without tests that
+# measure memory; with tsan only tests of the runtime and kernels.
+Suite = collections.namedtuple("Suite", "preset tier leave_out only amount", defaults=((), (), "1"))
 ON_DEVICES = ("opencl", "cuda", "cuda_driver", "gpu_sources")
 SUITES = [
-    Suite("avx2", "all", ON_DEVICES + ("install", "fuzz", "soak")),
-    Suite("sse41", "all", ON_DEVICES + ("install", "fuzz", "soak")),
+    Suite("avx2", "all", ON_DEVICES + ("install", "fuzz", "soak"), amount="third"),
+    Suite("sse41", "all", ON_DEVICES + ("install", "fuzz", "soak"), amount="third"),
     Suite("asan", "fast", ("gpu_sources", "tune", "fuzz", "soak")),
     Suite("tsan", "fast", only=("kernels", "runtime")),
 ]
@@ -70,7 +71,7 @@ def run_suite(suite, options, tally):
     step("test (%s)" % preset)
     child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_CPU_FEATURES=build.cpu_features(preset))
     if suite.tier == "all":
-        child["POLYHEAD_TEST_ALL"] = "1"
+        child["POLYHEAD_TEST_ALL"] = suite.amount
     call(command, check=False, env=child)
     tally.read(report, preset)
     return ["%s: %s in %.0f s; tests ran %.0f s" % (preset, compiled_since(preset, before), built - started, time.monotonic() - built)]

@@ -43,7 +43,7 @@ TEST_CASE("kernels: every kernel is right over awkward shapes") {
             continue;
         }
         note_run();
-        check_shapes(*kernel, seed_of(*kernel), test_all() ? 24 : 6);
+        check_shapes(*kernel, seed_of(*kernel), test_all() ? 16 : 6);
     }
 }
 
@@ -53,7 +53,7 @@ TEST_CASE("kernels: every variant that this machine can run is right") {
         uint64_t seed = seed_of(*kernel);
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             seed += 1000;
-            check_shapes(forced, seed, test_all() ? 24 : 9);
+            check_shapes(forced, seed, test_all() ? 16 : 9);
         }
     }
 }

@@ -42,7 +42,8 @@ template <class Visit> void for_each_of_sweep(const std::string &name, const std
     const char *only = std::getenv("POLYHEAD_SWEEP_ONLY");
     for (int number : numbers) {
         if (only == nullptr || std::to_string(number) == only) {
-            INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << number << " POLYHEAD_TEST_ALL=" << test_all_text());
+            INFO("repeat: POLYHEAD_SWEEP_SEED=" << seed_text << " POLYHEAD_SWEEP_ONLY=" << number
+                                                << " POLYHEAD_TEST_ALL=" << test_all_text());
             std::string text = seed_text + "/";
             text.append(name).append(std::to_string(number));
             visit(number, text_seed(text));

@@ -31,13 +31,14 @@ def compiled_since(preset, before):
 
 # The builds that --all tests in addition to the requested one. With fewer CPU features (POLYHEAD_CPU_FEATURES of the presets): all tests
 # that run on the CPU, with a third of the sweeps (`amount`, for POLYHEAD_TEST_ALL). With sanitizers: the fast tier without tests that
-# measure memory; with tsan only tests of the runtime and kernels.
+# measure memory and tests whose kernels are compiled in process, where no sanitizer sees them; with tsan only tests of the runtime and
+# kernels.
 Suite = collections.namedtuple("Suite", "preset tier leave_out only amount", defaults=((), (), "1"))
 ON_DEVICES = ("opencl", "cuda", "cuda_driver", "gpu_sources")
 SUITES = [
     Suite("avx2", "all", ON_DEVICES + ("install", "fuzz", "soak"), amount="third"),
     Suite("sse41", "all", ON_DEVICES + ("install", "fuzz", "soak"), amount="third"),
-    Suite("asan", "fast", ("gpu_sources", "tune", "fuzz", "soak")),
+    Suite("asan", "fast", ("gpu_sources", "tune", "fuzz", "soak", "algorithm", "conformance", "sweep")),
     Suite("tsan", "fast", only=("kernels", "runtime")),
 ]
 

@@ -28,6 +28,9 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept;
 bool check_ragged(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
 
+// Whether the kernel's expression uses b only as the index of a dimension b, so that a part of the batch gives the same answer.
+bool batch_row_only_as_index(const polyhead_kernel &kernel) noexcept;
+
 // validate_places.cpp: whether tensors and weights are where the call can use them. After shapes and strides were checked: whether device
 // memory is on the device that the arguments name, and whether an output shares memory with another tensor.
 bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;

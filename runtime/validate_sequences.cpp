@@ -117,6 +117,10 @@ private:
 
 } // namespace
 
+bool batch_row_only_as_index(const polyhead_kernel &kernel) noexcept {
+    return BatchRowUses(kernel).only_as_index();
+}
+
 // On the host also for calls on a device: the sequences are found before anything runs.
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept {
     const polyhead_tensor &q = args.cu_seqlens_q, &kv = args.cu_seqlens_kv;
@@ -140,7 +144,7 @@ bool check_ragged(const polyhead_kernel &kernel, const polyhead_args &args, cons
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because the kernel has an output over pairs (%s)", given,
                       p.weights_mean ? "weights_mean" : "scores");
     }
-    if (!BatchRowUses(kernel).only_as_index()) {
+    if (!batch_row_only_as_index(kernel)) {
         return refuse(status, POLYHEAD_UNSUPPORTED,
                       "%s: given, expected none, because the kernel's expression uses b otherwise than as the index of a dimension b",
                       given);

@@ -72,6 +72,10 @@ class Launches(unittest.TestCase):
             polyhead.sdpa(keys[:, :, :2], keys, keys, return_weights=True, device=self.device)
         self.assertEqual(caught.exception.code, polyhead.Code.UNSUPPORTED)
         self.assertIn("key: extent %d of dimension 2, expected at most %d" % (keys.shape[2], keys.shape[2] - 1), str(caught.exception))
+        with self.assertRaises(polyhead.Error) as caught:
+            polyhead.sdpa(QUERY, KEY, VALUE, expression="score = score + b", device=self.device)
+        self.assertEqual(caught.exception.code, polyhead.Code.UNSUPPORTED)
+        self.assertIn("query: extent %d of dimension 0, expected at most %d" % (B, BLOCKS), str(caught.exception))
         module = polyhead.MultiheadAttention(8, 1)
         module.load_state_dict(state_dict(8, 8, 1))
         with self.assertRaises(polyhead.Error) as caught:

@@ -12,7 +12,7 @@ TEXT = """# Conformance
 
 This page has the results of the node cases of `onnx` {onnx} for Attention and FlexAttention. They run through `polyhead.sdpa` on the CPU.
 `./polyhead conformance` writes this page. `tests/conformance/onnx_attention.py` maps a node to a call, and
-`./polyhead test --label conformance` tests that the cases pass.
+`./polyhead test --label conformance` tests that a third of the cases, chosen by commit, pass; with `--all`, every case.
 
 Every output of a case is compared as in the suite (`onnx.backend.test.runner`): same shape and dtype, error at most rtol {rtol} ·
 |expected| + atol {atol}, for bfloat16 rtol 2^-6.

@@ -13,6 +13,7 @@
 #include "staging.h"
 #include "status.h"
 #include "tensor_rules.h"
+#include "validate_parts.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -211,6 +212,15 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
     const int64_t rows = linear ? shape.seq_len_q : shape.batch, most = rows_of_launch(kernel, variant, *args.device, shape);
     if (rows <= most) {
         return launch(kernel, variant, args, shape);
+    }
+    if (!batch_row_only_as_index(kernel)) { // a part counts its rows from 0
+        refuse(
+            &status, POLYHEAD_UNSUPPORTED,
+            "%s: extent %lld of dimension 0, expected at most %lld, the limit of device %s where the expression uses b otherwise than as "
+            "the index of a dimension b",
+            kernel.problem.op == POLYHEAD_SDPA ? "query" : "input", static_cast<long long>(rows), static_cast<long long>(most),
+            args.device->name);
+        return status;
     }
     for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
         const int64_t count = std::min(most, rows - first);

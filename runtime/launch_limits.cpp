@@ -7,7 +7,6 @@
 
 #include "device.h"
 #include "status.h"
-#include "validate_parts.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -49,14 +48,6 @@ bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant
         return refuse(status, POLYHEAD_UNSUPPORTED,
                       "key: extent %lld of dimension %d, expected at most %lld, the limit of device %s where scores are an output",
                       static_cast<long long>(shape.seq_len_kv), p.op == POLYHEAD_SDPA ? 2 : 1, static_cast<long long>(keys),
-                      args.device->name);
-    }
-    const int64_t batch = p.op == POLYHEAD_LINEAR ? shape.batch : rows_of_launch(kernel, variant, *args.device, shape);
-    if (shape.batch > batch && !batch_row_only_as_index(kernel)) {
-        return refuse(status, POLYHEAD_UNSUPPORTED,
-                      "%s: extent %lld of dimension 0, expected at most %lld, the limit of device %s where the expression uses b otherwise "
-                      "than as the index of a dimension b",
-                      p.op == POLYHEAD_SDPA ? "query" : "input", static_cast<long long>(shape.batch), static_cast<long long>(batch),
                       args.device->name);
     }
     return true;

@@ -38,7 +38,7 @@ function(polyhead_gpu_test name)
         ${name}
         PRIVATE polyhead_test_support polyhead_catch2_main ${arg_LINK} polyhead::gpu
     )
-    add_dependencies(polyhead_tests ${name})
+    polyhead_tests_need(opencl ${name})
     polyhead_device_tests(
         ${name}
         LABEL opencl

@@ -24,7 +24,7 @@ function(polyhead_device_program name source)
     add_executable(${name} ${source})
     polyhead_target_defaults(${name} NO_CONVERSION)
     target_link_libraries(${name} PRIVATE polyhead_test_sum)
-    add_dependencies(polyhead_tests ${name})
+    polyhead_tests_need(opencl ${name})
 endfunction()
 
 polyhead_device_program(test_on_device runtime_on_device.cpp)
@@ -55,7 +55,7 @@ endif()
 
 # The example: on OpenCL, on CUDA, and on the CPU where there is no device.
 if(TARGET example_device)
-    add_dependencies(polyhead_tests example_device)
+    polyhead_tests_need(examples example_device)
     add_test(NAME "examples: no device, so the CPU" COMMAND example_device cuda:99)
     set_tests_properties(
         "examples: no device, so the CPU"

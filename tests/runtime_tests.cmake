@@ -36,7 +36,7 @@ set_target_properties(
     PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF LINKER_LANGUAGE CXX
 )
 target_link_libraries(test_runtime_c_abi PRIVATE polyhead::polyhead)
-add_dependencies(polyhead_tests test_runtime_c_abi)
+polyhead_tests_need(runtime test_runtime_c_abi)
 add_test(NAME "runtime: the C ABI from C" COMMAND test_runtime_c_abi)
 set_tests_properties("runtime: the C ABI from C" PROPERTIES LABELS runtime TIMEOUT 60)
 

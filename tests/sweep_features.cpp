@@ -64,8 +64,8 @@ void sweep_16_bit(int third) {
             return;
         }
         Problem p = feature_problem(feature_rows()[static_cast<size_t>(number)]);
-        p.dtype = number % 2 == 0 ? POLYHEAD_BF16 : POLYHEAD_F16;
-        p.additive_in_storage = number % 4 < 2 && adds_tensors(p);
+        p.dtype = number / 2 % 2 == 0 ? POLYHEAD_BF16 : POLYHEAD_F16; // neighbours of a run are two apart
+        p.additive_in_storage = number / 4 % 2 == 0 && adds_tensors(p);
         p.f32_weights = number % 8 < 3 && is_mha(p);
         sweep_row("features_16_bit", p, number, seed, shapes_per_row);
     });

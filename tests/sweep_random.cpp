@@ -79,7 +79,7 @@ void sweep_random_problem(const std::string &name, int number, uint64_t seed, in
 
 TEST_CASE("sweep: every mask with every way of fixing lengths") {
     const std::vector<Problem> problems = mask_problems();
-    const size_t step = test_all() ? 1 : 4, first = test_all() ? 0 : text_seed(sweep_seed_text()) % step;
+    const size_t step = test_all() ? static_cast<size_t>(sweep_step()) : 4, first = text_seed(sweep_seed_text()) % step;
     for (size_t i = first; i < problems.size(); i += step) {
         INFO(generate_line(problems[i]));
         const InProcessKernel compiled(problems[i], {"host", "", "masks"});

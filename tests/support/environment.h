@@ -10,8 +10,9 @@
 
 namespace polyhead::test {
 
-// POLYHEAD_TEST_ALL: 1 is everything, to close a piece of work; `third` is the quick tier with a third of every sweep, for a run with
-// limited CPU features beside a run of everything; otherwise the quick tier.
+// POLYHEAD_TEST_ALL: 1 is what --all runs: everything, but every second row of a sweep, because a row is a kernel to compile; the commit
+// decides which. `third` is the quick tier with a third of those rows, for a run with limited CPU features beside it. `every` is 1 with
+// all rows. Otherwise the quick tier.
 inline std::string test_all_text() {
     const char *value = std::getenv("POLYHEAD_TEST_ALL");
     return value == nullptr || *value == '\0' ? "0" : value;
@@ -25,9 +26,14 @@ inline bool test_all() {
     return test_all_text() != "0" && !test_third();
 }
 
-// How many problems a sweep takes.
+// One of how many rows a sweep takes; 0 in the quick tier, whose sweeps say themselves how many they take.
+inline int sweep_step() {
+    return test_all_text() == "every" ? 1 : test_all() ? 2 : test_third() ? 6 : 0;
+}
+
+// How many random problems a sweep takes.
 inline int sweep_count(int quick, int all) {
-    return test_all() ? all : test_third() ? std::max(quick, all / 3) : quick;
+    return sweep_step() == 0 ? quick : std::max(quick, all / sweep_step());
 }
 
 // In sweeps over several targets, a third takes only the target `host`: the run of everything makes and runs the same code for the others.

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_SWEEP_H
 #define POLYHEAD_TESTS_SWEEP_H
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -23,13 +24,13 @@ inline std::vector<int> first_numbers(int count) {
     return numbers;
 }
 
-// The numbers begin <= n < end of a list of problems that never changes: all of them under --all, every third one, or `sample` neighbours.
-// Which ones rotates with POLYHEAD_SWEEP_SEED.
+// The numbers begin <= n < end of a list of problems that never changes: one of every sweep_step() neighbours, or
+// in the quick tier `sample` neighbours. Which ones rotates with POLYHEAD_SWEEP_SEED.
 inline std::vector<int> rotating_numbers(int begin, int end, int sample) {
-    const int count = end - begin, step = test_third() ? 3 : 1;
-    const int first = test_all() ? 0 : static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(count));
+    const int count = end - begin, step = std::max(1, sweep_step()), taken = sweep_step() == 0 ? sample : count;
+    const int first = static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(sweep_step() == 0 ? count : step));
     std::vector<int> numbers;
-    for (int i = 0; i < (test_all() || test_third() ? count : sample); i += step) {
+    for (int i = 0; i < taken && (sweep_step() == 0 || first + i < count); i += step) {
         numbers.push_back(begin + (first + i) % count);
     }
     return numbers;

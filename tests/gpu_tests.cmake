@@ -5,6 +5,7 @@
 # EXTRA_ARGS it would become part of the arguments, which then name no test, and a run of no test passes.
 function(polyhead_device_tests program)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "LABEL;TIMEOUT" "ENVIRONMENT")
+    polyhead_tests_need(${arg_LABEL} ${program})
     catch_discover_tests(
         ${program}
         TEST_PREFIX "${arg_LABEL}: "
@@ -38,7 +39,6 @@ function(polyhead_gpu_test name)
         ${name}
         PRIVATE polyhead_test_support polyhead_catch2_main ${arg_LINK} polyhead::gpu
     )
-    polyhead_tests_need(opencl ${name})
     polyhead_device_tests(
         ${name}
         LABEL opencl

@@ -24,7 +24,6 @@ function(polyhead_device_program name source)
     add_executable(${name} ${source})
     polyhead_target_defaults(${name} NO_CONVERSION)
     target_link_libraries(${name} PRIVATE polyhead_test_sum)
-    polyhead_tests_need(opencl ${name})
 endfunction()
 
 polyhead_device_program(test_on_device runtime_on_device.cpp)

@@ -27,11 +27,17 @@ inline std::vector<int> first_numbers(int count) {
 // The numbers begin <= n < end of a list of problems that never changes: one of every sweep_step() neighbours, or
 // in the quick tier `sample` neighbours. Which ones rotates with POLYHEAD_SWEEP_SEED.
 inline std::vector<int> rotating_numbers(int begin, int end, int sample) {
-    const int count = end - begin, step = std::max(1, sweep_step()), taken = sweep_step() == 0 ? sample : count;
-    const int first = static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(sweep_step() == 0 ? count : step));
+    const int count = end - begin, step = sweep_step();
+    const auto rotated = [](int modulus) { return static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(modulus)); };
     std::vector<int> numbers;
-    for (int i = 0; i < taken && (sweep_step() == 0 || first + i < count); i += step) {
-        numbers.push_back(begin + (first + i) % count);
+    if (step == 0) {
+        for (int i = 0; i < sample; i++) {
+            numbers.push_back(begin + (rotated(count) + i) % count);
+        }
+    } else {
+        for (int i = rotated(step); i < count; i += step) {
+            numbers.push_back(begin + i);
+        }
     }
     return numbers;
 }

@@ -2,7 +2,6 @@
 #ifndef POLYHEAD_TESTS_SWEEP_H
 #define POLYHEAD_TESTS_SWEEP_H
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -28,14 +27,14 @@ inline std::vector<int> first_numbers(int count) {
 // in the quick tier `sample` neighbours. Which ones rotates with POLYHEAD_SWEEP_SEED.
 inline std::vector<int> rotating_numbers(int begin, int end, int sample) {
     const int count = end - begin, step = sweep_step();
-    const auto rotated = [](int modulus) { return static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(modulus)); };
+    const int first = static_cast<int>(text_seed(sweep_seed_text()) % static_cast<uint64_t>(step == 0 ? count : step));
     std::vector<int> numbers;
     if (step == 0) {
         for (int i = 0; i < sample; i++) {
-            numbers.push_back(begin + (rotated(count) + i) % count);
+            numbers.push_back(begin + (first + i) % count);
         }
     } else {
-        for (int i = rotated(step); i < count; i += step) {
+        for (int i = first; i < count; i += step) {
             numbers.push_back(begin + i);
         }
     }

@@ -47,6 +47,8 @@ file(
 add_library(polyhead_generators_code STATIC ${_polyhead_sources} "${_polyhead_shipped_records}")
 # Many Exprs are made from plain ints and floats. Casts against conversion warnings would hide the formulas. Halide is not sanitized.
 polyhead_target_defaults(polyhead_generators_code NO_CONVERSION NO_SANITIZE)
+polyhead_quickly_compiled(polyhead_generators_code)
+target_precompile_headers(polyhead_generators_code PRIVATE <Halide.h>)
 target_include_directories(
     polyhead_generators_code
     PUBLIC

@@ -1,4 +1,6 @@
-# Warnings and sanitizers for our own code: polyhead_target_defaults(target [NO_CONVERSION] [NO_SANITIZE]).
+# How our own code is compiled.
+#
+# polyhead_target_defaults(target [NO_CONVERSION] [NO_SANITIZE]): warnings and sanitizers.
 function(polyhead_target_defaults target)
     cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CONVERSION;NO_SANITIZE" "" "")
     target_compile_features(${target} PUBLIC cxx_std_17)
@@ -17,4 +19,9 @@ function(polyhead_target_defaults target)
         )
         target_link_options(${target} PUBLIC -fsanitize=${POLYHEAD_SANITIZERS})
     endif()
+endfunction()
+
+# For code that runs for a moment, beside a compiler or a test: CMake's -O3 takes a third longer to compile than -O1.
+function(polyhead_quickly_compiled target)
+    target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()

@@ -11,6 +11,7 @@ import polyhead
 import polyhead.kernel
 import polyhead.layer
 from python_reference import attention, layer, random, state_dict, visible
+from tier import sampled_cases
 
 try:
     import torch
@@ -274,6 +275,8 @@ class Layers(Case):
             out = kernel(input=rows.astype(dtype), weights=kernel.pack(out_proj=weights))
             self.assertEqual(out.T.tobytes(), weights.astype(dtype).tobytes())
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

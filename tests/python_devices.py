@@ -9,6 +9,7 @@ import numpy as np
 
 import polyhead
 from python_reference import attention, layer, random, state_dict, visible
+from tier import sampled_cases
 
 DEVICE = os.environ.get("POLYHEAD_TEST_DEVICE", "")
 QUERY, KEY, VALUE = random(1, 1, 4, 5, 16), random(2, 1, 2, 7, 16), random(3, 1, 2, 7, 16)
@@ -116,6 +117,8 @@ class OnCuda(unittest.TestCase):
         np.testing.assert_allclose(lse.array.numpy(), EXPECTED[2], rtol=1e-5, atol=1e-5)
         self.assertIsNotNone(device)
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     if not DEVICE:

@@ -13,6 +13,7 @@ import numpy as np
 
 import polyhead
 from python_reference import attention, layer, random, state_dict, visible
+from tier import sampled_cases
 
 QUERY, KEY, VALUE = random(1, 2, 4, 7, 16), random(2, 2, 4, 9, 16), random(3, 2, 4, 9, 16)
 
@@ -231,6 +232,8 @@ class Parallel(unittest.TestCase):
             thread.join()
         self.assertEqual(wrong, [])
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

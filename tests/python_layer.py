@@ -5,6 +5,7 @@ import numpy as np
 
 import polyhead
 from python_reference import layer, random, state_dict
+from tier import sampled_cases
 
 B, T, S, EMBED, HEADS = 2, 7, 9, 48, 4
 
@@ -106,6 +107,8 @@ class Layer(unittest.TestCase):
         with self.assertRaises(TypeError):
             module("x")
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

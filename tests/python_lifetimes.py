@@ -14,6 +14,7 @@ import numpy as np
 
 import polyhead
 from polyhead.kernel import target_of
+from tier import sampled_cases
 
 DEVICE = os.environ.get("POLYHEAD_TEST_DEVICE", "")
 WIDTH, ROWS = 32, 4
@@ -167,6 +168,8 @@ class OnCuda(unittest.TestCase):
                                  ("int32", 0, 32), ("int64", 0, 64), ("int8", 0, 8)):
             self.assertEqual(type_in(device.empty([2, 3], name).__dlpack__()), (code, bits, 1), name)
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     if not DEVICE:

@@ -7,6 +7,7 @@ import numpy as np
 
 import polyhead
 from polyhead import prune
+from tier import sampled_cases
 
 EMBED_DIM, HEADS, HEAD_DIM = 48, 6, 20  # H * d is not D, and no head fills whole panels of weights
 LENGTHS = np.array([9, 4], np.int32)
@@ -222,6 +223,8 @@ class Refusals(unittest.TestCase):
         self.refused("found together with", prune.Layer, {**state, "q_proj_weight": state["out_proj.weight"]}, HEADS)
         self.refused("cannot read '/nowhere/x' as a safetensors file", prune.load, "/nowhere/x", HEADS)
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,6 +8,7 @@ import numpy as np
 import polyhead
 from polyhead import expressions as x
 from python_reference import attention, random, visible
+from tier import sampled_cases
 
 B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 19, 23, 16, 24
 QUERY, KEY, VALUE = random(1, B, H, T_Q, D), random(2, B, H_KV, T_KV, D), random(3, B, H_KV, T_KV, D_V)
@@ -414,6 +415,8 @@ class Threads(Case):
         self.assertEqual(failures, [])
         self.assertGreater(turns, 20)
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

@@ -13,7 +13,7 @@ import unittest
 
 import numpy as np
 from failing_calls import Shim
-from tier import ALL, sampled
+from tier import ALL, sampled, sampled_cases
 
 import polyhead
 from polyhead import _core
@@ -305,6 +305,8 @@ class Driver(unittest.TestCase):
             self.assertEqual([p.read_text() for p in (self.output, log) if p.exists()], ["My notes.\n"])
             self.assertEqual(self.left(), [])
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

@@ -77,14 +77,16 @@ def program(preset, target):
 
 
 def log_entries(preset):
-    """{output: (milliseconds, time of the file)} of what Ninja made so far, from the newest entry of each output."""
+    """{output: (milliseconds, time of the file)} of what Ninja made so far, from the newest entry of each output. CMake tells Ninja of a
+    kernel's files by relative and by absolute paths; both are one entry here."""
     entries = {}
     try:
         with open(os.path.join(directory(preset), ".ninja_log"), encoding="utf-8") as file:
             for line in file:
                 fields = line.rstrip("\n").split("\t")
                 if len(fields) == 5:
-                    entries[fields[3]] = (int(fields[1]) - int(fields[0]), fields[2])
+                    name = os.path.relpath(os.path.join(directory(preset), fields[3]), directory(preset))
+                    entries[name] = (int(fields[1]) - int(fields[0]), fields[2])
     except OSError:
         pass
     return entries

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "../runtime/cpu_feature_words.h"
 #include "../runtime/problem_words.h"
 #include "library.h"
 
@@ -146,13 +147,10 @@ Json problem_json(const Library &library) {
 }
 
 Json features_json(uint64_t bits) {
-    static const char *names[] = {
-        "sse41", "avx",     "f16c", "fma", "avx2", "avx512", "avx512_skylake", "avx512_cannonlake", "avx512_bf16_vnni",
-        "sse4a", "avxvnni", "amx"};
     Json j = Json::array();
-    for (size_t i = 0; i < std::size(names); i++) {
-        if ((bits >> i & 1) != 0) {
-            j.push_back(names[i]);
+    for (const runtime::CpuFeature &feature : runtime::cpu_feature_table) {
+        if ((bits & feature.bit) != 0) {
+            j.push_back(feature.name);
         }
     }
     return j;

@@ -18,8 +18,13 @@ bool check_place(const char *name, const polyhead_device *place, const polyhead_
         return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory, because the call names no device", name,
                       place->name);
     }
-    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory or the device of the call, %s%s", name,
-                  place->name, device->name, std::strcmp(place->name, device->name) == 0 ? " (opened separately)" : "");
+    // Names of OpenCL devices can be longer than fits into a message twice.
+    if (std::strcmp(place->name, device->name) == 0) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE,
+                      "%s: lies on device %.100s, opened separately, expected host memory or the device of the call", name, place->name);
+    }
+    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %.70s, expected host memory or the device of the call, %.70s", name,
+                  place->name, device->name);
 }
 
 } // namespace

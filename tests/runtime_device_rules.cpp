@@ -67,8 +67,8 @@ TEST_CASE("device rules: where tensors lie", "[runtime]") {
     SECTION("on the same device, opened twice") {
         call.move(&call.args.lse);
         call.args.lse.device = &twin;
-        call.refused(POLYHEAD_WRONG_DEVICE, "lse: lies on device Fake (cuda 8.0), expected host memory or the device of the call, "
-                                            "Fake (cuda 8.0) (opened separately)");
+        call.refused(POLYHEAD_WRONG_DEVICE,
+                     "lse: lies on device Fake (cuda 8.0), opened separately, expected host memory or the device of the call");
     }
     SECTION("said to be there, but not") {
         call.args.value.device = &call.device;

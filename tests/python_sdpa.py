@@ -416,7 +416,7 @@ class Threads(Case):
         self.assertGreater(turns, 20)
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

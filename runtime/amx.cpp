@@ -47,6 +47,7 @@ POLYHEAD_AMX void set_shapes(int64_t first, int64_t second) {
         shapes.rows[i] = uint8_t(rows);
         shapes.row_bytes[i] = rows > 0 ? tile_bytes : 0;
     }
+    asm volatile("" : : "r"(&shapes) : "memory"); // GCC 12 believes that the next line reads 8 bytes
     _tile_loadconfig(&shapes);
 }
 

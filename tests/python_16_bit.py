@@ -275,8 +275,22 @@ class Layers(Case):
             out = kernel(input=rows.astype(dtype), weights=kernel.pack(out_proj=weights))
             self.assertEqual(out.T.tobytes(), weights.astype(dtype).tobytes())
 
+    def test_amx(self):
+        """The module has the stages that such a kernel calls. Where the CPU lacks AMX, the call says so."""
+        target = "x86-64-linux-avx512_sapphirerapids-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41"
+        kernel = polyhead.compile("linear", embed_dim=40, out_features=24, dtype="bf16", tiling="amx=1", target=target)
+        rows, weights = random(1, 21, 40).astype(BF16), random(2, 24, 40).astype(BF16)
+        packed = kernel.pack(out_proj=weights)
+        try:
+            out = kernel(input=rows, weights=packed)
+        except polyhead.Error as error:
+            self.assertEqual(error.code, polyhead.Code.UNSUPPORTED)
+            self.assertRegex(str(error), "needs .*amx")
+        else:
+            self.close(out, rows.astype(np.float64) @ weights.astype(np.float64).T, TOLERANCES[BF16])
 
-load_tests = sampled_cases(__file__, 2)
+
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

@@ -191,7 +191,8 @@ struct AmxEmulator::State {
 
 bool AmxEmulator::possible() {
 #ifdef POLYHEAD_HAS_AMX
-    return true;
+    // Under a limit on CPU features, a CPU with AMX does some of its instructions and refuses the others.
+    return native() || !__builtin_cpu_supports("amx-tile");
 #else
     return false;
 #endif

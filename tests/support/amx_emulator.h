@@ -16,7 +16,7 @@ public:
     AmxEmulator(const AmxEmulator &) = delete;
     AmxEmulator &operator=(const AmxEmulator &) = delete;
 
-    // False: neither the CPU nor this emulator, which is for Linux on x86-64.
+    // False: neither the CPU nor this emulator, which is for Linux on x86-64 and for CPUs without AMX.
     static bool possible();
     // Products of tiles that were emulated so far, in all threads; what is wrong with an instruction is a failure of the process.
     static int64_t products();

@@ -13,6 +13,8 @@
 #include <fstream>
 #include <string>
 
+#include "../runtime/amx.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -69,6 +71,26 @@ __attribute__((target("avx2,fma"))) void fma_avx2(int64_t count) {
 #undef STEP
 #endif
 
+#ifdef POLYHEAD_HAS_AMX
+// Four accumulators of 16 x 16 floats, as kernels have them; nothing is loaded.
+__attribute__((target("amx-tile,amx-bf16"))) void products_of_tiles(int64_t count) {
+    struct alignas(64) {
+        uint8_t palette = 1, start_row = 0, reserved[14] = {};
+        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } shapes;
+    asm volatile("" : : "r"(&shapes) : "memory"); // GCC 12 believes that the next line reads 8 bytes
+    _tile_loadconfig(&shapes);
+    for (int64_t n = 0; n < count; n++) {
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_release();
+}
+#endif
+
 typedef float Vec4 __attribute__((vector_size(16)));
 #if defined(__x86_64__)
 #define KEEP(v) asm volatile("" : "+x"(v));
@@ -109,6 +131,11 @@ Loop &loop_of(Peak peak) {
                       : has(POLYHEAD_CPU_AVX2 | POLYHEAD_CPU_FMA) ? Loop{"AVX2 FMA", fma_avx2, 12 * 8 * 2}
                                                                   : Loop{"SSE multiply and add", fma_128, 12 * 4 * 2};
     static Loop pairs = {"AVX-512 BF16", dots_avx512, 16 * 32 * 2};
+#ifdef POLYHEAD_HAS_AMX
+    static Loop tiles = {"AMX BF16", products_of_tiles, 4 * 16 * 16 * 32 * 2};
+    if (peak == Peak::bf16_tiles)
+        return tiles;
+#endif
     return peak == Peak::bf16_pairs ? pairs : fma;
 #else
     static Loop fma = {"128-bit vectors", fma_128, 12 * 4 * 2};
@@ -182,8 +209,10 @@ double others_cpu_seconds() {
 } // namespace
 
 Peak peak_of(int32_t dtype) {
-    const bool pairs = (polyhead_cpu_features() & POLYHEAD_CPU_AVX512_BF16_VNNI) != 0;
-    return dtype == POLYHEAD_BF16 && pairs ? Peak::bf16_pairs : Peak::fma;
+    if (dtype != POLYHEAD_BF16)
+        return Peak::fma;
+    const uint64_t features = polyhead_cpu_features();
+    return features & POLYHEAD_CPU_AMX ? Peak::bf16_tiles : features & POLYHEAD_CPU_AVX512_BF16_VNNI ? Peak::bf16_pairs : Peak::fma;
 }
 
 const char *peak_name(Peak peak) {

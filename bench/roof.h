@@ -10,12 +10,12 @@
 
 namespace roof {
 
-// What a peak is made of: multiply-adds of f32, or dot products of pairs of bf16.
-enum class Peak { fma, bf16_pairs };
-// The peak of kernels of this storage type: of pairs for bf16, where polyhead_cpu_features() has them.
+// What a peak is made of: multiply-adds of f32, dot products of pairs of bf16, or products of tiles of bf16.
+enum class Peak { fma, bf16_pairs, bf16_tiles };
+// The peak of kernels of this storage type: for bf16 of tiles, else of pairs, where polyhead_cpu_features() has them.
 Peak peak_of(int32_t dtype);
 // The widest instruction that polyhead_cpu_features() has: "AVX-512 FMA", "AVX2 FMA", "SSE multiply and add", "128-bit vectors"; or
-// "AVX-512 BF16".
+// "AVX-512 BF16", "AMX BF16".
 const char *peak_name(Peak peak = Peak::fma);
 // GFLOP/s of all threads of the team in independent multiply-adds, over about so many seconds.
 double peak_gflops(Team &team, double seconds, Peak peak = Peak::fma);

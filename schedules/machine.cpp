@@ -38,6 +38,7 @@ Machine machine_of(const Target &target) {
             Machine machine{16, 32};
             machine.half_floats = true;
             machine.bf16_pairs = target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
+            machine.may_have_amx = target.has_feature(Target::AVX512_SapphireRapids);
             // Zen 4 passes a vector of 512 bits in two halves.
             machine.slow_vectors =
                 target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
@@ -67,7 +68,7 @@ std::string target_class(const Target &target) {
     }
     const bool fma = target.has_feature(Target::AVX2) && target.has_feature(Target::FMA);
     if (machine.registers == 32) {
-        return machine.slow_vectors ? "x86-64-avx512_zen4" : "x86-64-avx512";
+        return machine.slow_vectors ? "x86-64-avx512_zen4" : machine.may_have_amx ? "x86-64-avx512_amx" : "x86-64-avx512";
     }
     return fma ? "x86-64-avx2" : machine.lanes == 8 ? "x86-64-avx" : "x86-64-sse";
 }

@@ -19,6 +19,7 @@ struct Machine {
     bool slow_vectors = false; // a multiply-add of vectors takes a whole cycle, so loads have slots to spare
     bool half_floats = false;  // f16 is converted by an instruction
     bool bf16_pairs = false;   // vdpbf16ps: two products of bf16, added to a float
+    bool may_have_amx = false; // tiles of bf16; some machines of the target have them, so they take a variant of their own
 
     // Elements of this storage type are multiplied in pairs.
     bool multiplies_pairs(int dtype) const { return bf16_pairs && dtype == POLYHEAD_BF16; }
@@ -31,7 +32,8 @@ struct Machine {
 };
 
 Machine machine_of(const Halide::Target &target);
-// The kind of machine that measured tilings are shared within: "x86-64-avx512", "x86-64-avx512_zen4", "x86-64-avx2", "cuda" ...
+// The kind of machine that measured tilings are shared within: "x86-64-avx512", "x86-64-avx512_amx", "x86-64-avx512_zen4", "x86-64-avx2",
+// "cuda" ...
 std::string target_class(const Halide::Target &target);
 
 } // namespace polyhead::gen

@@ -15,7 +15,7 @@ struct Tiling;
 enum class Reader { query_lanes, head_lanes, thread_rows, block_tiles, linear_cpu, linear_gpu, everyone };
 
 // Numbers of machine and problem that a knob is measured against.
-enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, unlimited };
+enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, amx, unlimited };
 
 // A knob must be a multiple of something, or divide it: a quantity, or another knob.
 struct Divisibility {
@@ -117,8 +117,9 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}))                                                          \
     X(linear_columns, "columns of a thread",                                                                                               \
       in(Reader::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                         \
-    X(amx, "1: bf16 is multiplied by the tiles of AMX; never chosen by itself",                                                            \
-      in(Reader::query_lanes, 0, 1), in(Reader::linear_cpu, 0, 1))                                                                         \
+    X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
+      in(Reader::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::amx),                                                           \
+      in(Reader::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::amx))                                                            \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)",                                                              \
       in(Reader::everyone, 0, 1))
 // clang-format on

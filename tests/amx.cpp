@@ -1,4 +1,5 @@
-// AMX: products of tiles, and layers that are multiplied by them. On machines without AMX its instructions are emulated.
+// AMX: products of tiles, kernels that use them, and when a kernel has such a variant. On machines without AMX its instructions are
+// emulated.
 #include <algorithm>
 
 #include <Halide.h>
@@ -207,17 +208,34 @@ TEST_CASE("amx: random problems", "[sweep]") {
     CHECK((checked > 0 || std::getenv("POLYHEAD_SWEEP_ONLY") != nullptr || !test_all()));
 }
 
-TEST_CASE("amx: never chosen by itself", "[sweep]") {
-    for (Problem plain : {linear_problem(64, 64), mha_problem(64, 2), sdpa_problem(2, 32)}) {
-        plain.dtype = POLYHEAD_BF16;
-        REQUIRE(gen::complete(&plain) == "");
-        const std::string target = "x86-64-linux-avx512_sapphirerapids-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41";
-        std::string error;
-        const std::vector<gen::VariantPlan> plans = gen::plan_variants(plain, {target}, "", &error);
-        CHECK(error == "");
-        CHECK(!plans.empty());
-        for (const gen::VariantPlan &plan : plans) {
-            CHECK(plan.tiling.amx == 0);
+TEST_CASE("amx: the first variant of a target that may have it, with others behind it", "[sweep]") {
+    const std::string before = "x86-64-linux-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41";
+    const std::string zen = "x86-64-linux-avx512_zen4-" + before.substr(13),
+                      rapids = "x86-64-linux-avx512_sapphirerapids-" + before.substr(13);
+    const auto variants_with_amx = [](Problem p, const std::string &target, int dtype) {
+        p.dtype = dtype;
+        REQUIRE(gen::complete(&p) == "");
+        std::string error, found;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error, {"", false})) {
+            found += plan.tiling.amx != 0 ? "A" : "-";
+            CHECK((plan.tiling.amx == 0 || plan.min_seq_len_q == (p.op == POLYHEAD_SDPA ? 33 : 0)));
         }
+        CHECK(error == "");
+        return found;
+    };
+    CHECK(variants_with_amx(linear_problem(64, 64), rapids, POLYHEAD_BF16) == "A--"); // the second is for few rows
+    CHECK(variants_with_amx(linear_problem(65, 64), rapids, POLYHEAD_BF16) == "--");
+    CHECK(variants_with_amx(mha_problem(64, 2), rapids, POLYHEAD_BF16) == "A-");
+    CHECK(variants_with_amx(sdpa_problem(2, 32), rapids, POLYHEAD_BF16) == "-A-"); // the first is for up to 16 queries
+    CHECK(variants_with_amx(sdpa_problem(2, 33), rapids, POLYHEAD_BF16) == "-");
+    Problem rotated = sdpa_problem(2, 32), few = rotated;
+    rotated.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    few.seq_len_q = 32;
+    CHECK(variants_with_amx(rotated, rapids, POLYHEAD_BF16) == "--");
+    CHECK(variants_with_amx(few, rapids, POLYHEAD_BF16) == "-");
+    for (const int dtype : {POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16}) {
+        const std::string &target = dtype == POLYHEAD_BF16 ? zen : rapids;
+        CHECK(variants_with_amx(mha_problem(64, 2), target, dtype) == "-");
+        CHECK(variants_with_amx(sdpa_problem(2, 32), target, dtype) == "--");
     }
 }

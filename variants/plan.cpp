@@ -97,6 +97,33 @@ std::vector<VariantPlan> with_few_rows(const Problem &p, const Machine &machine,
     return plans;
 }
 
+// For a target whose machines may have AMX: a frame's variant with it in front of one without it, which dispatch takes where AMX is
+// missing. A record decides whether there is one with it.
+std::vector<VariantPlan> with_amx(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
+    for (const Frame *frame : frames()) {
+        const auto of_frame = [&](const VariantPlan &plan) { return plan.frame == frame; };
+        const auto first = std::find_if(plans.begin(), plans.end(), of_frame);
+        const int from = frame->amx_from(p);
+        if (!machine.may_have_amx || first == plans.end() || from < 0) {
+            continue;
+        }
+        const auto recorded = [&](const VariantPlan &plan) { return of_frame(plan) && !plan.record.empty(); };
+        const auto by_amx = [&](const VariantPlan &plan) { return of_frame(plan) && plan.tiling.amx != 0; };
+        const bool behind = std::any_of(plans.begin(), plans.end(), by_amx);
+        if (!behind && (std::any_of(plans.begin(), plans.end(), recorded) || (p.seq_len_q > 0 && p.seq_len_q < from))) {
+            continue;
+        }
+        Tiling tiling;
+        tiling.amx = behind ? 0 : 1;
+        VariantPlan other{frame, first->target, default_tiling(*frame, p, machine, tiling), behind ? 0 : from, frame->max_seq_len_q(), "",
+                          ""};
+        if (tiling_refusal(*frame, p, other.tiling, machine).empty()) {
+            plans.insert(behind ? std::find_if(plans.rbegin(), plans.rend(), of_frame).base() : first, other);
+        }
+    }
+    return plans;
+}
+
 } // namespace
 
 std::string VariantPlan::text() const {
@@ -132,7 +159,7 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
             return {};
         }
         if (!overridden) {
-            here = with_few_rows(p, machine, finder.apply(p, machine, target_class(target), here));
+            here = with_amx(p, machine, with_few_rows(p, machine, finder.apply(p, machine, target_class(target), here)));
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine});

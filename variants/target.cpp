@@ -1,6 +1,7 @@
 // Target strings become Halide targets here, and nowhere else; `host` becomes this machine.
 #include "target.h"
 
+#include "../runtime/amx.h"
 #include "../runtime/cpu_feature_words.h"
 #include "compile.h"
 
@@ -100,6 +101,14 @@ std::string resolve_target(const std::string &target, std::string *error) {
         return target;
     }
     return host_target() + target.substr(4);
+}
+
+bool this_cpu_has_amx() {
+#ifdef POLYHEAD_HAS_AMX
+    return __builtin_cpu_supports("amx-bf16") && (runtime::cpu_feature_limit().mask & POLYHEAD_CPU_AMX) != 0;
+#else
+    return false;
+#endif
 }
 
 bool parse_target(const std::string &given, Target *target, std::string *error) {

@@ -15,5 +15,8 @@ bool parse_target(const std::string &text, Halide::Target *target, std::string *
 // Bits of polyhead_variant.cpu_features that code for this target needs.
 uint64_t cpu_features_of(const Halide::Target &target);
 
+// As far as POLYHEAD_CPU_FEATURES allows; the operating system is not asked.
+bool this_cpu_has_amx();
+
 } // namespace polyhead::gen
 #endif

@@ -36,6 +36,9 @@ public:
     // Rows of an extra variant with a smaller tile, for calls that have no more of them; 0: none is faster.
     virtual int few_rows(const Machine &) const { return 0; }
 
+    // The shortest query length, or number of rows, from which a variant that multiplies by AMX is faster; -1: never.
+    virtual int amx_from(const Problem &) const { return -1; }
+
     // Fills the knobs that are 0; those of linear layers are filled for every frame.
     virtual void fill_defaults(Tiling *, const Problem &, const Machine &) const {}
     // Why several knobs together cannot be built, or empty.

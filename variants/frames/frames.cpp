@@ -28,6 +28,7 @@ public:
         constexpr int rows = 4, most_vectors = 2; // of a panel; beyond that the usual tile is no larger
         return !machine.gpu() && POLYHEAD_WEIGHT_PANEL <= most_vectors * machine.lanes ? rows : 0;
     }
+    int amx_from(const Problem &) const override { return 0; }
 };
 
 void fill_linear_defaults(Tiling *t, const Machine &machine) {

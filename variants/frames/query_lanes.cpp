@@ -76,6 +76,9 @@ public:
     // A fixed length may be served by a frame before it.
     bool wanted(const Problem &p, const Machine &, bool first) const override { return first || p.seq_len_q == 0; }
 
+    // Tiles of bare attention hold whole chunks of keys, and few queries come with few keys. A layer is mostly linear.
+    int amx_from(const Problem &p) const override { return p.op == POLYHEAD_SDPA ? 33 : 0; }
+
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const bool many = machine.registers == 32;
         fill(t->pair, pair_of(p, machine));

@@ -86,7 +86,7 @@ def _record_of(manifest: dict[str, Any], shape: Shape) -> str:
             if "tuning_record" in variant:
                 return variant["tuning_record"]
             break
-    raise Refuted("the generator does not use the record for %s" % shape)
+    raise Refuted("the generator does not use the record for %s" % (shape,))
 
 
 def _time(program: list[str]) -> float:

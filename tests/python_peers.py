@@ -213,10 +213,10 @@ class SixteenBits(unittest.TestCase):
 
     def test_the_peak_is_that_of_the_type(self):
         fma, pairs = (self.documents[dtype]["fma"] for dtype in ("f16", "bf16"))
-        self.assertNotEqual(fma, "AVX-512 BF16")
+        self.assertNotIn("BF16", fma)
         told = subprocess.run([OPTIONS.roof, "--dtype", "bf16"], input="", capture_output=True, text=True).stdout
         self.assertEqual(json.loads(told)["fma"], pairs)
-        self.assertIn(pairs, ("AVX-512 BF16", fma))
+        self.assertIn(pairs, ("AMX BF16", "AVX-512 BF16", fma))
 
     def test_a_type_that_a_library_does_not_have(self):
         self.assertEqual(self.cases["bf16"]["small_sdpa"]["narrow"]["missing"], "it has no such operation in bf16")

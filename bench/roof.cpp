@@ -13,7 +13,7 @@
 #include <fstream>
 #include <string>
 
-#include "../runtime/amx.h"
+#include "../runtime/amx_tiles.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -73,14 +73,11 @@ __attribute__((target("avx2,fma"))) void fma_avx2(int64_t count) {
 
 #ifdef POLYHEAD_HAS_AMX
 // Four accumulators of 16 x 16 floats, as kernels have them; nothing is loaded.
-__attribute__((target("amx-tile,amx-bf16"))) void products_of_tiles(int64_t count) {
-    struct alignas(64) {
-        uint8_t palette = 1, start_row = 0, reserved[14] = {};
-        uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-        uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } shapes;
-    asm volatile("" : : "r"(&shapes) : "memory"); // GCC 12 believes that the next line reads 8 bytes
-    _tile_loadconfig(&shapes);
+POLYHEAD_AMX void products_of_tiles(int64_t count) {
+    polyhead::runtime::TileShapes shapes;
+    std::fill_n(shapes.row_bytes, 8, uint16_t(64));
+    std::fill_n(shapes.rows, 8, uint8_t(16));
+    polyhead::runtime::use_tiles(shapes);
     for (int64_t n = 0; n < count; n++) {
         _tile_dpbf16ps(0, 4, 6);
         _tile_dpbf16ps(1, 4, 7);

@@ -21,7 +21,7 @@ function(polyhead_target_defaults target)
     endif()
 endfunction()
 
-# For code that runs for a moment, beside a compiler or a test: CMake's -O3 takes a third longer to compile than -O1.
+# For code that runs for a moment, beside a compiler or a test: there -O1 in place of CMake's -O3 saves time.
 function(polyhead_quickly_compiled target)
     target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()

@@ -4,18 +4,13 @@
 //     for 16 words: 2 tiles of rows, 2 tiles of words, 4 tdpbf16ps
 //
 // A word holds two neighbouring entries of a column. Only the last rows have smaller tiles; the last words are padded with zeros.
-#include "amx.h"
+#include "amx_tiles.h"
 
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
 
 #include <HalideRuntime.h>
-
-#ifdef POLYHEAD_HAS_AMX
-#include <immintrin.h>
-#define POLYHEAD_AMX __attribute__((target("amx-tile,amx-bf16")))
-#endif
 
 namespace polyhead::runtime {
 
@@ -32,13 +27,6 @@ namespace {
 
 constexpr int64_t tile_bytes = 64; // of a row of a tile
 
-// What the instruction ldtilecfg reads.
-struct alignas(64) TileShapes {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-};
-
 // Tiles: accumulators 0 and 1 of the first 16 rows, 2 and 3 of the second; 4 and 5 rows; 6 and 7 words.
 POLYHEAD_AMX void set_shapes(int64_t first, int64_t second) {
     TileShapes shapes;
@@ -47,8 +35,7 @@ POLYHEAD_AMX void set_shapes(int64_t first, int64_t second) {
         shapes.rows[i] = uint8_t(rows);
         shapes.row_bytes[i] = rows > 0 ? tile_bytes : 0;
     }
-    asm volatile("" : : "r"(&shapes) : "memory"); // GCC 12 believes that the next line reads 8 bytes
-    _tile_loadconfig(&shapes);
+    use_tiles(shapes);
 }
 
 // 16 words of up to 32 rows and 32 columns.

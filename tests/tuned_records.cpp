@@ -245,6 +245,29 @@ TEST_CASE("a record made where tiles have another size by default keeps its tile
     CHECK(tiling_of(plain, avx512).q_tile == 32); // another kind of machine
 }
 
+TEST_CASE("a record with AMX gets a variant without it behind it, a record without AMX stays alone") {
+    const std::string rapids = "x86-64-linux-avx512_sapphirerapids-avx512_zen4-avx512_cannonlake-" + avx512.substr(avx512.find("avx512_skylake"));
+    Problem p = sdpa_problem(12, 64);
+    p.dtype = POLYHEAD_BF16;
+    const auto plans_of = [&](const std::string &tiling) {
+        std::string record = entry("x86-64-avx512", "x86-64-avx512_amx");
+        record.replace(record.find("--head-dim 64"), 13, "--head-dim 64 --dtype bf16");
+        record.replace(record.find("q_tile=48 kv_tile=96 key_panel=6"), 32, tiling);
+        const RecordsFile file(file_of({record}));
+        std::string error, text;
+        for (const auto &plan : gen::plan_variants(complete(p), {rapids}, "", &error, {file.path.string(), true})) {
+            if (plan.frame == gen::frame_named("query_lanes")) {
+                text += (plan.tiling.amx != 0 ? "amx" : "pairs") + std::string(plan.record.empty() ? " by default from " : " recorded from ") +
+                        std::to_string(plan.min_seq_len_q) + "; ";
+            }
+        }
+        CHECK(error == "");
+        return text;
+    };
+    CHECK(plans_of("q_tile=32 kv_tile=128 key_panel=8 amx=1") == "amx recorded from 17; pairs by default from 0; ");
+    CHECK(plans_of("q_tile=32 kv_tile=128 key_panel=8") == "pairs recorded from 17; ");
+}
+
 TEST_CASE("what a record says of itself is safe in a C string") {
     const std::string expression = R"(--head-dim 64 --expression 'mask = kv <= q # \" \\ x')";
     const RecordsFile file(file_of({entry("--head-dim 64", expression)}));

@@ -97,8 +97,20 @@ std::vector<VariantPlan> with_few_rows(const Problem &p, const Machine &machine,
     return plans;
 }
 
-// For a target whose machines may have AMX: a frame's variant with it in front of one without it, which dispatch takes where AMX is
-// missing. A record decides whether there is one with it.
+// The frame's default variant with AMX (amx 1) or without it (0), put at a place of the plans unless the problem has no such variant.
+void insert_default(const Frame &frame, int amx, int from, const Problem &p, const Machine &machine, std::vector<VariantPlan> *plans,
+                    std::vector<VariantPlan>::iterator place) {
+    Tiling tiling;
+    tiling.amx = amx;
+    const VariantPlan plan{&frame, plans->front().target, default_tiling(frame, p, machine, tiling), from,
+                           frame.max_seq_len_q(), "", ""};
+    if (tiling_refusal(frame, p, plan.tiling, machine).empty()) {
+        plans->insert(place, plan);
+    }
+}
+
+// For a target whose machines may have AMX: a variant with it in front of the frame's others, and one without it behind them, which
+// dispatch takes where AMX is missing. Where a record chose the tiling, it also chose whether there is one with AMX.
 std::vector<VariantPlan> with_amx(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
     for (const Frame *frame : frames()) {
         const auto of_frame = [&](const VariantPlan &plan) { return plan.frame == frame; };
@@ -109,16 +121,10 @@ std::vector<VariantPlan> with_amx(const Problem &p, const Machine &machine, std:
         }
         const auto recorded = [&](const VariantPlan &plan) { return of_frame(plan) && !plan.record.empty(); };
         const auto by_amx = [&](const VariantPlan &plan) { return of_frame(plan) && plan.tiling.amx != 0; };
-        const bool behind = std::any_of(plans.begin(), plans.end(), by_amx);
-        if (!behind && (std::any_of(plans.begin(), plans.end(), recorded) || (p.seq_len_q > 0 && p.seq_len_q < from))) {
-            continue;
-        }
-        Tiling tiling;
-        tiling.amx = behind ? 0 : 1;
-        VariantPlan other{frame, first->target, default_tiling(*frame, p, machine, tiling), behind ? 0 : from, frame->max_seq_len_q(), "",
-                          ""};
-        if (tiling_refusal(*frame, p, other.tiling, machine).empty()) {
-            plans.insert(behind ? std::find_if(plans.rbegin(), plans.rend(), of_frame).base() : first, other);
+        if (std::any_of(plans.begin(), plans.end(), by_amx)) {
+            insert_default(*frame, 0, 0, p, machine, &plans, std::find_if(plans.rbegin(), plans.rend(), of_frame).base());
+        } else if (std::none_of(plans.begin(), plans.end(), recorded) && (p.seq_len_q == 0 || p.seq_len_q >= from)) {
+            insert_default(*frame, 1, from, p, machine, &plans, first);
         }
     }
     return plans;

@@ -3,6 +3,7 @@
 
 #include "../frames/limits.h"
 #include "../knob_rules.h"
+#include "../target.h"
 
 namespace polyhead::gen {
 namespace {
@@ -26,8 +27,9 @@ std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &p, const
     for (const Knob &knob : knobs()) {
         const KnobUse *use = use_of(knob, frame, p, machine);
         // Of a call's tensors every sdpa kernel gets a variant with wide loads and one without.
-        const bool chosen = knob.value != &Tiling::load_width || (p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
-        if (use && !use->values.empty() && chosen) {
+        const bool by_dispatch = knob.value == &Tiling::load_width && !(p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
+        const bool cannot_run = knob.value == &Tiling::amx && !this_cpu_has_amx(); // a tuner measures on this machine
+        if (use && !use->values.empty() && !by_dispatch && !cannot_run) {
             const std::vector<int> values = values_of(*use, p, machine, defaults.*knob.value);
             if (values.size() > 1) {
                 space.push_back({knob.name, knob.meaning, values});

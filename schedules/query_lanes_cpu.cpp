@@ -33,6 +33,16 @@ constexpr int words_of_task = 64;           // along the keys, of values that sh
 constexpr int rows_of_task = 64;            // of keys that are copied
 constexpr int most_serial_values = 1 << 14; // words of a call that one thread makes: a parallel loop costs some microseconds
 
+// As many sums over the keys of a chunk as run side by side.
+int chains_of(int keys) {
+    for (const int chains : {4, 3, 2}) {
+        if (keys % chains == 0) {
+            return chains;
+        }
+    }
+    return 1;
+}
+
 // Vectors along the queries of the tile, all of them unrolled.
 template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesStages &s, int vec) {
     f.vectorize(s.qi, vec).unroll(s.qi);
@@ -50,6 +60,22 @@ void bound_by_amx(Func f, const QueryLanesStages &s) {
 void rotate(Func f, const QueryLanesStages &s, int vec) {
     f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
     f.update().vectorize(s.rotary.y, std::min(vec, s.rotary_dim / 2), TailStrategy::GuardWithIf);
+}
+
+// max or sum over the keys of a chunk: one addition waits for the one before it, so several of them run side by side.
+void reduce_keys(Func f, const RVar &keys, QueryLanesStages &s, int vec) {
+    const int chains = chains_of(s.blocking.kv_tile);
+    RVar outer("outer"), inner("inner");
+    Var chain("chain");
+    lanes(f.compute_at(s.partial, RVar(s.group_chunks)), s, vec);
+    if (chains == 1) {
+        lanes(f.update().reorder(s.qi, keys), s, vec);
+        return;
+    }
+    Func parts = f.update().split(keys, outer, inner, chains).rfactor(inner, chain);
+    lanes(parts.compute_at(s.partial, RVar(s.group_chunks)), s, vec).unroll(chain);
+    lanes(parts.update().reorder(s.qi, chain, outer), s, vec).unroll(chain);
+    lanes(f.update().reorder(s.qi, inner), s, vec).unroll(inner);
 }
 
 // A tile over pairs is read in rows as wide as a vector and shuffled in vectors.
@@ -158,10 +184,15 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     }
     for (Func f : {s.row_max, s.row_reference, s.row_sum}) {
         bound_by_amx(f, s);
-        lanes(f.compute_at(s.partial, chunk), s, vec);
     }
-    lanes(s.row_max.update().reorder(s.qi, s.keys), s, vec);
-    lanes(s.row_sum.update().reorder(s.qi, RVar(s.chunk_words.defined() ? s.chunk_words : s.keys)), s, vec);
+    lanes(s.row_reference.compute_at(s.partial, chunk), s, vec);
+    reduce_keys(s.row_max, s.keys, s, vec);
+    if (s.chunk_words.defined()) {
+        lanes(s.row_sum.compute_at(s.partial, chunk), s, vec);
+        lanes(s.row_sum.update().reorder(s.qi, RVar(s.chunk_words)), s, vec);
+    } else {
+        reduce_keys(s.row_sum, s.keys, s, vec);
+    }
     if (s.keeps_exact_sum) {
         bound_by_amx(s.exact_sum, s);
         lanes(s.exact_sum.compute_at(s.partial, chunk), s, vec);

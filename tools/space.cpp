@@ -38,7 +38,7 @@ Json frames_json(const polyhead_problem &p, const gen::Machine &machine) {
         }
         frames.push_back({{"frame", frame->name()},
                           {"schedule_version", frame->schedule_version()},
-                          {"max_seq_len_q", frame->max_seq_len_q()},
+                          {"max_seq_len_q", frame->best_up_to(p, machine)},
                           {"default", tiling_json(gen::default_tiling(*frame, p, machine, {}))},
                           {"knobs", knobs}});
     }

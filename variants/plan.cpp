@@ -64,7 +64,8 @@ std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, c
         if (!wanted || !frame->serves(p, machine)) {
             continue;
         }
-        plans.push_back({frame, target.to_string(), default_tiling(*frame, p, machine, given.tiling), 0, frame->max_seq_len_q(), "",
+        const int longest = given.frame.empty() ? frame->best_up_to(p, machine) : frame->max_seq_len_q();
+        plans.push_back({frame, target.to_string(), default_tiling(*frame, p, machine, given.tiling), 0, longest, "",
                          given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields});
         *error = length_refusal(plans.back(), p);
         if (error->empty()) {

@@ -30,6 +30,8 @@ public:
     virtual bool wanted(const Problem &problem, const Machine &machine, bool first) const = 0;
     // The longest query length that its variants serve; 0: all.
     virtual int max_seq_len_q() const { return 0; }
+    // The longest query length for which a kernel takes it if other frames serve the problem, too; 0: no limit.
+    virtual int best_up_to(const Problem &, const Machine &) const { return max_seq_len_q(); }
     // True when an extra variant for tensors whose addresses and strides allow loads of several elements is faster.
     virtual bool wide_loads_pay(const Problem &, const Tiling &) const { return false; }
 

@@ -16,11 +16,34 @@ int round_up(int value, int multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
-// The panel of value columns with the least padding, of equals the widest: padding is work thrown away.
-int value_panel_for(int head_dim_v, int most) {
-    int best = std::min(head_dim_v, most);
-    for (int panel = best - 1; panel >= most / 2 && panel >= 1; panel--) {
-        if (round_up(head_dim_v, panel) < round_up(head_dim_v, best)) {
+// Sums of a product that are in registers together: `rows` vectors of queries by `panel` keys, or columns of value.
+struct RegisterPanel {
+    int vectors, most;
+
+    // A multiply-add takes 4 cycles and two begin in each, so 8 sums are the least that keep both units busy. With 8 of them every delay
+    // of a load is lost: 8, 10 and 12 sums took 1.05, 1.03 and 1 of the time for each column (AVX2, d 64 to 96, 384 queries, 1 thread).
+    double time_of_column(int panel) const {
+        const int sums = vectors * panel;
+        return sums >= 12 ? 1.0 : sums >= 10 ? 1.03 : 1.05;
+    }
+};
+
+// With 32 registers half of them are sums, which is more than enough. With 16 all that a vector of each row and a broadcast leave, up to
+// 12: 2 x 6. Where multiply and add are two instructions, products take registers, too.
+RegisterPanel register_panel(int vectors, const Machine &machine) {
+    if (machine.registers == 32) {
+        return {vectors, std::max(1, 16 / std::max(2, vectors))};
+    }
+    const int sums = machine.fused ? std::min(12, machine.registers - vectors - 1) : 8;
+    return {vectors, std::max(1, sums / vectors)};
+}
+
+// The panel of value columns with the least time, of equals the widest. Columns of padding are work thrown away.
+int value_panel_for(int head_dim_v, const RegisterPanel &registers, bool many) {
+    int best = std::min(head_dim_v, registers.most);
+    const auto time_of = [&](int panel) { return round_up(head_dim_v, panel) * (many ? 1.0 : registers.time_of_column(panel)); };
+    for (int panel = best - 1; panel >= registers.most / 2 && panel >= 1; panel--) {
+        if (time_of(panel) < time_of(best)) {
             best = panel;
         }
     }
@@ -32,7 +55,7 @@ bool reads_tiles_of_pairs(const Problem &p) {
            (p.score_bias != 0 && (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) == 0);
 }
 
-// Two vectors of queries: 2 x 8 scores + 2 query vectors of 32 registers (AVX-512), 2 x 5 of 16 (AVX2). Half a tile computes less that
+// Two vectors of queries: 2 x 8 scores + 2 query vectors of 32 registers (AVX-512), 2 x 6 of 16 (AVX2). Half a tile computes less that
 // causal, a window or the end of a length then throws away, and needs 9 loads for 8 multiply-adds: level where those take a cycle each (8
 // heads, d 64, 1 thread, Zen 4: 0.88 of the time at 64 x 64 causal, 0.98 at 1024 x 1024 causal, 0.93 at 197 x 197, 0.99 at 1024 x 1024; 12
 // heads, 1024 x 1024, window 256/0 and bias 0.98), too many where two pass at once. Tiles over pairs are transposed 2 % faster in 32 rows,
@@ -45,8 +68,12 @@ int queries_of_tile(const Problem &p, const Machine &machine) {
 
 // A chunk of 128 keys keeps logits and probs (16 KB each at 32 queries) beside the key panel in L1 and L2. Twice as many save a merge
 // where that is as many bytes, or the keys are known or causal (AVX2, 512 x 512 causal: 6 %); a fixed length is cut into equal chunks.
+// With few registers the merge costs more, but a chunk of short values that stays in L1 is worth more than a merge (AVX2, 512 x 512, time
+// with 258 keys / with 132: d 40 1.05, d 48 1.05, d 56 1.02, d 64 0.99, d 128 0.98).
 int keys_of_chunk(const Problem &p, const Tiling &t, const Machine &machine) {
-    const int most = t.q_tile <= machine.lanes || p.seq_len_kv > 0 || p.causal != POLYHEAD_NOT_CAUSAL ? 256 : 128;
+    constexpr int long_value = 64;
+    const bool long_values = machine.registers < 32 && p.head_dim_v >= long_value;
+    const int most = t.q_tile <= machine.lanes || p.seq_len_kv > 0 || p.causal != POLYHEAD_NOT_CAUSAL || long_values ? 256 : 128;
     const int chunks = (p.seq_len_kv + most - 1) / most;
     return round_up(chunks > 0 ? (p.seq_len_kv + chunks - 1) / chunks : most, t.key_panel);
 }
@@ -83,10 +110,9 @@ public:
         const bool many = machine.registers == 32;
         fill(t->pair, pair_of(p, machine));
         fill(t->q_tile, queries_of_tile(p, machine));
-        const int vectors = std::max(1, t->q_tile / machine.lanes);
-        const int most = std::max(1, many ? 16 / std::max(2, vectors) : 10 / vectors);
-        fill(t->key_panel, many ? most : 4);
-        fill(t->value_panel, value_panel_for(p.head_dim_v, most));
+        const RegisterPanel registers = register_panel(std::max(1, t->q_tile / machine.lanes), machine);
+        fill(t->key_panel, registers.most);
+        fill(t->value_panel, value_panel_for(p.head_dim_v, registers, many));
         fill(t->kv_tile, keys_of_chunk(p, *t, machine));
         fill(t->merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t->kv_tile - 1) / t->kv_tile) : 16);
     }

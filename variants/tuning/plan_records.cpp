@@ -74,11 +74,15 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
                          record.min_seq_len_q,
                          record.max_seq_len_q,
                          description_of(record, match.distance)};
-        const bool few = record.frame->max_seq_len_q() > 0; // it is for few queries
+        const int longest = record.frame->best_up_to(p, machine);
+        const bool few = longest > 0; // it is for few queries
         if (few && plan.max_seq_len_q == 0) {
             plan.max_seq_len_q = p.seq_len_q;
         }
-        const bool limited = !few || plan.max_seq_len_q > 0;
+        if (few) {
+            plan.max_seq_len_q = std::min(plan.max_seq_len_q, longest);
+        }
+        const bool limited = !few || (plan.max_seq_len_q > 0 && plan.min_seq_len_q <= plan.max_seq_len_q);
         const bool wanted = p.seq_len_q == 0 || holds(plan, p.seq_len_q);
         if (limited && wanted && tiling_refusal(*record.frame, p, plan.tiling, machine).empty()) {
             plans.push_back(plan);

@@ -231,16 +231,18 @@ void schedule_merge(QueryLanesStages &s, const Func &out, const Var &tile, int v
     const int first_column = s.single_group ? 0 : s.first_merge_column;
     s.merged.bound(s.x, first_column, s.merge_columns_end() - first_column);
     lanes(s.merged, s, vec);
-    LoopLevel group(out, tile);
+    LoopLevel group(out, tile), column(s.merged, s.x);
     if (!s.single_group) {
         lanes(s.merged.update().reorder(s.qi, s.merge_columns.x, s.merge_columns.y), s, vec).never_partition({s.merge_columns.y});
         group = LoopLevel(s.merged, s.merge_columns.y);
+        column = LoopLevel(s.merged, s.merge_columns.x);
     }
     s.partial.compute_at(group).bound(s.x, 0, s.merge_columns_end()).bound_extent(s.qi, q_tile).bound(s.m, 0, s.blocking.merge_group);
     lanes(s.partial.update().reorder(s.qi, s.x, s.group_chunks, s.g, s.qt, s.h, s.b), s, vec).never_partition({s.group_chunks});
-    for (Func f : {s.group_reference, s.weight, s.group_acc}) {
+    for (Func f : {s.group_reference, s.weight}) {
         lanes(f.compute_at(group), s, vec);
     }
+    lanes(s.group_acc.compute_at(column), s, vec); // in registers
     lanes(s.group_reference.update(), s, vec);
     lanes(s.group_acc.update().reorder(s.qi, s.group_chunks, s.x), s, vec);
 }

@@ -2,7 +2,7 @@
 import os
 import sys
 
-from . import against, autoschedulers, build, checks, environment, package, peers
+from . import against, autoschedulers, build, checks, environment, package, peers, sweep
 from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
@@ -51,6 +51,10 @@ def bench(options):
             raise Failure("%s: found without --peers, expected both" % flag)
     if options.autoschedulers:
         return autoschedulers.bench(options)
+    if options.sweep:
+        return sweep.bench(options)
+    if options.plot is not None:
+        raise Failure("--plot: found without --sweep, expected both")
     if options.limit is not None:
         raise Failure("--limit: found without --autoschedulers, expected both")
     if options.against is not None:

@@ -85,6 +85,8 @@ def add_bench_options(bench):
     bench.add_argument("--pages", action="store_true", help="only what pages cost a decoding step, compared with a contiguous cache")
     bench.add_argument("--ragged", action="store_true", help="only how fast packed tokens are, compared with equal lengths")
     bench.add_argument("--latent", action="store_true", help="only what value_in_key saves in a decoding step of multi-head latent attention")
+    bench.add_argument("--sweep", action="store_true", help="only the speed over query lengths 1 to 1024, for some head dims, plain and causal; lengths that fall behind their neighbours")
+    bench.add_argument("--plot", metavar="FILE", help="with --sweep: also draw the speeds (.svg or .png)")
     bench.add_argument("--features", action="store_true", help="the time of each mask, modifier and output relative to the plain kernel (docs/benchmarks.md)")
     bench.add_argument("--pairs", action="store_true", help="with --features: also every pair of them")
     bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")

@@ -50,6 +50,15 @@ int value_panel_for(int head_dim_v, const RegisterPanel &registers, bool many) {
     return best;
 }
 
+// The widest that divides a chunk whose length was given.
+int key_panel_for(int kv_tile, int most, int pair) {
+    int panel = most;
+    while (panel > pair && (kv_tile % panel != 0 || panel % pair != 0)) {
+        panel--;
+    }
+    return panel;
+}
+
 bool reads_tiles_of_pairs(const Problem &p) {
     return (p.mask != POLYHEAD_NO_MASK && (p.mask_broadcast & POLYHEAD_BROADCAST_Q) == 0) ||
            (p.score_bias != 0 && (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) == 0);
@@ -111,7 +120,7 @@ public:
         fill(t->pair, pair_of(p, machine));
         fill(t->q_tile, queries_of_tile(p, machine));
         const RegisterPanel registers = register_panel(std::max(1, t->q_tile / machine.lanes), machine);
-        fill(t->key_panel, registers.most);
+        fill(t->key_panel, key_panel_for(t->kv_tile, registers.most, t->pair));
         fill(t->value_panel, value_panel_for(p.head_dim_v, registers, many));
         fill(t->kv_tile, keys_of_chunk(p, *t, machine));
         fill(t->merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t->kv_tile - 1) / t->kv_tile) : 16);

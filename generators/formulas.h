@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,6 +41,11 @@ struct AttentionInputs {
     std::function<At(const char *name)> number;
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
     Halide::Expr batch, num_heads, num_kv_heads, seq_len_q, seq_len_kv;
+    // The whole tensors, for a function of the runtime, where their rows lie as the call gives them; out null where it is written later.
+    struct Whole {
+        Halide::Expr query, key, value, out;
+    };
+    std::optional<Whole> whole;
     // Keys of batch row b that exist: 0..seq_len_kv.
     At kv_length(const Problem &problem, const At &b) const;
 };

@@ -40,19 +40,4 @@ extern "C" int polyhead_amx_scores(halide_buffer_t *keys, halide_buffer_t *query
 extern "C" int polyhead_amx_values(halide_buffer_t *values, halide_buffer_t *probs, int32_t chunk_words, int32_t group_size,
                                    int32_t num_words, int32_t head_dim_v, halide_buffer_t *sums);
 
-namespace polyhead::runtime {
-
-// Where they are, for code that is compiled in process.
-struct AmxStages {
-    decltype(polyhead_amx_linear) *linear;
-    decltype(polyhead_amx_scores) *scores;
-    decltype(polyhead_amx_values) *values;
-};
-
-inline AmxStages amx_stages() noexcept {
-    return {polyhead_amx_linear, polyhead_amx_scores, polyhead_amx_values};
-}
-
-} // namespace polyhead::runtime
-
 #endif

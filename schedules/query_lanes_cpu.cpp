@@ -33,14 +33,15 @@ constexpr int words_of_task = 64;           // along the keys, of values that sh
 constexpr int rows_of_task = 64;            // of keys that are copied
 constexpr int most_serial_values = 1 << 14; // words of a call that one thread makes: a parallel loop costs some microseconds
 
-// As many sums over the keys of a chunk as run side by side.
+constexpr int most_chains = 4; // sums over the keys of a chunk that run side by side: an addition takes so many cycles
+
+// As many of them as divide a chunk.
 int chains_of(int keys) {
-    for (const int chains : {4, 3, 2}) {
-        if (keys % chains == 0) {
-            return chains;
-        }
+    int chains = most_chains;
+    while (keys % chains != 0) {
+        chains--;
     }
-    return 1;
+    return chains;
 }
 
 // Vectors along the queries of the tile, all of them unrolled.
@@ -180,6 +181,9 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     } else {
         s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
         lanes(s.scores, s, vec);
+        if (s.fetches) {
+            s.fetched.compute_at(s.logits, s.key_blocks.y).bound_extent(s.panel, 1);
+        }
         lanes(s.scores.update().reorder(s.qi, s.kk, s.rd), s, vec).unroll(s.kk);
     }
     for (Func f : {s.row_max, s.row_reference, s.row_sum}) {

@@ -1,4 +1,4 @@
-"""The code of every CPU kernel of the table: dot products of bf16 pairs where the manifest promises them, no others, no conversions called."""
+"""The code of every CPU kernel of the table: dot products of bf16 pairs and calls of libpolyhead where they should be, no conversions called."""
 import argparse
 import json
 import os
@@ -9,6 +9,7 @@ import sys
 MEMBER = re.compile(r"^(\S+)\.o: +file format", re.M)
 CONVERSION = re.compile(r"R_X86_64_\w+\s+((?!polyhead_)\S*(?:extend|trunc|gnu_[fh]2|f16)\S*)")
 AMX = ("polyhead_amx_linear", "polyhead_amx_scores", "polyhead_amx_values")
+FETCH = "polyhead_fetch"
 
 
 def members(archive, objdump):
@@ -19,11 +20,14 @@ def members(archive, objdump):
 
 
 def expected(problem, variant):
-    """Whether pairs are multiplied, and which stages AMX has. Weights of bf16 lie in pairs, so layers multiply them with every frame."""
+    """Whether pairs are multiplied, and what is called: stages of AMX, and fetch where query lanes read tensors as they lie. Weights of bf16 lie
+    in pairs, so layers multiply them with every frame."""
     knobs = dict(word.split("=") for word in variant["tiling"].split())
     has_pairs = problem["dtype"] == "bf16" and "avx512_bf16_vnni" in variant["cpu_features"]
     layer = problem["op"] != "sdpa" and not problem.get("f32_weights")
-    amx = set()
+    amx, as_stored = set(), problem["dtype"] == "f32" or knobs.get("pair") == "2"
+    if problem["op"] == "sdpa" and variant["frame"] == "query_lanes" and as_stored and knobs.get("amx", "0") == "0" and not problem.get("page_size"):
+        return has_pairs and knobs.get("pair") == "2", {FETCH}
     if knobs.get("amx") == "1":
         amx |= {AMX[0]} if layer else set()
         amx |= set(AMX[1:]) if problem["op"] != "linear" and problem["rope"] == "none" else set()
@@ -34,7 +38,7 @@ def expected(problem, variant):
 def faults_of(problem, variant, code):
     pairs, amx = expected(problem, variant)
     count = len(re.findall(r"\tvdpbf16ps\s", code))
-    called = {stage for stage in AMX if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
+    called = {stage for stage in (*AMX, FETCH) if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
     if (count > 0) != pairs:
         yield "%d of vdpbf16ps, expected %s" % (count, "some" if pairs else "none")
     if called != amx:
@@ -46,10 +50,11 @@ def faults_of(problem, variant, code):
 def check_planted():
     """The search finds what it looks for."""
     problem = {"dtype": "bf16", "op": "sdpa", "rope": "none"}
-    variant = {"tiling": "pair=2 amx=1", "cpu_features": ["avx512_bf16_vnni"]}
+    variant = {"frame": "query_lanes", "tiling": "pair=2 amx=1", "cpu_features": ["avx512_bf16_vnni"]}
     code = "\t\t\t12: R_X86_64_PLT32\t__extendhfsf2-0x4\n\t\t\t19: R_X86_64_PLT32\tpolyhead_amx_scores-0x4\n"
     found = list(faults_of(problem, variant, code))
     assert len(found) == 3, found
+    assert list(faults_of(dict(problem, dtype="f32"), dict(variant, tiling="pair=1"), "")), "no fetch"
     assert list(faults_of(dict(problem, dtype="f16"), dict(variant, tiling="pair=1"), "\tvdpbf16ps %zmm1\n")), "pairs that nobody promised"
 
 

@@ -288,6 +288,19 @@ class Outputs(Case):
         self.close(key, all_keys)
         self.close(out, expected)
 
+    def test_large_calls_have_the_bits_of_their_batch_rows(self):
+        """Beyond 4 MiB a call asks for rows before they are needed."""
+        query, key, value = random(1, 8, 8, 150, 64), random(2, 8, 4, 140, 64), random(3, 8, 4, 140, 48)
+        strided = [array.transpose(0, 2, 1, 3).copy().transpose(0, 2, 1, 3) for array in (query, key, value)]
+        reversed_rows = [array[:, :, ::-1].copy()[:, :, ::-1] for array in (query, key, value)]
+        for arrays in ([query, key, value], strided, reversed_rows):
+            for options in ({}, {"is_causal": True}, {"return_lse": True}):
+                found = polyhead.sdpa(*arrays, **options)
+                for b in (0, 5, 7):
+                    alone = polyhead.sdpa(*(array[b:b + 1] for array in arrays), **options)
+                    for many, one in zip(*((x if isinstance(x, tuple) else (x,)) for x in (found, alone))):
+                        np.testing.assert_array_equal(many[b:b + 1], one)
+
     def test_same_bits_for_any_number_of_threads(self):
         before, results = polyhead.num_threads(), []
         try:

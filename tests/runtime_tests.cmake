@@ -14,6 +14,7 @@ polyhead_test(
         runtime_features_on_device.cpp
         runtime_failures.cpp
         runtime_floating_point.cpp
+        runtime_fetch.cpp
         runtime_fork.cpp
         runtime_page_pool.cpp
         runtime_pages.cpp

@@ -32,7 +32,7 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
             error_.empty() ? gen::plan_variants(problem, {options.target}, options.tiling, &error_, {options.tuned, options.use_records})
                            : std::vector<gen::VariantPlan>();
         for (const gen::VariantPlan &plan : plans) {
-            const gen::InProcessVariant compiled = gen::compile_in_process(problem, plan, runtime::amx_stages(), &error_);
+            const gen::InProcessVariant compiled = gen::compile_in_process(problem, plan, runtime::kernel_calls(), &error_);
             if (!error_.empty()) {
                 break;
             }

@@ -138,7 +138,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     return out;
 }
 
-InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, const runtime::AmxStages &amx, std::string *error) {
+InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error) {
     InProcessVariant out;
     Target target;
     error->clear();
@@ -151,9 +151,10 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
         const TaskScratch task;
         auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
-        const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(amx.linear)},
-                                                                  {"polyhead_amx_scores", Halide::JITExtern(amx.scores)},
-                                                                  {"polyhead_amx_values", Halide::JITExtern(amx.values)}};
+        const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(calls.amx_linear)},
+                                                                  {"polyhead_amx_scores", Halide::JITExtern(calls.amx_scores)},
+                                                                  {"polyhead_amx_values", Halide::JITExtern(calls.amx_values)},
+                                                                  {"polyhead_fetch", Halide::JITExtern(calls.fetch)}};
         compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
         out.scratch.per_thread = task.bytes();

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "../runtime/amx.h"
+#include "../runtime/kernel_calls.h"
 #include "plan.h"
 
 namespace polyhead::gen {
@@ -32,7 +32,7 @@ CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan,
                                 const std::vector<std::string> &extra_outputs, std::string *error);
 
 // libpolyhead is not linked to the generator, so its caller says where the function is that code calls.
-InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, const runtime::AmxStages &amx, std::string *error);
+InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error);
 
 // Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.
 std::string compile_runtime(const std::string &path, const std::string &target);

@@ -375,6 +375,10 @@ private:
             return p.page_size > 0 ? in_pages(reader(tensor), p, in, tensor->dim(3).extent()) : reader(tensor);
         };
         in.keys = {storage(), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
+        if (!machine().gpu() && p.page_size == 0 && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
+            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_),
+                        statistics_of(p).empty() ? whole(*query_, "out") : no_buffer()};
+        }
         attend(p, in, *out_, false);
     }
 

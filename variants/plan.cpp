@@ -103,8 +103,7 @@ void insert_default(const Frame &frame, int amx, int from, const Problem &p, con
                     std::vector<VariantPlan>::iterator place) {
     Tiling tiling;
     tiling.amx = amx;
-    const VariantPlan plan{&frame, plans->front().target, default_tiling(frame, p, machine, tiling), from,
-                           frame.max_seq_len_q(), "", ""};
+    const VariantPlan plan{&frame, plans->front().target, default_tiling(frame, p, machine, tiling), from, frame.max_seq_len_q(), "", ""};
     if (tiling_refusal(frame, p, plan.tiling, machine).empty()) {
         plans->insert(place, plan);
     }

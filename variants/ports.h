@@ -1,6 +1,7 @@
 // What a generator says of its arguments: types, extents, strides, estimates.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "../generators/numerics.h"
@@ -33,6 +34,18 @@ template <class Port> void align(Port &tensor, int elements) {
 
 inline Halide::Type type_of(int dtype) {
     return dtype == POLYHEAD_BOOL ? Halide::UInt(8) : dtype == POLYHEAD_I32 ? Halide::Type(Halide::Int(32)) : storage_of(dtype, false).type;
+}
+
+// The whole buffer of an argument, by its name or another's: Halide takes a variable for defined if a parameter comes with it.
+template <class Port> Halide::Expr whole(const Port &port, const std::string &name = "") {
+    const Halide::Expr stride = port.dim(1).stride();
+    const Halide::Parameter parameter = stride.as<Halide::Internal::Variable>()->param; // the port's own is protected
+    return Halide::Internal::Variable::make(Halide::type_of<halide_buffer_t *>(), (name.empty() ? parameter.name() : name) + ".buffer",
+                                            parameter);
+}
+
+inline Halide::Expr no_buffer() {
+    return Halide::reinterpret(Halide::type_of<halide_buffer_t *>(), Halide::cast<uint64_t>(0));
 }
 
 // A number, and what an autoscheduler takes it for.

@@ -107,6 +107,25 @@ Expr stored_key_word(const Coordinates &at, const Expr &word, const Expr &row, c
     return at.blocking.query_words.join({keys.stored_key(2 * word, row, hkv, b), keys.stored_key(2 * word + 1, row, hkv, b)});
 }
 
+// 0. In a call of so many bytes that rows come from memory, rows that come soon are asked for, a few with each panel (runtime/fetch.h).
+void define_fetched(QueryLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
+    const AttentionInputs &in = formulas.inputs();
+    const AttentionInputs::Whole &whole = *in.whole;
+    const auto count = [](const Expr &number) { return Halide::cast<int64_t>(number); };
+    const Expr rows = count(in.num_heads) * count(in.seq_len_q) + count(in.num_kv_heads) * count(in.keys.rows());
+    const int row_bytes = (s.head_dim + s.head_dim_v) * in.query_storage.type.bytes();
+    const Expr call =
+        Halide::Internal::Call::make(Halide::Int(32), "polyhead_fetch",
+                                     {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()), s.qt,
+                                      blocking.q_tile, s.c * (blocking.kv_tile / blocking.key_panel) + s.panel, blocking.key_panel},
+                                     Halide::Internal::Call::Extern);
+    s.fetched(s.panel, s.c, s.qt, s.h, s.b) =
+        Halide::Internal::Call::make(Halide::Int(32), Halide::Internal::Call::if_then_else,
+                                     {count(in.batch) * rows * row_bytes >= Halide::cast<int64_t>(Expr(blocking.fetch_bytes)), call, 0},
+                                     Halide::Internal::Call::PureIntrinsic);
+}
+
 // scores = query_tile . key
 void define_scores(QueryLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
@@ -130,7 +149,13 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
                : words.pair == 1  ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, d, row, hkv, b);
     };
-    s.scores(qi, kk, c, qt, h, b) = 0.0f;
+    s.fetches = blocking.fetch_bytes > 0 && formulas.inputs().whole;
+    if (s.fetches) {
+        define_fetched(s, at);
+        s.scores(qi, kk, c, qt, h, b) = Halide::cast<float>(s.fetched(kk / blocking.key_panel, c, qt, h, b));
+    } else {
+        s.scores(qi, kk, c, qt, h, b) = 0.0f;
+    }
     if (blocking.products == 1) {
         s.scores(qi, kk, c, qt, h, b) = words.add_products(s.scores(qi, kk, c, qt, h, b), s.query_tile(qi, s.rd, qt, h, b), key_word(s.rd));
         return;
@@ -399,7 +424,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f : {query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
+    for (const Halide::Func &f : {fetched, query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -21,6 +21,7 @@ struct QueryLanesBlocking {
     Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
     Words words;         // of probs and value, along the keys; pair divides key_panel
     bool amx;            // scores, and probs x values, are products of its tiles; words have two elements then
+    int64_t fetch_bytes; // of a call, from which rows are asked from memory before they are needed; 0: never
     int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
 };
@@ -38,11 +39,12 @@ struct QueryLanesStages : MergedRowsStages {
     int last_sum_column() const { return sum_column() + (keeps_exact_sum ? 1 : 0); }
     int reference_column() const { return last_sum_column() + 1; }
     int merge_columns_end() const { return reference_column() + 1; }
-    bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
+    bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
+    bool fetches = false;
     bool single_group; // the fixed key length fits in one group: no running merge
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
-        word{"word"}, row{"row"};
+        word{"word"}, row{"row"}, panel{"panel"};
     Expr last_value_word, value_count, key_count; // the last word of keys; elements of value_words and key_words of a call
     Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words, group_chunks, merge_columns;
     Halide::RDom squares; // of query_tile: (lane, word in block, block, vector)
@@ -59,6 +61,7 @@ struct QueryLanesStages : MergedRowsStages {
     std::vector<TransposedTile> pair_tiles;          // tiles (qi, kk, c, qt, h, b) of tensors over pairs
     Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
+    Halide::Func fetched{"fetched"};                 // (panel, c, qt, h, b): 0; with it rows that come soon are asked from memory
     Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)
     Halide::Func score_factor{"score_factor"};       // of scores whose query is not scaled
     Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)

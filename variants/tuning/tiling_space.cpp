@@ -27,7 +27,8 @@ std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &p, const
     for (const Knob &knob : knobs()) {
         const KnobUse *use = use_of(knob, frame, p, machine);
         // Of a call's tensors every sdpa kernel gets a variant with wide loads and one without.
-        const bool by_dispatch = knob.value == &Tiling::load_width && !(p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
+        const bool by_dispatch =
+            knob.value == &Tiling::load_width && !(p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
         const bool cannot_run = knob.value == &Tiling::amx && !this_cpu_has_amx(); // a tuner measures on this machine
         if (use && !use->values.empty() && !by_dispatch && !cannot_run) {
             const std::vector<int> values = values_of(*use, p, machine, defaults.*knob.value);

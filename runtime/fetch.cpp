@@ -1,0 +1,88 @@
+// Asks memory for rows ahead of their use, as many with each panel of keys as the next tile and the next head need in the end.
+//
+// The rows that come next are in no order that a processor's own prefetchers find: panels read a few rows of keys side by side, line by
+// line, and a head begins at another place than the one before it ends.
+#include "fetch.h"
+
+#include <algorithm>
+
+#include <HalideRuntime.h>
+
+namespace polyhead::runtime {
+namespace {
+
+constexpr int64_t line = 64; // bytes
+
+// The part of `count` rows that piece `at` of `pieces` asks for; pieces behind the last row ask for none.
+FetchRows part_of(int32_t count, int64_t pieces, int64_t at) noexcept {
+    const int64_t each = count <= pieces ? 1 : (count + pieces - 1) / pieces;
+    FetchRows rows;
+    rows.first = static_cast<int32_t>(std::min<int64_t>(at * each, count));
+    rows.end = static_cast<int32_t>(std::min<int64_t>(rows.first + each, count));
+    return rows;
+}
+
+// Rows of a tile's part that exist.
+FetchRows in_tile(FetchRows rows, int32_t batch_row, int32_t head, int32_t begin, int32_t queries) noexcept {
+    return {batch_row, head, std::min(begin + rows.first, queries), std::min(begin + rows.end, queries)};
+}
+
+template <int written> void fetch(const halide_buffer_t &tensor, const FetchRows &rows) noexcept {
+    const int64_t element = tensor.type.bytes(), bytes = element * tensor.dim[0].extent;
+    const char *const head = reinterpret_cast<const char *>(tensor.host) +
+                             element * (int64_t(rows.head) * tensor.dim[2].stride + int64_t(rows.batch_row) * tensor.dim[3].stride);
+    for (int32_t row = rows.first; row < rows.end; ++row) {
+        const char *const start = head + element * row * tensor.dim[1].stride;
+        for (int64_t at = 0; at < bytes; at += line) {
+            __builtin_prefetch(start + at, written, 3);
+        }
+    }
+}
+
+} // namespace
+
+FetchPart fetch_part(const FetchPlace &p) noexcept {
+    const int32_t panels = std::max((p.keys + p.key_panel - 1) / p.key_panel, 1), tiles = (p.queries + p.q_tile - 1) / p.q_tile;
+    const FetchRows rows = part_of(p.q_tile, panels, p.panel);
+    FetchPart part;
+    part.out = in_tile(rows, p.batch_row, p.head, p.tile * p.q_tile, p.queries);
+    const bool last_tile = p.tile + 1 >= tiles, last_head = p.head + 1 == p.heads;
+    const int32_t head = last_head ? 0 : p.head + 1, batch_row = p.batch_row + (last_head ? 1 : 0);
+    if (!last_tile) {
+        part.query = in_tile(rows, p.batch_row, p.head, (p.tile + 1) * p.q_tile, p.queries);
+    }
+    if (batch_row == p.batch) {
+        return part;
+    }
+    if (last_tile) {
+        part.query = in_tile(rows, batch_row, head, 0, p.queries);
+    }
+    // The heads of a group share their keys. The last panels of a head ask, so that little is pushed out before it is read.
+    const int32_t wanted = head % p.group_size == 0 ? std::min(p.keys, most_fetched_keys) : 0;
+    const int64_t all = int64_t(tiles) * panels, pieces = std::min<int64_t>(all, wanted);
+    const int64_t piece = int64_t(p.tile) * panels + p.panel - (all - pieces);
+    if (pieces > 0 && piece >= 0) {
+        part.keys = part_of(wanted, pieces, piece);
+        part.keys.batch_row = batch_row;
+        part.keys.head = head / p.group_size;
+    }
+    return part;
+}
+
+} // namespace polyhead::runtime
+
+int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
+                   int32_t batch_row, int32_t group_size, int32_t tile, int32_t q_tile, int32_t panel, int32_t key_panel) {
+    using namespace polyhead::runtime;
+    const FetchPart part = fetch_part({query->dim[1].extent, key->dim[1].extent, query->dim[2].extent, query->dim[3].extent, group_size,
+                                       q_tile, key_panel, batch_row, head, tile, panel});
+    if (out) {
+        fetch<1>(*out, part.out);
+    }
+    fetch<0>(*query, part.query);
+    fetch<0>(*key, part.keys);
+    if (value != key) {
+        fetch<0>(*value, part.keys);
+    }
+    return 0;
+}

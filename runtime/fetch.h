@@ -1,0 +1,38 @@
+// Rows of a call's tensors that are asked from memory before they are needed.
+#ifndef POLYHEAD_RUNTIME_FETCH_H
+#define POLYHEAD_RUNTIME_FETCH_H
+
+#include <cstdint>
+
+struct halide_buffer_t;
+
+// What kernels call while they compute the scores of one panel of keys: asks for a few rows of query (of the next tile), of out (of this
+// tile) and of the next head's keys and values. Always returns 0. Asking for many rows at once takes as long as waiting for them: a
+// processor keeps only some tens of requests. out may be null.
+extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
+                              int32_t batch_row, int32_t group_size, int32_t tile, int32_t q_tile, int32_t panel, int32_t key_panel);
+
+namespace polyhead::runtime {
+
+// A call, and a panel of keys that a tile of it reads.
+struct FetchPlace {
+    int32_t queries, keys, heads, batch, group_size;
+    int32_t q_tile, key_panel;
+    int32_t batch_row, head, tile, panel;
+};
+
+struct FetchRows {
+    int32_t batch_row = 0, head = 0, first = 0, end = 0; // no rows where first is end
+};
+
+// The rows that this panel asks for; the head of keys counts key/value heads.
+struct FetchPart {
+    FetchRows out, query, keys;
+};
+FetchPart fetch_part(const FetchPlace &place) noexcept;
+
+constexpr int32_t most_fetched_keys = 256; // of a head: what its first tile reads first. More would push the present head out of the cache
+
+} // namespace polyhead::runtime
+
+#endif

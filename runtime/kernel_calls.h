@@ -1,0 +1,23 @@
+// The functions of libpolyhead that kernels call, for code that is compiled in process.
+#ifndef POLYHEAD_RUNTIME_KERNEL_CALLS_H
+#define POLYHEAD_RUNTIME_KERNEL_CALLS_H
+
+#include "amx.h"
+#include "fetch.h"
+
+namespace polyhead::runtime {
+
+struct KernelCalls {
+    decltype(polyhead_amx_linear) *amx_linear;
+    decltype(polyhead_amx_scores) *amx_scores;
+    decltype(polyhead_amx_values) *amx_values;
+    decltype(polyhead_fetch) *fetch;
+};
+
+inline KernelCalls kernel_calls() noexcept {
+    return {polyhead_amx_linear, polyhead_amx_scores, polyhead_amx_values, polyhead_fetch};
+}
+
+} // namespace polyhead::runtime
+
+#endif

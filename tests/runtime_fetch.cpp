@@ -1,0 +1,80 @@
+// What tiles ask from memory ahead of time: every row that comes next, once, and none that does not exist.
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "runtime/fetch.h"
+
+#include "support/catch.h"
+
+using namespace polyhead::runtime;
+
+namespace {
+
+using Row = std::tuple<int, int, int>; // batch row, head, row
+
+struct Asked {
+    std::map<Row, int> out, query, keys;
+};
+
+void add(std::map<Row, int> *asked, const FetchRows &rows) {
+    for (int row = rows.first; row < rows.end; row++) {
+        (*asked)[{rows.batch_row, rows.head, row}]++;
+    }
+}
+
+Asked asked_by(FetchPlace place) {
+    Asked asked;
+    for (place.batch_row = 0; place.batch_row < place.batch; place.batch_row++) {
+        for (place.head = 0; place.head < place.heads; place.head++) {
+            for (place.tile = 0; place.tile * place.q_tile < place.queries; place.tile++) {
+                for (place.panel = 0; place.panel * place.key_panel < place.keys; place.panel++) {
+                    const FetchPart part = fetch_part(place);
+                    add(&asked.out, part.out);
+                    add(&asked.query, part.query);
+                    add(&asked.keys, part.keys);
+                }
+            }
+        }
+    }
+    return asked;
+}
+
+// All rows of all heads; those of the first head of the first batch row only if they are wanted.
+std::map<Row, int> each_once(int batch, int heads, int rows, bool all_of_first) {
+    std::map<Row, int> expected;
+    for (int b = 0; b < batch; b++) {
+        for (int h = 0; h < heads; h++) {
+            for (int row = 0; row < rows; row++) {
+                if (all_of_first || b > 0 || h > 0) {
+                    expected[{b, h, row}] = 1;
+                }
+            }
+        }
+    }
+    return expected;
+}
+
+} // namespace
+
+TEST_CASE("fetch: every row that comes next is asked for once, and no other") {
+    for (const int queries : {1, 7, 16, 17, 100, 300}) {
+        for (const int keys : {1, 5, 8, 40, 256, 300, 1000}) {
+            for (const int group_size : {1, 2, 4}) {
+                for (const auto &[q_tile, key_panel] : {std::pair(16, 8), std::pair(32, 8), std::pair(24, 4), std::pair(16, 6)}) {
+                    CAPTURE(queries, keys, group_size, q_tile, key_panel);
+                    const int batch = 2, heads = 4;
+                    const Asked asked = asked_by({queries, keys, heads, batch, group_size, q_tile, key_panel, 0, 0, 0, 0});
+                    CHECK(asked.out == each_once(batch, heads, queries, true));
+                    std::map<Row, int> next = each_once(batch, heads, queries, false);
+                    for (int row = q_tile; row < queries; row++) { // tiles of the first head behind its first
+                        next[{0, 0, row}] = 1;
+                    }
+                    CHECK(asked.query == next);
+                    CHECK(asked.keys == each_once(batch, heads / group_size, std::min(keys, most_fetched_keys), false));
+                }
+            }
+        }
+    }
+}

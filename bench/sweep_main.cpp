@@ -12,8 +12,8 @@
 
 #include "../tests/support/check.h"
 #include "../tests/support/inputs.h"
-#include "../tests/support/subject.h"
 #include "../tests/support/problems.h"
+#include "../tests/support/subject.h"
 #include "in_process.h"
 #include "in_process_runtime.h"
 #include "roof.h"
@@ -169,8 +169,8 @@ int print(const Line &line) {
             count++;
         }
     }
-    std::printf("  least of its neighbours %.3f  T 1-31: at most %.2f of the time of T 32  T 1024: %.1f %% of peak%s%s\n", slowest, most_short,
-                roof::spread(line.points.back().percent).median, slow.empty() ? "" : "  SLOW:", slow.c_str());
+    std::printf("  least of its neighbours %.3f  T 1-31: at most %.2f of the time of T 32  T 1024: %.1f %% of peak%s%s\n", slowest,
+                most_short, roof::spread(line.points.back().percent).median, slow.empty() ? "" : "  SLOW:", slow.c_str());
     std::fflush(stdout);
     return count;
 }

@@ -246,7 +246,8 @@ TEST_CASE("a record made where tiles have another size by default keeps its tile
 }
 
 TEST_CASE("a record with AMX gets a variant without it behind it, a record without AMX stays alone") {
-    const std::string rapids = "x86-64-linux-avx512_sapphirerapids-avx512_zen4-avx512_cannonlake-" + avx512.substr(avx512.find("avx512_skylake"));
+    const std::string rapids =
+        "x86-64-linux-avx512_sapphirerapids-avx512_zen4-avx512_cannonlake-" + avx512.substr(avx512.find("avx512_skylake"));
     Problem p = sdpa_problem(12, 64);
     p.dtype = POLYHEAD_BF16;
     const auto plans_of = [&](const std::string &tiling) {
@@ -257,8 +258,9 @@ TEST_CASE("a record with AMX gets a variant without it behind it, a record witho
         std::string error, text;
         for (const auto &plan : gen::plan_variants(complete(p), {rapids}, "", &error, {file.path.string(), true})) {
             if (plan.frame == gen::frame_named("query_lanes")) {
-                text += (plan.tiling.amx != 0 ? "amx" : "pairs") + std::string(plan.record.empty() ? " by default from " : " recorded from ") +
-                        std::to_string(plan.min_seq_len_q) + "; ";
+                text += (plan.tiling.amx != 0 ? "amx" : "pairs") +
+                        std::string(plan.record.empty() ? " by default from " : " recorded from ") + std::to_string(plan.min_seq_len_q) +
+                        "; ";
             }
         }
         CHECK(error == "");

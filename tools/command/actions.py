@@ -114,7 +114,7 @@ def tune(options):
 
 
 def check(options):
-    environment.ensure("check")
+    environment.ensure("check", "tune", "plots", *environment.PACKAGE)
     sources = [] if options.quick else checks.sources_to_read(options.all)
     if sources:
         environment.ensure(*environment.NEEDS)

@@ -62,6 +62,16 @@ std::string description_of(const TunedRecord &record, double distance) {
            runtime::flags_of(record.problem); // not the text of the file, which may hold any bytes
 }
 
+// Where the shortest query of a record was the first that no decoding frame can take, it is the first that none of them does take.
+int first_query(const TunedRecord &record, const Problem &p, const Machine &machine) {
+    for (const Frame *frame : frames()) {
+        if (frame->serves(p, machine) && frame->max_seq_len_q() > 0 && record.min_seq_len_q == frame->max_seq_len_q() + 1) {
+            return frame->best_up_to(p, machine) + 1;
+        }
+    }
+    return record.min_seq_len_q;
+}
+
 std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const Machine &machine, const std::string &target) {
     std::vector<VariantPlan> plans;
     for (const TunedRecord &record : match.records) {
@@ -71,7 +81,7 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
         VariantPlan plan{record.frame,
                          target,
                          default_tiling(*record.frame, p, machine, transferred(record, p, machine)),
-                         record.min_seq_len_q,
+                         first_query(record, p, machine),
                          record.max_seq_len_q,
                          description_of(record, match.distance)};
         const int longest = record.frame->best_up_to(p, machine);

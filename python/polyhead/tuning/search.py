@@ -70,14 +70,19 @@ class RandomSearch(Search):
         self.random = random.Random(self.seed)
 
     def _suggest(self) -> Point:
+        return self._by_chance()
+
+    def _by_chance(self) -> Point:
         frame = self.frames[self.random.choice(sorted(self.frames))]
         return frame["frame"], {k["knob"]: self.random.choice(k["values"]) for k in frame["knobs"]}
 
 
-class TpeSearch(Search):
-    """Optuna's tree-structured Parzen estimator over the positions in the lists of values."""
+class TpeSearch(RandomSearch):
+    """Optuna's tree-structured Parzen estimator over the positions in the lists of values. Where it suggests only refused and known points,
+    points by chance follow."""
 
     STARTUP = 16
+    STUCK = 100  # such points in a row
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -90,8 +95,15 @@ class TpeSearch(Search):
             sampler = optuna.samplers.TPESampler(seed=self.seed, n_startup_trials=self.STARTUP, multivariate=True, group=True, constant_liar=True)
         self.study = optuna.create_study(sampler=sampler)
         self.trials: dict[str, Any] = {}
+        self.skipped = 0  # since the last point that was suggested for the first time
+
+    def ask(self) -> Optional[Point]:
+        self.skipped = 0
+        return super().ask()
 
     def _suggest(self) -> Point:
+        if self.skipped >= self.STUCK:
+            return self._by_chance()
         trial = self.study.ask()
         names = sorted(self.frames)
         frame = self.frames[names[0] if len(names) == 1 else trial.suggest_categorical("frame", names)]
@@ -105,7 +117,10 @@ class TpeSearch(Search):
 
     def _skip(self, point: Point) -> None:
         # Not kept as a result: many bad results would hide the measured ones, and refusing the point again is cheap.
-        self.study.tell(self.trials.pop(key_of(point)), state=self.optuna.trial.TrialState.FAIL)
+        self.skipped += 1
+        trial = self.trials.pop(key_of(point), None)
+        if trial is not None:
+            self.study.tell(trial, state=self.optuna.trial.TrialState.FAIL)
 
     def tell(self, point: Point, ratio: Optional[float]) -> None:
         super().tell(point, ratio)

@@ -377,7 +377,7 @@ private:
         in.keys = {storage(), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
         if (!machine().gpu() && p.page_size == 0 && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_),
-                        statistics_of(p).empty() ? whole(*query_, "out") : no_buffer()};
+                        statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer()};
         }
         attend(p, in, *out_, false);
     }

@@ -370,7 +370,7 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
     const Expr first_of_group = s.merge_columns.y * group_keys;
     at.range(qt, b).limit(&s.merge_columns, first_of_group, first_of_group + group_keys);
     const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;
-    s.merged(qi, x, qt, h, b) = select(x == reference_column, row_reference_floor, 0.0f);
+    s.merged(qi, x, qt, h, b) = select(x < reference_column, Halide::likely(Expr(0.0f)), row_reference_floor);
     Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
     const Expr factor = formulas.rescaling(select(rx == keep_column, before, added) - now);
     const Expr sum = s.merged(qi, rx, qt, h, b) * s.merged(qi, keep_column, qt, h, b) +

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "runtime/fetch.h"
+#include "../runtime/fetch.h"
 
 #include "support/catch.h"
 

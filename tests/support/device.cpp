@@ -1,6 +1,8 @@
 // Opens the device of a test run.
 #include "device.h"
 
+#include <pthread.h>
+
 #include <cstdlib>
 
 namespace polyhead::test {
@@ -19,6 +21,21 @@ const TestDevice &TestDevice::get() {
     return *device;
 }
 
+namespace {
+
+// PoCL keeps the private memory of a whole block on the stack of its thread: 900 threads of a random tiling take 16 MB.
+void give_new_threads_large_stacks() {
+    constexpr size_t bytes = size_t(64) << 20;
+    pthread_attr_t attributes;
+    if (pthread_getattr_default_np(&attributes) == 0) {
+        pthread_attr_setstacksize(&attributes, bytes);
+        pthread_setattr_default_np(&attributes);
+        pthread_attr_destroy(&attributes);
+    }
+}
+
+} // namespace
+
 TestDevice::TestDevice() {
     const char *text = std::getenv("POLYHEAD_TEST_DEVICE");
     int index = 0;
@@ -26,6 +43,9 @@ TestDevice::TestDevice() {
         error_ = std::string("POLYHEAD_TEST_DEVICE is ") + (text == nullptr ? "not set" : text) +
                  ", expected cuda, opencl or vulkan, with :INDEX if it is not the first device";
         return;
+    }
+    if (api_ == Api::opencl) {
+        give_new_threads_large_stacks();
     }
     const Status status = Device::open(api_, index, &device_);
     if (!status.ok()) {

@@ -181,7 +181,7 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     } else {
         s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
         lanes(s.scores, s, vec);
-        if (s.fetches) {
+        if (s.fetched.defined()) {
             s.fetched.compute_at(s.logits, s.key_blocks.y).bound_extent(s.panel, 1);
         }
         lanes(s.scores.update().reorder(s.qi, s.kk, s.rd), s, vec).unroll(s.kk);

@@ -149,8 +149,7 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
                : words.pair == 1  ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, d, row, hkv, b);
     };
-    s.fetches = blocking.fetch_bytes > 0 && formulas.inputs().whole;
-    if (s.fetches) {
+    if (formulas.inputs().whole) {
         define_fetched(s, at);
         s.scores(qi, kk, c, qt, h, b) = Halide::cast<float>(s.fetched(kk / blocking.key_panel, c, qt, h, b));
     } else {

@@ -21,7 +21,7 @@ struct QueryLanesBlocking {
     Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
     Words words;         // of probs and value, along the keys; pair divides key_panel
     bool amx;            // scores, and probs x values, are products of its tiles; words have two elements then
-    int64_t fetch_bytes; // of a call, from which rows are asked from memory before they are needed; 0: never
+    int64_t fetch_bytes; // of a call, from which rows are asked from memory before they are needed
     int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
 };
@@ -39,8 +39,7 @@ struct QueryLanesStages : MergedRowsStages {
     int last_sum_column() const { return sum_column() + (keeps_exact_sum ? 1 : 0); }
     int reference_column() const { return last_sum_column() + 1; }
     int merge_columns_end() const { return reference_column() + 1; }
-    bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
-    bool fetches = false;
+    bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
     bool single_group; // the fixed key length fits in one group: no running merge
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
@@ -51,29 +50,29 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
-    RowBounds rows;                                  // (qi, qt, b)
-    std::optional<TransposedSquares> query_squares;  // (f, block of d, vector of the tile, qt, h, b): query, for transposing
-    Halide::Func query_tile{"query_tile"};           // (qi, d, qt, h, b): d counts words
-    Halide::Func key_tile{"key_tile"};               // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
-    Halide::Func key_words{"key_words"};             // (word, row, hkv, b): keys as AMX reads them, once per call
-    Halide::Func value_words{"value_words"};         // (d, word of keys, hkv, b): values that share words, once per call
-    Halide::Func value_products{"value_products"};   // (qi, d, c, qt, h, b): probs x finite values, where AMX makes it
-    std::vector<TransposedTile> pair_tiles;          // tiles (qi, kk, c, qt, h, b) of tensors over pairs
-    Halide::Func value_bits{"value_bits"};           // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
-    Halide::Func chunk_bits{"chunk_bits"};           // (c, hkv, b): of a chunk
-    Halide::Func fetched{"fetched"};                 // (panel, c, qt, h, b): 0; with it rows that come soon are asked from memory
-    Halide::Func scores{"scores"};                   // (qi, kk, c, qt, h, b)
-    Halide::Func score_factor{"score_factor"};       // of scores whose query is not scaled
-    Halide::Func logits{"logits"};                   // (qi, kk, c, qt, h, b)
-    Halide::Func row_max{"row_max"};                 // (qi, c, qt, h, b)
-    Halide::Func row_reference{"row_reference"};     // (qi, c, qt, h, b)
-    Halide::Func prob_floats{"prob_floats"};         // (qi, kk, c, qt, h, b): where probs share words and their sum is needed exactly
-    Halide::Func probs{"probs"};                     // (qi, kk, c, qt, h, b): kk counts words
-    Halide::Func row_sum{"row_sum"};                 // (qi, c, qt, h, b): of the probs that values are multiplied by
-    Halide::Func exact_sum{"exact_sum"};             // (qi, c, qt, h, b): of prob_floats
-    Halide::Func acc{"acc"};                         // (qi, d, c, qt, h, b), in registers
-    Halide::Func chunk_out{"chunk_out"};             // acc, in memory
-    Halide::Func partial{"partial"};                 // (qi, x, m, g, qt, h, b): all columns
+    RowBounds rows;                                 // (qi, qt, b)
+    std::optional<TransposedSquares> query_squares; // (f, block of d, vector of the tile, qt, h, b): query, for transposing
+    Halide::Func query_tile{"query_tile"};          // (qi, d, qt, h, b): d counts words
+    Halide::Func key_tile{"key_tile"};              // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
+    Halide::Func key_words{"key_words"};            // (word, row, hkv, b): keys as AMX reads them, once per call
+    Halide::Func value_words{"value_words"};        // (d, word of keys, hkv, b): values that share words, once per call
+    Halide::Func value_products{"value_products"};  // (qi, d, c, qt, h, b): probs x finite values, where AMX makes it
+    std::vector<TransposedTile> pair_tiles;         // tiles (qi, kk, c, qt, h, b) of tensors over pairs
+    Halide::Func value_bits{"value_bits"};          // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
+    Halide::Func chunk_bits{"chunk_bits"};          // (c, hkv, b): of a chunk
+    Halide::Func fetched{"fetched"};             // (panel, c, qt, h, b): 0; with it rows are asked from memory; undefined without tensors
+    Halide::Func scores{"scores"};               // (qi, kk, c, qt, h, b)
+    Halide::Func score_factor{"score_factor"};   // of scores whose query is not scaled
+    Halide::Func logits{"logits"};               // (qi, kk, c, qt, h, b)
+    Halide::Func row_max{"row_max"};             // (qi, c, qt, h, b)
+    Halide::Func row_reference{"row_reference"}; // (qi, c, qt, h, b)
+    Halide::Func prob_floats{"prob_floats"};     // (qi, kk, c, qt, h, b): where probs share words and their sum is needed exactly
+    Halide::Func probs{"probs"};                 // (qi, kk, c, qt, h, b): kk counts words
+    Halide::Func row_sum{"row_sum"};             // (qi, c, qt, h, b): of the probs that values are multiplied by
+    Halide::Func exact_sum{"exact_sum"};         // (qi, c, qt, h, b): of prob_floats
+    Halide::Func acc{"acc"};                     // (qi, d, c, qt, h, b), in registers
+    Halide::Func chunk_out{"chunk_out"};         // acc, in memory
+    Halide::Func partial{"partial"};             // (qi, x, m, g, qt, h, b): all columns
     Halide::Func group_reference{"group_reference"}; // (qi, g, qt, h, b)
     Halide::Func weight{"weight"};                   // (qi, m, g, qt, h, b)
     Halide::Func group_acc{"group_acc"};             // (qi, x, g, qt, h, b): columns before row_reference

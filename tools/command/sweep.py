@@ -15,7 +15,7 @@ def bench(options):
     build.build("release", [PROGRAM], quiet=build.ninja_idle("release", [PROGRAM]))
     child = child_environment()
     if options.avx2:
-        child["POLYHEAD_CPU_FEATURES"] = "avx2"
+        child["POLYHEAD_CPU_FEATURES"] = build.cpu_features("avx2")
     with tempfile.TemporaryDirectory() as folder:
         results = os.path.abspath(options.json) if options.json else os.path.join(folder, "sweep.json")
         command = [build.program("release", PROGRAM), "--json", results]

@@ -144,12 +144,12 @@ class Failures(unittest.TestCase):
         self.assertEqual(contents(self.out.parent), None)
 
     def test_one_allocation_fails(self):
-        """An allocation of the program (from its main() on, because before that no message is possible), and of its compiler."""
+        """Each allocation of the program (from its main() on, because before that no message is possible), and some of its compiler's."""
         self.start_from(self.old)
         first = self.count("memory", ["--help"])
-        steps = 100 if ALL else 5
         for compiler, begin in ((False, first), (True, 1)):
             total = self.count("memory", compiler=compiler)
+            steps = 5 if not ALL else 100 if compiler else total - begin
             for at in (begin + (total - begin) * i // steps for i in range(steps)):
                 self.start_from(self.old)
                 done = self.generate(NEW, at, what="memory", compiler=compiler)

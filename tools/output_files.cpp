@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <system_error>
 
 #include <dirent.h>
@@ -265,7 +266,13 @@ WorkFolder::WorkFolder(const fs::path &directory, const std::string &name) : nam
     if (!directory_.has_filename()) {
         directory_ = directory_.parent_path(); // without a slash at the end
     }
-    error_ = make();
+    try {
+        error_ = make();
+    } catch (const std::bad_alloc &) { // there will be no destructor
+        const Undisturbed undisturbed;
+        remove_work_folder();
+        throw;
+    }
 }
 
 WorkFolder::~WorkFolder() {
@@ -304,13 +311,7 @@ std::string WorkFolder::make() {
         return cannot("write into", directory_);
     }
     std::snprintf(current.folder, sizeof current.folder, "%s", pattern.c_str());
-    try {
-        path_ = pattern;
-    } catch (const std::bad_alloc &) { // nobody would know the folder
-        ::rmdir(pattern.c_str());
-        current.folder[0] = 0;
-        throw;
-    }
+    path_ = pattern;
     lock_ = ::open((path_ / lock_name).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (lock_ < 0) {
         return cannot("write into", directory_);

@@ -28,6 +28,9 @@ FetchRows in_tile(FetchRows rows, int32_t batch_row, int32_t head, int32_t begin
 }
 
 template <int written> void fetch(const halide_buffer_t &tensor, const FetchRows &rows) noexcept {
+    if (rows.first >= rows.end) {
+        return;
+    }
     const int64_t element = tensor.type.bytes(), bytes = element * tensor.dim[0].extent;
     const char *const head = reinterpret_cast<const char *>(tensor.host) +
                              element * (int64_t(rows.head) * tensor.dim[2].stride + int64_t(rows.batch_row) * tensor.dim[3].stride);
@@ -41,27 +44,25 @@ template <int written> void fetch(const halide_buffer_t &tensor, const FetchRows
 
 } // namespace
 
+// Most panels ask for nothing, or for a row or two, and that takes no division.
 FetchPart fetch_part(const FetchPlace &p) noexcept {
-    const int32_t panels = std::max((p.keys + p.key_panel - 1) / p.key_panel, 1), tiles = (p.queries + p.q_tile - 1) / p.q_tile;
-    const FetchRows rows = part_of(p.q_tile, panels, p.panel);
     FetchPart part;
-    part.out = in_tile(rows, p.batch_row, p.head, p.tile * p.q_tile, p.queries);
-    const bool last_tile = p.tile + 1 >= tiles, last_head = p.head + 1 == p.heads;
+    const bool last_tile = p.tile + 1 >= p.tiles, last_head = p.head + 1 == p.heads;
     const int32_t head = last_head ? 0 : p.head + 1, batch_row = p.batch_row + (last_head ? 1 : 0);
-    if (!last_tile) {
-        part.query = in_tile(rows, p.batch_row, p.head, (p.tile + 1) * p.q_tile, p.queries);
+    const FetchRows rows = part_of(p.q_tile, p.panels, p.panel);
+    if (rows.first < rows.end) {
+        part.out = in_tile(rows, p.batch_row, p.head, p.tile * p.q_tile, p.queries);
+        if (!last_tile) {
+            part.query = in_tile(rows, p.batch_row, p.head, (p.tile + 1) * p.q_tile, p.queries);
+        } else if (batch_row < p.batch) {
+            part.query = in_tile(rows, batch_row, head, 0, p.queries);
+        }
     }
-    if (batch_row == p.batch) {
-        return part;
-    }
-    if (last_tile) {
-        part.query = in_tile(rows, batch_row, head, 0, p.queries);
-    }
-    // The heads of a group share their keys. The last panels of a head ask, so that little is pushed out before it is read.
-    const int32_t wanted = head % p.group_size == 0 ? std::min(p.keys, most_fetched_keys) : 0;
-    const int64_t all = int64_t(tiles) * panels, pieces = std::min<int64_t>(all, wanted);
-    const int64_t piece = int64_t(p.tile) * panels + p.panel - (all - pieces);
-    if (pieces > 0 && piece >= 0) {
+    // The last panels of a head ask for keys, so that little is pushed out before it is read. The heads of a group share theirs.
+    const int32_t wanted = std::min(p.keys, most_fetched_keys);
+    const int64_t all = int64_t(p.tiles) * p.panels, pieces = std::min<int64_t>(all, wanted);
+    const int64_t piece = int64_t(p.tile) * p.panels + p.panel - (all - pieces);
+    if (wanted > 0 && piece >= 0 && batch_row < p.batch && head % p.group_size == 0) {
         part.keys = part_of(wanted, pieces, piece);
         part.keys.batch_row = batch_row;
         part.keys.head = head / p.group_size;
@@ -72,10 +73,10 @@ FetchPart fetch_part(const FetchPlace &p) noexcept {
 } // namespace polyhead::runtime
 
 int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
-                   int32_t batch_row, int32_t group_size, int32_t tile, int32_t q_tile, int32_t panel, int32_t key_panel) {
+                   int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel, int32_t panels) {
     using namespace polyhead::runtime;
     const FetchPart part = fetch_part({query->dim[1].extent, key->dim[1].extent, query->dim[2].extent, query->dim[3].extent, group_size,
-                                       q_tile, key_panel, batch_row, head, tile, panel});
+                                       q_tile, tiles, panels, batch_row, head, tile, panel});
     if (out) {
         fetch<1>(*out, part.out);
     }

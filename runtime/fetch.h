@@ -10,14 +10,15 @@ struct halide_buffer_t;
 // tile) and of the next head's keys and values. Always returns 0. Asking for many rows at once takes as long as waiting for them: a
 // processor keeps only some tens of requests. out may be null.
 extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
-                              int32_t batch_row, int32_t group_size, int32_t tile, int32_t q_tile, int32_t panel, int32_t key_panel);
+                              int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel,
+                              int32_t panels);
 
 namespace polyhead::runtime {
 
-// A call, and a panel of keys that a tile of it reads.
+// A call, and a panel of keys that a tile of it reads. A head has `tiles` tiles, a tile `panels` panels.
 struct FetchPlace {
     int32_t queries, keys, heads, batch, group_size;
-    int32_t q_tile, key_panel;
+    int32_t q_tile, tiles, panels;
     int32_t batch_row, head, tile, panel;
 };
 

@@ -28,8 +28,8 @@ Asked asked_by(FetchPlace place) {
     Asked asked;
     for (place.batch_row = 0; place.batch_row < place.batch; place.batch_row++) {
         for (place.head = 0; place.head < place.heads; place.head++) {
-            for (place.tile = 0; place.tile * place.q_tile < place.queries; place.tile++) {
-                for (place.panel = 0; place.panel * place.key_panel < place.keys; place.panel++) {
+            for (place.tile = 0; place.tile < place.tiles; place.tile++) {
+                for (place.panel = 0; place.panel < place.panels; place.panel++) {
                     const FetchPart part = fetch_part(place);
                     add(&asked.out, part.out);
                     add(&asked.query, part.query);
@@ -65,7 +65,8 @@ TEST_CASE("fetch: every row that comes next is asked for once, and no other") {
                 for (const auto &[q_tile, key_panel] : {std::pair(16, 8), std::pair(32, 8), std::pair(24, 4), std::pair(16, 6)}) {
                     CAPTURE(queries, keys, group_size, q_tile, key_panel);
                     const int batch = 2, heads = 4;
-                    const Asked asked = asked_by({queries, keys, heads, batch, group_size, q_tile, key_panel, 0, 0, 0, 0});
+                    const int tiles = (queries + q_tile - 1) / q_tile, panels = (keys + key_panel - 1) / key_panel;
+                    const Asked asked = asked_by({queries, keys, heads, batch, group_size, q_tile, tiles, panels, 0, 0, 0, 0});
                     CHECK(asked.out == each_once(batch, heads, queries, true));
                     std::map<Row, int> next = each_once(batch, heads, queries, false);
                     for (int row = q_tile; row < queries; row++) { // tiles of the first head behind its first

@@ -115,11 +115,13 @@ void define_fetched(QueryLanesStages &s, const Coordinates &at) {
     const auto count = [](const Expr &number) { return Halide::cast<int64_t>(number); };
     const Expr rows = count(in.num_heads) * count(in.seq_len_q) + count(in.num_kv_heads) * count(in.keys.rows());
     const int row_bytes = (s.head_dim + s.head_dim_v) * in.query_storage.type.bytes();
-    const Expr call =
-        Halide::Internal::Call::make(Halide::Int(32), "polyhead_fetch",
-                                     {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()), s.qt,
-                                      blocking.q_tile, s.c * (blocking.kv_tile / blocking.key_panel) + s.panel, blocking.key_panel},
-                                     Halide::Internal::Call::Extern);
+    const Expr tiles = (in.seq_len_q + blocking.q_tile - 1) / blocking.q_tile,
+               panel = s.c * (blocking.kv_tile / blocking.key_panel) + s.panel,
+               panels = max((in.keys.rows() + blocking.key_panel - 1) / blocking.key_panel, 1);
+    const Expr call = Halide::Internal::Call::make(Halide::Int(32), "polyhead_fetch",
+                                                   {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()),
+                                                    s.qt, tiles, blocking.q_tile, panel, panels},
+                                                   Halide::Internal::Call::Extern);
     s.fetched(s.panel, s.c, s.qt, s.h, s.b) =
         Halide::Internal::Call::make(Halide::Int(32), Halide::Internal::Call::if_then_else,
                                      {count(in.batch) * rows * row_bytes >= Halide::cast<int64_t>(Expr(blocking.fetch_bytes)), call, 0},
@@ -144,7 +146,8 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     }
     s.rd = RDom(0, s.head_dim / words.pair / blocking.products, "rd");
     auto key_word = [&](const Expr &d) -> Expr {
-        const Expr row = at.clamped_key(kk, c), hkv = at.kv_head(h);
+        // Panels that end before the last key have a loop of their own, without clamps.
+        const Expr row = min(Halide::likely(at.key(kk, c)), keys.rows() - 1), hkv = at.kv_head(h);
         return formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
                : words.pair == 1  ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, d, row, hkv, b);
@@ -377,6 +380,20 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
     s.merged(qi, rx, qt, h, b) = select(rx < 0, factor, select(rx < reference_column, Halide::likely(sum), now));
 }
 
+// out_tile = normalised, transposed: rows of out lie side by side. The last block of columns ends with the last column.
+void define_out_tile(QueryLanesStages &s) {
+    const int lanes = s.blocking.lanes(), columns = s.head_dim_v;
+    const auto &[d, qi, qt, h, b] = std::tie(s.d, s.qi, s.qt, s.h, s.b);
+    auto first_column = [&](const Expr &block) { return min(block * lanes, columns - lanes); };
+    auto source = [&](const Expr &qi_, const Expr &row) { return s.normalised(qi_, first_column(s.columns) + row, qt, h, b); };
+    s.normalised_squares = transpose_squares("normalised", lanes, s.blocking.q_tile, {s.columns, qt, h, b}, source);
+    s.out_squares = RDom(0, lanes, 0, lanes, 0, s.normalised_squares->blocks(), 0, (columns + lanes - 1) / lanes, "out_squares");
+    const Expr column = s.out_squares.x, lane = s.out_squares.y, vector = s.out_squares.z, block = s.out_squares.w;
+    s.out_tile(d, qi, qt, h, b) = undef<float>();
+    s.out_tile(first_column(block) + column, vector * lanes + lane, qt, h, b) =
+        s.normalised_squares->transposed()(lane * lanes + column, vector, block, qt, h, b);
+}
+
 } // namespace
 
 QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanesBlocking &blocking) {
@@ -405,8 +422,16 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     return s;
 }
 
+void QueryLanesStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
+    if (o.statistics.empty() && head_dim_v >= blocking.lanes() && blocking.q_tile % blocking.lanes() == 0) {
+        define_out_tile(*this);
+    }
+    MergedRowsStages::write(o, formulas, at, store);
+}
+
 Expr QueryLanesStages::out_of(const AttentionFormulas &, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
-    return normalised(q % blocking.q_tile, d, q / blocking.q_tile, h, b);
+    const Expr row = q % blocking.q_tile, tile = q / blocking.q_tile;
+    return out_tile.defined() ? out_tile(d, row, tile, h, b) : normalised(row, d, tile, h, b);
 }
 
 Expr QueryLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &b) const {
@@ -440,6 +465,11 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
     }
     all.insert(all.end(), {scores, logits, row_max, row_reference, probs, row_sum, acc, chunk_out, partial, group_reference, weight,
                            group_acc, merged, out_factor, normalised});
+    if (normalised_squares) {
+        const std::vector<Halide::Func> steps = normalised_squares->funcs();
+        all.insert(all.end(), steps.begin(), steps.end());
+        all.push_back(out_tile);
+    }
     return all;
 }
 

@@ -43,10 +43,11 @@ struct QueryLanesStages : MergedRowsStages {
     bool single_group; // the fixed key length fits in one group: no running merge
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
-        word{"word"}, row{"row"}, panel{"panel"};
+        columns{"columns"}, word{"word"}, row{"row"}, panel{"panel"};
     Expr last_value_word, value_count, key_count; // the last word of keys; elements of value_words and key_words of a call
     Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words, group_chunks, merge_columns;
-    Halide::RDom squares; // of query_tile: (lane, word in block, block, vector)
+    Halide::RDom squares;     // of query_tile: (lane, word in block, block, vector)
+    Halide::RDom out_squares; // of out_tile: (column in block, lane, vector, block of columns)
     Halide::RDom rotary, value_rows, value_columns;
     TileKeys value_keys;
 
@@ -73,13 +74,16 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func acc{"acc"};                     // (qi, d, c, qt, h, b), in registers
     Halide::Func chunk_out{"chunk_out"};         // acc, in memory
     Halide::Func partial{"partial"};             // (qi, x, m, g, qt, h, b): all columns
-    Halide::Func group_reference{"group_reference"}; // (qi, g, qt, h, b)
-    Halide::Func weight{"weight"};                   // (qi, m, g, qt, h, b)
-    Halide::Func group_acc{"group_acc"};             // (qi, x, g, qt, h, b): columns before row_reference
-    Halide::Func merged{"merged"};                   // (qi, x, qt, h, b): all columns
-    Halide::Func out_factor{"out_factor"};           // (qi, qt, h, b)
-    Halide::Func normalised{"normalised"};           // (qi, d, qt, h, b)
+    Halide::Func group_reference{"group_reference"};     // (qi, g, qt, h, b)
+    Halide::Func weight{"weight"};                       // (qi, m, g, qt, h, b)
+    Halide::Func group_acc{"group_acc"};                 // (qi, x, g, qt, h, b): columns before row_reference
+    Halide::Func merged{"merged"};                       // (qi, x, qt, h, b): all columns
+    Halide::Func out_factor{"out_factor"};               // (qi, qt, h, b)
+    Halide::Func normalised{"normalised"};               // (qi, d, qt, h, b)
+    std::optional<TransposedSquares> normalised_squares; // (f, vector of the tile, block of d, qt, h, b): normalised, for transposing
+    Halide::Func out_tile{"out_tile"};                   // (d, qi, qt, h, b): rows of out; undefined where out reads normalised
 
+    void write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) override;
     std::vector<Halide::Func> funcs() const override;
 
 private:

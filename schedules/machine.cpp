@@ -1,4 +1,7 @@
 // Machine facts per Halide target: GPU APIs, AVX-512, AVX2, SSE and a generic 4-lane machine.
+//
+// A target is run by processors of several families, so each number is that of the least of them (docs/internals/schedules.md, section 2,
+// has the table with its sources).
 #include "machine.h"
 
 namespace polyhead::gen {
@@ -39,15 +42,22 @@ Machine machine_of(const Target &target) {
             machine.half_floats = true;
             machine.bf16_pairs = target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
             machine.may_have_amx = target.has_feature(Target::AVX512_SapphireRapids);
+            machine.latency = 4;
             // Zen 4 passes a vector of 512 bits in two halves.
-            machine.slow_vectors =
-                target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
+            if (target.has_feature(Target::AVX512_Zen4) && !target.features_any_of({Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
+                machine.multiply_adds = 1;
+            }
             return machine;
         }
         const bool avx = target.features_any_of({Target::AVX, Target::AVX2});
         Machine machine{avx ? 8 : 4, 16};
         machine.fused = avx && target.has_feature(Target::FMA);
         machine.half_floats = avx && target.has_feature(Target::F16C);
+        if (!machine.fused) { // a multiplication and an addition begin in each cycle, of the slower one in 3 or 4 cycles
+            machine.multiply_adds = 1;
+            machine.latency = 4;
+            machine.loads = 1;
+        }
         return machine;
     }
     if (target.arch == Target::ARM && target.bits == 64) {
@@ -68,7 +78,7 @@ std::string target_class(const Target &target) {
     }
     const bool fma = target.has_feature(Target::AVX2) && target.has_feature(Target::FMA);
     if (machine.registers == 32) {
-        return machine.slow_vectors ? "x86-64-avx512_zen4" : machine.may_have_amx ? "x86-64-avx512_amx" : "x86-64-avx512";
+        return machine.loads_to_spare() ? "x86-64-avx512_zen4" : machine.may_have_amx ? "x86-64-avx512_amx" : "x86-64-avx512";
     }
     return fma ? "x86-64-avx2" : machine.lanes == 8 ? "x86-64-avx" : "x86-64-sse";
 }

@@ -16,11 +16,17 @@ struct Machine {
 
     int shared_bytes = 0;      // that a block may have everywhere
     bool fused = true;         // multiply and add are one instruction, rounded once
-    bool slow_vectors = false; // a multiply-add of vectors takes a whole cycle, so loads have slots to spare
+    int multiply_adds = 2;     // of vectors that begin in a cycle
+    int latency = 5;           // cycles from a multiply-add to the next one of the same sum
+    int loads = 2;             // of numbers or vectors in a cycle
     bool half_floats = false;  // f16 is converted by an instruction
     bool bf16_pairs = false;   // vdpbf16ps: two products of bf16, added to a float
     bool may_have_amx = false; // tiles of bf16; some machines of the target have them, so they take a variant of their own
 
+    // Sums that must be under way at once, so that a multiply-add can begin whenever there is room.
+    int sums_at_once() const { return latency * multiply_adds; }
+    // Loads have slots to spare beside multiply-adds.
+    bool loads_to_spare() const { return loads > multiply_adds; }
     // Elements of this storage type are multiplied in pairs.
     bool multiplies_pairs(int dtype) const { return bf16_pairs && dtype == POLYHEAD_BF16; }
     bool gpu() const { return api != POLYHEAD_CPU; }

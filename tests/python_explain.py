@@ -29,6 +29,8 @@ class Explain(unittest.TestCase):
         self.assertIn("frame=head_lanes", decode)
         self.assertIn("not polyhead_kernel_0: serves seq_len_q ", decode + prefill)  # records decide which of them comes first
         self.assertIn("frame=query_lanes", prefill)
+        self.assertRegex(decode, r"\n    split_len: \d+ keys are one task; they take \d+ KB")
+        self.assertRegex(prefill, r"\n    q_tile, key_panel: \d+ x \d+ scores in registers")
 
     def test_fixed_lengths_and_threads(self):
         status, text, _ = run("--op", "sdpa", "--num-heads", 1, "--head-dim", 8, "--seq-len-q", 20, "--seq-len-kv", 30, "--threads", 3, "--batch", 2)

@@ -136,6 +136,10 @@ std::string VariantPlan::text() const {
     return "frame=" + std::string(frame->name()) + " " + tiling.to_string() + (record.empty() ? "" : ", from " + record);
 }
 
+std::vector<std::string> VariantPlan::reasons(const Problem &problem) const {
+    return frame->reasons(problem, tiling, machine_of(Target(target)));
+}
+
 std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
                                        std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
     *error = refusal(p);

@@ -19,6 +19,8 @@ struct VariantPlan {
 
     // "frame=NAME knob=value ...", and the record: the description of a variant.
     std::string text() const;
+    // Sentences: what the numbers of the tiling mean on a machine of the target.
+    std::vector<std::string> reasons(const Problem &problem) const;
 };
 
 // Where tilings are looked up when the user gives none.
@@ -27,7 +29,7 @@ struct TuningChoice {
     bool records = true; // false: the defaults
 };
 
-// The user's file of records: the given one or $POLYHEAD_TUNED; empty when there is none.
+// The user's file of records: the given one or $POLYHEAD_TUNED; empty when there is none, or when $POLYHEAD_TUNED is "off".
 std::string records_file(const TuningChoice &choice);
 
 // A target string in full: "host" and "host-FEATURE..." become this machine as far as POLYHEAD_CPU_FEATURES allows, others stay. Where that

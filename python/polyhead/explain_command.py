@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
 from typing import Any, Optional
 
@@ -91,7 +92,11 @@ def explain(options: argparse.Namespace, flags: list[str]) -> None:
         keys = [queries] if same else lengths_of("key-length", options.key_length, p["seq_len_kv"] or queries)
         for number in keys:
             arguments = arguments_of(kernel, options.batch, queries, number)
-            print(kernel.explain(**arguments).rstrip())
+            text = kernel.explain(**arguments).rstrip()
+            print(text)
+            runs = re.search(r"^ +runs \w+_(\d+):", text, re.MULTILINE)
+            for reason in kernel._core.reasons()[int(runs.group(1))] if runs else []:
+                print("    " + reason)
 
 
 def main(argv: Optional[list[str]] = None) -> int:

@@ -137,6 +137,15 @@ std::string explain(const LoadedKernel &kernel, nb::dict arguments, const Device
     return call.explain();
 }
 
+// Of each variant, what the numbers of its tiling mean.
+std::vector<std::vector<std::string>> reasons(const LoadedKernel &kernel) {
+    std::vector<std::vector<std::string>> all;
+    for (const gen::VariantPlan &variant : kernel.plan().variants) {
+        all.push_back(variant.reasons(kernel.table().problem));
+    }
+    return all;
+}
+
 int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
     CallArguments call(kernel, arguments, device, layout_named(layout));
     const WithoutLock others_may_run;
@@ -161,6 +170,7 @@ void bind_kernels(nb::module_ &module) {
         .def("explain", explain, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
         .def("scratch_bytes", scratch_bytes, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
         .def("pack", pack, "tensors"_a, "device"_a.none() = nb::none())
+        .def("reasons", reasons)
         .def("manifest", &LoadedKernel::manifest, release)
         .def(
             "listing", [](const LoadedKernel &k, const std::string &kind) { return compiling([&] { return k.listing(kind); }); }, "kind"_a)

@@ -43,6 +43,8 @@ public:
 
     // Fills the knobs that are 0; those of linear layers are filled for every frame.
     virtual void fill_defaults(Tiling *, const Problem &, const Machine &) const {}
+    // Sentences: what these numbers mean on this machine.
+    virtual std::vector<std::string> reasons(const Problem &, const Tiling &, const Machine &) const { return {}; }
     // Why several knobs together cannot be built, or empty.
     virtual std::string refusal(const Problem &, const Tiling &, const Machine &) const { return ""; }
     // Why a tuner need not try what can be built: it spills, or computes padding.

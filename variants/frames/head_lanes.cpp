@@ -66,6 +66,14 @@ public:
         fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : bytes >= long_row ? 1 : 2);
     }
 
+    std::vector<std::string> reasons(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const int split_bytes = (p.dtype == POLYHEAD_F32 ? 4 : 2) * p.head_dim * t.split_len;
+        return {sentence("row_tile, key_unroll: %d x %d dot products in registers, of %d; the rows share each read of a key", t.row_tile,
+                         t.key_unroll, machine.registers),
+                sentence("split_len: %d keys are one task; they take %d KB and stay in the L2 cache for all rows", t.split_len,
+                         kilobytes(split_bytes))};
+    }
+
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
         const int64_t entries = (p.head_dim + machine.lanes - 1) / machine.lanes;
         return at_most("dot products (row_tile x key_unroll x head_dim)", entries * t.row_tile * t.key_unroll, most_unrolled,

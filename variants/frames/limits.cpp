@@ -1,6 +1,9 @@
 // Messages about what several knobs take together.
 #include "limits.h"
 
+#include <cstdarg>
+#include <cstdio>
+
 namespace polyhead::gen {
 
 std::string at_most(const std::string &what, int64_t found, int64_t most, const std::string &unit) {
@@ -13,6 +16,15 @@ std::string needs_registers(const char *what, int accumulators, int others, cons
                ? ""
                : "tiling: " + std::string(what) + " take " + std::to_string(accumulators) + " + " + std::to_string(others) +
                      " registers, expected at most " + std::to_string(machine.registers);
+}
+
+std::string sentence(const char *format, ...) {
+    char text[300];
+    va_list values;
+    va_start(values, format);
+    std::vsnprintf(text, sizeof text, format, values);
+    va_end(values);
+    return text;
 }
 
 std::string first_of(std::initializer_list<std::string> sentences) {

@@ -1,5 +1,5 @@
 // Bounds of what several knobs take together, for the refusals of frames. Far above what is fast, and where a kernel still compiles in
-// seconds and runs in a thread's caches.
+// seconds and runs in a thread's caches. And sentences about knobs.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +15,16 @@ constexpr int64_t most_unrolled = 2560;  // unrolled multiply-adds in the code
 constexpr int most_threads = 1024;       // of a block
 constexpr int most_threads_along_z = 64; // CUDA, and what every Vulkan device has
 
+constexpr int kilobytes(int64_t bytes) {
+    return static_cast<int>((bytes + 1023) / 1024);
+}
+
 // "tiling: WHAT take FOUND UNIT, expected at most MOST", or empty.
 std::string at_most(const std::string &what, int64_t found, int64_t most, const std::string &unit);
 // "tiling: WHAT take ACCUMULATORS + OTHERS of N registers" where these are more, or empty.
 std::string needs_registers(const char *what, int accumulators, int others, const Machine &machine);
+// As printf.
+[[gnu::format(printf, 1, 2)]] std::string sentence(const char *format, ...);
 std::string first_of(std::initializer_list<std::string> sentences);
 
 } // namespace polyhead::gen

@@ -24,7 +24,7 @@ int round_up(int value, int multiple) {
 struct RegisterPanel {
     int vectors, most;
 
-    // A multiply-add takes 4 cycles and two begin in each, so 8 sums are the least that keep both units busy. With 8 of them every delay
+    // Machine::sums_at_once() are the least that keep the units busy, where nothing is ever late: 8 on Zen 4. With so few every delay
     // of a load is lost: 8, 10 and 12 sums took 1.05, 1.03 and 1 of the time for each column (AVX2, d 64 to 96, 384 queries, 1 thread).
     double time_of_column(int panel) const {
         const int sums = vectors * panel;
@@ -75,7 +75,7 @@ bool reads_tiles_of_pairs(const Problem &p) {
 // and each tile rotates its keys (RoPE): 12 heads, 1024 x 1024 take 0.95 of the time with 32, causal 0.93, with the window 0.88.
 int queries_of_tile(const Problem &p, const Machine &machine) {
     const bool short_rows = p.causal != POLYHEAD_NOT_CAUSAL || p.window != 0;
-    const bool half = machine.slow_vectors && p.rope == POLYHEAD_NO_ROPE && (short_rows || !reads_tiles_of_pairs(p));
+    const bool half = machine.loads_to_spare() && p.rope == POLYHEAD_NO_ROPE && (short_rows || !reads_tiles_of_pairs(p));
     return half ? machine.lanes : 2 * machine.lanes;
 }
 
@@ -128,6 +128,20 @@ public:
         fill(t->value_panel, value_panel_for(p.head_dim_v, registers, many));
         fill(t->kv_tile, keys_of_chunk(p, *t, machine));
         fill(t->merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t->kv_tile - 1) / t->kv_tile) : 16);
+    }
+
+    std::vector<std::string> reasons(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const int vectors = std::max(1, t.q_tile / machine.lanes), scores = vectors * t.key_panel;
+        const int kept = 4 * t.q_tile * (p.head_dim_v + 2) * t.merge_group, chunk = 2 * 4 * t.q_tile * t.kv_tile;
+        return {
+            sentence("q_tile, key_panel: %d x %d scores in registers; a step along head_dim is %d multiply-adds and %d loads, of which %d "
+                     "and %d begin in a cycle",
+                     vectors, t.key_panel, scores, vectors + t.key_panel, machine.multiply_adds, machine.loads),
+            sentence(
+                "value_panel: %d x %d sums in registers, of %d; a multiply-add takes %d cycles, so %d sums at once keep its units busy",
+                vectors, t.value_panel, machine.registers, machine.latency, machine.sums_at_once()),
+            sentence("kv_tile: logits and probs of %d keys take %d KB", t.kv_tile, kilobytes(chunk)),
+            sentence("merge_group: the sums of %d chunks, which take %d KB, are merged together", t.merge_group, kilobytes(kept))};
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {

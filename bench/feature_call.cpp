@@ -1,6 +1,9 @@
 // A case of the bench of features: compiled, filled, checked, run.
 #include "feature_call.h"
 
+#include <cmath>
+#include <map>
+
 #include "../tests/support/call_tensors.h"
 #include "../tests/support/check.h"
 #include "../tests/support/problems.h"
@@ -39,6 +42,34 @@ void FeatureCall::run() const {
 
 double FeatureCall::written_bytes() const {
     return polyhead::test::tensor_bytes(inputs_.args().scores) + polyhead::test::tensor_bytes(inputs_.args().weights_mean);
+}
+
+PlainOfCheckout::PlainOfCheckout(const std::string &library, const FeatureCall &ours, int threads)
+    : library_(library.c_str()), args_(ours.args()),
+      out_(static_cast<size_t>(args_.out.shape[1] * args_.out.shape[2] * args_.out.shape[3])) {
+    library_.get(set_threads_, "plain_set_threads");
+    library_.get(run_, "plain_run");
+    if (library_.found())
+        set_threads_(threads);
+}
+
+std::string PlainOfCheckout::check() const {
+    constexpr float most = 1e-5F; // both are that close to float64
+    if (!library_.found())
+        return "the library of the other checkout cannot be opened";
+    if (run_(args_.query.data, args_.key.data, args_.value.data, out_.data(), args_.out.shape[1], args_.out.shape[2], args_.out.shape[3]) !=
+        0)
+        return "the plain kernel of the other checkout refuses the call";
+    const auto *ours = static_cast<const float *>(args_.out.data);
+    for (size_t i = 0; i < out_.size(); i++)
+        if (!(std::fabs(out_[i] - ours[i]) <= most))
+            return "out[" + std::to_string(i) + "] is " + std::to_string(out_[i]) + " in the other checkout, here " +
+                   std::to_string(ours[i]);
+    return "";
+}
+
+void PlainOfCheckout::run() const { // checked; the same call cannot be refused later
+    (void)run_(args_.query.data, args_.key.data, args_.value.data, out_.data(), args_.out.shape[1], args_.out.shape[2], args_.out.shape[3]);
 }
 
 } // namespace bench

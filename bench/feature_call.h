@@ -2,12 +2,13 @@
 #ifndef BENCH_FEATURE_CALL_H
 #define BENCH_FEATURE_CALL_H
 
-#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "../tests/support/inputs.h"
 #include "features.h"
+#include "shared_library.h"
 
 namespace polyhead {
 class InProcessKernel;
@@ -25,11 +26,30 @@ public:
     double work_left() const { return bench::work_left(case_.problem(), inputs_.args()); }
     // Bytes of the scores and weights that a run writes.
     double written_bytes() const;
+    const polyhead_args &args() const { return inputs_.args(); }
 
 private:
     const FeatureCase case_;
     std::shared_ptr<polyhead::InProcessKernel> kernel_;
     polyhead::test::Inputs inputs_;
+};
+
+// The plain kernel of another checkout on the tensors of this one's call: a library made of plain_of_checkout.cpp.
+class PlainOfCheckout {
+public:
+    // `ours` must have run.
+    PlainOfCheckout(const std::string &library, const FeatureCall &ours, int threads);
+    // "", or one sentence: the library, or the first number of out that is not that of this checkout.
+    std::string check() const;
+    void run() const;
+
+private:
+    roof::SharedLibrary library_;
+    void (*set_threads_)(int32_t threads) = nullptr;
+    int32_t (*run_)(const void *query, const void *key, const void *value, void *out, int64_t heads, int64_t tokens,
+                    int64_t head_dim) = nullptr;
+    const polyhead_args &args_;
+    mutable std::vector<float> out_;
 };
 
 } // namespace bench

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <regex>
 #include <string>
 #include <vector>
@@ -17,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Options {
-    std::string json, filter;
+    std::string json, filter, against;
     int threads = 1, rounds = 7;
     bool pairs = false;
 };
@@ -34,7 +35,7 @@ struct Measured {
 
 // Rounds of both calls in turns; each is made twice and the second counts, which finds its own tensors in the caches. The shortest time
 // of a round counts, because other programs can only make it longer.
-Measured measure(const bench::FeatureCase &feature_case, const bench::FeatureCall &plain, roof::Team &team, int rounds) {
+Measured measure(const bench::FeatureCase &feature_case, const std::function<void()> &off, roof::Team &team, int rounds) {
     Measured measured;
     measured.name = feature_case.name();
     measured.limit = feature_case.limit();
@@ -44,7 +45,7 @@ Measured measure(const bench::FeatureCase &feature_case, const bench::FeatureCal
         return measured;
     measured.work_left = feature.work_left();
     measured.written_bytes = feature.written_bytes();
-    const std::function<void()> off = [&] { plain.run(); }, on = [&] { feature.run(); };
+    const std::function<void()> on = [&] { feature.run(); };
     std::vector<double> raw, ratio, off_ms, on_ms, others;
     for (int i = 0; i < rounds; i++) {
         const roof::Round round = roof::measure_round(team, {off, off, on, on}, 0.03, 3);
@@ -74,7 +75,7 @@ void print(const Measured &m) {
     std::fflush(stdout);
 }
 
-std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, const bench::FeatureCall &plain, roof::Team &team,
+std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, const std::function<void()> &plain, roof::Team &team,
                                   const Options &options) {
     const std::regex wanted(options.filter);
     std::vector<Measured> all;
@@ -162,17 +163,26 @@ std::vector<bench::FeatureCase> singles(const std::vector<bench::Feature> &featu
 }
 
 int run(const Options &options) {
-    const bench::FeatureCall plain{bench::FeatureCase()};
+    const bench::FeatureCall ours{bench::FeatureCase()};
     polyhead::set_num_threads(options.threads);
     roof::Team team(options.threads);
     const double copy_gbs = roof::copy_gbs(team);
-    const std::string error = plain.check();
+    std::string error = ours.check();
+    std::unique_ptr<bench::PlainOfCheckout> theirs;
+    if (error.empty() && !options.against.empty()) {
+        ours.run();
+        theirs = std::make_unique<bench::PlainOfCheckout>(options.against, ours, options.threads);
+        error = theirs->check();
+    }
+    const std::function<void()> plain = [&] { theirs ? theirs->run() : ours.run(); };
     if (!error.empty()) {
         std::fprintf(stderr, "polyhead_bench_features: %s\n", error.c_str());
         return 1;
     }
-    std::printf("B1 H12 T1024 d64 f32, %d thread%s, %d rounds; a copy writes %.1f GB/s\n", options.threads, options.threads == 1 ? "" : "s",
-                options.rounds, copy_gbs);
+    std::printf("B1 H12 T1024 d64 f32, %d thread%s, %d rounds; a copy writes %.1f GB/s%s\n", options.threads,
+                options.threads == 1 ? "" : "s", options.rounds, copy_gbs, theirs ? "; off: the plain kernel of the other checkout" : "");
+    if (theirs)
+        print(measure(bench::FeatureCase(), plain, team, options.rounds));
     const std::vector<Measured> one = measure_all(singles(bench::features()), plain, team, options);
     const std::vector<Measured> outputs = measure_all(singles(bench::score_outputs()), plain, team, options);
     print_outputs(outputs, copy_gbs);
@@ -204,6 +214,7 @@ int main(int argc, char **argv) {
     app.add_option("--threads", options.threads, "threads of the kernels")->check(CLI::Range(1, 256))->capture_default_str();
     app.add_option("--rounds", options.rounds, "rounds per case")->check(CLI::Range(2, 1000))->capture_default_str();
     app.add_option("--filter", options.filter, "only cases whose names match this regular expression");
+    app.add_option("--against", options.against, "library of the plain kernel of another checkout (plain_of_checkout.cpp)");
     app.add_option("--json", options.json, "also write the results to this file");
     CLI11_PARSE(app, argc, argv);
     return run(options);

@@ -12,7 +12,7 @@ void share_runtime() {
     std::call_once(shared, [] {
         using Task = int (*)(Halide::JITUserContext *, int, uint8_t *);
         Halide::JITHandlers handlers;
-        handlers.custom_malloc = [](Halide::JITUserContext *, size_t bytes) { return halide_malloc(nullptr, bytes); };
+        handlers.custom_malloc = [](Halide::JITUserContext *context, size_t bytes) { return halide_malloc(context, bytes); };
         handlers.custom_free = [](Halide::JITUserContext *, void *block) { halide_free(nullptr, block); };
         handlers.custom_do_par_for = [](Halide::JITUserContext *context, Task task, int first, int count, uint8_t *closure) {
             return halide_do_par_for(context, reinterpret_cast<halide_task_t>(task), first, count, closure);

@@ -19,11 +19,11 @@ inline const polyhead::Kernel *kernel_named(const char *name) {
 }
 
 // One that serves a line, or null. A kernel with neither key lengths nor other extras is the plainest measure of it, so it goes first.
-inline const polyhead::Kernel *kernel_of(const SpeedLine &line, bool fixed) {
+inline const polyhead::Kernel *kernel_of(const SpeedLine &line) {
     const polyhead::Kernel *found = nullptr;
     for (size_t i = 0; i < kernel_table_count; i++) {
         const polyhead::Kernel *kernel = kernel_table[i];
-        if (serves(line, kernel->problem, fixed) && (!found || kernel->problem.kv_lengths < found->problem.kv_lengths))
+        if (serves(line, kernel->problem) && (!found || kernel->problem.kv_lengths < found->problem.kv_lengths))
             found = kernel;
     }
     return found;

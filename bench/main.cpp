@@ -12,7 +12,6 @@
 #include "latent.h"
 #include "pages.h"
 #include "ragged.h"
-#include "ratio.h"
 #include "roof.h"
 #include "storage.h"
 #include "workload.h"
@@ -22,7 +21,7 @@ namespace {
 struct Options {
     std::string json, filter;
     int threads = 0, rounds = 7;
-    bool ratio = false, capacity = false, latent = false, storage = false, pages = false, ragged = false;
+    bool capacity = false, latent = false, storage = false, pages = false, ragged = false;
     std::vector<char *> rest; // flags of Google Benchmark
 };
 
@@ -140,8 +139,6 @@ private:
 
 int run(Options &options, char *program) {
     const int threads = options.threads ? options.threads : polyhead::num_threads();
-    if (options.ratio)
-        return bench::print_ratios(threads, options.rounds);
     if (options.capacity)
         return bench::print_capacities(threads, options.rounds);
     if (options.latent)
@@ -188,7 +185,6 @@ int main(int argc, char **argv) {
     app.add_flag("--pages", options.pages, "print what pages cost a decoding step, compared with a contiguous cache, instead");
     app.add_flag("--ragged", options.ragged, "print how fast packed tokens are, compared with equal lengths, instead");
     app.add_flag("--storage", options.storage, "print how fast kernels of bf16 and f16 are beside those of f32 instead");
-    app.add_flag("--ratio", options.ratio, "print the table of promised speeds instead");
     app.allow_extras();
     CLI11_PARSE(app, argc, argv);
     std::vector<std::string> rest = app.remaining();

@@ -34,7 +34,7 @@ std::vector<Shape> free_shapes(const polyhead::Problem &p) {
         return p.cross ? std::vector<Shape>{{1, 512, 512}, {2, 128, 300}} : std::vector<Shape>{{1, 512, 512}, {8, 128, 128}};
     std::vector<Shape> shapes;
     for (const SpeedLine &line : speed_lines())
-        if (serves(line, p, false))
+        if (serves(line, p))
             shapes.push_back(line.shape);
     shapes.push_back({2, 197, 197}); // tails everywhere
     shapes.push_back({1, 1, 2048});  // one decoding step
@@ -91,16 +91,12 @@ const std::vector<SpeedLine> &speed_lines() {
     return lines;
 }
 
-bool serves(const SpeedLine &line, const polyhead::Problem &p, bool fixed) {
+bool serves(const SpeedLine &line, const polyhead::Problem &p) {
     polyhead::Problem wanted = line.problem;
     if (p.op == POLYHEAD_LINEAR)
         wanted.bias = p.bias;
     else
         wanted.kv_lengths = p.kv_lengths;
-    if (fixed) {
-        wanted.seq_len_q = line.shape.seq_len_q;
-        wanted.seq_len_kv = line.shape.seq_len_kv;
-    }
     return generate_line(wanted) == generate_line(p);
 }
 

@@ -20,7 +20,7 @@ std::vector<Shape> shapes_of(const polyhead::Problem &problem);
 // A case with a promised speed, and how to recognise kernels that serve it.
 struct SpeedLine {
     const char *name;
-    polyhead::Problem problem; // lengths are those of `shape` or free; key lengths, and the bias of a linear layer, are free too
+    polyhead::Problem problem; // lengths are free; key lengths, and the bias of a linear layer, are free too
     Shape shape;
     double min_percent, min_percent_avx2; // of the peak, one thread, on a CPU with AVX-512 and on others; 0: no floor
     double of_line_before;                // at least so much of the % of the line before, in the same run; 0: nothing is required
@@ -28,8 +28,8 @@ struct SpeedLine {
     double floor() const { return polyhead_cpu_features() & POLYHEAD_CPU_AVX512_SKYLAKE ? min_percent : min_percent_avx2; }
 };
 const std::vector<SpeedLine> &speed_lines();
-// Whether the kernel computes this line's case; `fixed` asks for one whose lengths are built in.
-bool serves(const SpeedLine &line, const polyhead::Problem &problem, bool fixed);
+// Whether the kernel, with free lengths, computes this line's case.
+bool serves(const SpeedLine &line, const polyhead::Problem &problem);
 
 } // namespace bench
 #endif

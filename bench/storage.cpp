@@ -18,7 +18,7 @@ constexpr double least = 0.92; // time of f32 / time, plus half the interquartil
 const polyhead::Kernel *kernel_of_type(const SpeedLine &line, int32_t dtype) {
     SpeedLine wanted = line;
     wanted.problem.dtype = dtype;
-    const polyhead::Kernel *found = kernel_of(wanted, false);
+    const polyhead::Kernel *found = kernel_of(wanted);
     return found && found->supported() ? found : nullptr;
 }
 

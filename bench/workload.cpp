@@ -51,8 +51,8 @@ std::string Workload::check() const {
     return polyhead::test::check_answer(subject_.subject(), inputs_.shape(), nullptr, checked_flops);
 }
 
-polyhead::Status Workload::run() const {
-    return polyhead::Status(polyhead_run(&kernel_, &args_));
+polyhead::Status Workload::run(const polyhead::Kernel &kernel) const {
+    return polyhead::Status(polyhead_run(&kernel, &args_));
 }
 
 double Workload::flops() const {

@@ -22,7 +22,9 @@ public:
 
     // Runs once on tensors of its own and compares sampled rows with float64. Returns "", or one sentence; then run() is of no use.
     std::string check() const;
-    polyhead::Status run() const;
+    polyhead::Status run() const { return run(kernel_); }
+    // Another kernel on the same tensors: of the same problem, other lengths may be fixed.
+    polyhead::Status run(const polyhead::Kernel &kernel) const;
 
     double flops() const; // two for a multiply-add; only the keys that lengths, causal and window leave are counted
     double bytes() const; // inputs, weights and outputs, once each

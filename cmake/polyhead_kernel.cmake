@@ -186,10 +186,10 @@ function(polyhead_add_kernel name)
 
     _polyhead_tuned(${name})
     set(flags "")
-    foreach(key IN LISTS values switches ITEMS EXPRESSION_LIBRARY)
+    foreach(key IN LISTS values switches ITEMS EXPRESSION_LIBRARY NO_TUNED)
         string(TOLOWER "${key}" option)
         string(REPLACE "_" "-" option "--${option}")
-        if(key IN_LIST switches)
+        if(key IN_LIST switches OR key STREQUAL "NO_TUNED")
             if(arg_${key})
                 list(APPEND flags ${option})
             endif()
@@ -212,10 +212,10 @@ function(polyhead_add_kernel name)
 endfunction()
 
 # Sets arg_TUNED to the file of tuning records: the one of this kernel, else the CMake variable POLYHEAD_TUNED, else the environment
-# variable POLYHEAD_TUNED. The kernel depends on the file. The environment is read now; later changes have no effect. Only
-# polyhead_add_kernel calls it.
+# variable POLYHEAD_TUNED. The kernel depends on the file. The environment is read now; later changes have no effect. "off" is no file, and
+# sets arg_NO_TUNED. Only polyhead_add_kernel calls it.
 macro(_polyhead_tuned name)
-    if(NOT DEFINED arg_TUNED AND POLYHEAD_TUNED)
+    if(NOT DEFINED arg_TUNED AND NOT "${POLYHEAD_TUNED}" STREQUAL "")
         set(arg_TUNED "${POLYHEAD_TUNED}")
     elseif(
         NOT DEFINED arg_TUNED
@@ -224,7 +224,11 @@ macro(_polyhead_tuned name)
     )
         set(arg_TUNED "$ENV{POLYHEAD_TUNED}")
     endif()
-    if(DEFINED arg_TUNED)
+    set(arg_NO_TUNED "")
+    if("${arg_TUNED}" STREQUAL "off")
+        unset(arg_TUNED)
+        set(arg_NO_TUNED TRUE)
+    elseif(DEFINED arg_TUNED)
         get_filename_component(arg_TUNED "${arg_TUNED}" ABSOLUTE)
         if(NOT EXISTS "${arg_TUNED}" OR IS_DIRECTORY "${arg_TUNED}")
             message(

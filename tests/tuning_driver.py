@@ -148,6 +148,8 @@ class Driver(unittest.TestCase):
             variant, = json.loads((self.folder / "k" / "k.json").read_text())["variants"]
             self.assertLessEqual(set(record["tiling"].split()), set(variant["tiling"].split()))
             self.assertIn("from record 1 of tuned.json", (self.folder / "k" / "k.h").read_text())
+        subprocess.run(tool, check=True, env={**os.environ, "POLYHEAD_TUNED": "off"})
+        self.assertNotIn("tuned", json.loads((self.folder / "k" / "k.json").read_text()))
 
     def test_features_and_bad_problems(self):
         output = self.tune("--problem", " ".join(FEATURES), "--problem", "--op conv", "no_such_kernel", "--problem", " ".join(LINEAR), "--budget", 200,

@@ -65,10 +65,12 @@ def by_cmake(options, prefix, folder):
         if done.returncode == 0 or "polyhead_add_kernel(refused)" not in text or named not in text:
             sys.exit("'%s' was not refused with a sentence that names '%s':\n%s" % (arguments, named, done.stdout))
     limited = folder + "-limited"
-    run(configure[:4] + [limited] + configure[5:] + ["-DREFUSED=OP sdpa NUM_HEADS 4 HEAD_DIM 64 LIMIT_SECONDS 0.001 LIMIT_MEGABYTES 4000"])
+    run(configure[:4] + [limited] + configure[5:] + ["-DREFUSED=OP sdpa NUM_HEADS 4 HEAD_DIM 64 LIMIT_SECONDS 0.001 LIMIT_MEGABYTES 4000", "-DPOLYHEAD_TUNED=off"])
     done = subprocess.run([options.cmake, "--build", limited, "--target", "refused_generate"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0 or "limit_seconds: the compiler took more than 0.001 s" not in done.stdout:
         sys.exit("a kernel was not refused for LIMIT_SECONDS:\n" + done.stdout)
+    if " --no-tuned" not in done.stdout: # the failed command is shown
+        sys.exit("POLYHEAD_TUNED=off does not reach the generator:\n" + done.stdout)
 
 
 def cmake_blocks(*path):

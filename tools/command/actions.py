@@ -49,6 +49,8 @@ def bench(options):
     for name, flag in ONLY_PEERS.items():
         if getattr(options, name) not in (None, False):
             raise Failure("%s: found without --peers, expected both" % flag)
+    if options.no_tuned and not options.ratio:
+        raise Failure("--no-tuned: found without --ratio or --peers, expected one of them")
     if options.autoschedulers:
         return autoschedulers.bench(options)
     if options.sweep:
@@ -57,24 +59,29 @@ def bench(options):
         raise Failure("--plot: found without --sweep, expected both")
     if options.limit is not None:
         raise Failure("--limit: found without --autoschedulers, expected both")
-    if options.against is not None:
+    if options.against is not None and not options.features:
         return against.bench(options)
-    preset = "avx2" if options.avx2 else "release"
-    program = "polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features else "polyhead_bench"
+    in_process = options.ratio or options.features
+    machine = "avx2" if options.avx2 else "release"
+    preset = "release" if in_process else machine
+    program = ("polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features
+               else "polyhead_bench_ratio" if options.ratio else "polyhead_bench")  # fmt: skip
     if not (options.device and options.no_build):
         environment.ensure("build", "bench")
-        build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if options.avx2 else {}))
+        build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if preset == "avx2" else {}))
         build.build(preset, [program], quiet=build.ninja_idle(preset, [program]))
     command = [build.program(preset, program)]
-    for flag in ("ratio", "capacity", "latent", "pages", "ragged", "storage", "pairs"):
+    for flag in ("capacity", "latent", "pages", "ragged", "storage", "pairs", "no_tuned"):
         if getattr(options, flag):
-            command.append("--" + flag)
+            command.append("--" + flag.replace("_", "-"))
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name == "json" else value]
+    if options.against is not None:
+        command += ["--against", against.plain_library(options.against)]
     step("bench")
-    return call(command, check=False, env=dict(child_environment(), POLYHEAD_CPU_FEATURES=build.cpu_features(preset)))
+    return call(command, check=False, env=dict(child_environment(), POLYHEAD_CPU_FEATURES=build.cpu_features(machine)))
 
 
 def generate(options):

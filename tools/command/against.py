@@ -1,4 +1,4 @@
-"""The subcommand bench --against: the speed kernels of this checkout and of another one, measured alternately; a ratio per case."""
+"""bench --against: the speed kernels of this checkout and of another one, measured alternately; a ratio per case. Another one's plain kernel."""
 import json
 import os
 import re
@@ -7,7 +7,7 @@ import subprocess
 import tempfile
 
 from . import build, environment, kernel_table
-from .places import Failure, environment as child_environment, step
+from .places import BUILD, ROOT, Failure, call, environment as child_environment, output, step
 
 ROUNDS = 7
 
@@ -48,6 +48,36 @@ def ratios_of(before, after, case, threads, rounds, folder):
             return None
         ratios.append(times[before] / times[after])
     return ratios
+
+
+def checkout_of(word):
+    """The folder of another checkout: the given one, or a clone of this one at the given commit."""
+    if os.path.isdir(word):
+        return os.path.abspath(word)
+    commit = output(["git", "rev-parse", "--verify", "--quiet", word + "^{commit}"])
+    if commit is None:
+        raise Failure("--against: found '%s', expected a checkout of polyhead or a commit" % word)
+    folder = os.path.join(BUILD, "against", commit.strip()[:12])
+    if not os.path.isdir(folder):
+        call(["git", "clone", "--quiet", "--no-checkout", ROOT, folder])
+    call(["git", "-C", folder, "checkout", "--quiet", commit.strip()])
+    return folder
+
+
+def plain_library(word):
+    """A library of the plain kernel of the bench of features, made by the generator of another checkout. Its first build takes minutes."""
+    folder = checkout_of(word)
+    made = os.path.join(BUILD, "against", "plain")
+    os.makedirs(made, exist_ok=True)
+    step("plain kernel of %s" % os.path.relpath(folder, ROOT))
+    problem = ["--op", "sdpa", "--num-heads", "12", "--head-dim", "64", "--dtype", "f32", "--tiling", "frame=query_lanes"]
+    call([os.path.join(folder, "polyhead"), "generate", "plain", *problem, "-o", made], cwd=folder)
+    library = os.path.join(made, "plain.so")
+    call([os.environ.get("CXX", "c++"), "-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-I" + made,
+          "-I" + os.path.join(folder, "runtime", "include"), os.path.join(ROOT, "bench", "plain_of_checkout.cpp"),
+          os.path.join(made, "plain.a"), os.path.join(folder, "build", "release", "runtime", "libpolyhead.a"),
+          "-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-lpthread", "-ldl", "-o", library])  # fmt: skip
+    return library
 
 
 def bench(options):

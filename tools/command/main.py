@@ -79,7 +79,8 @@ def add_bench_options(bench):
     bench.add_argument("--threads", metavar="N", help="threads of the kernels")
     bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
     bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, speed-up with threads, free compared with fixed lengths")
-    bench.add_argument("--avx2", action="store_true", help="the kernels for AVX2, in a build of their own, also on a CPU that has more")
+    bench.add_argument("--avx2", action="store_true", help="the kernels for AVX2, also on a CPU that has more")
+    bench.add_argument("--no-tuned", action="store_true", help="with --ratio or --peers: default tilings, whatever tuning records say")
     bench.add_argument("--capacity", action="store_true", help="only how the capacity of a key/value cache changes the time of a decoding step")
     bench.add_argument("--storage", action="store_true", help="only the kernels of bf16 and f16 beside those of f32")
     bench.add_argument("--pages", action="store_true", help="only what pages cost a decoding step, compared with a contiguous cache")
@@ -100,7 +101,7 @@ def add_bench_options(bench):
     bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")
     bench.add_argument("--from", dest="source", metavar="FILE", help="with --peers: measure nothing, show the results in this JSON")
     bench.add_argument("--markdown", action="store_true", help="with --peers: the table as Markdown")
-    bench.add_argument("--against", metavar="CHECKOUT", help="compare the kernels tagged speed with another checkout of polyhead")
+    bench.add_argument("--against", metavar="CHECKOUT", help="compare the kernels tagged speed with another checkout of polyhead; with --features: all ratios are to its plain kernel, and CHECKOUT may be a commit")
     bench.add_argument("--adapters", metavar="DIR", help="with --peers: a folder with peer_NAME.py for other libraries")
 
 

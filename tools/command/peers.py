@@ -100,6 +100,8 @@ def bench(options):
     child = child_environment()
     child["PYTHONPATH"] = os.pathsep.join([os.path.join(ROOT, "bench", "peers"), os.path.join(build.directory("release"), "python")])
     child["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(FOLDER, "inductor")
+    if options.no_tuned:
+        child["POLYHEAD_TUNED"] = "off"
     child["POLYHEAD_COMMAND"] = shlex.join(["./polyhead"] + sys.argv[1:])
     step("bench --peers")
     return call(command_line(options, absent), check=False, env=child)

@@ -118,18 +118,29 @@ std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &p,
     return plans;
 }
 
+// What the caller's choice and $POLYHEAD_TUNED, which counts where the caller says nothing, mean together.
+TuningChoice with_environment(TuningChoice choice) {
+    const char *const everywhere = std::getenv("POLYHEAD_TUNED");
+    if (choice.records && choice.file.empty() && everywhere) {
+        choice.records = std::string(everywhere) != "off";
+        choice.file = everywhere;
+    }
+    if (!choice.records) {
+        choice.file.clear();
+    }
+    return choice;
+}
+
 } // namespace
 
 std::string records_file(const TuningChoice &choice) {
-    const char *const everywhere = std::getenv("POLYHEAD_TUNED");
-    return !choice.records ? "" : choice.file.empty() && everywhere ? everywhere : choice.file;
+    return with_environment(choice).file;
 }
 
 std::string RecordFinder::open(const TuningChoice &choice) {
-    choice_ = choice;
-    choice_.file = records_file(choice);
+    choice_ = with_environment(choice);
     std::string error;
-    if (choice_.records && !choice_.file.empty()) {
+    if (!choice_.file.empty()) {
         read_records(choice_.file, &own_, &error);
     }
     return error;

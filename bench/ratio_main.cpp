@@ -1,0 +1,160 @@
+// polyhead_bench_ratio: the table of promised speeds: % of the peak, growth with threads, free lengths against fixed ones.
+#include <cstdio>
+#include <memory>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "in_process.h"
+#include "in_process_runtime.h"
+#include "roof.h"
+#include "shapes.h"
+#include "workload.h"
+
+namespace {
+
+using bench::SpeedLine;
+
+constexpr double min_growth = 0.96, max_free_over_fixed = 1.03;
+
+struct Options {
+    std::string filter;
+    int threads = polyhead::num_threads(), rounds = 7;
+    bool no_records = false;
+};
+
+// The kernels of a line, compiled in process, with free lengths and with those of its shape, and the tensors of both.
+struct Compiled {
+    std::string error;
+    std::vector<std::unique_ptr<polyhead::InProcessKernel>> kernels;
+    std::unique_ptr<bench::Workload> workload;
+
+    Compiled(const SpeedLine &line, bool records) {
+        polyhead::Problem fixed = line.problem;
+        fixed.seq_len_q = static_cast<int32_t>(line.shape.seq_len_q);
+        fixed.seq_len_kv = static_cast<int32_t>(line.shape.seq_len_kv);
+        for (const polyhead::Problem &problem : {line.problem, fixed}) {
+            polyhead::InProcessOptions options;
+            options.use_records = records;
+            kernels.push_back(std::make_unique<polyhead::InProcessKernel>(problem, options));
+            error = kernels.back()->error();
+            if (!error.empty())
+                return;
+            auto checked = std::make_unique<bench::Workload>(kernels.back()->kernel(), line.shape);
+            error = checked->check();
+            if (!error.empty())
+                return;
+            if (!workload)
+                workload = std::move(checked);
+        }
+    }
+};
+
+// What one line gave on one number of threads.
+struct Measured {
+    std::vector<double> free_percent, fixed_percent, free_over_fixed, peak, others;
+};
+
+// A round in which other programs were busy is measured again, up to twice; the quietest one counts.
+roof::Round quiet_round(roof::Team &team, const std::vector<std::function<void()>> &calls, roof::Peak peak) {
+    roof::Round best = roof::measure_round(team, calls, 0.05, 5, peak);
+    for (int i = 0; i < 2 && best.others_busy > 0.1; i++) {
+        roof::Round round = roof::measure_round(team, calls, 0.05, 5, peak);
+        if (round.others_busy < best.others_busy)
+            best = round;
+    }
+    return best;
+}
+
+Measured measure(const SpeedLine &line, const Compiled &compiled, int threads, int rounds) {
+    Measured measured;
+    polyhead::set_num_threads(threads);
+    std::vector<std::function<void()>> calls; // free, free, fixed, fixed: of two the second counts, which finds its tensors in the caches
+    for (const auto &kernel : compiled.kernels)
+        for (int i = 0; i < 2; i++) // checked; the same call cannot be refused later
+            calls.push_back([&] { (void)compiled.workload->run(kernel->kernel()); });
+    roof::Team team(threads);
+    const double flops = compiled.workload->flops() / 1e9;
+    for (int i = 0; i < rounds; i++) {
+        const roof::Round round = quiet_round(team, calls, roof::peak_of(line.problem.dtype));
+        measured.peak.push_back(round.peak_gflops);
+        measured.others.push_back(round.others_busy);
+        measured.free_percent.push_back(100 * flops / round.seconds[1] / round.peak_gflops);
+        measured.fixed_percent.push_back(100 * flops / round.seconds[3] / round.peak_gflops);
+        measured.free_over_fixed.push_back(round.seconds[1] / round.seconds[3]);
+    }
+    return measured;
+}
+
+void print_percent(const std::vector<double> &percents) {
+    const roof::Spread s = roof::spread(percents);
+    std::printf("  %6.1f (%4.1f)", s.median, s.iqr());
+}
+
+int run(const Options &options) {
+    const std::regex wanted(options.filter);
+    const int threads = options.threads;
+    int broken = 0;
+    bench::share_runtime();
+    std::printf("%% of the peak (%s; bf16: %s), median (interquartile range) of %d rounds, the peak measured in each of them%s\n",
+                roof::peak_name(), roof::peak_name(roof::Peak::bf16_pairs), options.rounds,
+                options.no_records ? "; no tuning records" : "");
+    std::printf(
+        "%-28s  floor  free, 1 thr.   fixed, 1 thr.  free, %d thr.   fixed, %d thr.  growth  free/fixed time  peak GFLOP/s  others busy\n",
+        "", threads, threads);
+    double before = 0; // % of the line before
+    for (const SpeedLine &line : bench::speed_lines()) {
+        if (!std::regex_search(line.name, wanted))
+            continue;
+        const double floor = line.of_line_before > 0 ? line.of_line_before * before : line.floor();
+        if (line.problem.dtype == POLYHEAD_BF16 && roof::peak_of(POLYHEAD_BF16) == roof::Peak::fma) {
+            std::printf("%-28s  not measured: this machine has no dot products of bf16 pairs\n", line.name);
+            continue;
+        }
+        const Compiled compiled(line, !options.no_records);
+        if (!compiled.error.empty()) {
+            std::printf("%-28s  %5.0f  %s\n", line.name, floor, compiled.error.c_str());
+            broken++;
+            continue;
+        }
+        const Measured one = measure(line, compiled, 1, options.rounds), many = measure(line, compiled, threads, options.rounds);
+        const roof::Spread percent = roof::spread(one.free_percent);
+        const double growth = roof::spread(many.free_percent).median / percent.median;
+        const roof::Spread free_over_fixed = roof::spread(one.free_over_fixed);
+        before = percent.median;
+        std::printf("%-28s  %5.1f", line.name, floor);
+        for (const auto *percents : {&one.free_percent, &one.fixed_percent, &many.free_percent, &many.fixed_percent})
+            print_percent(*percents);
+        std::printf("  %6.3f  %7.3f (%.3f)      %4.0f, %4.0f   %.2f, %.2f", growth, free_over_fixed.median, free_over_fixed.iqr(),
+                    roof::spread(one.peak).median, roof::spread(many.peak).median, roof::spread(one.others).median,
+                    roof::spread(many.others).median);
+        const bool slow = percent.median < floor - percent.iqr() / 2;
+        const bool flat = growth < min_growth;
+        const bool dear = max_free_over_fixed < free_over_fixed.median;
+        std::printf("%s%s%s%s\n", slow ? "  BELOW FLOOR" : "", flat ? "  GROWTH" : "", dear ? "  FREE LENGTHS" : "",
+                    slow || flat || dear ? "" : "  ok");
+        std::fflush(stdout);
+        broken += slow || flat || dear;
+    }
+    std::printf("others busy: cores that other programs used meanwhile, median on 1 and %d threads; above 0.1 repeat on a quiet machine\n",
+                threads);
+    std::printf("floor: reached when the median is above it less half of the interquartile range\n");
+    std::printf("growth: %% on %d threads over %% on 1, at least %.2f; free/fixed at most %.2f\n", threads, min_growth,
+                max_free_over_fixed);
+    return broken ? 1 : 0;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+    Options options;
+    CLI::App app("Prints the promised speeds, as % of the peak that is measured beside them.");
+    app.add_option("--threads", options.threads, "the larger number of threads")->check(CLI::Range(1, 256))->capture_default_str();
+    app.add_option("--rounds", options.rounds, "rounds of each case")->check(CLI::Range(2, 1000))->capture_default_str();
+    app.add_option("--filter", options.filter, "only cases whose names match this regular expression");
+    app.add_flag("--no-tuned", options.no_records, "default tilings, whatever tuning records say");
+    CLI11_PARSE(app, argc, argv);
+    return run(options);
+}

@@ -58,7 +58,7 @@ std::string serve(int argc, const char *const *argv) {
         what = polyhead::gen::thrown_sentence();
     }
     polyhead::tools::answer_failure(what);
-    polyhead::tools::give_up(what);
+    polyhead::tools::give_up(what.c_str());
 }
 
 std::string serve_safely(int argc, const char *const *argv) {

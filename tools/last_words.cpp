@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -116,6 +117,7 @@ void answer_signals() {
 
 LastWords::LastWords() {
     answer_signals();
+    std::set_new_handler([] { give_up("memory could not be allocated"); });
     std::atexit(end_by_exit);
     held = ::memfd_create("compiler", MFD_CLOEXEC);
     const int user = held >= 0 ? ::fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3) : -1; // without memory all is shown at once
@@ -133,11 +135,11 @@ LastWords::~LastWords() {
     }
 }
 
-void give_up(const std::string &sentence) noexcept {
+void give_up(const char *sentence) noexcept {
     show_again();
     leave_nothing();
     say("polyhead generate: ");
-    say(sentence.c_str());
+    say(sentence);
     say("\n");
     std::_Exit(1);
 }

@@ -108,7 +108,7 @@ std::string FeatureCase::name() const {
 }
 
 double FeatureCase::limit() const {
-    return on_.size() == 1 ? on_[0]->limit : of_two;
+    return on_.empty() ? 0 : on_.size() == 1 ? on_[0]->limit : of_two;
 }
 
 std::vector<FeatureCase> FeatureCase::pairs() {

@@ -78,10 +78,11 @@ def bench(options):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name == "json" else value]
+    cpu_features = build.cpu_features(machine)
     if options.against is not None:
-        command += ["--against", against.plain_library(options.against)]
+        command += ["--against", against.plain_library(options.against, cpu_features)]
     step("bench")
-    return call(command, check=False, env=dict(child_environment(), POLYHEAD_CPU_FEATURES=build.cpu_features(machine)))
+    return call(command, check=False, env=dict(child_environment(), POLYHEAD_CPU_FEATURES=cpu_features))
 
 
 def generate(options):

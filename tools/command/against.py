@@ -64,14 +64,15 @@ def checkout_of(word):
     return folder
 
 
-def plain_library(word):
+def plain_library(word, cpu_features):
     """A library of the plain kernel of the bench of features, made by the generator of another checkout. Its first build takes minutes."""
+    child = dict(child_environment(), POLYHEAD_CPU_FEATURES=cpu_features)
     folder = checkout_of(word)
     made = os.path.join(BUILD, "against", "plain")
     os.makedirs(made, exist_ok=True)
     step("plain kernel of %s" % os.path.relpath(folder, ROOT))
     problem = ["--op", "sdpa", "--num-heads", "12", "--head-dim", "64", "--dtype", "f32", "--tiling", "frame=query_lanes"]
-    call([os.path.join(folder, "polyhead"), "generate", "plain", *problem, "-o", made], cwd=folder)
+    call([os.path.join(folder, "polyhead"), "generate", "plain", *problem, "-o", made], cwd=folder, env=child)
     library = os.path.join(made, "plain.so")
     call([os.environ.get("CXX", "c++"), "-std=c++17", "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-I" + made,
           "-I" + os.path.join(folder, "runtime", "include"), os.path.join(ROOT, "bench", "plain_of_checkout.cpp"),

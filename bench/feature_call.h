@@ -44,6 +44,8 @@ public:
     void run() const;
 
 private:
+    bool refused() const;
+
     roof::SharedLibrary library_;
     void (*set_threads_)(int32_t threads) = nullptr;
     int32_t (*run_)(const void *query, const void *key, const void *value, void *out, int64_t heads, int64_t tokens,

@@ -64,7 +64,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
     app.add_option("--tuned", request->tuned,
-                   "file of tuning records that win over the shipped ones (default: $POLYHEAD_TUNED; off: as --no-tuned)");
+                   "file of tuning records that win over the shipped ones (default: $POLYHEAD_TUNED, which may be off)");
     app.add_flag("--no-tuned", words->no_records, "default tilings, whatever tuning records say");
     app.add_option("--seq-len-q-range", words->range, "MIN:MAX query lengths to make variants for (MAX empty: no limit)");
     app.add_option("--limit-seconds", words->limit_seconds,

@@ -384,13 +384,12 @@ void define_merge(QueryLanesStages &s, const Coordinates &at) {
 void define_out_tile(QueryLanesStages &s) {
     const int lanes = s.blocking.lanes(), columns = s.head_dim_v;
     const auto &[d, qi, qt, h, b] = std::tie(s.d, s.qi, s.qt, s.h, s.b);
-    auto first_column = [&](const Expr &block) { return min(block * lanes, columns - lanes); };
-    auto source = [&](const Expr &qi_, const Expr &row) { return s.normalised(qi_, first_column(s.columns) + row, qt, h, b); };
+    auto source = [&](const Expr &qi_, const Expr &row) { return s.normalised(qi_, first_of(s.columns, columns, lanes) + row, qt, h, b); };
     s.normalised_squares = transpose_squares("normalised", lanes, s.blocking.q_tile, {s.columns, qt, h, b}, source);
-    s.out_squares = RDom(0, lanes, 0, lanes, 0, s.normalised_squares->blocks(), 0, (columns + lanes - 1) / lanes, "out_squares");
+    s.out_squares = RDom(0, lanes, 0, lanes, 0, s.normalised_squares->blocks(), 0, blocks_of(columns, lanes), "out_squares");
     const Expr column = s.out_squares.x, lane = s.out_squares.y, vector = s.out_squares.z, block = s.out_squares.w;
     s.out_tile(d, qi, qt, h, b) = undef<float>();
-    s.out_tile(first_column(block) + column, vector * lanes + lane, qt, h, b) =
+    s.out_tile(first_of(block, columns, lanes) + column, vector * lanes + lane, qt, h, b) =
         s.normalised_squares->transposed()(lane * lanes + column, vector, block, qt, h, b);
 }
 

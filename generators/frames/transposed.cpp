@@ -95,8 +95,8 @@ TransposedSquares transpose_squares(const std::string &name, int side, int colum
     return t;
 }
 
-Expr TransposedSquares::first_column(const Expr &block) const {
-    return columns % side == 0 ? block * side : Halide::min(block * side, columns - side);
+Expr first_of(const Expr &block, int count, int side) {
+    return count % side == 0 ? block * side : Halide::min(block * side, count - side);
 }
 
 std::vector<Func> TransposedSquares::funcs() const {

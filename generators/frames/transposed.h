@@ -38,6 +38,12 @@ TransposedTile transpose_tile(const std::string &name, int q_tile, int keys, int
                               const std::function<Halide::Expr(Halide::Expr behind)> &inside,
                               const std::function<void(Halide::RDom *domain, Halide::Expr first_key)> &where);
 
+// Blocks of `side` that cover `count`, and where one begins: the last one ends with the last, so `count` is at least `side`.
+constexpr int blocks_of(int count, int side) {
+    return (count + side - 1) / side;
+}
+Halide::Expr first_of(const Halide::Expr &block, int count, int side);
+
 // Rows of a matrix in squares as wide as a vector.
 //
 // A square seen as one row of side * side elements: the element of row r and column c begins at r * side + c and ends at c * side + r.
@@ -51,9 +57,8 @@ struct TransposedSquares {
     std::vector<Halide::Func> shuffles; // (f, block, outer...); of the last one, f is column * side + row
     std::vector<Halide::RDom> domains;  // of the shuffles: (half, place in a vector, vector)
 
-    int blocks() const { return (columns + side - 1) / side; }
-    // The last square ends with the last column, wherever it begins.
-    Halide::Expr first_column(const Halide::Expr &block) const;
+    int blocks() const { return blocks_of(columns, side); }
+    Halide::Expr first_column(const Halide::Expr &block) const { return first_of(block, columns, side); }
     const Halide::Func &transposed() const { return shuffles.back(); }
     std::vector<Halide::Func> funcs() const;
 };

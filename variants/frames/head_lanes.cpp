@@ -18,6 +18,11 @@ int lanes_of(const Problem &p, const Machine &machine) {
     return lanes;
 }
 
+// Of a row, as it is stored.
+int key_bytes(const Problem &p) {
+    return p.head_dim * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+}
+
 // 256 keys; where value is in key, as many as stay in the L2 cache (448 KB of them) until the values are read, so that memory gives each
 // row once.
 int keys_of_split(const Problem &p) {
@@ -62,16 +67,14 @@ public:
         fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
         fill(t->split_len, keys_of_split(p));
         constexpr int long_row = 512; // bytes
-        const int bytes = p.head_dim * (p.dtype == POLYHEAD_F32 ? 4 : 2);
-        fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : bytes >= long_row ? 1 : 2);
+        fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : key_bytes(p) >= long_row ? 1 : 2);
     }
 
     std::vector<std::string> reasons(const Problem &p, const Tiling &t, const Machine &machine) const override {
-        const int split_bytes = (p.dtype == POLYHEAD_F32 ? 4 : 2) * p.head_dim * t.split_len;
         return {sentence("row_tile, key_unroll: %d x %d dot products in registers, of %d; the rows share each read of a key", t.row_tile,
                          t.key_unroll, machine.registers),
                 sentence("split_len: %d keys are one task; they take %d KB and stay in the L2 cache for all rows", t.split_len,
-                         kilobytes(split_bytes))};
+                         kilobytes(int64_t(key_bytes(p)) * t.split_len))};
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {

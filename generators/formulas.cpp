@@ -329,6 +329,10 @@ Expr AttentionFormulas::power(const Expr &difference) const {
     return numerics_.exp2(natural_logits() ? difference * log2_e : difference);
 }
 
+Expr AttentionFormulas::power_to_cut(const Expr &difference) const {
+    return numerics_.exp2_to_cut(natural_logits() ? difference * log2_e : difference);
+}
+
 Expr AttentionFormulas::rescaling(const Expr &difference) const {
     // Polynomials differ from 1 by a unit in the last place: the result of a row would depend on how many chunks other rows see.
     return natural_logits() ? Halide::select(difference == 0.0f, 1.0f, power(difference)) : numerics_.pow2(difference);

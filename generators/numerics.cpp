@@ -33,13 +33,18 @@ Expr exp2_polynomial(Expr x, const std::vector<float> &coefficients) {
 }
 
 // Largest relative error 2.0e-7.
-Expr exp2_f32(const Expr &x) {
-    return exp2_polynomial(x, {0.0009475536455f, 0.009210875561f, 0.05529960712f, 0.2401794895f, 0.6931432016f, 0.9999999452f});
+const std::vector<float> degree_5 = {0.0009475536455f, 0.009210875561f, 0.05529960712f, 0.2401794895f, 0.6931432016f, 0.9999999452f};
+// Largest relative error 7.5e-5, a fiftieth of the last place of bf16.
+const std::vector<float> degree_3 = {0.03901226132f, 0.2300703617f, 0.6910207096f, 0.9999252186f};
+
+std::function<Expr(Expr)> exp2_of(const std::vector<float> &coefficients) {
+    return [&coefficients](const Expr &x) { return exp2_polynomial(x, coefficients); };
 }
 
-// Largest relative error 7.5e-5, a fiftieth of the last place of bf16.
-Expr exp2_bf16(const Expr &x) {
-    return exp2_polynomial(x, {0.03901226132f, 0.2300703617f, 0.6910207096f, 0.9999252186f});
+// The polynomial lies in [1/2, 1], where a unit in the last place of bf16 is 2^-8.
+std::function<Expr(Expr)> exp2_to_cut_of(std::vector<float> coefficients) {
+    coefficients.back() += 0x1p-9f;
+    return [=](const Expr &x) { return exp2_polynomial(x, coefficients); };
 }
 
 // tanh |x| = (1 - t) / (1 + t) with t = 2^(-2 |x| log2 e). t - 1 is made without cancellation, so that small x keep their relative error.
@@ -128,21 +133,25 @@ Expr f16_of_f32(const Expr &value) {
 } // namespace
 
 Numerics portable_numerics() {
-    return {exp2_f32, pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
+    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
 }
 
 Numerics bf16_numerics() {
-    return {exp2_bf16, pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
+    return {exp2_of(degree_3), exp2_to_cut_of(degree_3), pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
 }
 
 Numerics opencl_numerics() {
     // Overloaded in OpenCL C, so a float argument takes the float function.
-    return {[](const Expr &x) { return pure_call("exp2", {x}); }, pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
+    return {[](const Expr &x) { return pure_call("exp2", {x}); }, nullptr, pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
 }
 
 Numerics cuda_numerics() {
     // Results below 2^-126 are flushed to 0.
-    return {[](const Expr &x) { return pure_call("llvm.nvvm.ex2.approx.ftz.f", {x}); }, pow2_integral, round_up_loose, tanh_polynomial,
+    return {[](const Expr &x) { return pure_call("llvm.nvvm.ex2.approx.ftz.f", {x}); },
+            nullptr,
+            pow2_integral,
+            round_up_loose,
+            tanh_polynomial,
             sum_by_shuffles};
 }
 
@@ -151,6 +160,7 @@ Words float_words() {
             Halide::Float(32),
             Expr(1.0f),
             nullptr,
+            [](const std::vector<Expr> &values) { return values[0]; },
             [](const std::vector<Expr> &values) { return values[0]; },
             [](const Expr &sum, const Expr &a, const Expr &b) { return sum + a * b; },
             [](const Expr &word, const std::vector<Expr> &dropped) { return Halide::select(dropped[0], 0.0f, word); }};
@@ -167,7 +177,14 @@ Words bf16_pairs() {
     const auto cut = [=](const std::vector<Expr> &values) {
         return (Halide::reinterpret<uint32_t>(values[0]) >> word(16)) | (Halide::reinterpret<uint32_t>(values[1]) & high);
     };
-    return {2, Halide::UInt(32), word(0x3f803f80), join, cut,
+    const auto round = [=](std::vector<Expr> values) {
+        for (Expr &value : values) {
+            const Expr bits = Halide::reinterpret<uint32_t>(value);
+            value = Halide::reinterpret<float>(Halide::max(bits, bits + word(0x8000))); // NaN of all bits stays NaN
+        }
+        return cut(values);
+    };
+    return {2, Halide::UInt(32), word(0x3f803f80), join, cut, round,
             // Halide's runtime has the instruction under this name; a vector of calls becomes one.
             [](const Expr &sum, const Expr &a, const Expr &b) { return pure_call("dpbf16ps", {sum, a, b}); },
             [=](const Expr &word_, const std::vector<Expr> &dropped) {

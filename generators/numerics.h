@@ -11,6 +11,8 @@ namespace polyhead::gen {
 struct Numerics {
     // 2^x for x <= 0; exactly 0 for the logit of an excluded key, so that it leaves nothing behind.
     std::function<Halide::Expr(Halide::Expr)> exp2;
+    // The same plus half a unit in the last place that bf16 keeps of it, so that Words::cut rounds to nearest. On CPUs.
+    std::function<Halide::Expr(Halide::Expr)> exp2_to_cut;
     // 2^n for integral n <= 0 held in a float; exactly 0 for n <= -127.
     std::function<Halide::Expr(Halide::Expr)> pow2;
     // The smallest integer that the frame may use as reference exponent of x: at least x, at most x + 2.
@@ -48,8 +50,8 @@ struct Words {
     Halide::Expr ones; // the word whose elements are 1
     // The word of stored elements; empty where a word is a float.
     std::function<Halide::Expr(const std::vector<Halide::Expr> &elements)> join;
-    // The word of floats, cut after the bits of an element: one instruction.
-    std::function<Halide::Expr(const std::vector<Halide::Expr> &values)> cut;
+    // The word of floats, cut after the bits of an element: one instruction. And the word of floats >= 0 or NaN, rounded to nearest.
+    std::function<Halide::Expr(const std::vector<Halide::Expr> &values)> cut, round;
     // sum, and what the elements of two words make of it.
     std::function<Halide::Expr(const Halide::Expr &sum, const Halide::Expr &a, const Halide::Expr &b)> add_products;
     // The word with 0 for each element whose condition holds.

@@ -200,12 +200,12 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
     const Words &words = blocking.words;
     s.prob_blocks = panels(s, at, "prob_blocks", blocking.key_panel / words.pair);
     Expr word = s.prob_blocks.x + blocking.key_panel / words.pair * s.prob_blocks.y;
-    auto prob = [&](const Expr &key) { return formulas.power(s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b)); };
+    auto difference = [&](const Expr &key) { return s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b); };
     s.probs(qi, kk, c, qt, h, b) = undef(words.type);
     // row_sum = sum over keys of probs
     s.row_sum(qi, c, qt, h, b) = 0.0f;
     if (words.pair == 1) {
-        s.probs(qi, word, c, qt, h, b) = prob(word);
+        s.probs(qi, word, c, qt, h, b) = formulas.power(difference(word));
         s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
         return;
     }
@@ -223,15 +223,16 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
         s.float_blocks = panels(s, at, "float_blocks", blocking.key_panel);
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
         s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
-        s.prob_floats(qi, place, c, qt, h, b) = prob(place);
-        s.probs(qi, word, c, qt, h, b) = words.cut(
+        s.prob_floats(qi, place, c, qt, h, b) = formulas.power(difference(place));
+        s.probs(qi, word, c, qt, h, b) = words.round(
             {first_existing(first, s.prob_floats(qi, first, c, qt, h, b)), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
         s.exact_sum(qi, c, qt, h, b) = 0.0f;
         s.exact_sum(qi, c, qt, h, b) += s.prob_floats(qi, s.keys, c, qt, h, b);
     } else {
-        s.probs(qi, word, c, qt, h, b) = words.cut({first_existing(first, prob(first)), existing(second, prob(second))});
+        s.probs(qi, word, c, qt, h, b) = words.cut(
+            {first_existing(first, formulas.power_to_cut(difference(first))), existing(second, formulas.power_to_cut(difference(second)))});
     }
-    // Of what the probs are cut to, so that weights sum to 1.
+    // Of the rounded probs, so that weights sum to 1.
     s.row_sum(qi, c, qt, h, b) = words.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.chunk_words, c, qt, h, b), words.ones);
 }
 

@@ -10,7 +10,6 @@
 
 #include "../tests/support/problems.h"
 #include "in_process.h"
-#include "in_process_runtime.h"
 #include "roof.h"
 #include "workload.h"
 
@@ -123,7 +122,6 @@ int run(const Options &options) {
         if (options.name != one.name)
             continue;
         polyhead::set_num_threads(options.threads);
-        bench::share_runtime();
         std::string words = "frame=" + options.frame + " autoscheduler=" + options.autoscheduler +
                             " autoscheduler.parallelism=" + std::to_string(options.threads);
         for (const std::string &parameter : options.parameters)

@@ -8,14 +8,12 @@
 #include "../tests/support/check.h"
 #include "../tests/support/problems.h"
 #include "in_process.h"
-#include "in_process_runtime.h"
 
 namespace bench {
 namespace {
 
 // Kernels in use by the line that generates them. softmax_scale needs no kernel of its own.
 std::shared_ptr<polyhead::InProcessKernel> kernel_for(const polyhead::Problem &problem) {
-    share_runtime();
     static std::map<std::string, std::weak_ptr<polyhead::InProcessKernel>> known;
     std::weak_ptr<polyhead::InProcessKernel> &entry = known[polyhead::test::generate_line(problem)];
     std::shared_ptr<polyhead::InProcessKernel> kernel = entry.lock();

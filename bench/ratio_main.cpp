@@ -8,7 +8,6 @@
 #include <CLI/CLI.hpp>
 
 #include "in_process.h"
-#include "in_process_runtime.h"
 #include "roof.h"
 #include "shapes.h"
 #include "workload.h"
@@ -97,7 +96,6 @@ int run(const Options &options) {
     const std::regex wanted(options.filter);
     const int threads = options.threads;
     int broken = 0;
-    bench::share_runtime();
     std::printf("%% of the peak (%s; bf16: %s), median (interquartile range) of %d rounds, the peak measured in each of them%s\n",
                 roof::peak_name(), roof::peak_name(roof::Peak::bf16_pairs), options.rounds,
                 options.no_records ? "; no tuning records" : "");

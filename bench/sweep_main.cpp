@@ -15,7 +15,6 @@
 #include "../tests/support/problems.h"
 #include "../tests/support/subject.h"
 #include "in_process.h"
-#include "in_process_runtime.h"
 #include "roof.h"
 
 namespace {
@@ -186,7 +185,6 @@ Json json_of(const Line &line) {
 }
 
 int run(const Options &options) {
-    bench::share_runtime();
     polyhead::set_num_threads(options.threads);
     roof::Team team(options.threads);
     std::printf("B 1, H %d, f32, %d thread%s, %d rounds, no tuning records; FLOPs at the query length rounded up to %d; peak: %s\n", heads,

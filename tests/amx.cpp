@@ -143,7 +143,6 @@ bool check_with_amx(Problem p, int number, uint64_t seed, int shapes) {
     const AmxEmulator emulator;
     CHECK(compiled.kernel().supported());
     KernelSubject subject(compiled.kernel(), seed);
-    subject.subject().set_threads = set_threads_in_process;
     Random random(seed);
     const int64_t before = AmxEmulator::products();
     double worst = 0;

@@ -23,7 +23,6 @@ int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, doubl
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
-    subject.subject().set_threads = set_threads_in_process;
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
     int shapes = 0;

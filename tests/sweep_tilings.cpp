@@ -34,7 +34,6 @@ int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed);
-    subject.subject().set_threads = set_threads_in_process;
     INFO("pack: " << subject.pack_status().message);
     REQUIRE(subject.pack_status().code == POLYHEAD_OK);
     const int64_t most_rows = plan.max_seq_len_q > 0 ? plan.max_seq_len_q : 70;

@@ -75,23 +75,54 @@ Target kernel_target(Target target, const Problem &p) {
 struct InProcessCode {
     Halide::Callable callable;
     size_t num_arguments;
+    runtime::KernelCalls calls;
 };
 
-// The user context of code compiled in process, and the call that it belongs to.
+// The user context of code compiled in process, and that of the call, which the runtime knows.
 struct InProcessContext : Halide::JITUserContext {
-    runtime::CallContext *call;
+    const runtime::KernelCalls *calls;
+    void *call;
+
+    static InProcessContext *of(Halide::JITUserContext *user) { return static_cast<InProcessContext *>(user); }
 };
 
+using InProcessTask = int (*)(Halide::JITUserContext *, int, uint8_t *);
+
+struct InProcessLoop {
+    Halide::JITUserContext *user;
+    InProcessTask task;
+    uint8_t *closure;
+};
+
+int run_loop(Halide::JITUserContext *user, InProcessTask task, int first, int count, uint8_t *closure) {
+    InProcessLoop loop{user, task, closure};
+    const auto run_task = [](void *, int index, uint8_t *state) {
+        const auto *of = reinterpret_cast<const InProcessLoop *>(state);
+        return of->task(of->user, index, of->closure);
+    };
+    const InProcessContext *context = InProcessContext::of(user);
+    return context->calls->do_par_for(context->call, run_task, first, count, reinterpret_cast<uint8_t *>(&loop));
+}
+
+// Memory, threads and the text of errors are those of the call, as in code that is compiled ahead of time.
 int call_in_process(void *context, void **argv) {
+    const auto *code = static_cast<const InProcessCode *>(context);
     InProcessContext user_context;
-    user_context.call = runtime::CallContext::of(*static_cast<void **>(argv[0]));
+    user_context.calls = &code->calls;
+    user_context.call = *static_cast<void **>(argv[0]);
+    user_context.handlers.custom_malloc = [](Halide::JITUserContext *user, size_t bytes) {
+        return InProcessContext::of(user)->calls->malloc(InProcessContext::of(user)->call, bytes);
+    };
+    user_context.handlers.custom_free = [](Halide::JITUserContext *user, void *block) {
+        InProcessContext::of(user)->calls->free(InProcessContext::of(user)->call, block);
+    };
+    user_context.handlers.custom_do_par_for = run_loop;
     user_context.handlers.custom_error = [](Halide::JITUserContext *user, const char *text) {
-        if (runtime::CallContext *call = static_cast<InProcessContext *>(user)->call) {
+        if (runtime::CallContext *call = runtime::CallContext::of(InProcessContext::of(user)->call)) {
             call->report(text);
         }
     };
     Halide::JITUserContext *const user = &user_context;
-    const auto *code = static_cast<const InProcessCode *>(context);
     const void *arguments[64] = {&user};
     std::copy(argv + 1, argv + 1 + code->num_arguments, arguments + 1);
     return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
@@ -157,6 +188,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
                                                                   {"polyhead_fetch", Halide::JITExtern(calls.fetch)}};
         compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
+        compiled->calls = calls;
         out.scratch.per_thread = task.bytes();
         out.context = compiled;
         out.call = call_in_process;

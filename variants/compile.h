@@ -31,7 +31,7 @@ struct InProcessVariant : VariantFacts {
 CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
                                 const std::vector<std::string> &extra_outputs, std::string *error);
 
-// libpolyhead is not linked to the generator, so its caller says where the function is that code calls.
+// libpolyhead is not linked to the generator, so its caller says where the functions are that code calls.
 InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error);
 
 // Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.

@@ -20,7 +20,7 @@ struct Subject {
     Problem problem{};
     polyhead_weight_tensors weights{}; // unpacked, in f32, for the reference; zeroed for sdpa
     std::function<polyhead_status(const polyhead_args &)> run;
-    std::function<void(int)> set_threads = polyhead_set_num_threads; // code compiled in process has threads of its own
+    std::function<void(int)> set_threads = polyhead_set_num_threads;
 };
 
 // A kernel with weights of its own, packed into guarded memory that ends at an unmapped page. With a device it runs there.

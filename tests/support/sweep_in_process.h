@@ -4,19 +4,12 @@
 
 #include <string>
 
-#include <Halide.h>
-
 #include "in_process.h"
 
 #include "not_run.h"
 #include "sweep.h"
 
 namespace polyhead::test {
-
-// Kernels compiled in process run on Halide's own threads.
-inline void set_threads_in_process(int threads) {
-    Halide::Internal::JITSharedRuntime::set_num_threads(threads);
-}
 
 // Compiles number `number` of a sweep for this target and visits it, unless this machine cannot run it, which is counted.
 template <class Visit>
@@ -42,7 +35,6 @@ inline int check_same_bits_of_variants(const InProcessKernel &compiled, uint64_t
     int shapes = 0;
     for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {
         KernelSubject one(forced, seed);
-        one.subject().set_threads = set_threads_in_process;
         Shape shape = same_bits_shape(p, seed);
         if (p.seq_len_q == 0 && !serves(forced, shape.seq_len_q)) {
             shape.seq_len_q = 1 + random.below(4);

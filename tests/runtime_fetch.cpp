@@ -1,5 +1,6 @@
 // What tiles ask from memory ahead of time: every row that comes next, once, and none that does not exist.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -57,6 +58,29 @@ std::map<Row, int> each_once(int batch, int heads, int rows, bool all_of_first) 
 }
 
 } // namespace
+
+#if defined(__x86_64__)
+namespace {
+
+// Instructions from the family of prefetcht0 in so many bytes of code: 0f 18 and a place in memory.
+int prefetches(const unsigned char *code, int bytes) {
+    int count = 0;
+    for (int i = 0; i + 2 < bytes; i++) {
+        const int hint = code[i + 2] >> 3 & 7, kind = code[i + 2] >> 6;
+        count += code[i] == 0x0f && code[i + 1] == 0x18 && hint >= 1 && hint <= 3 && kind < 3 ? 1 : 0;
+    }
+    return count;
+}
+
+} // namespace
+
+// Without effect on any result, so that a compiler may drop it and every other test still passes.
+TEST_CASE("fetch: the requests are in the code") {
+    constexpr int around = 4096;
+    const auto *code = reinterpret_cast<const unsigned char *>(reinterpret_cast<uintptr_t>(&polyhead_fetch));
+    CHECK(prefetches(code - around, 2 * around) >= 2); // rows that are written, rows that are read
+}
+#endif
 
 TEST_CASE("fetch: every row that comes next is asked for once, and no other") {
     for (const int queries : {1, 7, 16, 17, 100, 300}) {

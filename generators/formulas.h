@@ -41,9 +41,10 @@ struct AttentionInputs {
     std::function<At(const char *name)> number;
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
     Halide::Expr batch, num_heads, num_kv_heads, seq_len_q, seq_len_kv;
-    // The whole tensors, for a function of the runtime, where their rows lie as the call gives them; out null where it is written later.
+    // The whole tensors, for functions of the runtime, where their rows lie as the call gives them; out null where it is written later,
+    // page_table null without pages.
     struct Whole {
-        Halide::Expr query, key, value, out;
+        Halide::Expr query, key, value, out, page_table;
     };
     std::optional<Whole> whole;
     // Keys of batch row b that exist: 0..seq_len_kv.

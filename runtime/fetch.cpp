@@ -11,7 +11,8 @@
 namespace polyhead::runtime {
 namespace {
 
-constexpr int64_t line = 64; // bytes
+constexpr int64_t line = 64;                                 // bytes
+constexpr int32_t most_rows_ahead = 32, bytes_ahead = 16384; // of keys: more than memory delivers in the time that it takes to answer
 
 // The part of `count` rows that piece `at` of `pieces` asks for; pieces behind the last row ask for none.
 FetchRows part_of(int32_t count, int64_t pieces, int64_t at) noexcept {
@@ -27,6 +28,34 @@ FetchRows in_tile(FetchRows rows, int32_t batch_row, int32_t head, int32_t begin
     return {batch_row, head, std::min(begin + rows.first, queries), std::min(begin + rows.end, queries)};
 }
 
+template <int written, int level> void fetch_bytes(const char *start, int64_t bytes) noexcept {
+    asm volatile(""); // GCC takes a function that does no more than this for one without effect, and drops its calls
+    for (int64_t at = 0; at < bytes; at += line) {
+        __builtin_prefetch(start + at, written, level);
+    }
+}
+
+// Rows first..end-1 of a key/value head, into the second level of the cache: the first has half as much speed for so many requests.
+void fetch_paged(const halide_buffer_t &tensor, const halide_buffer_t &page_table, int32_t kv_head, int32_t batch_row, int32_t first,
+                 int32_t end) noexcept {
+    const int64_t element = tensor.type.bytes(), row_bytes = element * tensor.dim[1].stride, bytes = element * tensor.dim[0].extent;
+    const char *const head = reinterpret_cast<const char *>(tensor.host) + element * kv_head * tensor.dim[2].stride;
+    const auto *const table = reinterpret_cast<const int32_t *>(page_table.host) + int64_t(batch_row) * page_table.dim[1].stride;
+    const int32_t page_size = tensor.dim[1].extent;
+    while (first < end) {
+        const int32_t page = first / page_size, row = first - page * page_size, rows = std::min(page_size - row, end - first);
+        const char *start = head + element * table[int64_t(page) * page_table.dim[0].stride] * tensor.dim[3].stride + row * row_bytes;
+        if (row_bytes == bytes) {
+            fetch_bytes<0, 2>(start, rows * bytes);
+        } else {
+            for (int32_t i = 0; i < rows; ++i, start += row_bytes) {
+                fetch_bytes<0, 2>(start, bytes);
+            }
+        }
+        first += rows;
+    }
+}
+
 template <int written> void fetch(const halide_buffer_t &tensor, const FetchRows &rows) noexcept {
     if (rows.first >= rows.end) {
         return;
@@ -35,12 +64,8 @@ template <int written> void fetch(const halide_buffer_t &tensor, const FetchRows
     const char *const head = reinterpret_cast<const char *>(tensor.host) +
                              element * (int64_t(rows.head) * tensor.dim[2].stride + int64_t(rows.batch_row) * tensor.dim[3].stride);
     for (int32_t row = rows.first; row < rows.end; ++row) {
-        const char *const start = head + element * row * tensor.dim[1].stride;
-        for (int64_t at = 0; at < bytes; at += line) {
-            __builtin_prefetch(start + at, written, 3);
-        }
+        fetch_bytes<written, 3>(head + element * row * tensor.dim[1].stride, bytes);
     }
-    asm volatile(""); // GCC takes a function that does no more than this for one without effect, and drops the calls
 }
 
 } // namespace
@@ -71,6 +96,16 @@ FetchPart fetch_part(const FetchPlace &p) noexcept {
     return part;
 }
 
+RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept {
+    const int32_t last = std::min(end, keys), from = first + ahead, to = std::min(first + count, last) + ahead, beyond = next_first - last;
+    RowsAhead rows;
+    rows.first = std::min(from, last);
+    rows.end = std::min(to, last);
+    rows.next_first = std::min(std::max(from, last) + beyond, keys);
+    rows.next_end = std::min(std::max(to, last) + beyond, keys);
+    return rows;
+}
+
 } // namespace polyhead::runtime
 
 int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
@@ -86,5 +121,15 @@ int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t
     if (value != key) {
         fetch<0>(*value, part.keys);
     }
+    return 0;
+}
+
+int polyhead_fetch_keys(halide_buffer_t *read, halide_buffer_t *next, halide_buffer_t *page_table, int32_t kv_head, int32_t batch_row,
+                        int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys) {
+    using namespace polyhead::runtime;
+    const int32_t ahead = std::clamp(bytes_ahead / (read->type.bytes() * read->dim[0].extent), 1, most_rows_ahead);
+    const RowsAhead rows = rows_ahead(first, count, end, next_first, keys, ahead);
+    fetch_paged(*read, *page_table, kv_head, batch_row, rows.first, rows.end);
+    fetch_paged(*next, *page_table, kv_head, batch_row, rows.next_first, rows.next_end);
     return 0;
 }

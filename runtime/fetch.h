@@ -13,6 +13,12 @@ extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, hali
                               int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel,
                               int32_t panels);
 
+// What kernels call before they read `count` keys of a split that lie in pages, from `first` on: asks for as many rows of `read`, key or
+// value, some KB ahead. Behind the split, which ends at `end`, rows of `next` follow, from next_first on. keys: of the batch row. Always
+// returns 0. The prefetchers of a processor begin again with each page of a head.
+extern "C" int polyhead_fetch_keys(halide_buffer_t *read, halide_buffer_t *next, halide_buffer_t *page_table, int32_t kv_head,
+                                   int32_t batch_row, int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys);
+
 namespace polyhead::runtime {
 
 // A call, and a panel of keys that a tile of it reads. A head has `tiles` tiles, a tile `panels` panels.
@@ -31,6 +37,13 @@ struct FetchPart {
     FetchRows out, query, keys;
 };
 FetchPart fetch_part(const FetchPlace &place) noexcept;
+
+// Rows that a call of polyhead_fetch_keys asks for, `ahead` rows before they are read; of a page table, so they may lie in several pages.
+struct RowsAhead {
+    int32_t first = 0, end = 0;           // of the tensor that is read
+    int32_t next_first = 0, next_end = 0; // of the next one
+};
+RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept;
 
 constexpr int32_t most_fetched_keys = 256; // of a head: what its first tile reads first. More would push the present head out of the cache
 

@@ -47,6 +47,48 @@ std::pair<int, int> pass_of(int rows, int vectors, int registers) {
     return vectors > most ? std::pair(1, balanced(vectors, most)) : std::pair(balanced(rows, most / vectors), vectors);
 }
 
+// Sums of probs * value.
+void schedule_values(HeadLanesStages &s, const Machine &machine) {
+    const int rows = s.blocking.row_tile;
+    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    const auto [rows_of_pass, vectors_of_pass] = pass_of(rows, s.head_dim_v / s.blocking.lanes, machine.registers);
+    int update = 0;
+    for (const Halide::RDom *domain : s.value_keys.loops()) {
+        Var d_outer("d_outer"), d_inner("d_inner"), r_outer("r_outer"), r_inner("r_inner");
+        const RVar keys = *domain;
+        Halide::Stage sums = s.acc.update(update);
+        sums.split(s.d, d_outer, d_inner, vectors_of_pass * s.blocking.lanes, TailStrategy::GuardWithIf)
+            .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf)
+            .reorder(d_inner, r_inner, keys, d_outer, r_outer)
+            .vectorize(d_inner, s.blocking.lanes)
+            .unroll(d_inner)
+            .unroll(r_inner);
+        if (!s.fetched_values.empty()) {
+            RVar block("block"), in_block("in_block");
+            sums.split(keys, block, in_block, s.blocking.fetch_keys);
+            s.fetched_values[size_t(update)].compute_at(s.acc, block).bound_extent(s.block, 1).bound_extent(s.r, rows_of_pass);
+        }
+        update++;
+    }
+}
+
+// The loop over blocks of keys whose scores are computed together.
+RVar schedule_scores(HeadLanesStages &s, Func taken) {
+    const int rows = s.blocking.row_tile;
+    taken.update().reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
+    RVar keys = s.key_blocks.y, block("block"), in_block("in_block");
+    if (s.fetched_keys.defined()) {
+        taken.update().split(keys, block, in_block, s.blocking.fetch_keys / s.blocking.key_unroll);
+        s.fetched_keys.compute_at(taken, block).bound_extent(s.block, 1);
+        keys = in_block;
+    }
+    s.scores.compute_at(taken, keys).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
+    s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
+    s.lane_scores.compute_at(taken, keys).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
+    s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
+    return keys;
+}
+
 // Keys are rotated where their scores are made, both entries of a pair together.
 void schedule_rotation(HeadLanesStages &s, const LoopLevel &keys) {
     s.key_rows.compute_at(keys).bound_extent(s.kk, s.blocking.key_unroll).vectorize(s.d, s.blocking.lanes);
@@ -81,20 +123,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     for (Func f : s.row_bounds.funcs()) {
         f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     }
-    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
-    const auto [rows_of_pass, vectors_of_pass] = pass_of(rows, s.head_dim_v / s.blocking.lanes, machine.registers);
-    int update = 0;
-    for (const Halide::RDom *domain : s.value_keys.loops()) {
-        Var d_outer("d_outer"), d_inner("d_inner"), r_outer("r_outer"), r_inner("r_inner");
-        const RVar keys = *domain;
-        s.acc.update(update++)
-            .split(s.d, d_outer, d_inner, vectors_of_pass * s.blocking.lanes, TailStrategy::GuardWithIf)
-            .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf)
-            .reorder(d_inner, r_inner, keys, d_outer, r_outer)
-            .vectorize(d_inner, s.blocking.lanes)
-            .unroll(d_inner)
-            .unroll(r_inner);
-    }
+    schedule_values(s, machine);
     s.row_sum.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     reduce_keys(s.row_sum, s.keys, vec);
     s.probs.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
@@ -107,14 +136,10 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     if (s.row_scores.defined()) {
         s.row_scores.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
     }
-    taken.update().reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
-    s.scores.compute_at(taken, s.key_blocks.y).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
-    s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
-    s.lane_scores.compute_at(taken, s.key_blocks.y).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
-    s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
+    const RVar keys = schedule_scores(s, taken);
     s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
     if (s.rotary_dim > 0) {
-        schedule_rotation(s, LoopLevel(taken, s.key_blocks.y));
+        schedule_rotation(s, LoopLevel(taken, keys));
     }
 }
 

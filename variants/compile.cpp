@@ -185,7 +185,8 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
         const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(calls.amx_linear)},
                                                                   {"polyhead_amx_scores", Halide::JITExtern(calls.amx_scores)},
                                                                   {"polyhead_amx_values", Halide::JITExtern(calls.amx_values)},
-                                                                  {"polyhead_fetch", Halide::JITExtern(calls.fetch)}};
+                                                                  {"polyhead_fetch", Halide::JITExtern(calls.fetch)},
+                                                                  {"polyhead_fetch_keys", Halide::JITExtern(calls.fetch_keys)}};
         compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
         compiled->calls = calls;

@@ -375,9 +375,10 @@ private:
             return p.page_size > 0 ? in_pages(reader(tensor), p, in, tensor->dim(3).extent()) : reader(tensor);
         };
         in.keys = {storage(), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
-        if (!machine().gpu() && p.page_size == 0 && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
-            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_),
-                        statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer()};
+        if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
+            const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
+            const Expr table = p.page_size > 0 ? whole(*optional_.at("page_table")) : no_buffer();
+            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, table};
         }
         attend(p, in, *out_, false);
     }
@@ -476,9 +477,7 @@ private:
         o.n = Halide::Var("n");
         o.m = Halide::Var("m");
         o.columns = columns;
-        if (batched) {
-            o.outer = {Halide::Var("b")};
-        }
+        o.outer = std::vector<Halide::Var>(batched ? 1 : 0, Halide::Var("b"));
         const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
         auto arguments = [&](const Expr &n, const Expr &m) { return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m}; };
         if (const auto threads = thread_blocking(tiling(), machine())) {

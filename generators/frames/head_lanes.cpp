@@ -71,6 +71,26 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
+// 0. Keys, or values, are asked from memory, some KB before a block of `keys` of them is read, in a call of so many bytes that they come
+// from there. Behind the keys of a split its values are read, and behind these the keys of the next.
+Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &first_pass, bool values) {
+    using Halide::Internal::Call;
+    const auto &[formulas, blocking] = at;
+    const AttentionInputs &in = formulas.inputs();
+    const AttentionInputs::Whole &whole = *in.whole;
+    const int keys = blocking.fetch_keys;
+    const Expr sp = at.split_of(s.task), b = at.batch(s.task), begin = at.key(0, sp, b), end = begin + blocking.split_len;
+    const auto count = [](const Expr &number) { return Halide::cast<int64_t>(number); };
+    const int row_bytes = (formulas.problem().head_dim + s.head_dim_v) * in.keys.storage().type.bytes();
+    const Expr bytes = count(in.batch) * count(in.num_kv_heads) * count(in.keys.rows()) * row_bytes;
+    const Expr call = Call::make(Halide::Int(32), "polyhead_fetch_keys",
+                                 {values ? whole.value : whole.key, values ? whole.key : whole.value, whole.page_table, at.kv_head(s.task),
+                                  b, begin + s.block * keys, keys, end, values ? end : begin, formulas.kv_length(b)},
+                                 Call::Extern);
+    return Call::make(Halide::Int(32), Call::if_then_else,
+                      {first_pass && bytes >= Halide::cast<int64_t>(Expr(blocking.fetch_bytes)), call, 0}, Call::PureIntrinsic);
+}
+
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
@@ -81,7 +101,12 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     Expr entry = l + blocking.lanes * s.rv;
     const Expr key_entry =
         formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : formulas.inputs().keys.key(entry, at.clamped_key(kk, sp, b), hkv, b);
-    s.lane_scores(l, r, kk, rt, task) = 0.0f;
+    if (formulas.problem().page_size > 0 && formulas.inputs().whole) {
+        s.fetched_keys(s.block, rt, task) = fetch(s, at, rt == 0, false);
+        s.lane_scores(l, r, kk, rt, task) = Halide::cast<float>(s.fetched_keys(kk / blocking.fetch_keys, rt, task));
+    } else {
+        s.lane_scores(l, r, kk, rt, task) = 0.0f;
+    }
     s.lane_scores(l, r, kk, rt, task) += s.query_rows(entry, r, rt, task) * key_entry;
     s.scores(r, kk, rt, task) = 0.0f;
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
@@ -128,8 +153,13 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.acc(d, r, rt, task) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
         const Expr key = *domain, value = in.keys.value(d, at.clamped_key(key, sp, b), hkv, b);
-        s.acc(d, r, rt, task) =
-            s.value_keys.accumulate(domain, s.acc(d, r, rt, task), s.probs(key, r, rt, task), value, s.logits(key, r, rt, task));
+        Expr prob = s.probs(key, r, rt, task);
+        if (s.fetched_keys.defined() && !in.keys.value_in_key()) {
+            s.fetched_values.emplace_back("fetched_values");
+            s.fetched_values.back()(s.block, r, rt, task) = Halide::cast<float>(fetch(s, at, r == 0 && rt == 0, true));
+            prob += s.fetched_values.back()(key / blocking.fetch_keys, r, rt, task);
+        }
+        s.acc(d, r, rt, task) = s.value_keys.accumulate(domain, s.acc(d, r, rt, task), prob, value, s.logits(key, r, rt, task));
     }
     // A split that no row of the batch row sees is not written: no code reads it.
     s.columns = RDom(0, s.head_dim_v + 2, "columns");
@@ -206,8 +236,9 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
-    for (const Halide::Func &f : {query_rows, key_rows, lane_scores, scores, row_scores, logits, row_max, row_reference, probs, row_sum,
-                                  acc, partial, reference, sums, merged}) {
+    all.insert(all.end(), fetched_values.begin(), fetched_values.end());
+    for (const Halide::Func &f : {query_rows, key_rows, fetched_keys, lane_scores, scores, row_scores, logits, row_max, row_reference,
+                                  probs, row_sum, acc, partial, reference, sums, merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -8,10 +8,12 @@ namespace polyhead::gen {
 
 // Blocking numbers of the frame.
 struct HeadLanesBlocking {
-    int lanes;      // entries of head_dim side by side; divides head_dim and head_dim_v
-    int row_tile;   // rows (query of one head of the group) that share a pass
-    int split_len;  // keys of a split, a multiple of key_unroll and lanes
-    int key_unroll; // keys whose dot products are computed together
+    int lanes;           // entries of head_dim side by side; divides head_dim and head_dim_v
+    int row_tile;        // rows (query of one head of the group) that share a pass
+    int split_len;       // keys of a split, a multiple of key_unroll and lanes
+    int key_unroll;      // keys whose dot products are computed together
+    int64_t fetch_bytes; // of a call's keys and values in pages, from which rows are asked from memory before they are needed
+    int fetch_keys;      // rows that are asked for at once, a multiple of key_unroll
 };
 
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
@@ -21,7 +23,7 @@ struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
 
-    Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"};
+    Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
     Halide::RDom rv, rl, key_blocks, keys, columns, splits, rotary;
     TileKeys value_keys;
     Halide::Expr rows_of_call; // queries of all heads and batch rows
@@ -29,6 +31,8 @@ struct HeadLanesStages : MergedRowsStages {
     RowBounds row_bounds;                        // (r, rt, task)
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, task)
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
+    Halide::Func fetched_keys{"fetched_keys"};   // (block, rt, task): 0; with it rows are asked from memory; undefined without pages
+    std::vector<Halide::Func> fetched_values;    // the same for each loop over the keys of values
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)
     Halide::Func scores{"scores"};               // (r, kk, rt, task)
     Halide::Func row_scores{"row_scores"};       // (kk, r, rt, task): scores along keys; undefined where logits are scores

@@ -155,7 +155,7 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
                : words.pair == 1  ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, d, row, hkv, b);
     };
-    if (formulas.inputs().whole) {
+    if (formulas.inputs().whole && formulas.problem().page_size == 0) {
         define_fetched(s, at);
         s.scores(qi, kk, c, qt, h, b) = Halide::cast<float>(s.fetched(kk / blocking.key_panel, c, qt, h, b));
     } else {

@@ -38,7 +38,7 @@ struct FetchPart {
 };
 FetchPart fetch_part(const FetchPlace &place) noexcept;
 
-// Rows that a call of polyhead_fetch_keys asks for, `ahead` rows before they are read; of a page table, so they may lie in several pages.
+// Rows that a call of polyhead_fetch_keys asks for, `ahead` rows before they are read.
 struct RowsAhead {
     int32_t first = 0, end = 0;           // of the tensor that is read
     int32_t next_first = 0, next_end = 0; // of the next one

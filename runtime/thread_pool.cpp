@@ -14,6 +14,9 @@ namespace {
 
 // How often a thread checks for work before it sleeps: the next loop of a call comes soon, and waking costs more than a small loop.
 constexpr int turns_before_sleep = 40;
+// Neighbouring iterations often read the same rows, such as the keys of a head, so a thread takes several of them; but not so many that the
+// others wait for it in the end.
+constexpr int64_t most_taken = 16;
 constexpr int most_loops_until_retry = 1024;
 
 template <typename Ready> bool soon(const Ready &ready) noexcept {
@@ -28,18 +31,26 @@ template <typename Ready> bool soon(const Ready &ready) noexcept {
 
 } // namespace
 
+int64_t ParallelLoop::take(int64_t *first) noexcept {
+    int64_t count = 0;
+    *first = next.load(std::memory_order_relaxed);
+    do {
+        count = std::clamp<int64_t>((end - *first) / (2 * threads), 1, most_taken);
+    } while (*first < end && !next.compare_exchange_weak(*first, *first + count, std::memory_order_relaxed));
+    return *first < end ? count : 0;
+}
+
 void ParallelLoop::work() noexcept {
     const DefinedArithmetic arithmetic;
-    for (;;) {
-        const int64_t index = next.fetch_add(1, std::memory_order_relaxed);
-        if (index >= end) {
-            return;
-        }
-        if (const int result = task(user_context, static_cast<int>(index), closure)) {
-            int none = 0;
-            error.compare_exchange_strong(none, result);
-            next.store(end, std::memory_order_relaxed); // the others need not start
-            return;
+    int64_t first = 0;
+    while (const int64_t count = take(&first)) {
+        for (int64_t index = first; index < first + count && error.load(std::memory_order_relaxed) == 0; ++index) {
+            if (const int result = task(user_context, static_cast<int>(index), closure)) {
+                int none = 0;
+                error.compare_exchange_strong(none, result);
+                next.store(end, std::memory_order_relaxed); // the others need not start
+                return;
+            }
         }
     }
 }
@@ -201,6 +212,7 @@ void ThreadPool::wait_for_helpers(ParallelLoop *loop) noexcept {
 }
 
 int ThreadPool::run(ParallelLoop *loop) noexcept {
+    loop->threads = threads_;
     const int64_t others = loop->end - loop->next.load(std::memory_order_relaxed) - 1;
     if (others > 0) {
         int wake = 0;

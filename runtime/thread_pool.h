@@ -23,6 +23,7 @@ struct ParallelLoop {
     bool of_a_call;            // user_context is one of our calls, so its scratch was held
     std::atomic<int> error{0};
     // The pool's.
+    int threads = 1; // that may work for it
     std::atomic<int> helpers{0};
     bool owner_sleeps = false;
     ParallelLoop *after = nullptr;
@@ -30,6 +31,10 @@ struct ParallelLoop {
     bool has_more() const noexcept { return next.load(std::memory_order_relaxed) < end; }
     // Runs iterations until none is left or one fails.
     void work() noexcept;
+
+private:
+    // The next iterations of a thread, from *first on; none when none is left.
+    int64_t take(int64_t *first) noexcept;
 };
 
 // Up to threads - 1 helpers beside each caller. A thread that waits for its own loop does what is left of it and nothing else, so

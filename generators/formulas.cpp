@@ -325,12 +325,16 @@ Expr AttentionFormulas::reference(const Expr &row_max) const {
     return natural_logits() ? row_max : numerics_.round_up(row_max);
 }
 
+Expr AttentionFormulas::exponent(const Expr &difference) const {
+    return natural_logits() ? difference * log2_e : difference;
+}
+
 Expr AttentionFormulas::power(const Expr &difference) const {
-    return numerics_.exp2(natural_logits() ? difference * log2_e : difference);
+    return numerics_.exp2(exponent(difference));
 }
 
 Expr AttentionFormulas::power_to_cut(const Expr &difference) const {
-    return numerics_.exp2_to_cut(natural_logits() ? difference * log2_e : difference);
+    return numerics_.exp2_to_cut(exponent(difference));
 }
 
 Expr AttentionFormulas::rescaling(const Expr &difference) const {

@@ -169,7 +169,8 @@ private:
     struct Ending {
         Expr reference, shrink, sum; // the new reference, 2^(old - new), the sum under the new one
     };
-    Expr natural_of(const Expr &logit) const; // a logit, or a reference, in natural units
+    Expr natural_of(const Expr &logit) const;    // a logit, or a reference, in natural units
+    Expr exponent(const Expr &difference) const; // of 2, for a difference of logits
     Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     Expr natural(const Expr &score) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,

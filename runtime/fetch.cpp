@@ -1,7 +1,8 @@
-// Asks memory for rows ahead of their use, as many with each panel of keys as the next tile and the next head need in the end.
+// Asks memory for rows ahead of their use: with each panel of keys as many as the next tile and the next head need in the end, and of keys
+// in pages those that are read some KB later.
 //
 // The rows that come next are in no order that a processor's own prefetchers find: panels read a few rows of keys side by side, line by
-// line, and a head begins at another place than the one before it ends.
+// line, and a head, or its part of a page, begins at another place than the one before it ends.
 #include "fetch.h"
 
 #include <algorithm>
@@ -45,12 +46,8 @@ void fetch_paged(const halide_buffer_t &tensor, const halide_buffer_t &page_tabl
     while (first < end) {
         const int32_t page = first / page_size, row = first - page * page_size, rows = std::min(page_size - row, end - first);
         const char *start = head + element * table[int64_t(page) * page_table.dim[0].stride] * tensor.dim[3].stride + row * row_bytes;
-        if (row_bytes == bytes) {
-            fetch_bytes<0, 2>(start, rows * bytes);
-        } else {
-            for (int32_t i = 0; i < rows; ++i, start += row_bytes) {
-                fetch_bytes<0, 2>(start, bytes);
-            }
+        for (int32_t i = 0; i < rows; ++i, start += row_bytes) {
+            fetch_bytes<0, 2>(start, bytes);
         }
         first += rows;
     }

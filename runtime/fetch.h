@@ -32,6 +32,13 @@ struct FetchRows {
     int32_t batch_row = 0, head = 0, first = 0, end = 0; // no rows where first is end
 };
 
+constexpr int32_t most_fetched_keys = 256; // of a head: what its first tile reads first. More would push the present head out of the cache
+
+// False where a panel surely asks for nothing, so that it need not call. Of numbers, or of expressions of Halide.
+template <class Number> auto may_ask(const Number &tile, const Number &tiles, const Number &panel, const Number &panels, int32_t q_tile) {
+    return panel < q_tile || (tiles - tile) * panels - panel <= most_fetched_keys;
+}
+
 // The rows that this panel asks for; the head of keys counts key/value heads.
 struct FetchPart {
     FetchRows out, query, keys;
@@ -44,8 +51,6 @@ struct RowsAhead {
     int32_t next_first = 0, next_end = 0; // of the next one
 };
 RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept;
-
-constexpr int32_t most_fetched_keys = 256; // of a head: what its first tile reads first. More would push the present head out of the cache
 
 } // namespace polyhead::runtime
 

@@ -21,7 +21,6 @@ namespace {
 constexpr size_t alignment = Scratch::alignment;
 constexpr size_t large_block = size_t(1) << 20;
 constexpr size_t kept_per_thread = size_t(8) << 20;
-constexpr size_t kept_by_process = size_t(256) << 20;
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool keep_blocks = false; // a reused block would hide overruns and uses after free

@@ -6,6 +6,8 @@
 
 namespace polyhead::runtime {
 
+constexpr size_t kept_by_process = size_t(256) << 20; // bytes of large blocks that wait for the next call, at most
+
 // Memory for kernels, at a multiple of 128 bytes; null when it cannot be had. What is given back may be kept for the next call.
 void *take_memory(size_t bytes) noexcept;
 void give_memory(void *memory) noexcept; // null: nothing

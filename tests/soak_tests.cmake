@@ -2,7 +2,6 @@
 add_executable(test_soak soak/cases.cpp soak/gauges.cpp soak/soak.cpp)
 polyhead_target_defaults(test_soak NO_CONVERSION)
 target_include_directories(test_soak PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
-target_include_directories(test_soak SYSTEM PRIVATE "${POLYHEAD_HALIDE_INCLUDE_DIR}")
 target_link_libraries(test_soak PRIVATE polyhead_test_support polyhead_kernel_table_tested)
 polyhead_tests_need(soak test_soak)
 add_test(NAME "soak: kernels from 8 threads" COMMAND test_soak)

@@ -477,7 +477,7 @@ private:
         o.n = Halide::Var("n");
         o.m = Halide::Var("m");
         o.columns = columns;
-        o.outer = std::vector<Halide::Var>(batched ? 1 : 0, Halide::Var("b"));
+        o.outer = batched ? std::vector<Halide::Var>{Halide::Var("b")} : std::vector<Halide::Var>{};
         const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
         auto arguments = [&](const Expr &n, const Expr &m) { return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m}; };
         if (const auto threads = thread_blocking(tiling(), machine())) {

@@ -4,6 +4,16 @@
 namespace polyhead::gen {
 
 using Halide::Expr;
+using Halide::Internal::Call;
+
+Expr asked(const Expr &condition, const char *function, const std::vector<Expr> &arguments) {
+    const Expr call = Call::make(Halide::Int(32), function, arguments, Call::Extern);
+    return Call::make(Halide::Int(32), Call::if_then_else, {condition, call, 0}, Call::PureIntrinsic);
+}
+
+Expr come_from_memory(const AttentionInputs &in, const Expr &rows, int row_bytes, int64_t least_bytes) {
+    return Halide::cast<int64_t>(in.batch) * rows * row_bytes >= Halide::cast<int64_t>(Expr(least_bytes));
+}
 
 Expr AttentionStages::statistic(Statistic, const AttentionFormulas &, const Expr &, const Expr &, const Expr &) const {
     return Expr();

@@ -74,7 +74,6 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
 // 0. Keys, or values, are asked from memory before a block of them is read, in a call of so many bytes that they come from there. Behind
 // the keys of a split its values are read, and behind these the keys of the next; keys that hold the values are read as if in one split.
 Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &first_pass, bool values) {
-    using Halide::Internal::Call;
     const auto &[formulas, blocking] = at;
     const AttentionInputs &in = formulas.inputs();
     const AttentionInputs::Whole &whole = *in.whole;
@@ -83,13 +82,10 @@ Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &first_pa
     const Expr end = in.keys.value_in_key() ? length : begin + blocking.split_len;
     const auto count = [](const Expr &number) { return Halide::cast<int64_t>(number); };
     const int row_bytes = (formulas.problem().head_dim + s.head_dim_v) * in.keys.storage().type.bytes();
-    const Expr bytes = count(in.batch) * count(in.num_kv_heads) * count(in.keys.rows()) * row_bytes;
-    const Expr call = Call::make(Halide::Int(32), "polyhead_fetch_keys",
-                                 {values ? whole.value : whole.key, values ? whole.key : whole.value, whole.page_table, at.kv_head(s.task),
-                                  b, begin + s.block * keys, keys, end, values || in.keys.value_in_key() ? end : begin, length},
-                                 Call::Extern);
-    return Call::make(Halide::Int(32), Call::if_then_else,
-                      {first_pass && bytes >= Halide::cast<int64_t>(Expr(blocking.fetch_bytes)), call, 0}, Call::PureIntrinsic);
+    const Expr rows = count(in.num_kv_heads) * count(in.keys.rows());
+    return asked(first_pass && come_from_memory(in, rows, row_bytes, blocking.fetch_bytes), "polyhead_fetch_keys",
+                 {values ? whole.value : whole.key, values ? whole.key : whole.value, whole.page_table, at.kv_head(s.task), b,
+                  begin + s.block * keys, keys, end, values || in.keys.value_in_key() ? end : begin, length});
 }
 
 void define_logits(HeadLanesStages &s, const Coordinates &at) {

@@ -120,15 +120,11 @@ void define_fetched(QueryLanesStages &s, const Coordinates &at) {
     const Expr tiles = (in.seq_len_q + blocking.q_tile - 1) / blocking.q_tile,
                panel = s.c * (blocking.kv_tile / blocking.key_panel) + s.panel,
                panels = max((in.keys.rows() + blocking.key_panel - 1) / blocking.key_panel, 1);
-    const Expr call = Halide::Internal::Call::make(Halide::Int(32), "polyhead_fetch",
-                                                   {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()),
-                                                    s.qt, tiles, blocking.q_tile, panel, panels},
-                                                   Halide::Internal::Call::Extern);
     // Other panels ask for nothing: their calls would cost AVX2 2 % of the time.
-    const Expr asks = panel < blocking.q_tile || (tiles - s.qt) * panels - panel <= runtime::most_fetched_keys;
-    const Expr large = count(in.batch) * rows * row_bytes >= Halide::cast<int64_t>(Expr(blocking.fetch_bytes));
-    s.fetched(s.panel, s.c, s.qt, s.h, s.b) = Halide::Internal::Call::make(Halide::Int(32), Halide::Internal::Call::if_then_else,
-                                                                           {large && asks, call, 0}, Halide::Internal::Call::PureIntrinsic);
+    const Expr asks = runtime::may_ask<Expr>(s.qt, tiles, panel, panels, blocking.q_tile);
+    s.fetched(s.panel, s.c, s.qt, s.h, s.b) = asked(come_from_memory(in, rows, row_bytes, blocking.fetch_bytes) && asks, "polyhead_fetch",
+                                                    {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()),
+                                                     s.qt, tiles, blocking.q_tile, panel, panels});
 }
 
 // scores = query_tile . key

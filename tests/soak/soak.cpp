@@ -16,8 +16,7 @@
 #include <random>
 #include <thread>
 
-#include <HalideRuntime.h>
-
+#include "../../runtime/memory.h"
 #include "cases.h"
 #include "gauges.h"
 
@@ -179,10 +178,10 @@ void work(Soak &soak, unsigned seed, Clock::time_point end) {
     }
 }
 
-// The process keeps up to 256 MiB of the memory of calls, and which calls a round ended with is a matter of chance. A block of nearly that
-// size, of which no page is touched, takes the place of all others.
+// How much of the memory of calls the process keeps is a matter of chance: of the calls that a round ended with. A block of nearly all that
+// it may keep, of which no page is touched, takes the place of all others.
 void empty_the_kept_memory() {
-    halide_free(nullptr, halide_malloc(nullptr, size_t(255) << 20));
+    runtime::give_memory(runtime::take_memory(runtime::kept_by_process - (size_t(1) << 20)));
 }
 
 Gauges gauges_at_rest(Soak &soak, Random &random) {

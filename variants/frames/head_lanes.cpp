@@ -12,8 +12,8 @@ namespace {
 // Keys and values in pages are asked from memory from so many bytes of a call on. The cache of one layer would often stay in the L3, but a
 // model has many, and each comes from memory when its turn is there.
 constexpr int64_t fetch_bytes = 1 << 20;
-// At once. A call stores and loads the sums in registers, and many requests at once are waited for. 32,768 keys: 4 keys 0.53 of the time
-// without, 8 keys 0.71, 2 keys 0.53, 1 key 0.77.
+// At once: a call stores and loads the sums in registers, and many requests at once are waited for (docs/internals/schedules.md, section
+// 3).
 constexpr int fetch_keys = 4;
 
 // Entries of head_dim side by side: the most lanes that divide both head dims.

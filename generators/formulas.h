@@ -45,6 +45,11 @@ struct AttentionInputs {
     // page_table null without pages.
     struct Whole {
         Halide::Expr query, key, value, out, page_table;
+        // Of tensors over pairs, those that differ by query; bytes: what lies there once for all heads counts once.
+        struct Pairs {
+            Halide::Expr tensor, bytes;
+        };
+        std::vector<Pairs> pairs;
     };
     std::optional<Whole> whole;
     // Keys of batch row b that exist: 0..seq_len_kv.

@@ -93,6 +93,10 @@ FetchPart fetch_part(const FetchPlace &p) noexcept {
     return part;
 }
 
+FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t piece, int32_t pieces) noexcept {
+    return in_tile(part_of(count, pieces, piece), 0, 0, first, existing);
+}
+
 RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept {
     const int32_t last = std::min(end, keys), from = first + ahead, to = std::min(first + count, last) + ahead, beyond = next_first - last;
     RowsAhead rows;
@@ -128,5 +132,20 @@ int polyhead_fetch_keys(halide_buffer_t *read, halide_buffer_t *next, halide_buf
     const RowsAhead rows = rows_ahead(first, count, end, next_first, keys, ahead);
     fetch_paged(*read, *page_table, kv_head, batch_row, rows.first, rows.end);
     fetch_paged(*next, *page_table, kv_head, batch_row, rows.next_first, rows.next_end);
+    return 0;
+}
+
+int polyhead_fetch_pairs(halide_buffer_t *pairs, int32_t head, int32_t batch_row, int32_t first_query, int32_t queries, int32_t first_key,
+                         int32_t keys, int32_t piece, int32_t pieces) {
+    using namespace polyhead::runtime;
+    const halide_dimension_t *const dim = pairs->dim;
+    const int64_t element = pairs->type.bytes(), row_bytes = element * dim[1].stride;
+    const int32_t end = std::min(first_key + keys, dim[0].extent);
+    const FetchRows rows = pairs_part(first_query, queries, dim[1].extent, piece, pieces);
+    const char *const start = reinterpret_cast<const char *>(pairs->host) +
+                              element * (int64_t(head) * dim[2].stride + int64_t(batch_row) * dim[3].stride + first_key);
+    for (int32_t row = rows.first; row < rows.end; ++row) {
+        fetch_bytes<0, 2>(start + row * row_bytes, element * (end - first_key));
+    }
     return 0;
 }

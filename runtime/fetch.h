@@ -19,6 +19,11 @@ extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, hali
 extern "C" int polyhead_fetch_keys(halide_buffer_t *read, halide_buffer_t *next, halide_buffer_t *page_table, int32_t kv_head,
                                    int32_t batch_row, int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys);
 
+// What kernels call before they read a panel of keys: asks for piece `piece` of `pieces` of a part of a tensor over pairs (mask or bias),
+// which is read later: rows first_query.. of `queries`, columns first_key.. of `keys`, of a head. Always returns 0.
+extern "C" int polyhead_fetch_pairs(halide_buffer_t *pairs, int32_t head, int32_t batch_row, int32_t first_query, int32_t queries,
+                                    int32_t first_key, int32_t keys, int32_t piece, int32_t pieces);
+
 namespace polyhead::runtime {
 
 // A call, and a panel of keys that a tile of it reads. A head has `tiles` tiles, a tile `panels` panels.
@@ -50,6 +55,8 @@ struct RowsAhead {
     int32_t first = 0, end = 0;           // of the tensor that is read
     int32_t next_first = 0, next_end = 0; // of the next one
 };
+// Rows that piece `piece` of `pieces` of a part of a tensor over pairs asks for: of first..first + count - 1 those that exist.
+FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t piece, int32_t pieces) noexcept;
 RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept;
 
 } // namespace polyhead::runtime

@@ -15,14 +15,15 @@ struct KernelCalls {
     decltype(polyhead_amx_values) *amx_values;
     decltype(polyhead_fetch) *fetch;
     decltype(polyhead_fetch_keys) *fetch_keys;
+    decltype(polyhead_fetch_pairs) *fetch_pairs;
     decltype(halide_malloc) *malloc;
     decltype(halide_free) *free;
     decltype(halide_do_par_for) *do_par_for;
 };
 
 inline KernelCalls kernel_calls() noexcept {
-    return {polyhead_amx_linear, polyhead_amx_scores, polyhead_amx_values, polyhead_fetch,
-            polyhead_fetch_keys, halide_malloc,       halide_free,         halide_do_par_for};
+    return {polyhead_amx_linear,  polyhead_amx_scores, polyhead_amx_values, polyhead_fetch,   polyhead_fetch_keys,
+            polyhead_fetch_pairs, halide_malloc,       halide_free,         halide_do_par_for};
 }
 
 } // namespace polyhead::runtime

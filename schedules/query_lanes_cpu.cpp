@@ -3,14 +3,15 @@
 //   with words of several elements: parallel (batch, key/value head, 64 words of keys): value_words
 //   parallel (batch, head, tile of q_tile queries)
 //     query_tile                                     rows, then transposed in squares in registers; 32 x 64 floats = 8 KB, stays in L1
-//     for groups of chunks, for chunks of a group
+//     for chunks
 //       for blocks of key_panel keys                 scores: key_panel x q_tile/lanes registers, one broadcast of key per q_tile/lanes
 //         for head_dim: scores += query_tile * key   multiply-adds; logits stored
 //       row_max, row_reference, probs, row_sum       plain vectors of queries, 16 KB of logits and of probs at 32 x 128
+//       numbers of merged                            factors of what is there and of what is added
 //       for panels of value_panel columns            acc: value_panel x q_tile/lanes registers
 //         for keys: acc += probs * value
-//       partial                                      acc, row_sum, row_reference of the chunk, kept for the group (L2)
-//     merge of the group, of the groups; normalised; out
+//         merged: what is there and acc, rescaled    acc is never stored
+//     normalised; out
 // Where the time goes, and what was tried without success: docs/internals/schedules.md, sections 2 and 6.
 #include "schedules.h"
 
@@ -63,18 +64,23 @@ void rotate(Func f, const QueryLanesStages &s, int vec) {
     f.update().vectorize(s.rotary.y, std::min(vec, s.rotary_dim / 2), TailStrategy::GuardWithIf);
 }
 
+// Computed once per chunk.
+Func in_chunk(Func f, const QueryLanesStages &s) {
+    return f.compute_at(s.merged, s.merge.z);
+}
+
 // max or sum over the keys of a chunk: one addition waits for the one before it, so several of them run side by side.
 void reduce_keys(Func f, const RVar &keys, QueryLanesStages &s, int vec) {
     const int chains = chains_of(s.blocking.kv_tile);
     RVar outer("outer"), inner("inner");
     Var chain("chain");
-    lanes(f.compute_at(s.partial, RVar(s.group_chunks)), s, vec);
+    lanes(in_chunk(f, s), s, vec);
     if (chains == 1) {
         lanes(f.update().reorder(s.qi, keys), s, vec);
         return;
     }
     Func parts = f.update().split(keys, outer, inner, chains).rfactor(inner, chain);
-    lanes(parts.compute_at(s.partial, RVar(s.group_chunks)), s, vec).unroll(chain);
+    lanes(in_chunk(parts, s), s, vec).unroll(chain);
     lanes(parts.update().reorder(s.qi, chain, outer), s, vec).unroll(chain);
     lanes(f.update().reorder(s.qi, inner), s, vec).unroll(inner);
 }
@@ -153,9 +159,8 @@ void schedule_out_tile(QueryLanesStages &s, const LoopLevel &level) {
 
 // What a chunk reads beside key and value as they lie.
 void schedule_inputs(QueryLanesStages &s, int vec) {
-    const RVar chunk = s.group_chunks;
     if (s.key_tile.defined()) {
-        s.key_tile.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound(s.d, 0, s.head_dim);
+        in_chunk(s.key_tile, s).bound_extent(s.kk, s.blocking.kv_tile).bound(s.d, 0, s.head_dim);
         s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
         rotate(s.key_tile, s, vec);
     }
@@ -178,7 +183,7 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.value_words.specialize(s.value_count >= most_serial_values).parallel(task);
     }
     for (TransposedTile &tile : s.pair_tiles) {
-        schedule_transposed_tile(tile, LoopLevel(s.partial, chunk), s.blocking.transpose_bytes);
+        schedule_transposed_tile(tile, LoopLevel(s.merged, s.merge.z), s.blocking.transpose_bytes);
     }
     if (s.finds_clean) {
         Var task("task");
@@ -191,52 +196,45 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
 
 void schedule_chunk(QueryLanesStages &s, int vec) {
     const int q_tile = s.blocking.q_tile, pair = s.blocking.words.pair;
-    const RVar chunk = s.group_chunks;
-    s.logits.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+    in_chunk(s.logits, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     lanes(s.logits.update().reorder(s.qi, s.key_blocks.x, s.key_blocks.y), s, vec).unroll(s.key_blocks.x);
     if (s.blocking.amx) {
-        s.scores.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+        in_chunk(s.scores, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     } else {
         s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
         lanes(s.scores, s, vec);
-        if (s.fetched.defined()) {
-            s.fetched.compute_at(s.logits, s.key_blocks.y).bound_extent(s.panel, 1);
+        for (Func f : {s.fetched, s.fetched_pairs}) {
+            if (f.defined()) {
+                f.compute_at(s.logits, s.key_blocks.y).bound_extent(s.panel, 1);
+            }
         }
         lanes(s.scores.update().reorder(s.qi, s.kk, s.rd), s, vec).unroll(s.kk);
     }
     for (Func f : {s.row_max, s.row_reference, s.row_sum}) {
         bound_by_amx(f, s);
     }
-    lanes(s.row_reference.compute_at(s.partial, chunk), s, vec);
+    lanes(in_chunk(s.row_reference, s), s, vec);
     reduce_keys(s.row_max, s.keys, s, vec);
     if (s.chunk_words.defined()) {
-        lanes(s.row_sum.compute_at(s.partial, chunk), s, vec);
+        lanes(in_chunk(s.row_sum, s), s, vec);
         lanes(s.row_sum.update().reorder(s.qi, RVar(s.chunk_words)), s, vec);
     } else {
         reduce_keys(s.row_sum, s.keys, s, vec);
     }
     if (s.keeps_exact_sum) {
         bound_by_amx(s.exact_sum, s);
-        lanes(s.exact_sum.compute_at(s.partial, chunk), s, vec);
+        lanes(in_chunk(s.exact_sum, s), s, vec);
         lanes(s.exact_sum.update().reorder(s.qi, s.keys), s, vec);
-        s.prob_floats.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+        in_chunk(s.prob_floats, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
         lanes(s.prob_floats.update().reorder(s.qi, s.float_blocks.x, s.float_blocks.y), s, vec)
             .unroll(s.float_blocks.x, std::min(2, s.blocking.key_panel));
     }
-    s.probs.compute_at(s.partial, chunk).bound_extent(s.kk, s.blocking.kv_tile / pair).bound_extent(s.qi, q_tile);
+    in_chunk(s.probs, s).bound_extent(s.kk, s.blocking.kv_tile / pair).bound_extent(s.qi, q_tile);
     lanes(s.probs.update().reorder(s.qi, s.prob_blocks.x, s.prob_blocks.y), s, vec)
         .unroll(s.prob_blocks.x, std::min(2, s.blocking.key_panel / pair));
-    Var d_outer("d_outer"), d_inner("d_inner");
-    const int panel = s.blocking.value_panel, padded = (s.head_dim_v + panel - 1) / panel * panel;
-    s.chunk_out.compute_at(s.partial, chunk)
-        .bound(s.d, 0, padded)
-        .split(s.d, d_outer, d_inner, panel)
-        .reorder(s.qi, d_inner, d_outer)
-        .unroll(d_inner);
-    lanes(s.chunk_out, s, vec);
-    lanes(s.acc.compute_at(s.chunk_out, d_outer).unroll(s.d), s, vec);
+    lanes(s.acc.compute_at(s.merged, s.merge.y).bound_extent(s.d, s.blocking.value_panel).unroll(s.d), s, vec);
     if (s.blocking.amx) {
-        s.value_products.compute_at(s.partial, chunk).bound(s.d, 0, padded).bound_extent(s.qi, q_tile);
+        in_chunk(s.value_products, s).bound(s.d, 0, s.head_dim_v).bound_extent(s.qi, q_tile);
         lanes(s.acc.update().reorder(s.qi, s.d, RVar(s.special_words)), s, vec).unroll(s.d);
         return schedule_inputs(s, vec);
     }
@@ -247,26 +245,11 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     schedule_inputs(s, vec);
 }
 
-void schedule_merge(QueryLanesStages &s, const Func &out, const Var &tile, int vec) {
-    const int q_tile = s.blocking.q_tile;
-    s.merged.compute_at(out, tile).bound_extent(s.qi, q_tile);
-    const int first_column = s.single_group ? 0 : s.first_merge_column;
-    s.merged.bound(s.x, first_column, s.merge_columns_end() - first_column);
+void schedule_merge(QueryLanesStages &s, const LoopLevel &level, int vec) {
+    const int panel = s.blocking.value_panel, first_column = -panel * s.number_panels();
+    s.merged.compute_at(level).bound_extent(s.qi, s.blocking.q_tile).bound(s.x, first_column, panel * s.value_panels() - first_column);
     lanes(s.merged, s, vec);
-    LoopLevel group(out, tile), column(s.merged, s.x);
-    if (!s.single_group) {
-        lanes(s.merged.update().reorder(s.qi, s.merge_columns.x, s.merge_columns.y), s, vec).never_partition({s.merge_columns.y});
-        group = LoopLevel(s.merged, s.merge_columns.y);
-        column = LoopLevel(s.merged, s.merge_columns.x);
-    }
-    s.partial.compute_at(group).bound(s.x, 0, s.merge_columns_end()).bound_extent(s.qi, q_tile).bound(s.m, 0, s.blocking.merge_group);
-    lanes(s.partial.update().reorder(s.qi, s.x, s.group_chunks, s.g, s.qt, s.h, s.b), s, vec).never_partition({s.group_chunks});
-    for (Func f : {s.group_reference, s.weight}) {
-        lanes(f.compute_at(group), s, vec);
-    }
-    lanes(s.group_acc.compute_at(column), s, vec); // in registers
-    lanes(s.group_reference.update(), s, vec);
-    lanes(s.group_acc.update().reorder(s.qi, s.group_chunks, s.x), s, vec);
+    lanes(s.merged.update().reorder(s.qi, s.merge.x, s.merge.y, s.merge.z), s, vec).unroll(s.merge.x).never_partition({s.merge.z});
 }
 
 } // namespace
@@ -296,7 +279,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
         s.score_factor.compute_at(out, tile);
     }
     schedule_query(s, LoopLevel(out, tile), vec);
-    schedule_merge(s, out, tile, vec);
+    schedule_merge(s, LoopLevel(out, tile), vec);
     schedule_chunk(s, vec);
 }
 

@@ -79,8 +79,6 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}))                                                    \
     X(value_panel, "value columns whose sums share registers",                                                                             \
       in(Reader::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())           \
-    X(merge_group, "chunks kept before they are merged",                                                                                   \
-      in(Reader::query_lanes, 1, 256).tried({2, 4, 8, 16, 32, 64}))                                                                        \
     X(pair, "bf16 elements of one instruction: 2 where the machine has dot products of pairs",                                             \
       in(Reader::query_lanes, 1, 2))                                                                                                       \
     X(split_len, "keys of one split",                                                                                                      \

@@ -9,7 +9,7 @@ import sys
 MEMBER = re.compile(r"^(\S+)\.o: +file format", re.M)
 CONVERSION = re.compile(r"R_X86_64_\w+\s+((?!polyhead_)\S*(?:extend|trunc|gnu_[fh]2|f16)\S*)")
 AMX = ("polyhead_amx_linear", "polyhead_amx_scores", "polyhead_amx_values")
-FETCH, FETCH_KEYS = "polyhead_fetch", "polyhead_fetch_keys"
+FETCH, FETCH_KEYS, FETCH_PAIRS = "polyhead_fetch", "polyhead_fetch_keys", "polyhead_fetch_pairs"
 
 
 def members(archive, objdump):
@@ -20,14 +20,16 @@ def members(archive, objdump):
 
 
 def expected(problem, variant):
-    """Whether pairs are multiplied, and what is called: stages of AMX, fetch where query lanes read tensors as they lie, and fetch of keys where
-    head lanes read pages. Weights of bf16 lie in pairs, so layers multiply them with every frame."""
+    """Whether pairs are multiplied, and what is called: stages of AMX, fetch where query lanes read tensors as they lie (of pairs where
+    masks or biases differ by query), and fetch of keys where head lanes read pages. Weights of bf16 lie in pairs, so layers multiply them with every frame."""
     knobs = dict(word.split("=") for word in variant["tiling"].split())
     has_pairs = problem["dtype"] == "bf16" and "avx512_bf16_vnni" in variant["cpu_features"]
     layer = problem["op"] != "sdpa" and not problem.get("f32_weights")
     amx, as_stored = set(), problem["dtype"] == "f32" or knobs.get("pair") == "2"
     if problem["op"] == "sdpa" and variant["frame"] == "query_lanes" and as_stored and knobs.get("amx", "0") == "0" and not problem.get("page_size"):
-        return has_pairs and knobs.get("pair") == "2", {FETCH}
+        over_pairs = [name for name in ("mask", "score_bias") if problem.get(name, "none") not in (0, "none", False)]
+        by_query = any("q" not in str(problem.get(name + "_broadcast", "none")).split(",") for name in over_pairs)
+        return has_pairs and knobs.get("pair") == "2", {FETCH} | ({FETCH_PAIRS} if by_query else set())
     if problem["op"] == "sdpa" and variant["frame"] == "head_lanes" and problem.get("page_size"):
         return False, {FETCH_KEYS}
     if knobs.get("amx") == "1":
@@ -40,7 +42,7 @@ def expected(problem, variant):
 def faults_of(problem, variant, code):
     pairs, amx = expected(problem, variant)
     count = len(re.findall(r"\tvdpbf16ps\s", code))
-    called = {stage for stage in (*AMX, FETCH, FETCH_KEYS) if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
+    called = {stage for stage in (*AMX, FETCH, FETCH_KEYS, FETCH_PAIRS) if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
     if (count > 0) != pairs:
         yield "%d of vdpbf16ps, expected %s" % (count, "some" if pairs else "none")
     if called != amx:

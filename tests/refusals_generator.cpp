@@ -252,7 +252,6 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
     check_sentence(plan(linear, cpu, "reduction_block=7"), {"reduction_block is 7", "expected 8 to"}); // would be taken as all
     check_sentence(plan(sdpa, cpu, "q_tile=4096 kv_tile=4096"), {"q_tile is 4096", "expected 1 to 256 in frame query_lanes"});
     check_sentence(plan(sdpa, cpu, "q_tile=256 kv_tile=2048 key_panel=2 value_panel=2"), {"logits", "bytes, expected at most"});
-    check_sentence(plan(sdpa, cpu, "q_tile=256 kv_tile=128 key_panel=2 value_panel=2 merge_group=256"), {"partials", "bytes, expected"});
     check_sentence(plan(sdpa, cpu, "q_tile=128 key_panel=16"), {"scores", "256 registers"});
     check_sentence(plan(sdpa, cpu, "unscheduled=2"), {"unscheduled is 2", "0 to 1"});
     check_sentence(plan(sdpa_problem(2, 576), "x86-64-linux", "frame=head_lanes row_tile=32 key_unroll=32"), {"unrolled multiply-adds"});

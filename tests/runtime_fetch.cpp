@@ -113,6 +113,26 @@ TEST_CASE("fetch: every row that comes next is asked for once, and no other") {
     CHECK(silent > 0);
 }
 
+TEST_CASE("fetch: pieces of a part of a tensor over pairs are its rows that exist, each once") {
+    for (const int count : {8, 16, 32}) {
+        for (const int pieces : {1, 5, 16, 32, 43}) {
+            for (const int first : {0, 16, 96}) {
+                for (const int existing : {1, 17, 100, 200}) {
+                    CAPTURE(count, pieces, first, existing);
+                    std::map<Row, int> asked, expected;
+                    for (int piece = 0; piece < pieces; piece++) {
+                        add(&asked, pairs_part(first, count, existing, piece, pieces));
+                    }
+                    for (int row = first; row < std::min(first + count, existing); row++) {
+                        expected[{0, 0, row}] = 1;
+                    }
+                    CHECK(asked == expected);
+                }
+            }
+        }
+    }
+}
+
 // A head's keys and values are one stream: keys of a split, its values, keys of the next split.
 TEST_CASE("fetch: rows of pages are asked for once, in the order in which they are read, and no other") {
     for (const int keys : {1, 31, 64, 300, 1000}) {

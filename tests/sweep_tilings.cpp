@@ -23,9 +23,9 @@ constexpr double flops_per_check = 3e7; // of the reference
 
 const std::vector<std::string> machines = {"host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41"};
 
-// Keys that fill several groups of chunks, or several splits, and no whole one.
+// Keys that fill several chunks, or several splits, and no whole one.
 int64_t many_keys(const gen::Tiling &t) {
-    const int64_t unit = t.split_len > 0 ? t.split_len : int64_t(t.kv_tile) * t.merge_group;
+    const int64_t unit = t.split_len > 0 ? t.split_len : t.kv_tile;
     return std::min<int64_t>(3 * unit + unit / 2 + 1, 5000);
 }
 

@@ -45,7 +45,7 @@ CASES = [
     (LINEAR + " --dtype bf16 --tiling amx=1", INTEL, {AMX_LINEAR: 1}, [HALVES, DOTS]),
     (LINEAR + " --dtype f16", AVX2, {"vfmadd": 12, HALVES: 2}, [DOTS]),
 ]
-CONVERSIONS = re.compile(r"\b(?:call|jmp)q?\s+\S*(?:dpbf16|__extend|__trunc|__gnu_[fh]2|f16|bf16)")
+CONVERSIONS = re.compile(r"\b(?:call|jmp)q?\s+(?!polyhead_)\S*(?:dpbf16|__extend|__trunc|__gnu_[fh]2|f16|bf16)")
 
 
 def assembly(generate, flags, target, folder):

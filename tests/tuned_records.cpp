@@ -186,7 +186,7 @@ TEST_CASE("plans take the user's records, and defaults where none serves") {
     CHECK(complaints.empty());
     REQUIRE(plans.size() == 2);
     CHECK(plans[0].frame->name() == std::string("query_lanes"));
-    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=4 merge_group=16 pair=1");
+    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=4 pair=1");
     CHECK(plans[0].min_seq_len_q == 13); // decoding ends at 12 queries there, and the record begins where decoding can end
     CHECK(contains(plans[0].text(), "from record 1 of " + file.path.filename().string() + ", distance 0.00: --op sdpa"));
     CHECK(plans[1].frame->name() == std::string("head_lanes")); // decoding was not tuned
@@ -282,14 +282,14 @@ TEST_CASE("what a record says of itself is safe in a C string") {
 }
 
 TEST_CASE("a fixed length takes the range that holds it, and what does not carry over is left out") {
-    const RecordsFile file(file_of({entry("kv_tile=96", "kv_tile=96 value_panel=4 merge_group=32")}));
+    const RecordsFile file(file_of({entry("kv_tile=96", "kv_tile=96 value_panel=4")}));
     Problem p = sdpa_problem(12, 80);
     p.seq_len_q = p.seq_len_kv = 300;
     p = complete(p);
     std::string error;
     auto plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
     REQUIRE(plans.size() == 1);
-    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=5 merge_group=4 pair=1");
+    CHECK(plans[0].tiling.to_string() == "q_tile=48 kv_tile=96 key_panel=6 value_panel=5 pair=1");
     p.seq_len_q = 1;
     plans = gen::plan_variants(p, {avx512}, "", &error, {file.path.string(), true});
     REQUIRE(plans.size() == 1);

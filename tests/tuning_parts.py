@@ -29,7 +29,7 @@ SHAPE = problem.Shape(1, 512, 512)
 def cost(point):
     """A bowl whose bottom is known, in octaves."""
     _, knobs = point
-    bottom = {"q_tile": (0.08, 24), "kv_tile": (0.05, 160), "key_panel": (0.08, 3), "value_panel": (0.06, 4), "merge_group": (0.02, 16)}
+    bottom = {"q_tile": (0.08, 24), "kv_tile": (0.05, 160), "key_panel": (0.08, 3), "value_panel": (0.06, 4)}
     return 1 + sum(weight * abs(np.log2(knobs[name] / at)) for name, (weight, at) in bottom.items())
 
 

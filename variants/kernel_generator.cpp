@@ -378,7 +378,7 @@ private:
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             const Expr table = p.page_size > 0 ? whole(*optional_.at("page_table")) : no_buffer();
-            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, table};
+            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, table, whole_pairs(p, optional_)};
         }
         attend(p, in, *out_, false);
     }

@@ -44,6 +44,26 @@ template <class Port> Halide::Expr whole(const Port &port, const std::string &na
                                             parameter);
 }
 
+// Of a tensor, as it lies in memory: a dimension without a stride is there once.
+template <class Port> Halide::Expr bytes_of(const Port &port) {
+    Halide::Expr bytes = Halide::cast<int64_t>(port.type().bytes());
+    for (int i = 0; i < port.dimensions(); i++) {
+        bytes *= Halide::select(port.dim(i).stride() == 0, 1, port.dim(i).extent());
+    }
+    return bytes;
+}
+
+// The tensors over pairs of a problem that differ by query. ports: by name.
+template <class Ports> std::vector<AttentionInputs::Whole::Pairs> whole_pairs(const Problem &p, const Ports &ports) {
+    std::vector<AttentionInputs::Whole::Pairs> pairs;
+    for (const auto &[name, broadcast] : {std::pair("mask", p.mask_broadcast), std::pair("score_bias", p.score_bias_broadcast)}) {
+        if (ports.count(name) != 0 && (broadcast & POLYHEAD_BROADCAST_Q) == 0) {
+            pairs.push_back({whole(*ports.at(name)), bytes_of(*ports.at(name))});
+        }
+    }
+    return pairs;
+}
+
 inline Halide::Expr no_buffer() {
     return Halide::reinterpret(Halide::type_of<halide_buffer_t *>(), Halide::cast<uint64_t>(0));
 }

@@ -1,7 +1,5 @@
 // Frame "query lanes": attention over a tile of queries, chunk by chunk of keys, with exact exclusion.
-#include "query_lanes.h"
-
-#include "../../runtime/fetch.h"
+#include "query_lanes_coordinates.h"
 
 namespace polyhead::gen {
 
@@ -15,23 +13,8 @@ using Halide::undef;
 
 namespace {
 
-// The coordinates of the frame: clamped positions, and whether the ends of a tile are visible.
-struct Coordinates {
-    const AttentionFormulas &formulas;
-    const QueryLanesBlocking &blocking;
-
-    // Rows beyond the last query repeat it, so that they never require more keys than a real row.
-    Expr query(const Expr &qi, const Expr &qt) const { return min(qt * blocking.q_tile + qi, formulas.inputs().seq_len_q - 1); }
-    Expr key(const Expr &kk, const Expr &c) const { return c * blocking.kv_tile + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &c) const { return formulas.inputs().keys.row(key(kk, c)); }
-    Expr first_query(const Expr &qt) const { return query(0, qt); }
-    Expr last_query(const Expr &qt) const { return query(blocking.q_tile - 1, qt); }
-    TileRange range(const Expr &qt, const Expr &b) const { return {formulas, first_query(qt), last_query(qt), b}; }
-    Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
-};
-
 // A word of several elements has them as they are stored, so that they are not rounded: its scores are scaled afterwards.
-Expr query_word(const Coordinates &at, const Expr &entry, const Expr &row, const Expr &h, const Expr &b) {
+Expr query_word(const QueryLanesCoordinates &at, const Expr &entry, const Expr &row, const Expr &h, const Expr &b) {
     const Words &words = at.blocking.query_words;
     const auto &stored = at.formulas.inputs().stored_query;
     return words.pair == 1 ? at.formulas.plain_query(entry, row, h, b)
@@ -39,7 +22,7 @@ Expr query_word(const Coordinates &at, const Expr &entry, const Expr &row, const
 }
 
 // query_tile = query in the unit of scores, transposed: rows of the tile lie side by side. key_tile: keys of a chunk, rotated.
-void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
+void define_query_and_key(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr q = at.query(qi, qt);
@@ -62,29 +45,31 @@ void define_query_and_key(QueryLanesStages &s, const Coordinates &at) {
     const bool all_rotated = formulas.rotary_dim() == formulas.problem().head_dim;
     s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.plain_query(d, q, h, b);
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
-    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c);
+    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c, qt, b);
     s.query_tile(qi, entry, qt, h, b) = formulas.rotated_query(part, pair, q, h, b);
     s.key_tile(d, kk, c, qt, h, b) = all_rotated ? undef<float>() : formulas.inputs().keys.key(d, key, at.kv_head(h), b);
     s.key_tile(entry, kk, c, qt, h, b) = formulas.rotated_key(part, pair, key, at.kv_head(h), b);
 }
 
 // Elements of the pair tensors for a key of a chunk: transposed tiles of those that differ by query, others as they lie.
-std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const Expr &key_in_chunk) {
+std::vector<Expr> define_pairs(QueryLanesStages &s, const QueryLanesCoordinates &at, const Expr &key_in_chunk) {
     const auto &[qi, c, qt, h, b] = std::tie(s.qi, s.c, s.qt, s.h, s.b);
     const Expr last = at.formulas.inputs().seq_len_kv - 1;
     std::vector<Expr> elements;
     for (const PairTensor &tensor : at.formulas.pair_tensors()) {
         if (!tensor.per_query) {
-            elements.push_back(tensor.at(min(at.key(key_in_chunk, c), last), 0, h, b));
+            elements.push_back(tensor.at(min(at.key(key_in_chunk, c, qt, b), last), 0, h, b));
             continue;
         }
         auto source = [&](const Expr &kk_, const Expr &row, bool clamped) {
-            const Expr key = at.key(kk_, c);
+            const Expr key = at.key(kk_, c, qt, b);
             return tensor.at(clamped ? min(key, last) : Halide::unsafe_promise_clamped(key, 0, last), at.query(row, qt), h, b);
         };
-        auto inside = [&](const Expr &behind) { return at.key(behind, c) <= last + 1; };
+        auto inside = [&](const Expr &behind) { return at.key(behind, c, qt, b) <= last + 1; };
         const int keys = at.blocking.transpose_bytes / tensor.storage.type.bytes();
-        auto where = [&](RDom *domain, const Expr &first) { at.range(qt, b).limit(domain, at.key(first, c), at.key(first, c) + keys); };
+        auto where = [&](RDom *domain, const Expr &first) {
+            at.range(qt, b).limit(domain, at.key_of_chunk(first, c, qt, b), at.key_of_chunk(first, c, qt, b) + keys);
+        };
         const int blocks = (at.blocking.kv_tile + keys - 1) / keys;
         s.pair_tiles.push_back(transpose_tile(tensor.name, at.blocking.q_tile, keys, blocks, {c, qt, h, b}, source, inside, where));
         elements.push_back(s.pair_tiles.back().transposed(qi, key_in_chunk, c, qt, h, b));
@@ -93,10 +78,10 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const Coordinates &at, const
 }
 
 // (entry in panel, panel) of the panels of a chunk, of key_panel keys each, that some row of the tile sees.
-RDom panels(const QueryLanesStages &s, const Coordinates &at, const std::string &name, int entries) {
+RDom panels(const QueryLanesStages &s, const QueryLanesCoordinates &at, const std::string &name, int entries) {
     const int keys = at.blocking.key_panel;
     RDom domain(0, entries, 0, at.blocking.kv_tile / keys, name);
-    const Expr first = at.key(domain.y * keys, s.c);
+    const Expr first = at.key_of_chunk(domain.y * keys, s.c, s.qt, s.b);
     if (!at.blocking.amx) { // it reads the whole chunk
         at.range(s.qt, s.b).limit(&domain, first, first + keys);
     }
@@ -104,31 +89,13 @@ RDom panels(const QueryLanesStages &s, const Coordinates &at, const std::string 
 }
 
 // The word of a key as it is stored.
-Expr stored_key_word(const Coordinates &at, const Expr &word, const Expr &row, const Expr &hkv, const Expr &b) {
+Expr stored_key_word(const QueryLanesCoordinates &at, const Expr &word, const Expr &row, const Expr &hkv, const Expr &b) {
     const KeySource &keys = at.formulas.inputs().keys;
     return at.blocking.query_words.join({keys.stored_key(2 * word, row, hkv, b), keys.stored_key(2 * word + 1, row, hkv, b)});
 }
 
-// 0. In a call of so many bytes that rows come from memory, rows that come soon are asked for, a few with each panel (runtime/fetch.h).
-void define_fetched(QueryLanesStages &s, const Coordinates &at) {
-    const auto &[formulas, blocking] = at;
-    const AttentionInputs &in = formulas.inputs();
-    const AttentionInputs::Whole &whole = *in.whole;
-    const auto count = [](const Expr &number) { return Halide::cast<int64_t>(number); };
-    const Expr rows = count(in.num_heads) * count(in.seq_len_q) + count(in.num_kv_heads) * count(in.keys.rows());
-    const int row_bytes = (s.head_dim + s.head_dim_v) * in.query_storage.type.bytes();
-    const Expr tiles = (in.seq_len_q + blocking.q_tile - 1) / blocking.q_tile,
-               panel = s.c * (blocking.kv_tile / blocking.key_panel) + s.panel,
-               panels = max((in.keys.rows() + blocking.key_panel - 1) / blocking.key_panel, 1);
-    // Other panels ask for nothing: their calls would cost AVX2 2 % of the time.
-    const Expr asks = runtime::may_ask<Expr>(s.qt, tiles, panel, panels, blocking.q_tile);
-    s.fetched(s.panel, s.c, s.qt, s.h, s.b) = asked(come_from_memory(in, rows, row_bytes, blocking.fetch_bytes) && asks, "polyhead_fetch",
-                                                    {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()),
-                                                     s.qt, tiles, blocking.q_tile, panel, panels});
-}
-
 // scores = query_tile . key
-void define_scores(QueryLanesStages &s, const Coordinates &at) {
+void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     const Words &words = blocking.query_words;
@@ -146,14 +113,16 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
     s.rd = RDom(0, s.head_dim / words.pair / blocking.products, "rd");
     auto key_word = [&](const Expr &d) -> Expr {
         // Panels that end before the last key have a loop of their own, without clamps.
-        const Expr row = min(Halide::likely(at.key(kk, c)), keys.rows() - 1), hkv = at.kv_head(h);
+        const Expr row = min(Halide::likely(at.key(kk, c, qt, b)), keys.rows() - 1), hkv = at.kv_head(h);
         return formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
                : words.pair == 1  ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, d, row, hkv, b);
     };
     if (formulas.inputs().whole && formulas.problem().page_size == 0) {
         define_fetched(s, at);
-        s.scores(qi, kk, c, qt, h, b) = Halide::cast<float>(s.fetched(kk / blocking.key_panel, c, qt, h, b));
+        const Expr key_panel = kk / blocking.key_panel, fetched = s.fetched(key_panel, c, qt, h, b);
+        s.scores(qi, kk, c, qt, h, b) =
+            Halide::cast<float>(s.fetched_pairs.defined() ? fetched + s.fetched_pairs(key_panel, c, qt, h, b) : fetched);
     } else {
         s.scores(qi, kk, c, qt, h, b) = 0.0f;
     }
@@ -170,7 +139,7 @@ void define_scores(QueryLanesStages &s, const Coordinates &at) {
 }
 
 // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
-void define_logits(QueryLanesStages &s, const Coordinates &at) {
+void define_logits(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     const Words &words = blocking.query_words;
@@ -183,14 +152,14 @@ void define_logits(QueryLanesStages &s, const Coordinates &at) {
     }
     s.logits(qi, key, c, qt, h, b) =
         formulas.logit(words.pair == 1 ? score : score * s.score_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
-                       at.key(key, c), h, b, define_pairs(s, at, key), formulas.rows_differ());
+                       at.key(key, c, qt, b), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 
-void define_softmax(QueryLanesStages &s, const Coordinates &at) {
+void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     s.keys = RDom(0, blocking.kv_tile, "keys");
-    at.range(qt, b).limit(&s.keys, at.key(s.keys, c), at.key(s.keys, c) + 1);
+    at.range(qt, b).limit(&s.keys, at.key_of_chunk(s.keys, c, qt, b), at.key_of_chunk(s.keys, c, qt, b) + 1);
     // row_max = max over keys of logits; row_reference = what probs are relative to
     s.row_max(qi, c, qt, h, b) = row_reference_floor;
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
@@ -211,13 +180,15 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
     // Where rows do not differ, no logit says that the second key of the last word does not exist; nor with AMX, which reads the whole
     // chunk, that any of its keys does not.
     auto existing = [&](const Expr &key, const Expr &value) {
-        return formulas.rows_differ() && !blocking.amx ? value
-                                                       : select(Halide::likely(at.key(key, c) < at.range(qt, b).end_some), value, 0.0f);
+        return formulas.rows_differ() && !blocking.amx
+                   ? value
+                   : select(Halide::likely(at.key(key, c, qt, b) < at.range(qt, b).end_some), value, 0.0f);
     };
     auto first_existing = [&](const Expr &key, const Expr &value) { return blocking.amx ? existing(key, value) : value; };
     const Expr first = 2 * word, second = first + 1;
     s.chunk_words = RDom(0, blocking.kv_tile / words.pair, "chunk_words");
-    at.range(qt, b).limit(&s.chunk_words, at.key(s.chunk_words * words.pair, c), at.key(s.chunk_words * words.pair, c) + words.pair);
+    const Expr first_key = at.key_of_chunk(s.chunk_words * words.pair, c, qt, b);
+    at.range(qt, b).limit(&s.chunk_words, first_key, first_key + words.pair);
     if (s.keeps_exact_sum) {
         s.float_blocks = panels(s, at, "float_blocks", blocking.key_panel);
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
@@ -236,24 +207,25 @@ void define_softmax(QueryLanesStages &s, const Coordinates &at) {
 }
 
 // Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
-Expr define_clean(QueryLanesStages &s, const Coordinates &at) {
+Expr define_clean(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[d, c, hkv, b] = std::tie(s.d, s.c, s.hkv, s.b);
     auto magnitude = [](const Expr &x) { return Halide::reinterpret<int32_t>(x) & 0x7fffffff; };
+    const KeySource &keys = at.formulas.inputs().keys;
     s.value_rows = RDom(0, at.blocking.kv_tile, "value_rows");
     s.value_columns = RDom(0, s.head_dim_v, "value_columns");
     s.value_bits(d, c, hkv, b) = 0;
     s.value_bits(d, c, hkv, b) =
-        max(s.value_bits(d, c, hkv, b), magnitude(at.formulas.inputs().keys.value(d, at.clamped_key(s.value_rows, c), hkv, b)));
+        max(s.value_bits(d, c, hkv, b), magnitude(keys.value(d, keys.row(c * at.blocking.kv_tile + s.value_rows), hkv, b)));
     s.chunk_bits(c, hkv, b) = 0;
     s.chunk_bits(c, hkv, b) = max(s.chunk_bits(c, hkv, b), s.value_bits(s.value_columns, c, hkv, b));
     constexpr int infinity = 0x7f800000;
-    return s.chunk_bits(c, at.kv_head(s.h), b) < infinity;
+    return s.chunk_bits(min(at.first_chunk(s.qt, b) + c, max(at.all_chunks(), 1) - 1), at.kv_head(s.h), b) < infinity;
 }
 
 // Values of neighbouring keys in one word; 0 behind the last key, as its prob says nothing. With AMX those that are finite or those that
 // are not, and 0 in place of the others.
 enum class Values { all, finite, special };
-Expr value_word(const Coordinates &at, Values which, const Expr &d, const Expr &word, const Expr &hkv, const Expr &b) {
+Expr value_word(const QueryLanesCoordinates &at, Values which, const Expr &d, const Expr &word, const Expr &hkv, const Expr &b) {
     const KeySource &keys = at.formulas.inputs().keys;
     const int pair = at.blocking.words.pair;
     auto value = [&](const Expr &key) {
@@ -268,7 +240,7 @@ Expr value_word(const Coordinates &at, Values which, const Expr &d, const Expr &
     return at.blocking.words.join({value(pair * word), value(pair * word + 1)});
 }
 
-void define_value_words(QueryLanesStages &s, const Coordinates &at) {
+void define_value_words(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[d, word, hkv, b] = std::tie(s.d, s.word, s.hkv, s.b);
     const KeySource &keys = at.formulas.inputs().keys;
     const int pair = at.blocking.words.pair;
@@ -278,11 +250,16 @@ void define_value_words(QueryLanesStages &s, const Coordinates &at) {
     s.value_count = (s.last_value_word + 1) * s.head_dim_v * in.num_kv_heads * in.batch;
 }
 
+// Column of value that a place in a panel stands for. Columns of padding repeat the last one.
+Expr value_column(const QueryLanesStages &s, const Expr &d, const Expr &panel) {
+    return clamp(panel * s.blocking.value_panel + d, 0, s.head_dim_v - 1);
+}
+
 // acc where AMX multiplies. A prob of 0 times a value that is not finite is NaN, also in rows that do not see the key. So AMX gets the
 // finite values of the whole chunk, whatever its rows see, and what is not finite is added afterwards, key by key, where there is any.
-void define_amx_chunk_out(QueryLanesStages &s, const Coordinates &at) {
+void define_amx_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
-    const auto &[qi, d, c, qt, h, b] = std::tie(s.qi, s.d, s.c, s.qt, s.h, s.b);
+    const auto &[qi, d, vp, c, qt, h, b] = std::tie(s.qi, s.d, s.vp, s.c, s.qt, s.h, s.b);
     const Words &words = blocking.words;
     const int chunk_words = blocking.kv_tile / words.pair;
     s.finds_clean = true;
@@ -292,92 +269,77 @@ void define_amx_chunk_out(QueryLanesStages &s, const Coordinates &at) {
                                    {s.value_words, s.probs, chunk_words, Expr(formulas.group_size()), s.last_value_word + 1, s.head_dim_v},
                                    Halide::Float(32), {qi, d, c, qt, h, b});
     s.special_words = RDom(0, chunk_words, "special_words");
-    const Expr word = s.special_words, first = at.key(word * words.pair, c);
+    const Expr word = s.special_words, first = at.key_of_chunk(word * words.pair, c, qt, b);
     at.range(qt, b).limit(&s.special_words, first, first + words.pair);
-    s.special_words.where(!clean);
+    s.special_words.where(!clean && vp >= 0);
     std::vector<Expr> dropped;
     for (int i = 0; i < words.pair; i++) {
         dropped.push_back(AttentionFormulas::excluded(s.logits(qi, word * words.pair + i, c, qt, h, b)));
     }
-    const Expr special = value_word(at, Values::special, min(d, s.head_dim_v - 1), c * chunk_words + word, at.kv_head(h), b);
-    s.acc(qi, d, c, qt, h, b) = s.value_products(qi, d, c, qt, h, b);
-    s.acc(qi, d, c, qt, h, b) = words.add_products(s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b), words.drop(special, dropped));
-    s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
+    const Expr column = value_column(s, d, vp);
+    const Expr special = value_word(at, Values::special, column, c * chunk_words + word, at.kv_head(h), b);
+    s.acc(qi, d, vp, c, qt, h, b) = s.value_products(qi, column, c, qt, h, b);
+    s.acc(qi, d, vp, c, qt, h, b) =
+        words.add_products(s.acc(qi, d, vp, c, qt, h, b), s.probs(qi, word, c, qt, h, b), words.drop(special, dropped));
 }
 
-void define_chunk_out(QueryLanesStages &s, const Coordinates &at) {
+// acc = sum over the keys of a chunk of probs * value, for a panel of columns
+void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &in = formulas.inputs();
-    const auto &[qi, d, c, qt, h, b] = std::tie(s.qi, s.d, s.c, s.qt, s.h, s.b);
-    // acc = sum over keys of probs * value; the padding columns of the last panel repeat the last column
-    Expr column = min(d, s.head_dim_v - 1);
+    const auto &[qi, d, vp, c, qt, h, b] = std::tie(s.qi, s.d, s.vp, s.c, s.qt, s.h, s.b);
+    const Expr column = value_column(s, d, vp);
     s.finds_clean = formulas.excludes_pairs();
     const Words &words = blocking.words;
-    s.value_keys =
-        TileKeys(formulas, blocking.kv_tile, at.key(0, c), at.range(qt, b), s.finds_clean ? define_clean(s, at) : Expr(), words.pair);
-    s.acc(qi, d, c, qt, h, b) = 0.0f;
+    s.value_keys = TileKeys(formulas, blocking.kv_tile, at.key_of_chunk(0, c, qt, b), at.range(qt, b),
+                            s.finds_clean ? define_clean(s, at) : Expr(), words.pair);
+    s.acc(qi, d, vp, c, qt, h, b) = 0.0f;
     if (words.pair > 1) {
         define_value_words(s, at);
     }
     auto value_word = [&](const Expr &word) -> Expr {
         return words.pair == 1
-                   ? in.keys.value(column, at.clamped_key(word, c), at.kv_head(h), b)
-                   : s.value_words(column, min(c * (blocking.kv_tile / words.pair) + word, s.last_value_word), at.kv_head(h), b);
+                   ? in.keys.value(column, at.existing_key(word, c, qt, b), at.kv_head(h), b)
+                   : s.value_words(column, Halide::unsafe_promise_clamped(at.key(0, c, qt, b) / words.pair + word, 0, s.last_value_word),
+                                   at.kv_head(h), b);
     };
+    s.value_keys.where(vp >= 0); // the panels before the first column hold numbers
     for (const RDom *keys : s.value_keys.loops()) {
         const Expr word = *keys;
         std::vector<Expr> logits;
         for (int i = 0; i < words.pair; i++) {
             logits.push_back(s.logits(qi, word * words.pair + i, c, qt, h, b));
         }
-        s.acc(qi, d, c, qt, h, b) =
-            s.value_keys.accumulate(keys, words, s.acc(qi, d, c, qt, h, b), s.probs(qi, word, c, qt, h, b), value_word(word), logits);
+        s.acc(qi, d, vp, c, qt, h, b) =
+            s.value_keys.accumulate(keys, words, s.acc(qi, d, vp, c, qt, h, b), s.probs(qi, word, c, qt, h, b), value_word(word), logits);
     }
-    s.chunk_out(qi, d, c, qt, h, b) = s.acc(qi, d, c, qt, h, b);
 }
 
-void define_merge(QueryLanesStages &s, const Coordinates &at) {
+// merged = chunks one after another. Numbers of a row come before its columns: the factors of what is there and of what a chunk adds, the
+// sums, and last the reference, so that the factors still see the old one.
+void define_merge(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
-    const auto &[qi, x, m, g, qt, h, b] = std::tie(s.qi, s.x, s.m, s.g, s.qt, s.h, s.b);
-    const int sum_column = s.sum_column(), last_sum_column = s.last_sum_column(), reference_column = s.reference_column();
-    auto chunk = [&](const Expr &in_group) { return g * blocking.merge_group + in_group; };
-    // partial = what a chunk leaves: acc, row_sum, row_reference
-    s.group_chunks = RDom(0, blocking.merge_group, "group_chunks");
-    const Expr first_key = at.key(0, chunk(s.group_chunks));
-    at.range(qt, b).limit(&s.group_chunks, first_key, first_key + blocking.kv_tile);
-    const Expr rm = s.group_chunks, rc = chunk(rm);
-    s.partial(qi, x, m, g, qt, h, b) = undef<float>();
-    Expr numbers = select(x == sum_column, s.row_sum(qi, rc, qt, h, b), s.row_reference(qi, rc, qt, h, b));
+    const auto &[qi, x, qt, h, b] = std::tie(s.qi, s.x, s.qt, s.h, s.b);
+    const int panel = blocking.value_panel;
+    s.merge = RDom(0, panel, -s.number_panels(), s.number_panels() + s.value_panels(), 0, at.most_chunks(), "merge");
+    const Expr vp = s.merge.y, c = s.merge.z, column = vp * panel + s.merge.x;
+    s.merge.where(at.key_of_chunk(0, c, qt, b) < at.range(qt, b).end_some);
+    const auto number = [&](const Expr &which) { return s.merged(qi, which, qt, h, b); };
+    s.merged(qi, x, qt, h, b) = select(x != s.reference_column(), Halide::likely(Expr(0.0f)), row_reference_floor);
+    const Expr before = number(s.reference_column()), added = s.row_reference(qi, c, qt, h, b), now = max(before, added);
+    // 0, which LLVM cannot know. It would keep the factors in registers, and with 16 registers store and load a sum at every key instead.
+    const Expr zero = Halide::cast<int32_t>(Halide::cast<uint32_t>(formulas.inputs().seq_len_q) >> 31);
+    const auto sum = [&](const Expr &of_chunk) {
+        return s.merged(qi, column, qt, h, b) * number(s.keep_column() + zero) + of_chunk * number(s.add_column() + zero);
+    };
+    Expr row_sum = s.row_sum(qi, c, qt, h, b);
     if (s.keeps_exact_sum) {
-        numbers = select(x == last_sum_column, s.exact_sum(qi, rc, qt, h, b), numbers);
+        row_sum = select(column == s.last_sum_column(), s.exact_sum(qi, c, qt, h, b), row_sum);
     }
-    s.partial(qi, x, rm, g, qt, h, b) =
-        select(x < s.head_dim_v, Halide::likely(s.chunk_out(qi, min(x, s.head_dim_v - 1), rc, qt, h, b)), numbers);
-    // group: reference = max, weight = rescaling(reference of chunk - reference of group), acc and row_sum weighted
-    s.group_reference(qi, g, qt, h, b) = row_reference_floor;
-    s.group_reference(qi, g, qt, h, b) = max(s.group_reference(qi, g, qt, h, b), s.partial(qi, reference_column, rm, g, qt, h, b));
-    s.weight(qi, m, g, qt, h, b) = formulas.rescaling(s.partial(qi, reference_column, m, g, qt, h, b) - s.group_reference(qi, g, qt, h, b));
-    s.group_acc(qi, x, g, qt, h, b) = 0.0f;
-    s.group_acc(qi, x, g, qt, h, b) += s.weight(qi, rm, g, qt, h, b) * s.partial(qi, x, rm, g, qt, h, b);
-    if (s.single_group) {
-        s.merged(qi, x, qt, h, b) = select(x < reference_column, Halide::likely(s.group_acc(qi, min(x, last_sum_column), 0, qt, h, b)),
-                                           s.group_reference(qi, 0, qt, h, b));
-        return;
-    }
-    // merged = groups one after another. Per group the factors of what is there and of what is added are written first, in two columns
-    // before the others, and the reference last, so that the others still see the old one.
-    const int group_keys = blocking.merge_group * blocking.kv_tile, keep_column = s.first_merge_column, add_column = keep_column + 1;
-    s.merge_columns = RDom(keep_column, s.merge_columns_end() - keep_column, 0,
-                           (formulas.inputs().seq_len_kv + group_keys - 1) / group_keys, "merge_columns");
-    const Expr first_of_group = s.merge_columns.y * group_keys;
-    at.range(qt, b).limit(&s.merge_columns, first_of_group, first_of_group + group_keys);
-    const Expr rx = s.merge_columns.x, rg = s.merge_columns.y;
-    s.merged(qi, x, qt, h, b) = select(x < reference_column, Halide::likely(Expr(0.0f)), row_reference_floor);
-    Expr before = s.merged(qi, reference_column, qt, h, b), added = s.group_reference(qi, rg, qt, h, b), now = max(before, added);
-    const Expr factor = formulas.rescaling(select(rx == keep_column, before, added) - now);
-    const Expr sum = s.merged(qi, rx, qt, h, b) * s.merged(qi, keep_column, qt, h, b) +
-                     s.group_acc(qi, clamp(rx, 0, last_sum_column), rg, qt, h, b) * s.merged(qi, add_column, qt, h, b);
-    s.merged(qi, rx, qt, h, b) = select(rx < 0, factor, select(rx < reference_column, Halide::likely(sum), now));
+    const Expr factor = formulas.rescaling(select(column == s.keep_column(), before, added) - now);
+    const Expr numbers =
+        select(column == s.reference_column(), now, column >= s.sum_column(), sum(row_sum), column >= s.keep_column(), factor, 0.0f);
+    s.merged(qi, column, qt, h, b) = select(vp >= 0, Halide::likely(sum(s.acc(qi, s.merge.x, vp, c, qt, h, b))), numbers);
 }
 
 // out_tile = normalised, transposed: rows of out lie side by side. The last block of columns ends with the last column.
@@ -402,16 +364,15 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.head_dim = p.head_dim;
     s.head_dim_v = p.head_dim_v;
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
-    s.single_group = p.seq_len_kv > 0 && p.seq_len_kv <= blocking.kv_tile * blocking.merge_group;
     // Probs are cut downwards, all alike: their own sum divides that out. lse, and the share of a sink, need what they were.
     s.keeps_exact_sum = blocking.words.pair > 1 && (p.lse != 0 || p.sinks != 0);
-    Coordinates at{formulas, blocking};
+    const QueryLanesCoordinates at{formulas, blocking};
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
     define_scores(s, at);
     define_logits(s, at);
     define_softmax(s, at);
-    blocking.amx ? define_amx_chunk_out(s, at) : define_chunk_out(s, at);
+    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at);
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
@@ -447,7 +408,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f : {fetched, query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
+    for (const Halide::Func &f : {fetched, fetched_pairs, query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }
@@ -462,8 +423,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
     if (keeps_exact_sum) {
         all.insert(all.end(), {prob_floats, exact_sum});
     }
-    all.insert(all.end(), {scores, logits, row_max, row_reference, probs, row_sum, acc, chunk_out, partial, group_reference, weight,
-                           group_acc, merged, out_factor, normalised});
+    all.insert(all.end(), {scores, logits, row_max, row_reference, probs, row_sum, acc, merged, out_factor, normalised});
     if (normalised_squares) {
         const std::vector<Halide::Func> steps = normalised_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());

@@ -15,7 +15,6 @@ struct QueryLanesBlocking {
     int kv_tile;         // keys of a chunk; a multiple of key_panel
     int key_panel;       // keys whose scores are computed together
     int value_panel;     // columns of value accumulated together
-    int merge_group;     // chunks whose partials are kept before they are merged
     int transpose_bytes; // tensors over pairs are transposed in blocks of so many bytes along the keys
     int products;        // words of head_dim whose products are added up before they meet the score; divides their number
     Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
@@ -27,25 +26,26 @@ struct QueryLanesBlocking {
 };
 
 // The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
-// c = chunk, m = chunk in group, g = group.
+// c = chunk, vp = panel of columns.
 struct QueryLanesStages : MergedRowsStages {
     QueryLanesBlocking blocking;
     int head_dim, head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
-    // Columns of what is merged: acc, row_sum, exact_sum where it is not row_sum, row_reference. Where groups are merged one after another
-    // merged begins with two factors.
-    static constexpr int first_merge_column = -2;
+    // Columns of merged: 0 and on are those of out, in whole panels; before them, in whole panels, too, lie the numbers of a row.
     bool keeps_exact_sum;
-    int sum_column() const { return head_dim_v; }
-    int last_sum_column() const { return sum_column() + (keeps_exact_sum ? 1 : 0); }
-    int reference_column() const { return last_sum_column() + 1; }
-    int merge_columns_end() const { return reference_column() + 1; }
-    bool finds_clean;  // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
-    bool single_group; // the fixed key length fits in one group: no running merge
+    int reference_column() const { return -1; }
+    int last_sum_column() const { return -2; }
+    int sum_column() const { return keeps_exact_sum ? -3 : -2; }
+    int add_column() const { return sum_column() - 1; }
+    int keep_column() const { return sum_column() - 2; }
+    int number_panels() const { return (blocking.value_panel - 1 - keep_column()) / blocking.value_panel; }
+    int value_panels() const { return (head_dim_v + blocking.value_panel - 1) / blocking.value_panel; }
+    bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
 
-    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, m{"m"}, g{"g"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"},
-        columns{"columns"}, word{"word"}, row{"row"}, panel{"panel"};
+    Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"}, columns{"columns"},
+        word{"word"}, row{"row"}, panel{"panel"}, vp{"value_panel"};
     Expr last_value_word, value_count, key_count; // the last word of keys; elements of value_words and key_words of a call
-    Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words, group_chunks, merge_columns;
+    Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words;
+    Halide::RDom merge;       // of merged: (column in panel, panel, chunk)
     Halide::RDom squares;     // of query_tile: (lane, word in block, block, vector)
     Halide::RDom out_squares; // of out_tile: (column in block, lane, vector, block of columns)
     Halide::RDom rotary, value_rows, value_columns;
@@ -62,6 +62,7 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func value_bits{"value_bits"};          // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};          // (c, hkv, b): of a chunk
     Halide::Func fetched{"fetched"};             // (panel, c, qt, h, b): 0; with it rows are asked from memory; undefined without tensors
+    Halide::Func fetched_pairs{"fetched_pairs"}; // (panel, c, qt, h, b): the same for tensors over pairs; undefined without them
     Halide::Func scores{"scores"};               // (qi, kk, c, qt, h, b)
     Halide::Func score_factor{"score_factor"};   // of scores whose query is not scaled
     Halide::Func logits{"logits"};               // (qi, kk, c, qt, h, b)
@@ -71,15 +72,10 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func probs{"probs"};                 // (qi, kk, c, qt, h, b): kk counts words
     Halide::Func row_sum{"row_sum"};             // (qi, c, qt, h, b): of the probs that values are multiplied by
     Halide::Func exact_sum{"exact_sum"};         // (qi, c, qt, h, b): of prob_floats
-    Halide::Func acc{"acc"};                     // (qi, d, c, qt, h, b), in registers
-    Halide::Func chunk_out{"chunk_out"};         // acc, in memory
-    Halide::Func partial{"partial"};             // (qi, x, m, g, qt, h, b): all columns
-    Halide::Func group_reference{"group_reference"};     // (qi, g, qt, h, b)
-    Halide::Func weight{"weight"};                       // (qi, m, g, qt, h, b)
-    Halide::Func group_acc{"group_acc"};                 // (qi, x, g, qt, h, b): columns before row_reference
-    Halide::Func merged{"merged"};                       // (qi, x, qt, h, b): all columns
-    Halide::Func out_factor{"out_factor"};               // (qi, qt, h, b)
-    Halide::Func normalised{"normalised"};               // (qi, d, qt, h, b)
+    Halide::Func acc{"acc"};                     // (qi, d in panel, panel of columns, c, qt, h, b), in registers
+    Halide::Func merged{"merged"};               // (qi, x, qt, h, b): all columns
+    Halide::Func out_factor{"out_factor"};       // (qi, qt, h, b)
+    Halide::Func normalised{"normalised"};       // (qi, d, qt, h, b)
     std::optional<TransposedSquares> normalised_squares; // (f, vector of the tile, block of d, qt, h, b): normalised, for transposing
     Halide::Func out_tile{"out_tile"};                   // (d, qi, qt, h, b): rows of out; undefined where out reads normalised
 

@@ -41,6 +41,12 @@ TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &fi
     high.where(first_of(high) < range.end_some);
 }
 
+void TileKeys::where(const Expr &condition) {
+    for (RDom *keys : {&low, &whole, &high}) {
+        keys->where(condition);
+    }
+}
+
 std::vector<const RDom *> TileKeys::loops() const {
     std::vector<const RDom *> all;
     if (has_low) {

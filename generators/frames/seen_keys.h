@@ -26,6 +26,8 @@ struct TileKeys {
     TileKeys() = default;
     TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first, const TileRange &range,
              const Halide::Expr &clean = Halide::Expr(), int pair = 1, bool mostly_whole = false);
+    // Only where this holds is there any key.
+    void where(const Halide::Expr &condition);
     // The loops that exist, in order; only `whole` does not test the logit.
     std::vector<const Halide::RDom *> loops() const;
     // acc after a key of one of the loops. A row must not use the value of a key that it does not see, because it may be NaN. Where

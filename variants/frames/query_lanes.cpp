@@ -9,8 +9,7 @@
 namespace polyhead::gen {
 namespace {
 
-constexpr int64_t most_chunk_bytes = 1 << 20;  // logits of a chunk, and as many bytes of probs
-constexpr int64_t most_group_bytes = 16 << 20; // partials of a group of chunks
+constexpr int64_t most_chunk_bytes = 1 << 20; // logits of a chunk, and as many bytes of probs
 
 // Tensors of a call that the caches hold from one call to the next cost nothing to read: up to 5 MB on Zen 4, with 32 MB of L3 shared.
 // Beyond them, time with fetching / without, AVX-512 and AVX2: 8 x 12 heads of 128 x 128, d 64 0.90 and 0.91; 12 heads, 512 x 512 0.97 and
@@ -111,7 +110,7 @@ int pair_of(const Problem &p, const Machine &machine) {
 class QueryLanes : public Frame {
 public:
     const char *name() const override { return "query_lanes"; }
-    int schedule_version() const override { return 1; }
+    int schedule_version() const override { return 2; }
     Reader reader() const override { return Reader::query_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && p.op != POLYHEAD_LINEAR; }
     // A fixed length may be served by a frame before it.
@@ -128,12 +127,11 @@ public:
         fill(t->key_panel, key_panel_for(t->kv_tile, registers.most, t->pair));
         fill(t->value_panel, value_panel_for(p.head_dim_v, registers, many));
         fill(t->kv_tile, keys_of_chunk(p, *t, machine));
-        fill(t->merge_group, p.seq_len_kv > 0 ? std::min(16, (p.seq_len_kv + t->kv_tile - 1) / t->kv_tile) : 16);
     }
 
-    std::vector<std::string> reasons(const Problem &p, const Tiling &t, const Machine &machine) const override {
+    std::vector<std::string> reasons(const Problem &, const Tiling &t, const Machine &machine) const override {
         const int vectors = std::max(1, t.q_tile / machine.lanes), scores = vectors * t.key_panel;
-        const int kept = 4 * t.q_tile * (p.head_dim_v + 2) * t.merge_group, chunk = 2 * 4 * t.q_tile * t.kv_tile;
+        const int chunk = 2 * 4 * t.q_tile * t.kv_tile;
         return {
             sentence("q_tile, key_panel: %d x %d scores in registers; a step along head_dim is %d multiply-adds and %d loads, of which %d "
                      "and %d begin in a cycle",
@@ -141,8 +139,7 @@ public:
             sentence(
                 "value_panel: %d x %d sums in registers, of %d; a multiply-add takes %d cycles, so %d sums at once keep its units busy",
                 vectors, t.value_panel, machine.registers, machine.latency, machine.sums_at_once()),
-            sentence("kv_tile: logits and probs of %d keys take %d KB", t.kv_tile, kilobytes(chunk)),
-            sentence("merge_group: the sums of %d chunks, which take %d KB, are merged together", t.merge_group, kilobytes(kept))};
+            sentence("kv_tile: logits and probs of %d keys take %d KB", t.kv_tile, kilobytes(chunk))};
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
@@ -158,20 +155,14 @@ public:
             at_most("scores (q_tile x key_panel)", int64_t(vectors) * t.key_panel, most_sums, "registers"),
             at_most("sums (q_tile x value_panel)", int64_t(vectors) * t.value_panel, most_sums, "registers"),
             at_most("logits (q_tile x kv_tile)", int64_t(4) * t.q_tile * t.kv_tile, most_chunk_bytes, "bytes"),
-            at_most("partials (q_tile x head_dim_v x merge_group)", int64_t(4) * t.q_tile * (p.head_dim_v + 2) * t.merge_group,
-                    most_group_bytes, "bytes"),
         });
     }
 
     // Accumulators, one vector of the other operand per row of them, and a broadcast.
-    std::string waste(const Problem &p, const Tiling &t, const Machine &machine) const override {
-        const int vectors = t.q_tile / machine.lanes, chunks = (p.seq_len_kv + t.kv_tile - 1) / t.kv_tile;
-        const bool large_group = p.seq_len_kv > 0 && t.merge_group >= 2 * chunks && t.merge_group > 2;
+    std::string waste(const Problem &, const Tiling &t, const Machine &machine) const override {
+        const int vectors = t.q_tile / machine.lanes;
         return first_of({needs_registers("scores (q_tile x key_panel)", vectors * t.key_panel, vectors + 1, machine),
-                         needs_registers("sums (q_tile x value_panel)", vectors * t.value_panel, vectors + 1, machine),
-                         large_group ? "tiling: merge_group " + std::to_string(t.merge_group) + " is more than twice the " +
-                                           std::to_string(chunks) + " chunks of " + std::to_string(p.seq_len_kv) + " keys"
-                                     : ""});
+                         needs_registers("sums (q_tile x value_panel)", vectors * t.value_panel, vectors + 1, machine)});
     }
 
     bool stages_keys(const Problem &p, const Tiling &t, const Machine &) const override { return p.dtype != POLYHEAD_F32 && t.pair == 1; }
@@ -188,7 +179,6 @@ public:
                                           t.kv_tile,
                                           t.key_panel,
                                           t.value_panel,
-                                          t.merge_group,
                                           4 * machine.lanes,
                                           products_of(formulas.problem(), machine),
                                           formulas.rotates() ? floats : words,

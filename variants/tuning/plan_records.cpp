@@ -25,7 +25,6 @@ Tiling transferred(const TunedRecord &record, const Problem &p, const Machine &m
         t.row_tile = 0;
     }
     if (of.seq_len_kv != p.seq_len_kv) {
-        t.merge_group = 0;
         t.kv_tile = p.seq_len_kv > 0 && t.kv_tile > p.seq_len_kv ? 0 : t.kv_tile;
     }
     if (of.embed_dim != p.embed_dim || of.out_features != p.out_features || of.kdim != p.kdim || of.vdim != p.vdim) {

@@ -55,9 +55,10 @@ struct RowsAhead {
     int32_t first = 0, end = 0;           // of the tensor that is read
     int32_t next_first = 0, next_end = 0; // of the next one
 };
+RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept;
+
 // Rows that piece `piece` of `pieces` of a part of a tensor over pairs asks for: of first..first + count - 1 those that exist.
 FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t piece, int32_t pieces) noexcept;
-RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept;
 
 } // namespace polyhead::runtime
 

@@ -35,23 +35,15 @@ struct Coordinates {
     TileRange whole_range(const Expr &b) const { return {formulas, 0, formulas.inputs().seq_len_q - 1, b}; }
     // Split 0 is the first that the batch row sees a key of, so that a window costs its own length. Borders stay multiples of split_len.
     Expr key(const Expr &kk, const Expr &sp, const Expr &b) const {
-        if (!formulas.has_begin()) {
-            return sp * blocking.split_len + kk;
-        }
-        const Expr first = min(whole_range(b).begin_some, formulas.inputs().keys.rows()) / blocking.split_len;
-        return (first + sp) * blocking.split_len + kk;
+        return (first_piece(formulas, whole_range(b), blocking.split_len) + sp) * blocking.split_len + kk;
     }
     Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return formulas.inputs().keys.row(key(kk, sp, b)); }
-    // Splits of a batch row, at most: of the keys that are there, and of those that windows of neighbouring queries reach together.
+    // Of a batch row, at most.
     Expr split_count() const {
         const AttentionInputs &in = formulas.inputs();
         const int length = blocking.split_len;
         const Expr all = max(in.keys.rows() + length - 1, length) / length; // at least 1, so that Halide can bound a remainder
-        if (formulas.problem().window == 0) {
-            return all;
-        }
-        const Expr reached = in.seq_len_q + in.number("window_left") + in.number("window_right");
-        return min(all, (reached + length - 2) / length + 1);
+        return most_pieces(formulas, all, in.seq_len_q, length);
     }
 };
 

@@ -36,17 +36,12 @@ struct QueryLanesCoordinates {
     // AMX counts chunks from key 0.
     bool skips_chunks() const { return formulas.has_begin() && !blocking.amx; }
     Expr first_chunk(const Expr &qt, const Expr &b) const {
-        return skips_chunks() ? Halide::min(range(qt, b).begin_some, formulas.inputs().keys.rows()) / blocking.kv_tile : Expr(0);
+        return skips_chunks() ? first_piece(formulas, range(qt, b), blocking.kv_tile) : Expr(0);
     }
     Expr all_chunks() const { return (formulas.inputs().seq_len_kv + blocking.kv_tile - 1) / blocking.kv_tile; }
-    // Chunks of a tile, at most: of all keys, and of those that the windows of its rows reach together.
+    // Of a tile.
     Expr most_chunks() const {
-        if (formulas.problem().window == 0 || !skips_chunks()) {
-            return all_chunks();
-        }
-        const AttentionInputs &in = formulas.inputs();
-        const Expr reached = blocking.q_tile + in.number("window_left") + in.number("window_right");
-        return Halide::min(all_chunks(), (reached + blocking.kv_tile - 2) / blocking.kv_tile + 1);
+        return skips_chunks() ? most_pieces(formulas, all_chunks(), blocking.q_tile, blocking.kv_tile) : all_chunks();
     }
 };
 

@@ -18,6 +18,18 @@ void TileRange::limit(RDom *domain, const Expr &first, const Expr &behind) const
     }
 }
 
+Expr first_piece(const AttentionFormulas &formulas, const TileRange &range, int length) {
+    return range.begin_some.defined() ? Halide::min(range.begin_some, formulas.inputs().keys.rows()) / length : Expr(0);
+}
+
+Expr most_pieces(const AttentionFormulas &formulas, const Expr &all, const Expr &rows, int length) {
+    if (formulas.problem().window == 0) {
+        return all;
+    }
+    const Expr reached = rows + formulas.inputs().number("window_left") + formulas.inputs().number("window_right");
+    return Halide::min(all, (reached + length - 2) / length + 1);
+}
+
 TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean, int pair,
                    bool mostly_whole)
     : low(0, length / pair, "low_keys"), whole(0, length / pair, "whole_keys"), high(0, length / pair, "high_keys"),

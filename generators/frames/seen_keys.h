@@ -15,6 +15,11 @@ struct TileRange {
     void limit(Halide::RDom *domain, const Halide::Expr &first, const Halide::Expr &behind) const;
 };
 
+// Keys are cut into pieces (chunks, splits) at multiples of a length. The first piece that some row sees a key of, and how many from there
+// on `rows` neighbouring rows see at most: all, or those that their windows reach together.
+Halide::Expr first_piece(const AttentionFormulas &formulas, const TileRange &range, int length);
+Halide::Expr most_pieces(const AttentionFormulas &formulas, const Halide::Expr &all, const Halide::Expr &rows, int length);
+
 // Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above; where
 // several keys share a word, whole words. `whole` may hold a word that reaches beyond the last key where rows do not differ.
 // Of low and high every key may be excluded in some rows. Where tensors or an expression exclude keys one by one, all keys are among

@@ -105,17 +105,6 @@ bool lists_cpu(const char *controllers) noexcept {
     return false;
 }
 
-int affinity() noexcept {
-#if defined(__linux__)
-    constexpr int most_cpus = 8192;
-    cpu_set_t set[most_cpus / (8 * sizeof(cpu_set_t))];
-    if (sched_getaffinity(0, sizeof set, set) == 0) {
-        return std::max(CPU_COUNT_S(sizeof set, set), 1);
-    }
-#endif
-    return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
-}
-
 } // namespace
 
 int cgroup_cpu_quota(const char *root) noexcept {
@@ -148,6 +137,17 @@ int cgroup_cpu_quota(const char *root) noexcept {
     return quota;
 }
 
+int usable_cpus() noexcept {
+#if defined(__linux__)
+    constexpr int most_cpus = 8192;
+    cpu_set_t set[most_cpus / (8 * sizeof(cpu_set_t))];
+    if (sched_getaffinity(0, sizeof set, set) == 0) {
+        return std::max(CPU_COUNT_S(sizeof set, set), 1);
+    }
+#endif
+    return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);
+}
+
 int default_num_threads() noexcept {
     if (const char *text = std::getenv("HL_NUM_THREADS")) {
         const long wanted = std::strtol(text, nullptr, 10);
@@ -155,7 +155,7 @@ int default_num_threads() noexcept {
             return static_cast<int>(std::min<long>(wanted, most_threads));
         }
     }
-    return std::min(smaller_quota(affinity(), cgroup_cpu_quota("")), most_threads);
+    return std::min(smaller_quota(usable_cpus(), cgroup_cpu_quota("")), most_threads);
 }
 
 } // namespace polyhead::runtime

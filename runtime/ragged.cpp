@@ -170,12 +170,8 @@ public:
 
     polyhead_status run(int workers) noexcept {
         CallContext context(pool_);
-        ParallelLoop loop{work, &context, reinterpret_cast<uint8_t *>(this), workers, {0}, true};
-        if (pool_) {
-            pool_->run(&loop);
-        } else {
-            loop.work();
-        }
+        ParallelLoop loop(work, &context, reinterpret_cast<uint8_t *>(this), 0, workers, true);
+        (void)(pool_ ? pool_->run(&loop) : loop.run_alone());
         return status_;
     }
 

@@ -2,57 +2,95 @@
 #include "thread_pool.h"
 
 #include <algorithm>
+#include <chrono>
 #include <new>
 #include <sched.h>
 #include <utility>
 
 #include "floating_point.h"
 #include "memory.h"
+#include "threads.h"
 
 namespace polyhead::runtime {
 namespace {
 
-// How often a thread checks for work before it sleeps: the next loop of a call comes soon, and waking costs more than a small loop.
-constexpr int turns_before_sleep = 40;
-// Neighbouring iterations often read the same rows, such as the keys of a head, so a thread takes several of them; but not so many that the
-// others wait for it in the end.
+// A thread that has nothing to do lets others run and looks again for this long before it sleeps: the next call of a model comes soon, and
+// waking a thread takes as long as 12 heads of 32 tokens. Where threads outnumber CPUs, those that look would stop those that compute.
+constexpr std::chrono::microseconds awake{1000}, awake_of_many{20};
+// Neighbouring iterations often read the same rows, such as the keys of a head, so a thread that helps another takes several of them at
+// once.
 constexpr int64_t most_taken = 16;
 constexpr int most_loops_until_retry = 1024;
 
-template <typename Ready> bool soon(const Ready &ready) noexcept {
-    for (int turn = 0; turn < turns_before_sleep; ++turn) {
-        if (ready()) {
-            return true;
+template <typename Ready> bool within(std::chrono::microseconds time, const Ready &ready) noexcept {
+    using Clock = std::chrono::steady_clock;
+    for (const auto end = Clock::now() + time; !ready(); sched_yield()) {
+        if (Clock::now() >= end) {
+            return false;
         }
-        sched_yield();
     }
-    return ready();
+    return true;
+}
+
+uint64_t packed(int64_t first, int64_t end) noexcept {
+    return static_cast<uint64_t>(first) << 32 | static_cast<uint64_t>(end);
+}
+
+int64_t first_of(uint64_t left) noexcept {
+    return static_cast<int64_t>(left >> 32);
+}
+
+int64_t end_of(uint64_t left) noexcept {
+    return static_cast<int64_t>(left & 0xffffffff);
 }
 
 } // namespace
 
-int64_t ParallelLoop::take(int64_t *first) noexcept {
-    int64_t count = 0;
-    *first = next.load(std::memory_order_relaxed);
-    do {
-        count = std::clamp<int64_t>((end - *first) / (2 * threads), 1, most_taken);
-    } while (*first < end && !next.compare_exchange_weak(*first, *first + count, std::memory_order_relaxed));
-    return *first < end ? count : 0;
+void ParallelLoop::share_among(int threads) noexcept {
+    shares_ = std::clamp(std::min(threads, most_shares), 1, std::max(iterations, 1));
+    for (int i = 0; i < shares_; ++i) {
+        share_[i].left.store(packed(int64_t(iterations) * i / shares_, int64_t(iterations) * (i + 1) / shares_), std::memory_order_relaxed);
+    }
 }
 
-void ParallelLoop::work() noexcept {
+// The first iteration of its own share, or else the last ones of another.
+ParallelLoop::Taken ParallelLoop::take(int own) noexcept {
+    for (int i = 0; i < shares_; ++i) {
+        Share &share = share_[(own + i) % shares_];
+        uint64_t left = share.left.load(std::memory_order_relaxed);
+        while (first_of(left) < end_of(left)) {
+            const int64_t first = first_of(left), end = end_of(left);
+            const int64_t count = i == 0 ? 1 : std::clamp<int64_t>((end - first) / 2, 1, most_taken);
+            const uint64_t after = i == 0 ? packed(first + count, end) : packed(first, end - count);
+            if (share.left.compare_exchange_weak(left, after, std::memory_order_relaxed)) {
+                return {i == 0 ? first : end - count, count};
+            }
+        }
+    }
+    all_taken_.store(true, std::memory_order_relaxed);
+    return {};
+}
+
+void ParallelLoop::work(int thread) noexcept {
     const DefinedArithmetic arithmetic;
-    int64_t first = 0;
-    while (const int64_t count = take(&first)) {
-        for (int64_t index = first; index < first + count && error.load(std::memory_order_relaxed) == 0; ++index) {
-            if (const int result = task(user_context, static_cast<int>(index), closure)) {
+    for (Taken taken = take(thread % shares_); taken.count > 0; taken = take(thread % shares_)) {
+        for (int64_t i = 0; i < taken.count; ++i) {
+            if (error.load(std::memory_order_relaxed) != 0) {
+                return;
+            }
+            if (const int result = task(user_context, static_cast<int>(first + taken.first + i), closure)) {
                 int none = 0;
                 error.compare_exchange_strong(none, result);
-                next.store(end, std::memory_order_relaxed); // the others need not start
                 return;
             }
         }
     }
+}
+
+int ParallelLoop::run_alone() noexcept {
+    share_among(1);
+    work(0);
+    return error.load(std::memory_order_relaxed);
 }
 
 ThreadPool *ThreadPool::make(int threads) noexcept {
@@ -60,7 +98,8 @@ ThreadPool *ThreadPool::make(int threads) noexcept {
     return block ? new (block) ThreadPool(threads, static_cast<char *>(block) + sizeof(ThreadPool)) : nullptr;
 }
 
-ThreadPool::ThreadPool(int threads, void *helpers) noexcept : threads_(threads), helpers_(static_cast<Helper *>(helpers)) {
+ThreadPool::ThreadPool(int threads, void *helpers) noexcept
+    : threads_(threads), stays_awake_(threads > usable_cpus() ? awake_of_many : awake), helpers_(static_cast<Helper *>(helpers)) {
     for (int i = 0; i < threads - 1; ++i) {
         (new (helpers_ + i) Helper)->pool = this;
     }
@@ -171,7 +210,7 @@ void ThreadPool::help(Helper *helper) noexcept {
                 free_block(own);
             }
             helper->scratch.context = loop->of_a_call ? loop->user_context : nullptr;
-            loop->work();
+            loop->work(1 + static_cast<int>(helper - helpers_));
             helper->scratch.context = nullptr;
             lock.lock();
             leave(loop);
@@ -182,7 +221,7 @@ void ThreadPool::help(Helper *helper) noexcept {
         }
         const uint32_t seen = published_.load(std::memory_order_relaxed);
         lock.unlock();
-        soon([&] { return published_.load(std::memory_order_relaxed) != seen; });
+        within(stays_awake_, [&] { return published_.load(std::memory_order_relaxed) != seen; });
         lock.lock();
         if (published_.load(std::memory_order_relaxed) == seen && !retired_) {
             ++sleeping_;
@@ -204,7 +243,7 @@ void ThreadPool::unlist(ParallelLoop *loop) noexcept {
 
 void ThreadPool::wait_for_helpers(ParallelLoop *loop) noexcept {
     const auto alone = [&] { return loop->helpers.load(std::memory_order_acquire) == 0; };
-    if (!soon(alone)) {
+    if (!within(stays_awake_, alone)) {
         std::unique_lock<std::mutex> lock(mutex_);
         loop->owner_sleeps = true;
         loop_done_.wait(lock, alone);
@@ -212,8 +251,8 @@ void ThreadPool::wait_for_helpers(ParallelLoop *loop) noexcept {
 }
 
 int ThreadPool::run(ParallelLoop *loop) noexcept {
-    loop->threads = threads_;
-    const int64_t others = loop->end - loop->next.load(std::memory_order_relaxed) - 1;
+    loop->share_among(threads_);
+    const int64_t others = int64_t(loop->iterations) - 1;
     if (others > 0) {
         int wake = 0;
         {
@@ -231,7 +270,7 @@ int ThreadPool::run(ParallelLoop *loop) noexcept {
             work_came_.notify_one();
         }
     }
-    loop->work();
+    loop->work(0);
     if (others > 0) {
         {
             const std::lock_guard<std::mutex> lock(mutex_);

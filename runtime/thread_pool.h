@@ -3,6 +3,7 @@
 #define POLYHEAD_RUNTIME_THREAD_POOL_H
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -15,26 +16,46 @@ namespace polyhead::runtime {
 
 // A parallel loop while it runs; it is on the stack of its owner, the thread that runs the loop.
 struct ParallelLoop {
-    int (*task)(void *user_context, int index, uint8_t *closure);
-    void *user_context;
-    uint8_t *closure;
-    int64_t end;
-    std::atomic<int64_t> next; // the first iteration that no thread has taken yet
-    bool of_a_call;            // user_context is one of our calls, so its scratch was held
+    using Task = int (*)(void *user_context, int index, uint8_t *closure);
+
+    ParallelLoop(Task task_, void *user_context_, uint8_t *closure_, int32_t first_, int32_t iterations_, bool of_a_call_) noexcept
+        : task(task_), user_context(user_context_), closure(closure_), first(first_), iterations(iterations_), of_a_call(of_a_call_) {}
+
+    const Task task;
+    void *const user_context;
+    uint8_t *const closure;
+    const int32_t first, iterations;
+    const bool of_a_call; // user_context is one of our calls, so its scratch was held
     std::atomic<int> error{0};
     // The pool's.
-    int threads = 1; // that may work for it
     std::atomic<int> helpers{0};
     bool owner_sleeps = false;
     ParallelLoop *after = nullptr;
 
-    bool has_more() const noexcept { return next.load(std::memory_order_relaxed) < end; }
+    // Before any thread works for the loop. Thread 0 is the owner, the helpers follow.
+    void share_among(int threads) noexcept;
+    bool has_more() const noexcept { return !all_taken_.load(std::memory_order_relaxed) && error.load(std::memory_order_relaxed) == 0; }
     // Runs iterations until none is left or one fails.
-    void work() noexcept;
+    void work(int thread) noexcept;
+    // Runs all of them here. Returns the first error of a task, or 0.
+    int run_alone() noexcept;
 
 private:
-    // The next iterations of a thread, from *first on; none when none is left.
-    int64_t take(int64_t *first) noexcept;
+    // Iterations that lie side by side: each thread begins with its own ones, which are the same in every call, so that it finds the rows
+    // of the call before in its own caches. Then it helps the others.
+    struct alignas(64) Share {
+        std::atomic<uint64_t> left; // the first one and the one after the last, 32 bits each
+    };
+    static constexpr int most_shares = 64; // more threads use the same ones
+
+    struct Taken {
+        int64_t first = 0, count = 0; // none when none is left
+    };
+    Taken take(int own) noexcept;
+
+    int shares_ = 0;
+    std::atomic<bool> all_taken_{false};
+    Share share_[most_shares];
 };
 
 // Up to threads - 1 helpers beside each caller. A thread that waits for its own loop does what is left of it and nothing else, so
@@ -79,8 +100,9 @@ private:
     void wait_for_helpers(ParallelLoop *loop) noexcept;
 
     const int threads_;
-    Helper *const helpers_; // threads_ - 1
-    std::mutex mutex_;      // of everything below, and of the links of loops
+    const std::chrono::microseconds stays_awake_; // that a thread waits before it sleeps
+    Helper *const helpers_;                       // threads_ - 1
+    std::mutex mutex_;                            // of everything below, and of the links of loops
     std::condition_variable work_came_, loop_done_;
     std::atomic<uint32_t> published_{0};
     ParallelLoop *loops_ = nullptr; // oldest first

@@ -133,14 +133,8 @@ extern "C" int halide_do_par_for(void *user_context, halide_task_t task, int min
         return halide_error_code_success;
     }
     const bool of_a_call = of_this_call(user_context);
-    ParallelLoop loop{task, user_context, closure, int64_t(min) + size, {min}, of_a_call};
-    const auto run = [&](ThreadPool *pool) {
-        if (pool && size > 1) {
-            return pool->run(&loop);
-        }
-        loop.work();
-        return loop.error.load(std::memory_order_relaxed);
-    };
+    ParallelLoop loop(task, user_context, closure, min, size, of_a_call);
+    const auto run = [&](ThreadPool *pool) { return pool && size > 1 ? pool->run(&loop) : loop.run_alone(); };
     if (of_a_call) {
         return run(static_cast<CallContext *>(user_context)->pool);
     }

@@ -29,6 +29,8 @@ int cgroup_cpu_quota(const char *root) noexcept;
 
 // min(CPU affinity, cgroup quota), or HL_NUM_THREADS when that is a positive number.
 int default_num_threads() noexcept;
+// CPUs that this thread may run on.
+int usable_cpus() noexcept;
 
 constexpr int most_threads = 256;
 

@@ -13,11 +13,11 @@ extern "C" int halide_do_par_for(void *user_context, int (*task)(void *, int, ui
 
 namespace polyhead::test {
 
-// A parallel loop over a C++ function, which returns 0 or an error.
-inline int parallel(void *user_context, int size, const std::function<int(int)> &body) {
+// A parallel loop over a C++ function of the iterations from `first` on, which returns 0 or an error.
+inline int parallel(void *user_context, int size, const std::function<int(int)> &body, int first = 0) {
     return halide_do_par_for(
-        user_context, [](void *, int i, uint8_t *closure) { return (*reinterpret_cast<std::function<int(int)> *>(closure))(i); }, 0, size,
-        reinterpret_cast<uint8_t *>(const_cast<std::function<int(int)> *>(&body)));
+        user_context, [](void *, int i, uint8_t *closure) { return (*reinterpret_cast<std::function<int(int)> *>(closure))(i); }, first,
+        size, reinterpret_cast<uint8_t *>(const_cast<std::function<int(int)> *>(&body)));
 }
 
 // One call of a kernel of 64 elements whose work is given; each thread that calls needs an own one.

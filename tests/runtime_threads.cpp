@@ -202,6 +202,31 @@ TEST_CASE("threads: a change of the number waits for no call", "[runtime]") {
     set_num_threads(0);
 }
 
+TEST_CASE("threads: every iteration runs once", "[runtime]") {
+    for (const int threads : {1, 2, 3, 7, 64, 65, 256}) {
+        set_num_threads(threads);
+        for (const int iterations : {1, 2, 3, 63, 64, 65, 1000}) {
+            for (const int slow : {-1, 0, iterations - 1}) { // one iteration that takes longer, so that others take over its thread's share
+                std::vector<std::atomic<int>> runs(static_cast<size_t>(iterations));
+                const int first = -5;
+                const int result = parallel(
+                    nullptr, iterations,
+                    [&](int i) {
+                        if (i == slow) {
+                            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                        }
+                        return ++runs[static_cast<size_t>(i - first)], 0;
+                    },
+                    first);
+                INFO(threads << " threads, " << iterations << " iterations, " << slow << " is slow");
+                CHECK(result == 0);
+                CHECK(std::all_of(runs.begin(), runs.end(), [](const std::atomic<int> &n) { return n == 1; }));
+            }
+        }
+    }
+    set_num_threads(0);
+}
+
 TEST_CASE("threads: an error ends a loop and is its result, inner loops' too", "[runtime]") {
     for (const int threads : {1, 2, 4}) {
         set_num_threads(threads);

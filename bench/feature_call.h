@@ -1,4 +1,4 @@
-// A case of the bench of features, ready to run: a kernel compiled in process, its tensors, a check against float64.
+// A case of the bench of features, ready to run: its kernel, its tensors, a check against float64.
 #ifndef BENCH_FEATURE_CALL_H
 #define BENCH_FEATURE_CALL_H
 
@@ -10,11 +10,9 @@
 #include "features.h"
 #include "shared_library.h"
 
-namespace polyhead {
-class InProcessKernel;
-}
-
 namespace bench {
+
+class ShippedKernel;
 
 class FeatureCall {
 public:
@@ -30,7 +28,7 @@ public:
 
 private:
     const FeatureCase case_;
-    std::shared_ptr<polyhead::InProcessKernel> kernel_;
+    std::shared_ptr<ShippedKernel> kernel_;
     polyhead::test::Inputs inputs_;
 };
 

@@ -33,8 +33,7 @@ struct Measured {
     bool nearly() const { return error.empty() && ratio.median <= limit / 0.95 + ratio.iqr() / 2; }
 };
 
-// Rounds of both calls in turns; each is made twice and the second counts, which finds its own tensors in the caches. The shortest time
-// of a round counts, because other programs can only make it longer.
+// Rounds of both calls in turns. The shortest time of a round counts, because other programs can only make it longer.
 Measured measure(const bench::FeatureCase &feature_case, const std::function<void()> &off, roof::Team &team, int rounds) {
     Measured measured;
     measured.name = feature_case.name();
@@ -48,11 +47,11 @@ Measured measure(const bench::FeatureCase &feature_case, const std::function<voi
     const std::function<void()> on = [&] { feature.run(); };
     std::vector<double> raw, ratio, off_ms, on_ms, others;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, {off, off, on, on}, 0.03, 3);
-        off_ms.push_back(1e3 * round.least[1]);
-        on_ms.push_back(1e3 * round.least[3]);
+        const roof::Round round = roof::measure_round(team, {off, on}, 0.03, 3, roof::Peak::fma, roof::Calls::repeated);
+        off_ms.push_back(1e3 * round.least[0]);
+        on_ms.push_back(1e3 * round.least[1]);
         others.push_back(round.others_busy);
-        raw.push_back(round.least[3] / round.least[1]);
+        raw.push_back(round.least[1] / round.least[0]);
         ratio.push_back(raw.back() / measured.work_left);
     }
     measured.raw = roof::spread(raw);

@@ -7,9 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "in_process.h"
 #include "roof.h"
 #include "shapes.h"
+#include "shipped_kernel.h"
 #include "workload.h"
 
 namespace {
@@ -24,10 +24,10 @@ struct Options {
     bool no_records = false;
 };
 
-// The kernels of a line, compiled in process, with free lengths and with those of its shape, and the tensors of both.
+// The kernels of a line, with free lengths and with those of its shape, and the tensors of both.
 struct Compiled {
     std::string error;
-    std::vector<std::unique_ptr<polyhead::InProcessKernel>> kernels;
+    std::vector<std::unique_ptr<bench::ShippedKernel>> kernels;
     std::unique_ptr<bench::Workload> workload;
 
     Compiled(const SpeedLine &line, bool records) {
@@ -35,9 +35,7 @@ struct Compiled {
         fixed.seq_len_q = static_cast<int32_t>(line.shape.seq_len_q);
         fixed.seq_len_kv = static_cast<int32_t>(line.shape.seq_len_kv);
         for (const polyhead::Problem &problem : {line.problem, fixed}) {
-            polyhead::InProcessOptions options;
-            options.use_records = records;
-            kernels.push_back(std::make_unique<polyhead::InProcessKernel>(problem, options));
+            kernels.push_back(std::make_unique<bench::ShippedKernel>(problem, records ? "" : "--no-tuned"));
             error = kernels.back()->error();
             if (!error.empty())
                 return;
@@ -58,9 +56,9 @@ struct Measured {
 
 // A round in which other programs were busy is measured again, up to twice; the quietest one counts.
 roof::Round quiet_round(roof::Team &team, const std::vector<std::function<void()>> &calls, roof::Peak peak) {
-    roof::Round best = roof::measure_round(team, calls, 0.05, 5, peak);
+    roof::Round best = roof::measure_round(team, calls, 0.05, 5, peak, roof::Calls::repeated);
     for (int i = 0; i < 2 && best.others_busy > 0.1; i++) {
-        roof::Round round = roof::measure_round(team, calls, 0.05, 5, peak);
+        roof::Round round = roof::measure_round(team, calls, 0.05, 5, peak, roof::Calls::repeated);
         if (round.others_busy < best.others_busy)
             best = round;
     }
@@ -70,19 +68,18 @@ roof::Round quiet_round(roof::Team &team, const std::vector<std::function<void()
 Measured measure(const SpeedLine &line, const Compiled &compiled, int threads, int rounds) {
     Measured measured;
     polyhead::set_num_threads(threads);
-    std::vector<std::function<void()>> calls; // free, free, fixed, fixed: of two the second counts, which finds its tensors in the caches
+    std::vector<std::function<void()>> calls; // free, fixed
     for (const auto &kernel : compiled.kernels)
-        for (int i = 0; i < 2; i++) // checked; the same call cannot be refused later
-            calls.push_back([&] { (void)compiled.workload->run(kernel->kernel()); });
+        calls.push_back([&] { (void)compiled.workload->run(kernel->kernel()); }); // checked; it cannot be refused later
     roof::Team team(threads);
     const double flops = compiled.workload->flops() / 1e9;
     for (int i = 0; i < rounds; i++) {
         const roof::Round round = quiet_round(team, calls, roof::peak_of(line.problem.dtype));
         measured.peak.push_back(round.peak_gflops);
         measured.others.push_back(round.others_busy);
-        measured.free_percent.push_back(100 * flops / round.seconds[1] / round.peak_gflops);
-        measured.fixed_percent.push_back(100 * flops / round.seconds[3] / round.peak_gflops);
-        measured.free_over_fixed.push_back(round.seconds[1] / round.seconds[3]);
+        measured.free_percent.push_back(100 * flops / round.seconds[0] / round.peak_gflops);
+        measured.fixed_percent.push_back(100 * flops / round.seconds[1] / round.peak_gflops);
+        measured.free_over_fixed.push_back(round.seconds[0] / round.seconds[1]);
     }
     return measured;
 }

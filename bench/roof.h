@@ -38,9 +38,11 @@ struct Round {
     double peak_gflops = 0;      // median of the peak slices
     double others_busy = 0;      // cores that other programs kept busy meanwhile; above 0.1 the round says little
 };
+// repeated: each call is made twice and the second counts, which finds its tensors in the caches.
+enum class Calls { once, repeated };
 // At least `min_times` turns, and `min_seconds` of every call.
 Round measure_round(Team &team, const std::vector<std::function<void()>> &calls, double min_seconds, int min_times = 5,
-                    Peak peak = Peak::fma);
+                    Peak peak = Peak::fma, Calls which = Calls::once);
 
 } // namespace roof
 #endif

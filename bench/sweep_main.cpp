@@ -14,8 +14,8 @@
 #include "../tests/support/inputs.h"
 #include "../tests/support/problems.h"
 #include "../tests/support/subject.h"
-#include "in_process.h"
 #include "roof.h"
+#include "shipped_kernel.h"
 
 namespace {
 
@@ -102,9 +102,7 @@ Line measure(int head_dim, bool causal, const Options &options, roof::Team &team
     Line line{head_dim, causal, {}, ""};
     polyhead::Problem problem = polyhead::test::sdpa_problem(heads, head_dim);
     problem.causal = causal ? POLYHEAD_BOTTOM_RIGHT : POLYHEAD_NOT_CAUSAL;
-    polyhead::InProcessOptions in_process;
-    in_process.use_records = false;
-    const polyhead::InProcessKernel compiled(problem, in_process);
+    const bench::ShippedKernel compiled(problem, "--no-tuned");
     line.error = compiled.error();
     if (!line.error.empty())
         return line;

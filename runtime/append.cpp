@@ -41,6 +41,10 @@ private:
     int64_t count_of(int64_t b) const noexcept { return counts() ? integer_at(*counts(), b) : tokens_; }
     int32_t page_of(int64_t b, int64_t column) const noexcept { return integer_at(cache_.page_table, b, column); }
     int64_t pages_of(int64_t keys) const noexcept { return (keys + page_size_ - 1) / page_size_; }
+    // Column of the first page with keys that queries still see.
+    int64_t first_in_use(int64_t length) const noexcept {
+        return keys_.has_window ? std::max<int64_t>(length - keys_.window_left, 0) / page_size_ : 0;
+    }
 
     void write(const polyhead_tensor &from, const polyhead_tensor &to, int64_t b, int64_t h, int64_t t, int64_t position,
                const Rotation *rotation) const noexcept {
@@ -99,6 +103,9 @@ private:
         tokens_ = keys_.key.shape[2];
         if (!has_value_ && !absent(keys_.value)) {
             return refuse(status, POLYHEAD_WRONG_OPERATION, "value: given, expected none, because the cache has no value");
+        }
+        if (keys_.has_window && keys_.window_left < 0) {
+            return refuse(status, POLYHEAD_BAD_VALUE, "window_left: value %d, expected at least 0", keys_.window_left);
         }
         rule = {"value", &keys_.value, key.dtype, Role::input, 4, {batch, heads, {tokens_, "key"}, {cache_.value.shape[3], "cache value"}},
                 true};
@@ -173,7 +180,7 @@ private:
         }
         for (int64_t b = 0; good && b < batch_; ++b) { // those that are only read
             const int64_t length = integer_at(keys_.lengths, b), end = count_of(b) > 0 ? length / page_size_ : pages_of(length);
-            for (int64_t i = 0; good && i < end; ++i) {
+            for (int64_t i = first_in_use(length); good && i < end; ++i) {
                 const int32_t page = page_of(b, i);
                 good = (written[page / 8] >> page % 8 & 1) == 0 || refuse_shared(b, i, status);
             }

@@ -8,7 +8,8 @@ from .error import refuse
 
 
 def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any, *, page_table: Any = None, counts: Any = None,
-           rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions: Any = None, layout: str = "bhsd") -> None:
+           rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions: Any = None,
+           window_left: Optional[int] = None, layout: str = "bhsd") -> None:
     """Writes keys and values to a cache, in place: token t of batch row b to position lengths[b] + t.
 
     cache_key [B,H_kv,capacity,d], cache_value [B,H_kv,capacity,d_v]: writable arrays, float32, float16 or bfloat16; cache_value and value
@@ -17,13 +18,15 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     lengths [B]: valid keys before the call. counts [B]: so many of the T tokens are appended; None: all.
     rope (cos, sin), each [P, rotary_dim / 2]: keys are rotated before they are stored, at positions lengths[b] + t, or at positions [B,T],
     or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
+    window_left: queries see no key further back than this many keys before their own. Pages with older keys only may then be written again,
+    so that page_table[b, j] may name page j % n of a ring of n pages.
 
     All checks come first: if it raises polyhead.Error, the cache is unchanged. Afterwards the caller's lengths must grow by counts; to take
     tokens back, make them smaller.
     """
     arguments = {"cache_key": cache_key, "cache_value": cache_value, "page_table": _arrays.small("page_table", page_table, "int32"),
                  "key": key, "value": value, "lengths": _arrays.small("lengths", lengths, "int32"),
-                 "counts": _arrays.small("counts", counts, "int32"), **_rotation(rope, rope_interleaved, positions)}
+                 "counts": _arrays.small("counts", counts, "int32"), "window_left": window_left, **_rotation(rope, rope_interleaved, positions)}
     _core.append(arguments, _with_heads(layout))
 
 

@@ -83,6 +83,10 @@ void append(const nb::dict &arguments, const std::string &layout) {
     keys.lengths = arrays.of_type("lengths", get(arguments, "lengths"), Element::i32);
     keys.counts = arrays.of_type("counts", get(arguments, "counts"), Element::i32);
     keys.rotation = rotation_of(&arrays, arguments);
+    if (const nb::object window_left = get(arguments, "window_left"); !window_left.is_none()) {
+        keys.has_window = 1;
+        keys.window_left = nb::cast<int32_t>(window_left);
+    }
     const WithoutLock others_may_run;
     arrays.fill();
     raise_unless_ok(polyhead_append(&cache, &keys));

@@ -34,6 +34,9 @@ typedef struct polyhead_new_keys {
     polyhead_tensor lengths;    /* int32 [B]: keys of each batch row that are valid before the call, 0..capacity */
     polyhead_tensor counts;     /* int32 [B], 0..T: so many leading tokens of each batch row are appended; absent: all T */
     polyhead_rotation rotation; /* of the keys; positions absent: token t of row b is at lengths[b] + t */
+    /* 1: no query after the call sees further back than window_left keys before its own. Then a page is in use from the key at
+     * lengths[b] - window_left on, and columns of the page table before it may name pages that are written: a ring. */
+    int32_t has_window, window_left;
 } polyhead_new_keys;
 
 static inline polyhead_cache polyhead_cache_of(polyhead_tensor key, polyhead_tensor value, polyhead_tensor page_table) {
@@ -57,7 +60,8 @@ static inline polyhead_new_keys polyhead_new_keys_of(void) {
 /* Writes token t of batch row b to position lengths[b] + t of the cache. The caller counts: afterwards row b has lengths[b] + counts[b]
  * valid keys. To take tokens back, use smaller lengths. Refused, among others: more keys than the capacity; an entry of the page table that
  * names no page, up to the last page that a row uses afterwards; a page that is written and that another row uses as well, or the same row
- * twice. Calls that write to different pages or rows may run at the same time. */
+ * twice. With has_window and pages, the table of a row of n pages may repeat them, column j naming page j % n of the row: n * page_size
+ * must be at least window_left + T + page_size - 1. Calls that write to different pages or rows may run at the same time. */
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
 
 /* Copies page `from` of a cache to page `to`, key and value of all heads: before a row writes to a page that it shares. The page table is

@@ -3,6 +3,7 @@
 #ifndef POLYHEAD_CACHE_H
 #define POLYHEAD_CACHE_H
 
+#include <optional>
 #include <utility>
 
 #include <polyhead/c_cache.h>
@@ -32,6 +33,8 @@ struct NewKeys {
     TensorView lengths;    // int32 [B], valid before
     TensorView counts;     // int32 [B]; absent: all T tokens
     Rotation rotation;     // of the keys; none when it has no tables
+    // Queries see no key further back: pages with older keys only may be written again.
+    std::optional<int32_t> window_left;
 };
 
 // Writes token t of batch row b to position lengths[b] + t.
@@ -43,6 +46,8 @@ inline Status append(const Cache &cache, const NewKeys &keys) noexcept {
     raw.lengths = keys.lengths;
     raw.counts = keys.counts;
     raw.rotation = keys.rotation.raw();
+    raw.has_window = keys.window_left.has_value();
+    raw.window_left = keys.window_left.value_or(0);
     return Status(polyhead_append(&to, &raw));
 }
 

@@ -133,11 +133,8 @@ void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.query_tile.update().reorder(s.squares.x, s.squares.y, s.squares.z, s.squares.w);
     s.query_tile.update().allow_race_conditions().vectorize(s.squares.x).unroll(s.squares.y);
     Var row("row"), column("column");
-    t.rows.compute_at(level).bound_extent(t.f, t.side * t.side).bound_extent(t.block, t.blocks());
-    t.rows.split(t.f, row, column, t.side)
-        .reorder(column, t.block, row)
-        .vectorize(column, std::min(t.side, s.blocking.row_words))
-        .unroll(t.block, std::min(t.blocks(), blocks_together));
+    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side);
+    t.rows.split(t.f, row, column, t.side).vectorize(column, std::min(t.side, s.blocking.row_words)).unroll(row);
     if (s.blocking.row_words < t.side) {
         t.rows.unroll(column);
     }

@@ -50,19 +50,28 @@ std::pair<int, int> pass_of(int rows, int vectors, int registers) {
 // Sums of probs * value.
 void schedule_values(HeadLanesStages &s, const Machine &machine) {
     const int rows = s.blocking.row_tile;
-    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    const bool words = s.blocking.words;
+    const Var column = words ? s.l : s.d;
+    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(column, s.blocking.lanes);
+    if (words) {
+        s.acc.bound(s.part, 0, 2).reorder_storage(s.l, s.part);
+        s.acc_columns.compute_at(s.partial, s.rt).bound_extent(s.r, rows).update().reorder(s.halves.x, s.halves.y).allow_race_conditions();
+        s.acc_columns.update().unroll(s.halves.x).vectorize(s.halves.y, s.blocking.lanes);
+    }
     const auto [rows_of_pass, vectors_of_pass] = pass_of(rows, s.head_dim_v / s.blocking.lanes, machine.registers);
     int update = 0;
     for (const Halide::RDom *domain : s.value_keys.loops()) {
         Var d_outer("d_outer"), d_inner("d_inner"), r_outer("r_outer"), r_inner("r_inner");
         const RVar keys = *domain;
         Halide::Stage sums = s.acc.update(update);
-        sums.split(s.d, d_outer, d_inner, vectors_of_pass * s.blocking.lanes, TailStrategy::GuardWithIf)
-            .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf)
-            .reorder(d_inner, r_inner, keys, d_outer, r_outer)
-            .vectorize(d_inner, s.blocking.lanes)
-            .unroll(d_inner)
-            .unroll(r_inner);
+        sums.split(column, d_outer, d_inner, vectors_of_pass / (words ? 2 : 1) * s.blocking.lanes, TailStrategy::GuardWithIf)
+            .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf);
+        if (words) {
+            sums.reorder(s.part, d_inner, r_inner, keys, d_outer, r_outer).unroll(s.part);
+        } else {
+            sums.reorder(d_inner, r_inner, keys, d_outer, r_outer);
+        }
+        sums.vectorize(d_inner, s.blocking.lanes).unroll(d_inner).unroll(r_inner);
         if (!s.fetched_values.empty()) {
             RVar block("block"), in_block("in_block");
             sums.split(keys, block, in_block, s.blocking.fetch_keys);
@@ -137,7 +146,14 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         s.row_scores.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
     }
     const RVar keys = schedule_scores(s, taken);
-    s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    if (s.query_parts.defined()) {
+        s.query_parts.compute_at(s.partial, s.rt).bound_extent(s.r, rows).bound(s.part, 0, 2).vectorize(s.l, s.blocking.lanes);
+    } else if (s.query_words.defined()) {
+        s.query_words.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.l, s.blocking.lanes);
+        s.score_factor.compute_at(s.partial, s.rt);
+    } else {
+        s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    }
     if (s.rotary_dim > 0) {
         schedule_rotation(s, LoopLevel(taken, keys));
     }

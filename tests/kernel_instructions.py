@@ -30,8 +30,9 @@ def expected(problem, variant):
         over_pairs = [name for name in ("mask", "score_bias") if problem.get(name, "none") not in (0, "none", False)]
         by_query = any("q" not in str(problem.get(name + "_broadcast", "none")).split(",") for name in over_pairs)
         return has_pairs and knobs.get("pair") == "2", {FETCH} | ({FETCH_PAIRS} if by_query else set())
-    if problem["op"] == "sdpa" and variant["frame"] == "head_lanes" and problem.get("page_size"):
-        return False, {FETCH_KEYS}
+    if problem["op"] == "sdpa" and variant["frame"] == "head_lanes":
+        whole_vectors = problem["head_dim"] % 32 == 0 and problem["head_dim_v"] % 32 == 0 and problem["rope"] == "none"
+        return has_pairs and whole_vectors, {FETCH_KEYS} if problem.get("page_size") else set()
     if knobs.get("amx") == "1":
         amx |= {AMX[0]} if layer else set()
         amx |= set(AMX[1:]) if problem["op"] != "linear" and problem["rope"] == "none" else set()

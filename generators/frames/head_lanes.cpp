@@ -52,6 +52,16 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[d, r, kk, rt, task] = std::tie(s.d, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task), q = at.query(r, rt), h = at.head(r, rt, hkv);
+    if (at.blocking.pairs && !formulas.rotates()) {
+        const auto element = [&](int part) { return formulas.inputs().stored_query(2 * s.l + part, q, h, b); };
+        s.query_words(s.l, r, rt, task) = bf16_pairs().join({element(0), element(1)});
+        s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
+        return;
+    }
+    if (at.blocking.words && !formulas.rotates()) {
+        s.query_parts(s.l, s.part, r, rt, task) = formulas.plain_query(2 * s.l + s.part, q, h, b);
+        return;
+    }
     s.query_rows(d, r, rt, task) = formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
         return;
@@ -85,18 +95,31 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     // scores = query_rows . key, first per lane, then over lanes
-    s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes, "rv");
+    const int entries = s.query_parts.defined() || s.query_words.defined() ? 2 : 1; // of a lane
+    s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes / entries, "rv");
     s.rl = RDom(0, blocking.lanes, "rl");
-    Expr entry = l + blocking.lanes * s.rv;
-    const Expr key_entry =
-        formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : formulas.inputs().keys.key(entry, at.clamped_key(kk, sp, b), hkv, b);
+    const Expr entry = l + blocking.lanes * s.rv, row = at.clamped_key(kk, sp, b);
+    const KeySource &keys = formulas.inputs().keys;
     if (formulas.problem().page_size > 0 && formulas.inputs().whole) {
         s.fetched_keys(s.block, rt, task) = fetch(s, at, rt == 0, false);
         s.lane_scores(l, r, kk, rt, task) = Halide::cast<float>(s.fetched_keys(kk / blocking.fetch_keys, rt, task));
     } else {
         s.lane_scores(l, r, kk, rt, task) = 0.0f;
     }
-    s.lane_scores(l, r, kk, rt, task) += s.query_rows(entry, r, rt, task) * key_entry;
+    const auto stored = [&](int part) { return keys.stored_key(2 * entry + part, row, hkv, b); };
+    const Expr sum = s.lane_scores(l, r, kk, rt, task);
+    if (s.query_words.defined()) {
+        const Words words = bf16_pairs();
+        s.lane_scores(l, r, kk, rt, task) = words.add_products(sum, s.query_words(entry, r, rt, task), words.join({stored(0), stored(1)}));
+    } else if (s.query_parts.defined()) {
+        const auto key = floats_of_bf16_pair(stored(0), stored(1));
+        const auto query = [&](int part) { return s.query_parts(entry, part, r, rt, task); };
+        s.lane_scores(l, r, kk, rt, task) = sum + query(0) * key[0] + query(1) * key[1];
+    } else {
+        s.lane_scores(l, r, kk, rt, task) =
+            sum +
+            s.query_rows(entry, r, rt, task) * (formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : keys.key(entry, row, hkv, b));
+    }
     s.scores(r, kk, rt, task) = 0.0f;
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
     // Keys that no row sees are not computed.
@@ -110,7 +133,8 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
         for (const PairTensor &tensor : formulas.pair_tensors()) {
             pairs.push_back(tensor.at(existing, q, at.head(r, rt, hkv), b));
         }
-        return formulas.logit(score, s.row_bounds.at({r, rt, task}, q), at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
+        return formulas.logit(s.score_factor.defined() ? score * s.score_factor() : score, s.row_bounds.at({r, rt, task}, q),
+                              at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
     };
     // logits = scores, modified, where the row sees the key. What is more than a comparison goes along the keys, where masks lie.
     if (formulas.plain_logits()) {
@@ -139,23 +163,37 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     const AttentionInputs &in = formulas.inputs();
     // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
     s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b), Expr(), 1, true);
-    s.acc(d, r, rt, task) = 0.0f;
+    const std::vector<Expr> place = blocking.words ? std::vector<Expr>{s.l, s.part, r, rt, task} : std::vector<Expr>{d, r, rt, task};
+    const auto value_at = [&](const Expr &row) {
+        if (!blocking.words) {
+            return in.keys.value(d, row, hkv, b);
+        }
+        const auto value = floats_of_bf16_pair(in.keys.stored_value(2 * s.l, row, hkv, b), in.keys.stored_value(2 * s.l + 1, row, hkv, b));
+        return select(s.part == 0, value[0], value[1]);
+    };
+    s.acc(place) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
-        const Expr key = *domain, value = in.keys.value(d, at.clamped_key(key, sp, b), hkv, b);
+        const Expr key = *domain, value = value_at(at.clamped_key(key, sp, b));
         Expr prob = s.probs(key, r, rt, task);
         if (s.fetched_keys.defined() && !in.keys.value_in_key()) {
             s.fetched_values.emplace_back("fetched_values");
             s.fetched_values.back()(s.block, r, rt, task) = Halide::cast<float>(fetch(s, at, r == 0 && rt == 0, true));
             prob += s.fetched_values.back()(key / blocking.fetch_keys, r, rt, task);
         }
-        s.acc(d, r, rt, task) = s.value_keys.accumulate(domain, s.acc(d, r, rt, task), prob, value, s.logits(key, r, rt, task));
+        s.acc(place) = s.value_keys.accumulate(domain, s.acc(place), prob, value, s.logits(key, r, rt, task));
     }
+    if (blocking.words) {
+        s.halves = RDom(0, 2, 0, s.head_dim_v / 2, "halves");
+        s.acc_columns(d, r, rt, task) = Halide::undef<float>();
+        s.acc_columns(2 * s.halves.y + s.halves.x, r, rt, task) = s.acc(s.halves.y, s.halves.x, r, rt, task);
+    }
+    const Halide::Func &sums = blocking.words ? s.acc_columns : s.acc;
     // A split that no row of the batch row sees is not written: no code reads it.
     s.columns = RDom(0, s.head_dim_v + 2, "columns");
     s.columns.where(at.key(0, sp, b) < at.whole_range(b).end_some);
     const Expr column = s.columns;
     s.partial(x, r, rt, task) = Halide::undef<float>();
-    s.partial(column, r, rt, task) = select(column < s.head_dim_v, Halide::likely(s.acc(min(column, s.head_dim_v - 1), r, rt, task)), //
+    s.partial(column, r, rt, task) = select(column < s.head_dim_v, Halide::likely(sums(min(column, s.head_dim_v - 1), r, rt, task)), //
                                             column == s.head_dim_v, s.row_sum(r, rt, task), s.row_reference(r, rt, task));
 }
 
@@ -226,8 +264,9 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
-    for (const Halide::Func &f : {query_rows, key_rows, fetched_keys, lane_scores, scores, row_scores, logits, row_max, row_reference,
-                                  probs, row_sum, acc, partial, reference, sums, merged}) {
+    for (const Halide::Func &f :
+         {query_rows, query_parts,   query_words, score_factor, key_rows, fetched_keys, lane_scores, scores,    row_scores, logits,
+          row_max,    row_reference, probs,       row_sum,      acc,      acc_columns,  partial,     reference, sums,       merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

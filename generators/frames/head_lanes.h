@@ -14,6 +14,8 @@ struct HeadLanesBlocking {
     int key_unroll;      // keys whose dot products are computed together
     int64_t fetch_bytes; // of a call's keys and values in pages, from which rows are asked from memory before they are needed
     int fetch_keys;      // rows that are asked for at once, a multiple of key_unroll
+    bool words;          // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
+    bool pairs;          // words of query and key are multiplied as they are
 };
 
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
@@ -23,13 +25,16 @@ struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
 
-    Halide::Var l{"l"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
-    Halide::RDom rv, rl, key_blocks, keys, columns, splits, rotary;
+    Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
+    Halide::RDom rv, rl, key_blocks, keys, halves, columns, splits, rotary;
     TileKeys value_keys;
     Halide::Expr rows_of_call; // queries of all heads and batch rows
 
     RowBounds row_bounds;                        // (r, rt, task)
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, task)
+    Halide::Func query_parts{"query_parts"};     // (l, part, r, rt, task): entry 2 l + part of query_rows; where keys are read as words
+    Halide::Func query_words{"query_words"};     // (l, r, rt, task): words of query as it is stored; where words are multiplied
+    Halide::Func score_factor{"score_factor"};   // of their scores
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
     Halide::Func fetched_keys{"fetched_keys"};   // (block, rt, task): 0; with it rows are asked from memory; undefined without pages
     std::vector<Halide::Func> fetched_values;    // the same for each loop over the keys of values
@@ -41,7 +46,8 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Func row_reference{"row_reference"}; // (r, rt, task)
     Halide::Func probs{"probs"};                 // (kk, r, rt, task)
     Halide::Func row_sum{"row_sum"};             // (r, rt, task)
-    Halide::Func acc{"acc"};                     // (d, r, rt, task)
+    Halide::Func acc{"acc"};                     // (d, r, rt, task); with words (l, part, r, rt, task): column 2 l + part
+    Halide::Func acc_columns{"acc_columns"};     // (d, r, rt, task); undefined without words
     Halide::Func partial{"partial"};             // (x, r, rt, task): columns acc, row_sum, row_reference
     Halide::Func reference{"reference"};         // (r, rt, hkv, b)
     Halide::Func sums{"sums"};                   // (x, r, rt, hkv, b): columns acc, row_sum

@@ -9,6 +9,7 @@
 #include <kernel_table.h>
 
 #include "capacity.h"
+#include "decode.h"
 #include "latent.h"
 #include "pages.h"
 #include "ragged.h"
@@ -21,7 +22,7 @@ namespace {
 struct Options {
     std::string json, filter;
     int threads = 0, rounds = 7;
-    bool capacity = false, latent = false, storage = false, pages = false, ragged = false;
+    bool capacity = false, decode = false, latent = false, storage = false, pages = false, ragged = false;
     std::vector<char *> rest; // flags of Google Benchmark
 };
 
@@ -143,6 +144,8 @@ int run(Options &options, char *program) {
         return bench::print_capacities(threads, options.rounds);
     if (options.latent)
         return bench::print_latent(threads, options.rounds);
+    if (options.decode)
+        return bench::print_decode(threads, options.rounds);
     if (options.pages)
         return bench::print_pages(threads, options.rounds);
     if (options.ragged)
@@ -182,6 +185,7 @@ int main(int argc, char **argv) {
     app.add_option("--rounds", options.rounds, "rounds per case; median and interquartile range are printed")->check(CLI::Range(2, 1000));
     app.add_flag("--capacity", options.capacity, "print what the capacity of a cache costs a decoding step instead");
     app.add_flag("--latent", options.latent, "print what value_in_key saves in a decoding step of latent attention instead");
+    app.add_flag("--decode", options.decode, "print how fast a decoding step reads its cache, compared with a plain read, instead");
     app.add_flag("--pages", options.pages, "print what pages cost a decoding step, compared with a contiguous cache, instead");
     app.add_flag("--ragged", options.ragged, "print how fast packed tokens are, compared with equal lengths, instead");
     app.add_flag("--storage", options.storage, "print how fast kernels of bf16 and f16 are beside those of f32 instead");

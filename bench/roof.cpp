@@ -167,6 +167,14 @@ void read_words(const char *data, size_t bytes) {
     (void)sink;
 }
 
+void read(const char *data, size_t bytes) {
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2"))
+        return read_avx2(data, bytes);
+#endif
+    read_words(data, bytes);
+}
+
 constexpr size_t page = size_t(2) << 20, stream_bytes = size_t(256) << 20;
 
 // Memory beyond the caches. Kept: making it costs more than reading it.
@@ -239,12 +247,15 @@ double read_gbs(Team &team) {
     const char *data = stream_memory();
     if (!data || share == 0)
         return 0;
-    return fastest(team, share, [=](int thread) {
-#if defined(__x86_64__)
-        if (__builtin_cpu_supports("avx2"))
-            return read_avx2(data + thread * share, share);
-#endif
-        read_words(data + thread * share, share);
+    return fastest(team, share, [=](int thread) { read(data + thread * share, share); });
+}
+
+double read_seconds(Team &team, const std::vector<Block> &blocks) {
+    return team.run([&](int thread) {
+        for (const Block &block : blocks) {
+            const size_t share = block.bytes / team.threads();
+            read(static_cast<const char *>(block.data) + thread * share, share);
+        }
     });
 }
 

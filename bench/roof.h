@@ -2,6 +2,7 @@
 #ifndef BENCH_ROOF_H
 #define BENCH_ROOF_H
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <vector>
@@ -21,6 +22,12 @@ const char *peak_name(Peak peak = Peak::fma);
 double peak_gflops(Team &team, double seconds, Peak peak = Peak::fma);
 // GB/s that the team reads from memory beyond the caches (256 MiB, 2 MiB pages where the system gives them).
 double read_gbs(Team &team);
+// Seconds of a plain read of some blocks of memory, of each of which each thread reads an equal part.
+struct Block {
+    const void *data;
+    size_t bytes;
+};
+double read_seconds(Team &team, const std::vector<Block> &blocks);
 // GB/s that the team writes there while it copies; what it reads is not counted.
 double copy_gbs(Team &team);
 

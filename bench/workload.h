@@ -28,6 +28,7 @@ public:
 
     double flops() const; // two for a multiply-add; only the keys that lengths, causal and window leave are counted
     double bytes() const; // inputs, weights and outputs, once each
+    const polyhead_args &args() const { return args_; }
 
 private:
     const polyhead::Kernel &kernel_;

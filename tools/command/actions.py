@@ -61,9 +61,8 @@ def bench(options):
         raise Failure("--limit: found without --autoschedulers, expected both")
     if options.against is not None and not options.features:
         return against.bench(options)
-    in_process = options.ratio or options.features
     machine = "avx2" if options.avx2 else "release"
-    preset = "release" if in_process else machine
+    preset = "release" if options.ratio or options.features else machine  # they generate their kernels
     program = ("polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features
                else "polyhead_bench_ratio" if options.ratio else "polyhead_bench")  # fmt: skip
     if not (options.device and options.no_build):
@@ -71,7 +70,7 @@ def bench(options):
         build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if preset == "avx2" else {}))
         build.build(preset, [program], quiet=build.ninja_idle(preset, [program]))
     command = [build.program(preset, program)]
-    for flag in ("capacity", "latent", "pages", "ragged", "storage", "pairs", "no_tuned"):
+    for flag in ("capacity", "decode", "latent", "pages", "ragged", "storage", "pairs", "no_tuned"):
         if getattr(options, flag):
             command.append("--" + flag.replace("_", "-"))
     for name in ("device", "json", "filter", "threads", "rounds", "longest"):

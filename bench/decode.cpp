@@ -1,0 +1,121 @@
+#include "decode.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "../tests/support/call_tensors.h"
+#include "formula_loops.h"
+#include "kernels.h"
+#include "roof.h"
+#include "workload.h"
+
+namespace bench {
+namespace {
+
+struct DecodeLine {
+    const char *kernel, *name;
+    int32_t dtype;
+    double wide, narrow; // % of a plain read at least, with AVX-512 (bf16: with dot products of pairs), and with AVX2
+};
+constexpr DecodeLine decode_lines[] = {{"gqa_h32_kv8_d128", "f32", POLYHEAD_F32, 85, 75},
+                                       {"gqa_h32_kv8_d128_bf16", "bf16", POLYHEAD_BF16, 80, 65},
+                                       {"gqa_h32_kv8_d128_f16", "f16", POLYHEAD_F16, 70, 60}};
+constexpr int64_t cache_keys[] = {4096, 32768};
+constexpr double cold_bytes = 256e6; // of all copies together, so that none is in a cache when it is used again
+
+double least_percent(const DecodeLine &line) {
+    const uint64_t features = polyhead_cpu_features();
+    const bool wide = features & (line.dtype == POLYHEAD_BF16 ? POLYHEAD_CPU_AVX512_BF16_VNNI : POLYHEAD_CPU_AVX512);
+    return wide ? line.wide : line.narrow;
+}
+
+struct Measured {
+    std::vector<double> percent, microseconds, read;
+};
+
+// A turn: a plain read of one copy, and a step on another; both from memory, and by threads that are awake.
+std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &team, int rounds, Measured *m) {
+    std::vector<std::unique_ptr<Workload>> copies;
+    double bytes = 0;
+    do {
+        copies.push_back(std::make_unique<Workload>(kernel, Shape{1, 1, keys, 0}));
+        bytes = polyhead::test::tensor_bytes(copies[0]->args().key) + polyhead::test::tensor_bytes(copies[0]->args().value);
+    } while (static_cast<double>(copies.size()) * bytes < cold_bytes || copies.size() < 2);
+    if (const std::string error = copies[0]->check(); !error.empty())
+        return error;
+    const size_t count = copies.size();
+    size_t next = 0;
+    const auto read_seconds = [&team](const Workload &copy) {
+        std::vector<roof::Block> blocks;
+        for (const polyhead_tensor *t : {&copy.args().key, &copy.args().value})
+            blocks.push_back({t->data, static_cast<size_t>(polyhead::test::tensor_bytes(*t))});
+        return roof::read_seconds(team, blocks);
+    };
+    const auto another = [&]() -> const Workload & { return *copies[next++ % count]; };
+    for (int round = 0; round < rounds; round++) {
+        std::vector<double> reads, steps;
+        for (size_t turn = 0; turn < std::max<size_t>(count, 5); turn++) {
+            std::this_thread::sleep_for(std::chrono::microseconds(1500)); // until the helpers of the last step sleep
+            (void)read_seconds(another());
+            reads.push_back(read_seconds(another()));
+            (void)another().run();
+            const Workload &step = another();
+            const double start = roof::now();
+            (void)step.run();
+            steps.push_back(roof::now() - start);
+        }
+        const double read = roof::spread(reads).median, step = roof::spread(steps).median;
+        m->percent.push_back(100 * read / step);
+        m->microseconds.push_back(1e6 * step);
+        m->read.push_back(bytes / read / 1e9);
+    }
+    return "";
+}
+
+} // namespace
+
+int print_decode(int threads, int rounds) {
+    int broken = 0;
+    std::printf(
+        "a step of one query, 32 heads, 8 key/value heads, head_dim 128: time of a plain read of the cache / time of the step, both from\n"
+        "memory, medians (interquartile range) of %d rounds; formula: loads, conversions and products alone, of one core, from L1\n",
+        rounds);
+    std::printf("%-5s  %6s  %7s  %14s  %12s  %10s  %10s  %14s  at least\n", "type", "keys", "threads", "% of a read", "step, us",
+                "step, GB/s", "read, GB/s", "formula, GB/s");
+    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+        polyhead::set_num_threads(count);
+        roof::Team team(count);
+        for (const DecodeLine &line : decode_lines) {
+            const polyhead::Kernel *kernel = kernel_named(line.kernel);
+            if (!kernel) {
+                std::printf("the table has no kernel %s\n", line.kernel);
+                broken++;
+                continue;
+            }
+            const double formula = roof::formula_gbs(line.dtype, 0.05), least = least_percent(line);
+            for (const int64_t keys : cache_keys) {
+                Measured m;
+                if (const std::string error = measure(*kernel, keys, team, rounds, &m); !error.empty()) {
+                    std::printf("%-5s  %6lld  %s\n", line.name, static_cast<long long>(keys), error.c_str());
+                    broken++;
+                    continue;
+                }
+                const roof::Spread percent = roof::spread(m.percent), read = roof::spread(m.read);
+                const bool within = percent.median >= least;
+                std::printf("%-5s  %6lld  %7d  %7.1f (%4.1f)  %12.1f  %10.1f  %10.1f  %14.1f  %.0f%s\n", line.name,
+                            static_cast<long long>(keys), count, percent.median, percent.iqr(), roof::spread(m.microseconds).median,
+                            read.median * percent.median / 100, read.median, formula * count, least, within ? "" : "  BELOW");
+                std::fflush(stdout);
+                broken += within ? 0 : 1;
+            }
+        }
+    }
+    return broken ? 1 : 0;
+}
+
+} // namespace bench

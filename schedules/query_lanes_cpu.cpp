@@ -29,7 +29,6 @@ using Halide::Var;
 
 namespace {
 
-constexpr int blocks_together = 4;          // of query rows that are transposed: their loads are independent
 constexpr int words_of_task = 64;           // along the keys, of values that share words
 constexpr int rows_of_task = 64;            // of keys that are copied
 constexpr int most_serial_values = 1 << 14; // words of a call that one thread makes: a parallel loop costs some microseconds
@@ -108,8 +107,14 @@ void schedule_transposed_tile(TransposedTile &t, const LoopLevel &level, int vec
     }
 }
 
-// The steps of a square, unrolled, so that it stays in registers.
-void schedule_shuffles(TransposedSquares &t, const LoopLevel &square) {
+// A square: all steps are unrolled, so that it stays in registers. `vec`: elements of a row that are loaded at once.
+void schedule_square(TransposedSquares &t, const LoopLevel &square, int vec) {
+    Var row("row"), column("column");
+    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side);
+    t.rows.split(t.f, row, column, t.side).vectorize(column, vec).unroll(row);
+    if (vec < t.side) {
+        t.rows.unroll(column);
+    }
     for (size_t i = 0; i < t.shuffles.size(); i++) {
         const Halide::RDom &r = t.domains[i];
         t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
@@ -117,8 +122,7 @@ void schedule_shuffles(TransposedSquares &t, const LoopLevel &square) {
     }
 }
 
-// Rows of the tile side by side. All steps of a square are unrolled, so that it stays in registers: transposing costs 1.5 instead of 5.5 %
-// of 12 heads, 128 x 128, d 64.
+// Rows of the tile side by side. In registers transposing costs 1.5 instead of 5.5 % of 12 heads, 128 x 128, d 64.
 void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.query_tile.compute_at(level).reorder_storage(s.qi, s.d).bound_extent(s.qi, s.blocking.q_tile);
     if (!s.query_squares) {
@@ -132,13 +136,7 @@ void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     const LoopLevel square(s.query_tile, RVar(s.squares.z));
     s.query_tile.update().reorder(s.squares.x, s.squares.y, s.squares.z, s.squares.w);
     s.query_tile.update().allow_race_conditions().vectorize(s.squares.x).unroll(s.squares.y);
-    Var row("row"), column("column");
-    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side);
-    t.rows.split(t.f, row, column, t.side).vectorize(column, std::min(t.side, s.blocking.row_words)).unroll(row);
-    if (s.blocking.row_words < t.side) {
-        t.rows.unroll(column);
-    }
-    schedule_shuffles(t, square);
+    schedule_square(t, square, std::min(t.side, s.blocking.row_words));
 }
 
 // Rows of out, from vectors of queries. What a square reads is normalised on the way.
@@ -148,10 +146,7 @@ void schedule_out_tile(QueryLanesStages &s, const LoopLevel &level) {
     s.out_tile.compute_at(level).bound(s.d, 0, s.head_dim_v).bound_extent(s.qi, s.blocking.q_tile).bound_extent(s.qt, 1);
     s.out_tile.update().reorder(s.out_squares.x, s.out_squares.y, s.out_squares.z, s.out_squares.w);
     s.out_tile.update().allow_race_conditions().vectorize(s.out_squares.x).unroll(s.out_squares.y);
-    Var row("row"), column("column");
-    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side);
-    t.rows.split(t.f, row, column, t.side).vectorize(column).unroll(row);
-    schedule_shuffles(t, square);
+    schedule_square(t, square, t.side);
 }
 
 // What a chunk reads beside key and value as they lie.

@@ -52,7 +52,7 @@ int print_capacities(int threads, int rounds) {
     int broken = 0;
     std::printf("%s, one query: time in a large cache / time in a small one, median (interquartile range) of %d rounds\n", decoder, rounds);
     std::printf("%10s  %18s  %7s  %14s  %12s  at most\n", "valid keys", "capacities", "threads", "ratio", "small, us");
-    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
         roof::Team team(count);
         for (const CapacityLine &line : capacity_lines) {

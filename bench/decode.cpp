@@ -1,11 +1,9 @@
 #include "decode.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "../tests/support/call_tensors.h"
@@ -60,7 +58,7 @@ std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &te
     for (int round = 0; round < rounds; round++) {
         std::vector<double> reads, steps;
         for (size_t turn = 0; turn < std::max<size_t>(count, 5); turn++) {
-            std::this_thread::sleep_for(std::chrono::microseconds(1500)); // until the helpers of the last step sleep
+            roof::until_helpers_sleep();
             (void)read_seconds(another());
             reads.push_back(read_seconds(another()));
             (void)another().run();
@@ -87,7 +85,7 @@ int print_decode(int threads, int rounds) {
         rounds);
     std::printf("%-5s  %6s  %7s  %14s  %12s  %10s  %10s  %14s  at least\n", "type", "keys", "threads", "% of a read", "step, us",
                 "step, GB/s", "read, GB/s", "formula, GB/s");
-    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
         roof::Team team(count);
         for (const DecodeLine &line : decode_lines) {

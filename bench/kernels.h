@@ -1,8 +1,9 @@
-// Kernels of the table by their names, and by the line that they serve.
+// What benches of the table share: its kernels by their names and by the line that they serve, and the numbers of threads.
 #ifndef BENCH_KERNELS_H
 #define BENCH_KERNELS_H
 
 #include <cstring>
+#include <vector>
 
 #include <kernel_table.h>
 
@@ -16,6 +17,11 @@ inline const polyhead::Kernel *kernel_named(const char *name) {
         if (std::strcmp(kernel_table[i]->name, name) == 0)
             return kernel_table[i];
     return nullptr;
+}
+
+// One thread, and as many as were asked for.
+inline std::vector<int> thread_counts(int threads) {
+    return threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1};
 }
 
 // One that serves a line, or null. A kernel with neither key lengths nor other extras is the plainest measure of it, so it goes first.

@@ -47,7 +47,7 @@ int print_latent(int threads, int rounds) {
     int broken = 0;
     std::printf("%s / %s, one query: medians (interquartile range) of %d rounds\n", in_key, separate, rounds);
     std::printf("%8s  %7s  %12s  %14s  %14s  %14s\n", "keys", "threads", "us", "ratio of time", "% of FMA peak", "% of read rate");
-    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
         roof::Team team(count);
         for (const int64_t keys : lengths) {

@@ -48,7 +48,7 @@ int print_pages(int threads, int rounds) {
     std::printf("time of a contiguous cache / time with pages: medians (interquartile range) of %d rounds\n", rounds);
     std::printf("%-28s  %14s  %7s  %14s  %12s  %14s  at least\n", "kernel", "queries x keys", "threads", "ratio", "pages, us",
                 "% of read rate");
-    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
         roof::Team team(count);
         for (const PagesLine &line : pages_lines) {

@@ -184,7 +184,7 @@ int print_ragged(int threads, int rounds) {
         "(interquartile range) of %d rounds\n",
         static_cast<long long>(sequences), rounds);
     std::printf("%-24s  %-18s  %7s  %14s  %10s  at least\n", "kernel", "call", "threads", "ratio", "ms");
-    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
         roof::Team team(count);
         for (const Line &line : ragged_lines) {

@@ -226,10 +226,13 @@ const char *peak_name(Peak peak) {
     return loop_of(peak).name;
 }
 
+void until_helpers_sleep() {
+    std::this_thread::sleep_for(std::chrono::microseconds(1500));
+}
+
 double peak_gflops(Team &team, double seconds, Peak peak) {
-    // Helpers of a call look for work for 1 ms before they sleep; a peak beside them would be too low.
     if (team.threads() > 1)
-        std::this_thread::sleep_for(std::chrono::microseconds(1500));
+        until_helpers_sleep();
     Loop &loop = loop_of(peak);
     if (loop.rate == 0) {
         loop.run(2000000); // wakes the clocks

@@ -18,6 +18,8 @@ Peak peak_of(int32_t dtype);
 // The widest instruction that polyhead_cpu_features() has: "AVX-512 FMA", "AVX2 FMA", "SSE multiply and add", "128-bit vectors"; or
 // "AVX-512 BF16", "AMX BF16".
 const char *peak_name(Peak peak = Peak::fma);
+// Returns when the helpers of the last call sleep: they look for work for 1 ms before, and what is measured beside them is too low.
+void until_helpers_sleep();
 // GFLOP/s of all threads of the team in independent multiply-adds, over about so many seconds.
 double peak_gflops(Team &team, double seconds, Peak peak = Peak::fma);
 // GB/s that the team reads from memory beyond the caches (256 MiB, 2 MiB pages where the system gives them).

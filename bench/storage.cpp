@@ -53,7 +53,7 @@ int print_storage(int threads, int rounds) {
     int broken = 0;
     std::printf("16-bit storage beside f32: medians (interquartile range) of %d rounds\n", rounds);
     std::printf("%-28s  %-5s  %7s  %14s  %13s\n", "", "type", "threads", "time f32/time", "% of peak");
-    for (const int count : threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1}) {
+    for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
         roof::Team team(count);
         for (const SpeedLine &line : speed_lines())

@@ -46,6 +46,7 @@ class History:
         blocks = ROWS * self.columns + 3 if form.page_size else ROWS
         self.cache = tuple(np.full((blocks, self.size, H_KV, d), np.nan, np.float32).astype(form.dtype) for d in (D, D_V))
         self.pool = polyhead.PagePool(blocks) if form.page_size else None
+        self.window = (-1 if form.window_left is None else form.window_left, -1)
         self.sequences = []
 
     def chance(self, percent):
@@ -164,16 +165,14 @@ class History:
         parts = [of[sequence.row] if sequence else self.tokens(0, H, D) for sequence in rows]
         starts = np.cumsum([0] + [len(part) for part in parts]).astype(np.int32)
         lengths = np.array([sequence.length if sequence else 0 for sequence in rows], np.int32)
-        window = (-1 if self.form.window_left is None else self.form.window_left, -1)
         out = polyhead.sdpa(np.concatenate(parts), *self.cache, layout="bshd", cu_seqlens_q=starts, kv_lengths=lengths, is_causal=True,
-                            causal_alignment="bottom_right", window=window, **options)
+                            causal_alignment="bottom_right", window=self.window, **options)
         found = {sequence.row: out[a:b] for sequence, a, b in zip(rows, starts, starts[1:]) if sequence}
         return [found[sequence.row] for sequence in sequences]
 
     def expected(self, sequence, query):
         count, length = len(query), sequence.length
-        window = (-1 if self.form.window_left is None else self.form.window_left, -1)
-        seen = visible(count, length, causal=True, window=window, from_end=True)
+        seen = visible(count, length, causal=True, window=self.window, from_end=True)
         heads_first = [x.astype(np.float64).swapaxes(0, 1)[None] for x in (query, sequence.key, sequence.value)]
         return attention(*heads_first, seen)[0][0].swapaxes(0, 1)
 

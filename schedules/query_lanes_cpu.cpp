@@ -50,6 +50,21 @@ template <class FuncOrStage> FuncOrStage lanes(FuncOrStage f, const QueryLanesSt
     return f;
 }
 
+// Numbers of a panel of keys or columns and of the tile, in registers.
+Func in_registers(Func f, const QueryLanesStages &s, const Var &of_panel, int panel, int vec) {
+    const int lanes = s.blocking.tile_lanes();
+    f.bound_extent(s.lane, lanes).bound_extent(s.vector, s.blocking.q_tile / lanes).bound_extent(of_panel, panel);
+    return f.vectorize(s.lane, vec).unroll(s.lane).unroll(s.vector).unroll(of_panel);
+}
+
+// Sums of a part of the tile in registers, over words one by one. `unrolled`: keys or columns of a panel.
+void sums_in_registers(Halide::Stage f, const QueryLanesStages &s, const QueryLanesStages::PartLoop &loop, const Var &unrolled, int vec) {
+    const bool one_vector = loop.part == TilePart::first || loop.part == TilePart::second;
+    const RVar words = loop.domain;
+    one_vector ? f.reorder(s.lane, unrolled, words) : f.reorder(s.lane, s.vector, unrolled, words).unroll(s.vector);
+    f.vectorize(s.lane, vec).unroll(s.lane).unroll(unrolled);
+}
+
 // What is read of an extern stage has bounds of run time: its tile is told to be one.
 void bound_by_amx(Func f, const QueryLanesStages &s) {
     if (s.blocking.amx) {
@@ -193,14 +208,21 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     if (s.blocking.amx) {
         in_chunk(s.scores, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     } else {
-        s.scores.compute_at(s.logits, s.key_blocks.y).bound_extent(s.kk, s.blocking.key_panel).bound_extent(s.qi, q_tile).unroll(s.kk);
-        lanes(s.scores, s, vec);
+        in_registers(s.scores.compute_at(s.logits, s.key_blocks.y), s, s.in_panel, s.blocking.key_panel, vec).bound_extent(s.panel, 1);
         for (Func f : {s.fetched, s.fetched_pairs}) {
             if (f.defined()) {
                 f.compute_at(s.logits, s.key_blocks.y).bound_extent(s.panel, 1);
             }
         }
-        lanes(s.scores.update().reorder(s.qi, s.kk, s.rd), s, vec).unroll(s.kk);
+        for (size_t i = 0; i < s.score_loops.size(); i++) {
+            sums_in_registers(s.scores.update(int(i)), s, s.score_loops[i], s.in_panel, vec);
+            if (s.words_of_parts[i].defined()) {
+                const int panels = s.blocking.kv_tile / s.blocking.key_panel;
+                in_chunk(s.words_of_parts[i], s)
+                    .bound(s.panel, 0, panels)
+                    .vectorize(s.panel, std::min(panels, vec), TailStrategy::GuardWithIf);
+            }
+        }
     }
     for (Func f : {s.row_max, s.row_reference, s.row_sum}) {
         bound_by_amx(f, s);
@@ -224,15 +246,12 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     in_chunk(s.probs, s).bound_extent(s.kk, s.blocking.kv_tile / pair).bound_extent(s.qi, q_tile);
     lanes(s.probs.update().reorder(s.qi, s.prob_blocks.x, s.prob_blocks.y), s, vec)
         .unroll(s.prob_blocks.x, std::min(2, s.blocking.key_panel / pair));
-    lanes(s.acc.compute_at(s.merged, s.merge.y).bound_extent(s.d, s.blocking.value_panel).unroll(s.d), s, vec);
+    in_registers(s.acc.compute_at(s.merged, s.merge.y), s, s.d, s.blocking.value_panel, vec);
+    for (size_t i = 0; i < s.acc_loops.size(); i++) {
+        sums_in_registers(s.acc.update(int(i)), s, s.acc_loops[i], s.d, vec);
+    }
     if (s.blocking.amx) {
         in_chunk(s.value_products, s).bound(s.d, 0, s.head_dim_v).bound_extent(s.qi, q_tile);
-        lanes(s.acc.update().reorder(s.qi, s.d, RVar(s.special_words)), s, vec).unroll(s.d);
-        return schedule_inputs(s, vec);
-    }
-    int update = 0;
-    for (const Halide::RDom *keys : s.value_keys.loops()) {
-        lanes(s.acc.update(update++).reorder(s.qi, s.d, RVar(*keys)), s, vec).unroll(s.d);
     }
     schedule_inputs(s, vec);
 }
@@ -266,6 +285,11 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     for (Func f : s.rows.funcs()) {
         bound_by_amx(f, s);
         lanes(f.compute_at(out, tile), s, vec);
+    }
+    for (Func f : {s.first_end, s.second_begin}) {
+        if (f.defined()) {
+            f.compute_at(out, tile);
+        }
     }
     if (s.score_factor.defined()) {
         s.score_factor.compute_at(out, tile);

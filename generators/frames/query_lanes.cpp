@@ -95,7 +95,7 @@ Expr stored_key_word(const QueryLanesCoordinates &at, const Expr &word, const Ex
 }
 
 // scores = query_tile . key
-void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at) {
+void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const std::vector<TilePart> &parts) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     const Words &words = blocking.query_words;
@@ -110,32 +110,42 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at) {
                                Halide::Float(32), {qi, kk, c, qt, h, b});
         return;
     }
-    s.rd = RDom(0, s.head_dim / words.pair / blocking.products, "rd");
+    const Expr key_in_chunk = s.panel * blocking.key_panel + s.in_panel;
     auto key_word = [&](const Expr &d) -> Expr {
         // Panels that end before the last key have a loop of their own, without clamps.
-        const Expr row = min(Halide::likely(at.key(kk, c, qt, b)), keys.rows() - 1), hkv = at.kv_head(h);
-        return formulas.rotates() ? Expr(s.key_tile(d, kk, c, qt, h, b))
+        const Expr row = min(Halide::likely(at.key(key_in_chunk, c, qt, b)), keys.rows() - 1), hkv = at.kv_head(h);
+        return formulas.rotates() ? Expr(s.key_tile(d, key_in_chunk, c, qt, h, b))
                : words.pair == 1  ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, d, row, hkv, b);
     };
+    Expr none = 0.0f;
     if (formulas.inputs().whole && formulas.problem().page_size == 0) {
         define_fetched(s, at);
-        const Expr key_panel = kk / blocking.key_panel, fetched = s.fetched(key_panel, c, qt, h, b);
-        s.scores(qi, kk, c, qt, h, b) =
-            Halide::cast<float>(s.fetched_pairs.defined() ? fetched + s.fetched_pairs(key_panel, c, qt, h, b) : fetched);
-    } else {
-        s.scores(qi, kk, c, qt, h, b) = 0.0f;
+        const Expr fetched = s.fetched(s.panel, c, qt, h, b);
+        none = Halide::cast<float>(s.fetched_pairs.defined() ? fetched + s.fetched_pairs(s.panel, c, qt, h, b) : fetched);
     }
-    if (blocking.products == 1) {
-        s.scores(qi, kk, c, qt, h, b) = words.add_products(s.scores(qi, kk, c, qt, h, b), s.query_tile(qi, s.rd, qt, h, b), key_word(s.rd));
-        return;
+    s.scores(s.lane, s.vector, s.in_panel, s.panel, c, qt, h, b) = none;
+    const Expr first_key = at.key_of_chunk(s.panel * blocking.key_panel, c, qt, b);
+    for (const TilePart part : parts) {
+        const int entries = s.head_dim / words.pair / blocking.products;
+        RDom rd(0, entries, "rd");
+        Halide::Func words_of_part("words_of_part");
+        if (part != TilePart::whole) { // the end of the loop: Halide 21 would test a plain condition at every multiply-add
+            words_of_part(s.panel, c, qt, b) = select(in_part(s, part, first_key, first_key + (blocking.key_panel - 1)), entries, 0);
+            rd.where(rd < words_of_part(s.panel, c, qt, b));
+        }
+        const Expr vector = vector_of(s, part), score = s.scores(s.lane, vector, s.in_panel, s.panel, c, qt, h, b);
+        auto query_word_at = [&](const Expr &d) { return s.query_tile(vector * blocking.tile_lanes() + s.lane, d, qt, h, b); };
+        Expr products;
+        for (int i = 0; blocking.products > 1 && i < blocking.products; i++) {
+            const Expr d = rd * blocking.products + i, product = query_word_at(d) * key_word(d);
+            products = products.defined() ? products + product : product;
+        }
+        s.scores(s.lane, vector, s.in_panel, s.panel, c, qt, h, b) =
+            products.defined() ? score + products : words.add_products(score, query_word_at(rd), key_word(rd));
+        s.score_loops.push_back({part, rd});
+        s.words_of_parts.push_back(words_of_part);
     }
-    Expr products;
-    for (int i = 0; i < blocking.products; i++) {
-        const Expr d = s.rd * blocking.products + i, product = s.query_tile(qi, d, qt, h, b) * key_word(d);
-        products = products.defined() ? products + product : product;
-    }
-    s.scores(qi, kk, c, qt, h, b) += products;
 }
 
 // logits = scores, modified, where the row sees the key; blocks of keys that no row sees are not computed
@@ -146,7 +156,9 @@ void define_logits(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     s.key_blocks = panels(s, at, "key_blocks", blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
-    const Expr score = s.scores(qi, key, c, qt, h, b);
+    const int lanes = blocking.tile_lanes();
+    const Expr score =
+        blocking.amx ? s.scores(qi, key, c, qt, h, b) : s.scores(qi % lanes, qi / lanes, s.key_blocks.x, s.key_blocks.y, c, qt, h, b);
     if (words.pair > 1) {
         s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
     }
@@ -274,26 +286,27 @@ void define_amx_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     s.special_words.where(!clean && vp >= 0);
     std::vector<Expr> dropped;
     for (int i = 0; i < words.pair; i++) {
-        dropped.push_back(AttentionFormulas::excluded(s.logits(qi, word * words.pair + i, c, qt, h, b)));
+        const Expr row = s.vector * blocking.tile_lanes() + s.lane;
+        dropped.push_back(AttentionFormulas::excluded(s.logits(row, word * words.pair + i, c, qt, h, b)));
     }
-    const Expr column = value_column(s, d, vp);
+    const Expr column = value_column(s, d, vp), tile_row = s.vector * blocking.tile_lanes() + s.lane;
     const Expr special = value_word(at, Values::special, column, c * chunk_words + word, at.kv_head(h), b);
-    s.acc(qi, d, vp, c, qt, h, b) = s.value_products(qi, column, c, qt, h, b);
-    s.acc(qi, d, vp, c, qt, h, b) =
-        words.add_products(s.acc(qi, d, vp, c, qt, h, b), s.probs(qi, word, c, qt, h, b), words.drop(special, dropped));
+    s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = s.value_products(tile_row, column, c, qt, h, b);
+    s.acc(s.lane, s.vector, d, vp, c, qt, h, b) =
+        words.add_products(s.acc(s.lane, s.vector, d, vp, c, qt, h, b), s.probs(tile_row, word, c, qt, h, b), words.drop(special, dropped));
+    s.acc_loops.push_back({TilePart::whole, s.special_words});
 }
 
 // acc = sum over the keys of a chunk of probs * value, for a panel of columns
-void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
+void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std::vector<TilePart> &parts) {
     const auto &[formulas, blocking] = at;
     const auto &in = formulas.inputs();
-    const auto &[qi, d, vp, c, qt, h, b] = std::tie(s.qi, s.d, s.vp, s.c, s.qt, s.h, s.b);
+    const auto &[d, vp, c, qt, h, b] = std::tie(s.d, s.vp, s.c, s.qt, s.h, s.b);
     const Expr column = value_column(s, d, vp);
     s.finds_clean = formulas.excludes_pairs();
     const Words &words = blocking.words;
-    s.value_keys = TileKeys(formulas, blocking.kv_tile, at.key_of_chunk(0, c, qt, b), at.range(qt, b),
-                            s.finds_clean ? define_clean(s, at) : Expr(), words.pair);
-    s.acc(qi, d, vp, c, qt, h, b) = 0.0f;
+    const Expr clean = s.finds_clean ? define_clean(s, at) : Expr();
+    s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = 0.0f;
     if (words.pair > 1) {
         define_value_words(s, at);
     }
@@ -303,15 +316,35 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
                    : s.value_words(column, Halide::unsafe_promise_clamped(at.key(0, c, qt, b) / words.pair + word, 0, s.last_value_word),
                                    at.kv_head(h), b);
     };
-    s.value_keys.where(vp >= 0); // the panels before the first column hold numbers
-    for (const RDom *keys : s.value_keys.loops()) {
-        const Expr word = *keys;
-        std::vector<Expr> logits;
-        for (int i = 0; i < words.pair; i++) {
-            logits.push_back(s.logits(qi, word * words.pair + i, c, qt, h, b));
+    auto keys_of = [&](TilePart part) {
+        TileKeys keys(formulas, blocking.kv_tile, at.key_of_chunk(0, c, qt, b), at.range(qt, b), clean, words.pair);
+        // The panels before the first column hold numbers.
+        keys.where([&](const Expr &first, const Expr &last) { return vp >= 0 && in_part(s, part, first, last); });
+        return keys;
+    };
+    std::vector<TileKeys> keys_of_part;
+    for (const TilePart part : parts) {
+        keys_of_part.push_back(keys_of(part));
+    }
+    const TileKeys uncut = keys_of(TilePart::whole);
+    for (size_t loop = 0; loop < uncut.loops().size(); loop++) {
+        const bool cut = blocking.cuts_ends || uncut.loops()[loop] == &uncut.whole;
+        for (size_t i = 0; i < (cut ? parts.size() : 1); i++) {
+            const TileKeys &keys = cut ? keys_of_part[i] : uncut;
+            const TilePart part = cut ? parts[i] : TilePart::whole;
+            const RDom *domain = keys.loops()[loop];
+            if (part == TilePart::second && domain == &keys.whole) {
+                continue; // every row sees them
+            }
+            const Expr word = *domain, vector = vector_of(s, part), tile_row = vector * blocking.tile_lanes() + s.lane;
+            std::vector<Expr> logits;
+            for (int k = 0; k < words.pair; k++) {
+                logits.push_back(s.logits(tile_row, word * words.pair + k, c, qt, h, b));
+            }
+            s.acc(s.lane, vector, d, vp, c, qt, h, b) = keys.accumulate(domain, words, s.acc(s.lane, vector, d, vp, c, qt, h, b),
+                                                                        s.probs(tile_row, word, c, qt, h, b), value_word(word), logits);
+            s.acc_loops.push_back({part, *domain});
         }
-        s.acc(qi, d, vp, c, qt, h, b) =
-            s.value_keys.accumulate(keys, words, s.acc(qi, d, vp, c, qt, h, b), s.probs(qi, word, c, qt, h, b), value_word(word), logits);
     }
 }
 
@@ -339,7 +372,8 @@ void define_merge(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const Expr factor = formulas.rescaling(select(column == s.keep_column(), before, added) - now);
     const Expr numbers =
         select(column == s.reference_column(), now, column >= s.sum_column(), sum(row_sum), column >= s.keep_column(), factor, 0.0f);
-    s.merged(qi, column, qt, h, b) = select(vp >= 0, Halide::likely(sum(s.acc(qi, s.merge.x, vp, c, qt, h, b))), numbers);
+    const Expr acc = s.acc(qi % blocking.tile_lanes(), qi / blocking.tile_lanes(), s.merge.x, vp, c, qt, h, b);
+    s.merged(qi, column, qt, h, b) = select(vp >= 0, Halide::likely(sum(acc)), numbers);
 }
 
 // out_tile = normalised, transposed: rows of out lie side by side. The last block of columns ends with the last column.
@@ -369,10 +403,11 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     const QueryLanesCoordinates at{formulas, blocking};
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     define_query_and_key(s, at);
-    define_scores(s, at);
+    const std::vector<TilePart> parts = define_halves(s, at);
+    define_scores(s, at, parts);
     define_logits(s, at);
     define_softmax(s, at);
-    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at);
+    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at, parts);
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
@@ -408,7 +443,8 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f : {fetched, fetched_pairs, query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
+    for (const Halide::Func &f :
+         {first_end, second_begin, fetched, fetched_pairs, query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -19,14 +19,21 @@ struct QueryLanesBlocking {
     int products;        // words of head_dim whose products are added up before they meet the score; divides their number
     Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
     Words words;         // of probs and value, along the keys; pair divides key_panel
+    bool cuts_ends;      // halves of a tile (TilePart) also take the keys apart whose logits decide which rows see them
     bool amx;            // scores, and probs x values, are products of its tiles; words have two elements then
     int64_t fetch_bytes; // of a call, from which rows are asked from memory before they are needed
     int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
+    // Rows of a tile whose sums share a register.
+    int tile_lanes() const { return q_tile % lanes() == 0 ? lanes() : q_tile; }
 };
 
+// Keys that only one half of a tile of two vectors sees have loops of their own, with half of the multiply-adds: those that only its first
+// rows see come first, so that each row adds up its keys in ascending order. Other tiles are not cut.
+enum class TilePart { whole, first, both, second };
+
 // The named Funcs, in the order in which a tile is computed. Coordinates: qi = row in tile, qt = tile, kk = key in chunk,
-// c = chunk, vp = panel of columns.
+// c = chunk, vp = panel of columns. Of what is in registers: lane and vector of the row, key in panel.
 struct QueryLanesStages : MergedRowsStages {
     QueryLanesBlocking blocking;
     int head_dim, head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
@@ -42,14 +49,20 @@ struct QueryLanesStages : MergedRowsStages {
     bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"}, columns{"columns"},
-        word{"word"}, row{"row"}, panel{"panel"}, vp{"value_panel"};
+        word{"word"}, row{"row"}, panel{"panel"}, vp{"value_panel"}, lane{"lane"}, in_panel{"in_panel"};
     Expr last_value_word, value_count, key_count; // the last word of keys; elements of value_words and key_words of a call
-    Halide::RDom rd, key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words;
+    Halide::RDom key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words;
     Halide::RDom merge;       // of merged: (column in panel, panel, chunk)
     Halide::RDom squares;     // of query_tile: (lane, word in block, block, vector)
     Halide::RDom out_squares; // of out_tile: (column in block, lane, vector, block of columns)
     Halide::RDom rotary, value_rows, value_columns;
-    TileKeys value_keys;
+    // The updates of scores, over the words of head_dim, and those of acc, over the words of a chunk's keys.
+    struct PartLoop {
+        TilePart part;
+        Halide::RDom domain;
+    };
+    std::vector<PartLoop> score_loops, acc_loops;
+    std::vector<Halide::Func> words_of_parts; // (panel, c, qt, b), of score_loops: all words, or none
 
     RowBounds rows;                                 // (qi, qt, b)
     std::optional<TransposedSquares> query_squares; // (f, block of d, vector of the tile, qt, h, b): query, for transposing
@@ -63,7 +76,9 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func chunk_bits{"chunk_bits"};          // (c, hkv, b): of a chunk
     Halide::Func fetched{"fetched"};             // (panel, c, qt, h, b): 0; with it rows are asked from memory; undefined without tensors
     Halide::Func fetched_pairs{"fetched_pairs"}; // (panel, c, qt, h, b): the same for tensors over pairs; undefined without them
-    Halide::Func scores{"scores"};               // (qi, kk, c, qt, h, b)
+    Halide::Func first_end{"first_end"};         // (qt, b): where the keys end that rows of the first half of a tile see
+    Halide::Func second_begin{"second_begin"};   // (qt, b): where those of the second half begin; behind every key where it has no rows
+    Halide::Func scores{"scores"};               // (lane, vector, in_panel, panel, c, qt, h, b); with AMX (qi, kk, c, qt, h, b)
     Halide::Func score_factor{"score_factor"};   // of scores whose query is not scaled
     Halide::Func logits{"logits"};               // (qi, kk, c, qt, h, b)
     Halide::Func row_max{"row_max"};             // (qi, c, qt, h, b)
@@ -72,7 +87,7 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func probs{"probs"};                 // (qi, kk, c, qt, h, b): kk counts words
     Halide::Func row_sum{"row_sum"};             // (qi, c, qt, h, b): of the probs that values are multiplied by
     Halide::Func exact_sum{"exact_sum"};         // (qi, c, qt, h, b): of prob_floats
-    Halide::Func acc{"acc"};                     // (qi, d in panel, panel of columns, c, qt, h, b), in registers
+    Halide::Func acc{"acc"};                     // (lane, vector, d in panel, panel of columns, c, qt, h, b), in registers
     Halide::Func merged{"merged"};               // (qi, x, qt, h, b): all columns
     Halide::Func out_factor{"out_factor"};       // (qi, qt, h, b)
     Halide::Func normalised{"normalised"};       // (qi, d, qt, h, b)

@@ -45,6 +45,13 @@ struct QueryLanesCoordinates {
     }
 };
 
+// The parts of a tile, in the order of their keys, with the Funcs that tell them apart.
+std::vector<TilePart> define_halves(QueryLanesStages &s, const QueryLanesCoordinates &at);
+// Whether keys first .. last, of which some row sees one, belong to a part.
+Halide::Expr in_part(const QueryLanesStages &s, TilePart part, const Halide::Expr &first, const Halide::Expr &last);
+// The vector of the tile that a part computes.
+Halide::Expr vector_of(const QueryLanesStages &s, TilePart part);
+
 // Rows that are asked from memory: fetched, and fetched_pairs where tensors over pairs differ by query. For tensors that kernels read as
 // they lie.
 void define_fetched(QueryLanesStages &s, const QueryLanesCoordinates &at);

@@ -30,10 +30,11 @@ Expr most_pieces(const AttentionFormulas &formulas, const Expr &all, const Expr 
     return Halide::min(all, (reached + length - 2) / length + 1);
 }
 
-TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first, const TileRange &range, const Expr &clean, int pair,
-                   bool mostly_whole)
-    : low(0, length / pair, "low_keys"), whole(0, length / pair, "whole_keys"), high(0, length / pair, "high_keys"),
-      has_low(range.begin_some.defined()), has_high(formulas.rows_differ() || formulas.excludes_pairs()) {
+TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first_key, const TileRange &range, const Expr &clean,
+                   int keys_of_word, bool mostly_whole)
+    : low(0, length / keys_of_word, "low_keys"), whole(0, length / keys_of_word, "whole_keys"), high(0, length / keys_of_word, "high_keys"),
+      has_low(range.begin_some.defined()), has_high(formulas.rows_differ() || formulas.excludes_pairs()), first(first_key),
+      pair(keys_of_word) {
     const auto first_of = [&](const RDom &word) { return first + Expr(word) * pair; };
     const auto last_of = [&](const RDom &word) { return first_of(word) + (pair - 1); };
     Expr whole_end = range.end_all;
@@ -53,9 +54,10 @@ TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &fi
     high.where(first_of(high) < range.end_some);
 }
 
-void TileKeys::where(const Expr &condition) {
+void TileKeys::where(const std::function<Expr(const Expr &, const Expr &)> &condition) {
     for (RDom *keys : {&low, &whole, &high}) {
-        keys->where(condition);
+        const Expr key = first + Expr(*keys) * pair;
+        keys->where(condition(key, key + (pair - 1)));
     }
 }
 

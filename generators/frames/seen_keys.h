@@ -1,6 +1,8 @@
 // Which keys the rows of a tile see: bounds of the tile, loops over its keys, and what a frame keeps of each row.
 #pragma once
 
+#include <functional>
+
 #include "../formulas.h"
 
 namespace polyhead::gen {
@@ -28,11 +30,13 @@ Halide::Expr most_pieces(const AttentionFormulas &formulas, const Halide::Expr &
 struct TileKeys {
     Halide::RDom low, whole, high;
     bool has_low = false, has_high = false;
+    Halide::Expr first; // key of the first word
+    int pair = 1;
     TileKeys() = default;
-    TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first, const TileRange &range,
-             const Halide::Expr &clean = Halide::Expr(), int pair = 1, bool mostly_whole = false);
-    // Only where this holds is there any key.
-    void where(const Halide::Expr &condition);
+    TileKeys(const AttentionFormulas &formulas, int length, const Halide::Expr &first_key, const TileRange &range,
+             const Halide::Expr &clean = Halide::Expr(), int keys_of_word = 1, bool mostly_whole = false);
+    // Only where this holds of the first and the last key of a word is the word there.
+    void where(const std::function<Halide::Expr(const Halide::Expr &, const Halide::Expr &)> &condition);
     // The loops that exist, in order; only `whole` does not test the logit.
     std::vector<const Halide::RDom *> loops() const;
     // acc after a key of one of the loops. A row must not use the value of a key that it does not see, because it may be NaN. Where

@@ -56,15 +56,16 @@ public:
     int max_seq_len_q() const override { return 16; }
     // Beyond it a tile of queries wastes less than adding up the lanes of each score: 16 queries x 512 keys take 0.65 of the time (AVX2
     // 0.51), 12 queries 0.86 (0.67), 8 queries 1.25 (1.00); 12 heads of 64, Zen 4, 1 thread. Dot products of pairs are worth more (12
-    // queries 0.51). Keys of 16 bits that a tile would read as floats are better left as they are stored. A tile is the task of one
+    // queries 0.51), and adding up lanes is most of a score of a narrow head (9 queries x 512 keys: d 32 0.76, d 40 0.72, d 48 0.92; 8
+    // heads, Zen 5). Keys of 16 bits that a tile would read as floats are better left as they are stored. A tile is the task of one
     // thread, whatever the number of keys: few heads stay here, and latent attention, whose heads share one row.
     int best_up_to(const Problem &p, const Machine &machine) const override {
-        constexpr int enough_heads = 8, shorter = 8, longer = 12;
+        constexpr int enough_heads = 8, wide_head = 64, shorter = 8, longer = 12;
         const bool pairs = machine.multiplies_pairs(p.dtype);
         if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (p.dtype != POLYHEAD_F32 && !pairs)) {
             return max_seq_len_q();
         }
-        return machine.registers == 32 && !pairs ? longer : shorter;
+        return machine.registers == 32 && !pairs && p.head_dim >= wide_head ? longer : shorter;
     }
 
     // Rows of one pass: the heads of a group, at most 8 (4 with few registers); without groups two queries, so that several of them

@@ -183,6 +183,7 @@ public:
                                           products_of(formulas.problem(), machine),
                                           formulas.rotates() ? floats : words,
                                           words,
+                                          machine.registers == 32, // with 16 LLVM 21 would store a sum at every key
                                           multiplies_by_amx(formulas.problem(), t),
                                           fetch_bytes,
                                           formulas.problem().op == POLYHEAD_MHA ? POLYHEAD_WEIGHT_PANEL / words.pair : machine.lanes};

@@ -298,7 +298,7 @@ void define_amx_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
 }
 
 // acc = sum over the keys of a chunk of probs * value, for a panel of columns
-void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std::vector<TilePart> &parts) {
+void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std::vector<TilePart> &halves) {
     const auto &[formulas, blocking] = at;
     const auto &in = formulas.inputs();
     const auto &[d, vp, c, qt, h, b] = std::tie(s.d, s.vp, s.c, s.qt, s.h, s.b);
@@ -322,16 +322,16 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std:
         keys.where([&](const Expr &first, const Expr &last) { return vp >= 0 && in_part(s, part, first, last); });
         return keys;
     };
+    const bool cut = blocking.cuts_ends || !keys_of(TilePart::whole).has_high;
+    const std::vector<TilePart> parts = cut ? halves : std::vector<TilePart>{TilePart::whole};
     std::vector<TileKeys> keys_of_part;
     for (const TilePart part : parts) {
         keys_of_part.push_back(keys_of(part));
     }
-    const TileKeys uncut = keys_of(TilePart::whole);
-    for (size_t loop = 0; loop < uncut.loops().size(); loop++) {
-        const bool cut = blocking.cuts_ends || uncut.loops()[loop] == &uncut.whole;
-        for (size_t i = 0; i < (cut ? parts.size() : 1); i++) {
-            const TileKeys &keys = cut ? keys_of_part[i] : uncut;
-            const TilePart part = cut ? parts[i] : TilePart::whole;
+    for (size_t loop = 0; loop < keys_of_part.front().loops().size(); loop++) {
+        for (size_t i = 0; i < parts.size(); i++) {
+            const TilePart part = parts[i];
+            const TileKeys &keys = keys_of_part[i];
             const RDom *domain = keys.loops()[loop];
             if (part == TilePart::second && domain == &keys.whole) {
                 continue; // every row sees them

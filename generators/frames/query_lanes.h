@@ -19,7 +19,7 @@ struct QueryLanesBlocking {
     int products;        // words of head_dim whose products are added up before they meet the score; divides their number
     Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
     Words words;         // of probs and value, along the keys; pair divides key_panel
-    bool cuts_ends;      // halves of a tile (TilePart) also take the keys apart whose logits decide which rows see them
+    bool cuts_ends;      // acc has parts (TilePart) also where the logits of some keys decide which rows see them
     bool amx;            // scores, and probs x values, are products of its tiles; words have two elements then
     int64_t fetch_bytes; // of a call, from which rows are asked from memory before they are needed
     int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector

@@ -7,6 +7,7 @@
 #include "../tests/support/call_tensors.h"
 #include "../tests/support/check.h"
 #include "../tests/support/problems.h"
+#include "../tests/support/visibility.h"
 #include "shipped_kernel.h"
 
 namespace bench {
@@ -40,6 +41,25 @@ void FeatureCall::run() const {
 
 double FeatureCall::written_bytes() const {
     return polyhead::test::tensor_bytes(inputs_.args().scores) + polyhead::test::tensor_bytes(inputs_.args().weights_mean);
+}
+
+std::vector<roof::Block> FeatureCall::seen_pairs() const {
+    std::vector<roof::Block> blocks;
+    const polyhead_args &args = inputs_.args();
+    const int64_t rows = case_.shape().seq_len_q, keys = case_.shape().seq_len_kv;
+    for (const polyhead_tensor *tensor : {&args.mask, &args.score_bias}) {
+        if (tensor->rank < 2 || tensor->shape[tensor->rank - 2] != rows || tensor->shape[tensor->rank - 1] != keys)
+            continue;
+        const auto size = static_cast<int64_t>(polyhead::test::dtype_bytes(tensor->dtype));
+        const int64_t all_rows = static_cast<int64_t>(polyhead::test::tensor_bytes(*tensor)) / size / keys;
+        for (int64_t row = 0; row < all_rows; row++) { // of one batch row
+            const polyhead::test::KeyRange seen = polyhead::test::key_range(case_.problem(), args, 0, row % rows);
+            if (seen.count() > 0)
+                blocks.push_back(
+                    {static_cast<const char *>(tensor->data) + (row * keys + seen.begin) * size, static_cast<size_t>(seen.count() * size)});
+        }
+    }
+    return blocks;
 }
 
 PlainOfCheckout::PlainOfCheckout(const std::string &library, const FeatureCall &ours, int threads)

@@ -8,6 +8,7 @@
 
 #include "../tests/support/inputs.h"
 #include "features.h"
+#include "roof.h"
 #include "shared_library.h"
 
 namespace bench {
@@ -24,6 +25,8 @@ public:
     double work_left() const { return bench::work_left(case_.problem(), inputs_.args()); }
     // Bytes of the scores and weights that a run writes.
     double written_bytes() const;
+    // What rows see of the tensors that have a number for each query and key, row by row.
+    std::vector<roof::Block> seen_pairs() const;
     const polyhead_args &args() const { return inputs_.args(); }
 
 private:

@@ -62,9 +62,11 @@ def bench(options):
     if options.against is not None and not options.features:
         return against.bench(options)
     machine = "avx2" if options.avx2 else "release"
-    preset = "release" if options.ratio or options.features else machine  # they generate their kernels
+    generates = options.ratio or options.features or options.layer_step  # their kernels
+    preset = "release" if generates else machine
     program = ("polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features
-               else "polyhead_bench_ratio" if options.ratio else "polyhead_bench")  # fmt: skip
+               else "polyhead_bench_ratio" if options.ratio else "polyhead_bench_layer_step" if options.layer_step
+               else "polyhead_bench")  # fmt: skip
     if not (options.device and options.no_build):
         environment.ensure("build", "bench")
         build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if preset == "avx2" else {}))

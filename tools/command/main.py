@@ -84,6 +84,7 @@ def add_bench_options(bench):
     bench.add_argument("--capacity", action="store_true", help="only how the capacity of a key/value cache changes the time of a decoding step")
     bench.add_argument("--storage", action="store_true", help="only the kernels of bf16 and f16 beside those of f32")
     bench.add_argument("--decode", action="store_true", help="only how fast a decoding step reads its cache, compared with a plain read of the same memory")
+    bench.add_argument("--layer-step", action="store_true", help="only one token through an attention layer with a cache, compared with a plain read of its weights and its cache")
     bench.add_argument("--pages", action="store_true", help="only what pages cost a decoding step, compared with a contiguous cache")
     bench.add_argument("--ragged", action="store_true", help="only how fast packed tokens are, compared with equal lengths")
     bench.add_argument("--latent", action="store_true", help="only what value_in_key saves in a decoding step of multi-head latent attention")

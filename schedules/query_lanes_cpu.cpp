@@ -286,7 +286,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
         bound_by_amx(f, s);
         lanes(f.compute_at(out, tile), s, vec);
     }
-    for (Func f : {s.first_end, s.second_begin}) {
+    for (Func f : {s.first_end, s.second_begin, s.vectors_with_rows}) {
         if (f.defined()) {
             f.compute_at(out, tile);
         }

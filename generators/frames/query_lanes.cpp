@@ -32,6 +32,9 @@ void define_query_and_key(QueryLanesStages &s, const QueryLanesCoordinates &at) 
         auto source = [&](const Expr &entry, const Expr &row) { return word(entry, at.query(s.vector * lanes + row, qt)); };
         s.query_squares = transpose_squares("query", lanes, entries, {s.vector, qt, h, b}, source);
         s.squares = RDom(0, lanes, 0, lanes, 0, s.query_squares->blocks(), 0, at.blocking.q_tile / lanes, "squares");
+        if (s.vectors_with_rows.defined()) {
+            s.squares.where(s.squares.w < s.vectors_with_rows(qt, b));
+        }
         const Expr lane = s.squares.x, column = s.squares.y, block = s.squares.z, vector = s.squares.w;
         s.query_tile(qi, d, qt, h, b) = undef(at.blocking.query_words.type);
         s.query_tile(vector * lanes + lane, s.query_squares->first_column(block) + column, qt, h, b) =
@@ -383,6 +386,9 @@ void define_out_tile(QueryLanesStages &s) {
     auto source = [&](const Expr &qi_, const Expr &row) { return s.normalised(qi_, first_of(s.columns, columns, lanes) + row, qt, h, b); };
     s.normalised_squares = transpose_squares("normalised", lanes, s.blocking.q_tile, {s.columns, qt, h, b}, source);
     s.out_squares = RDom(0, lanes, 0, lanes, 0, s.normalised_squares->blocks(), 0, blocks_of(columns, lanes), "out_squares");
+    if (s.vectors_with_rows.defined()) {
+        s.out_squares.where(s.out_squares.z < s.vectors_with_rows(qt, b));
+    }
     const Expr column = s.out_squares.x, lane = s.out_squares.y, vector = s.out_squares.z, block = s.out_squares.w;
     s.out_tile(d, qi, qt, h, b) = undef<float>();
     s.out_tile(first_of(block, columns, lanes) + column, vector * lanes + lane, qt, h, b) =
@@ -402,12 +408,12 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.keeps_exact_sum = blocking.words.pair > 1 && (p.lse != 0 || p.sinks != 0);
     const QueryLanesCoordinates at{formulas, blocking};
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
+    const std::vector<TilePart> halves = define_halves(s, at);
     define_query_and_key(s, at);
-    const std::vector<TilePart> parts = define_halves(s, at);
-    define_scores(s, at, parts);
+    define_scores(s, at, halves);
     define_logits(s, at);
     define_softmax(s, at);
-    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at, parts);
+    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at, halves);
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
@@ -443,8 +449,8 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f :
-         {first_end, second_begin, fetched, fetched_pairs, query_tile, key_tile, key_words, value_words, value_products, score_factor}) {
+    for (const Halide::Func &f : {first_end, second_begin, vectors_with_rows, fetched, fetched_pairs, query_tile, key_tile, key_words,
+                                  value_words, value_products, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }

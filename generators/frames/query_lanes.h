@@ -78,19 +78,20 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func fetched_pairs{"fetched_pairs"}; // (panel, c, qt, h, b): the same for tensors over pairs; undefined without them
     Halide::Func first_end{"first_end"};         // (qt, b): where the keys end that rows of the first half of a tile see
     Halide::Func second_begin{"second_begin"};   // (qt, b): where those of the second half begin; behind every key where it has no rows
-    Halide::Func scores{"scores"};               // (lane, vector, in_panel, panel, c, qt, h, b); with AMX (qi, kk, c, qt, h, b)
-    Halide::Func score_factor{"score_factor"};   // of scores whose query is not scaled
-    Halide::Func logits{"logits"};               // (qi, kk, c, qt, h, b)
-    Halide::Func row_max{"row_max"};             // (qi, c, qt, h, b)
-    Halide::Func row_reference{"row_reference"}; // (qi, c, qt, h, b)
-    Halide::Func prob_floats{"prob_floats"};     // (qi, kk, c, qt, h, b): where probs share words and their sum is needed exactly
-    Halide::Func probs{"probs"};                 // (qi, kk, c, qt, h, b): kk counts words
-    Halide::Func row_sum{"row_sum"};             // (qi, c, qt, h, b): of the probs that values are multiplied by
-    Halide::Func exact_sum{"exact_sum"};         // (qi, c, qt, h, b): of prob_floats
-    Halide::Func acc{"acc"};                     // (lane, vector, d in panel, panel of columns, c, qt, h, b), in registers
-    Halide::Func merged{"merged"};               // (qi, x, qt, h, b): all columns
-    Halide::Func out_factor{"out_factor"};       // (qi, qt, h, b)
-    Halide::Func normalised{"normalised"};       // (qi, d, qt, h, b)
+    Halide::Func vectors_with_rows{"vectors_with_rows"}; // (qt, b): of the tile; undefined where all have some
+    Halide::Func scores{"scores"};                       // (lane, vector, in_panel, panel, c, qt, h, b); with AMX (qi, kk, c, qt, h, b)
+    Halide::Func score_factor{"score_factor"};           // of scores whose query is not scaled
+    Halide::Func logits{"logits"};                       // (qi, kk, c, qt, h, b)
+    Halide::Func row_max{"row_max"};                     // (qi, c, qt, h, b)
+    Halide::Func row_reference{"row_reference"};         // (qi, c, qt, h, b)
+    Halide::Func prob_floats{"prob_floats"};             // (qi, kk, c, qt, h, b): where probs share words and their sum is needed exactly
+    Halide::Func probs{"probs"};                         // (qi, kk, c, qt, h, b): kk counts words
+    Halide::Func row_sum{"row_sum"};                     // (qi, c, qt, h, b): of the probs that values are multiplied by
+    Halide::Func exact_sum{"exact_sum"};                 // (qi, c, qt, h, b): of prob_floats
+    Halide::Func acc{"acc"};                             // (lane, vector, d in panel, panel of columns, c, qt, h, b), in registers
+    Halide::Func merged{"merged"};                       // (qi, x, qt, h, b): all columns
+    Halide::Func out_factor{"out_factor"};               // (qi, qt, h, b)
+    Halide::Func normalised{"normalised"};               // (qi, d, qt, h, b)
     std::optional<TransposedSquares> normalised_squares; // (f, vector of the tile, block of d, qt, h, b): normalised, for transposing
     Halide::Func out_tile{"out_tile"};                   // (d, qi, qt, h, b): rows of out; undefined where out reads normalised
 

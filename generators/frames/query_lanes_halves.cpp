@@ -16,7 +16,9 @@ std::vector<TilePart> define_halves(QueryLanesStages &s, const QueryLanesCoordin
     }
     const Expr in_second = s.qt * blocking.q_tile + lanes, begin = formulas.keys_begin(at.query(lanes, s.qt), s.b);
     constexpr int behind_all = 1 << 30;
-    s.second_begin(s.qt, s.b) = Halide::select(in_second < formulas.inputs().seq_len_q, begin.defined() ? begin : Expr(0), behind_all);
+    const Expr has_second = in_second < formulas.inputs().seq_len_q;
+    s.second_begin(s.qt, s.b) = Halide::select(has_second, begin.defined() ? begin : Expr(0), behind_all);
+    s.vectors_with_rows(s.qt, s.b) = Halide::select(has_second, 2, 1);
     if (!formulas.rows_differ()) {
         return {TilePart::first, TilePart::both};
     }

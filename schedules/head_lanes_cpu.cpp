@@ -31,9 +31,14 @@ constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
 constexpr int registers_beside_acc = 8;
 
 // sum or max over the keys of a split: vectors along the keys, one reduction tree at the end.
-void reduce_keys(Func f, const RVar &keys, int lanes) {
-    RVar outer("outer"), inner("inner");
-    f.update().split(keys, outer, inner, lanes).reorder(inner, outer).atomic().vectorize(inner);
+void reduce_keys(Func f, const Halide::RDom &keys) {
+    f.update().atomic().vectorize(keys.x);
+}
+
+// What each key of a split has, filled vector by vector by the first update.
+void schedule_of_keys(Func f, const HeadLanesStages &s, int rows) {
+    f.compute_at(s.partial, s.rt).bound_extent(s.kk, s.blocking.split_len).bound_extent(s.r, rows);
+    f.update(0).allow_race_conditions().vectorize(s.keys.x);
 }
 
 // Rows, and vectors of columns, whose sums are in registers while a pass reads the values. A pass has whole rows of values where they fit:
@@ -84,10 +89,10 @@ void schedule_values(HeadLanesStages &s, const Machine &machine) {
 // The loop over blocks of keys whose scores are computed together.
 RVar schedule_scores(HeadLanesStages &s, Func taken) {
     const int rows = s.blocking.row_tile;
-    taken.update().reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
+    taken.update(1).reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
     RVar keys = s.key_blocks.y, block("block"), in_block("in_block");
     if (s.fetched_keys.defined()) {
-        taken.update().split(keys, block, in_block, s.blocking.fetch_keys / s.blocking.key_unroll);
+        taken.update(1).split(keys, block, in_block, s.blocking.fetch_keys / s.blocking.key_unroll);
         s.fetched_keys.compute_at(taken, block).bound_extent(s.block, 1);
         keys = in_block;
     }
@@ -110,7 +115,7 @@ void schedule_rotation(HeadLanesStages &s, const LoopLevel &keys) {
 } // namespace
 
 void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machine &machine) {
-    const int vec = machine.lanes, rows = s.blocking.row_tile;
+    const int rows = s.blocking.row_tile;
     Var merge_task("merge_task"), out_task("out_task");
     Func out = o.func;
     out.vectorize(o.d, s.blocking.lanes).fuse(o.h, o.b, out_task);
@@ -134,16 +139,16 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     }
     schedule_values(s, machine);
     s.row_sum.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
-    reduce_keys(s.row_sum, s.keys, vec);
-    s.probs.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
+    reduce_keys(s.row_sum, s.keys);
+    schedule_of_keys(s.probs, s, rows);
     s.row_reference.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     s.row_max.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
-    reduce_keys(s.row_max, s.keys, vec);
-    s.logits.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
+    reduce_keys(s.row_max, s.keys);
+    schedule_of_keys(s.logits, s, rows);
     // Scores go into logits at once, or into row_scores, from which logits are made along the keys.
     Func taken = s.row_scores.defined() ? s.row_scores : s.logits;
     if (s.row_scores.defined()) {
-        s.row_scores.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.kk, vec);
+        schedule_of_keys(s.row_scores, s, rows);
     }
     const RVar keys = schedule_scores(s, taken);
     if (s.query_parts.defined()) {

@@ -90,7 +90,7 @@ Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &first_pa
                   begin + s.block * keys, keys, end, values || in.keys.value_in_key() ? end : begin, length});
 }
 
-void define_logits(HeadLanesStages &s, const Coordinates &at) {
+void define_scores(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
@@ -122,6 +122,13 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     }
     s.scores(r, kk, rt, task) = 0.0f;
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
+}
+
+// logits = scores, modified, where the row sees the key
+void define_logits(HeadLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
+    const auto &[r, kk, rt, task] = std::tie(s.r, s.kk, s.rt, s.task);
+    const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     // Keys that no row sees are not computed.
     s.key_blocks = RDom(0, blocking.key_unroll, 0, blocking.split_len / blocking.key_unroll, "key_blocks");
     const Expr block = at.key(s.key_blocks.y * blocking.key_unroll, sp, b);
@@ -136,15 +143,24 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
         return formulas.logit(s.score_factor.defined() ? score * s.score_factor() : score, s.row_bounds.at({r, rt, task}, q),
                               at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
     };
-    // logits = scores, modified, where the row sees the key. What is more than a comparison goes along the keys, where masks lie.
+    // Vectors of keys, of which some row sees one, are filled first: what is behind the last block is excluded.
+    const int side_by_side = blocking.keys_side_by_side;
+    s.keys = RDom(0, side_by_side, 0, blocking.split_len / side_by_side, "keys");
+    const Expr first = at.key(s.keys.y * side_by_side, sp, b);
+    at.range(rt, b).limit(&s.keys, first, first + side_by_side);
+    const Expr any_key = s.key_in_split();
+    // What is more than a comparison goes along the keys, where masks lie.
     if (formulas.plain_logits()) {
-        s.logits(kk, r, rt, task) = excluded_logit;
+        s.logits(kk, r, rt, task) = Halide::undef<float>();
+        s.logits(any_key, r, rt, task) = excluded_logit;
         s.logits(key, r, rt, task) = logit(s.scores(r, key, rt, task), key);
         return;
     }
-    s.row_scores(kk, r, rt, task) = 0.0f;
+    s.row_scores(kk, r, rt, task) = Halide::undef<float>();
+    s.row_scores(any_key, r, rt, task) = 0.0f;
     s.row_scores(key, r, rt, task) = s.scores(r, key, rt, task);
-    s.logits(kk, r, rt, task) = logit(s.row_scores(kk, r, rt, task), kk);
+    s.logits(kk, r, rt, task) = Halide::undef<float>();
+    s.logits(any_key, r, rt, task) = logit(s.row_scores(any_key, r, rt, task), any_key);
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at) {
@@ -152,13 +168,14 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     const auto &[d, r, kk, rt, task, x] = std::tie(s.d, s.r, s.kk, s.rt, s.task, s.x);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     // row_max, row_reference, probs, row_sum: as in every frame, over all keys of the split (excluded ones are exactly 0)
-    s.keys = RDom(0, blocking.split_len, "keys");
+    const Expr any_key = s.key_in_split();
     s.row_max(r, rt, task) = row_reference_floor;
-    s.row_max(r, rt, task) = max(s.row_max(r, rt, task), s.logits(s.keys, r, rt, task));
+    s.row_max(r, rt, task) = max(s.row_max(r, rt, task), s.logits(any_key, r, rt, task));
     s.row_reference(r, rt, task) = formulas.reference(s.row_max(r, rt, task));
-    s.probs(kk, r, rt, task) = formulas.power(s.logits(kk, r, rt, task) - s.row_reference(r, rt, task));
+    s.probs(kk, r, rt, task) = Halide::undef<float>();
+    s.probs(any_key, r, rt, task) = formulas.power(s.logits(any_key, r, rt, task) - s.row_reference(r, rt, task));
     s.row_sum(r, rt, task) = 0.0f;
-    s.row_sum(r, rt, task) += s.probs(s.keys, r, rt, task);
+    s.row_sum(r, rt, task) += s.probs(any_key, r, rt, task);
     // acc = sum over keys of probs * value; a row never uses the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
     // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
@@ -223,6 +240,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
     define_query_and_key(s, at);
+    define_scores(s, at);
     define_logits(s, at);
     define_partial(s, at);
     define_merge(s, at);

@@ -8,14 +8,15 @@ namespace polyhead::gen {
 
 // Blocking numbers of the frame.
 struct HeadLanesBlocking {
-    int lanes;           // entries of head_dim side by side; divides head_dim and head_dim_v
-    int row_tile;        // rows (query of one head of the group) that share a pass
-    int split_len;       // keys of a split, a multiple of key_unroll and lanes
-    int key_unroll;      // keys whose dot products are computed together
-    int64_t fetch_bytes; // of a call's keys and values in pages, from which rows are asked from memory before they are needed
-    int fetch_keys;      // rows that are asked for at once, a multiple of key_unroll
-    bool words;          // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
-    bool pairs;          // words of query and key are multiplied as they are
+    int lanes;             // entries of head_dim side by side; divides head_dim and head_dim_v
+    int row_tile;          // rows (query of one head of the group) that share a pass
+    int split_len;         // keys of a split, a multiple of key_unroll and lanes
+    int key_unroll;        // keys whose dot products are computed together
+    int keys_side_by_side; // keys of a vector; divides split_len
+    int64_t fetch_bytes;   // of a call's keys and values in pages, from which rows are asked from memory before they are needed
+    int fetch_keys;        // rows that are asked for at once, a multiple of key_unroll
+    bool words;            // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
+    bool pairs;            // words of query and key are multiplied as they are
 };
 
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
@@ -28,6 +29,8 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
     Halide::RDom rv, rl, key_blocks, keys, halves, columns, splits, rotary;
     TileKeys value_keys;
+    // keys: (key in vector, vector) of a split, of vectors of which some row sees a key.
+    Halide::Expr key_in_split() const { return keys.x + blocking.keys_side_by_side * keys.y; }
     Halide::Expr rows_of_call; // queries of all heads and batch rows
 
     RowBounds row_bounds;                        // (r, rt, task)

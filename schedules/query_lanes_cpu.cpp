@@ -214,13 +214,12 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
                 f.compute_at(s.logits, s.key_blocks.y).bound_extent(s.panel, 1);
             }
         }
+        const int panels = s.blocking.kv_tile / s.blocking.key_panel;
         for (size_t i = 0; i < s.score_loops.size(); i++) {
+            Func words = s.score_loops[i].words;
             sums_in_registers(s.scores.update(int(i)), s, s.score_loops[i], s.in_panel, vec);
-            if (s.words_of_parts[i].defined()) {
-                const int panels = s.blocking.kv_tile / s.blocking.key_panel;
-                in_chunk(s.words_of_parts[i], s)
-                    .bound(s.panel, 0, panels)
-                    .vectorize(s.panel, std::min(panels, vec), TailStrategy::GuardWithIf);
+            if (words.defined()) {
+                in_chunk(words, s).bound(s.panel, 0, panels).vectorize(s.panel, std::min(panels, vec), TailStrategy::GuardWithIf);
             }
         }
     }

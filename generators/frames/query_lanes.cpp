@@ -132,13 +132,14 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const s
     for (const TilePart part : parts) {
         const int entries = s.head_dim / words.pair / blocking.products;
         RDom rd(0, entries, "rd");
-        Halide::Func words_of_part("words_of_part");
+        Halide::Func words_of_part;
         if (part != TilePart::whole) { // the end of the loop: Halide 21 would test a plain condition at every multiply-add
+            words_of_part = Halide::Func("words_of_part");
             words_of_part(s.panel, c, qt, b) = select(in_part(s, part, first_key, first_key + (blocking.key_panel - 1)), entries, 0);
             rd.where(rd < words_of_part(s.panel, c, qt, b));
         }
         const Expr vector = vector_of(s, part), score = s.scores(s.lane, vector, s.in_panel, s.panel, c, qt, h, b);
-        auto query_word_at = [&](const Expr &d) { return s.query_tile(vector * blocking.tile_lanes() + s.lane, d, qt, h, b); };
+        auto query_word_at = [&](const Expr &d) { return s.query_tile(s.row_of(vector), d, qt, h, b); };
         Expr products;
         for (int i = 0; blocking.products > 1 && i < blocking.products; i++) {
             const Expr d = rd * blocking.products + i, product = query_word_at(d) * key_word(d);
@@ -146,8 +147,7 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const s
         }
         s.scores(s.lane, vector, s.in_panel, s.panel, c, qt, h, b) =
             products.defined() ? score + products : words.add_products(score, query_word_at(rd), key_word(rd));
-        s.score_loops.push_back({part, rd});
-        s.words_of_parts.push_back(words_of_part);
+        s.score_loops.push_back({part, rd, words_of_part});
     }
 }
 
@@ -289,15 +289,14 @@ void define_amx_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     s.special_words.where(!clean && vp >= 0);
     std::vector<Expr> dropped;
     for (int i = 0; i < words.pair; i++) {
-        const Expr row = s.vector * blocking.tile_lanes() + s.lane;
-        dropped.push_back(AttentionFormulas::excluded(s.logits(row, word * words.pair + i, c, qt, h, b)));
+        dropped.push_back(AttentionFormulas::excluded(s.logits(s.row_of(s.vector), word * words.pair + i, c, qt, h, b)));
     }
-    const Expr column = value_column(s, d, vp), tile_row = s.vector * blocking.tile_lanes() + s.lane;
+    const Expr column = value_column(s, d, vp), tile_row = s.row_of(s.vector);
     const Expr special = value_word(at, Values::special, column, c * chunk_words + word, at.kv_head(h), b);
     s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = s.value_products(tile_row, column, c, qt, h, b);
     s.acc(s.lane, s.vector, d, vp, c, qt, h, b) =
         words.add_products(s.acc(s.lane, s.vector, d, vp, c, qt, h, b), s.probs(tile_row, word, c, qt, h, b), words.drop(special, dropped));
-    s.acc_loops.push_back({TilePart::whole, s.special_words});
+    s.acc_loops.push_back({TilePart::whole, s.special_words, {}});
 }
 
 // acc = sum over the keys of a chunk of probs * value, for a panel of columns
@@ -339,14 +338,14 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std:
             if (part == TilePart::second && domain == &keys.whole) {
                 continue; // every row sees them
             }
-            const Expr word = *domain, vector = vector_of(s, part), tile_row = vector * blocking.tile_lanes() + s.lane;
+            const Expr word = *domain, vector = vector_of(s, part), tile_row = s.row_of(vector);
             std::vector<Expr> logits;
             for (int k = 0; k < words.pair; k++) {
                 logits.push_back(s.logits(tile_row, word * words.pair + k, c, qt, h, b));
             }
             s.acc(s.lane, vector, d, vp, c, qt, h, b) = keys.accumulate(domain, words, s.acc(s.lane, vector, d, vp, c, qt, h, b),
                                                                         s.probs(tile_row, word, c, qt, h, b), value_word(word), logits);
-            s.acc_loops.push_back({part, *domain});
+            s.acc_loops.push_back({part, *domain, {}});
         }
     }
 }

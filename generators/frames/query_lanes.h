@@ -60,9 +60,11 @@ struct QueryLanesStages : MergedRowsStages {
     struct PartLoop {
         TilePart part;
         Halide::RDom domain;
+        Halide::Func words; // (panel, c, qt, b), of scores: all words, or none where another part has the panel; undefined where all are
     };
     std::vector<PartLoop> score_loops, acc_loops;
-    std::vector<Halide::Func> words_of_parts; // (panel, c, qt, b), of score_loops: all words, or none
+    // The row in the tile of a lane of one of its vectors.
+    Expr row_of(const Expr &of_vector) const { return of_vector * blocking.tile_lanes() + lane; }
 
     RowBounds rows;                                 // (qi, qt, b)
     std::optional<TransposedSquares> query_squares; // (f, block of d, vector of the tile, qt, h, b): query, for transposing

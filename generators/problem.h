@@ -47,7 +47,9 @@ using Problem = polyhead_problem;
     X(value_in_key)                                                                                                                        \
     X(group_size)                                                                                                                          \
     X(f32_weights)                                                                                                                         \
-    X(page_size)
+    X(page_size)                                                                                                                           \
+    X(int8_cache)                                                                                                                          \
+    X(scale_channels)
 
 std::string dtype_name(int dtype);
 

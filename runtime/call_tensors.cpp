@@ -50,6 +50,14 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
         return rotary_dim_of(problem) / 2;
     case extent_pages:
         return problem.page_size > 0 ? shape.seq_len_kv / problem.page_size : 0;
+    case extent_kv_heads:
+        return problem.num_kv_heads;
+    case extent_page_size:
+        return problem.page_size;
+    case extent_key_scales:
+        return tables::scales_of(problem, problem.head_dim);
+    case extent_value_scales:
+        return tables::scales_of(problem, problem.head_dim_v);
     default:
         return declared;
     }

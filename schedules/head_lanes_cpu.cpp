@@ -159,6 +159,12 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     } else {
         s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
     }
+    if (s.query_quads.defined()) {
+        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_quads, s.query_sums}) {
+            f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+        }
+        s.query_sums.vectorize(s.l, s.blocking.quad_lanes).update().vectorize(s.l, s.blocking.quad_lanes);
+    }
     if (s.rotary_dim > 0) {
         schedule_rotation(s, LoopLevel(taken, keys));
     }

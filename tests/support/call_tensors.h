@@ -10,17 +10,25 @@
 
 namespace polyhead::test {
 
+// Tensors of keys and values, which lie in pages where the problem has them.
+inline bool lies_in_pages(polyhead_tensor polyhead_args::*tensor) {
+    return tensor == &polyhead_args::key || tensor == &polyhead_args::value || tensor == &polyhead_args::key_scales ||
+           tensor == &polyhead_args::value_scales;
+}
+
 struct CallTensor {
     const char *name;
     polyhead_tensor polyhead_args::*tensor;
 };
 
-constexpr std::array<CallTensor, 15> input_tensors = {{
+constexpr std::array<CallTensor, 17> input_tensors = {{
     {"query", &polyhead_args::query},
     {"key", &polyhead_args::key},
     {"value", &polyhead_args::value},
     {"kv_lengths", &polyhead_args::kv_lengths},
     {"page_table", &polyhead_args::page_table},
+    {"key_scales", &polyhead_args::key_scales},
+    {"value_scales", &polyhead_args::value_scales},
     {"position_offsets", &polyhead_args::position_offsets},
     {"mask", &polyhead_args::mask},
     {"score_bias", &polyhead_args::score_bias},

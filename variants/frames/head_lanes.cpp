@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "../../generators/frames/head_lanes.h"
+#include "../../runtime/optional_tensors.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
@@ -28,12 +29,26 @@ int lanes_of(const Problem &p, const Machine &machine) {
 // Vectors of words cover both head dims. With 16 registers two halves of each word are too many: 1.12 of the time.
 bool reads_words(const Problem &p, const Machine &machine) {
     const int entries = 2 * lanes_of(p, machine);
-    return machine.registers == 32 && p.dtype == POLYHEAD_BF16 && p.head_dim % entries == 0 && p.head_dim_v % entries == 0;
+    return machine.registers == 32 && runtime::tables::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 &&
+           p.head_dim_v % entries == 0;
+}
+
+// Words of four bytes side by side, where keys of int8 are multiplied as they are stored: vectors of them cover a key.
+int quad_lanes_of(const Problem &p, const Machine &machine) {
+    if (!machine.byte_quads || p.int8_cache == 0 || p.scale_channels != 0 || p.rope != POLYHEAD_NO_ROPE) {
+        return 0;
+    }
+    int lanes = machine.lanes;
+    while (lanes >= 4 && p.head_dim % (4 * lanes) != 0) {
+        lanes /= 2;
+    }
+    return lanes >= 4 ? lanes : 0;
 }
 
 // Of a row, as it is stored.
 int key_bytes(const Problem &p) {
-    return p.head_dim * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+    const int dtype = runtime::tables::key_dtype(p);
+    return p.head_dim * (dtype == POLYHEAD_F32 ? 4 : dtype == POLYHEAD_I8 ? 1 : 2);
 }
 
 // A split begins with rows that no prefetcher expects, so long ones read faster from memory: 512 keys take 0.98 of the time of 256 in f32,
@@ -68,8 +83,9 @@ public:
     // thread, whatever the number of keys: few heads stay here, and latent attention, whose heads share one row.
     int best_up_to(const Problem &p, const Machine &machine) const override {
         constexpr int enough_heads = 8, wide_head = 64, shorter = 8, longer = 12;
-        const bool pairs = machine.multiplies_pairs(p.dtype);
-        if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (p.dtype != POLYHEAD_F32 && !pairs)) {
+        const int dtype = runtime::tables::key_dtype(p);
+        const bool pairs = machine.multiplies_pairs(dtype);
+        if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (dtype != POLYHEAD_F32 && !pairs)) {
             return max_seq_len_q();
         }
         return machine.registers == 32 && !pairs && p.head_dim >= wide_head ? longer : shorter;
@@ -118,7 +134,8 @@ public:
                                          fetch_bytes,
                                          (fetch_keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll,
                                          reads_words(formulas.problem(), machine),
-                                         reads_words(formulas.problem(), machine) && machine.bf16_pairs};
+                                         reads_words(formulas.problem(), machine) && machine.bf16_pairs,
+                                         quad_lanes_of(formulas.problem(), machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

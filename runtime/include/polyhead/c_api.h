@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel with another version is refused. */
-#define POLYHEAD_ABI_VERSION 8
+#define POLYHEAD_ABI_VERSION 9
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one panel of packed weights. Packed weights store this number; a call refuses weights with another one. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -162,6 +162,10 @@ typedef struct polyhead_args {
      * batch row b is row n % page_size of page page_table[b][n / page_size], and T_kv = max_pages * page_size. Entries behind the valid
      * keys of a row are not read. The others are 0..pages-1 (not checked on a device). */
     polyhead_tensor page_table;
+    /* f32, exactly when the kernel was built with int8_cache: [B,H_kv,T_kv,n], with pages [pages,H_kv,page_size,n]. n is 1, or the head
+     * dimension / scale_channels. Key and value are int8 then, and entry d of a row counts as its integer times scale d / scale_channels of
+     * that row. Scales of valid keys are finite and >= 0 (not checked on a device). No value_scales with value_in_key. */
+    polyhead_tensor key_scales, value_scales;
     /* Sequences of different lengths without padding (sdpa): int32 [B+1] in host memory, from 0 to the total, never falling. Sequence b has
      * queries cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1: query and out are [1,H,total,d], lse is [1,H,total]. The same for keys; without
      * cu_seqlens_kv they are batch rows, or pages. Other tensors with a packed dimension have a batch of 1; the rest keep their B. */

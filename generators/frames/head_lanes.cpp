@@ -138,7 +138,7 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     Expr nothing = 0;
-    if (formulas.problem().page_size > 0 && formulas.inputs().whole) {
+    if (blocking.fetch_keys > 0 && formulas.inputs().whole) {
         s.fetched_keys(s.block, rt, task) = fetch(s, at, rt == 0, false);
         nothing = s.fetched_keys(kk / blocking.fetch_keys, rt, task);
     }
@@ -173,6 +173,21 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
 }
 
 // logits = scores, modified, where the row sees the key
+// key_scales, value_scales = one for each row of an int8 cache, along the keys. A row that is rotated has its scale in key_rows.
+void define_scales(HeadLanesStages &s, const Coordinates &at) {
+    const KeySource &source = at.formulas.inputs().keys;
+    const auto &[kk, rt, task] = std::tie(s.kk, s.rt, s.task);
+    const Expr key = s.key_in_split(), hkv = at.kv_head(task), b = at.batch(task), row = at.clamped_key(key, at.split_of(task), b);
+    if (source.scales_rows() && !at.formulas.rotates()) {
+        s.key_scales(kk, rt, task) = Halide::undef<float>();
+        s.key_scales(key, rt, task) = source.key_scale(0, row, hkv, b);
+    }
+    if (source.scales_rows()) {
+        s.value_scales(kk, rt, task) = Halide::undef<float>();
+        s.value_scales(key, rt, task) = source.value_scale(0, row, hkv, b);
+    }
+}
+
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[r, kk, rt, task] = std::tie(s.r, s.kk, s.rt, s.task);
@@ -197,27 +212,25 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const Expr first = at.key(s.keys.y * side_by_side, sp, b);
     at.range(rt, b).limit(&s.keys, first, first + side_by_side);
     const Expr any_key = s.key_in_split();
-    const KeySource &source = formulas.inputs().keys;
-    const auto scaled_score = [&](const Expr &kk_) {
-        const Expr score = s.scores(r, kk_, rt, task);
-        if (!source.scales_rows() || formulas.rotates()) {
-            return score;
-        }
-        const Expr scale = source.key_scale(0, at.clamped_key(kk_, sp, b), hkv, b);
-        return s.query_step.defined() ? Halide::cast<float>(score) * (s.query_step(r, rt, task) * scale) : score * scale;
-    };
+    define_scales(s, at);
     // What is more than a comparison goes along the keys, where masks lie.
-    if (formulas.plain_logits()) {
+    if (formulas.plain_logits() && !s.key_scales.defined()) {
         s.logits(kk, r, rt, task) = Halide::undef<float>();
         s.logits(any_key, r, rt, task) = excluded_logit;
-        s.logits(key, r, rt, task) = logit(scaled_score(key), key);
+        s.logits(key, r, rt, task) = logit(s.scores(r, key, rt, task), key);
         return;
     }
-    s.row_scores(kk, r, rt, task) = Halide::undef<float>();
-    s.row_scores(any_key, r, rt, task) = 0.0f;
-    s.row_scores(key, r, rt, task) = scaled_score(key);
+    const Halide::Type type = s.query_step.defined() ? Halide::Int(32) : Halide::Type(Halide::Float(32));
+    s.row_scores(kk, r, rt, task) = Halide::undef(type);
+    s.row_scores(any_key, r, rt, task) = Halide::cast(type, 0);
+    s.row_scores(key, r, rt, task) = s.scores(r, key, rt, task);
+    Expr score = Halide::cast<float>(s.row_scores(any_key, r, rt, task));
+    if (s.key_scales.defined()) {
+        const Expr scale = s.key_scales(any_key, rt, task);
+        score *= s.query_step.defined() ? s.query_step(r, rt, task) * scale : scale;
+    }
     s.logits(kk, r, rt, task) = Halide::undef<float>();
-    s.logits(any_key, r, rt, task) = logit(s.row_scores(any_key, r, rt, task), any_key);
+    s.logits(any_key, r, rt, task) = logit(score, any_key);
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at) {
@@ -233,6 +246,11 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.probs(any_key, r, rt, task) = formulas.power(s.logits(any_key, r, rt, task) - s.row_reference(r, rt, task));
     s.row_sum(r, rt, task) = 0.0f;
     s.row_sum(r, rt, task) += s.probs(any_key, r, rt, task);
+    if (s.value_scales.defined()) { // what is behind the last key may have any scale
+        const Expr weight = s.probs(any_key, r, rt, task) * s.value_scales(any_key, rt, task);
+        s.weights(kk, r, rt, task) = Halide::undef<float>();
+        s.weights(any_key, r, rt, task) = select(AttentionFormulas::excluded(s.logits(any_key, r, rt, task)), 0.0f, weight);
+    }
     // acc = sum over keys of probs * value; a row never uses the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
     // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
@@ -251,16 +269,11 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.acc(place) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
         const Expr key = *domain, value = value_at(at.clamped_key(key, sp, b));
-        Expr prob = s.probs(key, r, rt, task);
+        Expr prob = s.value_scales.defined() ? s.weights(key, r, rt, task) : s.probs(key, r, rt, task);
         if (s.fetched_keys.defined() && !in.keys.value_in_key()) {
             s.fetched_values.emplace_back("fetched_values");
             s.fetched_values.back()(s.block, r, rt, task) = Halide::cast<float>(fetch(s, at, r == 0 && rt == 0, true));
             prob += s.fetched_values.back()(key / blocking.fetch_keys, r, rt, task);
-        }
-        if (in.keys.scales_rows()) {
-            const Expr scale = in.keys.value_scale(0, at.clamped_key(key, sp, b), hkv, b);
-            // What is behind the last key may have any scale.
-            prob *= domain == &s.value_keys.whole ? scale : select(AttentionFormulas::excluded(s.logits(key, r, rt, task)), 0.0f, scale);
         }
         s.acc(place) = s.value_keys.accumulate(domain, s.acc(place), prob, value, s.logits(key, r, rt, task));
     }
@@ -301,6 +314,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
+    s.value_bytes = formulas.inputs().keys.storage().type.bytes();
     s.rows_of_call = formulas.inputs().batch * formulas.inputs().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
@@ -347,10 +361,10 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
-    for (const Halide::Func &f :
-         {query_rows, query_parts,  query_words, score_factor, query_largest, query_poison, query_step, query_quads,   query_sums,
-          key_rows,   fetched_keys, lane_scores, scores,       row_scores,    logits,       row_max,    row_reference, probs,
-          row_sum,    acc,          acc_columns, partial,      reference,     sums,         merged}) {
+    for (const Halide::Func &f : {query_rows,  query_parts,  query_words, score_factor, query_largest, query_poison,  query_step,
+                                  query_quads, query_sums,   key_rows,    fetched_keys, lane_scores,   scores,        row_scores,
+                                  key_scales,  value_scales, weights,     logits,       row_max,       row_reference, probs,
+                                  row_sum,     acc,          acc_columns, partial,      reference,     sums,          merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -14,7 +14,7 @@ struct HeadLanesBlocking {
     int key_unroll;        // keys whose dot products are computed together
     int keys_side_by_side; // keys of a vector; divides split_len
     int64_t fetch_bytes;   // of a call's keys and values in pages, from which rows are asked from memory before they are needed
-    int fetch_keys;        // rows that are asked for at once, a multiple of key_unroll
+    int fetch_keys;        // rows that are asked for at once, a multiple of key_unroll; 0: none are
     bool words;            // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
     bool pairs;            // words of query and key are multiplied as they are
     int quad_lanes;        // int8: words of four entries side by side, whose query is rounded to int8; 0: keys become floats
@@ -26,6 +26,7 @@ struct HeadLanesBlocking {
 struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
+    int value_bytes;                        // of an element as it is stored
 
     Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
     Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary;
@@ -50,10 +51,13 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)
     Halide::Func scores{"scores"};               // (r, kk, rt, task)
     Halide::Func row_scores{"row_scores"};       // (kk, r, rt, task): scores along keys; undefined where logits are scores
+    Halide::Func key_scales{"key_scales"};       // (kk, rt, task): of the rows of an int8 cache; undefined where keys have none, or several
+    Halide::Func value_scales{"value_scales"};   // (kk, rt, task)
     Halide::Func logits{"logits"};               // (kk, r, rt, task)
     Halide::Func row_max{"row_max"};             // (r, rt, task)
     Halide::Func row_reference{"row_reference"}; // (r, rt, task)
     Halide::Func probs{"probs"};                 // (kk, r, rt, task)
+    Halide::Func weights{"weights"};             // (kk, r, rt, task): probs * value_scales
     Halide::Func row_sum{"row_sum"};             // (r, rt, task)
     Halide::Func acc{"acc"};                     // (d, r, rt, task); with words (l, part, r, rt, task): column 2 l + part
     Halide::Func acc_columns{"acc_columns"};     // (d, r, rt, task); undefined without words

@@ -65,6 +65,21 @@ Int8Rows to_int8(Tensor &floats, const Int8Choice &choice) {
     return made;
 }
 
+Tensor to_floats(const polyhead_tensor &integers, const polyhead_tensor &scales) {
+    const std::vector<int64_t> shape(integers.shape, integers.shape + integers.rank);
+    Tensor floats = make_tensor(DType::f32, shape, dense_strides(shape), Place::inside);
+    for_each_offset(integers, [&](int64_t offset, int64_t b, int64_t h, int64_t n) {
+        const int8_t *row = static_cast<const int8_t *>(integers.data) + offset;
+        const float *scale = static_cast<const float *>(scales.data) + b * scales.stride[0] + h * scales.stride[1] + n * scales.stride[2];
+        const polyhead_tensor &to = floats.view;
+        float *target = static_cast<float *>(to.data) + b * to.stride[0] + h * to.stride[1] + n * to.stride[2];
+        for (int64_t d = 0; d < shape[3]; d++) {
+            target[d] = static_cast<float>(row[d]) * scale[d * scales.shape[3] / shape[3]];
+        }
+    });
+    return floats;
+}
+
 Tensor in_steps(const polyhead_tensor &query) {
     const std::vector<int64_t> shape(query.shape, query.shape + query.rank);
     Tensor rounded = make_tensor(DType::f32, shape, dense_strides(shape), Place::inside);

@@ -25,6 +25,9 @@ struct Int8Choice {
 // can be, or NaN where that is allowed.
 Int8Rows to_int8(Tensor &floats, const Int8Choice &choice);
 
+// What integers and scales stand for, dense.
+Tensor to_floats(const polyhead_tensor &integers, const polyhead_tensor &scales);
+
 // The query [B,H,T,d] rounded to 255 steps of each row, dense.
 Tensor in_steps(const polyhead_tensor &query);
 

@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t fetch_bytes = 1 << 20;
 // At once: a call stores and loads the sums in registers, and many requests at once are waited for (docs/internals/schedules.md, section
 // 3).
-constexpr int fetch_keys = 4;
+constexpr int fetch_keys = 4, fetch_short_keys = 16;
 
 // Entries of head_dim side by side: the most lanes that divide both head dims.
 int lanes_of(const Problem &p, const Machine &machine) {
@@ -64,6 +64,12 @@ int keys_of_split(const Problem &p, const Machine &machine) {
     const int most_bytes = machine.registers == 32 ? 256 << 10 : 128 << 10; // of L2 caches of 1 MB, and of 256 KB
     const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * p.num_kv_heads});
     return std::max(keys / least * least, least);
+}
+
+// 0 without pages: where rows follow one another prefetchers find them, and calls take longer than they save (int8: 1.1 of the time).
+int keys_of_fetch(const Problem &p, const Tiling &t) {
+    const int keys = p.page_size == 0 ? 0 : p.int8_cache != 0 ? fetch_short_keys : fetch_keys;
+    return (keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll;
 }
 
 class HeadLanes : public Frame {
@@ -132,7 +138,7 @@ public:
                                          t.key_unroll,
                                          machine.lanes,
                                          fetch_bytes,
-                                         (fetch_keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll,
+                                         keys_of_fetch(formulas.problem(), t),
                                          reads_words(formulas.problem(), machine),
                                          reads_words(formulas.problem(), machine) && machine.bf16_pairs,
                                          quad_lanes_of(formulas.problem(), machine)};

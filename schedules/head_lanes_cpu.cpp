@@ -29,6 +29,8 @@ namespace {
 constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
 // Registers that are left to values, probs and addresses while columns of acc are kept in the others.
 constexpr int registers_beside_acc = 8;
+// Rows of a pass over values of bytes.
+constexpr int rows_of_byte_values = 4;
 // Keys whose values stay in the L1 cache for all passes.
 constexpr int keys_of_pass = 16;
 
@@ -61,7 +63,7 @@ RVar schedule_byte_values(Halide::Stage sums, const HeadLanesStages &s, const RV
     RVar block("block"), in_block("in_block");
     const int lanes = s.blocking.lanes, most = machine.registers - registers_beside_acc;
     sums.split(keys, block, in_block, s.fetched_values.empty() ? keys_of_pass : s.blocking.fetch_keys);
-    const int vectors = s.head_dim_v / lanes, rows = std::min(s.blocking.row_tile, 4);
+    const int vectors = s.head_dim_v / lanes, rows = std::min(s.blocking.row_tile, rows_of_byte_values);
     int passes = 1; // as few as the registers allow
     while (passes < vectors && (rows * vectors > most * passes || vectors % passes != 0)) {
         passes++;
@@ -127,7 +129,7 @@ RVar schedule_scores(HeadLanesStages &s, Func taken) {
         keys = in_block;
     }
     // Rows side by side are added up over lanes together, which takes half the shuffles.
-    const bool together = rows == 2 || rows == 4 || rows == 8;
+    const bool together = rows > 1 && (rows & (rows - 1)) == 0;
     // Without a bound on keys Halide 21 may take memory from the heap for every few of them.
     s.scores.compute_at(taken, keys).bound_extent(s.r, rows).bound_extent(s.kk, s.blocking.key_unroll).unroll(s.kk);
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.kk);
@@ -152,6 +154,27 @@ void schedule_rotation(HeadLanesStages &s, const LoopLevel &keys) {
     for (Func f : {s.query_rows, s.key_rows}) {
         f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
         f.update().vectorize(s.rotary.y, std::min(s.blocking.lanes, s.rotary_dim / 2), TailStrategy::GuardWithIf);
+    }
+}
+
+void schedule_query(HeadLanesStages &s) {
+    const int rows = s.blocking.row_tile;
+    if (s.query_parts.defined()) {
+        s.query_parts.compute_at(s.partial, s.rt).bound_extent(s.r, rows).bound(s.part, 0, 2).vectorize(s.l, s.blocking.lanes);
+    } else if (s.query_words.defined()) {
+        s.query_words.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.l, s.blocking.lanes);
+        s.score_factor.compute_at(s.partial, s.rt);
+    } else {
+        s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    }
+    if (s.query_quads.defined()) {
+        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_quads, s.query_sums}) {
+            f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+        }
+        s.query_largest.update().atomic().vectorize(s.rd, s.blocking.lanes);
+        s.query_poison.update().atomic().vectorize(s.rd, s.blocking.lanes);
+        s.query_quads.vectorize(s.l, s.blocking.quad_lanes);
+        s.query_sums.vectorize(s.l, s.blocking.quad_lanes).update().vectorize(s.l, s.blocking.quad_lanes);
     }
 }
 
@@ -202,23 +225,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         schedule_of_keys(s.row_scores, s, rows);
     }
     const RVar keys = schedule_scores(s, taken);
-    if (s.query_parts.defined()) {
-        s.query_parts.compute_at(s.partial, s.rt).bound_extent(s.r, rows).bound(s.part, 0, 2).vectorize(s.l, s.blocking.lanes);
-    } else if (s.query_words.defined()) {
-        s.query_words.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.l, s.blocking.lanes);
-        s.score_factor.compute_at(s.partial, s.rt);
-    } else {
-        s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
-    }
-    if (s.query_quads.defined()) {
-        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_quads, s.query_sums}) {
-            f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
-        }
-        s.query_largest.update().atomic().vectorize(s.rd, s.blocking.lanes);
-        s.query_poison.update().atomic().vectorize(s.rd, s.blocking.lanes);
-        s.query_quads.vectorize(s.l, s.blocking.quad_lanes);
-        s.query_sums.vectorize(s.l, s.blocking.quad_lanes).update().vectorize(s.l, s.blocking.quad_lanes);
-    }
+    schedule_query(s);
     if (s.rotary_dim > 0) {
         schedule_rotation(s, LoopLevel(taken, keys));
     }

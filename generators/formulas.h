@@ -41,15 +41,16 @@ struct AttentionInputs {
     std::function<At(const char *name)> number;
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
     Halide::Expr batch, num_heads, num_kv_heads, seq_len_q, seq_len_kv;
-    // The whole tensors, for functions of the runtime, where their rows lie as the call gives them; out null where it is written later,
-    // page_table null without pages.
+    // The whole tensors, for functions of the runtime, where their rows lie as the call gives them; out null where it is written
+    // later.
     struct Whole {
-        Halide::Expr query, key, value, out, page_table;
+        Halide::Expr query, key, value, out;
         // Of tensors over pairs, those that differ by query; bytes: what lies there once for all heads counts once.
         struct Pairs {
             Halide::Expr tensor, bytes;
         };
         std::vector<Pairs> pairs;
+        KeySource::Element key_row, value_row; // the addresses of rows of key and value, as numbers; d is not read
     };
     std::optional<Whole> whole;
     // Keys of batch row b that exist: 0..seq_len_kv.

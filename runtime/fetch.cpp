@@ -1,8 +1,7 @@
-// Asks memory for rows ahead of their use: with each panel of keys as many as the next tile and the next head need in the end, and of keys
-// in pages those that are read some KB later.
+// Asks memory for rows ahead of their use: with each panel of keys as many as the next tile and the next head need in the end.
 //
 // The rows that come next are in no order that a processor's own prefetchers find: panels read a few rows of keys side by side, line by
-// line, and a head, or its part of a page, begins at another place than the one before it ends.
+// line, and a head begins at another place than the one before it ends.
 #include "fetch.h"
 
 #include <algorithm>
@@ -12,8 +11,7 @@
 namespace polyhead::runtime {
 namespace {
 
-constexpr int64_t line = 64;                                 // bytes
-constexpr int32_t most_rows_ahead = 32, bytes_ahead = 16384; // of keys: more than memory delivers in the time that it takes to answer
+constexpr int64_t line = 64; // bytes
 
 // The part of `count` rows that piece `at` of `pieces` asks for; pieces behind the last row ask for none.
 FetchRows part_of(int32_t count, int64_t pieces, int64_t at) noexcept {
@@ -33,23 +31,6 @@ template <int written, int level> void fetch_bytes(const char *start, int64_t by
     asm volatile(""); // GCC takes a function that does no more than this for one without effect, and drops its calls
     for (int64_t at = 0; at < bytes; at += line) {
         __builtin_prefetch(start + at, written, level);
-    }
-}
-
-// Rows first..end-1 of a key/value head, into the second level of the cache: the first has half as much speed for so many requests.
-void fetch_paged(const halide_buffer_t &tensor, const halide_buffer_t &page_table, int32_t kv_head, int32_t batch_row, int32_t first,
-                 int32_t end) noexcept {
-    const int64_t element = tensor.type.bytes(), row_bytes = element * tensor.dim[1].stride, bytes = element * tensor.dim[0].extent;
-    const char *const head = reinterpret_cast<const char *>(tensor.host) + element * kv_head * tensor.dim[2].stride;
-    const auto *const table = reinterpret_cast<const int32_t *>(page_table.host) + int64_t(batch_row) * page_table.dim[1].stride;
-    const int32_t page_size = tensor.dim[1].extent;
-    while (first < end) {
-        const int32_t page = first / page_size, row = first - page * page_size, rows = std::min(page_size - row, end - first);
-        const char *start = head + element * table[int64_t(page) * page_table.dim[0].stride] * tensor.dim[3].stride + row * row_bytes;
-        for (int32_t i = 0; i < rows; ++i, start += row_bytes) {
-            fetch_bytes<0, 2>(start, bytes);
-        }
-        first += rows;
     }
 }
 
@@ -97,16 +78,6 @@ FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t pie
     return in_tile(part_of(count, pieces, piece), 0, 0, first, existing);
 }
 
-RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept {
-    const int32_t last = std::min(end, keys), from = first + ahead, to = std::min(first + count, last) + ahead, beyond = next_first - last;
-    RowsAhead rows;
-    rows.first = std::min(from, last);
-    rows.end = std::min(to, last);
-    rows.next_first = std::min(std::max(from, last) + beyond, keys);
-    rows.next_end = std::min(std::max(to, last) + beyond, keys);
-    return rows;
-}
-
 } // namespace polyhead::runtime
 
 int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
@@ -122,16 +93,6 @@ int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t
     if (value != key) {
         fetch<0>(*value, part.keys);
     }
-    return 0;
-}
-
-int polyhead_fetch_keys(halide_buffer_t *read, halide_buffer_t *next, halide_buffer_t *page_table, int32_t kv_head, int32_t batch_row,
-                        int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys) {
-    using namespace polyhead::runtime;
-    const int32_t ahead = std::clamp(bytes_ahead / (read->type.bytes() * read->dim[0].extent), 1, most_rows_ahead);
-    const RowsAhead rows = rows_ahead(first, count, end, next_first, keys, ahead);
-    fetch_paged(*read, *page_table, kv_head, batch_row, rows.first, rows.end);
-    fetch_paged(*next, *page_table, kv_head, batch_row, rows.next_first, rows.next_end);
     return 0;
 }
 

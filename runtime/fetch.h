@@ -13,12 +13,6 @@ extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, hali
                               int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel,
                               int32_t panels);
 
-// What kernels call before they read `count` keys of a split that lie in pages, from `first` on: asks for as many rows of `read`, key or
-// value, some KB ahead. Behind the split, which ends at `end`, rows of `next` follow, from next_first on. keys: of the batch row. Always
-// returns 0. The prefetchers of a processor begin again with each page of a head.
-extern "C" int polyhead_fetch_keys(halide_buffer_t *read, halide_buffer_t *next, halide_buffer_t *page_table, int32_t kv_head,
-                                   int32_t batch_row, int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys);
-
 // What kernels call before they read a panel of keys: asks for piece `piece` of `pieces` of a part of a tensor over pairs (mask or bias),
 // which is read later: rows first_query.. of `queries`, columns first_key.. of `keys`, of a head. Always returns 0.
 extern "C" int polyhead_fetch_pairs(halide_buffer_t *pairs, int32_t head, int32_t batch_row, int32_t first_query, int32_t queries,
@@ -49,13 +43,6 @@ struct FetchPart {
     FetchRows out, query, keys;
 };
 FetchPart fetch_part(const FetchPlace &place) noexcept;
-
-// Rows that a call of polyhead_fetch_keys asks for, `ahead` rows before they are read.
-struct RowsAhead {
-    int32_t first = 0, end = 0;           // of the tensor that is read
-    int32_t next_first = 0, next_end = 0; // of the next one
-};
-RowsAhead rows_ahead(int32_t first, int32_t count, int32_t end, int32_t next_first, int32_t keys, int32_t ahead) noexcept;
 
 // Rows that piece `piece` of `pieces` of a part of a tensor over pairs asks for: of first..first + count - 1 those that exist.
 FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t piece, int32_t pieces) noexcept;

@@ -14,7 +14,6 @@ struct KernelCalls {
     decltype(polyhead_amx_scores) *amx_scores;
     decltype(polyhead_amx_values) *amx_values;
     decltype(polyhead_fetch) *fetch;
-    decltype(polyhead_fetch_keys) *fetch_keys;
     decltype(polyhead_fetch_pairs) *fetch_pairs;
     decltype(halide_malloc) *malloc;
     decltype(halide_free) *free;
@@ -22,7 +21,7 @@ struct KernelCalls {
 };
 
 inline KernelCalls kernel_calls() noexcept {
-    return {polyhead_amx_linear,  polyhead_amx_scores, polyhead_amx_values, polyhead_fetch,   polyhead_fetch_keys,
+    return {polyhead_amx_linear,  polyhead_amx_scores, polyhead_amx_values, polyhead_fetch,
             polyhead_fetch_pairs, halide_malloc,       halide_free,         halide_do_par_for};
 }
 

@@ -29,10 +29,8 @@ namespace {
 constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
 // Registers that are left to values, probs and addresses while columns of acc are kept in the others.
 constexpr int registers_beside_acc = 8;
-// Rows of a pass over values of bytes.
-constexpr int rows_of_byte_values = 4;
-// Keys whose values stay in the L1 cache for all passes.
-constexpr int keys_of_pass = 16;
+// Rows of a pass over values, and keys whose values stay in the L1 cache for all passes.
+constexpr int rows_of_pass = 4, keys_of_block = 16;
 
 // sum or max over the keys of a split: vectors along the keys, one reduction tree at the end.
 void reduce_keys(Func f, const Halide::RDom &keys) {
@@ -45,74 +43,51 @@ void schedule_of_keys(Func f, const HeadLanesStages &s, int rows) {
     f.update(0).allow_race_conditions().vectorize(s.keys.x);
 }
 
-// Rows, and vectors of columns, whose sums are in registers while a pass reads the values. A pass has whole rows of values where they fit:
-// the first one reads them from memory, in order, and the others find them in L2. Passes are as equal as they can be.
-std::pair<int, int> pass_of(int rows, int vectors, int registers) {
-    const int most = registers - registers_beside_acc;
-    const auto balanced = [](int count, int at_most) {
-        const int passes = (count + at_most - 1) / at_most;
-        return (count + passes - 1) / passes;
-    };
-    return vectors > most ? std::pair(1, balanced(vectors, most)) : std::pair(balanced(rows, most / vectors), vectors);
-}
-
-// Sums over values of bytes: a pass has up to four rows and every n-th vector, so that a vector is converted once for these rows, and the
-// first pass asks memory for all lines of a row. The passes go over blocks of keys that stay in the L1 cache. Returns the loop over blocks.
-RVar schedule_byte_values(Halide::Stage sums, const HeadLanesStages &s, const RVar &keys, const Machine &machine) {
+// Sums over a block of keys, whose values stay in the L1 cache for all passes. A pass has four rows, so that a value is loaded and
+// converted once for them, and every n-th vector, or one part of every word. Returns the loop over the keys of a block.
+RVar schedule_block_of_values(Halide::Stage sums, const HeadLanesStages &s, const RVar &keys, const Machine &machine) {
     Var d_outer("d_outer"), d_rest("d_rest"), d_inner("d_inner"), pass("pass"), r_outer("r_outer"), r_inner("r_inner");
     RVar block("block"), in_block("in_block");
-    const int lanes = s.blocking.lanes, most = machine.registers - registers_beside_acc;
-    sums.split(keys, block, in_block, s.fetched_values.empty() ? keys_of_pass : s.blocking.fetch_keys);
-    const int vectors = s.head_dim_v / lanes, rows = std::min(s.blocking.row_tile, rows_of_byte_values);
-    int passes = 1; // as few as the registers allow
-    while (passes < vectors && (rows * vectors > most * passes || vectors % passes != 0)) {
-        passes++;
+    const int lanes = s.blocking.lanes, vectors = s.head_dim_v / lanes, most = machine.registers - registers_beside_acc;
+    const int rows = std::clamp(s.blocking.words ? 2 * most / vectors : rows_of_pass, 1, std::min(s.blocking.row_tile, rows_of_pass));
+    sums.split(keys, block, in_block, keys_of_block).split(s.r, r_outer, r_inner, rows, TailStrategy::GuardWithIf);
+    if (s.blocking.words) {
+        sums.split(s.l, d_outer, d_inner, lanes);
+        if (vectors * rows <= most) {
+            sums.reorder(s.part, d_inner, d_outer, r_inner, in_block, r_outer, block);
+        } else {
+            sums.reorder(d_inner, d_outer, r_inner, in_block, s.part, r_outer, block);
+        }
+        sums.unroll(s.part);
+    } else {
+        int passes = 1; // as few as there may be
+        while (passes < vectors && (rows * vectors > most * passes || vectors % passes != 0)) {
+            passes++;
+        }
+        sums.split(s.d, d_outer, d_rest, passes * lanes)
+            .split(d_rest, pass, d_inner, lanes)
+            .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block);
     }
-    sums.split(s.d, d_outer, d_rest, passes * lanes)
-        .split(d_rest, pass, d_inner, lanes)
-        .split(s.r, r_outer, r_inner, rows, TailStrategy::GuardWithIf)
-        .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block);
     sums.vectorize(d_inner).unroll(d_outer).unroll(r_inner);
-    return block;
+    return in_block;
 }
 
 // Sums of probs * value.
 void schedule_values(HeadLanesStages &s, const Machine &machine) {
-    const int rows = s.blocking.row_tile;
     const bool words = s.blocking.words;
     const Var column = words ? s.l : s.d;
-    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(column, s.blocking.lanes);
+    s.acc.compute_at(s.partial, s.rt).bound_extent(s.r, s.blocking.row_tile).vectorize(column, s.blocking.lanes);
     if (words) {
         s.acc.bound(s.part, 0, 2).reorder_storage(s.l, s.part);
-        s.acc_columns.compute_at(s.partial, s.rt).bound_extent(s.r, rows).update().reorder(s.halves.x, s.halves.y).allow_race_conditions();
-        s.acc_columns.update().unroll(s.halves.x).vectorize(s.halves.y, s.blocking.lanes);
+        s.acc_columns.compute_at(s.partial, s.rt).bound_extent(s.r, s.blocking.row_tile).update().reorder(s.halves.x, s.halves.y);
+        s.acc_columns.update().allow_race_conditions().unroll(s.halves.x).vectorize(s.halves.y, s.blocking.lanes);
     }
-    const auto [rows_of_pass, vectors_of_pass] = pass_of(rows, s.head_dim_v / s.blocking.lanes, machine.registers);
     int update = 0;
     for (const Halide::RDom *domain : s.value_keys.loops()) {
-        Var d_outer("d_outer"), d_inner("d_inner"), r_outer("r_outer"), r_inner("r_inner");
-        const RVar keys = *domain;
-        Halide::Stage sums = s.acc.update(update);
-        if (s.value_bytes == 1) {
-            const RVar block = schedule_byte_values(sums, s, keys, machine);
-            if (!s.fetched_values.empty()) {
-                s.fetched_values[size_t(update)].compute_at(s.acc, block).bound_extent(s.block, 1).bound_extent(s.r, rows);
-            }
-            update++;
-            continue;
-        }
-        sums.split(column, d_outer, d_inner, vectors_of_pass / (words ? 2 : 1) * s.blocking.lanes, TailStrategy::GuardWithIf)
-            .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf);
-        if (words) {
-            sums.reorder(s.part, d_inner, r_inner, keys, d_outer, r_outer).unroll(s.part);
-        } else {
-            sums.reorder(d_inner, r_inner, keys, d_outer, r_outer);
-        }
-        sums.vectorize(d_inner, s.blocking.lanes).unroll(d_inner).unroll(r_inner);
+        const Halide::Stage sums = s.acc.update(update);
+        const RVar in_block = schedule_block_of_values(sums, s, *domain, machine);
         if (!s.fetched_values.empty()) {
-            RVar block("block"), in_block("in_block");
-            sums.split(keys, block, in_block, s.blocking.fetch_keys);
-            s.fetched_values[size_t(update)].compute_at(s.acc, block).bound_extent(s.block, 1).bound_extent(s.r, rows_of_pass);
+            s.fetched_values[size_t(update)].compute_at(s.acc, in_block).bound_extent(s.kk, 1);
         }
         update++;
     }
@@ -122,11 +97,9 @@ void schedule_values(HeadLanesStages &s, const Machine &machine) {
 RVar schedule_scores(HeadLanesStages &s, Func taken) {
     const int rows = s.blocking.row_tile;
     taken.update(1).reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
-    RVar keys = s.key_blocks.y, block("block"), in_block("in_block");
+    const RVar keys = s.key_blocks.y;
     if (s.fetched_keys.defined()) {
-        taken.update(1).split(keys, block, in_block, s.blocking.fetch_keys / s.blocking.key_unroll);
-        s.fetched_keys.compute_at(taken, block).bound_extent(s.block, 1);
-        keys = in_block;
+        s.fetched_keys.compute_at(taken, keys).bound_extent(s.kk, s.blocking.key_unroll).unroll(s.kk);
     }
     // Rows side by side are added up over lanes together, which takes half the shuffles.
     const bool together = rows > 1 && (rows & (rows - 1)) == 0;

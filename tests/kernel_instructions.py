@@ -9,7 +9,7 @@ import sys
 MEMBER = re.compile(r"^(\S+)\.o: +file format", re.M)
 CONVERSION = re.compile(r"R_X86_64_\w+\s+((?!polyhead_)\S*(?:extend|trunc|gnu_[fh]2|f16)\S*)")
 AMX = ("polyhead_amx_linear", "polyhead_amx_scores", "polyhead_amx_values")
-FETCH, FETCH_KEYS, FETCH_PAIRS = "polyhead_fetch", "polyhead_fetch_keys", "polyhead_fetch_pairs"
+FETCH, FETCH_PAIRS = "polyhead_fetch", "polyhead_fetch_pairs"
 
 
 def members(archive, objdump):
@@ -20,19 +20,20 @@ def members(archive, objdump):
 
 
 def expected(problem, variant):
-    """Whether pairs are multiplied, and what is called: stages of AMX, fetch where query lanes read tensors as they lie (of pairs where
-    masks or biases differ by query), and fetch of keys where head lanes read pages. Weights of bf16 lie in pairs, so layers multiply them with every frame."""
+    """Whether pairs are multiplied, and what is called: stages of AMX, and fetch where query lanes read tensors as they lie (of pairs where
+    masks or biases differ by query). Weights of bf16 lie in pairs, so layers multiply them with every frame."""
     knobs = dict(word.split("=") for word in variant["tiling"].split())
-    has_pairs = problem["dtype"] == "bf16" and "avx512_bf16_vnni" in variant["cpu_features"]
+    int8 = problem.get("int8_cache", False)
+    has_pairs = problem["dtype"] == "bf16" and not int8 and "avx512_bf16_vnni" in variant["cpu_features"]
     layer = problem["op"] != "sdpa" and not problem.get("f32_weights")
-    amx, as_stored = set(), problem["dtype"] == "f32" or knobs.get("pair") == "2"
+    amx, as_stored = set(), (problem["dtype"] == "f32" and not int8) or knobs.get("pair") == "2"
     if problem["op"] == "sdpa" and variant["frame"] == "query_lanes" and as_stored and knobs.get("amx", "0") == "0" and not problem.get("page_size"):
         over_pairs = [name for name in ("mask", "score_bias") if problem.get(name, "none") not in (0, "none", False)]
         by_query = any("q" not in str(problem.get(name + "_broadcast", "none")).split(",") for name in over_pairs)
         return has_pairs and knobs.get("pair") == "2", {FETCH} | ({FETCH_PAIRS} if by_query else set())
     if problem["op"] == "sdpa" and variant["frame"] == "head_lanes":
         whole_vectors = problem["head_dim"] % 32 == 0 and problem["head_dim_v"] % 32 == 0 and problem["rope"] == "none"
-        return has_pairs and whole_vectors, {FETCH_KEYS} if problem.get("page_size") else set()
+        return has_pairs and whole_vectors, set()
     if knobs.get("amx") == "1":
         amx |= {AMX[0]} if layer else set()
         amx |= set(AMX[1:]) if problem["op"] != "linear" and problem["rope"] == "none" else set()
@@ -43,13 +44,25 @@ def expected(problem, variant):
 def faults_of(problem, variant, code):
     pairs, amx = expected(problem, variant)
     count = len(re.findall(r"\tvdpbf16ps\s", code))
-    called = {stage for stage in (*AMX, FETCH, FETCH_KEYS, FETCH_PAIRS) if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
+    called = {stage for stage in (*AMX, FETCH, FETCH_PAIRS) if re.search(r"R_X86_64_\w+\s+%s\b" % stage, code)}
     if (count > 0) != pairs:
         yield "%d of vdpbf16ps, expected %s" % (count, "some" if pairs else "none")
+    if problem["op"] == "sdpa" and variant["frame"] == "head_lanes":
+        yield from faults_of_decoding(problem, variant, code)
     if called != amx:
         yield "calls %s, expected %s" % (sorted(called), sorted(amx))
     for name in sorted(set(CONVERSION.findall(code))):
         yield "refers to a conversion: %s" % name
+
+
+def faults_of_decoding(problem, variant, code):
+    """Rows are asked from memory ahead; keys of int8 are multiplied as they are stored where the machine does it."""
+    if not re.search(r"\tprefetch\w+\s", code):
+        yield "no prefetch"
+    rows_as_stored = problem.get("int8_cache") and not problem.get("scale_channels") and problem["rope"] == "none" and problem["head_dim"] % 16 == 0
+    quads = bool(rows_as_stored) and "avx512_bf16_vnni" in variant["cpu_features"]
+    if bool(re.search(r"\tvpdpbusd\s", code)) != quads:
+        yield "vpdpbusd: expected %s" % ("some" if quads else "none")
 
 
 def check_planted():
@@ -59,6 +72,8 @@ def check_planted():
     code = "\t\t\t12: R_X86_64_PLT32\t__extendhfsf2-0x4\n\t\t\t19: R_X86_64_PLT32\tpolyhead_amx_scores-0x4\n"
     found = list(faults_of(problem, variant, code))
     assert len(found) == 3, found
+    decoding = dict(variant, frame="head_lanes", tiling="row_tile=4")
+    assert len(list(faults_of(dict(problem, dtype="f32", int8_cache=True, head_dim=64, head_dim_v=64), decoding, ""))) == 2, "no prefetch, no vpdpbusd"
     assert list(faults_of(dict(problem, dtype="f32"), dict(variant, tiling="pair=1"), "")), "no fetch"
     assert list(faults_of(dict(problem, dtype="f16"), dict(variant, tiling="pair=1"), "\tvdpbf16ps %zmm1\n")), "pairs that nobody promised"
 

@@ -136,39 +136,3 @@ TEST_CASE("fetch: pieces of a part of a tensor over pairs are its rows that exis
 }
 
 // A head's keys and values are one stream: keys of a split, its values, keys of the next split.
-TEST_CASE("fetch: rows of pages are asked for once, in the order in which they are read, and no other") {
-    for (const int keys : {1, 31, 64, 300, 1000}) {
-        for (const int split_len : {64, 256}) {
-            for (const int ahead : {1, 16, 32}) {
-                CAPTURE(keys, split_len, ahead);
-                const int count = 4;
-                std::map<int, int> asked[2]; // keys, values
-                for (int begin = 0; begin < keys; begin += split_len) {
-                    const int end = begin + split_len;
-                    for (const int values : {0, 1}) {
-                        for (int first = begin; first < std::min(end, keys); first += count) {
-                            const RowsAhead rows = rows_ahead(first, count, end, values != 0 ? end : begin, keys, ahead);
-                            for (int row = rows.first; row < rows.end; row++) {
-                                CHECK(row >= first + ahead);
-                                asked[values][row]++;
-                            }
-                            for (int row = rows.next_first; row < rows.next_end; row++) {
-                                asked[1 - values][row]++;
-                            }
-                        }
-                    }
-                }
-                for (const auto &rows : asked) {
-                    for (const auto &[row, times] : rows) {
-                        CHECK((row >= 0 && row < keys && times == 1));
-                    }
-                }
-                // Whole splits are asked for in full, but for the rows with which the stream begins.
-                for (int row = 0; row < keys / split_len * split_len; row++) {
-                    CHECK((row < ahead || asked[0].count(row) == 1));
-                    CHECK(asked[1].count(row) == 1);
-                }
-            }
-        }
-    }
-}

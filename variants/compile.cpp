@@ -182,10 +182,11 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
         const TaskScratch task;
         auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
-        const std::map<std::string, Halide::JITExtern> externs = {
-            {"polyhead_amx_linear", Halide::JITExtern(calls.amx_linear)}, {"polyhead_amx_scores", Halide::JITExtern(calls.amx_scores)},
-            {"polyhead_amx_values", Halide::JITExtern(calls.amx_values)}, {"polyhead_fetch", Halide::JITExtern(calls.fetch)},
-            {"polyhead_fetch_keys", Halide::JITExtern(calls.fetch_keys)}, {"polyhead_fetch_pairs", Halide::JITExtern(calls.fetch_pairs)}};
+        const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(calls.amx_linear)},
+                                                                  {"polyhead_amx_scores", Halide::JITExtern(calls.amx_scores)},
+                                                                  {"polyhead_amx_values", Halide::JITExtern(calls.amx_values)},
+                                                                  {"polyhead_fetch", Halide::JITExtern(calls.fetch)},
+                                                                  {"polyhead_fetch_pairs", Halide::JITExtern(calls.fetch_pairs)}};
         compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
         compiled->calls = calls;

@@ -365,8 +365,13 @@ private:
         }
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
-            const Expr table = p.page_size > 0 ? whole(*optional_.at("page_table")) : no_buffer();
-            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, table, whole_pairs(p, optional_)};
+            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}};
+            const auto rows = [&](Tensor *tensor) -> KeySource::Element {
+                const KeySource::Element address = row_address(*tensor);
+                return p.page_size > 0 ? in_pages(address, p, in, tensor->dim(3).extent()) : address;
+            };
+            in.whole->key_row = rows(key_);
+            in.whole->value_row = rows(value_ ? value_ : key_);
         }
         attend(p, in, *out_, false);
     }

@@ -45,6 +45,19 @@ template <class Port> Halide::Expr whole(const Port &port, const std::string &na
                                             parameter);
 }
 
+// The address of a row of key or value, as a number.
+template <class Port> auto row_address(const Port &port) {
+    using Halide::Expr;
+    const Expr host = Halide::Internal::Call::make(Halide::type_of<void *>(), Halide::Internal::Call::buffer_get_host, {whole(port)},
+                                                   Halide::Internal::Call::PureExtern);
+    const Expr strides[] = {port.dim(1).stride(), port.dim(2).stride(), port.dim(3).stride()};
+    return [=, bytes = port.type().bytes()](const Expr &, const Expr &row, const Expr &kv_head, const Expr &b) -> Expr {
+        const auto elements = [](const Expr &index, const Expr &stride) { return Halide::cast<int64_t>(index) * stride; };
+        const Expr at = elements(row, strides[0]) + elements(kv_head, strides[1]) + elements(b, strides[2]);
+        return Halide::reinterpret<uint64_t>(host) + Halide::cast<uint64_t>(at * bytes);
+    };
+}
+
 // Of a tensor, as it lies in memory: a dimension without a stride is there once.
 template <class Port> Halide::Expr bytes_of(const Port &port) {
     Halide::Expr bytes = Halide::cast<int64_t>(port.type().bytes());

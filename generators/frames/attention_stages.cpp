@@ -11,6 +11,11 @@ Expr asked(const Expr &condition, const char *function, const std::vector<Expr> 
     return Call::make(Halide::Int(32), Call::if_then_else, {condition, call, 0}, Call::PureIntrinsic);
 }
 
+Expr prefetched(const Expr &address) {
+    // Halide's runtime has the instruction under this name; its directive of a schedule knows only rows of the loop that it is in.
+    return Call::make(Halide::Int(32), "_halide_prefetch", {Halide::reinterpret(Halide::type_of<void *>(), address)}, Call::Extern);
+}
+
 Expr come_from_memory(const AttentionInputs &in, const Expr &rows, int row_bytes, int64_t least_bytes) {
     return Halide::cast<int64_t>(in.batch) * rows * row_bytes >= Halide::cast<int64_t>(Expr(least_bytes));
 }

@@ -10,6 +10,8 @@ namespace polyhead::gen {
 
 // 0. Where the condition holds, a function of the runtime is called that asks memory for rows before they are needed (runtime/fetch.h).
 Halide::Expr asked(const Halide::Expr &condition, const char *function, const std::vector<Halide::Expr> &arguments);
+// 0. Asks memory for the line at this address, a number, in one instruction.
+Halide::Expr prefetched(const Halide::Expr &address);
 // Does a call have so many bytes in these rows of each batch row that they come from memory?
 Halide::Expr come_from_memory(const AttentionInputs &in, const Halide::Expr &rows, int row_bytes, int64_t least_bytes);
 

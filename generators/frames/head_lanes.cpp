@@ -101,23 +101,6 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
-// 0. Keys, or values, are asked from memory before a block of them is read, in a call of so many bytes that they come from there. Behind
-// the keys of a split its values are read, and behind these the keys of the next; keys that hold the values are read as if in one split.
-Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &first_pass, bool values) {
-    const auto &[formulas, blocking] = at;
-    const AttentionInputs &in = formulas.inputs();
-    const AttentionInputs::Whole &whole = *in.whole;
-    const int keys = blocking.fetch_keys;
-    const Expr b = at.batch(s.task), begin = at.key(0, at.split_of(s.task), b), length = formulas.kv_length(b);
-    const Expr end = in.keys.value_in_key() ? length : begin + blocking.split_len;
-    const auto count = [](const Expr &number) { return Halide::cast<int64_t>(number); };
-    const int row_bytes = (formulas.problem().head_dim + s.head_dim_v) * in.keys.storage().type.bytes();
-    const Expr rows = count(in.num_kv_heads) * count(in.keys.rows());
-    return asked(first_pass && come_from_memory(in, rows, row_bytes, blocking.fetch_bytes), "polyhead_fetch_keys",
-                 {values ? whole.value : whole.key, values ? whole.key : whole.value, whole.page_table, at.kv_head(s.task), b,
-                  begin + s.block * keys, keys, end, values || in.keys.value_in_key() ? end : begin, length});
-}
-
 // lane_scores = sums of query_quads . key by lane, as integers. A key is the unsigned operand, so 128 is added to each of its entries.
 void define_quad_scores(HeadLanesStages &s, const Coordinates &at, const Expr &nothing) {
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
@@ -133,14 +116,29 @@ void define_quad_scores(HeadLanesStages &s, const Coordinates &at, const Expr &n
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
 }
 
+// 0. While row `key` of a split is read, the row that is some KB further is asked from memory: instructions in the loop over keys, without
+// conditions, which take longer than what they save.
+Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &key, bool values) {
+    const AttentionInputs &in = at.formulas.inputs();
+    const int row_bytes = (values ? s.head_dim_v : at.formulas.problem().head_dim) * in.keys.storage().type.bytes();
+    const Expr row = at.key(key, at.split_of(s.task), at.batch(s.task)) + std::max(at.blocking.fetch_ahead / row_bytes, 1);
+    const Expr address = (values ? in.whole->value_row : in.whole->key_row)(0, row, at.kv_head(s.task), at.batch(s.task));
+    Expr nothing = 0;
+    constexpr int line = 64;
+    for (int at_byte = 0; at_byte < row_bytes; at_byte += line) {
+        nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
+    }
+    return nothing;
+}
+
 void define_scores(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     Expr nothing = 0;
-    if (blocking.fetch_keys > 0 && formulas.inputs().whole) {
-        s.fetched_keys(s.block, rt, task) = fetch(s, at, rt == 0, false);
-        nothing = s.fetched_keys(kk / blocking.fetch_keys, rt, task);
+    if (formulas.inputs().whole) {
+        s.fetched_keys(kk, rt, task) = fetch(s, at, kk, false);
+        nothing = s.fetched_keys(kk, rt, task);
     }
     if (s.query_quads.defined()) {
         return define_quad_scores(s, at, nothing);
@@ -272,8 +270,8 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
         Expr prob = s.value_scales.defined() ? s.weights(key, r, rt, task) : s.probs(key, r, rt, task);
         if (s.fetched_keys.defined() && !in.keys.value_in_key()) {
             s.fetched_values.emplace_back("fetched_values");
-            s.fetched_values.back()(s.block, r, rt, task) = Halide::cast<float>(fetch(s, at, r == 0 && rt == 0, true));
-            prob += s.fetched_values.back()(key / blocking.fetch_keys, r, rt, task);
+            s.fetched_values.back()(kk, rt, task) = Halide::cast<float>(fetch(s, at, kk, true));
+            prob += s.fetched_values.back()(key, rt, task);
         }
         s.acc(place) = s.value_keys.accumulate(domain, s.acc(place), prob, value, s.logits(key, r, rt, task));
     }

@@ -13,8 +13,7 @@ struct HeadLanesBlocking {
     int split_len;         // keys of a split, a multiple of key_unroll and lanes
     int key_unroll;        // keys whose dot products are computed together
     int keys_side_by_side; // keys of a vector; divides split_len
-    int64_t fetch_bytes;   // of a call's keys and values in pages, from which rows are asked from memory before they are needed
-    int fetch_keys;        // rows that are asked for at once, a multiple of key_unroll; 0: none are
+    int fetch_ahead;       // bytes of rows ahead of which a row is asked from memory
     bool words;            // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
     bool pairs;            // words of query and key are multiplied as they are
     int quad_lanes;        // int8: words of four entries side by side, whose query is rounded to int8; 0: keys become floats
@@ -28,7 +27,7 @@ struct HeadLanesStages : MergedRowsStages {
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
     int value_bytes;                        // of an element as it is stored
 
-    Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
+    Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"};
     Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary;
     TileKeys value_keys;
     // keys: (key in vector, vector) of a split, of vectors of which some row sees a key.
@@ -46,7 +45,7 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Func query_quads{"query_quads"};     // (l, r, rt, task): query in steps, four entries a word
     Halide::Func query_sums{"query_sums"};       // (l, r, rt, task): 128 times the sums of these entries, by lane
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
-    Halide::Func fetched_keys{"fetched_keys"};   // (block, rt, task): 0; with it rows are asked from memory; undefined without pages
+    Halide::Func fetched_keys{"fetched_keys"};   // (kk, rt, task): 0; with it a row is asked from memory
     std::vector<Halide::Func> fetched_values;    // the same for each loop over the keys of values
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)
     Halide::Func scores{"scores"};               // (r, kk, rt, task)

@@ -10,12 +10,9 @@
 namespace polyhead::gen {
 namespace {
 
-// Keys and values in pages are asked from memory from so many bytes of a call on. The cache of one layer would often stay in the L3, but a
-// model has many, and each comes from memory when its turn is there.
-constexpr int64_t fetch_bytes = 1 << 20;
-// At once: a call stores and loads the sums in registers, and many requests at once are waited for (docs/internals/schedules.md, section
-// 3).
-constexpr int fetch_keys = 4, fetch_short_keys = 16;
+// Rows are asked from memory by so many bytes ahead. A processor's own prefetchers stop at the end of each 4 KB, and at each page of a head
+// (docs/internals/schedules.md, section 3).
+constexpr int fetch_ahead = 16 << 10;
 
 // Entries of head_dim side by side: the most lanes that divide both head dims.
 int lanes_of(const Problem &p, const Machine &machine) {
@@ -64,12 +61,6 @@ int keys_of_split(const Problem &p, const Machine &machine) {
     const int most_bytes = machine.registers == 32 ? 256 << 10 : 128 << 10; // of L2 caches of 1 MB, and of 256 KB
     const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * p.num_kv_heads});
     return std::max(keys / least * least, least);
-}
-
-// 0 without pages: where rows follow one another prefetchers find them, and calls take longer than they save (int8: 1.1 of the time).
-int keys_of_fetch(const Problem &p, const Tiling &t) {
-    const int keys = p.page_size == 0 ? 0 : p.int8_cache != 0 ? fetch_short_keys : fetch_keys;
-    return (keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll;
 }
 
 class HeadLanes : public Frame {
@@ -137,8 +128,7 @@ public:
                                          t.split_len,
                                          t.key_unroll,
                                          machine.lanes,
-                                         fetch_bytes,
-                                         keys_of_fetch(formulas.problem(), t),
+                                         fetch_ahead,
                                          reads_words(formulas.problem(), machine),
                                          reads_words(formulas.problem(), machine) && machine.bf16_pairs,
                                          quad_lanes_of(formulas.problem(), machine)};

@@ -55,7 +55,7 @@ void read_heads(AttentionInputs *inputs, const Storage &storage, const HeadProje
     };
     inputs->query_storage = storage;
     inputs->stored_query = reader(query);
-    inputs->keys = KeySource(storage, reader(key), reader(value), inputs->seq_len_kv);
+    inputs->keys = KeySource(storage, reader(key), reader(value), key.linear.num_rows);
 }
 
 LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LinearWeight &weight,

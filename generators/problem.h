@@ -47,7 +47,8 @@ using Problem = polyhead_problem;
     X(value_in_key)                                                                                                                        \
     X(group_size)                                                                                                                          \
     X(f32_weights)                                                                                                                         \
-    X(page_size)
+    X(page_size)                                                                                                                           \
+    X(cache)
 
 std::string dtype_name(int dtype);
 

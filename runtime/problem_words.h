@@ -148,8 +148,10 @@ constexpr ProblemField problem_fields[] = {
                   "f16", "bf16"),
     field::yes_no("f32_weights", &polyhead_problem::f32_weights, field::layers, field::same_truth,
                   "weights are packed as f32 beside inputs and outputs of 16 bits"),
-    field::number("page_size", &polyhead_problem::page_size, field::sdpa, 0, 1024,
-                  "sdpa: keys per page of key and value, a power of two; calls give a page table [B, max_pages]"),
+    field::number("page_size", &polyhead_problem::page_size, field::attention, 0, 1024,
+                  "sdpa, mha --cache: keys per page, a power of two; calls give a page table [B, max_pages]"),
+    field::yes_no("cache", &polyhead_problem::cache, field::mha, field::same_truth,
+                  "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };
 static_assert(sizeof(polyhead_problem) ==
                   (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /

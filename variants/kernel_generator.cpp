@@ -9,6 +9,7 @@
 #include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
 #include "../schedules/schedules.h"
+#include "estimates.h"
 #include "ports.h"
 #include "schedule_kernel.h"
 #include "task_scratch.h"
@@ -173,12 +174,6 @@ private:
         return t;
     }
 
-    // Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.
-    static int weight_depth(const Problem &p, size_t i) {
-        const int depths[] = {p.embed_dim, p.kdim, p.vdim, p.num_heads * p.head_dim_v};
-        return depths[i];
-    }
-
     void constrain_inputs(const Problem &p) {
         if (p.op == POLYHEAD_SDPA) {
             constrain(*query_, p.head_dim, 1, p.seq_len_q);
@@ -228,41 +223,16 @@ private:
     void constrain_outputs(const Problem &p) {
         constrain(*out_, p.op == POLYHEAD_SDPA ? p.head_dim_v : p.op == POLYHEAD_MHA ? p.embed_dim : p.out_features, 1, p.seq_len_q);
         for (const auto &[name, result] : outputs_) {
-            starts_at_0(*result);
+            const bool key = name == "key_cache", value = name == "value_cache";
+            key || value ? constrain(*result, key ? p.head_dim : p.head_dim_v, 1, p.page_size) : starts_at_0(*result);
         }
     }
 
-    // The sizes of every tensor that autoschedulers need: one batch row of the fixed lengths.
+    // What autoschedulers need.
     void estimate(const Problem &p) {
-        const bool self = p.op == POLYHEAD_MHA && !p.cross;
-        _halide_user_assert(p.seq_len_q > 0 && (p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0))
-            << "an autoscheduler needs estimates: found a free length, expected seq_len_q and seq_len_kv to be fixed";
         _halide_user_assert(optional_.empty() && expression_tensors_.empty() && outputs_.empty())
             << "an autoscheduler has estimates of plain problems only: found an optional tensor";
-        if (p.op == POLYHEAD_SDPA) {
-            estimate_extents(*query_, {p.head_dim, p.seq_len_q, p.num_heads, 1});
-            estimate_extents(*key_, {p.head_dim, p.seq_len_kv, p.num_kv_heads, 1});
-            if (value_) {
-                estimate_extents(*value_, {p.head_dim_v, p.seq_len_kv, p.num_kv_heads, 1});
-            }
-            estimate_extents(*out_, {p.head_dim_v, p.seq_len_q, p.num_heads, 1});
-        } else {
-            estimate_extents(*query_, {p.embed_dim, p.seq_len_q, 1});
-            estimate_extents(*out_, {p.op == POLYHEAD_LINEAR ? p.out_features : p.embed_dim, p.seq_len_q, 1});
-        }
-        if (p.op == POLYHEAD_MHA && !self) {
-            estimate_extents(*key_, {p.kdim, p.seq_len_kv, 1});
-            estimate_extents(*value_, {p.vdim, p.seq_len_kv, 1});
-        }
-        const int heads[] = {p.num_heads * panels_of(p.head_dim), p.num_kv_heads * panels_of(p.head_dim),
-                             p.num_kv_heads * panels_of(p.head_dim_v), panels_of(p.embed_dim)};
-        for (size_t i = 0; i < weights_.size(); i++) {
-            const int panels = p.op == POLYHEAD_LINEAR ? panels_of(p.out_features) : heads[i];
-            estimate_extents(*weights_[i], {POLYHEAD_WEIGHT_PANEL, weight_depth(p, i), panels});
-            if (biases_[i]) {
-                estimate_extents(*biases_[i], {POLYHEAD_WEIGHT_PANEL * panels});
-            }
-        }
+        estimate_tensors(p, query_, key_, value_, out_, weights_, biases_);
     }
 
     // An element of a tensor that the expression declares. Indices beyond the tensor read its last element; likely, so that loops are
@@ -282,7 +252,9 @@ private:
 
     // Keys of a batch row, a run-time value.
     Expr rows_in_memory(const Problem &p) const {
-        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size : Expr(key_->dim(1).extent());
+        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size
+               : p.cache       ? plan_.head_rows[0].extent(1)
+                               : Expr(key_->dim(1).extent());
     }
 
     AttentionInputs attention_inputs(const Problem &p) {
@@ -318,7 +290,7 @@ private:
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
-        if (p.op == POLYHEAD_SDPA && frame().stages_keys(p, tiling(), machine())) {
+        if ((p.op == POLYHEAD_SDPA || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
             in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.staged);
         }
         const AttentionFormulas formulas(p, expression_, numerics(), in);
@@ -431,17 +403,32 @@ private:
                 width, count};
     }
 
-    void generate_mha(const Problem &p) {
+    // The caches, whose sizes attention_inputs() asks for.
+    void define_caches(const Problem &p) {
+        for (const char *name : {"key_cache", "value_cache"}) {
+            if (p.cache != 0) {
+                plan_.head_rows.emplace_back();
+                plan_.head_rows.back().define(*outputs_[name], storage().type, true);
+            }
+        }
+    }
+
+    void generate_mha(Problem p) {
+        define_caches(p);
         AttentionInputs in = attention_inputs(p);
+        const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
         const LayerNumbers numbers{tiling().reduction_block, layer_words(), thread_blocking(tiling(), machine()), heads_storage(),
                                    tiling().amx == 1};
         auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
             return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
         };
         plan_.projections = {project("query_heads", 0, query_, p.embed_dim, in.seq_len_q, p.head_dim, p.num_heads),
-                             project("key_heads", 1, key_, p.kdim, in.seq_len_kv, p.head_dim, p.num_kv_heads),
-                             project("value_heads", 2, value_, p.vdim, in.seq_len_kv, p.head_dim_v, p.num_kv_heads)};
+                             project("key_heads", 1, key_, p.kdim, new_keys, p.head_dim, p.num_kv_heads),
+                             project("value_heads", 2, value_, p.vdim, new_keys, p.head_dim_v, p.num_kv_heads)};
         read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
+        if (p.cache != 0) {
+            read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), &plan_.head_rows);
+        }
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;

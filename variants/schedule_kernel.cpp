@@ -17,6 +17,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     for (HeadProjection &p : k->projections) {
         machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
     }
+    for (HeadRows &r : k->head_rows) {
+        machine.gpu() ? schedule_head_rows_gpu(r) : schedule_head_rows(r, machine);
+    }
     for (ScoreOutputStages &s : k->scores) {
         machine.gpu() ? schedule_score_output_gpu(s) : schedule_score_output(s, machine);
     }
@@ -34,6 +37,11 @@ void schedule_nothing(KernelStages *k) {
         const std::vector<Func> stages = p.linear.funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
         funcs.push_back(p.heads);
+    }
+    for (const HeadRows &r : k->head_rows) {
+        if (!r.is_output) {
+            funcs.push_back(r.rows);
+        }
     }
     if (k->attention) {
         const std::vector<Func> stages = k->attention->funcs();

@@ -57,7 +57,8 @@ public:
     int schedule_version() const override { return 1; }
     Reader reader() const override { return Reader::head_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override {
-        return !machine.gpu() && p.op == POLYHEAD_SDPA && lanes_of(p, machine) >= 4;
+        // A layer without a cache has as many keys as queries.
+        return !machine.gpu() && (p.op == POLYHEAD_SDPA || p.cache != 0) && lanes_of(p, machine) >= 4;
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override { return p.seq_len_q <= best_up_to(p, machine); }
     int max_seq_len_q() const override { return 16; }
@@ -110,6 +111,7 @@ public:
     void add_scratch(ScratchTerms *terms) const override { terms->add_splits(); }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
+        const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
         const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),
                                          t.row_tile,
                                          t.split_len,
@@ -117,13 +119,17 @@ public:
                                          machine.lanes,
                                          fetch_bytes,
                                          (fetch_keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll,
-                                         reads_words(formulas.problem(), machine),
-                                         reads_words(formulas.problem(), machine) && machine.bf16_pairs};
+                                         words,
+                                         words && machine.bf16_pairs && query_words}; // projected queries are floats
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 
     bool schedule(KernelStages *k, const Tiling &, const Machine &machine) const override {
         auto &stages = static_cast<HeadLanesStages &>(*k->attention);
+        if (k->has_linear) {
+            const AttentionOut &o = k->attention_out;
+            Halide::Func(o.func).compute_root().bound(o.d, 0, o.columns);
+        }
         schedule_head_lanes(stages, k->attention_out, machine);
         if (k->lse.defined()) {
             schedule_head_lanes_lse(stages, k->attention_out, k->lse);

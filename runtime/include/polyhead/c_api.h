@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /* Version of the table structs and of the argument order of entries; a kernel with another version is refused. */
-#define POLYHEAD_ABI_VERSION 8
+#define POLYHEAD_ABI_VERSION 9
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one panel of packed weights. Packed weights store this number; a call refuses weights with another one. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -162,6 +162,10 @@ typedef struct polyhead_args {
      * batch row b is row n % page_size of page page_table[b][n / page_size], and T_kv = max_pages * page_size. Entries behind the valid
      * keys of a row are not read. The others are 0..pages-1 (not checked on a device). */
     polyhead_tensor page_table;
+    /* Exactly when a layer was built with cache: int32 [B], valid keys before the call. Its T new keys and values go behind them, and
+     * queries see the old and the new keys; T_kv is the capacity. Caches are [B,H_kv,capacity,d and d_v], or pages. Not checked on a
+     * device. */
+    polyhead_tensor cache_lengths, key_cache, value_cache;
     /* Sequences of different lengths without padding (sdpa): int32 [B+1] in host memory, from 0 to the total, never falling. Sequence b has
      * queries cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1: query and out are [1,H,total,d], lse is [1,H,total]. The same for keys; without
      * cu_seqlens_kv they are batch rows, or pages. Other tensors with a packed dimension have a batch of 1; the rest keep their B. */
@@ -173,7 +177,6 @@ typedef struct polyhead_args {
     int32_t alignment;       /* polyhead_causal, for a kernel that uses positions (causal, window, alibi, rope); 0 = that of the
                                 problem, or bottom_right when the problem is not causal */
     polyhead_device *device; /* null: the CPU. Otherwise tensors are there, or on the host and are copied there and back */
-
     /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
     polyhead_tensor position_offsets;          /* int32 [B], -2^27 to 2^27 (not checked on a device); absent = 0 */
     int32_t has_window;                        /* 0: unbounded on both sides */
@@ -184,7 +187,7 @@ typedef struct polyhead_args {
     polyhead_tensor sinks;                     /* f32 [H]; absent = none */
     polyhead_tensor rope_cos, rope_sin;        /* f32 [P, rotary_dim / 2]: row n belongs to position n */
     polyhead_tensor positions_q;               /* int32 [B,T_q], 0..P-1; absent = p, at least 0 */
-    polyhead_tensor positions_kv;              /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ... */
+    polyhead_tensor positions_kv;              /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ...; with a cache [B,T]: of new keys */
     polyhead_tensor head_gate;                 /* f32 [H]; absent = 1 */
     const polyhead_tensor *expression_tensors; /* kernel->num_declarations of them */
     int32_t num_expression_tensors;

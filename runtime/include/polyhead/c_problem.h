@@ -67,7 +67,8 @@ typedef struct polyhead_problem {
     int32_t value_in_key;         /* sdpa, 1: value is the leading head_dim_v entries of key; calls give no value */
     int32_t group_size;           /* sdpa with num_heads 0: query heads of a key/value head; otherwise 0 */
     int32_t f32_weights;          /* mha, linear, 1: weights are packed as f32 instead of the storage type */
-    int32_t page_size;            /* sdpa: keys per page of key and value, a power of two up to 1024; 0 = no pages */
+    int32_t page_size;            /* sdpa, mha with cache: keys per page, a power of two up to 1024; 0 = no pages */
+    int32_t cache;                /* mha, 1: new keys and values go into a cache of the caller, which attention reads */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
 } polyhead_problem;
 

@@ -15,12 +15,13 @@ struct CallTensor {
     polyhead_tensor polyhead_args::*tensor;
 };
 
-constexpr std::array<CallTensor, 15> input_tensors = {{
+constexpr std::array<CallTensor, 16> input_tensors = {{
     {"query", &polyhead_args::query},
     {"key", &polyhead_args::key},
     {"value", &polyhead_args::value},
     {"kv_lengths", &polyhead_args::kv_lengths},
     {"page_table", &polyhead_args::page_table},
+    {"cache_lengths", &polyhead_args::cache_lengths},
     {"position_offsets", &polyhead_args::position_offsets},
     {"mask", &polyhead_args::mask},
     {"score_bias", &polyhead_args::score_bias},
@@ -38,6 +39,12 @@ constexpr std::array<CallTensor, 4> output_tensors = {{
     {"lse", &polyhead_args::lse},
     {"scores", &polyhead_args::scores},
     {"weights_mean", &polyhead_args::weights_mean},
+}};
+
+// Of a layer with a cache: a call writes some of their rows, and reads others.
+constexpr std::array<CallTensor, 2> cache_tensors = {{
+    {"key_cache", &polyhead_args::key_cache},
+    {"value_cache", &polyhead_args::value_cache},
 }};
 
 // Of the elements of a tensor, without what lies between them.

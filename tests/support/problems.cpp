@@ -95,6 +95,7 @@ std::string generate_line(const Problem &p) {
         line += p.causal == POLYHEAD_TOP_LEFT ? " --causal top_left" : " --causal bottom_right";
     }
     line += p.kv_lengths != 0 ? " --kv-lengths" : "";
+    line += p.cache != 0 ? " --cache" : "";
     line += p.lse != 0 ? " --lse" : "";
     line += p.dtype == POLYHEAD_F16 ? " --dtype f16" : p.dtype == POLYHEAD_BF16 ? " --dtype bf16" : "";
     line += p.f32_weights != 0 ? " --f32-weights" : "";

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_REFERENCE_H
 #define POLYHEAD_TESTS_REFERENCE_H
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,8 @@ template <class Real> struct Answer {
     std::vector<double> products;   // [B,H,T_q]: root of the sum of (weight * largest |value| of the key)^2, times |gate|
     std::vector<Real> scores;       // [B,H,T_q,T_kv] at the stage of the problem, or nothing
     std::vector<Real> weights_mean; // [B,T_q,T_kv], or nothing
+    // [B,H_kv,T,d] and [B,H_kv,T,d_v]: what a layer puts into its caches, in the order of cache_tensors; or nothing.
+    std::array<std::vector<Real>, 2> new_rows;
 };
 
 int64_t num_groups(const Problem &problem, const polyhead_args &args);

@@ -154,6 +154,9 @@ HeadKeys<Real> cached_head(const Problem &p, const polyhead_args &args, const Ro
                 round_all(row.data(), p.head_dim, storage);
             }
             std::copy_n(value.row(n - before) + hkv * p.head_dim_v, p.head_dim_v, head.value.row(n));
+            if (is_16_bit(storage)) {
+                round_all(head.value.row(n), p.head_dim_v, storage);
+            }
             answer.new_rows[0].insert(answer.new_rows[0].end(), row.begin(), row.end());
             answer.new_rows[1].insert(answer.new_rows[1].end(), head.value.row(n), head.value.row(n) + p.head_dim_v);
         }
@@ -175,7 +178,7 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
     const bool all = how.rounded == Rounded::everything;
     RowAttention<Real> attention(p, args, all ? how.storage : POLYHEAD_F32, how.first_quarter);
     const auto round = [&how](Matrix<Real> matrix) {
-        if (is_16_bit(how.storage)) {
+        if (is_16_bit(how.storage) && how.rounded != Rounded::new_rows) {
             round_all(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), how.storage);
         }
         return matrix;

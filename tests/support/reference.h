@@ -40,8 +40,8 @@ RowSets all_rows(const Problem &problem, const polyhead_args &args);
 RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t seed, double max_flops = 1e8);
 
 // What the plain formula rounds to a 16-bit storage type: scores, probs, out and, in a layer, projected heads and context; or projected
-// heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend.
-enum class Rounded { everything, heads };
+// heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend; or only what goes into the caches of a layer.
+enum class Rounded { everything, heads, new_rows };
 
 // How the formula is evaluated: the 16-bit storage type that it rounds to, what it rounds, and the quarter at which sums over
 // head_dim and over the inputs of projections begin, 0 to 3. The formula says nothing of the order of its sums.

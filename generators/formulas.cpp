@@ -317,8 +317,8 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
                               const std::vector<Expr> &pairs, const Expr &reference) const {
     if (stage == ScoreStage::scaled || stage == ScoreStage::capped) {
         const Expr value = stage == ScoreStage::scaled && problem_.softcap != 0 ? score * number("softcap") : natural(score);
-        const bool unnamed =
-            problem_.page_size > 0 && (problem_.kv_lengths != 0 || problem_.cache != 0); // keys behind the valid ones lie in no page
+        // Keys behind the valid ones lie in no page; to a cache nobody wrote them.
+        const bool unnamed = problem_.cache != 0 || (problem_.page_size > 0 && problem_.kv_lengths != 0);
         return unnamed ? Halide::select(kv < kv_length(b), value, 0.0f) : value;
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);

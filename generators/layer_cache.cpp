@@ -61,6 +61,13 @@ KeySource::Element HeadRows::reader() const {
     return [func = rows](const Expr &entry, const Expr &t, const Expr &h, const Expr &b) -> Expr { return func(entry, t, h, b); };
 }
 
+std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func &value, const Halide::Type &type) {
+    std::vector<HeadRows> caches(2);
+    caches[0].define(key, type, true);
+    caches[1].define(value, type, true);
+    return caches;
+}
+
 void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &storage, const Expr &keys,
                 std::vector<HeadRows> *rows) {
     const Expr outermost = (*rows)[0].extent(3);

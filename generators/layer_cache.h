@@ -31,6 +31,9 @@ struct HeadRows {
     KeySource::Element reader() const;
 };
 
+// The caches of a layer, before anything is written to them.
+std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func &value, const Halide::Type &type);
+
 // Writes keys and values of the call into their caches, which are the first two of `rows`, and gives attention these, of so many keys of a
 // batch row, instead of projected heads. Queries and keys are rotated before: the problem of attention has nothing to rotate. formulas: as
 // for HeadRows::write().

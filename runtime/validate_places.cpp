@@ -34,6 +34,12 @@ bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, poly
         if (!check_place(t.name, t.tensor->device, args.device, status)) {
             return false;
         }
+        // Other outputs have nothing that must go to the device and back.
+        if ((t.tensor == &args.key_cache || t.tensor == &args.value_cache) && t.tensor->device != args.device) {
+            return refuse(status, POLYHEAD_WRONG_DEVICE,
+                          "%s: lies in host memory, expected memory of device %.100s, where it stays between calls", t.name,
+                          args.device->name);
+        }
     }
     return !args.weights || check_place("weights", args.weights->device, args.device, status);
 }
@@ -53,9 +59,10 @@ bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &arg
 
 namespace {
 
-// Keys and values of a cache may be interleaved: the ranges of their addresses overlap, their elements do not.
+// Keys and values of a cache may be interleaved on the host: the ranges of their addresses overlap, their elements do not. On a device one
+// of them may be a part of memory, or a copy, that reaches over the other.
 bool are_one_cache(const polyhead_args &args, const polyhead_tensor *a, const polyhead_tensor *b) noexcept {
-    return a == &args.value_cache && b == &args.key_cache;
+    return !args.device && a == &args.value_cache && b == &args.key_cache;
 }
 
 } // namespace

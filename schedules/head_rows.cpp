@@ -46,6 +46,11 @@ void schedule_head_rows(HeadRows &r, const Machine &machine) {
     });
 }
 
+void schedule_copied_out(Halide::Func out, int columns, const Machine &machine) {
+    const std::vector<Halide::Var> vars = out.args();
+    out.vectorize(vars[0], std::min(machine.lanes, columns), TailStrategy::GuardWithIf);
+}
+
 void schedule_head_rows_gpu(HeadRows &r) {
     at_root(r);
     for_each_stage(r, [&](Stage stage, int, const RVar &entries, const RVar &tokens, const RVar &heads, const RVar &batch) {

@@ -32,6 +32,8 @@ void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.
 void schedule_linear(LinearStages &stages, const LinearOut &out, const Tiling &tiling, const Machine &machine);
 void schedule_projection(HeadProjection &projection, const Tiling &tiling, const Machine &machine);
+// Rows of out that were computed in another order.
+void schedule_copied_out(Halide::Func out, int columns, const Machine &machine);
 void schedule_head_rows(HeadRows &rows, const Machine &machine);
 void schedule_score_output(ScoreOutputStages &stages, const Machine &machine);
 

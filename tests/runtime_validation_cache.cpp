@@ -138,13 +138,11 @@ TEST_CASE("cache of a layer: lengths that leave room for the new keys", "[runtim
     CacheCall call;
     SECTION("full") {
         call.lengths[1] = 8;
-        call.refused(POLYHEAD_BAD_VALUE,
-                     "cache_lengths: value 8 at index 1 of dimension 0, expected 0 to 7 (capacity 10, 3 new keys)");
+        call.refused(POLYHEAD_BAD_VALUE, "cache_lengths: value 8 at index 1 of dimension 0, expected 0 to 7 (capacity 10, 3 new keys)");
     }
     SECTION("negative") {
         call.lengths[0] = -1;
-        call.refused(POLYHEAD_BAD_VALUE,
-                     "cache_lengths: value -1 at index 0 of dimension 0, expected 0 to 7 (capacity 10, 3 new keys)");
+        call.refused(POLYHEAD_BAD_VALUE, "cache_lengths: value -1 at index 0 of dimension 0, expected 0 to 7 (capacity 10, 3 new keys)");
     }
     SECTION("positions beyond the tables") {
         Problem p = cached();
@@ -216,8 +214,7 @@ TEST_CASE("cache of a layer: pages", "[runtime]") {
     }
     SECTION("no room in the table") {
         call.lengths[0] = 10;
-        call.refused(POLYHEAD_BAD_VALUE,
-                     "cache_lengths: value 10 at index 0 of dimension 0, expected 0 to 9 (capacity 12, 3 new keys)");
+        call.refused(POLYHEAD_BAD_VALUE, "cache_lengths: value 10 at index 0 of dimension 0, expected 0 to 9 (capacity 12, 3 new keys)");
     }
     SECTION("pages of another size") {
         call.args.key_cache.shape[2] = 2;

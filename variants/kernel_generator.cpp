@@ -403,22 +403,20 @@ private:
                 width, count};
     }
 
-    // The caches, whose sizes attention_inputs() asks for.
-    void define_caches(const Problem &p) {
-        for (const char *name : {"key_cache", "value_cache"}) {
-            if (p.cache != 0) {
-                plan_.head_rows.emplace_back();
-                plan_.head_rows.back().define(*outputs_[name], storage().type, true);
-            }
-        }
+    // Not where pairs are widened: LLVM adds up both products in another order in another row of a tile, and neighbours would change bits.
+    JoinedRows joined_rows(const Problem &p, const AttentionInputs &in) const {
+        const bool one_order = runtime::weight_pair(p) == 1 || multiplies_weight_pairs();
+        return frame().joins_rows() && one_order ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
     }
 
     void generate_mha(Problem p) {
-        define_caches(p);
+        if (p.cache != 0) { // first, because attention_inputs() asks for their sizes
+            plan_.head_rows = define_caches(*outputs_["key_cache"], *outputs_["value_cache"], storage().type);
+        }
         AttentionInputs in = attention_inputs(p);
         const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
-        const LayerNumbers numbers{tiling().reduction_block, layer_words(), thread_blocking(tiling(), machine()), heads_storage(),
-                                   tiling().amx == 1};
+        const LayerNumbers numbers{tiling().reduction_block, layer_words(),     thread_blocking(tiling(), machine()),
+                                   heads_storage(),          tiling().amx == 1, joined_rows(p, in)};
         auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
             return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
         };
@@ -433,7 +431,20 @@ private:
         attend(p, in, context, true);
         plan_.has_linear = true;
         plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, 3), numbers);
-        write_linear(p.embed_dim, true);
+        if (numbers.joined.joined()) {
+            write_joined(p.embed_dim, numbers.joined);
+        } else {
+            write_linear(*out_, p.embed_dim, true);
+        }
+    }
+
+    // The result of joined rows is copied to out.
+    void write_joined(int columns, const JoinedRows &joined) {
+        const Halide::Func rows("out_rows");
+        write_linear(rows, columns, false);
+        const Halide::Var n("n"), t("t"), b("b");
+        plan_.copied_out = *out_;
+        plan_.copied_out(n, t, b) = rows(n, joined.place(t, b).first);
     }
 
     void generate_linear(const Problem &p) {
@@ -454,13 +465,13 @@ private:
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);
-        write_linear(p.out_features, false);
+        write_linear(*out_, p.out_features, false);
     }
 
-    // The linear layer's result is the kernel's out.
-    void write_linear(int columns, bool batched) {
+    // The linear layer's result is the kernel's out, or is copied there.
+    void write_linear(const Halide::Func &out, int columns, bool batched) {
         LinearOut &o = plan_.linear_out;
-        o.func = *out_;
+        o.func = out;
         o.n = Halide::Var("n");
         o.m = Halide::Var("m");
         o.columns = columns;
@@ -474,7 +485,7 @@ private:
                 return arguments(Halide::min(panel * POLYHEAD_WEIGHT_PANEL + column, columns - 1), //
                                  Halide::min(m, plan_.linear.num_rows - 1));
             };
-            plan_.linear.write(*out_, vars, batch, columns, *threads, at, storage().store);
+            plan_.linear.write(out, vars, batch, columns, *threads, at, storage().store);
         } else {
             o.func(arguments(o.n, o.m)) = storage().store(plan_.linear.out(o.n, o.m, batch));
         }

@@ -26,6 +26,10 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     if (k->has_linear) {
         machine.gpu() ? schedule_linear_gpu(k->linear, k->linear_out, machine) : schedule_linear(k->linear, k->linear_out, tiling, machine);
     }
+    if (k->copied_out.defined()) {
+        k->linear_out.func.compute_root().bound(k->linear_out.m, 0, k->linear.num_rows);
+        schedule_copied_out(k->copied_out, k->linear_out.columns, machine);
+    }
 }
 
 void schedule_nothing(KernelStages *k) {
@@ -57,6 +61,9 @@ void schedule_nothing(KernelStages *k) {
     }
     if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
         funcs.push_back(k->attention_out.func);
+    }
+    if (k->copied_out.defined()) {
+        funcs.push_back(k->linear_out.func);
     }
     for (Func &f : funcs) {
         f.compute_root();

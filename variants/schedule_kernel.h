@@ -26,6 +26,7 @@ struct KernelStages {
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;
+    Halide::Func copied_out; // (n, t, b): out, where linear_out has the rows of all batch rows together
 };
 
 void schedule_kernel(KernelStages *stages, const Frame &frame, const Tiling &tiling, const Machine &machine);

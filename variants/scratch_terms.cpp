@@ -98,7 +98,10 @@ void ScratchTerms::add_splits() {
     const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
     add(tile, t_.row_tile, t_.split_len, p_.window != 0);
     add(tile, t_.row_tile, 0);
-    add_per_query(p_.op == POLYHEAD_MHA ? p_.num_heads * p_.head_dim_v : 0); // the context of a layer
+    if (p_.op == POLYHEAD_MHA) { // the context of a layer, and its result before it is copied
+        add_per_query(p_.num_heads * p_.head_dim_v);
+        add_per_query(p_.embed_dim, p_.dtype == POLYHEAD_F32 ? number : 2);
+    }
 }
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {

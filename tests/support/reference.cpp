@@ -141,12 +141,14 @@ template <class Real>
 HeadKeys<Real> cached_head(const Problem &p, const polyhead_args &args, const RowAttention<Real> &attention, const Matrix<Real> &key,
                            const Matrix<Real> &value, int64_t b, int64_t hkv, int32_t storage, Answer<Real> &answer) {
     const int64_t before = key_length(p, args, b) - key.rows;
+    const polyhead_tensor &old_keys = args.key.rank != 0 ? args.key : args.key_cache;
+    const polyhead_tensor &old_values = args.value.rank != 0 ? args.value : args.value_cache;
     HeadKeys<Real> head(num_keys(p, args), p.head_dim, p.head_dim_v);
     std::vector<Real> row(static_cast<size_t>(p.head_dim));
     for (int64_t n = 0; n < before + key.rows; n++) {
         if (n < before) {
-            std::copy_n(element(args.key, b, hkv, n), p.head_dim, row.begin());
-            std::copy_n(element(args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
+            std::copy_n(key_row(p, args, old_keys, b, hkv, n), p.head_dim, row.begin());
+            std::copy_n(key_row(p, args, old_values, b, hkv, n), p.head_dim_v, head.value.row(n));
         } else {
             std::copy_n(key.row(n - before) + hkv * p.head_dim, p.head_dim, row.begin());
             attention.rotate_key(row.data(), b, n);

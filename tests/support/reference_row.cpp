@@ -102,7 +102,7 @@ template <class Real> void RowAttention<Real>::make_logits(const Real *query, co
     for (Real &logit : logits_) {
         logit *= scale_;
     }
-    if (p_.page_size != 0) { // keys behind the valid ones lie in no page
+    if (p_.page_size != 0 || p_.cache != 0) { // keys behind the valid ones lie in no page; to a cache nobody wrote them
         std::fill(logits_.begin() + key_length(p_, args_, b), logits_.end(), Real(0));
     }
     keep_scores(POLYHEAD_SCALED_SCORES);

@@ -62,6 +62,7 @@ public:
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override { return p.seq_len_q <= best_up_to(p, machine); }
     int max_seq_len_q() const override { return 16; }
+    bool joins_rows() const override { return true; }
     // Beyond it a tile of queries wastes less than adding up the lanes of each score: 16 queries x 512 keys take 0.65 of the time (AVX2
     // 0.51), 12 queries 0.86 (0.67), 8 queries 1.25 (1.00); 12 heads of 64, Zen 4, 1 thread. Dot products of pairs are worth more (12
     // queries 0.51), and adding up lanes is most of a score of a narrow head (9 queries x 512 keys: d 32 0.76, d 40 0.72, d 48 0.92; 8
@@ -88,6 +89,10 @@ public:
         fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
         fill(t->split_len, keys_of_split(p, machine));
         constexpr int long_row = 512; // bytes
+        if (p.op == POLYHEAD_MHA) {   // one row, mostly, and weights from memory, as in a linear layer of few rows
+            constexpr int rows = 4;
+            fill(t->linear_rows, rows);
+        }
         fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : key_bytes(p) >= long_row ? 1 : 2);
     }
 

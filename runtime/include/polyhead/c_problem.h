@@ -88,8 +88,8 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_HALF_SPLIT = 2   /* entries i and i + rotary_dim / 2 are a pair */
 } polyhead_rope;
 
-/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages, keys behind the valid ones are 0
- * in the first two stages. */
+/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the
+ * valid ones are 0 in the first two stages. */
 typedef enum polyhead_scores {
     POLYHEAD_NO_SCORES = 0,
     POLYHEAD_SCALED_SCORES = 1, /* softmax_scale * query key^T */

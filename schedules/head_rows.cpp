@@ -53,6 +53,8 @@ void schedule_copied_out(Halide::Func out, int columns, const Machine &machine) 
 
 void schedule_head_rows_gpu(HeadRows &r) {
     at_root(r);
+    // Nothing is left of this loop, but Halide 21 takes a definition outside of device loops for a use on the host.
+    r.rows.gpu_blocks(r.row, r.head, r.outermost).gpu_threads(r.d);
     for_each_stage(r, [&](Stage stage, int, const RVar &entries, const RVar &tokens, const RVar &heads, const RVar &batch) {
         stage.gpu_blocks(tokens, heads, batch).gpu_threads(entries);
     });

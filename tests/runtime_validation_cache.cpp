@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "runtime_calls.h"
+#include "runtime_fake_device.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -257,5 +258,27 @@ TEST_CASE("cache of a layer: a ring of pages is as long as its window, and no ke
         std::vector<int32_t> offsets(B);
         call.args.position_offsets = view(offsets.data(), {B});
         call.refused(POLYHEAD_ALIASED, refusal);
+    }
+}
+
+TEST_CASE("cache of a layer: on a device it stays there, in memory of its own", "[runtime]") {
+    CacheCall call;
+    FakeDevice device;
+    call.args.device = &device;
+    SECTION("on the host") {
+        call.refused(POLYHEAD_WRONG_DEVICE,
+                     "key_cache: lies in host memory, expected memory of device Fake (cuda 8.0), where it stays between calls");
+    }
+    SECTION("keys and values side by side") {
+        void *memory = nullptr;
+        REQUIRE(polyhead_device_allocate(&device, 2 * call.keys.size() * sizeof(float), &memory).code == POLYHEAD_OK);
+        for (polyhead_tensor *cache : {&call.args.key_cache, &call.args.value_cache}) {
+            cache->data = memory;
+            cache->device = &device;
+            cache->offset = cache == &call.args.value_cache ? heads * capacity * width : 0;
+            cache->stride[0] = 2 * heads * capacity * width;
+        }
+        call.refused(POLYHEAD_ALIASED, "value_cache: shares memory with key_cache, expected memory of its own");
+        polyhead_device_free(&device, memory);
     }
 }

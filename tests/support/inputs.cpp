@@ -92,7 +92,7 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     args_.key = key_.view;
     args_.value = value_.view;
     if (!is_linear(problem)) {
-        make_lengths();
+        make_lengths(problem);
         if (problem.cache != 0) {
             std::swap(args_.kv_lengths, args_.cache_lengths);
         }
@@ -261,9 +261,9 @@ std::vector<float> Inputs::new_rows(size_t i) const {
     return rows;
 }
 
-void Inputs::make_lengths() {
+void Inputs::make_lengths(const Problem &p) {
     const Shape &s = shape_;
-    if (!s.lengths.empty()) {
+    if (!s.lengths.empty() || p.cache != 0) {
         kv_lengths_ = make_tensor(DType::i32, {s.batch}, {1}, s.place);
         std::copy(s.lengths.begin(), s.lengths.end(), static_cast<int32_t *>(kv_lengths_.view.data));
         kv_lengths_.memory.make_read_only();

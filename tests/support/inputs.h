@@ -77,7 +77,7 @@ private:
     void make_caches(const Problem &problem);
     void fit_lengths(const Problem &problem);
     void make_linear(const Problem &problem);
-    void make_lengths();
+    void make_lengths(const Problem &problem);
     void make_page_table(const Problem &problem);
     // The same keys in the pages that the table names, among pages of NaN.
     Tensor in_pages(const Tensor &keys, int64_t page_size, Layout layout) const;

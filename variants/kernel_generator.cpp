@@ -426,19 +426,22 @@ private:
         read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         if (p.cache != 0) {
             read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), &plan_.head_rows);
+            if (p.page_size > 0 && !machine().gpu()) { // decoding asks for the rows of pages ahead
+                const auto cache = [this](const char *name) { return whole(*query_, Halide::Func(*outputs_[name]).name()); };
+                in.whole = {whole(*query_), cache("key_cache"), cache("value_cache"), no_buffer(), whole(*optional_.at("page_table")), {}};
+            }
         }
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;
         plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, 3), numbers);
-        if (numbers.joined.joined()) {
+        if (numbers.joined.joined()) { // and copied to out
             write_joined(p.embed_dim, numbers.joined);
         } else {
             write_linear(*out_, p.embed_dim, true);
         }
     }
 
-    // The result of joined rows is copied to out.
     void write_joined(int columns, const JoinedRows &joined) {
         const Halide::Func rows("out_rows");
         write_linear(rows, columns, false);

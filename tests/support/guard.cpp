@@ -84,8 +84,8 @@ bool GuardedBuffer::all_canary() const {
 }
 
 bool GuardedBuffer::margins_canary() const {
-    if (mapping_ == nullptr) {
-        return true;
+    if (mapping_ == nullptr || bytes_ == 0) { // without bytes data() is a border
+        return all_canary();
     }
     const auto halves = [](const char *begin, const char *end) {
         return std::all_of(reinterpret_cast<const uint16_t *>(begin), reinterpret_cast<const uint16_t *>(end),

@@ -150,6 +150,7 @@ void Call::add_keys(const char *name, const polyhead_tensor &tensor, int64_t key
     polyhead_tensor first = tensor;
     first.shape[tensor.rank - 2] = keys;
     add_tensor(name, first, output);
+    ranges_[num_buffers_ - 1].input = true;
 }
 
 void Call::add_output(const OptionalTensor &row, const polyhead_problem &problem, const polyhead_args &args,

@@ -34,12 +34,6 @@ bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, poly
         if (!check_place(t.name, t.tensor->device, args.device, status)) {
             return false;
         }
-        // Other outputs have nothing that must go to the device and back.
-        if ((t.tensor == &args.key_cache || t.tensor == &args.value_cache) && t.tensor->device != args.device) {
-            return refuse(status, POLYHEAD_WRONG_DEVICE,
-                          "%s: lies in host memory, expected memory of device %.100s, where it stays between calls", t.name,
-                          args.device->name);
-        }
     }
     return !args.weights || check_place("weights", args.weights->device, args.device, status);
 }

@@ -34,8 +34,7 @@ DeviceCall::DeviceCall(polyhead_device *device, Home home, const polyhead_args &
 }
 
 void DeviceCall::copy(const char *name, polyhead_tensor &tensor, bool output) {
-    const bool cache = name == std::string("key_cache") || name == std::string("value_cache"); // which lie nowhere else
-    if (status_.code == POLYHEAD_OK && (cache || home_ == Home::device || (home_ == Home::mixed && !output && goes_with_keys(name)))) {
+    if (status_.code == POLYHEAD_OK && (home_ == Home::device || (home_ == Home::mixed && !output && goes_with_keys(name)))) {
         copies_.push_back({name, std::make_unique<Mirror>(device_, tensor), output});
         status_ = copies_.back().mirror->status();
         tensor = copies_.back().mirror->view();

@@ -23,8 +23,7 @@ KernelSubject::KernelSubject(const polyhead_kernel &kernel, uint64_t seed, bool 
     subject_.weights = weights_.reference();
     subject_.run = [this](const polyhead_args &args) {
         const polyhead_args call = prepared(args);
-        const bool on_host = home_ == Home::host && (device_ == nullptr || call.key_cache.rank == 0);
-        return on_host ? polyhead_run(&kernel_, &call) : run_on_device(call);
+        return home_ == Home::host ? polyhead_run(&kernel_, &call) : run_on_device(call);
     };
     if (device != nullptr) {
         subject_.name += home == Home::host     ? ", tensors on the host"

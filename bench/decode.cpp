@@ -18,17 +18,21 @@ namespace {
 struct DecodeLine {
     const char *kernel, *name;
     int32_t dtype;
-    double wide, narrow; // % of a plain read at least, with AVX-512 (bf16: with dot products of pairs), and with AVX2
+    double wide, narrow; // % of a plain read at least, with AVX-512 (bf16, int8: with dot products), and with AVX2
 };
 constexpr DecodeLine decode_lines[] = {{"gqa_h32_kv8_d128", "f32", POLYHEAD_F32, 85, 75},
                                        {"gqa_h32_kv8_d128_bf16", "bf16", POLYHEAD_BF16, 80, 65},
-                                       {"gqa_h32_kv8_d128_f16", "f16", POLYHEAD_F16, 70, 60}};
+                                       {"gqa_h32_kv8_d128_f16", "f16", POLYHEAD_F16, 70, 60},
+                                       {"int8_h32_kv8_d128", "int8", POLYHEAD_I8, 60, 50}};
+constexpr polyhead_tensor polyhead_args::*cache_tensors[] = {&polyhead_args::key, &polyhead_args::value, &polyhead_args::key_scales,
+                                                             &polyhead_args::value_scales};
 constexpr int64_t cache_keys[] = {4096, 32768};
 constexpr double cold_bytes = 256e6; // of all copies together, so that none is in a cache when it is used again
 
 double least_percent(const DecodeLine &line) {
     const uint64_t features = polyhead_cpu_features();
-    const bool wide = features & (line.dtype == POLYHEAD_BF16 ? POLYHEAD_CPU_AVX512_BF16_VNNI : POLYHEAD_CPU_AVX512);
+    const bool dots = line.dtype == POLYHEAD_BF16 || line.dtype == POLYHEAD_I8;
+    const bool wide = features & (dots ? POLYHEAD_CPU_AVX512_BF16_VNNI : POLYHEAD_CPU_AVX512);
     return wide ? line.wide : line.narrow;
 }
 
@@ -42,7 +46,9 @@ std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &te
     double bytes = 0;
     do {
         copies.push_back(std::make_unique<Workload>(kernel, Shape{1, 1, keys, 0}));
-        bytes = polyhead::test::tensor_bytes(copies[0]->args().key) + polyhead::test::tensor_bytes(copies[0]->args().value);
+        bytes = 0;
+        for (const auto tensor : cache_tensors)
+            bytes += polyhead::test::tensor_bytes(copies[0]->args().*tensor);
     } while (static_cast<double>(copies.size()) * bytes < cold_bytes || copies.size() < 2);
     if (const std::string error = copies[0]->check(); !error.empty())
         return error;
@@ -50,8 +56,11 @@ std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &te
     size_t next = 0;
     const auto read_seconds = [&team](const Workload &copy) {
         std::vector<roof::Block> blocks;
-        for (const polyhead_tensor *t : {&copy.args().key, &copy.args().value})
-            blocks.push_back({t->data, static_cast<size_t>(polyhead::test::tensor_bytes(*t))});
+        for (const auto tensor : cache_tensors) {
+            const polyhead_tensor &t = copy.args().*tensor;
+            if (t.rank > 0)
+                blocks.push_back({t.data, static_cast<size_t>(polyhead::test::tensor_bytes(t))});
+        }
         return roof::read_seconds(team, blocks);
     };
     const auto another = [&]() -> const Workload & { return *copies[next++ % count]; };

@@ -53,51 +53,69 @@ alignas(64) char memory[l1_bytes];
 #define BF16_512(p)                                                                                                                        \
     _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p))), 16))
 #define PAIRS_512(p) __m512bh(_mm512_loadu_si512(p))
+#define I8_512(p) _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))))
+#define QUADS_512(p) _mm512_loadu_si512(p)
 #define AS_FLOATS_256(p) _mm256_loadu_ps(reinterpret_cast<const float *>(p))
 #define F16_256(p) _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)))
 #define BF16_256(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))), 16))
+#define I8_256(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))))
 #define FMA_512(sum, x, y) _mm512_fmadd_ps(x, y, sum)
 #define FMA_256(sum, x, y) _mm256_fmadd_ps(x, y, sum)
 LOOP(f32_512, "avx512f", __m512, _mm512_setzero_ps, __m512, AS_FLOATS_512, 64, FMA_512)
 LOOP(f16_512, "avx512f", __m512, _mm512_setzero_ps, __m512, F16_512, 32, FMA_512)
 LOOP(bf16_512, "avx512f", __m512, _mm512_setzero_ps, __m512, BF16_512, 32, FMA_512)
 LOOP(pairs_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps, __m512bh, PAIRS_512, 64, _mm512_dpbf16_ps)
+LOOP(i8_512, "avx512f", __m512, _mm512_setzero_ps, __m512, I8_512, 16, FMA_512)
+LOOP(quads_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512, __m512i, QUADS_512, 64, _mm512_dpbusd_epi32)
 LOOP(f32_256, "avx2,fma", __m256, _mm256_setzero_ps, __m256, AS_FLOATS_256, 32, FMA_256)
 LOOP(f16_256, "avx2,fma,f16c", __m256, _mm256_setzero_ps, __m256, F16_256, 16, FMA_256)
 LOOP(bf16_256, "avx2,fma", __m256, _mm256_setzero_ps, __m256, BF16_256, 16, FMA_256)
+LOOP(i8_256, "avx2,fma", __m256, _mm256_setzero_ps, __m256, I8_256, 8, FMA_256)
 #undef LOOP
 #undef DECLARE
 #undef ROW
 #undef KEEP
 
 using Loop = void (*)(int64_t passes);
-Loop loop_of(int32_t dtype) {
+// Of keys, and of values.
+struct Loops {
+    Loop keys, values;
+};
+Loops loops_of(int32_t dtype) {
     const uint64_t features = polyhead_cpu_features();
     const auto has = [&](uint64_t wanted) { return (features & wanted) == wanted; };
-    const bool f16 = dtype == POLYHEAD_F16, bf16 = dtype == POLYHEAD_BF16;
-    if (bf16 && has(POLYHEAD_CPU_AVX512_BF16_VNNI))
-        return pairs_512;
-    if (has(POLYHEAD_CPU_AVX512))
-        return f16 ? f16_512 : bf16 ? bf16_512 : f32_512;
-    if (has(POLYHEAD_CPU_AVX2 | POLYHEAD_CPU_FMA) && (!f16 || has(POLYHEAD_CPU_F16C)))
-        return f16 ? f16_256 : bf16 ? bf16_256 : f32_256;
-    return nullptr;
+    const auto both = [](Loop loop) { return Loops{loop, loop}; };
+    const bool wide = has(POLYHEAD_CPU_AVX512), dots = has(POLYHEAD_CPU_AVX512_BF16_VNNI),
+               narrow = has(POLYHEAD_CPU_AVX2 | POLYHEAD_CPU_FMA);
+    switch (dtype) {
+    case POLYHEAD_I8:
+        return dots ? Loops{quads_512, i8_512} : both(wide ? i8_512 : narrow ? i8_256 : nullptr);
+    case POLYHEAD_BF16:
+        return both(dots ? pairs_512 : wide ? bf16_512 : narrow ? bf16_256 : nullptr);
+    case POLYHEAD_F16:
+        return both(wide ? f16_512 : narrow && has(POLYHEAD_CPU_F16C) ? f16_256 : nullptr);
+    default:
+        return both(wide ? f32_512 : narrow ? f32_256 : nullptr);
+    }
 }
 
-} // namespace
-
-double formula_gbs(int32_t dtype, double seconds) {
-    const Loop loop = loop_of(dtype);
-    if (!loop)
-        return 0;
-    const int64_t passes = 64;
+// Of one pass.
+double shortest_seconds(Loop loop, double seconds) {
+    constexpr int64_t passes = 64;
     double shortest = 1e30;
     for (const double end = now() + seconds; now() < end;) {
         const double start = now();
         loop(passes);
         shortest = std::min(shortest, now() - start);
     }
-    return static_cast<double>(passes) * l1_bytes / shortest / 1e9;
+    return shortest / passes;
+}
+
+} // namespace
+
+double formula_gbs(int32_t dtype, double seconds) {
+    const Loops loops = loops_of(dtype);
+    return loops.keys ? 2 * l1_bytes / (shortest_seconds(loops.keys, seconds) + shortest_seconds(loops.values, seconds)) / 1e9 : 0;
 }
 #else
 double formula_gbs(int32_t, double) {

@@ -22,6 +22,15 @@ public:
     KeySource(Storage storage, Element key, Element value, Expr rows)
         : storage_(std::move(storage)), key_(std::move(key)), value_(std::move(value)), rows_(std::move(rows)) {}
 
+    // The same with integers for elements: an element counts as its integer times scale d / channels of its row; channels 0: scale 0.
+    KeySource scaled(Element key_scale, Element value_scale, int channels) const {
+        KeySource source = *this;
+        source.key_scale_ = std::move(key_scale);
+        source.value_scale_ = std::move(value_scale);
+        source.channels_ = channels;
+        return source;
+    }
+
     const Expr &rows() const { return rows_; }
     // The row of key kv; of keys behind the last one, the last row.
     Expr row(const Expr &kv) const { return Halide::min(kv, rows_ - 1); }
@@ -29,10 +38,21 @@ public:
     Expr existing_row(const Expr &kv) const { return Halide::unsafe_promise_clamped(kv, 0, rows_ - 1); }
     // Elements as floats.
     Expr key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
-        return storage_.load(stored_key(d, row, kv_head, b));
+        const Expr number = storage_.load(stored_key(d, row, kv_head, b));
+        return is_scaled() ? number * key_scale(d, row, kv_head, b) : number;
     }
     Expr value(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
-        return storage_.load(stored_value(d, row, kv_head, b));
+        const Expr number = storage_.load(stored_value(d, row, kv_head, b));
+        return is_scaled() ? number * value_scale(d, row, kv_head, b) : number;
+    }
+    bool is_scaled() const { return bool(key_scale_); }
+    // One scale for the whole row.
+    bool scales_rows() const { return is_scaled() && channels_ == 0; }
+    Expr key_scale(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
+        return key_scale_(channels_ == 0 ? Expr(0) : d / channels_, row, kv_head, b);
+    }
+    Expr value_scale(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
+        return (value_scale_ ? value_scale_ : key_scale_)(channels_ == 0 ? Expr(0) : d / channels_, row, kv_head, b);
     }
     // Elements as they are stored.
     Expr stored_key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return key_(d, row, kv_head, b); }
@@ -44,7 +64,8 @@ public:
 
 private:
     Storage storage_;
-    Element key_, value_;
+    Element key_, value_, key_scale_, value_scale_;
+    int channels_ = 0;
     Expr rows_;
 };
 

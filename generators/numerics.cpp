@@ -10,8 +10,8 @@ using Halide::Expr;
 
 namespace {
 
-Expr pure_call(const char *function, const std::vector<Expr> &args) {
-    return Halide::Internal::Call::make(Halide::Float(32), function, args, Halide::Internal::Call::PureExtern);
+Expr pure_call(const char *function, const std::vector<Expr> &args, Halide::Type type = Halide::Float(32)) {
+    return Halide::Internal::Call::make(type, function, args, Halide::Internal::Call::PureExtern);
 }
 
 // 2^n by writing the exponent field. n = -127 gives the bits of +0, so clamping there flushes to exactly 0.
@@ -94,7 +94,8 @@ Expr word(uint32_t value) {
     return Halide::Internal::make_const(Halide::UInt(32), value);
 }
 
-// Two 16-bit elements as one word. Halide makes one wide load of neighbours that are joined like this, and one shuffle of two vectors.
+// Two 16-bit elements, or four bytes, as one word. Halide makes one wide load of neighbours that are joined like this, and one shuffle of
+// two vectors.
 Expr join_bits(const std::vector<Expr> &elements) {
     return Halide::Internal::Call::make(Halide::UInt(32), Halide::Internal::Call::concat_bits, elements,
                                         Halide::Internal::Call::PureIntrinsic);
@@ -192,6 +193,20 @@ Words bf16_pairs() {
             }};
 }
 
+Expr ByteQuads::join(const std::vector<Expr> &elements) {
+    return join_bits(elements);
+}
+
+Expr ByteQuads::repeated(uint8_t bits) {
+    return word(bits * 0x01010101u);
+}
+
+// As dpbf16ps above.
+Expr ByteQuads::add_products(const Expr &sum, const Expr &unsigned_bytes, const Expr &signed_bytes) {
+    return pure_call("dpbusd", {sum, Halide::reinterpret<int32_t>(unsigned_bytes), Halide::reinterpret<int32_t>(signed_bytes)},
+                     Halide::Int(32));
+}
+
 Expr Storage::is_minus_infinity(const Expr &element) const {
     const Halide::Type bits = Halide::Int(type.bits());
     return Halide::reinterpret(bits, element) == Halide::Internal::make_const(bits, minus_infinity);
@@ -209,6 +224,8 @@ Storage storage_of(int dtype, bool hardware_f16) {
                     [=](const Expr &x) { return Halide::reinterpret(bits, Halide::cast(half, x)); }, minus_infinite_half};
         }
         return {bits, f32_of_f16, f16_of_f32, minus_infinite_half};
+    case POLYHEAD_I8: // floats of any size are brought to integers by scales, outside of kernels
+        return {Halide::UInt(8), [](const Expr &x) { return cast<float>(Halide::reinterpret(Halide::Int(8), x)); }, nullptr, 0};
     default:
         return {Halide::Float(32), [](const Expr &x) { return x; }, [](const Expr &x) { return x; }, int32_t(0xff800000)};
     }

@@ -66,6 +66,14 @@ Words bf16_pairs();
 // Two neighbouring bf16 elements, loaded as one word, as floats.
 std::vector<Halide::Expr> floats_of_bf16_pair(const Halide::Expr &low, const Halide::Expr &high);
 
+// Words of four bytes for vpdpbusd: the word of four elements; one bit pattern in all four; sum, and the products of unsigned bytes of one
+// word with signed bytes of another, in 32-bit integers.
+struct ByteQuads {
+    static Halide::Expr join(const std::vector<Halide::Expr> &elements);
+    static Halide::Expr repeated(uint8_t bits);
+    static Halide::Expr add_products(const Halide::Expr &sum, const Halide::Expr &unsigned_bytes, const Halide::Expr &signed_bytes);
+};
+
 // Without hardware_f16 conversions are shifts and masks only, right for subnormals, infinities and NaN too: Halide 21 prints bf16 as
 // half for OpenCL and cannot compile it for CUDA, and few OpenCL devices have 16-bit floats.
 Storage storage_of(int dtype, bool hardware_f16);

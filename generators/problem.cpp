@@ -93,6 +93,24 @@ std::string refuse_cache(const Problem &p) {
     return p.seq_len_kv > 0 ? number("seq_len_kv", p.seq_len_kv) + " is not allowed with cache: a cache has any capacity" : "";
 }
 
+std::string refuse_scales(const Problem &p) {
+    if (p.scale_channels == 0) {
+        return "";
+    }
+    if (p.int8_cache == 0) {
+        return number("scale_channels", p.scale_channels) + " is not allowed without int8_cache";
+    }
+    if (p.scale_channels != 32 && p.scale_channels != 64) {
+        return number("scale_channels", p.scale_channels) + " is not allowed: expected 0, 32 or 64";
+    }
+    for (const auto &[name, dim] : {std::pair("head_dim", p.head_dim), std::pair("head_dim_v", p.head_dim_v)}) {
+        if (dim % p.scale_channels != 0) {
+            return number(name, dim) + " is not a multiple of " + number("scale_channels", p.scale_channels);
+        }
+    }
+    return "";
+}
+
 std::string refuse_layer(const Problem &p) {
     if (p.op != POLYHEAD_MHA || p.cross) {
         return "";
@@ -152,7 +170,7 @@ std::string refusal(const Problem &p) {
             return found;
         }
     }
-    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_layer(p), refuse_masks(p), refuse_rope(p),
+    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p), refuse_rope(p),
                  refuse_expression(p));
 }
 

@@ -48,6 +48,8 @@ using Problem = polyhead_problem;
     X(group_size)                                                                                                                          \
     X(f32_weights)                                                                                                                         \
     X(page_size)                                                                                                                           \
+    X(int8_cache)                                                                                                                          \
+    X(scale_channels)                                                                                                                      \
     X(cache)
 
 std::string dtype_name(int dtype);

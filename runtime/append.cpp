@@ -1,4 +1,8 @@
 // Appends keys and values to a cache: first every check, then the writes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "cache_rules.h"
@@ -7,6 +11,46 @@
 
 namespace polyhead::runtime {
 namespace {
+
+struct CacheTensor {
+    const char *name;
+    const polyhead_tensor *tensor;
+};
+
+std::array<CacheTensor, 4> tensors_of(const polyhead_cache &cache) noexcept {
+    return {{{"cache key", &cache.key},
+             {"cache value", &cache.value},
+             {"key_scales", &cache.key_scales},
+             {"value_scales", &cache.value_scales}}};
+}
+
+bool check_cache_type(const char *name, const polyhead_tensor &t, polyhead_status *status) noexcept {
+    return absent(t) || t.dtype == POLYHEAD_F32 || t.dtype == POLYHEAD_F16 || t.dtype == POLYHEAD_BF16 || t.dtype == POLYHEAD_I8 ||
+           refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected f32, f16, bf16 or i8", name, dtype_name(t.dtype));
+}
+
+// Scales are there exactly for integers.
+bool check_scales_of(const char *of, const polyhead_tensor &rows, const polyhead_tensor &scales, polyhead_status *status) noexcept {
+    char name[16];
+    std::snprintf(name, sizeof name, "%s_scales", of);
+    if (absent(rows) || rows.dtype != POLYHEAD_I8) {
+        return absent(scales) ||
+               refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the cache has no %s of int8", name, of);
+    }
+    if (!check_host_tensor({name,
+                            &scales,
+                            POLYHEAD_F32,
+                            Role::output,
+                            4,
+                            {{rows.shape[0], "cache"}, {rows.shape[1], "cache"}, {rows.shape[2], "cache"}, {}}},
+                           status)) {
+        return false;
+    }
+    const int64_t count = scales.shape[3], entries = rows.shape[3];
+    return count == 1 || count * 32 == entries || count * 64 == entries ||
+           refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension 3, expected 1, or %lld entries of a row divided by 32 or 64",
+                  name, static_cast<long long>(count), static_cast<long long>(entries));
+}
 
 // A cache and what is appended to it.
 class Append {
@@ -17,7 +61,7 @@ public:
     bool check(polyhead_status *status) noexcept {
         return check_cache(status) && check_new(status) && check_room(written(), status) &&
                Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], &keys_.lengths, counts(), status) &&
-               check_aliases(status) && (!paged_ || check_written_pages(written(), status));
+               check_finite(status) && check_aliases(status) && (!paged_ || check_written_pages(written(), status));
     }
 
     void run() const noexcept {
@@ -27,24 +71,29 @@ public:
         for_each_row(batch_ * heads, bytes, [&](int64_t i) {
             const int64_t b = i / heads, h = i % heads, length = integer_at(keys_.lengths, b);
             for (int64_t t = 0; t < count_of(b); ++t) {
-                write(keys_.key, cache_.key, b, h, t, length + t, rotation.rotates() ? &rotation : nullptr);
+                write(keys_.key, cache_.key, cache_.key_scales, b, h, t, length + t, rotation.rotates() ? &rotation : nullptr);
                 if (has_value_) {
-                    write(keys_.value, cache_.value, b, h, t, length + t, nullptr);
+                    write(keys_.value, cache_.value, cache_.value_scales, b, h, t, length + t, nullptr);
                 }
             }
         });
     }
 
 private:
+    bool is_int8() const noexcept { return cache_.key.dtype == POLYHEAD_I8; }
     const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
     int64_t count_of(int64_t b) const noexcept { return counts() ? integer_at(*counts(), b) : tokens_; }
     int32_t page_of(int64_t b, int64_t column) const noexcept { return integer_at(cache_.page_table, b, column); }
 
-    void write(const polyhead_tensor &from, const polyhead_tensor &to, int64_t b, int64_t h, int64_t t, int64_t position,
-               const Rotation *rotation) const noexcept {
+    char *row_at(const polyhead_tensor &t, int64_t b, int64_t h, int64_t position) const noexcept {
+        return paged_ ? head_row(t, page_of(b, position / page_size_), h, position % page_size_) : head_row(t, b, h, position);
+    }
+
+    void write(const polyhead_tensor &from, const polyhead_tensor &to, const polyhead_tensor &scales, int64_t b, int64_t h, int64_t t,
+               int64_t position, const Rotation *rotation) const noexcept {
         const int64_t count = from.shape[3];
         const char *source = head_row(from, b, h, t);
-        char *target = paged_ ? head_row(to, page_of(b, position / page_size_), h, position % page_size_) : head_row(to, b, h, position);
+        char *target = row_at(to, b, h, position);
         if (!rotation && from.dtype == to.dtype) {
             std::memcpy(target, source, static_cast<size_t>(count * dtype_bytes(to.dtype)));
             return;
@@ -54,13 +103,48 @@ private:
         if (rotation) {
             rotation->apply(floats, b, t);
         }
-        store_floats(floats, count, to.dtype, target);
+        if (is_int8()) {
+            store_scaled(floats, count, scales.shape[3], reinterpret_cast<int8_t *>(target),
+                         reinterpret_cast<float *>(row_at(scales, b, h, position)));
+        } else {
+            store_floats(floats, count, to.dtype, target);
+        }
+    }
+
+    // No scale makes NaN or infinity of an integer.
+    bool check_finite(polyhead_status *status) const noexcept {
+        const Rotation rotation(keys_.rotation, &keys_.lengths);
+        for (const polyhead_tensor *new_rows : {&keys_.key, &keys_.value}) {
+            const bool is_key = new_rows == &keys_.key;
+            for (int64_t i = 0; is_int8() && !absent(*new_rows) && i < batch_ * new_rows->shape[1] * tokens_; ++i) {
+                const int64_t t = i % tokens_, h = i / tokens_ % new_rows->shape[1], b = i / tokens_ / new_rows->shape[1];
+                if (t >= count_of(b)) {
+                    continue;
+                }
+                float floats[most_head_dim];
+                load_floats(head_row(*new_rows, b, h, t), new_rows->dtype, new_rows->shape[3], floats);
+                if (is_key && rotation.rotates()) {
+                    rotation.apply(floats, b, t);
+                }
+                const float *const end = floats + new_rows->shape[3], *found = std::find_if_not(static_cast<const float *>(floats), end,
+                                                                                                [](float x) { return std::isfinite(x); });
+                if (found != end) {
+                    return refuse(status, POLYHEAD_BAD_VALUE,
+                                  "%s: value %g of token %lld, head %lld, batch row %lld%s, expected finite numbers for a cache of int8",
+                                  is_key ? "key" : "value", static_cast<double>(*found), static_cast<long long>(t),
+                                  static_cast<long long>(h), static_cast<long long>(b),
+                                  is_key && rotation.rotates() ? " after its rotation" : "");
+                }
+            }
+        }
+        return true;
     }
 
     bool check_cache(polyhead_status *status) noexcept {
         const polyhead_tensor &key = cache_.key, &value = cache_.value, &table = cache_.page_table;
         if (!check_struct("cache", cache_.size, sizeof cache_, status) || !check_struct("new keys", keys_.size, sizeof keys_, status) ||
-            !check_storage("cache key", key, status) || !check_host_tensor({"cache key", &key, key.dtype, Role::output, 4, {}}, status) ||
+            !check_cache_type("cache key", key, status) ||
+            !check_host_tensor({"cache key", &key, key.dtype, Role::output, 4, {}}, status) ||
             (has_value_ && !check_host_tensor({"cache value",
                                                &value,
                                                key.dtype,
@@ -77,6 +161,9 @@ private:
                               t == &key ? "key" : "value", static_cast<long long>(t->shape[3]), static_cast<long long>(most_head_dim));
             }
         }
+        if (!check_scales_of("key", key, cache_.key_scales, status) || !check_scales_of("value", value, cache_.value_scales, status)) {
+            return false;
+        }
         page_size_ = paged_ ? key.shape[2] : 1;
         if (paged_ && page_size_ == 0) {
             return refuse(status, POLYHEAD_WRONG_SHAPE, "cache key: extent 0 of dimension 2, expected at least 1 key in a page");
@@ -87,9 +174,13 @@ private:
 
     bool check_new(polyhead_status *status) noexcept {
         const polyhead_tensor &key = cache_.key;
+        if (is_int8() && (!check_storage("key", keys_.key, status) || !check_storage("value", keys_.value, status))) {
+            return false;
+        }
         const char *rows = paged_ ? "page_table" : "cache key";
+        const int32_t key_type = is_int8() ? keys_.key.dtype : key.dtype, value_type = is_int8() ? keys_.value.dtype : key.dtype;
         const Extent batch{paged_ ? cache_.page_table.shape[0] : key.shape[0], rows}, heads{key.shape[1], "cache key"};
-        TensorRule rule{"key", &keys_.key, key.dtype, Role::input, 4, {batch, heads, {}, {key.shape[3], "cache key"}}, true};
+        TensorRule rule{"key", &keys_.key, key_type, Role::input, 4, {batch, heads, {}, {key.shape[3], "cache key"}}, true};
         if (!check_host_tensor(rule, status)) {
             return false;
         }
@@ -101,7 +192,7 @@ private:
         if (keys_.has_window && keys_.window_left < 0) {
             return refuse(status, POLYHEAD_BAD_VALUE, "window_left: value %d, expected at least 0", keys_.window_left);
         }
-        rule = {"value", &keys_.value, key.dtype, Role::input, 4, {batch, heads, {tokens_, "key"}, {cache_.value.shape[3], "cache value"}},
+        rule = {"value", &keys_.value, value_type, Role::input, 4, {batch, heads, {tokens_, "key"}, {cache_.value.shape[3], "cache value"}},
                 true};
         return (!has_value_ || check_host_tensor(rule, status)) &&
                check_host_tensor({"lengths", &keys_.lengths, POLYHEAD_I32, Role::lengths, 1, {batch}}, status) &&
@@ -115,11 +206,10 @@ private:
             const polyhead_tensor &tensor;
         } inputs[] = {{"key", keys_.key},  {"value", keys_.value}, {"lengths", keys_.lengths}, {"counts", keys_.counts},
                       {"rope_cos", r.cos}, {"rope_sin", r.sin},    {"positions", r.positions}, {"page_table", cache_.page_table}};
-        for (const polyhead_tensor *output : {&cache_.key, &cache_.value}) {
-            const char *name = output == &cache_.key ? "cache key" : "cache value";
-            const MemoryRange written = memory_of(*output);
-            for (const auto &input : inputs) { // key and value of a cache may be interleaved
-                if (!check_apart(name, written, input.name, memory_of(input.tensor), status)) {
+        for (const CacheTensor &output : tensors_of(cache_)) {
+            const MemoryRange written = memory_of(*output.tensor);
+            for (const auto &input : inputs) { // tensors of a cache may be interleaved
+                if (!check_apart(output.name, written, input.name, memory_of(input.tensor), status)) {
                     return false;
                 }
             }
@@ -180,18 +270,23 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
     if (!check_struct("cache", cache->size, sizeof *cache, &status)) {
         return status;
     }
-    const polyhead_tensor &key = cache->key, &value = cache->value;
-    for (const polyhead_tensor *t : {&key, &value}) {
-        const char *name = t == &key ? "cache key" : "cache value";
-        const Extent pages{t == &key ? any_extent : key.shape[0], "cache key"};
-        if ((t == &value && absent(*t)) ||
-            (check_storage(name, *t, &status) && check_host_tensor({name, t, t->dtype, Role::output, 4, {pages}}, &status) &&
-             check_page("from", from, t->shape[0], &status) && check_page("to", to, t->shape[0], &status))) {
+    const polyhead_tensor &key = cache->key;
+    for (const CacheTensor &t : tensors_of(*cache)) {
+        const bool is_key = t.tensor == &key, is_scales = t.tensor == &cache->key_scales || t.tensor == &cache->value_scales;
+        const Extent pages{is_key ? any_extent : key.shape[0], "cache key"};
+        if ((!is_key && absent(*t.tensor)) ||
+            ((is_scales || check_cache_type(t.name, *t.tensor, &status)) &&
+             check_host_tensor({t.name, t.tensor, is_scales ? POLYHEAD_F32 : t.tensor->dtype, Role::output, 4, {pages}}, &status) &&
+             check_page("from", from, t.tensor->shape[0], &status) && check_page("to", to, t.tensor->shape[0], &status))) {
             continue;
         }
         return status;
     }
-    for (const polyhead_tensor *t : {&key, &value}) {
+    if (!check_scales_of("key", key, cache->key_scales, &status) || !check_scales_of("value", cache->value, cache->value_scales, &status)) {
+        return status;
+    }
+    for (const CacheTensor &copied : tensors_of(*cache)) {
+        const polyhead_tensor *t = copied.tensor;
         for (int64_t row = 0; !absent(*t) && from != to && row < t->shape[1] * t->shape[2]; ++row) {
             const int64_t h = row / t->shape[2], n = row % t->shape[2];
             std::memcpy(head_row(*t, to, h, n), head_row(*t, from, h, n), static_cast<size_t>(t->shape[3] * dtype_bytes(t->dtype)));

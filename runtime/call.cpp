@@ -25,8 +25,8 @@ halide_type_t halide_type(int32_t dtype) noexcept {
     case POLYHEAD_F16:
     case POLYHEAD_BF16:
         return {halide_type_uint, 16};
-    case POLYHEAD_I8:
-        return {halide_type_int, 8};
+    case POLYHEAD_I8: // its bits, too
+        return {halide_type_uint, 8};
     case POLYHEAD_I32:
         return {halide_type_int, 32};
     case POLYHEAD_BOOL:

@@ -35,7 +35,7 @@ public:
     // For a buffer in place of a tensor that the call left out: the bits of its one element. Else null.
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
-    static constexpr int most_buffers = 60, most_arguments = 72;
+    static constexpr int most_buffers = 64, most_arguments = 76;
 
 private:
     halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;

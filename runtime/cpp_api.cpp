@@ -47,6 +47,8 @@ polyhead_args c_args(const SdpaArgs &a) noexcept {
     args.key = a.key;
     args.value = a.value;
     args.page_table = a.page_table;
+    args.key_scales = a.key_scales;
+    args.value_scales = a.value_scales;
     args.cu_seqlens_q = a.cu_seqlens_q;
     args.cu_seqlens_kv = a.cu_seqlens_kv;
     args.out = a.out;

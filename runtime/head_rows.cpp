@@ -2,6 +2,7 @@
 #include "head_rows.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include <polyhead/half.h>
@@ -45,6 +46,23 @@ void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) 
         convert_row<float>(floats, row, count, [](float x) { return to_f16(x); });
     } else {
         std::memcpy(row, floats, static_cast<size_t>(count) * sizeof(float));
+    }
+}
+
+void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *row, float *scale) noexcept {
+    constexpr float most = 127.0f, to_whole = 12582912.0f; // 1.5 * 2^23: a sum with it is rounded to nearest even
+    const int64_t shared = count / scales;
+    for (int64_t s = 0; s < scales; ++s) {
+        const float *const x = floats + s * shared;
+        float largest = 0.0f;
+        for (int64_t i = 0; i < shared; ++i) {
+            largest = std::max(largest, std::fabs(x[i]));
+        }
+        scale[s] = largest / most;
+        for (int64_t i = 0; i < shared; ++i) { // a scale that is subnormal has few digits: quotients may be larger than 127
+            const float steps = scale[s] > 0.0f ? std::min(std::max(x[i] / scale[s], -most), most) : 0.0f;
+            row[s * shared + i] = static_cast<int8_t>(static_cast<int32_t>((steps + to_whole) - to_whole));
+        }
     }
 }
 

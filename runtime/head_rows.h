@@ -23,6 +23,8 @@ inline char *head_row(const polyhead_tensor &t, int64_t i, int64_t j, int64_t k)
 // Elements as floats and back; 16 bits are rounded to nearest even.
 void load_floats(const char *row, int32_t dtype, int64_t count, float *floats) noexcept;
 void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) noexcept;
+// Integers from -127 to 127 and their scales, of finite floats: so many neighbouring entries share one that `scales` of them cover a row.
+void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *row, float *scale) noexcept;
 
 // A tensor on the host whose elements are f32, f16 or bf16; false when that is refused. An absent tensor has no type.
 bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;

@@ -40,8 +40,10 @@ enum class Neutral : uint8_t {
 constexpr int32_t extent_rotary_pairs = -5;
 // Another one: seq_len_kv / page_size.
 constexpr int32_t extent_pages = -6;
-// Those of a cache: batch rows or pages, key/value heads, keys of a batch row or of a page, entries of a key and of a value.
-constexpr int32_t extent_cache_blocks = -7, extent_kv_heads = -8, extent_cache_keys = -9, extent_head_dim = -10, extent_head_dim_v = -11;
+// Those of scales and of a cache: num_kv_heads, page_size, scales of a row of key or value; batch rows or pages, keys of a batch row or of a
+// page, entries of a key and of a value.
+constexpr int32_t extent_kv_heads = -7, extent_page_size = -8, extent_key_scales = -9, extent_value_scales = -10;
+constexpr int32_t extent_cache_blocks = -11, extent_cache_keys = -12, extent_head_dim = -13, extent_head_dim_v = -14;
 
 struct OptionalTensor {
     const char *name; // also of the argument of the entry
@@ -82,9 +84,53 @@ template <int32_t dtype> bool has_score_bias(const P &p) noexcept {
     return p.score_bias != 0 && additive_dtype(p) == dtype;
 }
 
+// Type of the elements of key and value.
+inline int32_t key_dtype(const P &p) noexcept {
+    return p.int8_cache != 0 ? POLYHEAD_I8 : p.dtype;
+}
+// Scales of so many entries of a row.
+inline int32_t scales_of(const P &p, int32_t entries) noexcept {
+    return p.scale_channels != 0 ? entries / p.scale_channels : 1;
+}
+template <bool pages, bool of_value> bool has_scales(const P &p) noexcept {
+    return p.int8_cache != 0 && (p.page_size != 0) == pages && (!of_value || p.value_in_key == 0);
+}
+
 constexpr OptionalTensor optional_inputs[] = {
     {"kv_lengths", &A::kv_lengths, 1, POLYHEAD_I32, has<&P::kv_lengths>, "key lengths", {B}, Neutral::key_length},
     {"page_table", &A::page_table, 2, POLYHEAD_I32, has<&P::page_size>, "pages", {B, extent_pages}, Neutral::none},
+    {"key_scales",
+     &A::key_scales,
+     4,
+     POLYHEAD_F32,
+     has_scales<false, false>,
+     "int8 cache",
+     {B, extent_kv_heads, KV, extent_key_scales},
+     Neutral::none},
+    {"key_scales",
+     &A::key_scales,
+     4,
+     POLYHEAD_F32,
+     has_scales<true, false>,
+     "int8 cache",
+     {POLYHEAD_EXTENT_FREE, extent_kv_heads, extent_page_size, extent_key_scales},
+     Neutral::none},
+    {"value_scales",
+     &A::value_scales,
+     4,
+     POLYHEAD_F32,
+     has_scales<false, true>,
+     "int8 cache",
+     {B, extent_kv_heads, KV, extent_value_scales},
+     Neutral::none},
+    {"value_scales",
+     &A::value_scales,
+     4,
+     POLYHEAD_F32,
+     has_scales<true, true>,
+     "int8 cache",
+     {POLYHEAD_EXTENT_FREE, extent_kv_heads, extent_page_size, extent_value_scales},
+     Neutral::none},
     {"cache_lengths", &A::cache_lengths, 1, POLYHEAD_I32, has<&P::cache>, "a cache", {B}, Neutral::none},
     {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
     {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true},

@@ -63,7 +63,7 @@ void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &par
         const int32_t declared = dimensions.at(*tensor, i);
         batch = declared == B ? i : batch;
         const Tokens *tokens = declared == Q && part.packed_q ? &part.queries : declared == KV && part.packed_kv ? &part.keys : nullptr;
-        if (tokens && tensor->shape[i] > 1) {
+        if (tokens && tensor->shape[i] != 1) {
             packed = true;
             tensor->offset += tokens->first * tensor->stride[i];
             tensor->shape[i] = tokens->each;
@@ -99,7 +99,7 @@ bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, co
         for (int i = 0; i < dimensions.of(*tensor); ++i) {
             const int32_t declared = dimensions.at(*tensor, i);
             batch = batch || declared == B;
-            packed = packed || (tensor->shape[i] > 1 && is_packed(declared, shape));
+            packed = packed || (tensor->shape[i] != 1 && is_packed(declared, shape));
         }
         can = can && (absent(*tensor) || batch || !packed);
     });

@@ -150,6 +150,10 @@ constexpr ProblemField problem_fields[] = {
                   "weights are packed as f32 beside inputs and outputs of 16 bits"),
     field::number("page_size", &polyhead_problem::page_size, field::attention, 0, 1024,
                   "sdpa, mha --cache: keys per page, a power of two; calls give a page table [B, max_pages]"),
+    field::yes_no("int8_cache", &polyhead_problem::int8_cache, field::sdpa, field::same_truth,
+                  "sdpa: key and value are int8 with f32 scales for each row; --dtype is the type of query and out"),
+    field::number("scale_channels", &polyhead_problem::scale_channels, field::sdpa, 0, 64,
+                  "--int8-cache: 32 or 64 neighbouring entries of a row share a scale (default: the whole row)"),
     field::yes_no("cache", &polyhead_problem::cache, field::mha, field::same_truth,
                   "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };

@@ -130,6 +130,21 @@ bool check_rope_tables(const polyhead_args &args, polyhead_status *status) noexc
     return true;
 }
 
+// The scales of pages are as many as the pages.
+bool check_scale_pages(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    const struct {
+        const char *name;
+        const polyhead_tensor &scales;
+    } tensors[] = {{"key_scales", args.key_scales}, {"value_scales", args.value_scales}};
+    for (const auto &t : tensors) {
+        if (p.page_size > 0 && !absent(t.scales) && t.scales.shape[0] != args.key.shape[0]) {
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension 0, expected %lld as in key", t.name,
+                          static_cast<long long>(t.scales.shape[0]), static_cast<long long>(args.key.shape[0]));
+        }
+    }
+    return true;
+}
+
 bool check_expression_tensor(const GivenCall &call, const polyhead_declaration &declared, const polyhead_tensor &tensor,
                              polyhead_status *status) noexcept {
     // Kernels load vectors along the innermost dimension: it is whole and dense.
@@ -180,7 +195,7 @@ bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_proble
             return false;
         }
     }
-    if (problem.rope != POLYHEAD_NO_ROPE && !check_rope_tables(args, status)) {
+    if (!check_scale_pages(problem, args, status) || (problem.rope != POLYHEAD_NO_ROPE && !check_rope_tables(args, status))) {
         return false;
     }
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {

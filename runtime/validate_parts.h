@@ -4,6 +4,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "tensor_rules.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -22,6 +23,13 @@ bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_proble
 // validate_values.cpp: the numbers of a call; then what integer tensors on the host hold, after their shapes.
 bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
+// validate_scales.cpp: what the scales of an int8 cache on the host hold.
+bool check_scales(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
+// Whether checks may look at the elements. Reading memory of a device would wait for it: kernels clamp key lengths and positions instead,
+// offsets and scales are the caller's to keep in range.
+inline bool readable(const polyhead_tensor &t) noexcept {
+    return !absent(t) && !t.device && !empty(t);
+}
 
 // validate_cache.cpp: the cache of a layer. First its tensors, which give the capacity; then what lengths and page table on the host hold.
 bool check_cache_tensors(const polyhead_problem &problem, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;

@@ -72,11 +72,6 @@ bool check_softcap(const polyhead_problem &p, const polyhead_args &args, polyhea
     return refuse(status, POLYHEAD_BAD_VALUE, "softcap: value %g, expected a number from 1e-37 to 1e38", static_cast<double>(args.softcap));
 }
 
-// Reading memory of a device would wait for it: kernels clamp key lengths and positions instead, offsets are the caller's to keep in range.
-bool readable(const polyhead_tensor &t) noexcept {
-    return !absent(t) && !t.device && !empty(t);
-}
-
 bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int64_t most, const char *meaning,
                  polyhead_status *status) noexcept {
     if (!readable(t)) {
@@ -182,6 +177,9 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
         return true;
     }
     if (problem.page_size > 0 && !problem.cache && !check_pages(problem, args, shape, status)) {
+        return false;
+    }
+    if (problem.int8_cache != 0 && !check_scales(problem, args, shape, status)) {
         return false;
     }
     if (problem.rope == POLYHEAD_NO_ROPE) {

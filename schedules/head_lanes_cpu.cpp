@@ -29,6 +29,10 @@ namespace {
 constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
 // Registers that are left to values, probs and addresses while columns of acc are kept in the others.
 constexpr int registers_beside_acc = 8;
+// Rows of a pass over values of bytes.
+constexpr int rows_of_byte_values = 4;
+// Keys whose values stay in the L1 cache for all passes.
+constexpr int keys_of_pass = 16;
 
 // sum or max over the keys of a split: vectors along the keys, one reduction tree at the end.
 void reduce_keys(Func f, const Halide::RDom &keys) {
@@ -52,6 +56,26 @@ std::pair<int, int> pass_of(int rows, int vectors, int registers) {
     return vectors > most ? std::pair(1, balanced(vectors, most)) : std::pair(balanced(rows, most / vectors), vectors);
 }
 
+// Sums over values of bytes: a pass has up to four rows and every n-th vector, so that a vector is converted once for these rows, and the
+// first pass asks memory for all lines of a row. The passes go over blocks of keys that stay in the L1 cache. Returns the loop over blocks.
+RVar schedule_byte_values(Halide::Stage sums, const HeadLanesStages &s, const RVar &keys, const Machine &machine) {
+    Var d_outer("d_outer"), d_rest("d_rest"), d_inner("d_inner"), pass("pass"), r_outer("r_outer"), r_inner("r_inner");
+    RVar block("block"), in_block("in_block");
+    const int lanes = s.blocking.lanes, most = machine.registers - registers_beside_acc;
+    sums.split(keys, block, in_block, s.fetched_values.empty() ? keys_of_pass : s.blocking.fetch_keys);
+    const int vectors = s.head_dim_v / lanes, rows = std::min(s.blocking.row_tile, rows_of_byte_values);
+    int passes = 1; // as few as the registers allow
+    while (passes < vectors && (rows * vectors > most * passes || vectors % passes != 0)) {
+        passes++;
+    }
+    sums.split(s.d, d_outer, d_rest, passes * lanes)
+        .split(d_rest, pass, d_inner, lanes)
+        .split(s.r, r_outer, r_inner, rows, TailStrategy::GuardWithIf)
+        .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block);
+    sums.vectorize(d_inner).unroll(d_outer).unroll(r_inner);
+    return block;
+}
+
 // Sums of probs * value.
 void schedule_values(HeadLanesStages &s, const Machine &machine) {
     const int rows = s.blocking.row_tile;
@@ -69,6 +93,14 @@ void schedule_values(HeadLanesStages &s, const Machine &machine) {
         Var d_outer("d_outer"), d_inner("d_inner"), r_outer("r_outer"), r_inner("r_inner");
         const RVar keys = *domain;
         Halide::Stage sums = s.acc.update(update);
+        if (s.value_bytes == 1) {
+            const RVar block = schedule_byte_values(sums, s, keys, machine);
+            if (!s.fetched_values.empty()) {
+                s.fetched_values[size_t(update)].compute_at(s.acc, block).bound_extent(s.block, 1).bound_extent(s.r, rows);
+            }
+            update++;
+            continue;
+        }
         sums.split(column, d_outer, d_inner, vectors_of_pass / (words ? 2 : 1) * s.blocking.lanes, TailStrategy::GuardWithIf)
             .split(s.r, r_outer, r_inner, rows_of_pass, TailStrategy::GuardWithIf);
         if (words) {
@@ -96,9 +128,22 @@ RVar schedule_scores(HeadLanesStages &s, Func taken) {
         s.fetched_keys.compute_at(taken, block).bound_extent(s.block, 1);
         keys = in_block;
     }
-    s.scores.compute_at(taken, keys).bound_extent(s.r, rows).unroll(s.r).unroll(s.kk);
-    s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.r).unroll(s.kk);
-    s.lane_scores.compute_at(taken, keys).bound_extent(s.r, rows).vectorize(s.l).unroll(s.r).unroll(s.kk);
+    // Rows side by side are added up over lanes together, which takes half the shuffles.
+    const bool together = rows > 1 && (rows & (rows - 1)) == 0;
+    // Without a bound on keys Halide 21 may take memory from the heap for every few of them.
+    s.scores.compute_at(taken, keys).bound_extent(s.r, rows).bound_extent(s.kk, s.blocking.key_unroll).unroll(s.kk);
+    s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl).unroll(s.kk);
+    if (together) {
+        s.scores.vectorize(s.r, rows).update().vectorize(s.r, rows);
+    } else {
+        s.scores.unroll(s.r).update().unroll(s.r);
+    }
+    s.lane_scores.compute_at(taken, keys)
+        .bound_extent(s.r, rows)
+        .bound_extent(s.kk, s.blocking.key_unroll)
+        .vectorize(s.l)
+        .unroll(s.r)
+        .unroll(s.kk);
     s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
     return keys;
 }
@@ -109,6 +154,27 @@ void schedule_rotation(HeadLanesStages &s, const LoopLevel &keys) {
     for (Func f : {s.query_rows, s.key_rows}) {
         f.update().reorder(s.rotary.x, s.rotary.y).unroll(s.rotary.x).allow_race_conditions();
         f.update().vectorize(s.rotary.y, std::min(s.blocking.lanes, s.rotary_dim / 2), TailStrategy::GuardWithIf);
+    }
+}
+
+void schedule_query(HeadLanesStages &s) {
+    const int rows = s.blocking.row_tile;
+    if (s.query_parts.defined()) {
+        s.query_parts.compute_at(s.partial, s.rt).bound_extent(s.r, rows).bound(s.part, 0, 2).vectorize(s.l, s.blocking.lanes);
+    } else if (s.query_words.defined()) {
+        s.query_words.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.l, s.blocking.lanes);
+        s.score_factor.compute_at(s.partial, s.rt);
+    } else {
+        s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    }
+    if (s.query_quads.defined()) {
+        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_quads, s.query_sums}) {
+            f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+        }
+        s.query_largest.update().atomic().vectorize(s.rd, s.blocking.lanes);
+        s.query_poison.update().atomic().vectorize(s.rd, s.blocking.lanes);
+        s.query_quads.vectorize(s.l, s.blocking.quad_lanes);
+        s.query_sums.vectorize(s.l, s.blocking.quad_lanes).update().vectorize(s.l, s.blocking.quad_lanes);
     }
 }
 
@@ -137,6 +203,14 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
     for (Func f : s.row_bounds.funcs()) {
         f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     }
+    for (Func f : {s.key_scales, s.value_scales}) {
+        if (f.defined()) {
+            f.compute_at(s.partial, s.rt).bound_extent(s.kk, s.blocking.split_len).update().unroll(s.keys.x);
+        }
+    }
+    if (s.weights.defined()) {
+        schedule_of_keys(s.weights, s, rows);
+    }
     schedule_values(s, machine);
     s.row_sum.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     reduce_keys(s.row_sum, s.keys);
@@ -151,14 +225,7 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         schedule_of_keys(s.row_scores, s, rows);
     }
     const RVar keys = schedule_scores(s, taken);
-    if (s.query_parts.defined()) {
-        s.query_parts.compute_at(s.partial, s.rt).bound_extent(s.r, rows).bound(s.part, 0, 2).vectorize(s.l, s.blocking.lanes);
-    } else if (s.query_words.defined()) {
-        s.query_words.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.l, s.blocking.lanes);
-        s.score_factor.compute_at(s.partial, s.rt);
-    } else {
-        s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
-    }
+    schedule_query(s);
     if (s.rotary_dim > 0) {
         schedule_rotation(s, LoopLevel(taken, keys));
     }

@@ -40,7 +40,8 @@ Machine machine_of(const Target &target) {
                                     Target::AVX512_Zen5, Target::AVX512_SapphireRapids})) {
             Machine machine{16, 32};
             machine.half_floats = true;
-            machine.bf16_pairs = target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
+            machine.byte_quads = machine.bf16_pairs =
+                target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
             machine.may_have_amx = target.has_feature(Target::AVX512_SapphireRapids);
             machine.latency = 4;
             // Zen 4 passes a vector of 512 bits in two halves.

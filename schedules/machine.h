@@ -21,6 +21,7 @@ struct Machine {
     int loads = 2;             // of numbers or vectors in a cycle
     bool half_floats = false;  // f16 is converted by an instruction
     bool bf16_pairs = false;   // vdpbf16ps: two products of bf16, added to a float
+    bool byte_quads = false;   // vpdpbusd: four products of bytes, added to an integer
     bool may_have_amx = false; // tiles of bf16; some machines of the target have them, so they take a variant of their own
 
     // Sums that must be under way at once, so that a multiply-add can begin whenever there is room.

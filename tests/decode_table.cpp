@@ -59,6 +59,13 @@ std::vector<float> cache(int64_t heads, int64_t capacity, int64_t d) {
 
 // Elements of a storage type.
 std::vector<uint8_t> stored(const std::vector<float> &values, int32_t dtype) {
+    if (dtype == POLYHEAD_I8) {
+        std::vector<uint8_t> bytes;
+        for (const float x : values) {
+            bytes.push_back(static_cast<uint8_t>(std::isnan(x) ? 128 : static_cast<int>(100 * x) & 255));
+        }
+        return bytes;
+    }
     const size_t element = is_16_bit(dtype) ? 2 : 4;
     std::vector<uint8_t> bytes(values.size() * element);
     for (size_t i = 0; i < values.size(); i++) {
@@ -82,18 +89,31 @@ Answer answer(const polyhead_kernel &kernel, int64_t seq_len_q, int64_t capacity
     for (size_t i = 0; i < numbers.size(); i++) {
         numbers[i] = number(3 * i);
     }
-    std::vector<uint8_t> query = stored(numbers, p.dtype), key = stored(cache(p.num_kv_heads, capacity, p.head_dim), p.dtype),
-                         value = stored(cache(p.num_kv_heads, capacity, p.head_dim_v), p.dtype);
+    const int32_t key_dtype = p.int8_cache != 0 ? POLYHEAD_I8 : p.dtype, channels = p.scale_channels;
+    std::vector<uint8_t> query = stored(numbers, p.dtype), key = stored(cache(p.num_kv_heads, capacity, p.head_dim), key_dtype),
+                         value = stored(cache(p.num_kv_heads, capacity, p.head_dim_v), key_dtype);
+    std::vector<float> scales[] = {cache(p.num_kv_heads, capacity, channels != 0 ? p.head_dim / channels : 1),
+                                   cache(p.num_kv_heads, capacity, channels != 0 ? p.head_dim_v / channels : 1)};
     Answer answer{std::vector<uint8_t>(static_cast<size_t>(rows * p.head_dim_v * (is_16_bit(p.dtype) ? 2 : 4))),
                   std::vector<float>(static_cast<size_t>(rows))};
     std::vector<int32_t> valid = lengths, offsets(lengths.size(), 0);
     polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     args.query = dense(query.data(), p.dtype, {batch, p.num_heads, seq_len_q, p.head_dim});
-    args.key = dense(key.data(), p.dtype, {batch, p.num_kv_heads, capacity, p.head_dim});
+    args.key = dense(key.data(), key_dtype, {batch, p.num_kv_heads, capacity, p.head_dim});
     if (p.value_in_key == 0) {
-        args.value = dense(value.data(), p.dtype, {batch, p.num_kv_heads, capacity, p.head_dim_v});
+        args.value = dense(value.data(), key_dtype, {batch, p.num_kv_heads, capacity, p.head_dim_v});
     }
-    args.key.stride[0] = args.value.stride[0] = 0; // one cache for all batch rows
+    for (auto [all, view] : {std::pair(&scales[0], &args.key_scales), std::pair(&scales[1], &args.value_scales)}) {
+        if (p.int8_cache != 0 && (p.value_in_key == 0 || view == &args.key_scales)) {
+            for (float &scale : *all) {
+                scale = std::abs(scale) / 100; // NaN stays NaN
+            }
+            *view = dense(all->data(), POLYHEAD_F32,
+                          {batch, p.num_kv_heads, capacity, static_cast<int64_t>(all->size()) / p.num_kv_heads / capacity});
+        }
+    }
+    // One cache for all batch rows.
+    args.key.stride[0] = args.value.stride[0] = args.key_scales.stride[0] = args.value_scales.stride[0] = 0;
     args.kv_lengths = dense(valid.data(), POLYHEAD_I32, {batch});
     args.out = dense(answer.out.data(), p.dtype, {batch, p.num_heads, seq_len_q, p.head_dim_v});
     if (p.lse) {

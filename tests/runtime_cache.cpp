@@ -28,8 +28,9 @@ std::vector<float> row_of(const polyhead_tensor &t, int64_t i, int64_t j, int64_
     std::vector<float> row;
     const int64_t first = i * t.stride[0] + j * t.stride[1] + k * t.stride[2];
     for (int64_t n = first; n < first + t.shape[3]; n++) {
-        row.push_back(is_16_bit(t.dtype) ? from_storage_bits(static_cast<const uint16_t *>(t.data)[n], t.dtype)
-                                         : static_cast<const float *>(t.data)[n]);
+        row.push_back(t.dtype == POLYHEAD_I8 ? float(static_cast<const int8_t *>(t.data)[n])
+                      : is_16_bit(t.dtype)   ? from_storage_bits(static_cast<const uint16_t *>(t.data)[n], t.dtype)
+                                             : static_cast<const float *>(t.data)[n]);
     }
     return row;
 }
@@ -40,7 +41,7 @@ using Rows = std::vector<std::vector<float>>; // of one head, in the order of po
 struct Model {
     int32_t dtype;
     int64_t page_size; // 0: contiguous
-    Tensor key, value, cos, sin;
+    Tensor key, value, key_scales, value_scales, cos, sin;
     std::vector<int32_t> lengths = std::vector<int32_t>(B, 0), table;
     int64_t columns, pages;
     std::vector<std::vector<Rows>> keys, values;
@@ -52,6 +53,10 @@ struct Model {
         const int64_t outermost = page_size > 0 ? pages : B, rows = page_size > 0 ? page_size : capacity;
         key = make_tensor(DType(dtype), {outermost, H, rows, d}, head_strides(layout, H, rows, d), Place::at_end);
         value = make_tensor(DType(dtype), {outermost, H, rows, d_v}, head_strides(layout, H, rows, d_v), Place::at_begin);
+        if (dtype == POLYHEAD_I8) {
+            key_scales = make_tensor(DType::f32, {outermost, H, rows, 1}, head_strides(layout, H, rows, 1), Place::at_end);
+            value_scales = make_tensor(DType::f32, {outermost, H, rows, 1}, head_strides(layout, H, rows, 1), Place::at_begin);
+        }
         cos = make_tensor(DType::f32, {positions, 2}, {2, 1}, Place::at_end);
         sin = make_tensor(DType::f32, {positions, 2}, {2, 1}, Place::at_end);
         for (int64_t n = 0; n < positions; n++) {
@@ -68,6 +73,8 @@ struct Model {
         Cache c;
         static_cast<polyhead_tensor &>(c.key) = key.view;
         static_cast<polyhead_tensor &>(c.value) = value.view;
+        static_cast<polyhead_tensor &>(c.key_scales) = key_scales.view;
+        static_cast<polyhead_tensor &>(c.value_scales) = value_scales.view;
         if (page_size > 0) {
             c.page_table = view(const_cast<const int32_t *>(table.data()), {B, columns});
         }
@@ -76,6 +83,23 @@ struct Model {
     // What another order of the operations of a rotation may change.
     float unit() const { return dtype == POLYHEAD_BF16 ? 0x1p-7f : dtype == POLYHEAD_F16 ? 0x1p-10f : 0x1p-21f; }
     float stored(float x) const { return is_16_bit(dtype) ? from_storage_bits(to_storage_bits(x, dtype), dtype) : x; }
+    // What a row of the cache stands for: half a step of its scale is lost.
+    bool holds(const std::vector<float> &row, float scale, const std::vector<float> &expected, float slack) const {
+        float largest = 0;
+        for (const float x : expected) {
+            largest = std::max(largest, std::abs(x));
+        }
+        bool all = dtype != POLYHEAD_I8 || std::abs(scale - largest / 127) <= 1e-6f * largest;
+        for (size_t i = 0; i < row.size(); i++) {
+            all = all && (dtype == POLYHEAD_I8 ? std::abs(row[i] * scale - expected[i]) <= 0.5001f * scale
+                                               : std::abs(row[i] - stored(expected[i])) <=
+                                                     slack * std::abs(stored(expected[i])) + (slack > 0 ? 1e-6f : 0.0f));
+        }
+        return all;
+    }
+    static float scale_at(const Tensor &scales, int64_t i, int64_t j, int64_t k) {
+        return scales.view.rank == 0 ? 1.0f : row_of(scales.view, i, j, k)[0];
+    }
 
     // Appends up to three tokens to each row, some of them rotated, some of f32.
     Status append_some() {
@@ -156,13 +180,8 @@ struct Model {
                     const int64_t outer = page_size > 0 ? table[b * size_t(columns) + size_t(n / page_size)] : int64_t(b),
                                   row = page_size > 0 ? n % page_size : n;
                     const std::vector<float> k = row_of(key.view, outer, int64_t(h), row), v = row_of(value.view, outer, int64_t(h), row);
-                    for (size_t i = 0; i < size_t(d); i++) {
-                        const float expected = stored(keys[b][h][size_t(n)][i]);
-                        same = same && std::abs(k[i] - expected) <= unit() * std::abs(expected) + 1e-6f;
-                    }
-                    for (size_t i = 0; i < size_t(d_v); i++) {
-                        same = same && v[i] == stored(values[b][h][size_t(n)][i]);
-                    }
+                    same = same && holds(k, scale_at(key_scales, outer, int64_t(h), row), keys[b][h][size_t(n)], unit()) &&
+                           holds(v, scale_at(value_scales, outer, int64_t(h), row), values[b][h][size_t(n)], 0);
                 }
             }
         }
@@ -173,7 +192,7 @@ struct Model {
 } // namespace
 
 TEST_CASE("cache: random histories of appends, truncation and forks", "[runtime]") {
-    for (const int32_t dtype : {POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16}) {
+    for (const int32_t dtype : {POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16, POLYHEAD_I8}) {
         for (const int64_t page_size : {0, 1, 4, 8}) {
             for (const Layout layout : {Layout::bhsd, Layout::bshd_padded}) {
                 for (uint64_t seed = 0; seed < 6; seed++) {
@@ -195,7 +214,7 @@ TEST_CASE("cache: random histories of appends, truncation and forks", "[runtime]
 }
 
 TEST_CASE("cache: a fork shares whole pages and copies the last one", "[runtime]") {
-    Model model(POLYHEAD_F32, 4, Layout::bhsd, 3);
+    Model model(GENERATE(POLYHEAD_F32, POLYHEAD_I8), 4, Layout::bhsd, 3);
     while (model.lengths[0] < 10) {
         REQUIRE(model.append_some().ok());
     }
@@ -347,7 +366,7 @@ TEST_CASE("cache: shapes, types and memory", "[runtime]") {
     }
     SECTION("a cache of integers") {
         bad.cache.key.dtype = POLYHEAD_I32;
-        bad.refused(POLYHEAD_WRONG_DTYPE, "cache key: dtype i32, expected f32, f16 or bf16");
+        bad.refused(POLYHEAD_WRONG_DTYPE, "cache key: dtype i32, expected f32, f16, bf16 or i8");
     }
     SECTION("a value for a cache that has none") {
         bad.cache.value = MutableTensorView();

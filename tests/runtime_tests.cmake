@@ -11,6 +11,7 @@ polyhead_test(
         runtime_device_rules.cpp
         runtime_dispatch.cpp
         runtime_features.cpp
+        runtime_int8_cache.cpp
         runtime_features_on_device.cpp
         runtime_failures.cpp
         runtime_floating_point.cpp

@@ -1,6 +1,6 @@
 // The random sweep: random problems compiled in process for several machines, each over random shapes, against the reference.
-// Quick tier: eight problems of f32 and three of 16-bit storage, chosen by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: the same choice
-// continued to 64 and 72.
+// Quick tier: eight problems of f32, three of 16-bit storage and three with keys of int8, chosen by POLYHEAD_SWEEP_SEED.
+// POLYHEAD_TEST_ALL=1: the same choice continued to 64, 72 and 48.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
 #include "support/problems.h"
 #include "support/random_problem.h"
@@ -11,7 +11,8 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int quick_problems = 8, all_problems = 64, quick_16_bit = 3, all_16_bit = 72, shapes_per_problem = 14;
+constexpr int quick_problems = 8, all_problems = 64, quick_16_bit = 3, all_16_bit = 72, quick_int8 = 3, all_int8 = 48,
+              shapes_per_problem = 14;
 
 const std::vector<std::string> targets = {
     "host",         "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41",
@@ -62,9 +63,12 @@ std::vector<Problem> mask_problems() {
     return problems;
 }
 
-void sweep_random_problem(const std::string &name, int number, uint64_t seed, int32_t dtype) {
+void sweep_random_problem(const std::string &name, int number, uint64_t seed, int32_t dtype, bool int8 = false) {
     Random random(seed);
     Problem p = random_problem(random);
+    while (int8 && p.int8_cache == 0) {
+        p = random_problem(random);
+    }
     p.dtype = dtype;
     p.f32_weights = dtype != POLYHEAD_F32 && !is_sdpa(p) && random.chance(25);
     const std::string target = random.pick(targets);
@@ -99,6 +103,11 @@ TEST_CASE("sweep: random problems of 16-bit storage over random shapes") {
     for_each_of_sweep("16-bit/", first_numbers(sweep_count(quick_16_bit, all_16_bit)), [](int number, uint64_t seed) {
         sweep_random_problem("sweep_16_bit", number, seed, number % 2 == 0 ? POLYHEAD_BF16 : POLYHEAD_F16);
     });
+}
+
+TEST_CASE("sweep: random problems with keys of int8 over random shapes") {
+    for_each_of_sweep("int8/", first_numbers(sweep_count(quick_int8, all_int8)),
+                      [](int number, uint64_t seed) { sweep_random_problem("sweep_int8", number, seed, number % 3, true); });
 }
 
 // Cutting probs to bf16 makes those above a power of 2 too small by up to twice as much as those below it. Where large probs come with

@@ -28,6 +28,14 @@ std::string times_bytes(const polyhead_problem &p, const std::string &elements) 
     return std::to_string(element_bytes(p)) + "*" + elements;
 }
 
+// The same of a cache of int8: the elements of query and out, those of keys, and a scale for each row or block of channels.
+std::string int8_formula(const polyhead_problem &p) {
+    const std::string keys = p.value_in_key ? "head_dim" : "(head_dim + head_dim_v)";
+    const std::string scales = p.scale_channels ? keys + "/scale_channels" : p.value_in_key ? "1" : "2";
+    return times_bytes(p, "batch*num_heads*seq_len_q*(head_dim + head_dim_v)") + " + batch*num_kv_heads*seq_len_kv*(" + keys + " + 4*" +
+           scales + ")";
+}
+
 // (query, key) pairs that take part when every key is valid.
 int64_t pairs_of(const polyhead_problem &p) {
     const int64_t seq_len_q = p.seq_len_q, seq_len_kv = p.seq_len_kv;
@@ -83,6 +91,13 @@ Counts count_sdpa(const polyhead_problem &p) {
     c.bytes = times_bytes(p, p.value_in_key ? "batch*(num_heads*seq_len_q*(head_dim + head_dim_v) + num_kv_heads*seq_len_kv*head_dim)"
                                             : "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)");
     c.bytes_number = element_bytes(p) * (rows * dims + keys * (p.value_in_key ? p.head_dim : dims));
+    if (p.int8_cache) {
+        const int64_t read = p.value_in_key ? p.head_dim : dims, scales = p.scale_channels ? read / p.scale_channels
+                                                                          : p.value_in_key ? 1
+                                                                                           : 2;
+        c.bytes = int8_formula(p);
+        c.bytes_number = element_bytes(p) * rows * dims + keys * (read + 4 * scales);
+    }
     count_outputs(p, &c);
     return c;
 }

@@ -35,8 +35,9 @@ public:
         const Problem p = problem();
         query_ = input(p.op == POLYHEAD_LINEAR ? "input" : "query", p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
         if (p.op == POLYHEAD_SDPA) {
-            key_ = input("key", 4);
-            value_ = p.value_in_key ? nullptr : input("value", 4);
+            const Halide::Type keys = key_storage(p).type;
+            key_ = add_input<Buffer<void>>("key", keys, 4);
+            value_ = p.value_in_key ? nullptr : add_input<Buffer<void>>("value", keys, 4);
         } else if (p.op == POLYHEAD_MHA) {
             key_ = p.cross ? input("key", 3) : query_;
             value_ = p.cross ? input("value", 3) : query_;
@@ -155,6 +156,7 @@ private:
                                         : portable_numerics();
     }
     Storage storage() const { return storage_of(param_dtype, machine().half_floats); }
+    Storage key_storage(const Problem &p) const { return storage_of(runtime::tables::key_dtype(p), machine().half_floats); }
 
     Problem problem() const {
         Problem p{};
@@ -276,18 +278,6 @@ private:
         return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return (*tensor)(d, t, h, b); };
     }
 
-    // What the outputs beside out need of a row.
-    std::vector<Statistic> statistics_of(const Problem &p) const {
-        std::vector<Statistic> statistics;
-        if (p.lse) {
-            statistics.push_back(Statistic::lse);
-        }
-        if (p.scores == POLYHEAD_WEIGHTS || p.weights_mean) {
-            statistics.push_back(Statistic::weight_reference);
-        }
-        return statistics;
-    }
-
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
         if ((p.op == POLYHEAD_SDPA || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
@@ -346,7 +336,11 @@ private:
         const auto keys = [&](Tensor *tensor) -> KeySource::Element {
             return p.page_size > 0 ? in_pages(reader(tensor), p, in, tensor->dim(3).extent()) : reader(tensor);
         };
-        in.keys = {storage(), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
+        in.keys = {key_storage(p), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
+        if (p.int8_cache) {
+            const auto scales = [&](const char *name) { return keys(optional_.at(name)); };
+            in.keys = in.keys.scaled(scales("key_scales"), value_ ? scales("value_scales") : nullptr, p.scale_channels);
+        }
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             const Expr table = p.page_size > 0 ? whole(*optional_.at("page_table")) : no_buffer();

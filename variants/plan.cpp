@@ -44,7 +44,8 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
     if (p.dtype != POLYHEAD_F32 && !has_16_bits) {
         return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CPU, CUDA or OpenCL target";
     }
-    return "";
+    return p.int8_cache != 0 && !has_16_bits ? "int8_cache is not supported on target " + target + ": expected a CPU, CUDA or OpenCL target"
+                                             : "";
 }
 
 // A kernel for one query length that its only frame never takes.

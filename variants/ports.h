@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../generators/formulas.h"
 #include "../generators/numerics.h"
 #include <Halide.h>
 
@@ -62,6 +63,24 @@ template <class Ports> std::vector<AttentionInputs::Whole::Pairs> whole_pairs(co
         }
     }
     return pairs;
+}
+
+// Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.
+inline int weight_depth(const Problem &p, size_t i) {
+    const int depths[] = {p.embed_dim, p.kdim, p.vdim, p.num_heads * p.head_dim_v};
+    return depths[i];
+}
+
+// What the outputs beside out need of a row.
+inline std::vector<Statistic> statistics_of(const Problem &p) {
+    std::vector<Statistic> statistics;
+    if (p.lse) {
+        statistics.push_back(Statistic::lse);
+    }
+    if (p.scores == POLYHEAD_WEIGHTS || p.weights_mean) {
+        statistics.push_back(Statistic::weight_reference);
+    }
+    return statistics;
 }
 
 inline Halide::Expr no_buffer() {

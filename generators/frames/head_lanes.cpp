@@ -47,6 +47,31 @@ struct Coordinates {
     }
 };
 
+// query_quads = query_rows / query_step, rounded to integers from -127 to 127
+void define_query_quads(HeadLanesStages &s, int head_dim) {
+    const auto &[l, r, rt, task] = std::tie(s.l, s.r, s.rt, s.task);
+    const int lanes = s.blocking.quad_lanes;
+    s.rd = RDom(0, head_dim, "rd");
+    // Of a row with NaN or infinity it is NaN, and with it all scores of the row.
+    s.query_largest(r, rt, task) = 0.0f;
+    const Expr entry = s.query_rows(s.rd, r, rt, task);
+    s.query_largest(r, rt, task) = max(s.query_largest(r, rt, task), Halide::abs(entry));
+    s.query_poison(r, rt, task) = 0.0f;
+    s.query_poison(r, rt, task) += entry * 0.0f;
+    s.query_step(r, rt, task) = s.query_largest(r, rt, task) * (1.0f / 127) + s.query_poison(r, rt, task);
+    const auto byte = [&](int part) {
+        const Expr largest = s.query_largest(r, rt, task), steps = s.query_rows(4 * l + part, r, rt, task) * (127.0f / largest);
+        // The conversion of what is not finite is not defined.
+        const Expr whole = Halide::cast<int32_t>(Halide::clamp(Halide::round(steps), -127.0f, 127.0f));
+        return Halide::cast<uint8_t>(select(largest > 0.0f, whole, 0));
+    };
+    s.query_quads(l, r, rt, task) = ByteQuads::join({byte(0), byte(1), byte(2), byte(3)});
+    s.rv = RDom(0, head_dim / lanes / 4, "rv");
+    s.query_sums(l, r, rt, task) = 0;
+    s.query_sums(l, r, rt, task) =
+        ByteQuads::add_products(s.query_sums(l, r, rt, task), ByteQuads::repeated(128), s.query_quads(l + lanes * s.rv, r, rt, task));
+}
+
 // query_rows = query in the unit of scores; key_rows = keys; both rotated where the problem has it.
 void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
@@ -64,6 +89,9 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     }
     s.query_rows(d, r, rt, task) = formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
+        if (at.blocking.quad_lanes > 0) {
+            define_query_quads(s, formulas.problem().head_dim);
+        }
         return;
     }
     s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
@@ -90,24 +118,46 @@ Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &first_pa
                   begin + s.block * keys, keys, end, values || in.keys.value_in_key() ? end : begin, length});
 }
 
+// lane_scores = sums of query_quads . key by lane, as integers. A key is the unsigned operand, so 128 is added to each of its entries.
+void define_quad_scores(HeadLanesStages &s, const Coordinates &at, const Expr &nothing) {
+    const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
+    const KeySource &keys = at.formulas.inputs().keys;
+    const Expr row = at.clamped_key(kk, at.split_of(task), at.batch(task)), hkv = at.kv_head(task), b = at.batch(task);
+    const Expr word = l + at.blocking.quad_lanes * s.rv;
+    const auto stored = [&](int part) { return keys.stored_key(4 * word + part, row, hkv, b); };
+    const Expr key = ByteQuads::join({stored(0), stored(1), stored(2), stored(3)}) ^ ByteQuads::repeated(128);
+    s.lane_scores(l, r, kk, rt, task) = nothing - s.query_sums(l, r, rt, task);
+    s.lane_scores(l, r, kk, rt, task) = ByteQuads::add_products(s.lane_scores(l, r, kk, rt, task), key, s.query_quads(word, r, rt, task));
+    s.rl = RDom(0, at.blocking.quad_lanes, "rl");
+    s.scores(r, kk, rt, task) = 0;
+    s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
+}
+
 void define_scores(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
+    Expr nothing = 0;
+    if (blocking.fetch_keys > 0 && formulas.inputs().whole) {
+        s.fetched_keys(s.block, rt, task) = fetch(s, at, rt == 0, false);
+        nothing = s.fetched_keys(kk / blocking.fetch_keys, rt, task);
+    }
+    if (s.query_quads.defined()) {
+        return define_quad_scores(s, at, nothing);
+    }
     // scores = query_rows . key, first per lane, then over lanes
     const int entries = s.query_parts.defined() || s.query_words.defined() ? 2 : 1; // of a lane
     s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes / entries, "rv");
     s.rl = RDom(0, blocking.lanes, "rl");
     const Expr entry = l + blocking.lanes * s.rv, row = at.clamped_key(kk, sp, b);
     const KeySource &keys = formulas.inputs().keys;
-    if (formulas.problem().page_size > 0 && formulas.inputs().whole) {
-        s.fetched_keys(s.block, rt, task) = fetch(s, at, rt == 0, false);
-        s.lane_scores(l, r, kk, rt, task) = Halide::cast<float>(s.fetched_keys(kk / blocking.fetch_keys, rt, task));
-    } else {
-        s.lane_scores(l, r, kk, rt, task) = 0.0f;
-    }
+    s.lane_scores(l, r, kk, rt, task) = Halide::cast<float>(nothing);
     const auto stored = [&](int part) { return keys.stored_key(2 * entry + part, row, hkv, b); };
     const Expr sum = s.lane_scores(l, r, kk, rt, task);
+    // One scale for a row waits until its score is made.
+    const Expr key = formulas.rotates()   ? Expr(s.key_rows(entry, kk, rt, task))
+                     : keys.scales_rows() ? keys.storage().load(keys.stored_key(entry, row, hkv, b))
+                                          : keys.key(entry, row, hkv, b);
     if (s.query_words.defined()) {
         const Words words = bf16_pairs();
         s.lane_scores(l, r, kk, rt, task) = words.add_products(sum, s.query_words(entry, r, rt, task), words.join({stored(0), stored(1)}));
@@ -116,15 +166,28 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
         const auto query = [&](int part) { return s.query_parts(entry, part, r, rt, task); };
         s.lane_scores(l, r, kk, rt, task) = sum + query(0) * key[0] + query(1) * key[1];
     } else {
-        s.lane_scores(l, r, kk, rt, task) =
-            sum +
-            s.query_rows(entry, r, rt, task) * (formulas.rotates() ? Expr(s.key_rows(entry, kk, rt, task)) : keys.key(entry, row, hkv, b));
+        s.lane_scores(l, r, kk, rt, task) = sum + s.query_rows(entry, r, rt, task) * key;
     }
     s.scores(r, kk, rt, task) = 0.0f;
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
 }
 
 // logits = scores, modified, where the row sees the key
+// key_scales, value_scales = one for each row of an int8 cache, along the keys. A row that is rotated has its scale in key_rows.
+void define_scales(HeadLanesStages &s, const Coordinates &at) {
+    const KeySource &source = at.formulas.inputs().keys;
+    const auto &[kk, rt, task] = std::tie(s.kk, s.rt, s.task);
+    const Expr key = s.key_in_split(), hkv = at.kv_head(task), b = at.batch(task), row = at.clamped_key(key, at.split_of(task), b);
+    if (source.scales_rows() && !at.formulas.rotates()) {
+        s.key_scales(kk, rt, task) = Halide::undef<float>();
+        s.key_scales(key, rt, task) = source.key_scale(0, row, hkv, b);
+    }
+    if (source.scales_rows()) {
+        s.value_scales(kk, rt, task) = Halide::undef<float>();
+        s.value_scales(key, rt, task) = source.value_scale(0, row, hkv, b);
+    }
+}
+
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[r, kk, rt, task] = std::tie(s.r, s.kk, s.rt, s.task);
@@ -149,18 +212,25 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const Expr first = at.key(s.keys.y * side_by_side, sp, b);
     at.range(rt, b).limit(&s.keys, first, first + side_by_side);
     const Expr any_key = s.key_in_split();
+    define_scales(s, at);
     // What is more than a comparison goes along the keys, where masks lie.
-    if (formulas.plain_logits()) {
+    if (formulas.plain_logits() && !s.key_scales.defined()) {
         s.logits(kk, r, rt, task) = Halide::undef<float>();
         s.logits(any_key, r, rt, task) = excluded_logit;
         s.logits(key, r, rt, task) = logit(s.scores(r, key, rt, task), key);
         return;
     }
-    s.row_scores(kk, r, rt, task) = Halide::undef<float>();
-    s.row_scores(any_key, r, rt, task) = 0.0f;
+    const Halide::Type type = s.query_step.defined() ? Halide::Int(32) : Halide::Type(Halide::Float(32));
+    s.row_scores(kk, r, rt, task) = Halide::undef(type);
+    s.row_scores(any_key, r, rt, task) = Halide::cast(type, 0);
     s.row_scores(key, r, rt, task) = s.scores(r, key, rt, task);
+    Expr score = Halide::cast<float>(s.row_scores(any_key, r, rt, task));
+    if (s.key_scales.defined()) {
+        const Expr scale = s.key_scales(any_key, rt, task);
+        score *= s.query_step.defined() ? s.query_step(r, rt, task) * scale : scale;
+    }
     s.logits(kk, r, rt, task) = Halide::undef<float>();
-    s.logits(any_key, r, rt, task) = logit(s.row_scores(any_key, r, rt, task), any_key);
+    s.logits(any_key, r, rt, task) = logit(score, any_key);
 }
 
 void define_partial(HeadLanesStages &s, const Coordinates &at) {
@@ -176,12 +246,20 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.probs(any_key, r, rt, task) = formulas.power(s.logits(any_key, r, rt, task) - s.row_reference(r, rt, task));
     s.row_sum(r, rt, task) = 0.0f;
     s.row_sum(r, rt, task) += s.probs(any_key, r, rt, task);
+    if (s.value_scales.defined()) { // what is behind the last key may have any scale
+        const Expr weight = s.probs(any_key, r, rt, task) * s.value_scales(any_key, rt, task);
+        s.weights(kk, r, rt, task) = Halide::undef<float>();
+        s.weights(any_key, r, rt, task) = select(AttentionFormulas::excluded(s.logits(any_key, r, rt, task)), 0.0f, weight);
+    }
     // acc = sum over keys of probs * value; a row never uses the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
     // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
     s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b), Expr(), 1, true);
     const std::vector<Expr> place = blocking.words ? std::vector<Expr>{s.l, s.part, r, rt, task} : std::vector<Expr>{d, r, rt, task};
     const auto value_at = [&](const Expr &row) {
+        if (in.keys.scales_rows()) {
+            return in.keys.storage().load(in.keys.stored_value(d, row, hkv, b));
+        }
         if (!blocking.words) {
             return in.keys.value(d, row, hkv, b);
         }
@@ -191,7 +269,7 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.acc(place) = 0.0f;
     for (const RDom *domain : s.value_keys.loops()) {
         const Expr key = *domain, value = value_at(at.clamped_key(key, sp, b));
-        Expr prob = s.probs(key, r, rt, task);
+        Expr prob = s.value_scales.defined() ? s.weights(key, r, rt, task) : s.probs(key, r, rt, task);
         if (s.fetched_keys.defined() && !in.keys.value_in_key()) {
             s.fetched_values.emplace_back("fetched_values");
             s.fetched_values.back()(s.block, r, rt, task) = Halide::cast<float>(fetch(s, at, r == 0 && rt == 0, true));
@@ -236,6 +314,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
+    s.value_bytes = formulas.inputs().keys.storage().type.bytes();
     s.rows_of_call = formulas.inputs().batch * formulas.inputs().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
@@ -282,9 +361,10 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
-    for (const Halide::Func &f :
-         {query_rows, query_parts,   query_words, score_factor, key_rows, fetched_keys, lane_scores, scores,    row_scores, logits,
-          row_max,    row_reference, probs,       row_sum,      acc,      acc_columns,  partial,     reference, sums,       merged}) {
+    for (const Halide::Func &f : {query_rows,  query_parts,  query_words, score_factor, query_largest, query_poison,  query_step,
+                                  query_quads, query_sums,   key_rows,    fetched_keys, lane_scores,   scores,        row_scores,
+                                  key_scales,  value_scales, weights,     logits,       row_max,       row_reference, probs,
+                                  row_sum,     acc,          acc_columns, partial,      reference,     sums,          merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

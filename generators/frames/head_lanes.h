@@ -14,9 +14,10 @@ struct HeadLanesBlocking {
     int key_unroll;        // keys whose dot products are computed together
     int keys_side_by_side; // keys of a vector; divides split_len
     int64_t fetch_bytes;   // of a call's keys and values in pages, from which rows are asked from memory before they are needed
-    int fetch_keys;        // rows that are asked for at once, a multiple of key_unroll
+    int fetch_keys;        // rows that are asked for at once, a multiple of key_unroll; 0: none are
     bool words;            // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
     bool pairs;            // words of query and key are multiplied as they are
+    int quad_lanes;        // int8: words of four entries side by side, whose query is rounded to int8; 0: keys become floats
 };
 
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
@@ -25,9 +26,10 @@ struct HeadLanesBlocking {
 struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
+    int value_bytes;                        // of an element as it is stored
 
     Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"}, block{"block"};
-    Halide::RDom rv, rl, key_blocks, keys, halves, columns, splits, rotary;
+    Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary;
     TileKeys value_keys;
     // keys: (key in vector, vector) of a split, of vectors of which some row sees a key.
     Halide::Expr key_in_split() const { return keys.x + blocking.keys_side_by_side * keys.y; }
@@ -38,16 +40,24 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Func query_parts{"query_parts"};     // (l, part, r, rt, task): entry 2 l + part of query_rows; where keys are read as words
     Halide::Func query_words{"query_words"};     // (l, r, rt, task): words of query as it is stored; where words are multiplied
     Halide::Func score_factor{"score_factor"};   // of their scores
+    Halide::Func query_largest{"query_largest"}; // (r, rt, task): the largest |entry| of a query; undefined without quads
+    Halide::Func query_poison{"query_poison"};   // (r, rt, task): NaN where an entry is not finite, otherwise 0
+    Halide::Func query_step{"query_step"};       // (r, rt, task): what 1 of a query of bytes is worth; undefined without quads
+    Halide::Func query_quads{"query_quads"};     // (l, r, rt, task): query in steps, four entries a word
+    Halide::Func query_sums{"query_sums"};       // (l, r, rt, task): 128 times the sums of these entries, by lane
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
     Halide::Func fetched_keys{"fetched_keys"};   // (block, rt, task): 0; with it rows are asked from memory; undefined without pages
     std::vector<Halide::Func> fetched_values;    // the same for each loop over the keys of values
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)
     Halide::Func scores{"scores"};               // (r, kk, rt, task)
     Halide::Func row_scores{"row_scores"};       // (kk, r, rt, task): scores along keys; undefined where logits are scores
+    Halide::Func key_scales{"key_scales"};       // (kk, rt, task): of the rows of an int8 cache; undefined where keys have none, or several
+    Halide::Func value_scales{"value_scales"};   // (kk, rt, task)
     Halide::Func logits{"logits"};               // (kk, r, rt, task)
     Halide::Func row_max{"row_max"};             // (r, rt, task)
     Halide::Func row_reference{"row_reference"}; // (r, rt, task)
     Halide::Func probs{"probs"};                 // (kk, r, rt, task)
+    Halide::Func weights{"weights"};             // (kk, r, rt, task): probs * value_scales
     Halide::Func row_sum{"row_sum"};             // (r, rt, task)
     Halide::Func acc{"acc"};                     // (d, r, rt, task); with words (l, part, r, rt, task): column 2 l + part
     Halide::Func acc_columns{"acc_columns"};     // (d, r, rt, task); undefined without words

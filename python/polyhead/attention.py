@@ -23,7 +23,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions_q: Any = None, positions_kv: Any = None,
          position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
-         page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, device: Any = None) -> Any:
+         page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
+         device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -42,6 +43,9 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     page_table        int [B, max_pages]: key and value are pages [pages,H_kv,page_size,d] (with "bshd" [pages,page_size,H_kv,d]), and key
                       n of batch row b is row n % page_size of page page_table[b][n // page_size]. Give kv_lengths, too: entries behind
                       the valid keys are not read. page_size is a power of two
+    key_scales        float32 [B,H_kv,T_kv,n], with page_table [pages,H_kv,page_size,n] (in the layout of key), and value_scales likewise:
+                      key and value are int8, and entry e of a row counts as its integer times scale e * n // d of the row. n is 1, d / 32
+                      or d / 64, the same number of entries for key and value. query and out keep their dtype
     cu_seqlens_q      int [B+1], from 0 to the number of all queries: packed tokens of B sequences. query, out and lse lose their B:
                       [H,total,d], with "bshd" [total,H,d]. Sequence b has queries cu_seqlens_q[b] up to cu_seqlens_q[b+1]
     cu_seqlens_kv     the same for key and value; without it they have a batch row for each sequence, or pages. Other arrays over queries
@@ -59,7 +63,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
             and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
             and position_offsets is None and head_gate is None and expression is None and return_scores is None and page_table is None
-            and cu_seqlens_q is None and cu_seqlens_kv is None and device is None
+            and cu_seqlens_q is None and cu_seqlens_kv is None and key_scales is None and value_scales is None and device is None
             and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
             and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
             and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
@@ -158,7 +162,7 @@ def _prepare(o: dict[str, Any]) -> _Call:
 def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
     """Packed arrays get a batch of 1. Returns the lengths of the shortest and the longest sequence of packed queries, or -1."""
     expected = 2 if o["layout"] == "bsd" else 3
-    for begins, names in (("cu_seqlens_q", ("query", "out")), ("cu_seqlens_kv", ("key", "value"))):
+    for begins, names in (("cu_seqlens_q", ("query", "out")), ("cu_seqlens_kv", ("key", "value", "key_scales", "value_scales"))):
         if o[begins] is None:
             continue
         o[begins] = _arrays.small(begins, o[begins], "int32")
@@ -181,7 +185,7 @@ def _add_leading_dimensions(o: dict[str, Any]) -> int:
     rank = len(o["query"].shape)
     if o["layout"] != "bhsd" or rank >= 4 or rank < 2:
         return 0
-    for name in ("query", "key", "value", "past_key", "past_value", "out"):
+    for name in ("query", "key", "value", "past_key", "past_value", "key_scales", "value_scales", "out"):
         if o[name] is not None:
             if len(o[name].shape) != rank:
                 raise refuse("%s: rank %d, expected %d, the rank of query" % (name, len(o[name].shape), rank), "WRONG_SHAPE")
@@ -253,6 +257,7 @@ def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str
     fields["dtype"] = _dtype_on_cpu(o) if device is None else _dtype_on_device(o["query"])
     if o["scale"] is not None:
         arguments["softmax_scale"] = o["scale"]
+    _add_scales(o, sizes, fields, arguments)
     _add_masks(o, sizes, fields, arguments)
     _add_modifiers(o, sizes, fields, arguments)
     if any(name in fields for name in ("causal", "window", "alibi", "rope", "position_offsets", "expression")):
@@ -260,8 +265,27 @@ def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str
     return fields, arguments
 
 
+def _add_scales(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> None:
+    """Scales make a cache of int8; how many entries share one follows from their shapes."""
+    if o["key_scales"] is None and o["value_scales"] is None:
+        return
+    for name in ("key_scales", "value_scales"):
+        if o[name] is None:
+            raise refuse("%s: missing, expected scales of both key and value" % name, "NULL_POINTER")
+        _arrays.require_arrays(**{name: o[name]})
+    _refuse_past(o, "key_scales")
+    width = o["key_scales"].shape[-1] if o["key_scales"].shape else 0
+    scales = width // sizes.num_kv_heads if o["layout"] == "bsd" else width
+    if scales < 1 or sizes.head_dim % scales:
+        raise refuse("key_scales: last dimension is %d, expected a divisor of head_dim %d" % (scales, sizes.head_dim), "WRONG_SHAPE")
+    fields["int8_cache"] = 1
+    if scales > 1:
+        fields["scale_channels"] = sizes.head_dim // scales
+    arguments.update(key_scales=o["key_scales"], value_scales=o["value_scales"])
+
+
 def _dtype_on_cpu(o: dict[str, Any]) -> int:
-    arrays = [o["query"], o["key"], o["value"]]
+    arrays = [o["query"]] if o["key_scales"] is not None else [o["query"], o["key"], o["value"]]
     if hasattr(o["out"], "dtype"):  # results for an out of another dtype than query's are rounded once, from float32
         arrays.append(o["out"])
     return _arrays.storage_on_cpu(*arrays)

@@ -9,12 +9,14 @@ from .error import refuse
 
 def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any, *, page_table: Any = None, counts: Any = None,
            rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions: Any = None,
-           window_left: Optional[int] = None, layout: str = "bhsd") -> None:
+           window_left: Optional[int] = None, key_scales: Any = None, value_scales: Any = None, layout: str = "bhsd") -> None:
     """Writes keys and values to a cache, in place: token t of batch row b to position lengths[b] + t.
 
     cache_key [B,H_kv,capacity,d], cache_value [B,H_kv,capacity,d_v]: writable arrays, float32, float16 or bfloat16; cache_value and value
     may be None, if value is a part of key. With page_table, int [B,max_pages], the cache is pages [pages,H_kv,page_size,d].
     key [B,H_kv,T,d], value [B,H_kv,T,d_v]: what is stored in 16 bits is rounded once.
+    key_scales, value_scales: float32 [B,H_kv,capacity,n] or [pages,H_kv,page_size,n], exactly for a cache of int8. n is 1, d / 32 or d / 64.
+    A scale is the largest |x| of the entries that share it, divided by 127.
     lengths [B]: valid keys before the call. counts [B]: so many of the T tokens are appended; None: all.
     rope (cos, sin), each [P, rotary_dim / 2]: keys are rotated before they are stored, at positions lengths[b] + t, or at positions [B,T],
     or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
@@ -26,13 +28,14 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     """
     arguments = {"cache_key": cache_key, "cache_value": cache_value, "page_table": _arrays.small("page_table", page_table, "int32"),
                  "key": key, "value": value, "lengths": _arrays.small("lengths", lengths, "int32"),
-                 "counts": _arrays.small("counts", counts, "int32"), "window_left": window_left, **_rotation(rope, rope_interleaved, positions)}
+                 "counts": _arrays.small("counts", counts, "int32"), "window_left": window_left, "key_scales": key_scales,
+                 "value_scales": value_scales, **_rotation(rope, rope_interleaved, positions)}
     _core.append(arguments, _with_heads(layout))
 
 
-def copy_page(cache_key: Any, cache_value: Any, source: int, target: int) -> None:
-    """Copies a page of a cache: before a sequence writes to the last page that it shares with another one."""
-    _core.copy_page({"cache_key": cache_key, "cache_value": cache_value}, source, target)
+def copy_page(cache_key: Any, cache_value: Any, source: int, target: int, *, key_scales: Any = None, value_scales: Any = None) -> None:
+    """Copies a page of a cache, with its scales if it is int8: before a sequence writes to the last page that it shares with another one."""
+    _core.copy_page({"cache_key": cache_key, "cache_value": cache_value, "key_scales": key_scales, "value_scales": value_scales}, source, target)
 
 
 def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, positions: Any = None, layout: str = "bhsd", out: Any = None) -> Any:

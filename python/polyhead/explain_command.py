@@ -56,11 +56,15 @@ def arguments_of(kernel: Kernel, batch: int, queries: int, keys: int) -> dict[st
                 "weights": kernel.pack(out_proj=zeros(p["out_features"], p["embed_dim"]), **bias(p, "out", p["out_features"]))}
     if p["op"] != MHA:
         outermost, page_size = (1, p["page_size"]) if p["page_size"] else (batch, keys)  # every key in one page
-        call = {"query": tensor(batch, p["num_heads"], queries, p["head_dim"]),
-                "key": tensor(outermost, p["num_kv_heads"], page_size, p["head_dim"])}
+        call = {"query": tensor(batch, p["num_heads"], queries, p["head_dim"])}
         if p["page_size"]:
             call["page_table"] = zeros(batch, -(-keys // page_size), dtype="int32")
-        return call if p["value_in_key"] else {**call, "value": tensor(outermost, p["num_kv_heads"], page_size, p["head_dim_v"])}
+        for name, width in (("key", p["head_dim"]), ("value", p["head_dim_v"]))[:1 if p["value_in_key"] else 2]:
+            call[name] = (zeros if p["int8_cache"] else tensor)(outermost, p["num_kv_heads"], page_size, width,
+                                                                **({"dtype": "int8"} if p["int8_cache"] else {}))
+            if p["int8_cache"]:
+                call[name + "_scales"] = zeros(outermost, p["num_kv_heads"], page_size, width // (p["scale_channels"] or width))
+        return call
     widths = {"query": (p["num_heads"] * p["head_dim"], p["embed_dim"]), "key": (p["num_kv_heads"] * p["head_dim"], p["kdim"]),
               "value": (p["num_kv_heads"] * p["head_dim_v"], p["vdim"]), "out_proj": (p["embed_dim"], p["num_heads"] * p["head_dim_v"])}
     weights = {name: zeros(*shape) for name, shape in widths.items()}

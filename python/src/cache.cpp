@@ -26,7 +26,11 @@ public:
     }
     // Floats that the runtime takes as they are stored, or as f32.
     polyhead_tensor stored_or_f32(const char *name, nb::handle object, int32_t stored) {
-        const auto type = [stored](Array &array) { return int32_t(array.element()) == stored ? array.element() : Element::f32; };
+        const auto type = [stored](Array &array) {
+            const Element found = array.element();
+            const bool any_float = stored == POLYHEAD_I8 && (found == Element::f16 || found == Element::bf16);
+            return int32_t(found) == stored || any_float ? found : Element::f32;
+        };
         return object.is_none() ? polyhead_tensor{} : add(name, object, Access::read, type);
     }
     // A tensor with heads: [B,H,T,d] in any layout.
@@ -71,7 +75,10 @@ polyhead_cache cache_of(Arrays *arrays, const nb::dict &arguments) {
     const polyhead_tensor key = arrays->as_it_is("cache_key", get(arguments, "cache_key"), Access::write),
                           value = arrays->as_it_is("cache_value", get(arguments, "cache_value"), Access::write),
                           table = arrays->of_type("page_table", get(arguments, "page_table"), Element::i32);
-    return polyhead_cache_of(arrays->with_heads(key), arrays->with_heads(value), table);
+    polyhead_cache cache = polyhead_cache_of(arrays->with_heads(key), arrays->with_heads(value), table);
+    cache.key_scales = arrays->with_heads(arrays->as_it_is("key_scales", get(arguments, "key_scales"), Access::write));
+    cache.value_scales = arrays->with_heads(arrays->as_it_is("value_scales", get(arguments, "value_scales"), Access::write));
+    return cache;
 }
 
 void append(const nb::dict &arguments, const std::string &layout) {

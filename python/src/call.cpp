@@ -26,7 +26,9 @@ template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit
         if (slots[i].tensor == &polyhead_args::value && p.value_in_key) {
             continue;
         }
-        visit(slots[i].name, slots[i].tensor, storage, slots[i].tensor == &polyhead_args::out ? Access::write : Access::read);
+        const bool is_key = slots[i].tensor == &polyhead_args::key || slots[i].tensor == &polyhead_args::value;
+        visit(slots[i].name, slots[i].tensor, is_key ? Element(runtime::tables::key_dtype(p)) : storage,
+              slots[i].tensor == &polyhead_args::out ? Access::write : Access::read);
     }
     if (linear) {
         return;
@@ -177,7 +179,8 @@ bool CallArguments::read_expression_tensor(const std::string &name, nb::handle v
 
 // Layouts are views of one kernel.
 void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*member) {
-    const bool is_key = member == &polyhead_args::key || member == &polyhead_args::value;
+    const bool is_scales = member == &polyhead_args::key_scales || member == &polyhead_args::value_scales;
+    const bool is_key = is_scales || member == &polyhead_args::key || member == &polyhead_args::value;
     const bool has_heads = is_key || member == &polyhead_args::query || member == &polyhead_args::out;
     if (layout_ == Layout::bhsd || (!is_cache(member) && (table_.problem.op != POLYHEAD_SDPA || !has_heads))) {
         return;
@@ -186,7 +189,9 @@ void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*mem
     static_cast<polyhead_tensor &>(view) = args_.*member;
     const polyhead_problem &p = table_.problem;
     // Free heads: as many as the width holds.
-    const int64_t width = member == &polyhead_args::value || member == &polyhead_args::out ? p.head_dim_v : p.head_dim;
+    const bool of_value = member == &polyhead_args::value || member == &polyhead_args::out || member == &polyhead_args::value_scales;
+    const int32_t entries = of_value ? p.head_dim_v : p.head_dim;
+    const int64_t width = is_scales ? runtime::tables::scales_of(p, entries) : entries;
     const bool free = runtime::free_heads(p) && view.rank == 3;
     const int64_t heads = free ? view.shape[2] / width : is_key || is_cache(member) ? p.num_kv_heads : p.num_heads;
     const TensorView seen = layout_ == Layout::bshd ? from_bshd(view) : from_bsd(view, heads);

@@ -10,17 +10,25 @@
 
 namespace polyhead::test {
 
+// Tensors of keys and values, which lie in pages where the problem has them.
+inline bool lies_in_pages(polyhead_tensor polyhead_args::*tensor) {
+    return tensor == &polyhead_args::key || tensor == &polyhead_args::value || tensor == &polyhead_args::key_scales ||
+           tensor == &polyhead_args::value_scales || tensor == &polyhead_args::key_cache || tensor == &polyhead_args::value_cache;
+}
+
 struct CallTensor {
     const char *name;
     polyhead_tensor polyhead_args::*tensor;
 };
 
-constexpr std::array<CallTensor, 16> input_tensors = {{
+constexpr std::array<CallTensor, 18> input_tensors = {{
     {"query", &polyhead_args::query},
     {"key", &polyhead_args::key},
     {"value", &polyhead_args::value},
     {"kv_lengths", &polyhead_args::kv_lengths},
     {"page_table", &polyhead_args::page_table},
+    {"key_scales", &polyhead_args::key_scales},
+    {"value_scales", &polyhead_args::value_scales},
     {"cache_lengths", &polyhead_args::cache_lengths},
     {"position_offsets", &polyhead_args::position_offsets},
     {"mask", &polyhead_args::mask},

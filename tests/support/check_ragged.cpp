@@ -21,14 +21,24 @@ struct Dimensions {
     std::vector<int32_t> are;
 };
 const std::vector<Dimensions> call_dimensions = {
-    {&polyhead_args::query, {B, H, Q, other}},  {&polyhead_args::key, {B, H, KV, other}},
-    {&polyhead_args::value, {B, H, KV, other}}, {&polyhead_args::kv_lengths, {B}},
-    {&polyhead_args::page_table, {B, other}},   {&polyhead_args::position_offsets, {B}},
-    {&polyhead_args::mask, {B, H, Q, KV}},      {&polyhead_args::score_bias, {B, H, Q, KV}},
-    {&polyhead_args::alibi_slopes, {B, H}},     {&polyhead_args::sinks, {H}},
-    {&polyhead_args::rope_cos, {other, other}}, {&polyhead_args::rope_sin, {other, other}},
-    {&polyhead_args::positions_q, {B, Q}},      {&polyhead_args::positions_kv, {B, KV}},
-    {&polyhead_args::head_gate, {H}},           {&polyhead_args::out, {B, H, Q, other}},
+    {&polyhead_args::query, {B, H, Q, other}},
+    {&polyhead_args::key, {B, H, KV, other}},
+    {&polyhead_args::value, {B, H, KV, other}},
+    {&polyhead_args::key_scales, {B, H, KV, other}},
+    {&polyhead_args::value_scales, {B, H, KV, other}},
+    {&polyhead_args::kv_lengths, {B}},
+    {&polyhead_args::page_table, {B, other}},
+    {&polyhead_args::position_offsets, {B}},
+    {&polyhead_args::mask, {B, H, Q, KV}},
+    {&polyhead_args::score_bias, {B, H, Q, KV}},
+    {&polyhead_args::alibi_slopes, {B, H}},
+    {&polyhead_args::sinks, {H}},
+    {&polyhead_args::rope_cos, {other, other}},
+    {&polyhead_args::rope_sin, {other, other}},
+    {&polyhead_args::positions_q, {B, Q}},
+    {&polyhead_args::positions_kv, {B, KV}},
+    {&polyhead_args::head_gate, {H}},
+    {&polyhead_args::out, {B, H, Q, other}},
     {&polyhead_args::lse, {B, H, Q}},
 };
 
@@ -115,7 +125,7 @@ public:
         : problem_(subject.problem), s_(sequences), packed_(problem_, with_totals(shape)), rows_(problem_, with_batch(shape, random)),
           args_(packed_.args()) {
         for (const Dimensions &one : call_dimensions) {
-            const bool of_pages = problem_.page_size != 0 && (one.tensor == &polyhead_args::key || one.tensor == &polyhead_args::value);
+            const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
             choose(&(args_.*one.tensor), packed_.args().*one.tensor, rows_.args().*one.tensor, of_pages ? std::vector<int32_t>{} : one.are,
                    s_);
         }
@@ -143,7 +153,7 @@ public:
         polyhead_args args = args_;
         args.cu_seqlens_q = args.cu_seqlens_kv = polyhead_tensor{};
         for (const Dimensions &one : call_dimensions) {
-            const bool of_pages = problem_.page_size != 0 && (one.tensor == &polyhead_args::key || one.tensor == &polyhead_args::value);
+            const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
             if (!of_pages) {
                 narrow(&(args.*one.tensor), one.are, s_, b);
             }

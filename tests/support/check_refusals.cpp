@@ -110,6 +110,8 @@ private:
         if (p_.cache != 0) {
             add("key_cache aliases the input", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.key_cache.data; });
         }
+        add_for_presence("key_scales", p_.int8_cache != 0, &polyhead_args::key_scales, true);
+        add_for_presence("value_scales", p_.int8_cache != 0 && p_.value_in_key == 0, &polyhead_args::value_scales, true);
         add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
         add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
         add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);
@@ -161,6 +163,34 @@ std::string refused(const Subject &subject, const Inputs &inputs, const std::str
     return inputs.outputs_untouched() ? "" : name + ": refused, but an output was written";
 }
 
+// Scales of the last valid key of batch row 0 that no integer may be multiplied by.
+std::string check_scales(const Subject &subject, const Inputs &inputs) {
+    std::string failures;
+    const int64_t length = key_length(subject.problem, inputs.args(), 0), page_size = subject.problem.page_size;
+    for (const TensorPlace tensor : {&polyhead_args::key_scales, &polyhead_args::value_scales}) {
+        if ((inputs.args().*tensor).rank == 0 || length == 0) {
+            continue;
+        }
+        for (const float wrong : {-1e-30f, NAN, INFINITY}) {
+            polyhead_args args = inputs.args();
+            polyhead_tensor &scales = args.*tensor;
+            std::vector<float> all = Inputs::read(scales);
+            const std::vector<int64_t> stride = dense_strides(std::vector<int64_t>(scales.shape, scales.shape + scales.rank));
+            const int64_t key = length - 1;
+            const int64_t outer =
+                page_size != 0 ? static_cast<const int32_t *>(args.page_table.data)[key / page_size * args.page_table.stride[1]] : 0;
+            const int64_t inner = page_size != 0 ? key % page_size : key;
+            all[static_cast<size_t>(outer * stride[0] + (scales.shape[1] - 1) * stride[1] + inner * stride[2] + scales.shape[3] - 1)] =
+                wrong;
+            std::copy(stride.begin(), stride.end(), scales.stride);
+            scales.data = all.data();
+            const std::string failure = refused(subject, inputs, "scale " + std::to_string(wrong), args, POLYHEAD_BAD_VALUE);
+            failures += failure.empty() ? "" : "\n  " + failure;
+        }
+    }
+    return failures;
+}
+
 } // namespace
 
 std::string check_refusals(const Subject &subject, const Shape &shape) {
@@ -203,6 +233,7 @@ std::string check_refusals(const Subject &subject, const Shape &shape) {
             failures += failure.empty() ? "" : "\n  " + failure;
         }
     }
+    failures += check_scales(subject, inputs);
     return failures.empty() ? "" : failures + reproduce(subject, shape);
 }
 

@@ -56,9 +56,7 @@ std::string difference(const Bits &a, const Bits &b) {
 
 // Whether the outermost dimension of this input is the batch.
 bool has_batch(const Problem &problem, const polyhead_tensor &tensor, polyhead_tensor polyhead_args::*which) {
-    const bool in_pages = which == &polyhead_args::key || which == &polyhead_args::value || which == &polyhead_args::key_cache ||
-                          which == &polyhead_args::value_cache;
-    if (problem.page_size != 0 && in_pages) {
+    if (problem.page_size != 0 && lies_in_pages(which)) {
         return false;
     }
     if (which == &polyhead_args::mask || which == &polyhead_args::score_bias) {
@@ -113,7 +111,7 @@ polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t
     if (subject.problem.page_size != 0) {
         args.page_table.shape[1] = keys / subject.problem.page_size;
     } else {
-        args.key.shape[dim] = args.value.shape[dim] = keys;
+        args.key.shape[dim] = args.value.shape[dim] = args.key_scales.shape[dim] = args.value_scales.shape[dim] = keys;
         args.key_cache.shape[2] = args.value_cache.shape[2] = keys;
     }
     for (auto [mask, broadcast] :

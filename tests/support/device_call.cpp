@@ -9,8 +9,8 @@ namespace {
 
 // Whether a tensor of this name is on the device when only some are: key, value and the tensors over keys.
 bool goes_with_keys(const std::string &name) {
-    return name == "key" || name == "value" || name == "kv_lengths" || name == "page_table" || name == "mask" || name == "positions_kv" ||
-           name == "rope_cos" || name == "rope_sin";
+    return name == "key" || name == "value" || name == "key_scales" || name == "value_scales" || name == "kv_lengths" ||
+           name == "page_table" || name == "mask" || name == "positions_kv" || name == "rope_cos" || name == "rope_sin";
 }
 
 } // namespace

@@ -89,6 +89,10 @@ void set_pages(Problem &p, int setting) {
     p.page_size = (p.op == POLYHEAD_SDPA || p.cache != 0) && p.seq_len_kv == 0 ? sizes[setting] : 0;
 }
 
+void set_int8(Problem &p, int setting) {
+    p.int8_cache = p.op == POLYHEAD_SDPA && setting == 1;
+}
+
 void set_expression(Problem &p, int setting) {
     p.expression = setting == 0 ? nullptr : expression_cases()[static_cast<size_t>(setting) - 1].text;
 }
@@ -124,6 +128,7 @@ std::vector<Feature> make_features() {
         {"expression", expressions, set_expression},
         {"lengths", {"free", "queries fixed", "keys fixed", "both fixed"}, set_lengths},
         {"pages", {"none", "1", "16", "64"}, set_pages},
+        {"int8_cache", yes_no, set_int8},
     };
 }
 

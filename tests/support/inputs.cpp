@@ -15,10 +15,14 @@ namespace polyhead::test {
 
 namespace {
 
+float step_of_extreme(int64_t keys) {
+    return std::floor(1954.0f / static_cast<float>(std::max<int64_t>(keys, 1)) * 4.0f) / 4.0f;
+}
+
 // Queries pick one component, keys hold distinct multiples of `step` in each: logits reach 5e5 and lie 512 * step or more apart.
 void fill_extreme(const Tensor &query, const Tensor &key, float scale) {
     const int64_t dim = query.view.shape[3], keys = std::max<int64_t>(key.view.shape[2], 1);
-    const float magnitude = 512.0f, step = std::floor(1954.0f / static_cast<float>(keys) * 4.0f) / 4.0f;
+    const float magnitude = 512.0f, step = step_of_extreme(keys);
     for_each_row(query.view, [&](float *row, int64_t, int64_t h, int64_t q) {
         std::fill(row, row + dim, 0.0f);
         row[(q + h) % dim] = ((q / dim) % 2 == 0 ? magnitude : -magnitude) / scale;
@@ -77,6 +81,11 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     if (problem.cache != 0) {
         fit_lengths(problem);
     }
+    if (problem.int8_cache != 0) {
+        constexpr int64_t most_exact = 254; // multiples of one scale, so that keys stay apart
+        shape_.values = shape.values == Values::extreme_logits && shape_.seq_len_kv > most_exact ? Values::peaked : shape.values;
+        shape_.poison_key = -1; // integers cannot be NaN
+    }
     args_ = polyhead_args_of(problem.op);
     args_.has_softmax_scale = shape.softmax_scale.has_value();
     args_.softmax_scale = shape.softmax_scale.value_or(0.0f);
@@ -105,6 +114,10 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     }
     reference_args_ = args_;
     store(problem.dtype, query_, stored_query_, args_.query);
+    if (problem.int8_cache != 0) {
+        make_int8(problem);
+        return;
+    }
     store(problem.dtype, key_, stored_key_, args_.key);
     store(problem.dtype, value_, stored_value_, args_.value);
     if (problem.cache != 0) {
@@ -117,6 +130,42 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
         args_.value = value_pages_.view;
         store(problem.dtype, key_pages_, stored_key_, args_.key);
         store(problem.dtype, value_pages_, stored_value_, args_.value);
+    }
+}
+
+void Inputs::make_int8(const Problem &p) {
+    const bool shared = key_.view.stride[0] == 0;
+    const auto valid = [&](int64_t b, int64_t n) {
+        bool in_length = n < key_length(p, args_, b);
+        for (int64_t other = 0; shared && other < shape_.batch; other++) {
+            in_length = in_length || n < key_length(p, args_, other);
+        }
+        return in_length;
+    };
+    const float scale = shape_.values == Values::extreme_logits ? step_of_extreme(shape_.seq_len_kv) : 0.0f;
+    int8_key_ = to_int8(key_, {shape_.key, shape_.place, p.scale_channels, scale, valid});
+    if (p.value_in_key == 0) {
+        int8_value_ = to_int8(value_, {shape_.value, shape_.place, p.scale_channels, 0.0f, valid});
+    }
+    key_.memory.make_read_only();
+    value_.memory.make_read_only();
+    if (p.page_size != 0) {
+        make_page_table(p);
+    }
+    add_int8(p, int8_key_, shape_.key, &args_.key, &args_.key_scales);
+    if (p.value_in_key == 0) {
+        add_int8(p, int8_value_, shape_.value, &args_.value, &args_.value_scales);
+    }
+}
+
+void Inputs::add_int8(const Problem &p, const Int8Rows &rows, Layout layout, polyhead_tensor *integers, polyhead_tensor *scales) {
+    for (const auto &[tensor, view] : {std::pair(&rows.integers, integers), std::pair(&rows.scales, scales)}) {
+        *view = tensor->view;
+        if (p.page_size != 0) {
+            int8_pages_.push_back(in_pages(*tensor, p.page_size, layout));
+            int8_pages_.back().memory.make_read_only();
+            *view = int8_pages_.back().view;
+        }
     }
 }
 
@@ -299,13 +348,22 @@ void Inputs::make_page_table(const Problem &p) {
 
 Tensor Inputs::in_pages(const Tensor &keys, int64_t page_size, Layout layout) const {
     const int64_t heads = keys.view.shape[1], dim = keys.view.shape[3], columns = keys.view.shape[2] / page_size;
-    Tensor pages = make_tensor(DType::f32, {shape_.batch * columns + spare_pages, heads, page_size, dim},
+    const int32_t dtype = keys.view.dtype, bytes = static_cast<int32_t>(dtype_bytes(dtype));
+    Tensor pages = make_tensor(static_cast<DType>(dtype), {shape_.batch * columns + spare_pages, heads, page_size, dim},
                                head_strides(layout == Layout::shared ? Layout::bhsd : layout, heads, page_size, dim), shape_.place);
-    for_each_row(pages.view, [&](float *row, int64_t, int64_t, int64_t) { std::fill(row, row + dim, nan_value); });
-    for_each_row(keys.view, [&](const float *row, int64_t b, int64_t h, int64_t n) {
+    char *const data = static_cast<char *>(pages.view.data);
+    for_each_offset(pages.view, [&](int64_t offset, int64_t, int64_t, int64_t) {
+        if (dtype == POLYHEAD_F32) {
+            std::fill_n(reinterpret_cast<float *>(data) + offset, dim, nan_value);
+        } else {
+            std::fill_n(reinterpret_cast<int8_t *>(data) + offset, dim, std::numeric_limits<int8_t>::min());
+        }
+    });
+    for_each_offset(keys.view, [&](int64_t offset, int64_t b, int64_t h, int64_t n) {
         const int64_t page = pages_[static_cast<size_t>(b * columns + n / page_size)];
         const polyhead_tensor &v = pages.view;
-        std::copy(row, row + dim, static_cast<float *>(v.data) + page * v.stride[0] + h * v.stride[1] + n % page_size * v.stride[2]);
+        const int64_t to = page * v.stride[0] + h * v.stride[1] + n % page_size * v.stride[2];
+        std::copy_n(static_cast<const char *>(keys.view.data) + offset * bytes, dim * bytes, data + to * bytes);
     });
     return pages;
 }

@@ -12,6 +12,7 @@
 
 #include "call_tensors.h"
 #include "extras.h"
+#include "int8_cache.h"
 #include "layouts.h"
 #include "visibility.h"
 #include "weights.h"
@@ -79,8 +80,11 @@ private:
     void make_linear(const Problem &problem);
     void make_lengths(const Problem &problem);
     void make_page_table(const Problem &problem);
-    // The same keys in the pages that the table names, among pages of NaN.
+    // The same rows of keys in the pages that the table names, among pages of NaN, or of the integer -128.
     Tensor in_pages(const Tensor &keys, int64_t page_size, Layout layout) const;
+    // Keys and values as integers with scales: what the floats become, and what the call gets.
+    void make_int8(const Problem &problem);
+    void add_int8(const Problem &problem, const Int8Rows &rows, Layout layout, polyhead_tensor *integers, polyhead_tensor *scales);
     void make_score_outputs(const Problem &problem);
     void poison(const Problem &problem);
     // Calls visit(element of the memory of a cache) for the first element of each new row of a batch row.
@@ -93,6 +97,8 @@ private:
     Tensor page_table_, key_pages_, value_pages_;     // what a call with pages has instead of the keys above
     std::vector<int32_t> pages_;                      // of all keys, valid or not: the page of each block of keys of each batch row
     Tensor stored_query_, stored_key_, stored_value_; // the same in 16 bits, when the problem has them
+    Int8Rows int8_key_, int8_value_;                  // keys of 8 bits
+    std::vector<Tensor> int8_pages_;
     ExtraTensors extras_;
     std::array<Tensor, output_tensors.size()> outputs_;                 // in that order
     std::array<Tensor, cache_tensors.size()> caches_;                   // in that order

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "int8_cache.h"
 #include "reference.h"
 #include "subject.h"
 #include "visibility.h"
@@ -54,6 +55,13 @@ inline Subject plain_subject(const Problem &p, const LayerWeights &weights, Faul
     subject.weights = weights.tensors();
     subject.run = [p, &weights, before, after](const polyhead_args &given) {
         polyhead_args args = given;
+        Tensor key, value; // of floats
+        if (p.int8_cache != 0) {
+            key = to_floats(given.key, given.key_scales);
+            args.key = key.view;
+            value = p.value_in_key == 0 ? to_floats(given.value, given.value_scales) : Tensor();
+            args.value = value.view;
+        }
         if (before) {
             before(p, args);
         }

@@ -52,6 +52,11 @@ Problem random_sdpa(Random &random) {
     if (p.seq_len_kv == 0 && random.chance(15)) {
         p.page_size = random.pick(std::vector<int32_t>{1, 2, 16, 32, 64, 256});
     }
+    if (random.chance(15)) {
+        p.int8_cache = 1;
+        const int32_t channels = random.pick(std::vector<int32_t>{0, 0, 32, 64});
+        p.scale_channels = channels > 0 && p.head_dim % channels == 0 && p.head_dim_v % channels == 0 ? channels : 0;
+    }
     if (random.chance(10)) { // heads are free at run time
         p.group_size = p.num_heads / p.num_kv_heads;
         p.num_heads = p.num_kv_heads = 0;

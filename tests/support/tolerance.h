@@ -42,6 +42,11 @@ inline double f32_tolerance(double reference, double max_value, double plain_err
     return 1e-5 * std::max(1.0, max_value) + 5e-6 * std::abs(reference) + 4.0 * plain_error;
 }
 
+// Keys of int8: twice the error of the plain formula whose query is rounded to int8 likewise, beside what sums in f32 may err by.
+inline double int8_tolerance(double reference, double max_value, double plain_error) {
+    return f32_tolerance(reference, max_value, 0.0) + 2.0 * plain_error;
+}
+
 // For lse, scores and weights. A score is a dot product in f32 like any other, so it is held to the rule of out with values of size 1:
 // the plain f32 formula says how large the errors of sums and modifiers are on that head, logits of 5e5 keep their relative error. A
 // weight is what a value of size 1 would be multiplied by; its own error is that of out for such values.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "../../generators/frames/head_lanes.h"
+#include "../../runtime/optional_tensors.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
@@ -14,7 +15,7 @@ namespace {
 constexpr int64_t fetch_bytes = 1 << 20;
 // At once: a call stores and loads the sums in registers, and many requests at once are waited for (docs/internals/schedules.md, section
 // 3).
-constexpr int fetch_keys = 4;
+constexpr int fetch_keys = 4, fetch_short_keys = 16;
 
 // Entries of head_dim side by side: the most lanes that divide both head dims.
 int lanes_of(const Problem &p, const Machine &machine) {
@@ -28,12 +29,26 @@ int lanes_of(const Problem &p, const Machine &machine) {
 // Vectors of words cover both head dims. With 16 registers two halves of each word are too many: 1.12 of the time.
 bool reads_words(const Problem &p, const Machine &machine) {
     const int entries = 2 * lanes_of(p, machine);
-    return machine.registers == 32 && p.dtype == POLYHEAD_BF16 && p.head_dim % entries == 0 && p.head_dim_v % entries == 0;
+    return machine.registers == 32 && runtime::tables::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 &&
+           p.head_dim_v % entries == 0;
+}
+
+// Words of four bytes side by side, where keys of int8 are multiplied as they are stored: vectors of them cover a key.
+int quad_lanes_of(const Problem &p, const Machine &machine) {
+    if (!machine.byte_quads || p.int8_cache == 0 || p.scale_channels != 0 || p.rope != POLYHEAD_NO_ROPE) {
+        return 0;
+    }
+    int lanes = machine.lanes;
+    while (lanes >= 4 && p.head_dim % (4 * lanes) != 0) {
+        lanes /= 2;
+    }
+    return lanes >= 4 ? lanes : 0;
 }
 
 // Of a row, as it is stored.
 int key_bytes(const Problem &p) {
-    return p.head_dim * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+    const int dtype = runtime::tables::key_dtype(p);
+    return p.head_dim * (dtype == POLYHEAD_F32 ? 4 : dtype == POLYHEAD_I8 ? 1 : 2);
 }
 
 // A split begins with rows that no prefetcher expects, so long ones read faster from memory: 512 keys take 0.98 of the time of 256 in f32,
@@ -49,6 +64,12 @@ int keys_of_split(const Problem &p, const Machine &machine) {
     const int most_bytes = machine.registers == 32 ? 256 << 10 : 128 << 10; // of L2 caches of 1 MB, and of 256 KB
     const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * p.num_kv_heads});
     return std::max(keys / least * least, least);
+}
+
+// 0 without pages: where rows follow one another prefetchers find them, and calls take longer than they save (int8: 1.1 of the time).
+int keys_of_fetch(const Problem &p, const Tiling &t) {
+    const int keys = p.page_size == 0 ? 0 : p.int8_cache != 0 ? fetch_short_keys : fetch_keys;
+    return (keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll;
 }
 
 class HeadLanes : public Frame {
@@ -70,8 +91,9 @@ public:
     // thread, whatever the number of keys: few heads stay here, and latent attention, whose heads share one row.
     int best_up_to(const Problem &p, const Machine &machine) const override {
         constexpr int enough_heads = 8, wide_head = 64, shorter = 8, longer = 12;
-        const bool pairs = machine.multiplies_pairs(p.dtype);
-        if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (p.dtype != POLYHEAD_F32 && !pairs)) {
+        const int dtype = runtime::tables::key_dtype(p);
+        const bool pairs = machine.multiplies_pairs(dtype);
+        if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (dtype != POLYHEAD_F32 && !pairs)) {
             return max_seq_len_q();
         }
         return machine.registers == 32 && !pairs && p.head_dim >= wide_head ? longer : shorter;
@@ -123,9 +145,10 @@ public:
                                          t.key_unroll,
                                          machine.lanes,
                                          fetch_bytes,
-                                         (fetch_keys + t.key_unroll - 1) / t.key_unroll * t.key_unroll,
+                                         keys_of_fetch(formulas.problem(), t),
                                          words,
-                                         words && machine.bf16_pairs && query_words}; // projected queries are floats
+                                         words && machine.bf16_pairs && query_words, // projected queries are floats
+                                         quad_lanes_of(formulas.problem(), machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "../../runtime/optional_tensors.h"
 #include "../../runtime/problem_words.h"
 
 namespace polyhead::gen {
@@ -100,17 +101,18 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
     return plans;
 }
 
-// Plans from the records of the nearest problem. Bare attention of 16 bits that computes with floats also takes records of f32: its keys
-// and values become floats once per call. Not for a few queries, whose keys are read as they are stored.
+// Plans from the records of the nearest problem. Bare attention of 16 or 8 bits that computes with floats also takes records of f32: its
+// keys and values become floats once per call. Not for a few queries, whose keys are read as they are stored.
 std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &p, const Machine &machine, const std::string &target_class,
                                   const std::string &target) {
     std::vector<VariantPlan> plans = usable(nearest_records(records, p, target_class), p, machine, target);
-    if (!plans.empty() || p.op != POLYHEAD_SDPA || p.dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(p.dtype)) {
+    const int key_dtype = runtime::tables::key_dtype(p);
+    if (!plans.empty() || p.op != POLYHEAD_SDPA || key_dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(key_dtype)) {
         return plans;
     }
     Problem floats = p;
     floats.dtype = POLYHEAD_F32;
-    floats.additive_in_storage = 0;
+    floats.additive_in_storage = floats.int8_cache = floats.scale_channels = 0;
     plans = usable(nearest_records(records, floats, target_class), p, machine, target);
     const auto few = [](const VariantPlan &plan) { return plan.frame->max_seq_len_q() > 0; };
     plans.erase(std::remove_if(plans.begin(), plans.end(), few), plans.end());

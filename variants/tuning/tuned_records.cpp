@@ -274,7 +274,8 @@ const TunedRecords &shipped_records() {
 double problem_distance(const Problem &wanted, const Problem &recorded) {
     // A tiling for one fixed length does not apply to a kernel for all lengths.
     const bool too_fixed = wanted.seq_len_q == 0 && recorded.seq_len_q != 0;
-    if (wanted.op != recorded.op || wanted.dtype != recorded.dtype || wanted.f32_weights != recorded.f32_weights || too_fixed) {
+    if (wanted.op != recorded.op || wanted.dtype != recorded.dtype || wanted.int8_cache != recorded.int8_cache ||
+        wanted.f32_weights != recorded.f32_weights || too_fixed) {
         return std::numeric_limits<double>::infinity();
     }
     double distance = octaves(wanted.head_dim, recorded.head_dim) + octaves(wanted.head_dim_v, recorded.head_dim_v);

@@ -24,7 +24,7 @@ def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
     storage = storage_of(fields)
     additive = {"score_bias", "mask"} if fields["additive_in_storage"] else set()
     for name in arguments.keys() & {*STORED, *additive}:
-        if arguments[name].dtype != bool:
+        if arguments[name].dtype not in (bool, numpy.int8):  # masks, and keys of a cache of int8
             arguments[name] = arguments[name].astype(storage)
     for name, value in weights.items():  # biases are packed as float32
         if value.ndim == 2 and not fields["f32_weights"]:
@@ -84,8 +84,18 @@ def _inputs(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
         arguments["key"] = normal(outermost, kv_heads, rows, d)
         if not fields["value_in_key"]:
             arguments["value"] = normal(outermost, kv_heads, rows, d_v)
+        if fields["int8_cache"]:
+            for name in [n for n in ("key", "value") if n in arguments]:
+                arguments[name], arguments[name + "_scales"] = _integers(arguments[name], fields["scale_channels"])
     arguments.update(_features(fields, shape, rng, normal))
     return arguments, weights
+
+
+def _integers(x: numpy.ndarray, channels: int) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """int8 and float32 scales [...,n], as append() makes them."""
+    shared = x.reshape(*x.shape[:-1], -1, channels or x.shape[-1])
+    scales = numpy.abs(shared).max(-1, keepdims=True) / numpy.float32(127)
+    return numpy.rint(shared / scales).astype(numpy.int8).reshape(x.shape), scales[..., 0]
 
 
 def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator, normal: Any) -> Arrays:

@@ -31,12 +31,17 @@ def rows_of(length: int) -> numpy.ndarray:
 
 def expected(fields: dict[str, int], shape: Shape, arguments: Arrays, weights: Arrays) -> Expected:
     """The rule of the tests: 1e-5 of the largest value, 5e-6 of the answer, and four times the error of the plain f32 formula. With 16-bit
-    storage: twice the error of the plain formula that rounds to this type, or of rounding the answer."""
+    storage: twice the error of the plain formula that rounds to this type, or of rounding the answer. With keys of int8 the plain formula
+    may also round the query likewise."""
     rows, storage = rows_of(shape.seq_len_q), storage_of(fields)
     exact, largest = _compute(fields, arguments, weights, rows, numpy.float64, lambda x: x)
     with numpy.errstate(over="ignore"):  # beyond f16: infinite, apart() is left
         plain, _ = _compute(fields, arguments, weights, rows, numpy.float32, lambda x: x.astype(storage).astype(numpy.float32))
-    error = float(numpy.abs(plain - exact).max())
+        error = float(numpy.abs(plain - exact).max())
+        if fields["int8_cache"]:
+            query = {**arguments, "query": _in_steps(arguments["query"].astype(numpy.float32))}
+            stepped, _ = _compute(fields, query, weights, rows, numpy.float32, lambda x: x.astype(storage).astype(numpy.float32))
+            error = max(error, float(numpy.abs(stepped - exact).max()))
     size, allowed = numpy.abs(exact), 4 * error
     if fields["dtype"]:
         allowed = numpy.fmin(numpy.fmax(2 * error, ROUNDING[fields["dtype"]] * size), apart(fields, exact))
@@ -59,6 +64,8 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
         out = project(arguments["input"][rows], "out_proj")
         return out, float(numpy.abs(out).max())
     query, key, value = (arguments.get(n, arguments["query"]) for n in ("query", "key", "value"))
+    if fields["int8_cache"]:
+        key, value = (_scaled(x, arguments.get(name + "_scales"), dtype) for name, x in (("key", key), ("value", value)))
     if fields["page_size"]:
         key, value = (_without_pages(x, arguments["page_table"]) if x is not query else x for x in (key, value))
     if fields["value_in_key"]:
@@ -74,6 +81,19 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
         batch, heads, count, width = out.shape
         out = project(out.transpose(0, 2, 1, 3).reshape(batch, count, heads * width), "out_proj")
     return out, float(numpy.abs(value).max())
+
+
+def _scaled(integers: numpy.ndarray, scales: Optional[numpy.ndarray], dtype: Any) -> numpy.ndarray:
+    """The numbers that a cache of int8 stands for; without scales the array as it is."""
+    if scales is None:
+        return integers
+    return integers.astype(dtype) * numpy.repeat(scales.astype(dtype), integers.shape[-1] // scales.shape[-1], -1)
+
+
+def _in_steps(query: numpy.ndarray) -> numpy.ndarray:
+    """The query rounded to int8 and back, row by row."""
+    step = numpy.abs(query).max(-1, keepdims=True) / numpy.float32(127)
+    return numpy.rint(query / numpy.where(step > 0, step, 1)).astype(numpy.float32) * step
 
 
 def _without_pages(pages: numpy.ndarray, table: numpy.ndarray) -> numpy.ndarray:

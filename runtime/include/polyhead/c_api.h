@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include <polyhead/c_problem.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -162,9 +161,12 @@ typedef struct polyhead_args {
      * batch row b is row n % page_size of page page_table[b][n / page_size], and T_kv = max_pages * page_size. Entries behind the valid
      * keys of a row are not read. The others are 0..pages-1 (not checked on a device). */
     polyhead_tensor page_table;
-    /* Exactly when a layer was built with cache: int32 [B], valid keys before the call. Its T new keys and values go behind them, and
-     * queries see the old and the new keys; T_kv is the capacity. Caches are [B,H_kv,capacity,d and d_v], or pages. Not checked on a
-     * device. */
+    /* f32, exactly when the kernel was built with int8_cache: [B,H_kv,T_kv,n], with pages [pages,H_kv,page_size,n]. n is 1, or the head
+     * dimension / scale_channels. Key and value are int8 then, and entry d of a row counts as its integer times scale d / scale_channels of
+     * that row. Scales of valid keys are finite and >= 0 (not checked on a device). No value_scales with value_in_key. */
+    polyhead_tensor key_scales, value_scales;
+    /* Exactly when a layer was built with cache: int32 [B], valid keys before the call; [B,H_kv,capacity,d] and the same of values, or pages.
+     * The T new keys and values go behind the valid ones, and queries see all of them. T_kv is the capacity. */
     polyhead_tensor cache_lengths, key_cache, value_cache;
     /* Sequences of different lengths without padding (sdpa): int32 [B+1] in host memory, from 0 to the total, never falling. Sequence b has
      * queries cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1: query and out are [1,H,total,d], lse is [1,H,total]. The same for keys; without
@@ -193,7 +195,6 @@ typedef struct polyhead_args {
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
     polyhead_tensor weights_mean; /* f32 [B,T_q,T_kv], exactly when the kernel was built with weights_mean */
-
     /* Reserved: scratch memory of the caller, and who runs the tasks of a call. Null in this version. */
     void *scratch;
     size_t scratch_bytes;
@@ -242,10 +243,8 @@ uint64_t polyhead_limit_cpu_features(uint64_t mask);
 /* Writes the names of the bits to text, such as "avx512_skylake sse4a". The text always ends with 0. */
 void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes);
 const char *polyhead_version(void);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-
 #include <polyhead/c_device.h>
 #endif

@@ -1,7 +1,8 @@
 /* Functions around kernels in C: keys and values are appended to a cache, rotated by position, and partial results are merged.
  *
  * All of them run on the CPU, on tensors in host memory. Unless the status is ok, nothing was written. Strides are in elements, the
- * innermost is 1. Elements are f32, f16 or bf16; sums are f32, and what is stored in 16 bits is rounded once, to nearest even. */
+ * innermost is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, and what is stored in 16 bits is rounded once, to
+ * nearest even. */
 #ifndef POLYHEAD_C_CACHE_H
 #define POLYHEAD_C_CACHE_H
 
@@ -17,6 +18,9 @@ typedef struct polyhead_cache {
     polyhead_tensor key;        /* [B,H_kv,capacity,d]; with a page table [pages,H_kv,page_size,d] */
     polyhead_tensor value;      /* the same with d_v; absent where value is the leading part of key */
     polyhead_tensor page_table; /* int32 [B,max_pages], as in polyhead_args: the capacity is max_pages * page_size; absent: no pages */
+    /* Exactly where key and value are int8: f32 [B,H_kv,capacity,n], with pages [pages,H_kv,page_size,n]. n is 1, or d / 32 or d / 64, so
+     * that 32 or 64 neighbouring entries share a scale. */
+    polyhead_tensor key_scales, value_scales;
 } polyhead_cache;
 
 /* Rotation by position (RoPE), as kernels with `rope` do it. */
@@ -29,7 +33,7 @@ typedef struct polyhead_rotation {
 /* New keys and values of a cache. */
 typedef struct polyhead_new_keys {
     uint32_t size;              /* sizeof(polyhead_new_keys) */
-    polyhead_tensor key;        /* [B,H_kv,T,d], of the cache's type or f32 */
+    polyhead_tensor key;        /* [B,H_kv,T,d], of the cache's type or f32; for a cache of int8 f32, f16 or bf16 */
     polyhead_tensor value;      /* [B,H_kv,T,d_v]; absent where the cache has no value */
     polyhead_tensor lengths;    /* int32 [B]: keys of each batch row that are valid before the call, 0..capacity */
     polyhead_tensor counts;     /* int32 [B], 0..T: so many leading tokens of each batch row are appended; absent: all T */
@@ -61,7 +65,9 @@ static inline polyhead_new_keys polyhead_new_keys_of(void) {
  * valid keys. To take tokens back, use smaller lengths. Refused, among others: more keys than the capacity; an entry of the page table that
  * names no page, up to the last page that a row uses afterwards; a page that is written and that another row uses as well, or the same row
  * twice. With has_window and pages, the table of a row of n pages may repeat them, column j naming page j % n of the row: n * page_size
- * must be at least window_left + T + page_size - 1. Calls that write to different pages or rows may run at the same time. */
+ * must be at least window_left + T + page_size - 1. In a cache of int8, entries become x / scale, rounded to nearest even, where scale is
+ * the largest |x| of the entries that share it, divided by 127; new keys and values that are not finite are refused. Calls that write to
+ * different pages or rows may run at the same time. */
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
 
 /* Copies page `from` of a cache to page `to`, key and value of all heads: before a row writes to a page that it shares. The page table is

@@ -21,11 +21,18 @@ struct Rotation {
     }
 };
 
-// Memory of the caller: [B,H_kv,capacity,d], or pages [pages,H_kv,page_size,d] with page_table int32 [B,max_pages].
+// Memory of the caller: [B,H_kv,capacity,d], or pages [pages,H_kv,page_size,d] with page_table int32 [B,max_pages]. If key and value are
+// int8, the scales are f32 [B,H_kv,capacity,n] or [pages,H_kv,page_size,n], where n is 1, d / 32 or d / 64.
 struct Cache {
     MutableTensorView key, value;
     TensorView page_table;
-    polyhead_cache raw() const noexcept { return polyhead_cache_of(key, value, page_table); }
+    MutableTensorView key_scales, value_scales;
+    polyhead_cache raw() const noexcept {
+        polyhead_cache cache = polyhead_cache_of(key, value, page_table);
+        cache.key_scales = key_scales;
+        cache.value_scales = value_scales;
+        return cache;
+    }
 };
 
 struct NewKeys {

@@ -163,6 +163,8 @@ struct SdpaArgs : AttentionArgs {
     TensorView key;        // [B,H_kv,T_kv,d]; with pages [pages,H_kv,page_size,d]
     TensorView value;      // [B,H_kv,T_kv,d_v]; with pages [pages,H_kv,page_size,d_v]; none when built with value_in_key
     TensorView page_table; // int32 [B,max_pages], exactly when built with page_size
+    // f32 [B,H_kv,T_kv,n], with pages [pages,H_kv,page_size,n], exactly when built with int8_cache; n is 1 or d / scale_channels.
+    TensorView key_scales, value_scales;
     // int32 [B+1] on the host: packed tokens of B sequences; query and out are then [1,H,total,d], key and value [1,H_kv,total,d].
     TensorView cu_seqlens_q, cu_seqlens_kv;
     MutableTensorView out; // [B,H,T_q,d_v]

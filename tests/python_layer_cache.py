@@ -101,6 +101,28 @@ class LayerCache(unittest.TestCase):
         np.testing.assert_allclose(caches[0][0, :6], np.concatenate([x * c - y * s, y * c + x * s], -1), rtol=1e-5, atol=1e-4)
         np.testing.assert_allclose(caches[1][0, :6], value, rtol=1e-5, atol=1e-4)
 
+    def test_a_window_in_a_ring_of_pages(self):
+        """The pages of a ring are written over and over; a text in a ring has the bits that it has in pages of its own."""
+        kernel = polyhead.compile("mha", embed_dim=EMBED, num_heads=HEADS, num_kv_heads=KV_HEADS, cache=True, page_size=4, causal="bottom_right", window=True)
+        weights = kernel.pack(in_proj=random(12, EMBED + 2 * KV_HEADS * D, EMBED), out_proj=random(13, EMBED, EMBED))
+        text, window_left, longest, columns = random(14, 2, 40, EMBED), 6, 5, 10
+        ring = -(-(window_left + longest + 3) // 4)
+        answers = []
+        for pages in (columns, ring):
+            table = (np.arange(2)[:, None] * pages + np.arange(columns) % pages).astype(np.int32)
+            pool = [np.full((2 * pages, KV_HEADS, 4, D), np.nan, np.float32) for _ in range(2)]
+            outs, first = [], 0
+            for count in (5, 1, 1, 4, 5, 5, 1, 5, 5, 1, 5, 2):
+                outs.append(kernel(query=text[:, first:first + count], key_cache=pool[0], value_cache=pool[1], page_table=table, weights=weights,
+                                   cache_lengths=np.full(2, first, np.int32), window=(window_left, -1)))
+                first += count
+            answers.append(np.concatenate(outs, 1))
+        self.assertTrue(np.isfinite(answers[0]).all())
+        np.testing.assert_array_equal(*answers)
+        with self.assertRaisesRegex(polyhead.Error, "is written, and used a second time"):
+            kernel(query=text[:, :5], key_cache=pool[0], value_cache=pool[1], page_table=table, weights=weights, cache_lengths=np.full(2, 30, np.int32),
+                   window=(window_left + 8, -1))
+
     def test_refusals_leave_the_caches_alone(self):
         module, _ = made()
         text = random(10, 2, 3, EMBED)

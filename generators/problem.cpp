@@ -170,8 +170,8 @@ std::string refusal(const Problem &p) {
             return found;
         }
     }
-    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p), refuse_rope(p),
-                 refuse_expression(p));
+    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p),
+                 refuse_rope(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {

@@ -40,8 +40,8 @@ enum class Neutral : uint8_t {
 constexpr int32_t extent_rotary_pairs = -5;
 // Another one: seq_len_kv / page_size.
 constexpr int32_t extent_pages = -6;
-// Those of scales and of a cache: num_kv_heads, page_size, scales of a row of key or value; batch rows or pages, keys of a batch row or of a
-// page, entries of a key and of a value.
+// Those of scales and of a cache: num_kv_heads, page_size, scales of a row of key or value; batch rows or pages, keys of a batch row or of
+// a page, entries of a key and of a value.
 constexpr int32_t extent_kv_heads = -7, extent_page_size = -8, extent_key_scales = -9, extent_value_scales = -10;
 constexpr int32_t extent_cache_blocks = -11, extent_cache_keys = -12, extent_head_dim = -13, extent_head_dim_v = -14;
 

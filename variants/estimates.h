@@ -8,12 +8,6 @@
 
 namespace polyhead::gen {
 
-// Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.
-inline int weight_depth(const Problem &p, size_t i) {
-    const int depths[] = {p.embed_dim, p.kdim, p.vdim, p.num_heads * p.head_dim_v};
-    return depths[i];
-}
-
 template <class Tensor, class Result>
 void estimate_tensors(const Problem &p, Tensor *query, Tensor *key, Tensor *value, Result *out, const std::vector<Tensor *> &weights,
                       const std::vector<Tensor *> &biases) {

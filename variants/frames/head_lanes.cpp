@@ -139,16 +139,11 @@ public:
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
-        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),
-                                         t.row_tile,
-                                         t.split_len,
-                                         t.key_unroll,
-                                         machine.lanes,
-                                         fetch_bytes,
-                                         keys_of_fetch(formulas.problem(), t),
-                                         words,
-                                         words && machine.bf16_pairs && query_words, // projected queries are floats
-                                         quad_lanes_of(formulas.problem(), machine)};
+        const HeadLanesBlocking blocking{
+            lanes_of(formulas.problem(), machine),      t.row_tile, t.split_len, t.key_unroll, machine.lanes, fetch_bytes,
+            keys_of_fetch(formulas.problem(), t),       words,
+            words && machine.bf16_pairs && query_words, // projected queries are floats
+            quad_lanes_of(formulas.problem(), machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

@@ -165,8 +165,8 @@ typedef struct polyhead_args {
      * dimension / scale_channels. Key and value are int8 then, and entry d of a row counts as its integer times scale d / scale_channels of
      * that row. Scales of valid keys are finite and >= 0 (not checked on a device). No value_scales with value_in_key. */
     polyhead_tensor key_scales, value_scales;
-    /* Exactly when a layer was built with cache: int32 [B], valid keys before the call; [B,H_kv,capacity,d] and the same of values, or pages.
-     * The T new keys and values go behind the valid ones, and queries see all of them. T_kv is the capacity. */
+    /* Exactly when a layer was built with cache: int32 [B], valid keys before the call; [B,H_kv,capacity,d] and the same of values, or
+     * pages. The T new keys and values go behind the valid ones, and queries see all of them. T_kv is the capacity. */
     polyhead_tensor cache_lengths, key_cache, value_cache;
     /* Sequences of different lengths without padding (sdpa): int32 [B+1] in host memory, from 0 to the total, never falling. Sequence b has
      * queries cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1: query and out are [1,H,total,d], lse is [1,H,total]. The same for keys; without

@@ -157,7 +157,7 @@ function(polyhead_add_kernel name)
     endif()
     set(given "")
     foreach(index RANGE 1 ${ARGC})
-        set(word "${ARGV${index}}")
+        string(CONCAT word "${ARGV${index}}") # set() would take CACHE for its own word
         if(word IN_LIST values AND word IN_LIST given)
             message(FATAL_ERROR "${who}: ${word} is given twice, expected it once")
         endif()

@@ -397,10 +397,10 @@ private:
                 width, count};
     }
 
-    // Not where pairs are widened: LLVM adds up both products in another order in another row of a tile, and neighbours would change bits.
+    // Not with weights in pairs: the output projection widens them, because the context is kept as floats, and LLVM adds up both products
+    // in another order in another row of a tile. Neighbours would change the bits of a row.
     JoinedRows joined_rows(const Problem &p, const AttentionInputs &in) const {
-        const bool one_order = runtime::weight_pair(p) == 1 || multiplies_weight_pairs();
-        return frame().joins_rows() && one_order ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
+        return frame().joins_rows() && runtime::weight_pair(p) == 1 ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
     }
 
     void generate_mha(Problem p) {

@@ -125,13 +125,14 @@ endfunction()
 #     [VALUE_IN_KEY] [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
+#     [PAGE_SIZE n] [CACHE]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..." | TUNED file]
 #     [LIMIT_SECONDS n] [LIMIT_MEGABYTES n])
 # The generator checks the values when it builds the kernel.
 function(polyhead_add_kernel name)
     include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/polyhead_problem_words.cmake")
-    set(switches ${POLYHEAD_PROBLEM_SWITCHES})
+    set(switches "${POLYHEAD_PROBLEM_SWITCHES}")
     set(values
         ${POLYHEAD_PROBLEM_VALUES}
         EXPRESSION
@@ -156,7 +157,7 @@ function(polyhead_add_kernel name)
     endif()
     set(given "")
     foreach(index RANGE 1 ${ARGC})
-        set(word "${ARGV${index}}")
+        string(CONCAT word "${ARGV${index}}") # set() would take CACHE for its own word
         if(word IN_LIST values AND word IN_LIST given)
             message(FATAL_ERROR "${who}: ${word} is given twice, expected it once")
         endif()

@@ -110,23 +110,30 @@ Expr AttentionFormulas::query_rotation(const Expr &q, const Expr &b) const {
 }
 
 Expr AttentionFormulas::key_rotation(const Expr &kv, const Expr &b) const {
-    return element("positions_kv", {kv, b}) + number("position_step_kv") * kv;
+    // A layer with a cache rotates the keys of the call, behind those that were there.
+    const Expr place = problem_.cache != 0 ? inputs_.cache_length(b) + kv : kv;
+    return element("positions_kv", {kv, b}) + number("position_step_kv") * place;
 }
 
 Expr AttentionFormulas::rotation(const char *table, const Expr &pair, const Expr &row) const {
     return element(table, {pair, Halide::clamp(row, 0, inputs_.extent("rope_cos", 1) - 1)});
 }
 
+Expr AttentionFormulas::rotated_entry(const Expr &part, const Expr &pair, const Expr &row, const std::function<Expr(Expr)> &head) const {
+    return rotated(part, head(rotary_entry(0, pair)), head(rotary_entry(1, pair)), rotation("rope_cos", pair, row),
+                   rotation("rope_sin", pair, row));
+}
+
 Expr AttentionFormulas::rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const {
-    const Expr row = query_rotation(q, b);
-    return rotated(part, plain_query(rotary_entry(0, pair), q, h, b), plain_query(rotary_entry(1, pair), q, h, b),
-                   rotation("rope_cos", pair, row), rotation("rope_sin", pair, row));
+    return rotated_entry(part, pair, query_rotation(q, b), [&](const Expr &entry) { return plain_query(entry, q, h, b); });
+}
+
+Expr AttentionFormulas::rotated_plain_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const {
+    return rotated_entry(part, pair, query_rotation(q, b), [&](const Expr &entry) { return inputs_.query(entry, q, h, b); });
 }
 
 Expr AttentionFormulas::rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const {
-    const Expr row = key_rotation(kv, b);
-    return rotated(part, inputs_.keys.key(rotary_entry(0, pair), kv, kv_head, b), inputs_.keys.key(rotary_entry(1, pair), kv, kv_head, b),
-                   rotation("rope_cos", pair, row), rotation("rope_sin", pair, row));
+    return rotated_entry(part, pair, key_rotation(kv, b), [&](const Expr &entry) { return inputs_.keys.key(entry, kv, kv_head, b); });
 }
 
 Expr AttentionFormulas::scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
@@ -149,7 +156,14 @@ Expr AttentionFormulas::key(const Expr &d, const Expr &kv, const Expr &kv_head, 
 
 // ---- which keys a row sees
 
+Expr AttentionInputs::cache_length(const Expr &b) const {
+    return Halide::clamp(element("cache_lengths", {b}), 0, seq_len_kv - seq_len_q);
+}
+
 Expr AttentionInputs::kv_length(const Problem &problem, const Expr &b) const {
+    if (problem.cache != 0) {
+        return cache_length(b) + seq_len_q;
+    }
     return problem.kv_lengths != 0 ? Halide::clamp(element("kv_lengths", {b}), 0, seq_len_kv) : seq_len_kv;
 }
 
@@ -303,7 +317,8 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
                               const std::vector<Expr> &pairs, const Expr &reference) const {
     if (stage == ScoreStage::scaled || stage == ScoreStage::capped) {
         const Expr value = stage == ScoreStage::scaled && problem_.softcap != 0 ? score * number("softcap") : natural(score);
-        const bool unnamed = problem_.page_size > 0 && problem_.kv_lengths != 0; // keys behind the valid ones lie in no page
+        // Keys behind the valid ones lie in no page; to a cache nobody wrote them.
+        const bool unnamed = problem_.cache != 0 || (problem_.page_size > 0 && problem_.kv_lengths != 0);
         return unnamed ? Halide::select(kv < kv_length(b), value, 0.0f) : value;
     }
     const Expr l = logit(score, row, kv, h, b, pairs, true);

@@ -42,7 +42,7 @@ struct AttentionInputs {
     std::function<At(size_t tensor, std::vector<At> index)> expression_element;
     Halide::Expr batch, num_heads, num_kv_heads, seq_len_q, seq_len_kv;
     // The whole tensors, for functions of the runtime, where their rows lie as the call gives them; out null where it is written
-    // later.
+    // later. Undefined in a layer, which has no tensor of its heads.
     struct Whole {
         Halide::Expr query, key, value, out;
         // Of tensors over pairs, those that differ by query; bytes: what lies there once for all heads counts once.
@@ -53,8 +53,10 @@ struct AttentionInputs {
         KeySource::Element key_row, value_row; // the addresses of rows of key and value, as numbers; d is not read
     };
     std::optional<Whole> whole;
-    // Keys of batch row b that exist: 0..seq_len_kv.
+    // Keys of batch row b that exist: 0..seq_len_kv; with a cache those that were there and those of the call.
     At kv_length(const Problem &problem, const At &b) const;
+    // Keys that were in the cache of a layer before the call.
+    At cache_length(const At &b) const;
 };
 
 // Elements of keys that lie in pages, which a table names for each batch row: page (d, row of the page, kv_head, page). Rows behind the
@@ -112,6 +114,7 @@ public:
     // Query in the unit of scores, and key; before rotation, and a part of a rotated pair, and any entry of either.
     Expr plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
     Expr rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const;
+    Expr rotated_plain_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const; // in no unit
     Expr rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const;
     Expr scaled_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
     Expr key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const;
@@ -170,6 +173,8 @@ public:
 private:
     Expr number(const char *name) const { return inputs_.number(name); }
     Expr element(const char *tensor, const std::vector<Expr> &index) const { return inputs_.element(tensor, index); }
+    // A part of a rotated pair, from the entries of a head at a row of the tables.
+    Expr rotated_entry(const Expr &part, const Expr &pair, const Expr &row, const std::function<Expr(Expr entry)> &head) const;
     // Of rope_cos or rope_sin, which have one length: any position; beyond the ends, those.
     Expr rotation(const char *table, const Expr &pair, const Expr &row) const;
     struct Ending {

@@ -5,6 +5,19 @@ namespace polyhead::gen {
 
 using Halide::Expr;
 
+std::pair<Expr, Expr> JoinedRows::place(const Expr &t, const Expr &b) const {
+    // Halide 21 would bound the product of two variables by more.
+    return joined() ? std::pair(Halide::unsafe_promise_clamped(b * tokens + t, 0, tokens * batch - 1), Expr(0)) : std::pair(t, b);
+}
+
+std::pair<Expr, Expr> JoinedRows::token(const Expr &row, const Expr &b) const {
+    if (!joined()) {
+        return {row, b};
+    }
+    const Expr divisor = Halide::max(tokens, 1); // so that Halide can bound a remainder
+    return {row % divisor, Halide::unsafe_promise_clamped(row / divisor, 0, batch - 1)};
+}
+
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LinearWeight &weight, int head_dim, int num_heads,
                              const LayerNumbers &numbers) {
     HeadProjection p;
@@ -14,7 +27,8 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     in.outer = rows.width / in.inner;
     in.storage = rows.storage;
     in.stored_rows = [&](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
-        return rows.stored(block * in.inner + k, t, b);
+        const auto [token, batch_row] = numbers.joined.token(t, b);
+        return rows.stored(block * in.inner + k, token, batch_row);
     };
     in.weight = weight;
     in.words = numbers.words;
@@ -22,7 +36,8 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
         in.tensor = rows.tensor;
     }
     in.panels = num_heads * panels_per_head;
-    in.num_rows = rows.count;
+    in.num_rows = numbers.joined.count(rows.count);
+    p.joined = numbers.joined;
     p.linear = linear(name, in);
     p.panels_per_head = panels_per_head;
     p.heads = Halide::Func(name);
@@ -36,7 +51,8 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
     return p;
 }
 
-Expr HeadProjection::at(const Expr &d, const Expr &row, const Expr &head, const Expr &batch) const {
+Expr HeadProjection::at(const Expr &d, const Expr &token, const Expr &head, const Expr &batch_row) const {
+    const auto [row, batch] = joined.place(token, batch_row);
     constexpr int panel = POLYHEAD_WEIGHT_PANEL;
     const auto known = Halide::Internal::modulus_remainder(d);
     if (heads.value().type().bits() == 16 && known.modulus % 2 == 0) {
@@ -55,7 +71,7 @@ void read_heads(AttentionInputs *inputs, const Storage &storage, const HeadProje
     };
     inputs->query_storage = storage;
     inputs->stored_query = reader(query);
-    inputs->keys = KeySource(storage, reader(key), reader(value), inputs->seq_len_kv);
+    inputs->keys = KeySource(storage, reader(key), reader(value), key.linear.num_rows);
 }
 
 LinearStages project_out(const Problem &problem, const Halide::Func &context, const Expr &count, const LinearWeight &weight,
@@ -68,7 +84,8 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     in.storage = numbers.heads;
     const int blocks_per_head = width / in.inner, inner = in.inner;
     in.stored_rows = [=](const Expr &k, const Expr &block, const Expr &t, const Expr &b) {
-        return context(block % blocks_per_head * inner + k, block / blocks_per_head, t, b);
+        const auto [token, batch_row] = numbers.joined.token(t, b);
+        return context(block % blocks_per_head * inner + k, block / blocks_per_head, token, batch_row);
     };
     in.weight = weight;
     in.words = numbers.heads.type == Halide::Float(32) ? std::nullopt : numbers.words;
@@ -76,7 +93,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
         in.tensor = context;
     }
     in.panels = panels_of(problem.embed_dim);
-    in.num_rows = count;
+    in.num_rows = numbers.joined.count(count);
     return linear("out_linear", in);
 }
 

@@ -17,6 +17,16 @@ struct LayerRows {
     Halide::ExternFuncArgument tensor = {}; // what AMX reads
 };
 
+// The rows of all batch rows as those of one, [B*T], so that a weight that is read serves all of them: where a batch row has few.
+struct JoinedRows {
+    Halide::Expr tokens, batch; // undefined: not joined
+    bool joined() const { return tokens.defined(); }
+    Halide::Expr count(const Halide::Expr &rows) const { return joined() ? tokens * batch : rows; }
+    // Where row t of batch row b lies, and back.
+    std::pair<Halide::Expr, Halide::Expr> place(const Halide::Expr &t, const Halide::Expr &b) const;
+    std::pair<Halide::Expr, Halide::Expr> token(const Halide::Expr &row, const Halide::Expr &b) const;
+};
+
 // What is the same for all linear layers of a kernel.
 struct LayerNumbers {
     int reduction_block;
@@ -24,6 +34,7 @@ struct LayerNumbers {
     std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
     Storage heads;                         // how projected heads and context are kept
     bool tiles;                            // AMX multiplies
+    JoinedRows joined;
 };
 
 // A projection and the Func it fills: panels of 16 columns, a head owns panels_per_head of them. In memory [B,panels,T,16]: what a
@@ -33,6 +44,7 @@ struct HeadProjection {
     Halide::Var column{"column"}, t{"t"}, panel{"panel"}, b{"b"};
     Halide::Func heads; // (column, t, panel, b)
     int panels_per_head;
+    JoinedRows joined;
 
     Halide::Expr at(const Halide::Expr &d, const Halide::Expr &t, const Halide::Expr &h, const Halide::Expr &b) const;
 };

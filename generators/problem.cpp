@@ -69,12 +69,28 @@ std::string refuse_value(const Problem &p) {
 }
 
 std::string refuse_pages(const Problem &p) {
+    if (p.page_size > 0 && p.op == POLYHEAD_MHA && p.cache == 0) {
+        return number("page_size", p.page_size) + " is not allowed without cache: a layer of its own keys has no pages";
+    }
     if (p.page_size > 0 && (p.page_size & (p.page_size - 1)) != 0) {
         return number("page_size", p.page_size) + " is not a power of two";
     }
     return p.page_size > 0 && p.seq_len_kv > 0 ? number("seq_len_kv", p.seq_len_kv) + " is not allowed with " +
                                                      number("page_size", p.page_size) + ": a page table has any length"
                                                : "";
+}
+
+// The valid keys of a layer with a cache are those that were there and those of the call.
+std::string refuse_cache(const Problem &p) {
+    if (p.cache == 0) {
+        return "";
+    }
+    const char *other = p.cross != 0 ? "cross" : p.kv_lengths != 0 ? "kv_lengths" : nullptr;
+    if (other) {
+        return "cache is not allowed with " + std::string(other) +
+               (p.cross != 0 ? ": only a self-attention layer appends its keys" : ": cache_lengths say which keys are valid");
+    }
+    return p.seq_len_kv > 0 ? number("seq_len_kv", p.seq_len_kv) + " is not allowed with cache: a cache has any capacity" : "";
 }
 
 std::string refuse_scales(const Problem &p) {
@@ -104,9 +120,9 @@ std::string refuse_layer(const Problem &p) {
         return number(key ? "kdim" : "vdim", key ? p.kdim : p.vdim) + " differs from " + number("embed_dim", p.embed_dim) +
                ": only a cross layer has key and value inputs of their own";
     }
-    return p.seq_len_q == p.seq_len_kv ? ""
-                                       : number("seq_len_kv", p.seq_len_kv) + " differs from " + number("seq_len_q", p.seq_len_q) +
-                                             ": a self-attention layer has one length";
+    return p.seq_len_q == p.seq_len_kv || p.cache != 0 ? ""
+                                                       : number("seq_len_kv", p.seq_len_kv) + " differs from " +
+                                                             number("seq_len_q", p.seq_len_q) + ": a self-attention layer has one length";
 }
 
 std::string refuse_masks(const Problem &p) {
@@ -154,8 +170,8 @@ std::string refusal(const Problem &p) {
             return found;
         }
     }
-    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_scales(p), refuse_layer(p), refuse_masks(p), refuse_rope(p),
-                 refuse_expression(p));
+    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p),
+                 refuse_rope(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {
@@ -165,7 +181,7 @@ std::string complete(Problem *p) {
     p->size = sizeof *p;
     *p = runtime::written_out(*p);
     p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
-    if (p->op == POLYHEAD_MHA && !p->cross && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
+    if (p->op == POLYHEAD_MHA && !p->cross && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
         p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;
     }
     return refusal(*p);

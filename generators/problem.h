@@ -49,7 +49,8 @@ using Problem = polyhead_problem;
     X(f32_weights)                                                                                                                         \
     X(page_size)                                                                                                                           \
     X(int8_cache)                                                                                                                          \
-    X(scale_channels)
+    X(scale_channels)                                                                                                                      \
+    X(cache)
 
 std::string dtype_name(int dtype);
 

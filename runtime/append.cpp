@@ -5,9 +5,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cache_rules.h"
 #include "floating_point.h"
 #include "head_rows.h"
-#include "memory.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -59,9 +59,9 @@ public:
         : cache_(cache), keys_(keys), paged_(!absent(cache.page_table)), has_value_(!absent(cache.value)) {}
 
     bool check(polyhead_status *status) noexcept {
-        return check_cache(status) && check_new(status) && check_counts(status) &&
+        return check_cache(status) && check_new(status) && check_room(written(), status) &&
                Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], &keys_.lengths, counts(), status) &&
-               check_finite(status) && check_aliases(status) && (!paged_ || (check_entries(status) && check_pages_of_rows(status)));
+               check_finite(status) && check_aliases(status) && (!paged_ || check_written_pages(written(), status));
     }
 
     void run() const noexcept {
@@ -84,11 +84,6 @@ private:
     const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
     int64_t count_of(int64_t b) const noexcept { return counts() ? integer_at(*counts(), b) : tokens_; }
     int32_t page_of(int64_t b, int64_t column) const noexcept { return integer_at(cache_.page_table, b, column); }
-    int64_t pages_of(int64_t keys) const noexcept { return (keys + page_size_ - 1) / page_size_; }
-    // Column of the first page with keys that queries still see.
-    int64_t first_in_use(int64_t length) const noexcept {
-        return keys_.has_window ? std::max<int64_t>(length - keys_.window_left, 0) / page_size_ : 0;
-    }
 
     char *row_at(const polyhead_tensor &t, int64_t b, int64_t h, int64_t position) const noexcept {
         return paged_ ? head_row(t, page_of(b, position / page_size_), h, position % page_size_) : head_row(t, b, h, position);
@@ -204,24 +199,6 @@ private:
                (absent(keys_.counts) || check_host_tensor({"counts", &keys_.counts, POLYHEAD_I32, Role::lengths, 1, {batch}}, status));
     }
 
-    bool check_counts(polyhead_status *status) const noexcept {
-        for (int64_t b = 0; b < batch_; ++b) {
-            const int64_t length = integer_at(keys_.lengths, b), count = count_of(b);
-            if (count < 0 || count > tokens_) {
-                return refuse(status, POLYHEAD_BAD_VALUE,
-                              "counts: value %lld at index %lld of dimension 0, expected 0 to %lld (tokens of key)",
-                              static_cast<long long>(count), static_cast<long long>(b), static_cast<long long>(tokens_));
-            }
-            if (length < 0 || length > capacity_ - count) {
-                return refuse(status, POLYHEAD_BAD_VALUE,
-                              "lengths: value %lld at index %lld of dimension 0, expected 0 to %lld (capacity %lld, %lld new keys)",
-                              static_cast<long long>(length), static_cast<long long>(b), static_cast<long long>(capacity_ - count),
-                              static_cast<long long>(capacity_), static_cast<long long>(count));
-            }
-        }
-        return true;
-    }
-
     bool check_aliases(polyhead_status *status) const noexcept {
         const polyhead_rotation &r = keys_.rotation;
         const struct {
@@ -240,46 +217,18 @@ private:
         return true;
     }
 
-    bool check_entries(polyhead_status *status) const noexcept {
-        for (int64_t b = 0; b < batch_; ++b) {
-            const int64_t count = pages_of(integer_at(keys_.lengths, b) + count_of(b));
-            if (!check_page_row(cache_.page_table, b, count, cache_.key.shape[0], "the cache", status)) {
-                return false;
-            }
-        }
-        return true;
-    }
-
-    // A page that is written belongs to one row, once.
-    bool check_pages_of_rows(polyhead_status *status) const noexcept {
-        const size_t bytes = static_cast<size_t>(cache_.key.shape[0] / 8 + 1);
-        auto *const written = static_cast<uint8_t *>(take_memory(bytes));
-        if (!written) {
-            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for a bit per page could not be allocated", bytes);
-        }
-        std::memset(written, 0, bytes);
-        bool good = true;
-        for (int64_t b = 0; good && b < batch_; ++b) {
-            const int64_t length = integer_at(keys_.lengths, b), end = pages_of(length + count_of(b));
-            for (int64_t i = count_of(b) > 0 ? length / page_size_ : end; good && i < end; ++i) {
-                const int32_t page = page_of(b, i);
-                good = (written[page / 8] >> page % 8 & 1) == 0 || refuse_shared(b, i, status);
-                written[page / 8] = static_cast<uint8_t>(written[page / 8] | 1 << page % 8);
-            }
-        }
-        for (int64_t b = 0; good && b < batch_; ++b) { // those that are only read
-            const int64_t length = integer_at(keys_.lengths, b), end = count_of(b) > 0 ? length / page_size_ : pages_of(length);
-            for (int64_t i = first_in_use(length); good && i < end; ++i) {
-                const int32_t page = page_of(b, i);
-                good = (written[page / 8] >> page % 8 & 1) == 0 || refuse_shared(b, i, status);
-            }
-        }
-        give_memory(written);
-        return good;
-    }
-    bool refuse_shared(int64_t b, int64_t i, polyhead_status *status) const noexcept {
-        return refuse(status, POLYHEAD_ALIASED, "page_table: page %d at index %lld, %lld is written, and used a second time: copy it first",
-                      page_of(b, i), static_cast<long long>(b), static_cast<long long>(i));
+    CacheWrite written() const noexcept {
+        return {"lengths",
+                &keys_.lengths,
+                counts(),
+                paged_ ? &cache_.page_table : nullptr,
+                "the cache",
+                batch_,
+                tokens_,
+                cache_.key.shape[0],
+                page_size_,
+                capacity_,
+                keys_.has_window ? keys_.window_left : int64_t(-1)};
     }
 
     const polyhead_cache &cache_;

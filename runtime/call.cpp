@@ -109,7 +109,7 @@ Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallS
     add_tensor("out", args.out, true);
     for (const OptionalTensor &row : optional_outputs) {
         if (takes(problem, row)) {
-            add_tensor(row.name, args.*row.tensor, true);
+            add_output(row, problem, args, shape);
         }
     }
 }
@@ -146,10 +146,20 @@ void Call::add_tensor(const char *name, const polyhead_tensor &tensor, bool outp
 }
 
 // key or value as if they ended behind so many keys.
-void Call::add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys) noexcept {
+void Call::add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys, bool output) noexcept {
     polyhead_tensor first = tensor;
     first.shape[tensor.rank - 2] = keys;
-    add_tensor(name, first);
+    add_tensor(name, first, output);
+    ranges_[num_buffers_ - 1].input = true;
+}
+
+void Call::add_output(const OptionalTensor &row, const polyhead_problem &problem, const polyhead_args &args,
+                      const CallShape &shape) noexcept {
+    if (is_cache(row)) {
+        add_keys(row.name, args.*row.tensor, problem.page_size > 0 ? problem.page_size : shape.needed_keys, true);
+    } else {
+        add_tensor(row.name, args.*row.tensor, true);
+    }
 }
 
 // A tensor as one of the given rank and extents: dimensions that it lacks, or has one element in, are spread by stride 0.

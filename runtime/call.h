@@ -35,12 +35,13 @@ public:
     // For a buffer in place of a tensor that the call left out: the bits of its one element. Else null.
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
-    static constexpr int most_buffers = 56, most_arguments = 64;
+    static constexpr int most_buffers = 64, most_arguments = 76;
 
 private:
     halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
     void add_tensor(const char *name, const polyhead_tensor &tensor, bool output = false) noexcept;
-    void add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys) noexcept;
+    void add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys, bool output = false) noexcept;
+    void add_output(const OptionalTensor &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_spread(const char *name, const polyhead_tensor &tensor, int32_t rank, const int64_t *extents) noexcept;
     void add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,

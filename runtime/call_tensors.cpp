@@ -50,8 +50,16 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
         return rotary_dim_of(problem) / 2;
     case extent_pages:
         return problem.page_size > 0 ? shape.seq_len_kv / problem.page_size : 0;
+    case extent_cache_blocks:
+        return problem.page_size > 0 ? any_extent : shape.batch;
     case extent_kv_heads:
         return problem.num_kv_heads;
+    case extent_cache_keys:
+        return problem.page_size > 0 ? problem.page_size : shape.seq_len_kv;
+    case extent_head_dim:
+        return problem.head_dim;
+    case extent_head_dim_v:
+        return problem.head_dim_v;
     case extent_page_size:
         return problem.page_size;
     case extent_key_scales:

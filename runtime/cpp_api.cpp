@@ -61,6 +61,10 @@ polyhead_args c_args(const MhaArgs &a) noexcept {
     args.key = a.key;
     args.value = a.value;
     args.weights = a.weights ? a.weights->raw() : nullptr;
+    args.cache_lengths = a.cache_lengths;
+    args.key_cache = a.key_cache;
+    args.value_cache = a.value_cache;
+    args.page_table = a.page_table;
     args.out = a.out;
     return args;
 }

@@ -31,6 +31,7 @@ struct DeviceRange {
     int64_t begin, end;  // bytes, of lowest and behind the highest element
     int64_t first;       // byte of the first element: begin unless a stride is negative
     bool output = false; // the kernel writes it
+    bool input = false;  // of an output: the kernel reads it, too
 };
 
 } // namespace polyhead::runtime

@@ -37,23 +37,23 @@ public:
     // Puts packed tensors into the arguments; inputs with their elements.
     bool pack(polyhead_status *status) noexcept {
         for (polyhead_tensor *tensor : {&args_->query, &args_->key, &args_->value}) {
-            if (!pack_one(tensor, true, status)) {
+            if (!pack_one(tensor, true, false, status)) {
                 return false;
             }
         }
         for (int32_t i = 0; i < kernel_.num_declarations; ++i) {
-            if (!pack_one(&expression_tensors_[i], true, status)) {
+            if (!pack_one(&expression_tensors_[i], true, false, status)) {
                 return false;
             }
         }
-        return pack_optional(optional_inputs, true, status) && pack_one(&args_->out, false, status) &&
+        return pack_optional(optional_inputs, true, status) && pack_one(&args_->out, false, true, status) &&
                pack_optional(optional_outputs, false, status);
     }
 
     // Copies packed outputs to the caller's tensors.
     void unpack() const noexcept {
         for (int i = 0; i < count_; ++i) {
-            if (!input_[i]) {
+            if (output_[i]) {
                 copy_elements(packed_[i], original_[i]);
             }
         }
@@ -62,14 +62,14 @@ public:
 private:
     template <size_t count> bool pack_optional(const OptionalTensor (&rows)[count], bool input, polyhead_status *status) noexcept {
         for (const OptionalTensor &row : rows) {
-            if (takes(kernel_.problem, row) && !pack_one(&(args_->*row.tensor), input, status)) {
+            if (takes(kernel_.problem, row) && !pack_one(&(args_->*row.tensor), input || is_cache(row), !input, status)) {
                 return false;
             }
         }
         return true;
     }
 
-    bool pack_one(polyhead_tensor *tensor, bool input, polyhead_status *status) noexcept {
+    bool pack_one(polyhead_tensor *tensor, bool input, bool output, polyhead_status *status) noexcept {
         if (absent(*tensor) || tensor->device) {
             return true;
         }
@@ -87,7 +87,7 @@ private:
             copy_elements(*tensor, packed);
         }
         original_[count_] = *tensor;
-        input_[count_] = input;
+        output_[count_] = output;
         *tensor = packed_[count_++] = packed;
         return true;
     }
@@ -96,7 +96,7 @@ private:
     polyhead_args *args_;
     polyhead_tensor expression_tensors_[most_expression_tensors];
     polyhead_tensor original_[Call::most_buffers], packed_[Call::most_buffers];
-    bool input_[Call::most_buffers];
+    bool output_[Call::most_buffers];
     int count_ = 0;
 };
 
@@ -125,7 +125,7 @@ public:
                 attached_[i] = true;
             } else {
                 on_host_ = true;
-                call_->buffer(i).set_host_dirty(!call_->range(i).output);
+                call_->buffer(i).set_host_dirty(!call_->range(i).output || call_->range(i).input);
             }
         }
         return true;

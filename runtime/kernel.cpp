@@ -71,7 +71,7 @@ void describe_features(const polyhead_problem &p, Text *text) noexcept {
         }
         name(p.expression && p.expression[0], "expression");
         for (const OptionalTensor &row : optional_outputs) {
-            name(row.exists(p), row.feature);
+            name(row.exists(p) && !is_cache(row), row.feature); // whose lengths have named it
         }
     }
     text->append("%s", *last ? "\n" : "");

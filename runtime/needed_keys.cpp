@@ -17,8 +17,8 @@ int32_t span(const polyhead_args &args, int32_t given) noexcept {
 // Something of the call has T_kv itself: an output, a length that was built in, a user's expression.
 bool keeps_all_keys(const polyhead_problem &p) noexcept {
     const bool layer = p.op == POLYHEAD_MHA;
-    return p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0 || (layer && !p.cross) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
-           (p.expression && std::strstr(p.expression, "seq_len_kv"));
+    return p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0 || (layer && !p.cross && !p.cache) || p.scores != POLYHEAD_NO_SCORES ||
+           p.weights_mean || (p.expression && std::strstr(p.expression, "seq_len_kv"));
 }
 
 // Query q sees no key after q, and nothing else of the call asks how many keys there are.
@@ -31,7 +31,8 @@ bool sees_its_own_position(const polyhead_problem &p, const polyhead_args &args)
 } // namespace
 
 int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
-    const polyhead_tensor &lengths = args.kv_lengths;
+    const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths;
+    const int64_t added = p.cache ? s.seq_len_q : 0; // to the keys that were valid before
     if (args.device || keeps_all_keys(p)) {
         return s.seq_len_kv;
     }
@@ -40,7 +41,7 @@ int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const 
         longest = absent(lengths) && sees_its_own_position(p, args) ? std::max<int64_t>(s.seq_len_q, 1) : s.seq_len_kv;
     } else {
         for (int64_t b = 0; b < s.batch; ++b) {
-            longest = std::max<int64_t>(longest, integer_at(lengths, b));
+            longest = std::max<int64_t>(longest, integer_at(lengths, b) + added);
         }
     }
     const int64_t block = std::max(p.page_size, 1);

@@ -40,8 +40,10 @@ enum class Neutral : uint8_t {
 constexpr int32_t extent_rotary_pairs = -5;
 // Another one: seq_len_kv / page_size.
 constexpr int32_t extent_pages = -6;
-// And others, of scales: num_kv_heads, page_size, scales of a row of key or value.
+// Those of scales and of a cache: num_kv_heads, page_size, scales of a row of key or value; batch rows or pages, keys of a batch row or of
+// a page, entries of a key and of a value.
 constexpr int32_t extent_kv_heads = -7, extent_page_size = -8, extent_key_scales = -9, extent_value_scales = -10;
+constexpr int32_t extent_cache_blocks = -11, extent_cache_keys = -12, extent_head_dim = -13, extent_head_dim_v = -14;
 
 struct OptionalTensor {
     const char *name; // also of the argument of the entry
@@ -70,6 +72,13 @@ inline int32_t additive_dtype(const P &p) noexcept {
 }
 template <int32_t dtype> bool has_additive_mask(const P &p) noexcept {
     return p.mask == POLYHEAD_ADDITIVE_MASK && additive_dtype(p) == dtype;
+}
+template <int32_t dtype> bool has_cache(const P &p) noexcept {
+    return p.cache != 0 && p.dtype == dtype;
+}
+// Positions of keys: of all, or of those that a layer puts into its cache.
+template <bool cache> bool has_positions_kv(const P &p) noexcept {
+    return p.rope != POLYHEAD_NO_ROPE && (p.cache != 0) == cache;
 }
 template <int32_t dtype> bool has_score_bias(const P &p) noexcept {
     return p.score_bias != 0 && additive_dtype(p) == dtype;
@@ -122,6 +131,7 @@ constexpr OptionalTensor optional_inputs[] = {
      "int8 cache",
      {POLYHEAD_EXTENT_FREE, extent_kv_heads, extent_page_size, extent_value_scales},
      Neutral::none},
+    {"cache_lengths", &A::cache_lengths, 1, POLYHEAD_I32, has<&P::cache>, "a cache", {B}, Neutral::none},
     {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
     {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true},
     {"mask", &A::mask, 4, POLYHEAD_F32, has_additive_mask<POLYHEAD_F32>, "mask", {B, H, Q, KV}, Neutral::zero},
@@ -135,19 +145,33 @@ constexpr OptionalTensor optional_inputs[] = {
     {"rope_cos", &A::rope_cos, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},
     {"rope_sin", &A::rope_sin, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},
     {"positions_q", &A::positions_q, 2, POLYHEAD_I32, has<&P::rope>, "rope", {B, Q}, Neutral::zero},
-    {"positions_kv", &A::positions_kv, 2, POLYHEAD_I32, has<&P::rope>, "rope", {B, KV}, Neutral::zero},
+    {"positions_kv", &A::positions_kv, 2, POLYHEAD_I32, has_positions_kv<false>, "rope", {B, KV}, Neutral::zero},
+    {"positions_kv", &A::positions_kv, 2, POLYHEAD_I32, has_positions_kv<true>, "rope", {B, Q}, Neutral::zero},
     {"head_gate", &A::head_gate, 1, POLYHEAD_F32, has<&P::head_gate>, "head gate", {H}, Neutral::one},
 };
 
-// Results beside out, behind it.
+constexpr int32_t blocks = extent_cache_blocks, kv_heads = extent_kv_heads, keys = extent_cache_keys, d_k = extent_head_dim,
+                  d_v = extent_head_dim_v;
+// Results beside out, behind it. A cache has elements that the call reads.
 constexpr OptionalTensor optional_outputs[] = {
     {"lse", &A::lse, 3, POLYHEAD_F32, has<&P::lse>, "lse", {B, H, Q}, Neutral::none},
     {"scores", &A::scores, 4, POLYHEAD_F32, has<&P::scores>, "scores", {B, H, Q, KV}, Neutral::none},
     {"weights_mean", &A::weights_mean, 3, POLYHEAD_F32, has<&P::weights_mean>, "weights_mean", {B, Q, KV}, Neutral::none},
+    {"key_cache", &A::key_cache, 4, POLYHEAD_F32, has_cache<POLYHEAD_F32>, "a cache", {blocks, kv_heads, keys, d_k}, Neutral::none},
+    {"key_cache", &A::key_cache, 4, POLYHEAD_F16, has_cache<POLYHEAD_F16>, "a cache", {blocks, kv_heads, keys, d_k}, Neutral::none},
+    {"key_cache", &A::key_cache, 4, POLYHEAD_BF16, has_cache<POLYHEAD_BF16>, "a cache", {blocks, kv_heads, keys, d_k}, Neutral::none},
+    {"value_cache", &A::value_cache, 4, POLYHEAD_F32, has_cache<POLYHEAD_F32>, "a cache", {blocks, kv_heads, keys, d_v}, Neutral::none},
+    {"value_cache", &A::value_cache, 4, POLYHEAD_F16, has_cache<POLYHEAD_F16>, "a cache", {blocks, kv_heads, keys, d_v}, Neutral::none},
+    {"value_cache", &A::value_cache, 4, POLYHEAD_BF16, has_cache<POLYHEAD_BF16>, "a cache", {blocks, kv_heads, keys, d_v}, Neutral::none},
 };
 } // namespace tables
 using tables::optional_inputs;
 using tables::optional_outputs;
+
+// Written by a call and read by it, too.
+inline bool is_cache(const OptionalTensor &row) noexcept {
+    return row.tensor == &polyhead_args::key_cache || row.tensor == &polyhead_args::value_cache;
+}
 
 // After the optional inputs come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room
 // for so many:

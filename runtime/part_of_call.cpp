@@ -20,7 +20,8 @@ struct Dimensions {
     int32_t at(const polyhead_tensor &tensor, int i) const noexcept { return declared[rank - of(tensor) + i]; }
 };
 
-constexpr int32_t of_query[] = {B, H, Q, any}, of_key[] = {B, H, KV, any}, of_layer[] = {B, any, any}, of_linear[] = {B, any};
+constexpr int32_t of_query[] = {B, H, Q, any}, of_key[] = {B, H, KV, any}, of_layer[] = {B, any, any}, of_linear[] = {B, any},
+                  of_cache[] = {B, any, any, any};
 
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
 template <typename Args, typename Tensor, typename Visit>
@@ -40,7 +41,11 @@ void for_each_tensor(const polyhead_kernel &kernel, Args *args, Tensor *of_expre
         }
     }
     for (const OptionalTensor &row : optional_outputs) {
-        if (takes(p, row)) {
+        if (takes(p, row) && is_cache(row)) {
+            if (p.page_size == 0) {
+                visit(&(args->*row.tensor), Dimensions{of_cache, 4});
+            }
+        } else if (takes(p, row)) {
             visit(&(args->*row.tensor), Dimensions{row.extents, row.rank});
         }
     }

@@ -148,12 +148,14 @@ constexpr ProblemField problem_fields[] = {
                   "f16", "bf16"),
     field::yes_no("f32_weights", &polyhead_problem::f32_weights, field::layers, field::same_truth,
                   "weights are packed as f32 beside inputs and outputs of 16 bits"),
-    field::number("page_size", &polyhead_problem::page_size, field::sdpa, 0, 1024,
-                  "sdpa: keys per page of key and value, a power of two; calls give a page table [B, max_pages]"),
+    field::number("page_size", &polyhead_problem::page_size, field::attention, 0, 1024,
+                  "sdpa, mha --cache: keys per page, a power of two; calls give a page table [B, max_pages]"),
     field::yes_no("int8_cache", &polyhead_problem::int8_cache, field::sdpa, field::same_truth,
                   "sdpa: key and value are int8 with f32 scales for each row; --dtype is the type of query and out"),
     field::number("scale_channels", &polyhead_problem::scale_channels, field::sdpa, 0, 64,
                   "--int8-cache: 32 or 64 neighbouring entries of a row share a scale (default: the whole row)"),
+    field::yes_no("cache", &polyhead_problem::cache, field::mha, field::same_truth,
+                  "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };
 static_assert(sizeof(polyhead_problem) ==
                   (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /

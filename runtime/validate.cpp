@@ -135,6 +135,9 @@ bool check_mha_tensors(const polyhead_problem &p, const polyhead_args &a, CallSh
     }
     const Extent batch{a.query.shape[0], "input"}, seq_len_q{a.query.shape[1], "input"};
     *shape = {a.query.shape[0], a.query.shape[1], a.query.shape[1], p.num_heads};
+    if (p.cache && !check_cache_tensors(p, a, shape, status)) {
+        return false;
+    }
     if (!self) {
         if (!check_tensor({"key", &a.key, p.dtype, Role::input, 3, {batch, fixed_or_any(p.seq_len_kv), built(p.kdim)}}, status)) {
             return false;
@@ -164,15 +167,19 @@ bool check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, Cal
 // addresses with 31 bits.
 bool check_stages(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
     const bool layer = p.op == POLYHEAD_MHA, transposed = p.scores != POLYHEAD_NO_SCORES || p.weights_mean;
-    const double queries = double(s.batch) * double(s.seq_len_q) * p.num_heads,
-                 keys = double(s.batch) * double(s.seq_len_kv) * p.num_kv_heads; // products of four extents may not fit 64 bits
+    const double queries = double(s.batch) * double(s.seq_len_q) * p.num_heads, // products of four extents may not fit 64 bits
+        keys = double(s.batch) * double(s.seq_len_kv) * p.num_kv_heads,
+                 projected = p.cache ? double(s.batch) * double(s.seq_len_q) * p.num_kv_heads : keys;
     const struct {
         const char *name;
         double elements;
     } stages[] = {
         {"query", layer || transposed ? queries * p.head_dim : 0},
-        {"key", layer || transposed ? keys * p.head_dim : 0},
-        {"value", layer ? keys * p.head_dim_v : 0},
+        {"key", (transposed ? keys
+                 : layer    ? projected
+                            : 0) *
+                    p.head_dim},
+        {"value", layer ? projected * p.head_dim_v : 0},
         {"attention", layer ? queries * p.head_dim_v : 0},
     };
     for (const auto &stage : stages) {

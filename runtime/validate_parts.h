@@ -31,6 +31,11 @@ inline bool readable(const polyhead_tensor &t) noexcept {
     return !absent(t) && !t.device && !empty(t);
 }
 
+// validate_cache.cpp: the cache of a layer. First its tensors, which give the capacity; then what lengths and page table on the host hold.
+bool check_cache_tensors(const polyhead_problem &problem, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
+bool check_cache_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape,
+                        polyhead_status *status) noexcept;
+
 // validate_sequences.cpp: packed tokens. First how many sequences there are, where they are packed; then, when the lengths of the call are
 // known, where each begins, and whether the kernel can compute them one by one.
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept;

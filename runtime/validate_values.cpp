@@ -112,14 +112,16 @@ bool check_pages(const polyhead_problem &p, const polyhead_args &args, const Cal
 
 // Without position tensors, positions follow from lengths. If these are known here, the tables must have rows for all positions.
 bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s, polyhead_status *status) noexcept {
-    const bool lengths_known = absent(args.kv_lengths) || readable(args.kv_lengths),
+    const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths;
+    const int64_t added = p.cache ? s.seq_len_q : 0; // to the keys that were valid before
+    const bool lengths_known = absent(lengths) || readable(lengths),
                offsets_known = absent(args.position_offsets) || readable(args.position_offsets);
     const int32_t own_alignment = p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
     const bool from_end = (args.alignment != 0 ? args.alignment : own_alignment) == POLYHEAD_BOTTOM_RIGHT;
     const int64_t rows = args.rope_cos.shape[0];
     int64_t last_query = 0, last_key = 0;
     for (int64_t b = 0; b < s.batch; ++b) {
-        const int64_t length = absent(args.kv_lengths) || !lengths_known ? s.seq_len_kv : integer_at(args.kv_lengths, b);
+        const int64_t length = absent(lengths) || !lengths_known ? s.seq_len_kv : integer_at(lengths, b) + added;
         const int64_t offset = absent(args.position_offsets) || !offsets_known ? 0 : integer_at(args.position_offsets, b);
         last_query = std::max(last_query, s.seq_len_q - 1 + (from_end ? length - s.seq_len_q : 0) + offset);
         last_key = std::max(last_key, length - 1);
@@ -168,10 +170,13 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
         !check_range("position_offsets", args.position_offsets, -position_limit, position_limit, "2^27", status)) {
         return false;
     }
+    if (problem.cache && !check_cache_values(problem, args, shape, status)) {
+        return false;
+    }
     if (shape.nothing_to_do()) {
         return true;
     }
-    if (problem.page_size > 0 && !check_pages(problem, args, shape, status)) {
+    if (problem.page_size > 0 && !problem.cache && !check_pages(problem, args, shape, status)) {
         return false;
     }
     if (problem.int8_cache != 0 && !check_scales(problem, args, shape, status)) {

@@ -128,7 +128,12 @@ void schedule_linear(LinearStages &s, const LinearOut &o, const Tiling &t, const
 
 void schedule_projection(HeadProjection &p, const Tiling &t, const Machine &machine) {
     p.heads.compute_root().bound(p.column, 0, POLYHEAD_WEIGHT_PANEL).bound(p.panel, 0, p.linear.panels);
-    schedule_panels(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
+    if (!p.joined.joined()) {
+        return schedule_panels(p.linear, p.heads, p.column, p.panel, p.t, {p.b}, t, machine);
+    }
+    // Halide 21 does not see these bounds through products of lengths, and would allocate more.
+    p.heads.bound(p.t, 0, p.linear.num_rows).bound(p.b, 0, 1);
+    schedule_panels(p.linear, p.heads, p.column, p.panel, p.t, {}, t, machine);
 }
 
 } // namespace polyhead::gen

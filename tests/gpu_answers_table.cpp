@@ -106,20 +106,22 @@ TEST_CASE("gpu: lengths on the device are clamped to 0 and the number of keys") 
     int checked = 0;
     for (const Kernel *kernel : kernels_for(device)) {
         const Problem &p = kernel->problem;
-        if (p.kv_lengths == 0 || homes_of(device).size() == 1) {
+        if ((p.kv_lengths == 0 && p.cache == 0) || homes_of(device).size() == 1) {
             continue;
         }
+        polyhead_tensor polyhead_args::*const which = p.cache != 0 ? &polyhead_args::cache_lengths : &polyhead_args::kv_lengths;
         Shape shape = plain_shape(p, 3, 7, 19, 6);
-        shape.lengths.assign(static_cast<size_t>(shape.batch), static_cast<int32_t>(shape.seq_len_kv));
+        shape.lengths.assign(static_cast<size_t>(shape.batch), static_cast<int32_t>(shape.seq_len_kv)); // of a cache: as many as leave room
         shape.lengths[0] = 0;
         const KernelSubject good(*kernel, 7, false, device.raw(), Home::device);
         Subject wild = good.subject();
         wild.name += ", lengths out of range";
-        wild.run = [&good](const polyhead_args &args) {
+        wild.run = [&good, which](const polyhead_args &args) {
             polyhead_args changed = args;
-            std::vector<int32_t> lengths(static_cast<size_t>(args.kv_lengths.shape[0]), std::numeric_limits<int32_t>::max());
+            const int64_t batch = (args.*which).shape[0];
+            std::vector<int32_t> lengths(static_cast<size_t>(batch), std::numeric_limits<int32_t>::max());
             lengths[0] = -5;
-            changed.kv_lengths = TensorView(lengths.data(), DType::i32, {args.kv_lengths.shape[0]}, {1});
+            changed.*which = TensorView(lengths.data(), DType::i32, {batch}, {1});
             return good.subject().run(changed);
         };
         CHECK(check_answer(wild, shape) == "");

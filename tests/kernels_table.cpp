@@ -62,14 +62,14 @@ TEST_CASE("kernels: every variant decodes one to sixteen queries") {
     const AmxEmulator emulator;
     for (const Kernel *kernel : kernel_table) {
         const Problem &p = kernel->problem;
-        if (is_linear(p) || p.seq_len_q != 0 || (is_mha(p) && p.cross == 0)) {
+        if (is_linear(p) || p.seq_len_q != 0 || (is_mha(p) && p.cross == 0 && p.cache == 0)) {
             continue;
         }
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             const KernelSubject subject(forced, seed_of(*kernel));
             for (int64_t rows : {1, 2, 3, 5, 8, 13, 16}) {
                 Shape shape = plain_shape(p, 2, rows, 517, static_cast<uint64_t>(rows));
-                if (p.kv_lengths != 0) {
+                if (p.kv_lengths != 0 || p.cache != 0) {
                     shape.lengths.assign(static_cast<size_t>(shape.batch), static_cast<int32_t>(shape.seq_len_kv / 2));
                     shape.lengths[0] = static_cast<int32_t>(shape.seq_len_kv);
                     shape.poison = true;

@@ -26,7 +26,7 @@ std::vector<Shape> page_end_shapes(const polyhead_kernel &kernel) {
                 Random random(static_cast<uint64_t>(shapes.size()));
                 s.extras = random_extras(call_problem(kernel), s.seq_len_q, s.seq_len_kv, random);
                 s.extras.left_out &= leave_out_positions_q | leave_out_positions_kv; // with as many tensors as there may be
-                if (kernel.problem.kv_lengths != 0) {
+                if (kernel.problem.kv_lengths != 0 || kernel.problem.cache != 0) {
                     s.lengths.assign(static_cast<size_t>(s.batch), static_cast<int32_t>(s.seq_len_kv));
                     s.lengths[0] /= 2;
                     s.poison = true;

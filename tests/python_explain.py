@@ -44,6 +44,15 @@ class Explain(unittest.TestCase):
             self.assertEqual((status, complaint), (0, ""))
             self.assertRegex(text, "runs polyhead_kernel_[01]: ")  # a linear layer may have a variant for fewer rows
 
+    def test_a_layer_with_a_cache_has_lengths_of_its_own(self):
+        for pages in ([], ["--page-size", 16]):
+            status, text, complaint = run("--op", "mha", "--embed-dim", 64, "--num-heads", 4, "--cache", *pages, "--query-length", "1,40", "--key-length", 96)
+            self.assertEqual((status, complaint), (0, ""))
+            step, prompt = text.split("kernel: ")[1:]
+            self.assertIn("seq_len_q 1, seq_len_kv 96", step)
+            self.assertIn("frame=head_lanes", step)
+            self.assertIn("frame=query_lanes", prompt)
+
     def test_names_and_manifests(self):
         os.environ["POLYHEAD_TUNE_SOURCE"] = str(SOURCE)
         self.assertIn("frame=query_lanes", run("sdpa_h2_d1")[1])

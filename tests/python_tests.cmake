@@ -41,6 +41,7 @@ endif()
 polyhead_python_test("kernels in memory" SCRIPT python_cache.py)
 polyhead_python_test("a cache of keys and values" SCRIPT python_kv_cache.py)
 polyhead_python_test("random histories of caches" SCRIPT python_histories.py)
+polyhead_python_test("a layer with a cache" SCRIPT python_layer_cache.py)
 polyhead_python_test("the explain command" SCRIPT python_explain.py)
 polyhead_python_test("the example" SCRIPT ../examples/030_python/tour.py)
 polyhead_python_test(

@@ -77,6 +77,60 @@ TEST_CASE("checks: planted faults are caught") {
     CHECK(contains(check_answer(refusing, crowded_shape()), "refused with code 11: no"));
 }
 
+TEST_CASE("checks: faults in a cache are caught") {
+    for (const int32_t page_size : {0, 4}) {
+        Problem p = mha_problem(24, 4, 2);
+        p.cache = 1;
+        p.page_size = page_size;
+        p.causal = POLYHEAD_BOTTOM_RIGHT;
+        p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+        const LayerWeights weights(p, 7);
+        Shape shape = plain_shape(p, 3, 5, 24, 9);
+        shape.lengths = {19, 3, 0}; // all new rows of the second batch row: 3 .. 7
+        const auto caught = [&](Fault after, const char *part) {
+            const std::string failure = check_answer(plain_subject(p, weights, nullptr, after), shape);
+            INFO(failure);
+            CHECK(contains(failure, part));
+        };
+        const auto row = [](const polyhead_args &a, const polyhead_tensor &cache, int64_t b, int64_t n) {
+            const int64_t size = a.page_table.rank != 0 ? cache.shape[2] : 0;
+            return size == 0 ? element(cache, b, 0, n)
+                             : element(cache, static_cast<const int32_t *>(a.page_table.data)[b * a.page_table.stride[0] + n / size], 0,
+                                       n % size);
+        };
+        CHECK(check_answer(plain_subject(p, weights), shape) == "");
+        caught([&](const Problem &, polyhead_args &a) { row(a, a.key_cache, 1, 3)[2] += 2e-4f; }, "key_cache[");
+        caught([&](const Problem &, polyhead_args &a) { row(a, a.value_cache, 0, 23)[0] = 0; }, "value_cache[");
+        caught([&](const Problem &, polyhead_args &a) { row(a, a.key_cache, 1, 2)[0] = 0; }, "outside");
+        caught([&](const Problem &, polyhead_args &a) { row(a, a.value_cache, 2, 5)[0] = 0; }, "outside");
+        // keys that were not rotated, or rotated one position too far
+        const auto rotated = [&](int64_t by) {
+            return check_answer(plain_subject(p, weights, nullptr,
+                                              [&](const Problem &, polyhead_args &a) {
+                                                  polyhead_args other = a;
+                                                  std::vector<int32_t> positions;
+                                                  for (int64_t i = 0; i < 15; i++) {
+                                                      positions.push_back(
+                                                          static_cast<int32_t>(by * (shape.lengths[size_t(i / 5)] + i % 5 + 1)));
+                                                  }
+                                                  other.positions_kv = view(positions.data(), {3, 5});
+                                                  write_new_rows(p, a, a.key_cache,
+                                                                 evaluate<float>(p, other, weights.tensors(), all_rows(p, a)).new_rows[0]);
+                                              }),
+                                shape);
+        };
+        CHECK(contains(rotated(0), "key_cache["));
+        CHECK(contains(rotated(1), "key_cache["));
+        const auto bits = check_same_bits(plain_subject(p, weights, nullptr,
+                                                        [&](const Problem &, polyhead_args &a) {
+                                                            float *const x = row(a, a.key_cache, 0, 19);
+                                                            *x = polyhead_num_threads() == 5 ? std::nextafter(*x, 2.0f) : *x;
+                                                        }),
+                                          shape);
+        CHECK(contains(bits, "caches: 5 threads"));
+    }
+}
+
 TEST_CASE("checks: other bits are caught") {
     const Problem p = full_problem();
     const LayerWeights weights(p, 7);

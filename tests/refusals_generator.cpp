@@ -57,7 +57,7 @@ std::vector<Refused> refused_problems() {
         {"pages of a size that is no power of two", with(sdpa, [](Problem &p) { p.page_size = 24; }), {"page_size 24", "power of two"}},
         {"pages that are too large", with(sdpa, [](Problem &p) { p.page_size = 2048; }), {"page_size 2048", "0 to 1024"}},
         {"pages of a fixed length", with(sdpa, [](Problem &p) { p.page_size = 16, p.seq_len_kv = 64; }), {"seq_len_kv 64", "page_size 16"}},
-        {"pages of a layer", with(layer(64, 4), [](Problem &p) { p.page_size = 16; }), {"page_size", "mha"}},
+        {"pages of a layer", with(layer(64, 4), [](Problem &p) { p.page_size = 16; }), {"page_size 16", "without cache"}},
         {"group_size of heads that are built in", with(sdpa, [](Problem &p) { p.group_size = 4; }), {"group_size 4", "num_heads 4"}},
         {"group_size and num_kv_heads",
          with(sdpa, [](Problem &p) { p.num_heads = 0, p.num_kv_heads = p.group_size = 2; }),
@@ -92,6 +92,19 @@ std::vector<Refused> refused_problems() {
         {"lse of linear", with(linear_problem(8, 8), [](Problem &p) { p.lse = 1; }), {"lse", "linear"}},
         {"causal of linear", with(linear_problem(8, 8), [](Problem &p) { p.causal = 1; }), {"causal", "linear"}},
         {"num_heads of linear", with(linear_problem(8, 8), [](Problem &p) { p.num_heads = 2; }), {"num_heads", "linear"}},
+    };
+}
+
+// Layers that append to a cache.
+std::vector<Refused> refused_caches() {
+    const Problem sdpa = sdpa_problem(4, 64);
+    return {
+        {"a cache of bare attention", with(sdpa, [](Problem &p) { p.cache = 1; }), {"cache", "not a parameter of op sdpa"}},
+        {"a cache of a cross layer", with(layer(64, 4), [](Problem &p) { p.cache = p.cross = 1; }), {"cache", "with cross"}},
+        {"key lengths beside a cache", with(layer(64, 4), [](Problem &p) { p.cache = p.kv_lengths = 1; }), {"kv_lengths", "cache_lengths"}},
+        {"a cache of a fixed length",
+         with(layer(64, 4), [](Problem &p) { p.cache = 1, p.seq_len_kv = 64; }),
+         {"seq_len_kv 64", "capacity"}},
     };
 }
 
@@ -156,6 +169,8 @@ void check_sentence(const std::string &sentence, const std::vector<std::string> 
 
 TEST_CASE("generator: wrong problems are refused in one sentence") {
     std::vector<Refused> list = refused_problems();
+    const std::vector<Refused> caches = refused_caches();
+    list.insert(list.end(), caches.begin(), caches.end());
     for (const Refused &refused : refused_features()) {
         list.push_back(refused);
     }

@@ -60,9 +60,11 @@ void check_table_order(FakeKernel &f, const FeatureCall &call) {
     at += 7; // numbers, which have a test of their own
     CHECK(f.buffer(at++).host == call.out.data());
     for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
-        INFO(row.name);
-        CHECK(f.buffer(at).host == (call.args.*row.tensor).data);
-        CHECK(f.buffer(at++).extents.size() == static_cast<size_t>(row.rank));
+        if (row.exists(f.table.problem)) {
+            INFO(row.name);
+            CHECK(f.buffer(at).host == (call.args.*row.tensor).data);
+            CHECK(f.buffer(at++).extents.size() == static_cast<size_t>(row.rank));
+        }
     }
 }
 

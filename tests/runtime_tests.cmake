@@ -24,6 +24,7 @@ polyhead_test(
         runtime_states.cpp
         runtime_threads.cpp
         runtime_validation.cpp
+        runtime_validation_cache.cpp
         runtime_validation_features.cpp
         runtime_validation_layer.cpp
         runtime_weights.cpp

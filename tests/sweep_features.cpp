@@ -28,7 +28,7 @@ int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, doubl
     int shapes = 0;
     for (; shapes < most_shapes; shapes++) {
         Shape shape = sweep_shape(p, shapes, seed, random);
-        if (shapes % 3 == 1 && p.seq_len_q == 0 && (is_sdpa(p) || p.cross != 0)) {
+        if (shapes % 3 == 1 && p.seq_len_q == 0 && (is_sdpa(p) || p.cross != 0 || p.cache != 0)) {
             shape.seq_len_q = 1 + shapes % 5; // a variant for few queries
         }
         CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");

@@ -32,7 +32,8 @@ def cmake_words(read):
     lists = {"SWITCHES": [name for kind, name in rows if kind == "yes_no"], "VALUES": [name for kind, name in rows if kind != "yes_no"]}
     text = "# Words of a problem in polyhead_add_kernel(), written by `./polyhead check --fix` from %s.\n" % WORDS
     for kind, names in lists.items():
-        text += "set(POLYHEAD_PROBLEM_%s\n%s)\n" % (kind, "".join("    %s\n" % name.upper() for name in names))
+        # One string each: CACHE among other words would make set() write to CMake's cache.
+        text += 'set(POLYHEAD_PROBLEM_%s\n    "%s"\n)\n' % (kind, ";".join(name.upper() for name in names))
     return text
 
 

@@ -110,11 +110,15 @@ Counts count_mha(const polyhead_problem &p) {
     const int64_t embed = p.embed_dim, kdim = p.kdim, vdim = p.vdim;
     c.parameters = width_q * embed + width_k * kdim + width_v * vdim + width_out * embed;
     c.parameters += p.bias ? width_q + width_k + width_v + embed : 0;
-    c.flops += " + 2*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v)"
-               " + seq_len_kv*num_kv_heads*(kdim*head_dim + vdim*head_dim_v))";
+    // With a cache seq_len_kv is its capacity, and never fixed: the numbers are those of the other layers.
+    c.flops += " + 2*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v) + ";
+    c.flops += p.cache ? "seq_len_q" : "seq_len_kv";
+    c.flops += "*num_kv_heads*(kdim*head_dim + vdim*head_dim_v))";
     c.flops_number += 2 * (p.seq_len_q * embed * (width_q + width_out) + p.seq_len_kv * (kdim * width_k + vdim * width_v));
-    c.bytes = times_bytes(p, p.cross ? "(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
-                                     : "(2*batch*seq_len_q*embed_dim + parameters)");
+    c.bytes = times_bytes(p, p.cross   ? "(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
+                             : p.cache ? "(2*batch*seq_len_q*embed_dim + parameters"
+                                         " + batch*num_kv_heads*(seq_len_q + seq_len_kv)*(head_dim + head_dim_v))"
+                                       : "(2*batch*seq_len_q*embed_dim + parameters)");
     c.bytes_number = element_bytes(p) * (2 * p.seq_len_q * embed + (p.cross ? p.seq_len_kv * (kdim + vdim) : 0) + c.parameters);
     count_outputs(p, &c);
     return c;

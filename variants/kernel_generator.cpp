@@ -9,6 +9,7 @@
 #include "../schedules/autoschedule.h"
 #include "../schedules/device_asserts.h"
 #include "../schedules/schedules.h"
+#include "estimates.h"
 #include "ports.h"
 #include "schedule_kernel.h"
 #include "task_scratch.h"
@@ -224,41 +225,16 @@ private:
     void constrain_outputs(const Problem &p) {
         constrain(*out_, p.op == POLYHEAD_SDPA ? p.head_dim_v : p.op == POLYHEAD_MHA ? p.embed_dim : p.out_features, 1, p.seq_len_q);
         for (const auto &[name, result] : outputs_) {
-            starts_at_0(*result);
+            const bool key = name == "key_cache", value = name == "value_cache";
+            key || value ? constrain(*result, key ? p.head_dim : p.head_dim_v, 1, p.page_size) : starts_at_0(*result);
         }
     }
 
-    // The sizes of every tensor that autoschedulers need: one batch row of the fixed lengths.
+    // What autoschedulers need.
     void estimate(const Problem &p) {
-        const bool self = p.op == POLYHEAD_MHA && !p.cross;
-        _halide_user_assert(p.seq_len_q > 0 && (p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0))
-            << "an autoscheduler needs estimates: found a free length, expected seq_len_q and seq_len_kv to be fixed";
         _halide_user_assert(optional_.empty() && expression_tensors_.empty() && outputs_.empty())
             << "an autoscheduler has estimates of plain problems only: found an optional tensor";
-        if (p.op == POLYHEAD_SDPA) {
-            estimate_extents(*query_, {p.head_dim, p.seq_len_q, p.num_heads, 1});
-            estimate_extents(*key_, {p.head_dim, p.seq_len_kv, p.num_kv_heads, 1});
-            if (value_) {
-                estimate_extents(*value_, {p.head_dim_v, p.seq_len_kv, p.num_kv_heads, 1});
-            }
-            estimate_extents(*out_, {p.head_dim_v, p.seq_len_q, p.num_heads, 1});
-        } else {
-            estimate_extents(*query_, {p.embed_dim, p.seq_len_q, 1});
-            estimate_extents(*out_, {p.op == POLYHEAD_LINEAR ? p.out_features : p.embed_dim, p.seq_len_q, 1});
-        }
-        if (p.op == POLYHEAD_MHA && !self) {
-            estimate_extents(*key_, {p.kdim, p.seq_len_kv, 1});
-            estimate_extents(*value_, {p.vdim, p.seq_len_kv, 1});
-        }
-        const int heads[] = {p.num_heads * panels_of(p.head_dim), p.num_kv_heads * panels_of(p.head_dim),
-                             p.num_kv_heads * panels_of(p.head_dim_v), panels_of(p.embed_dim)};
-        for (size_t i = 0; i < weights_.size(); i++) {
-            const int panels = p.op == POLYHEAD_LINEAR ? panels_of(p.out_features) : heads[i];
-            estimate_extents(*weights_[i], {POLYHEAD_WEIGHT_PANEL, weight_depth(p, i), panels});
-            if (biases_[i]) {
-                estimate_extents(*biases_[i], {POLYHEAD_WEIGHT_PANEL * panels});
-            }
-        }
+        estimate_tensors(p, query_, key_, value_, out_, weights_, biases_);
     }
 
     // An element of a tensor that the expression declares. Indices beyond the tensor read its last element; likely, so that loops are
@@ -278,7 +254,9 @@ private:
 
     // Keys of a batch row, a run-time value.
     Expr rows_in_memory(const Problem &p) const {
-        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size : Expr(key_->dim(1).extent());
+        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size
+               : p.cache       ? plan_.head_rows[0].extent(1)
+                               : Expr(key_->dim(1).extent());
     }
 
     AttentionInputs attention_inputs(const Problem &p) {
@@ -302,7 +280,7 @@ private:
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
-        if (p.op == POLYHEAD_SDPA && frame().stages_keys(p, tiling(), machine())) {
+        if ((p.op == POLYHEAD_SDPA || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
             in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.staged);
         }
         const AttentionFormulas formulas(p, expression_, numerics(), in);
@@ -366,12 +344,9 @@ private:
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}};
-            const auto rows = [&](Tensor *tensor) -> KeySource::Element {
-                const KeySource::Element address = row_address(*tensor);
-                return p.page_size > 0 ? in_pages(address, p, in, tensor->dim(3).extent()) : address;
-            };
-            in.whole->key_row = rows(key_);
-            in.whole->value_row = rows(value_ ? value_ : key_);
+            const auto rows = [&](const Tensor &tensor) { return row_addresses(tensor, whole(tensor), p, in); };
+            in.whole->key_row = rows(*key_);
+            in.whole->value_row = rows(value_ ? *value_ : *key_);
         }
         attend(p, in, *out_, false);
     }
@@ -424,22 +399,53 @@ private:
                 width, count};
     }
 
-    void generate_mha(const Problem &p) {
+    // Not with weights in pairs: the output projection widens them, because the context is kept as floats, and LLVM adds up both products
+    // in another order in another row of a tile. Neighbours would change the bits of a row.
+    JoinedRows joined_rows(const Problem &p, const AttentionInputs &in) const {
+        return frame().joins_rows() && runtime::weight_pair(p) == 1 ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
+    }
+
+    void generate_mha(Problem p) {
+        if (p.cache != 0) { // first, because attention_inputs() asks for their sizes
+            plan_.head_rows = define_caches(*outputs_["key_cache"], *outputs_["value_cache"], storage().type);
+        }
         AttentionInputs in = attention_inputs(p);
-        const LayerNumbers numbers{tiling().reduction_block, layer_words(), thread_blocking(tiling(), machine()), heads_storage(),
-                                   tiling().amx == 1};
+        const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
+        const LayerNumbers numbers{tiling().reduction_block, layer_words(),     thread_blocking(tiling(), machine()),
+                                   heads_storage(),          tiling().amx == 1, joined_rows(p, in)};
         auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
             return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
         };
         plan_.projections = {project("query_heads", 0, query_, p.embed_dim, in.seq_len_q, p.head_dim, p.num_heads),
-                             project("key_heads", 1, key_, p.kdim, in.seq_len_kv, p.head_dim, p.num_kv_heads),
-                             project("value_heads", 2, value_, p.vdim, in.seq_len_kv, p.head_dim_v, p.num_kv_heads)};
+                             project("key_heads", 1, key_, p.kdim, new_keys, p.head_dim, p.num_kv_heads),
+                             project("value_heads", 2, value_, p.vdim, new_keys, p.head_dim_v, p.num_kv_heads)};
         read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
+        if (p.cache != 0) {
+            read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), &plan_.head_rows);
+            if (!machine().gpu()) { // decoding asks for rows ahead
+                const auto rows = [&](const Result &cache) {
+                    return row_addresses(cache, whole(*query_, Halide::Func(cache).name()), p, in);
+                };
+                in.whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"])};
+            }
+        }
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;
         plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, 3), numbers);
-        write_linear(p.embed_dim, true);
+        if (numbers.joined.joined()) { // and copied to out
+            write_joined(p.embed_dim, numbers.joined);
+        } else {
+            write_linear(*out_, p.embed_dim, true);
+        }
+    }
+
+    void write_joined(int columns, const JoinedRows &joined) {
+        const Halide::Func rows("out_rows");
+        write_linear(rows, columns, false);
+        const Halide::Var n("n"), t("t"), b("b");
+        plan_.copied_out = *out_;
+        plan_.copied_out(n, t, b) = rows(n, joined.place(t, b).first);
     }
 
     void generate_linear(const Problem &p) {
@@ -460,13 +466,13 @@ private:
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);
-        write_linear(p.out_features, false);
+        write_linear(*out_, p.out_features, false);
     }
 
-    // The linear layer's result is the kernel's out.
-    void write_linear(int columns, bool batched) {
+    // The linear layer's result is the kernel's out, or is copied there.
+    void write_linear(const Halide::Func &out, int columns, bool batched) {
         LinearOut &o = plan_.linear_out;
-        o.func = *out_;
+        o.func = out;
         o.n = Halide::Var("n");
         o.m = Halide::Var("m");
         o.columns = columns;
@@ -480,7 +486,7 @@ private:
                 return arguments(Halide::min(panel * POLYHEAD_WEIGHT_PANEL + column, columns - 1), //
                                  Halide::min(m, plan_.linear.num_rows - 1));
             };
-            plan_.linear.write(*out_, vars, batch, columns, *threads, at, storage().store);
+            plan_.linear.write(out, vars, batch, columns, *threads, at, storage().store);
         } else {
             o.func(arguments(o.n, o.m)) = storage().store(plan_.linear.out(o.n, o.m, batch));
         }

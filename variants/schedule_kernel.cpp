@@ -17,11 +17,18 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     for (HeadProjection &p : k->projections) {
         machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
     }
+    for (HeadRows &r : k->head_rows) {
+        machine.gpu() ? schedule_head_rows_gpu(r) : schedule_head_rows(r, machine);
+    }
     for (ScoreOutputStages &s : k->scores) {
         machine.gpu() ? schedule_score_output_gpu(s) : schedule_score_output(s, machine);
     }
     if (k->has_linear) {
         machine.gpu() ? schedule_linear_gpu(k->linear, k->linear_out, machine) : schedule_linear(k->linear, k->linear_out, tiling, machine);
+    }
+    if (k->copied_out.defined()) {
+        k->linear_out.func.compute_root().bound(k->linear_out.m, 0, k->linear.num_rows);
+        schedule_copied_out(k->copied_out, k->linear_out.columns, machine);
     }
 }
 
@@ -34,6 +41,11 @@ void schedule_nothing(KernelStages *k) {
         const std::vector<Func> stages = p.linear.funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
         funcs.push_back(p.heads);
+    }
+    for (const HeadRows &r : k->head_rows) {
+        if (!r.is_output) {
+            funcs.push_back(r.rows);
+        }
     }
     if (k->attention) {
         const std::vector<Func> stages = k->attention->funcs();
@@ -49,6 +61,9 @@ void schedule_nothing(KernelStages *k) {
     }
     if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
         funcs.push_back(k->attention_out.func);
+    }
+    if (k->copied_out.defined()) {
+        funcs.push_back(k->linear_out.func);
     }
     for (Func &f : funcs) {
         f.compute_root();

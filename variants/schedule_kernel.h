@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../generators/frames/attention_stages.h"
-#include "../generators/layer.h"
+#include "../generators/layer_cache.h"
 #include "../generators/score_output.h"
 #include "../generators/staged.h"
 #include "frames/frame.h"
@@ -16,6 +16,7 @@ namespace polyhead::gen {
 struct KernelStages {
     std::vector<StagedTensor> staged;
     std::vector<HeadProjection> projections;
+    std::vector<HeadRows> head_rows; // key cache, value cache, rotated queries
     std::shared_ptr<AttentionStages> attention;
     AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0, {}};
     Halide::Func copy;         // out, where attention_out is an intermediate
@@ -25,6 +26,7 @@ struct KernelStages {
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;
+    Halide::Func copied_out; // (n, t, b): out, where linear_out has the rows of all batch rows together
 };
 
 void schedule_kernel(KernelStages *stages, const Frame &frame, const Tiling &tiling, const Machine &machine);

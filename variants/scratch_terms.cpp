@@ -29,8 +29,13 @@ void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
 
 void ScratchTerms::add_projections() {
     const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? 2 : number;
+    const int64_t key_and_value = p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel));
     add_per_query(p_.num_heads * round_up(p_.head_dim, panel), bytes);
-    add(p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel)), 0, 1, false, bytes);
+    if (p_.cache == 0) {
+        return add(key_and_value, 0, 1, false, bytes);
+    }
+    add_per_query(key_and_value, bytes);
+    add_per_query(p_.rope != POLYHEAD_NO_ROPE ? p_.num_heads * p_.head_dim : 0, bytes); // rotated queries
 }
 
 void ScratchTerms::add_staged_inputs() {
@@ -93,6 +98,10 @@ void ScratchTerms::add_splits() {
     const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
     add(tile, t_.row_tile, t_.split_len, p_.window != 0);
     add(tile, t_.row_tile, 0);
+    if (p_.op == POLYHEAD_MHA) { // the context of a layer, and its result before it is copied
+        add_per_query(p_.num_heads * p_.head_dim_v);
+        add_per_query(p_.embed_dim, p_.dtype == POLYHEAD_F32 ? number : 2);
+    }
 }
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
@@ -106,7 +115,8 @@ polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const T
     }
     if (p.op == POLYHEAD_MHA) {
         terms.add_projections();
-    } else if (frame.stages_keys(p, t, machine)) {
+    }
+    if ((p.op == POLYHEAD_SDPA || p.cache != 0) && frame.stages_keys(p, t, machine)) {
         terms.add_staged_keys();
     }
     terms.add_score_output();

@@ -122,7 +122,7 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const s
                                   : stored_key_word(at, d, row, hkv, b);
     };
     Expr none = 0.0f;
-    if (formulas.inputs().whole && formulas.problem().page_size == 0) {
+    if (formulas.inputs().whole && formulas.inputs().whole->query.defined() && formulas.problem().page_size == 0) {
         define_fetched(s, at);
         const Expr fetched = s.fetched(s.panel, c, qt, h, b);
         none = Halide::cast<float>(s.fetched_pairs.defined() ? fetched + s.fetched_pairs(s.panel, c, qt, h, b) : fetched);

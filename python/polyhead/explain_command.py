@@ -73,6 +73,14 @@ def arguments_of(kernel: Kernel, batch: int, queries: int, keys: int) -> dict[st
     call = {"query": tensor(batch, queries, p["embed_dim"]), "weights": kernel.pack(**weights)}
     if p["cross"]:
         call.update(key=tensor(batch, keys, p["kdim"]), value=tensor(batch, keys, p["vdim"]))
+    if p["cache"]:  # which the call fills
+        blocks = -(-keys // p["page_size"]) if p["page_size"] else 1
+        outermost, rows = (batch * blocks, p["page_size"]) if p["page_size"] else (batch, keys)
+        call.update(key_cache=tensor(outermost, p["num_kv_heads"], rows, p["head_dim"]),
+                    value_cache=tensor(outermost, p["num_kv_heads"], rows, p["head_dim_v"]),
+                    cache_lengths=numpy.full(batch, keys - queries, numpy.int32))
+        if p["page_size"]:
+            call["page_table"] = numpy.arange(batch * blocks, dtype=numpy.int32).reshape(batch, blocks)
     return call
 
 
@@ -92,7 +100,7 @@ def explain(options: argparse.Namespace, flags: list[str]) -> None:
     kernel = Kernel(_core.kernel_of_flags(flags_of_name(options.kernel, kernel_table()) if options.kernel else flags))
     p = kernel.problem
     for queries in lengths_of("query-length", options.query_length, p["seq_len_q"] or 128):
-        same = p["op"] == MHA and not p["cross"]
+        same = p["op"] == MHA and not p["cross"] and not p["cache"]
         keys = [queries] if same else lengths_of("key-length", options.key_length, p["seq_len_kv"] or queries)
         for number in keys:
             arguments = arguments_of(kernel, options.batch, queries, number)

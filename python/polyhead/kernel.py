@@ -28,7 +28,9 @@ class Kernel:
         sdpa:   query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]; layout as in polyhead.sdpa.
                 With page_size: key [pages,H_kv,page_size,d], value [pages,H_kv,page_size,d_v], page_table int32 [B,max_pages].
                 Packed tokens: cu_seqlens_q, cu_seqlens_kv int32 [B+1], and a batch of 1 in front of the packed arrays
-        mha:    query [B,T_q,D], with cross key [B,T_kv,kdim] and value [B,T_kv,vdim], weights=kernel.pack(...) -> out [B,T_q,D]
+        mha:    query [B,T_q,D], with cross key [B,T_kv,kdim] and value [B,T_kv,vdim], weights=kernel.pack(...) -> out [B,T_q,D].
+                With cache: key_cache [B,H_kv,capacity,d] and value_cache [B,H_kv,capacity,d_v] of the dtype of the problem, or pages and a
+                page_table, and cache_lengths int32 [B]. The keys and values of query are written behind the first cache_lengths[b] ones
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
 
         query, key, value, input and out have the dtype of the problem; host arrays of another float dtype are converted in each call.
@@ -144,12 +146,22 @@ class Kernel:
         return shape[-1] // problem["head_dim"] if layout == "bsd" else shape[2 if layout == "bshd" else 1]
 
     @staticmethod
+    def _capacity(arguments: dict[str, Any], layout: str, problem: dict[str, Any]) -> int:
+        """Keys of a batch row that a cache has room for; of a wrong rank, which the runtime refuses, 1."""
+        cache, table = arguments.get("key_cache"), arguments.get("page_table")
+        if problem["page_size"]:
+            return table.shape[1] * problem["page_size"] if table is not None and len(table.shape) == 2 else 1
+        return cache.shape[2 if layout == "bhsd" else 1] if cache is not None and len(cache.shape) == 4 else 1
+
+    @staticmethod
     def _sizes(arguments: dict[str, Any], layout: str, problem: dict[str, Any]) -> dict[str, int]:
         """Extents by letter. The runtime refuses wrong ranks, with a message."""
         query = arguments["query"]
         key = query if arguments.get("key") is None else arguments["key"]
         axis = -2 if problem["op"] == 1 or layout in ("bhsd", "bsd") else -3
         q, k = (x.shape[axis] if len(x.shape) >= 3 else 1 for x in (query, key))
+        if problem["cache"]:
+            k = Kernel._capacity(arguments, layout, problem)
         return {"b": query.shape[0], "h": Kernel._num_heads(query, layout, problem), "q": q, "k": k}
 
 

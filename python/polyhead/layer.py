@@ -76,13 +76,18 @@ class MultiheadAttention:
 
     def __call__(self, query: Any, key: Any = None, value: Any = None, *, key_padding_mask: Any = None, attn_mask: Any = None,
                  is_causal: bool = False, need_weights: bool = False, average_attn_weights: bool = True,
-                 kv_lengths: Any = None, device: Any = None) -> tuple[Any, Any]:
+                 kv_lengths: Any = None, key_cache: Any = None, value_cache: Any = None, cache_lengths: Any = None,
+                 page_table: Any = None, device: Any = None) -> tuple[Any, Any]:
         """query [B,T_q,D], key [B,T_kv,kdim], value [B,T_kv,vdim], or each without B. Without key and value: self-attention on query.
 
         Masks are as in PyTorch: True excludes, a float is added. key_padding_mask [B,T_kv]; attn_mask [T_q,T_kv] or
         [B*H,T_q,T_kv]; is_causal: in addition, query q sees no key after q. kv_lengths int [B]: valid keys. Returns
         (out [B,T_q,D], weights); weights is None unless need_weights: the mean over heads [B,T_q,T_kv], or [B,H,T_q,T_kv] with
         average_attn_weights=False. A query that sees no key gets weights 0 and the output bias; PyTorch gives NaN there.
+
+        Self-attention with a cache: key_cache, value_cache [B,H_kv,capacity,d], of the dtype of the layer, or with page_table int
+        [B,max_pages] pages [pages,H_kv,page_size,d]; cache_lengths int [B]: valid keys before the call. Keys and values of query are written
+        behind them, in place, and T_kv is the capacity. is_causal then means that the last query is at the last key.
         """
         key = query if key is None else key
         value = key if value is None else value
@@ -98,14 +103,17 @@ class MultiheadAttention:
         place = _arrays.device_of(query, device)
         fields = self._fields(cross, place, query, key, value)
         arguments = {"query": query, "key": key if cross else None, "value": value if cross else None}
+        keys = key.shape[1]
         if is_causal:
             fields["causal"] = 1
             arguments["alignment"] = "top_left"
+        if key_cache is not None:
+            keys = self._add_cache(fields, arguments, key_cache, value_cache, cache_lengths, page_table)
         if kv_lengths is not None:
             fields["kv_lengths"] = 1
             arguments["kv_lengths"] = _arrays.small("kv_lengths", kv_lengths, "int32")
-        self._add_masks(fields, arguments, key_padding_mask, attn_mask, query.shape[0], query.shape[1], key.shape[1])
-        out, weights = self._add_outputs(fields, arguments, query, key, need_weights, average_attn_weights)
+        self._add_masks(fields, arguments, key_padding_mask, attn_mask, query.shape[0], query.shape[1], keys)
+        out, weights = self._add_outputs(fields, arguments, query, keys, need_weights, average_attn_weights)
         self._run(fields, arguments, place)
         return (out, weights) if batched else (out[0], None if weights is None else weights[0])
 
@@ -131,6 +139,22 @@ class MultiheadAttention:
         elif _arrays.dtype_name(query) in _arrays.DTYPES:
             fields["dtype"] = _arrays.DTYPES[_arrays.dtype_name(query)]
         return fields
+
+    @staticmethod
+    def _add_cache(fields: dict[str, Any], arguments: dict[str, Any], key_cache: Any, value_cache: Any, lengths: Any, table: Any) -> int:
+        """Returns the capacity."""
+        _arrays.require_arrays(key_cache=key_cache)
+        if len(key_cache.shape) != 4:
+            raise refuse("key_cache: rank %d, expected 4" % len(key_cache.shape), "WRONG_SHAPE")
+        fields["cache"] = 1
+        arguments.update(key_cache=key_cache, value_cache=value_cache, cache_lengths=_arrays.small("cache_lengths", lengths, "int32"))
+        if "alignment" in arguments:
+            arguments["alignment"] = "bottom_right"
+        if table is None:
+            return key_cache.shape[2]
+        arguments["page_table"] = table = _arrays.small("page_table", table, "int32")
+        fields["page_size"] = key_cache.shape[2]
+        return table.shape[-1] * key_cache.shape[2]
 
     def _add_masks(self, fields: dict[str, Any], arguments: dict[str, Any], padding: Any, attention: Any, batch: int, q: int,
                    kv: int) -> None:
@@ -162,11 +186,11 @@ class MultiheadAttention:
         _arrays.choose_additive_dtype(fields, arguments)
 
     @staticmethod
-    def _add_outputs(fields: dict[str, Any], arguments: dict[str, Any], query: Any, key: Any, wanted: bool, mean: bool) -> tuple[Any, Any]:
+    def _add_outputs(fields: dict[str, Any], arguments: dict[str, Any], query: Any, keys: int, wanted: bool, mean: bool) -> tuple[Any, Any]:
         arguments["out"] = out = _arrays.empty(query, query.shape)
         if not wanted:
             return out, None
-        shape = (query.shape[0], query.shape[1], key.shape[1])
+        shape = (query.shape[0], query.shape[1], keys)
         if mean:
             fields["weights_mean"] = 1
             arguments["weights_mean"] = weights = _arrays.empty(query, shape, "float32")

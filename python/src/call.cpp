@@ -49,6 +49,10 @@ template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit
     }
 }
 
+bool is_cache(polyhead_tensor polyhead_args::*member) {
+    return member == &polyhead_args::key_cache || member == &polyhead_args::value_cache;
+}
+
 std::string shape_text(const polyhead_tensor &tensor) {
     std::string text = "[";
     for (int i = 0; i < tensor.rank; ++i) {
@@ -151,7 +155,9 @@ bool CallArguments::read_tensor(const std::string &name, nb::handle value) {
         found = true;
         Array &array = arrays_.emplace_back(name, value, access);
         array.place(device_.get());
-        array.want(element);
+        if (!is_cache(member)) { // a copy in another type would not have what the cache holds: the runtime refuses that type
+            array.want(element);
+        }
         args_.*member = array.tensor();
         read_heads(&array, member);
     });
@@ -176,7 +182,7 @@ void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*mem
     const bool is_scales = member == &polyhead_args::key_scales || member == &polyhead_args::value_scales;
     const bool is_key = is_scales || member == &polyhead_args::key || member == &polyhead_args::value;
     const bool has_heads = is_key || member == &polyhead_args::query || member == &polyhead_args::out;
-    if (layout_ == Layout::bhsd || table_.problem.op != POLYHEAD_SDPA || !has_heads) {
+    if (layout_ == Layout::bhsd || (!is_cache(member) && (table_.problem.op != POLYHEAD_SDPA || !has_heads))) {
         return;
     }
     TensorView view;
@@ -187,7 +193,7 @@ void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*mem
     const int32_t entries = of_value ? p.head_dim_v : p.head_dim;
     const int64_t width = is_scales ? runtime::tables::scales_of(p, entries) : entries;
     const bool free = runtime::free_heads(p) && view.rank == 3;
-    const int64_t heads = free ? view.shape[2] / width : is_key ? p.num_kv_heads : p.num_heads;
+    const int64_t heads = free ? view.shape[2] / width : is_key || is_cache(member) ? p.num_kv_heads : p.num_heads;
     const TensorView seen = layout_ == Layout::bshd ? from_bshd(view) : from_bsd(view, heads);
     if (seen.data == nullptr && view.data != nullptr) {
         const std::string expected =

@@ -42,7 +42,7 @@ bool causal_mean() {
 
 #ifdef HAS_SET
 bool set_is_complete() {
-    return consumer_kernels_count == 2 &&
+    return consumer_kernels_count == 3 &&
            polyhead::find_kernel(consumer_kernels, consumer_kernels_count, consumer_layer.problem) == &consumer_layer;
 }
 #else

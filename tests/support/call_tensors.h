@@ -13,7 +13,7 @@ namespace polyhead::test {
 // Tensors of keys and values, which lie in pages where the problem has them.
 inline bool lies_in_pages(polyhead_tensor polyhead_args::*tensor) {
     return tensor == &polyhead_args::key || tensor == &polyhead_args::value || tensor == &polyhead_args::key_scales ||
-           tensor == &polyhead_args::value_scales;
+           tensor == &polyhead_args::value_scales || tensor == &polyhead_args::key_cache || tensor == &polyhead_args::value_cache;
 }
 
 struct CallTensor {
@@ -21,7 +21,7 @@ struct CallTensor {
     polyhead_tensor polyhead_args::*tensor;
 };
 
-constexpr std::array<CallTensor, 17> input_tensors = {{
+constexpr std::array<CallTensor, 18> input_tensors = {{
     {"query", &polyhead_args::query},
     {"key", &polyhead_args::key},
     {"value", &polyhead_args::value},
@@ -29,6 +29,7 @@ constexpr std::array<CallTensor, 17> input_tensors = {{
     {"page_table", &polyhead_args::page_table},
     {"key_scales", &polyhead_args::key_scales},
     {"value_scales", &polyhead_args::value_scales},
+    {"cache_lengths", &polyhead_args::cache_lengths},
     {"position_offsets", &polyhead_args::position_offsets},
     {"mask", &polyhead_args::mask},
     {"score_bias", &polyhead_args::score_bias},
@@ -46,6 +47,12 @@ constexpr std::array<CallTensor, 4> output_tensors = {{
     {"lse", &polyhead_args::lse},
     {"scores", &polyhead_args::scores},
     {"weights_mean", &polyhead_args::weights_mean},
+}};
+
+// Of a layer with a cache: a call writes some of their rows, and reads others.
+constexpr std::array<CallTensor, 2> cache_tensors = {{
+    {"key_cache", &polyhead_args::key_cache},
+    {"value_cache", &polyhead_args::value_cache},
 }};
 
 // Of the elements of a tensor, without what lies between them.

@@ -1,5 +1,6 @@
 // Comparison of one call with the float64 reference.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <set>
@@ -31,6 +32,7 @@ struct Expected {
 // What the kernel wrote.
 struct Outputs {
     std::vector<float> out, lse, scores, weights_mean;
+    std::array<std::vector<float>, cache_tensors.size()> new_rows; // of caches
 };
 
 // In a self-attention layer the poison is in query rows too: numbers near 3e38 overflow in f32 and not in double.
@@ -204,6 +206,23 @@ public:
         }
     }
 
+    // What the call put into the caches. These are projections: each has its own error, as out of a linear layer.
+    void judge_caches() {
+        for (size_t i = 0; i < cache_tensors.size(); i++) {
+            const std::vector<double> &truth = expected_.truth.new_rows[i];
+            for (size_t n = 0; n < truth.size(); n++) {
+                double error = 0;
+                for (const Answer<float> &answer : expected_.plain) {
+                    error = std::max(error, error_of(answer.new_rows[i][n], truth[n]));
+                }
+                const double size = std::abs(truth[n]);
+                const double tolerance = is_16_bit(p_.dtype) ? tolerance_16_bit(p_.dtype, truth[n], size, {error, 0}, false)
+                                                             : f32_tolerance(truth[n], size, error);
+                report_.judge(cache_tensors[i].name, static_cast<int64_t>(n), outputs_.new_rows[i][n], truth[n], tolerance);
+            }
+        }
+    }
+
 private:
     double error_of_scores(std::vector<float> Answer<float>::*values, int64_t i, double truth) const {
         return largest_error(expected_.plain_scores, values, static_cast<size_t>(i), truth, error_of);
@@ -306,6 +325,9 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
         const Evaluation of_scores{is_mha(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter};
         expected.plain_scores.push_back(is_16_bit(p.dtype) ? evaluate<float>(p, plain, subject.weights, rows, of_scores)
                                                            : expected.plain.back());
+        if (is_16_bit(p.dtype) && p.cache != 0) { // heads that are kept as floats do not cancel the rounding of the cache by luck
+            expected.plain_scores.push_back(evaluate<float>(p, args, subject.weights, rows, {p.dtype, Rounded::new_rows, quarter}));
+        }
     }
     Judge judge(p, inputs, expected, outputs);
     int64_t before = 0;
@@ -319,6 +341,8 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
         judge.judge_out(group);
         note(group);
     }
+    judge.judge_caches();
+    note(0);
     for (int64_t b = 0; !is_linear(p) && b < batch_size(p, args); b++) {
         for (int64_t h = 0; h < p.num_heads; h++) {
             if (p.lse != 0) {
@@ -380,8 +404,9 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
     if (status.code != POLYHEAD_OK) {
         return "refused with code " + std::to_string(status.code) + ": " + status.message + reproduce(subject, shape);
     }
-    const Outputs outputs{inputs.out(), inputs.lse(), inputs.scores(), inputs.weights_mean()};
-    const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0, may_be_nan = shape.poison_key >= 0 || poisoned_queries;
+    const Outputs outputs{inputs.out(), inputs.lse(), inputs.scores(), inputs.weights_mean(), {inputs.new_rows(0), inputs.new_rows(1)}};
+    const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0 && p.cache == 0,
+               may_be_nan = shape.poison_key >= 0 || poisoned_queries;
     std::string failure = inputs.unwritten();
     if (failure.empty() && !may_be_nan) {
         const bool scores_see_all = p.scores == POLYHEAD_SCALED_SCORES || p.scores == POLYHEAD_CAPPED_SCORES;

@@ -29,6 +29,9 @@ public:
         for (const CallTensor &output : output_tensors) {
             add_for_tensor(output.name, output.tensor);
         }
+        for (const CallTensor &cache : cache_tensors) {
+            add_for_tensor(cache.name, cache.tensor);
+        }
         add("arguments of another size", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.size -= 8; });
         add("scratch of the caller", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.scratch = a.out.data; });
         add("another operation", POLYHEAD_WRONG_OPERATION,
@@ -100,6 +103,13 @@ private:
             add_for_presence("value", false, &polyhead_args::value, true);
         }
         add_for_presence("page_table", p_.page_size != 0, &polyhead_args::page_table, true);
+        add_for_presence("cache_lengths", p_.cache != 0, &polyhead_args::cache_lengths, true);
+        for (const CallTensor &cache : cache_tensors) {
+            add_for_presence(cache.name, p_.cache != 0, cache.tensor, true);
+        }
+        if (p_.cache != 0) {
+            add("key_cache aliases the input", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.key_cache.data; });
+        }
         add_for_presence("key_scales", p_.int8_cache != 0, &polyhead_args::key_scales, true);
         add_for_presence("value_scales", p_.int8_cache != 0 && p_.value_in_key == 0, &polyhead_args::value_scales, true);
         add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
@@ -200,8 +210,21 @@ std::string check_refusals(const Subject &subject, const Shape &shape) {
             failures += failure.empty() ? "" : "\n  " + failure;
         }
     }
+    for (int64_t past_the_last : {0, 1}) { // -1, and one more than there is room for
+        if (subject.problem.cache != 0) {
+            const int64_t room = num_keys(subject.problem, inputs.args()) - shape.seq_len_q;
+            std::vector<int32_t> lengths(static_cast<size_t>(shape.batch), 0);
+            lengths.back() = past_the_last != 0 ? static_cast<int32_t>(room + 1) : -1;
+            polyhead_args args = inputs.args();
+            args.cache_lengths = TensorView(lengths.data(), DType::i32, {shape.batch}, {1});
+            const std::string failure =
+                refused(subject, inputs, "cache length " + std::to_string(lengths.back()), args, POLYHEAD_BAD_VALUE);
+            failures += failure.empty() ? "" : "\n  " + failure;
+        }
+    }
     if (subject.problem.page_size != 0 && key_length(subject.problem, inputs.args(), 0) > 0) {
-        for (int32_t page : {-1, static_cast<int32_t>(inputs.args().key.shape[0])}) {
+        for (int32_t page :
+             {-1, static_cast<int32_t>((subject.problem.cache != 0 ? inputs.args().key_cache : inputs.args().key).shape[0])}) {
             polyhead_args args = inputs.args();
             std::vector<int32_t> row(static_cast<size_t>(args.page_table.shape[1]), 0);
             row[static_cast<size_t>((key_length(subject.problem, args, 0) - 1) / subject.problem.page_size)] = page;

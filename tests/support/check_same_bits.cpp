@@ -25,6 +25,15 @@ Bits bits_of(const polyhead_args &args) {
     return bits;
 }
 
+// What a call wrote into the caches for some batch rows.
+using Rows = std::array<std::vector<float>, cache_tensors.size()>;
+Rows rows_of(const Inputs &inputs, int64_t b) {
+    return inputs.args().key_cache.rank == 0 ? Rows() : Rows{inputs.new_rows(0, b), inputs.new_rows(1, b)};
+}
+bool same_rows(const Rows &a, const Rows &b) {
+    return same_bits(a[0], b[0]) && same_bits(a[1], b[1]);
+}
+
 // Runs into outputs full of canaries; false when the call was refused.
 bool run_fresh(const Subject &subject, Inputs &inputs, const polyhead_args &args, std::string *failure) {
     inputs.gaps_untouched(); // refills the outputs
@@ -74,6 +83,11 @@ polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t 
             take_row(args.*input.tensor, b);
         }
     }
+    for (const CallTensor &cache : cache_tensors) {
+        if (has_batch(subject.problem, args.*cache.tensor, cache.tensor)) {
+            take_row(args.*cache.tensor, b);
+        }
+    }
     for (const CallTensor &output : output_tensors) {
         if ((args.*output.tensor).rank != 0) {
             take_row(args.*output.tensor, b);
@@ -98,6 +112,7 @@ polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t
         args.page_table.shape[1] = keys / subject.problem.page_size;
     } else {
         args.key.shape[dim] = args.value.shape[dim] = args.key_scales.shape[dim] = args.value_scales.shape[dim] = keys;
+        args.key_cache.shape[2] = args.value_cache.shape[2] = keys;
     }
     for (auto [mask, broadcast] :
          {std::pair(&args.mask, subject.problem.mask_broadcast), std::pair(&args.score_bias, subject.problem.score_bias_broadcast)}) {
@@ -106,7 +121,8 @@ polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t
         }
     }
     for (polyhead_tensor *tensor : {&args.positions_kv, &args.scores, &args.weights_mean}) {
-        if (tensor->rank != 0) {
+        const bool of_new_keys = tensor == &args.positions_kv && subject.problem.cache != 0;
+        if (tensor->rank != 0 && !of_new_keys) {
             tensor->shape[tensor->rank - 1] = keys;
         }
     }
@@ -144,7 +160,26 @@ Bits part_of(const Inputs &inputs, const Bits &expected, const polyhead_args &vi
     return part;
 }
 
-std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected, const std::vector<int> &counts) {
+// The first batch row whose new rows in the caches differ, or -1.
+int64_t other_rows(const Inputs &inputs, const std::vector<Rows> &expected) {
+    for (size_t b = 0; b < expected.size(); b++) {
+        if (!same_rows(rows_of(inputs, static_cast<int64_t>(b)), expected[b])) {
+            return static_cast<int64_t>(b);
+        }
+    }
+    return -1;
+}
+
+std::vector<Rows> all_rows_of(const Inputs &inputs) {
+    std::vector<Rows> rows;
+    for (int64_t b = 0; inputs.args().key_cache.rank != 0 && b < inputs.shape().batch; b++) {
+        rows.push_back(rows_of(inputs, b));
+    }
+    return rows;
+}
+
+std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected, const std::vector<Rows> &rows,
+                    const std::vector<int> &counts) {
     std::string failure;
     for (int count : counts) {
         subject.set_threads(count);
@@ -155,11 +190,14 @@ std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!output.empty()) {
             return output + ": " + std::to_string(count) + " threads give other bits than 1";
         }
+        if (other_rows(inputs, rows) >= 0) {
+            return "caches: " + std::to_string(count) + " threads write other bits than 1";
+        }
     }
     return "";
 }
 
-std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected) {
+std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected, const std::vector<Rows> &rows) {
     std::string failure;
     std::vector<polyhead_tensor> expression_tensors;
     const int64_t batch = inputs.args().query.shape[0];
@@ -172,20 +210,24 @@ std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected) 
         if (!output.empty()) {
             return output + ": batch row " + std::to_string(b) + " alone gives other bits than among " + std::to_string(batch);
         }
+        if (!rows.empty() && !same_rows(rows_of(inputs, b), rows[static_cast<size_t>(b)])) {
+            return "caches: batch row " + std::to_string(b) + " alone is written with other bits than among " + std::to_string(batch);
+        }
     }
     return "";
 }
 
 // Narrows T_kv; the lengths stay. In a self-attention layer it is the query length too.
-std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected) {
+std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected, const std::vector<Rows> &rows) {
     const Problem &p = subject.problem;
     const std::vector<int32_t> &lengths = inputs.shape().lengths;
-    if (lengths.empty() || p.seq_len_kv != 0 || (is_mha(p) && p.cross == 0)) {
+    if (lengths.empty() || p.seq_len_kv != 0 || (is_mha(p) && p.cross == 0 && p.cache == 0)) {
         return "";
     }
     std::string failure;
     std::vector<polyhead_tensor> expression_tensors;
-    const int64_t longest = *std::max_element(lengths.begin(), lengths.end()), full = num_keys(p, inputs.args());
+    const int64_t added = p.cache != 0 ? inputs.shape().seq_len_q : 0;
+    const int64_t longest = *std::max_element(lengths.begin(), lengths.end()) + added, full = num_keys(p, inputs.args());
     for (int64_t pad : {0, 1, 3, 16, 63, 64, 129, 300}) {
         const int64_t keys = in_whole_pages(p, longest + pad);
         if (keys >= full) {
@@ -199,18 +241,21 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!output.empty()) {
             return output + ": keys padded by " + std::to_string(pad) + " give other bits than by " + std::to_string(full - longest);
         }
+        if (other_rows(inputs, rows) >= 0) {
+            return "caches: keys padded by " + std::to_string(pad) + " give other bits";
+        }
     }
     return "";
 }
 
-// Runs with 1 thread, then look() at the bits.
+// Runs with 1 thread, then look() at the bits, of caches too.
 template <class Look> std::string compare_with_one_thread(const Subject &subject, const Shape &shape, Look look) {
     const int32_t threads_before = polyhead_num_threads();
     Inputs inputs(subject.problem, shape);
     std::string failure;
     subject.set_threads(1);
     if (run_fresh(subject, inputs, inputs.args(), &failure)) {
-        failure = look(inputs, bits_of(inputs.args()));
+        failure = look(inputs, bits_of(inputs.args()), all_rows_of(inputs));
     }
     subject.set_threads(threads_before);
     return failure.empty() ? "" : failure + reproduce(subject, shape);
@@ -219,18 +264,19 @@ template <class Look> std::string compare_with_one_thread(const Subject &subject
 } // namespace
 
 std::string check_same_bits(const Subject &subject, const Shape &shape) {
-    return compare_with_one_thread(subject, shape, [&](Inputs &inputs, const Bits &expected) {
-        std::string failure = threads(subject, inputs, expected, {2, 5});
+    return compare_with_one_thread(subject, shape, [&](Inputs &inputs, const Bits &expected, const std::vector<Rows> &rows) {
+        std::string failure = threads(subject, inputs, expected, rows, {2, 5});
         if (failure.empty() && !is_linear(subject.problem)) {
-            failure = alone(subject, inputs, expected);
+            failure = alone(subject, inputs, expected, rows);
         }
-        return failure.empty() ? padding(subject, inputs, expected) : failure;
+        return failure.empty() ? padding(subject, inputs, expected, rows) : failure;
     });
 }
 
 std::string check_two_threads(const Subject &subject, const Shape &shape) {
-    return compare_with_one_thread(subject, shape,
-                                   [&](Inputs &inputs, const Bits &expected) { return threads(subject, inputs, expected, {2}); });
+    return compare_with_one_thread(subject, shape, [&](Inputs &inputs, const Bits &expected, const std::vector<Rows> &rows) {
+        return threads(subject, inputs, expected, rows, {2});
+    });
 }
 
 } // namespace polyhead::test

@@ -27,6 +27,9 @@ DeviceCall::DeviceCall(polyhead_device *device, Home home, const polyhead_args &
     for (const CallTensor &output : output_tensors) {
         copy(output.name, args_.*output.tensor, true);
     }
+    for (const CallTensor &cache : cache_tensors) {
+        copy(cache.name, args_.*cache.tensor, true);
+    }
     args_.expression_tensors = expression_tensors_.data();
 }
 

@@ -232,7 +232,8 @@ void ExtraTensors::make_rope(const Problem &p, const Extras &e, const CallSize &
         add(integers({size.batch, size.seq_len_q}, {size.seq_len_q + 2, 1}, size.place, any_position), &args->positions_q);
     }
     if (given(e, leave_out_positions_kv)) {
-        add(integers({size.batch, size.seq_len_kv}, {size.seq_len_kv, 1}, size.place, any_position), &args->positions_kv);
+        const int64_t keys = p.cache != 0 ? size.seq_len_q : size.seq_len_kv;
+        add(integers({size.batch, keys}, {keys, 1}, size.place, any_position), &args->positions_kv);
     }
 }
 

@@ -19,6 +19,7 @@ void set_operation(Problem &p, int setting) {
         p.op = POLYHEAD_MHA;
         p.cross = setting == 2;
         p.bias = setting == 1;
+        p.cache = setting == 3;
     }
 }
 
@@ -68,11 +69,16 @@ void set_rope(Problem &p, int setting) {
     }
 }
 
-// A layer of self-attention has one length.
+// A layer with a cache has lengths of its own.
+void set_kv_lengths(Problem &p, int setting) {
+    p.kv_lengths = p.cache != 0 ? 0 : setting;
+}
+
+// A layer of self-attention has one length, and a cache any capacity.
 void set_lengths(Problem &p, int setting) {
     p.seq_len_q = setting == 1 || setting == 3 ? 21 : 0;
-    p.seq_len_kv = setting == 2 || setting == 3 ? 45 : 0;
-    if (p.op == POLYHEAD_MHA && p.cross == 0 && setting > 0) {
+    p.seq_len_kv = (setting == 2 || setting == 3) && p.cache == 0 ? 45 : 0;
+    if (p.op == POLYHEAD_MHA && p.cross == 0 && p.cache == 0 && setting > 0) {
         p.seq_len_q = p.seq_len_kv = 45;
     }
 }
@@ -80,7 +86,7 @@ void set_lengths(Problem &p, int setting) {
 // A page table has any length, so a length of keys that is fixed has no pages.
 void set_pages(Problem &p, int setting) {
     static constexpr int32_t sizes[] = {0, 1, 16, 64};
-    p.page_size = p.op == POLYHEAD_SDPA && p.seq_len_kv == 0 ? sizes[setting] : 0;
+    p.page_size = (p.op == POLYHEAD_SDPA || p.cache != 0) && p.seq_len_kv == 0 ? sizes[setting] : 0;
 }
 
 void set_int8(Problem &p, int setting) {
@@ -98,12 +104,12 @@ std::vector<Feature> make_features() {
     }
     const std::vector<const char *> yes_no = {"no", "yes"};
     return {
-        {"op", {"sdpa", "layer", "cross"}, set_operation},
+        {"op", {"sdpa", "layer", "cross", "layer with a cache"}, set_operation},
         {"heads", {"equal", "grouped", "one for keys"}, set_heads},
         {"dims", {"16", "24 and 8", "8 and 32", "7 and 5"}, set_dims},
         {"value_in_key", yes_no, set_value},
         {"causal", {"none", "bottom_right", "top_left"}, [](Problem &p, int setting) { p.causal = setting; }},
-        {"kv_lengths", yes_no, [](Problem &p, int setting) { p.kv_lengths = setting; }},
+        {"kv_lengths", yes_no, set_kv_lengths},
         {"lse", yes_no, [](Problem &p, int setting) { p.lse = setting; }},
         {"window", yes_no, [](Problem &p, int setting) { p.window = setting; }},
         {"position_offsets", yes_no, [](Problem &p, int setting) { p.position_offsets = setting; }},

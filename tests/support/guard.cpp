@@ -83,4 +83,15 @@ bool GuardedBuffer::all_canary() const {
     return std::all_of(words, words + count, [](uint32_t word) { return word == canary; });
 }
 
+bool GuardedBuffer::margins_canary() const {
+    if (mapping_ == nullptr || bytes_ == 0) { // without bytes data() is a border
+        return all_canary();
+    }
+    const auto halves = [](const char *begin, const char *end) {
+        return std::all_of(reinterpret_cast<const uint16_t *>(begin), reinterpret_cast<const uint16_t *>(end),
+                           [](uint16_t half) { return half == canary_16; });
+    };
+    return halves(mapping_ + page_bytes(), data_) && halves(data_ + (bytes_ + 1) / 2 * 2, mapping_ + mapped_ - page_bytes());
+}
+
 } // namespace polyhead::test

@@ -26,6 +26,8 @@ public:
     void make_read_only();
     // True when every mapped word, inside data() too, holds the canary.
     bool all_canary() const;
+    // The same of the words outside of data().
+    bool margins_canary() const;
 
     // A quiet NaN of its own, in f32 and, half by half, in f16 and bf16: an output element that still holds it was never written.
     static constexpr uint32_t canary = 0x7fc57fc5u;

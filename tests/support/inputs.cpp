@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numeric>
 
@@ -76,6 +77,10 @@ std::string describe(const Problem &problem, const Shape &s) {
 
 Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     shape_.seq_len_kv = in_whole_pages(problem, shape.seq_len_kv);
+    page_size_ = problem.page_size;
+    if (problem.cache != 0) {
+        fit_lengths(problem);
+    }
     if (problem.int8_cache != 0) {
         constexpr int64_t most_exact = 254; // multiples of one scale, so that keys stay apart
         shape_.values = shape.values == Values::extreme_logits && shape_.seq_len_kv > most_exact ? Values::peaked : shape.values;
@@ -96,7 +101,10 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     args_.key = key_.view;
     args_.value = value_.view;
     if (!is_linear(problem)) {
-        make_lengths();
+        make_lengths(problem);
+        if (problem.cache != 0) {
+            std::swap(args_.kv_lengths, args_.cache_lengths);
+        }
         extras_ = ExtraTensors(problem, shape.extras, {shape.batch, shape.seq_len_q, shape_.seq_len_kv, shape.place}, shape.seed, &args_);
         make_score_outputs(problem);
         poison(problem);
@@ -112,7 +120,9 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     }
     store(problem.dtype, key_, stored_key_, args_.key);
     store(problem.dtype, value_, stored_value_, args_.value);
-    if (problem.page_size != 0) {
+    if (problem.cache != 0) {
+        make_caches(problem);
+    } else if (problem.page_size != 0) {
         make_page_table(problem);
         key_pages_ = in_pages(key_, problem.page_size, shape.key);
         value_pages_ = value_.view.rank != 0 ? in_pages(value_, problem.page_size, shape.value) : Tensor();
@@ -200,6 +210,16 @@ void Inputs::make_mha(const Problem &p) {
     Random random(s.seed);
     query_ = tensor(s.query, s.seq_len_q, p.embed_dim);
     fill_normal(query_, random, s.values == Values::peaked ? 4.0f : 1.0f);
+    if (p.cache != 0) {
+        const auto cache = [&s, &p](Layout layout, int64_t dim) {
+            return make_tensor(DType::f32, {s.batch, p.num_kv_heads, s.seq_len_kv, dim},
+                               head_strides(layout, p.num_kv_heads, s.seq_len_kv, dim), s.place);
+        };
+        key_ = cache(s.key, p.head_dim);
+        value_ = cache(s.value, p.head_dim_v);
+        fill_normal(key_, random, 1.0f);
+        fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
+    }
     if (p.cross != 0) {
         key_ = tensor(s.key, s.seq_len_kv, p.kdim);
         value_ = tensor(s.value, s.seq_len_kv, p.vdim);
@@ -221,9 +241,78 @@ void Inputs::make_linear(const Problem &p) {
     outputs_[0] = tensor(static_cast<DType>(p.dtype), shape_.out, p.out_features);
 }
 
-void Inputs::make_lengths() {
+// The capacity has room for the new keys; without lengths the first batch row fills it.
+void Inputs::fit_lengths(const Problem &p) {
+    shape_.seq_len_kv = in_whole_pages(p, std::max(shape_.seq_len_kv, shape_.seq_len_q));
+    const int64_t room = shape_.seq_len_kv - shape_.seq_len_q;
+    for (int64_t b = static_cast<int64_t>(shape_.lengths.size()); b < shape_.batch; b++) {
+        shape_.lengths.push_back(static_cast<int32_t>(room / (b + 1)));
+    }
+    for (int32_t &length : shape_.lengths) {
+        length = static_cast<int32_t>(std::min<int64_t>(length, room));
+    }
+}
+
+// Copies of the keys and values that the reference has, which a call may write.
+void Inputs::make_caches(const Problem &p) {
+    if (p.page_size != 0) {
+        make_page_table(p);
+    }
+    const std::array<std::pair<const Tensor *, Layout>, 2> sources = {{{&key_, shape_.key}, {&value_, shape_.value}}};
+    for (size_t i = 0; i < caches_.size(); i++) {
+        const auto &[source, layout] = sources[i];
+        Tensor cache;
+        if (p.page_size != 0) {
+            cache = in_pages(*source, p.page_size, layout);
+        } else {
+            const polyhead_tensor &v = source->view;
+            cache = make_tensor(DType::f32, {v.shape, v.shape + v.rank}, {v.stride, v.stride + v.rank}, shape_.place);
+            for_each_row(
+                v, [&](const float *row, int64_t b, int64_t h, int64_t n) { std::copy_n(row, v.shape[3], element(cache.view, b, h, n)); });
+        }
+        caches_[i] = is_16_bit(p.dtype) ? test::store(cache, p.dtype, shape_.place) : std::move(cache);
+        const char *const bytes = static_cast<const char *>(caches_[i].memory.data());
+        caches_before_[i].assign(bytes, bytes + caches_[i].memory.bytes());
+        args_.*cache_tensors[i].tensor = caches_[i].view;
+    }
+    args_.key = args_.value = polyhead_tensor{};
+}
+
+template <class Visit> void Inputs::for_each_new_row(size_t i, int64_t b, Visit visit) const {
+    const polyhead_tensor &v = caches_[i].view;
+    const int64_t first = shape_.lengths[static_cast<size_t>(b)], columns = page_size_ != 0 ? shape_.seq_len_kv / page_size_ : 0;
+    for (int64_t h = 0; h < v.shape[1]; h++) {
+        for (int64_t n = first; n < first + shape_.seq_len_q; n++) {
+            const int64_t outermost = page_size_ != 0 ? pages_[static_cast<size_t>(b * columns + n / page_size_)] : b;
+            visit(outermost * v.stride[0] + h * v.stride[1] + (page_size_ != 0 ? n % page_size_ : n) * v.stride[2]);
+        }
+    }
+}
+
+std::vector<float> Inputs::new_rows(size_t i, int64_t b) const {
+    const polyhead_tensor &v = caches_[i].view;
+    std::vector<float> rows;
+    for_each_new_row(i, b, [&](int64_t offset) {
+        for (int64_t at = offset; at < offset + v.shape[3]; at++) {
+            rows.push_back(is_16_bit(v.dtype) ? from_storage_bits(static_cast<const uint16_t *>(v.data)[at], v.dtype)
+                                              : static_cast<const float *>(v.data)[at]);
+        }
+    });
+    return rows;
+}
+
+std::vector<float> Inputs::new_rows(size_t i) const {
+    std::vector<float> rows;
+    for (int64_t b = 0; caches_[i].view.rank != 0 && b < shape_.batch; b++) {
+        const std::vector<float> of_row = new_rows(i, b);
+        rows.insert(rows.end(), of_row.begin(), of_row.end());
+    }
+    return rows;
+}
+
+void Inputs::make_lengths(const Problem &p) {
     const Shape &s = shape_;
-    if (!s.lengths.empty()) {
+    if (!s.lengths.empty() || p.cache != 0) {
         kv_lengths_ = make_tensor(DType::i32, {s.batch}, {1}, s.place);
         std::copy(s.lengths.begin(), s.lengths.end(), static_cast<int32_t *>(kv_lengths_.view.data));
         kv_lengths_.memory.make_read_only();
@@ -302,7 +391,7 @@ bool Inputs::poisoned(int64_t b, int64_t h_kv, int64_t n) const {
 
 // Self-attention layers: the rows that are not seen as keys are queries too; as keys they must still not be seen.
 void Inputs::poison(const Problem &p) {
-    const bool self = is_mha(p) && p.cross == 0;
+    const bool self = is_mha(p) && p.cross == 0 && p.cache == 0, keys_have_heads = is_sdpa(p) || p.cache != 0;
     if ((!shape_.poison && shape_.poison_key < 0) || num_rows(args_) == 0 || num_keys(p, args_) == 0) {
         return;
     }
@@ -312,7 +401,7 @@ void Inputs::poison(const Problem &p) {
     const auto attack = [&](const Tensor &tensor) {
         const int64_t features = tensor.view.shape[tensor.view.rank - 1];
         for_each_row(tensor.view, [&](float *row, int64_t i, int64_t j, int64_t k) {
-            const int64_t position = is_mha(p) ? j : k;
+            const int64_t position = keys_have_heads ? k : j;
             if (position == shape_.poison_key) {
                 std::fill(row, row + features, nan_value);
             } else if (poisoned(i, is_mha(p) ? 0 : j, position)) {
@@ -365,6 +454,17 @@ std::string Inputs::unwritten() const {
 }
 
 bool Inputs::gaps_untouched() {
+    for (size_t i = 0; i < caches_.size(); i++) {
+        const polyhead_tensor &view = caches_[i].view;
+        const size_t size = view.rank != 0 ? static_cast<size_t>(dtype_bytes(view.dtype)) : 0;
+        for (int64_t b = 0; view.rank != 0 && b < shape_.batch; b++) {
+            for_each_new_row(i, b, [&](int64_t offset) {
+                char *const row = static_cast<char *>(view.data) + static_cast<size_t>(offset) * size;
+                const ptrdiff_t before = row - static_cast<char *>(caches_[i].memory.data());
+                std::copy_n(caches_before_[i].data() + before, static_cast<size_t>(view.shape[3]) * size, row);
+            });
+        }
+    }
     for (const Tensor &tensor : outputs_) {
         const polyhead_tensor &view = tensor.view;
         if (view.rank != 0) {
@@ -381,7 +481,13 @@ bool Inputs::gaps_untouched() {
 }
 
 bool Inputs::outputs_untouched() const {
-    return std::all_of(outputs_.begin(), outputs_.end(), [](const Tensor &tensor) { return tensor.memory.all_canary(); });
+    bool untouched = std::all_of(outputs_.begin(), outputs_.end(), [](const Tensor &tensor) { return tensor.memory.all_canary(); });
+    for (size_t i = 0; i < caches_.size(); i++) {
+        const GuardedBuffer &memory = caches_[i].memory;
+        untouched =
+            untouched && memory.margins_canary() && std::memcmp(memory.data(), caches_before_[i].data(), caches_before_[i].size()) == 0;
+    }
+    return untouched;
 }
 
 } // namespace polyhead::test

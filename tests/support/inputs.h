@@ -27,7 +27,7 @@ struct Shape {
     int64_t batch = 1;
     int64_t seq_len_q = 1;        // linear: rows
     int64_t seq_len_kv = 1;       // self-attention layers: must equal seq_len_q
-    std::vector<int32_t> lengths; // per batch row; empty = tensor absent
+    std::vector<int32_t> lengths; // per batch row; empty = tensor absent. With a cache: valid keys before the call; empty = any
     Layout query = Layout::bhsd, key = Layout::bhsd, value = Layout::bhsd, out = Layout::bhsd;
     Place place = Place::inside;
     Values values = Values::normal;
@@ -63,16 +63,22 @@ public:
     static std::vector<float> read(const polyhead_tensor &view);
     // "out[5] was not written" for the first element that still holds the canary, or nothing.
     std::string unwritten() const;
-    // True when nothing but the elements of the outputs was written. Destroys them.
+    // True when nothing but the elements of the outputs, and the new rows of caches, was written. Destroys them: the caches are as they
+    // were.
     bool gaps_untouched();
-    // True when no element of an output was written either.
+    // True when no element of an output or a cache was written either.
     bool outputs_untouched() const;
+    // Rows that the call puts into cache_tensors[i], [B,H_kv,T,d], or those of one batch row, as floats.
+    std::vector<float> new_rows(size_t i) const;
+    std::vector<float> new_rows(size_t i, int64_t b) const;
 
 private:
     void make_sdpa(const Problem &problem);
     void make_mha(const Problem &problem);
+    void make_caches(const Problem &problem);
+    void fit_lengths(const Problem &problem);
     void make_linear(const Problem &problem);
-    void make_lengths();
+    void make_lengths(const Problem &problem);
     void make_page_table(const Problem &problem);
     // The same rows of keys in the pages that the table names, among pages of NaN, or of the integer -128.
     Tensor in_pages(const Tensor &keys, int64_t page_size, Layout layout) const;
@@ -81,6 +87,8 @@ private:
     void add_int8(const Problem &problem, const Int8Rows &rows, Layout layout, polyhead_tensor *integers, polyhead_tensor *scales);
     void make_score_outputs(const Problem &problem);
     void poison(const Problem &problem);
+    // Calls visit(element of the memory of a cache) for the first element of each new row of a batch row.
+    template <class Visit> void for_each_new_row(size_t i, int64_t b, Visit visit) const;
     void store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument);
 
     Shape shape_;
@@ -92,8 +100,11 @@ private:
     Int8Rows int8_key_, int8_value_;                  // keys of 8 bits
     std::vector<Tensor> int8_pages_;
     ExtraTensors extras_;
-    std::array<Tensor, output_tensors.size()> outputs_; // in that order
-    std::optional<SeenKeys> seen_;                      // when unseen keys are poisoned
+    std::array<Tensor, output_tensors.size()> outputs_;                 // in that order
+    std::array<Tensor, cache_tensors.size()> caches_;                   // in that order
+    std::array<std::vector<char>, cache_tensors.size()> caches_before_; // their bytes before a call
+    int64_t page_size_ = 0;
+    std::optional<SeenKeys> seen_; // when unseen keys are poisoned
 };
 
 } // namespace polyhead::test

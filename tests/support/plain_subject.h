@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_PLAIN_SUBJECT_H
 #define POLYHEAD_TESTS_PLAIN_SUBJECT_H
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "int8_cache.h"
 #include "reference.h"
 #include "subject.h"
+#include "visibility.h"
 #include "weights.h"
 
 namespace polyhead::test {
@@ -25,6 +27,24 @@ inline void write(const polyhead_tensor &tensor, const std::vector<float> &value
             row[d] = values[next++];
         }
     });
+}
+
+// Rows [B,H_kv,T,d] behind the valid ones of each batch row.
+inline void write_new_rows(const Problem &p, const polyhead_args &args, const polyhead_tensor &cache, const std::vector<float> &rows) {
+    auto next = rows.begin();
+    for (int64_t b = 0; cache.rank != 0 && b < args.query.shape[0]; b++) {
+        for (int64_t h = 0; h < cache.shape[1]; h++) {
+            for (int64_t n = key_length(p, args, b) - num_rows(args); n < key_length(p, args, b); n++) {
+                int64_t outermost = b;
+                if (p.page_size != 0) {
+                    const polyhead_tensor &table = args.page_table;
+                    outermost = static_cast<const int32_t *>(table.data)[b * table.stride[0] + n / p.page_size * table.stride[1]];
+                }
+                std::copy_n(next, cache.shape[3], element(cache, outermost, h, p.page_size != 0 ? n % p.page_size : n));
+                next += cache.shape[3];
+            }
+        }
+    }
 }
 
 // Gives what the formula gives. before may falsify the arguments, after the outputs.
@@ -50,6 +70,8 @@ inline Subject plain_subject(const Problem &p, const LayerWeights &weights, Faul
         write(given.lse, answer.lse);
         write(given.scores, answer.scores);
         write(given.weights_mean, answer.weights_mean);
+        write_new_rows(p, given, given.key_cache, answer.new_rows[0]);
+        write_new_rows(p, given, given.value_cache, answer.new_rows[1]);
         if (after) {
             after(p, args);
         }

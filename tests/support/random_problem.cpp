@@ -82,6 +82,11 @@ Problem random_mha(Random &random) {
         p.seq_len_q = random.pick(std::vector<int32_t>{1, 33, 128, 197});
         p.seq_len_kv = p.cross != 0 ? (random.chance(50) ? 77 : 0) : p.seq_len_q;
     }
+    if (p.cross == 0 && random.chance(40)) {
+        p.cache = 1;
+        p.kv_lengths = p.seq_len_kv = 0;
+        p.page_size = random.chance(40) ? random.pick(std::vector<int32_t>{1, 2, 16, 32, 64, 256}) : 0;
+    }
     return p;
 }
 

@@ -135,6 +135,41 @@ HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention,
     return head;
 }
 
+// Key/value head hkv of batch row b in a cache: what was there, and behind it the tokens of the call, keys rotated and, in a 16-bit storage
+// type, rounded once more.
+template <class Real>
+HeadKeys<Real> cached_head(const Problem &p, const polyhead_args &args, const RowAttention<Real> &attention, const Matrix<Real> &key,
+                           const Matrix<Real> &value, int64_t b, int64_t hkv, int32_t storage, Answer<Real> &answer) {
+    const int64_t before = key_length(p, args, b) - key.rows;
+    const polyhead_tensor &old_keys = args.key.rank != 0 ? args.key : args.key_cache;
+    const polyhead_tensor &old_values = args.value.rank != 0 ? args.value : args.value_cache;
+    HeadKeys<Real> head(num_keys(p, args), p.head_dim, p.head_dim_v);
+    std::vector<Real> row(static_cast<size_t>(p.head_dim));
+    for (int64_t n = 0; n < before + key.rows; n++) {
+        if (n < before) {
+            std::copy_n(key_row(p, args, old_keys, b, hkv, n), p.head_dim, row.begin());
+            std::copy_n(key_row(p, args, old_values, b, hkv, n), p.head_dim_v, head.value.row(n));
+        } else {
+            std::copy_n(key.row(n - before) + hkv * p.head_dim, p.head_dim, row.begin());
+            attention.rotate_key(row.data(), b, n);
+            if (is_16_bit(storage)) {
+                round_all(row.data(), p.head_dim, storage);
+            }
+            std::copy_n(value.row(n - before) + hkv * p.head_dim_v, p.head_dim_v, head.value.row(n));
+            if (is_16_bit(storage)) {
+                round_all(head.value.row(n), p.head_dim_v, storage);
+            }
+            answer.new_rows[0].insert(answer.new_rows[0].end(), row.begin(), row.end());
+            answer.new_rows[1].insert(answer.new_rows[1].end(), head.value.row(n), head.value.row(n) + p.head_dim_v);
+        }
+        for (int64_t d = 0; d < p.head_dim; d++) {
+            head.key_transposed.row(d)[n] = row[static_cast<size_t>(d)];
+        }
+    }
+    head.find_max_values();
+    return head;
+}
+
 template <class Real>
 Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const polyhead_weight_tensors &weights, const RowSets &rows,
                           const Evaluation &how) {
@@ -145,12 +180,12 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
     const bool all = how.rounded == Rounded::everything;
     RowAttention<Real> attention(p, args, all ? how.storage : POLYHEAD_F32, how.first_quarter);
     const auto round = [&how](Matrix<Real> matrix) {
-        if (is_16_bit(how.storage)) {
+        if (is_16_bit(how.storage) && how.rounded != Rounded::new_rows) {
             round_all(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), how.storage);
         }
         return matrix;
     };
-    std::vector<int64_t> positions(static_cast<size_t>(num_keys(p, args)));
+    std::vector<int64_t> positions(static_cast<size_t>(p.cache != 0 ? rows_q : num_keys(p, args)));
     std::iota(positions.begin(), positions.end(), 0);
     for (int64_t b = 0; b < batch; b++) {
         Matrix<Real> query = round(layer.query.apply(tokens<Real>(args.query, b, rows[b]), how.first_quarter));
@@ -158,7 +193,8 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
         const Matrix<Real> value = round(layer.value.apply(tokens<Real>(value_input, b, positions), how.first_quarter));
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
-            const HeadKeys<Real> head = split_head(p, attention, key, value, b, hkv);
+            const HeadKeys<Real> head = p.cache != 0 ? cached_head(p, args, attention, key, value, b, hkv, how.storage, answer)
+                                                     : split_head(p, attention, key, value, b, hkv);
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t i = 0; i < query.rows; i++) {
                     const int64_t q = rows[b][i];

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_REFERENCE_H
 #define POLYHEAD_TESTS_REFERENCE_H
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -24,6 +25,8 @@ template <class Real> struct Answer {
     std::vector<double> products;   // [B,H,T_q]: root of the sum of (weight * largest |value| of the key)^2, times |gate|
     std::vector<Real> scores;       // [B,H,T_q,T_kv] at the stage of the problem, or nothing
     std::vector<Real> weights_mean; // [B,T_q,T_kv], or nothing
+    // [B,H_kv,T,d] and [B,H_kv,T,d_v]: what a layer puts into its caches, in the order of cache_tensors; or nothing.
+    std::array<std::vector<Real>, 2> new_rows;
 };
 
 int64_t num_groups(const Problem &problem, const polyhead_args &args);
@@ -37,8 +40,8 @@ RowSets all_rows(const Problem &problem, const polyhead_args &args);
 RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t seed, double max_flops = 1e8);
 
 // What the plain formula rounds to a 16-bit storage type: scores, probs, out and, in a layer, projected heads and context; or projected
-// heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend.
-enum class Rounded { everything, heads };
+// heads alone, on which the f32 outputs of a layer (lse, scores, weights) depend; or only what goes into the caches of a layer.
+enum class Rounded { everything, heads, new_rows };
 
 // How the formula is evaluated: the 16-bit storage type that it rounds to, what it rounds, and the quarter at which sums over
 // head_dim and over the inputs of projections begin, 0 to 3. The formula says nothing of the order of its sums.

@@ -77,7 +77,9 @@ template <class Real> void RowAttention<Real>::rotate_query(Real *head, int64_t 
 
 template <class Real> void RowAttention<Real>::rotate_key(Real *head, int64_t b, int64_t n) const {
     if (p_.rope != POLYHEAD_NO_ROPE) {
-        rotate(head, index_of(args_.positions_kv, b, n, n));
+        // With a cache only the keys of the call are rotated: positions_kv are theirs.
+        const int64_t before = p_.cache != 0 ? key_length(p_, args_, b) - num_rows(args_) : 0;
+        rotate(head, index_of(args_.positions_kv, b, n - before, n));
     }
 }
 
@@ -100,7 +102,7 @@ template <class Real> void RowAttention<Real>::make_logits(const Real *query, co
     for (Real &logit : logits_) {
         logit *= scale_;
     }
-    if (p_.page_size != 0) { // keys behind the valid ones lie in no page
+    if (p_.page_size != 0 || p_.cache != 0) { // keys behind the valid ones lie in no page; to a cache nobody wrote them
         std::fill(logits_.begin() + key_length(p_, args_, b), logits_.end(), Real(0));
     }
     keep_scores(POLYHEAD_SCALED_SCORES);

@@ -20,6 +20,9 @@ int64_t num_keys(const Problem &problem, const polyhead_args &args) {
     if (args.page_table.rank != 0) {
         return args.page_table.shape[1] * problem.page_size;
     }
+    if (problem.cache != 0) {
+        return (args.key_cache.rank != 0 ? args.key_cache : args.key).shape[2];
+    }
     return is_linear(problem) ? 0 : is_sdpa(problem) ? args.key.shape[2] : problem.cross != 0 ? args.key.shape[1] : args.query.shape[1];
 }
 

@@ -42,7 +42,9 @@ double cost(const Problem &p, const Shape &s) {
 void obey(const Problem &p, Shape &s) {
     s.seq_len_q = p.seq_len_q != 0 ? p.seq_len_q : s.seq_len_q;
     s.seq_len_kv = p.seq_len_kv != 0 ? p.seq_len_kv : s.seq_len_kv;
-    if (is_mha(p) && p.cross == 0) {
+    if (p.cache != 0) {
+        s.seq_len_kv = std::max(s.seq_len_kv, s.seq_len_q);
+    } else if (is_mha(p) && p.cross == 0) {
         s.seq_len_kv = s.seq_len_q = p.seq_len_q != 0 ? p.seq_len_q : p.seq_len_kv != 0 ? p.seq_len_kv : s.seq_len_q;
     }
     if (is_linear(p)) {
@@ -92,6 +94,9 @@ void decorate(const Problem &p, Shape &s, Random &random) {
         for (int64_t b = 0; b < s.batch; b++) {
             s.lengths.push_back(random_length(s.seq_len_kv, random));
         }
+    }
+    for (int64_t b = 0; p.cache != 0 && b < s.batch; b++) {
+        s.lengths.push_back(random_length(s.seq_len_kv - s.seq_len_q, random));
     }
     const bool shared = (is_sdpa(p) || p.cross != 0) && random.chance(12);
     if (shared) {
@@ -212,7 +217,9 @@ Shape same_bits_shape(const Problem &problem, uint64_t seed) {
     Shape s;
     s.batch = emulated ? 4 : 7;
     s.seq_len_q = random.pick(emulated ? std::vector<int64_t>{1, 5, 18} : std::vector<int64_t>{1, 5, 33, 70});
-    s.seq_len_kv = problem.kv_lengths != 0 ? random.between(room + 1, 2 * room - 40) : random.between(1, room + 100);
+    const bool padded = problem.kv_lengths != 0 || problem.cache != 0;
+    s.seq_len_kv = padded ? random.between(room + 1, 2 * room - 40) : random.between(1, room + 100);
+    s.seq_len_kv += problem.cache != 0 ? s.seq_len_q : 0;
     obey(problem, s);
     while (s.batch > 2 && cost(problem, s) > 6.0) { // long fixed lengths
         s.batch--;
@@ -221,8 +228,9 @@ Shape same_bits_shape(const Problem &problem, uint64_t seed) {
     s.poison = true;
     Random extras(seed);
     s.extras = random_extras(problem, s.seq_len_q, s.seq_len_kv, extras);
-    if (problem.kv_lengths != 0) {
-        const int64_t longest = std::max<int64_t>(std::min<int64_t>(s.seq_len_kv, 1), s.seq_len_kv - room);
+    if (padded) {
+        const int64_t keys = s.seq_len_kv - (problem.cache != 0 ? s.seq_len_q : 0);
+        const int64_t longest = std::max<int64_t>(std::min<int64_t>(keys, 1), keys - room);
         for (int64_t b = 0; b < s.batch; b++) {
             s.lengths.push_back(static_cast<int32_t>(b == s.batch / 2 ? longest : random.between(0, longest)));
         }

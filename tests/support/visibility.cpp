@@ -45,6 +45,9 @@ float MaskRow::operator[](int64_t n) const {
 }
 
 int64_t key_length(const Problem &problem, const polyhead_args &args, int64_t b) {
+    if (problem.cache != 0) {
+        return static_cast<const int32_t *>(args.cache_lengths.data)[b * args.cache_lengths.stride[0]] + num_rows(args);
+    }
     return args.kv_lengths.data == nullptr ? num_keys(problem, args)
                                            : static_cast<const int32_t *>(args.kv_lengths.data)[b * args.kv_lengths.stride[0]];
 }

@@ -38,6 +38,9 @@ public:
     // Rows of an extra variant with a smaller tile, for calls that have no more of them; 0: none is faster.
     virtual int few_rows(const Machine &) const { return 0; }
 
+    // Does a batch row of a layer have so few queries that the linear layers take those of all batch rows together?
+    virtual bool joins_rows() const { return false; }
+
     // The shortest query length, or number of rows, from which a variant that multiplies by AMX is faster; -1: never.
     virtual int amx_from(const Problem &) const { return -1; }
 

@@ -51,6 +51,7 @@ std::string amx_refusal(const Problem &p, const Tiling &t, const Machine &machin
     const int odd = (p.embed_dim | (p.op == POLYHEAD_MHA ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
     return t.amx == 0                            ? ""
            : !pairs                              ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
+           : p.cache != 0                        ? "tiling: amx 1 is not for layers with a cache"
            : odd != 0                            ? "tiling: amx 1 needs an even number of inputs in every layer"
            : p.op == POLYHEAD_MHA && t.pair != 2 ? "tiling: amx 1 needs pair 2 in a layer of attention, whose heads it reads"
            : t.linear_rows != 0                  ? "tiling: amx 1 has no linear_rows: its tiles have 16 rows"

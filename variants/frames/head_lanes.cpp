@@ -69,10 +69,12 @@ public:
     int schedule_version() const override { return 1; }
     Reader reader() const override { return Reader::head_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override {
-        return !machine.gpu() && p.op == POLYHEAD_SDPA && lanes_of(p, machine) >= 4;
+        // A layer without a cache has as many keys as queries.
+        return !machine.gpu() && (p.op == POLYHEAD_SDPA || p.cache != 0) && lanes_of(p, machine) >= 4;
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override { return p.seq_len_q <= best_up_to(p, machine); }
     int max_seq_len_q() const override { return 16; }
+    bool joins_rows() const override { return true; }
     // Beyond it a tile of queries wastes less than adding up the lanes of each score: 16 queries x 512 keys take 0.65 of the time (AVX2
     // 0.51), 12 queries 0.86 (0.67), 8 queries 1.25 (1.00); 12 heads of 64, Zen 4, 1 thread. Dot products of pairs are worth more (12
     // queries 0.51), and adding up lanes is most of a score of a narrow head (9 queries x 512 keys: d 32 0.76, d 40 0.72, d 48 0.92; 8
@@ -100,6 +102,10 @@ public:
         fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
         fill(t->split_len, keys_of_split(p, machine));
         constexpr int long_row = 512; // bytes
+        if (p.op == POLYHEAD_MHA) {   // one row, mostly, and weights from memory, as in a linear layer of few rows
+            constexpr int rows = 4;
+            fill(t->linear_rows, rows);
+        }
         fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : key_bytes(p) >= long_row ? 1 : 2);
     }
 
@@ -123,20 +129,20 @@ public:
     void add_scratch(ScratchTerms *terms) const override { terms->add_splits(); }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),
-                                         t.row_tile,
-                                         t.split_len,
-                                         t.key_unroll,
-                                         machine.lanes,
-                                         fetch_ahead,
-                                         reads_words(formulas.problem(), machine),
-                                         reads_words(formulas.problem(), machine) && machine.bf16_pairs,
-                                         quad_lanes_of(formulas.problem(), machine)};
+        const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
+        const HeadLanesBlocking blocking{
+            lanes_of(formulas.problem(), machine),      t.row_tile, t.split_len, t.key_unroll, machine.lanes, fetch_ahead, words,
+            words && machine.bf16_pairs && query_words, // projected queries are floats
+            quad_lanes_of(formulas.problem(), machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 
     bool schedule(KernelStages *k, const Tiling &, const Machine &machine) const override {
         auto &stages = static_cast<HeadLanesStages &>(*k->attention);
+        if (k->has_linear) {
+            const AttentionOut &o = k->attention_out;
+            Halide::Func(o.func).compute_root().bound(o.d, 0, o.columns);
+        }
         schedule_head_lanes(stages, k->attention_out, machine);
         if (k->lse.defined()) {
             schedule_head_lanes_lse(stages, k->attention_out, k->lse);

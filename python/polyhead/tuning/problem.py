@@ -60,6 +60,8 @@ class Task:
     def __post_init__(self) -> None:
         # No records: candidates are compared with the default tiling.
         self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
+        if self.fields["cache"]:
+            raise refuse("cache: found 1, expected 0: tune sdpa and linear layers of these sizes, a layer with a cache takes records of layers")
         for frame in self.space["targets"][0]["frames"]:
             for knob in frame["knobs"]:
                 knob["values"] = [n for n in knob["values"] if self.allows({knob["knob"]: n})] or knob["values"][:1]

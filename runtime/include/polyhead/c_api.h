@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include <polyhead/c_problem.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -166,6 +165,9 @@ typedef struct polyhead_args {
      * dimension / scale_channels. Key and value are int8 then, and entry d of a row counts as its integer times scale d / scale_channels of
      * that row. Scales of valid keys are finite and >= 0 (not checked on a device). No value_scales with value_in_key. */
     polyhead_tensor key_scales, value_scales;
+    /* Exactly when a layer was built with cache: int32 [B], valid keys before the call; [B,H_kv,capacity,d] and the same of values, or
+     * pages. The T new keys and values go behind the valid ones, and queries see all of them. T_kv is the capacity. */
+    polyhead_tensor cache_lengths, key_cache, value_cache;
     /* Sequences of different lengths without padding (sdpa): int32 [B+1] in host memory, from 0 to the total, never falling. Sequence b has
      * queries cu_seqlens_q[b] .. cu_seqlens_q[b+1]-1: query and out are [1,H,total,d], lse is [1,H,total]. The same for keys; without
      * cu_seqlens_kv they are batch rows, or pages. Other tensors with a packed dimension have a batch of 1; the rest keep their B. */
@@ -177,7 +179,6 @@ typedef struct polyhead_args {
     int32_t alignment;       /* polyhead_causal, for a kernel that uses positions (causal, window, alibi, rope); 0 = that of the
                                 problem, or bottom_right when the problem is not causal */
     polyhead_device *device; /* null: the CPU. Otherwise tensors are there, or on the host and are copied there and back */
-
     /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
     polyhead_tensor position_offsets;          /* int32 [B], -2^27 to 2^27 (not checked on a device); absent = 0 */
     int32_t has_window;                        /* 0: unbounded on both sides */
@@ -188,13 +189,12 @@ typedef struct polyhead_args {
     polyhead_tensor sinks;                     /* f32 [H]; absent = none */
     polyhead_tensor rope_cos, rope_sin;        /* f32 [P, rotary_dim / 2]: row n belongs to position n */
     polyhead_tensor positions_q;               /* int32 [B,T_q], 0..P-1; absent = p, at least 0 */
-    polyhead_tensor positions_kv;              /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ... */
+    polyhead_tensor positions_kv;              /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ...; with a cache [B,T]: of new keys */
     polyhead_tensor head_gate;                 /* f32 [H]; absent = 1 */
     const polyhead_tensor *expression_tensors; /* kernel->num_declarations of them */
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
     polyhead_tensor weights_mean; /* f32 [B,T_q,T_kv], exactly when the kernel was built with weights_mean */
-
     /* Reserved: scratch memory of the caller, and who runs the tasks of a call. Null in this version. */
     void *scratch;
     size_t scratch_bytes;
@@ -243,10 +243,8 @@ uint64_t polyhead_limit_cpu_features(uint64_t mask);
 /* Writes the names of the bits to text, such as "avx512_skylake sse4a". The text always ends with 0. */
 void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes);
 const char *polyhead_version(void);
-
 #ifdef __cplusplus
 } /* extern "C" */
 #endif
-
 #include <polyhead/c_device.h>
 #endif

@@ -67,9 +67,10 @@ typedef struct polyhead_problem {
     int32_t value_in_key;         /* sdpa, 1: value is the leading head_dim_v entries of key; calls give no value */
     int32_t group_size;           /* sdpa with num_heads 0: query heads of a key/value head; otherwise 0 */
     int32_t f32_weights;          /* mha, linear, 1: weights are packed as f32 instead of the storage type */
-    int32_t page_size;            /* sdpa: keys per page of key and value, a power of two up to 1024; 0 = no pages */
+    int32_t page_size;            /* sdpa, mha with cache: keys per page, a power of two up to 1024; 0 = no pages */
     int32_t int8_cache;           /* sdpa, 1: key and value are int8, each row with f32 scales: key_scales, value_scales */
     int32_t scale_channels;       /* int8_cache: so many neighbouring entries of a row share a scale, 32 or 64; 0 = the whole row */
+    int32_t cache;                /* mha, 1: new keys and values go into a cache of the caller, which attention reads */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
 } polyhead_problem;
 
@@ -89,8 +90,8 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_HALF_SPLIT = 2   /* entries i and i + rotary_dim / 2 are a pair */
 } polyhead_rope;
 
-/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages, keys behind the valid ones are 0
- * in the first two stages. */
+/* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the
+ * valid ones are 0 in the first two stages. */
 typedef enum polyhead_scores {
     POLYHEAD_NO_SCORES = 0,
     POLYHEAD_SCALED_SCORES = 1, /* softmax_scale * query key^T */

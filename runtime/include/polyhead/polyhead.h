@@ -176,7 +176,10 @@ struct MhaArgs : AttentionArgs {
     TensorView key;   // [B,T_kv,kdim], only with cross
     TensorView value; // [B,T_kv,vdim], only with cross
     const Weights *weights = nullptr;
-    MutableTensorView out; // [B,T_q,D]
+    TensorView cache_lengths;                 // int32 [B]: valid keys before the call, exactly when built with cache
+    MutableTensorView key_cache, value_cache; // [B,H_kv,capacity,d], [B,H_kv,capacity,d_v]; or pages, see polyhead_args
+    TensorView page_table;                    // int32 [B,max_pages], exactly when built with page_size
+    MutableTensorView out;                    // [B,T_q,D]
 };
 
 // out = input W^T + b.

@@ -1,0 +1,48 @@
+// Checks the cache of a layer: its tensors, then whether the new keys have a place that nobody else uses.
+#include "cache_rules.h"
+#include "optional_tensors.h"
+#include "status.h"
+#include "tensor_rules.h"
+#include "validate_parts.h"
+
+namespace polyhead::runtime {
+
+bool check_cache_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
+    const bool pages = p.page_size > 0;
+    const Extent batch{shape->batch, "input"}, blocks = pages ? Extent{} : batch, heads{p.num_kv_heads};
+    const Extent keys = pages ? Extent{p.page_size} : Extent{};
+    if (pages && !check_tensor({"page_table", &a.page_table, POLYHEAD_I32, Role::input, 2, {batch, {}}}, status)) {
+        return false;
+    }
+    if (!check_tensor({"key_cache", &a.key_cache, p.dtype, Role::output, 4, {blocks, heads, keys, {p.head_dim}}}, status)) {
+        return false;
+    }
+    const Extent as_key[] = {{a.key_cache.shape[0], "key_cache"}, {a.key_cache.shape[2], "key_cache"}};
+    if (!check_tensor({"value_cache", &a.value_cache, p.dtype, Role::output, 4, {as_key[0], heads, as_key[1], {p.head_dim_v}}}, status) ||
+        !check_tensor({"cache_lengths", &a.cache_lengths, POLYHEAD_I32, Role::lengths, 1, {batch}}, status)) {
+        return false;
+    }
+    shape->seq_len_kv = pages ? a.page_table.shape[1] * p.page_size : a.key_cache.shape[2];
+    if (a.key_cache.shape[0] == 0 && !shape->nothing_to_do()) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "key_cache: extent 0 of dimension 0, expected at least 1 page");
+    }
+    return shape->seq_len_q <= shape->seq_len_kv ||
+           refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 1, expected at most %lld, the capacity of %s",
+                  static_cast<long long>(shape->seq_len_q), static_cast<long long>(shape->seq_len_kv), pages ? "page_table" : "key_cache");
+}
+
+bool check_cache_values(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, polyhead_status *status) noexcept {
+    const bool pages = p.page_size > 0;
+    // Keys of which no query sees any may be written over: where the window is all that says which these are.
+    const int32_t alignment = a.alignment != 0 ? a.alignment : p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
+    const bool ring = a.has_window && alignment == POLYHEAD_BOTTOM_RIGHT && absent(a.position_offsets);
+    const CacheWrite write{
+        "cache_lengths",      &a.cache_lengths,        nullptr,      pages ? &a.page_table : nullptr,   "key_cache", s.batch, s.seq_len_q,
+        a.key_cache.shape[0], pages ? p.page_size : 1, s.seq_len_kv, ring ? a.window_left : int64_t(-1)};
+    if (a.cache_lengths.device || s.batch == 0) { // reading memory of a device would wait for it: kernels clamp
+        return true;
+    }
+    return check_room(write, status) && (!pages || a.page_table.device || s.seq_len_q == 0 || check_written_pages(write, status));
+}
+
+} // namespace polyhead::runtime

@@ -256,6 +256,7 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
     check_sentence(plan(sdpa, cpu, "unscheduled=2"), {"unscheduled is 2", "0 to 1"});
     check_sentence(plan(sdpa_problem(2, 576), "x86-64-linux", "frame=head_lanes row_tile=32 key_unroll=32"), {"unrolled multiply-adds"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows row_lanes=32 row_groups=64"), {"2048 threads"});
+    check_sentence(plan(sdpa, cuda, "frame=block_tiles kv_tile=1 thread_rows=8 row_lanes=1 row_groups=1"), {"512 registers", "256"});
     // A block has the largest extents of all its stages: statistics take 1 x 512 threads, lengths 8 x 64.
     check_sentence(plan(sdpa_problem(4, 8), cuda, "frame=block_tiles kv_tile=2 thread_rows=8 row_lanes=1 row_groups=64"), {"4096 threads"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows load_width=3"), {"load_width 3 does not divide"});

@@ -21,7 +21,7 @@ std::string name_of(Reader reader) {
 
 bool reads(const Frame &frame, Reader reader, const Problem &p, const Machine &machine) {
     const bool of_layers = p.op != POLYHEAD_SDPA && reader == (machine.gpu() ? Reader::linear_gpu : Reader::linear_cpu);
-    return reader == Reader::everyone || reader == frame.reader() || of_layers;
+    return reader == Reader::everyone || frame.reads(reader) || of_layers;
 }
 
 int number_of(Quantity quantity, const Problem &p, const Machine &machine) {

@@ -95,6 +95,10 @@ void ScratchTerms::add_splits() {
     add(tile, t_.row_tile, 0);
 }
 
+void ScratchTerms::add_gpu_splits() {
+    add(p_.num_kv_heads * (p_.head_dim_v + 2), 1, t_.split_len, p_.window != 0);
+}
+
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
     const Problem p = runtime::with_heads(given, runtime::group_size_of(given)); // free heads: of one key/value head
     ScratchTerms terms(p, t, machine);

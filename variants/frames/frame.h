@@ -23,6 +23,7 @@ public:
     virtual int schedule_version() const = 0;
     // Which knobs it reads, in addition to those of linear layers; everyone: no others.
     virtual Reader reader() const { return Reader::everyone; }
+    virtual bool reads(Reader reader) const { return reader == this->reader(); }
 
     // Can it compute the problem on this machine?
     virtual bool serves(const Problem &problem, const Machine &machine) const = 0;

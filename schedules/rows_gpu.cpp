@@ -16,7 +16,7 @@ using Halide::Var;
 
 namespace {
 
-constexpr int merge_columns = 32; // of a row that one block merges: a warp of threads reads as many neighbours
+constexpr int merge_columns = 32; // of a row that one block merges at most: a warp of threads reads as many neighbours
 
 // Blocks over (tile, h, b), with splits (tile and split, h, b); threads over (lane, group). What a thread writes is unrolled.
 struct Levels {
@@ -205,7 +205,12 @@ void schedule_groups(RowsStages &s, const LoopLevel &thread) {
 // A block per row and piece of its columns; threads over (column, lane of the merge).
 void schedule_merge(RowsStages &s, const AttentionOut &o) {
     MergeStages &t = s.merge;
-    const int columns = std::min(o.columns, merge_columns), lanes = s.blocking.merge_lanes;
+    // A power of 2 of pieces: to divide by another constant takes 64 bits, which Vulkan does not have.
+    int pieces = 1;
+    while (pieces * merge_columns < o.columns) {
+        pieces *= 2;
+    }
+    const int columns = (o.columns + pieces - 1) / pieces, lanes = s.blocking.merge_lanes;
     Var piece("piece"), column("column"), place("place");
     Func out = o.func;
     out.split(o.d, piece, column, columns, TailStrategy::GuardWithIf).fuse(piece, o.q, place);

@@ -110,7 +110,7 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::block_tiles, 1, 32))                                                                                                      \
     X(masked_kv_tile, "keys of a chunk that some rows see only in part",                                                                   \
       in(Reader::thread_rows, 1, 32).divides(&Tiling::kv_tile).tried({1, 2, 3, 4, 8}))                                                     \
-    X(row_groups, "threads over the query rows of a block",                                                                                \
+    X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split",                                        \
       in(Reader::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                  \
       in(Reader::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}))                                                                   \
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \

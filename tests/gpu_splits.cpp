@@ -18,7 +18,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int all_kernels = 40, quick_kernels = 2, longest_split = 96, most_sums_of_pocl = 128;
+constexpr int all_kernels = 24, quick_kernels = 2, longest_split = 96, most_sums_of_pocl = 128;
 
 std::string target() {
     return TestDevice::get().api() == Api::cuda ? "host-cuda-cuda_capability_80" : "host-opencl";

@@ -9,14 +9,18 @@
 namespace polyhead::gen {
 namespace {
 
-// The name of a frame, and of readers that are not frames.
+// The names of frames, and of readers that are not frames.
 std::string name_of(Reader reader) {
+    std::string names;
     for (const Frame *frame : frames()) {
-        if (frame->reader() == reader && reader != Reader::everyone) {
-            return frame->name();
+        if (frame->reads(reader) && reader != Reader::everyone) {
+            names += (names.empty() ? "" : ", ") + std::string(frame->name());
         }
     }
-    return reader == Reader::linear_cpu ? "linear, mha" : reader == Reader::linear_gpu ? "linear, mha (GPU)" : "every frame";
+    return !names.empty()                 ? names
+           : reader == Reader::linear_cpu ? "linear, mha"
+           : reader == Reader::linear_gpu ? "linear, mha (GPU)"
+                                          : "every frame";
 }
 
 bool reads(const Frame &frame, Reader reader, const Problem &p, const Machine &machine) {

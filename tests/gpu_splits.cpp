@@ -24,22 +24,27 @@ std::string target() {
     return TestDevice::get().api() == Api::cuda ? "host-cuda-cuda_capability_80" : "host-opencl";
 }
 
-void draw_modifiers(Problem *p, Random &random) {
+// What may exclude keys one by one, or begin behind the first: then every chunk of keys is looked at key by key.
+void draw_masks(Problem *p, bool window, Random &random) {
+    p->window = window && random.chance(40);
     p->mask = random.chance(40) ? random.pick(std::vector<int32_t>{POLYHEAD_BOOLEAN_MASK, POLYHEAD_ADDITIVE_MASK}) : POLYHEAD_NO_MASK;
     p->mask_broadcast = p->mask != POLYHEAD_NO_MASK ? static_cast<int32_t>(random.below(4)) : 0;
     p->score_bias = random.chance(15);
-    p->softcap = random.chance(15);
-    p->alibi = random.chance(15);
-    p->sinks = random.chance(25);
-    p->rope = random.chance(20) ? random.pick(std::vector<int32_t>{POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_ROPE_INTERLEAVED}) : POLYHEAD_NO_ROPE;
-    p->head_gate = random.chance(20);
     if (random.chance(15)) {
         p->expression = random.pick(expression_cases()).text;
     }
 }
 
+void draw_modifiers(Problem *p, Random &random) {
+    p->softcap = random.chance(15);
+    p->alibi = random.chance(15);
+    p->sinks = random.chance(25);
+    p->rope = random.chance(20) ? random.pick(std::vector<int32_t>{POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_ROPE_INTERLEAVED}) : POLYHEAD_NO_ROPE;
+    p->head_gate = random.chance(20);
+}
+
 // Whatever decodes; heads are small, so that kernels are compiled fast.
-Problem random_decoding(bool window, Random &random) {
+Problem random_decoding(bool masks, bool window, Random &random) {
     for (;;) {
         const int heads = random.pick(std::vector<int>{3, 4, 6, 8}), head_dim = random.pick(std::vector<int>{8, 16, 24, 33, 40, 64});
         const int kv_heads = random.pick(std::vector<int>{heads, 1, heads % 2 == 0 ? 2 : 1});
@@ -49,8 +54,10 @@ Problem random_decoding(bool window, Random &random) {
         p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
         p.kv_lengths = random.chance(75);
         p.lse = random.chance(60);
-        p.window = window && random.chance(40);
         p.position_offsets = random.chance(20);
+        if (masks) {
+            draw_masks(&p, window, random);
+        }
         draw_modifiers(&p, random);
         p.page_size = random.pick(std::vector<int32_t>{0, 0, 0, 1, 16});
         p.seq_len_kv = p.page_size == 0 && random.chance(15) ? 150 : 0;
@@ -132,7 +139,7 @@ void sweep(const std::string &frame) {
     const int quick = opencl == (frame == "split_tiles") ? quick_kernels : 1;
     for_each_of_sweep("gpu/splits/" + frame + "/", rotating_numbers(0, all_kernels, quick), [&](int number, uint64_t seed) {
         Random random(seed);
-        const Problem p = random_decoding(window, random);
+        const Problem p = random_decoding(number % 2 == 1, window, random);
         std::string tiling;
         const gen::VariantPlan plan = random_plan(frame, p, random, &tiling);
         const std::string line = generate_line(p) + " --target " + target() + " --tiling '" + tiling + "'";

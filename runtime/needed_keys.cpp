@@ -32,7 +32,7 @@ bool sees_its_own_position(const polyhead_problem &p, const polyhead_args &args)
 
 int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
     const polyhead_tensor &lengths = args.kv_lengths;
-    if (args.device || keeps_all_keys(p)) {
+    if (keeps_all_keys(p)) {
         return s.seq_len_kv;
     }
     int64_t longest = 1;

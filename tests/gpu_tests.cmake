@@ -78,5 +78,8 @@ if(TARGET polyhead_kernel_table_gpu_tested)
     )
     # gpu_scratch_table.cpp counts what kernels take.
     target_link_libraries(test_kernels_gpu PRIVATE Halide::Runtime)
-    target_link_options(test_kernels_gpu PRIVATE LINKER:--wrap=halide_device_malloc)
+    target_link_options(
+        test_kernels_gpu
+        PRIVATE LINKER:--wrap=halide_device_malloc,--wrap=halide_device_free
+    )
 endif()

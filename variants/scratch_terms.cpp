@@ -65,7 +65,8 @@ void ScratchTerms::add_score_output() {
     }
     const auto [queries, keys, lanes] = score_output_tile(machine_);
     add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * runtime::group_size_of(p_), 0);
-    add(int64_t(keys) * p_.num_kv_heads * p_.head_dim, 0, keys);
+    const int key_block = weights() && machine_.gpu() ? lanes : keys; // sums of probs take whole blocks
+    add(int64_t(key_block) * p_.num_kv_heads * p_.head_dim, 0, key_block);
     if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
         add_per_query(p_.num_heads * (lanes + 1));
     } else if (weights()) { // the probs of a task

@@ -56,7 +56,7 @@ struct ChunkStages {
     Halide::Func chunk_acc; // block tiles: (x, r, c, l, g, qt, sp, h, b)
 };
 
-// What becomes of the splits of a row: R = row of all queries and heads of a group, m = lane of the merge. The first three merge what the
+// What becomes of the splits of a row: row = of all queries and heads of a group, m = lane of the merge. The first two merge what the
 // groups of a warp have of a split; they are undefined where one has all of it.
 struct MergeStages {
     Halide::Var x{"x"}, row{"row"}, m{"m"};

@@ -51,6 +51,7 @@ Problem random_decoding(bool masks, bool window, Random &random) {
         Problem p = sdpa_problem(heads, head_dim, kv_heads, random.pick(std::vector<int>{head_dim, 8, 24}));
         p.dtype = random.pick(std::vector<int32_t>{POLYHEAD_F32, POLYHEAD_F32, POLYHEAD_F16, POLYHEAD_BF16});
         p.value_in_key = random.chance(15);
+        p.int8_cache = random.chance(15);
         p.causal = random.pick(std::vector<int32_t>{POLYHEAD_NOT_CAUSAL, POLYHEAD_BOTTOM_RIGHT, POLYHEAD_TOP_LEFT});
         p.kv_lengths = random.chance(75);
         p.lse = random.chance(60);

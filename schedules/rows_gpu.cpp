@@ -102,9 +102,11 @@ void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width
     s.query_rows.compute_at(thread).bound(s.x, 0, s.query_entries).bound_extent(s.r, rows).unroll(s.x).unroll(s.r);
     schedule_columns(s, thread);
     s.acc.store_in(MemoryType::Stack).unroll(s.x).unroll(s.r);
-    // Of masked chunks only with splits: there a pass reads much and multiplies little, and loads are what it waits for.
+    // Of masked chunks only with splits, where loads are what a pass waits for, and if there are no others: beside whole chunks they are
+    // few.
+    const bool of_masked = s.blocking.splits() && s.chunks.size() == 1;
     for (int i = 0; i < int(s.chunks.size()); i++) {
-        schedule_thread_chunk(s, i, s.whole_pieces && (!s.chunks[size_t(i)].masked || s.blocking.splits()) ? load_width : 1);
+        schedule_thread_chunk(s, i, s.whole_pieces && (!s.chunks[size_t(i)].masked || of_masked) ? load_width : 1);
     }
 }
 

@@ -78,16 +78,18 @@ Expr round_up_loose(Expr x) {
     return Halide::select(Halide::abs(x) < all_integral, whole + 1.0f, x);
 }
 
-Expr no_lanes(const Expr &x, int /*lanes*/) {
+Expr no_lanes(const Expr &x, int /*lanes*/, int /*apart*/) {
     return x;
 }
 
-// Butterfly: every lane adds the same pairs in the same order.
-Expr sum_by_shuffles(Expr x, int lanes) {
-    for (int distance = 1; distance < lanes; distance *= 2) {
-        x += pure_call("llvm.nvvm.shfl.sync.bfly.f32", {-1, x, distance, 31});
-    }
-    return x;
+// Butterfly: every lane joins the same pairs in the same order.
+std::function<Expr(Expr, int, int)> by_shuffles(const std::function<Expr(Expr, Expr)> &join) {
+    return [=](Expr x, int lanes, int apart) {
+        for (int step = 1; step < lanes; step *= 2) {
+            x = join(x, pure_call("llvm.nvvm.shfl.sync.bfly.f32", {-1, x, step * apart, 31}));
+        }
+        return x;
+    };
 }
 
 Expr word(uint32_t value) {
@@ -134,16 +136,17 @@ Expr f16_of_f32(const Expr &value) {
 } // namespace
 
 Numerics portable_numerics() {
-    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
+    return {exp2_of(degree_5), exp2_to_cut_of(degree_5), pow2_integral, round_up_loose, tanh_polynomial, no_lanes, no_lanes};
 }
 
 Numerics bf16_numerics() {
-    return {exp2_of(degree_3), exp2_to_cut_of(degree_3), pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
+    return {exp2_of(degree_3), exp2_to_cut_of(degree_3), pow2_integral, round_up_loose, tanh_polynomial, no_lanes, no_lanes};
 }
 
 Numerics opencl_numerics() {
     // Overloaded in OpenCL C, so a float argument takes the float function.
-    return {[](const Expr &x) { return pure_call("exp2", {x}); }, nullptr, pow2_integral, round_up_loose, tanh_polynomial, no_lanes};
+    return {
+        [](const Expr &x) { return pure_call("exp2", {x}); }, nullptr, pow2_integral, round_up_loose, tanh_polynomial, no_lanes, no_lanes};
 }
 
 Numerics cuda_numerics() {
@@ -153,7 +156,8 @@ Numerics cuda_numerics() {
             pow2_integral,
             round_up_loose,
             tanh_polynomial,
-            sum_by_shuffles};
+            by_shuffles([](const Expr &a, const Expr &b) { return a + b; }),
+            by_shuffles([](const Expr &a, const Expr &b) { return Halide::max(a, b); })};
 }
 
 Words float_words() {

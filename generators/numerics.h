@@ -18,8 +18,9 @@ struct Numerics {
     // The smallest integer that the frame may use as reference exponent of x: at least x, at most x + 2.
     std::function<Halide::Expr(Halide::Expr)> round_up;
     std::function<Halide::Expr(Halide::Expr)> tanh;
-    // The sum of an Expr over `lanes` neighbouring threads of a warp, the same bits in all of them; the Expr itself for 1 lane.
-    std::function<Halide::Expr(Halide::Expr, int lanes)> sum_over_lanes;
+    // The sum, or the largest, of an Expr over `lanes` threads of a warp that are `apart` from each other, the same bits in all of them;
+    // the Expr itself for 1 lane.
+    std::function<Halide::Expr(Halide::Expr, int lanes, int apart)> sum_over_lanes, max_over_lanes;
 };
 
 // Polynomials and integer shifts only: every machine with 32-bit integers and floats. No lanes.

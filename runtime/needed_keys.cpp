@@ -33,7 +33,7 @@ bool sees_its_own_position(const polyhead_problem &p, const polyhead_args &args)
 int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
     const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths;
     const int64_t added = p.cache ? s.seq_len_q : 0; // to the keys that were valid before
-    if (args.device || keeps_all_keys(p)) {
+    if (keeps_all_keys(p) || (p.cache && args.device)) {
         return s.seq_len_kv;
     }
     int64_t longest = 1;

@@ -10,7 +10,7 @@ namespace polyhead::runtime {
 
 // Keys of the call that some batch row may see, at least 1: the longest key length, where these lie on the host and nothing is written
 // behind it; without lengths as many as there are queries, where no query sees a key after its own position (causal, top-left). A kernel
-// on the CPU is given no more, so that it costs what is valid and not what a cache could hold. With pages: whole pages. The call was
+// is given no more, so that it costs what is valid and not what a cache could hold. With pages: whole pages. The call was
 // checked and has keys.
 int64_t needed_keys(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
 

@@ -16,21 +16,31 @@ using Halide::Var;
 
 namespace {
 
-// Blocks over (tile, h, b), threads over (lane, group of rows); what a thread writes is unrolled. The innermost loop over threads.
-LoopLevel schedule_out(Func out, const RowsStages &s, const AttentionOut &o) {
+constexpr int merge_columns = 32; // of a row that one block merges at most: a warp of threads reads as many neighbours
+
+// Blocks over (tile, h, b), with splits (tile and split, h, b); threads over (lane, group). What a thread writes is unrolled.
+struct Levels {
+    LoopLevel thread, block; // the innermost loops over threads, and over blocks
+};
+
+Levels schedule_written(Func out, const RowsStages &s, const Var &h, const Var &b) {
     const Halide::RDom &w = s.written;
+    const RVar tile = w[4], block("block");
     // Writes nothing, but would count as use on the host: memory of a device alone would be refused.
     out.gpu_blocks(out.args().back());
     // Every element has one place; Halide need not prove it.
-    out.update()
-        .allow_race_conditions()
-        .reorder(w[0], w[1], w[2], w[3], w[4], o.h, o.b)
+    Halide::Stage update = out.update().allow_race_conditions();
+    if (s.blocking.splits()) {
+        update.fuse(tile, w[5], block);
+    }
+    const RVar blocks = s.blocking.splits() ? block : tile;
+    update.reorder(w[0], w[1], w[2], w[3], blocks, h, b)
         .unroll(w[0])
         .unroll(w[1])
         .gpu_threads(w[2], w[3])
-        .gpu_blocks(w[4], o.h, o.b)
+        .gpu_blocks(blocks, h, b)
         .never_partition_all(); // blocks at the edges of causal would get a copy of the whole kernel
-    return LoopLevel(out, RVar(w[2]));
+    return {LoopLevel(out, RVar(w[2])), LoopLevel(out, blocks)};
 }
 
 // Conditions on loops make bounds inference see intervals where there is one value.
@@ -42,7 +52,7 @@ void one_point(Func f, const std::vector<Var> &vars) {
 
 void schedule_columns(RowsStages &s, const LoopLevel &level) {
     s.acc.compute_at(level).bound(s.x, 0, s.stat_columns + s.value_entries).bound_extent(s.r, s.blocking.rows);
-    one_point(s.acc, {s.qt, s.h, s.b});
+    one_point(s.acc, {s.qt, s.sp, s.h, s.b});
     if (!s.blocking.staged) {
         one_point(s.acc, {s.l, s.g});
     }
@@ -55,7 +65,7 @@ void load_rows(Func f, const RowsStages &s, const ChunkStages &chunk, const Loop
         return;
     }
     f.compute_at(level).store_in(MemoryType::Stack).bound_extent(s.x, width).bound(s.kk, 0, chunk.kv_tile).unroll(s.kk).vectorize(s.x);
-    one_point(f, {s.c, s.l, s.qt, s.h, s.b});
+    one_point(f, {s.c, s.l, s.g, s.qt, s.sp, s.h, s.b});
 }
 
 void schedule_thread_chunk(RowsStages &s, int update, int width) {
@@ -68,7 +78,7 @@ void schedule_thread_chunk(RowsStages &s, int update, int width) {
     const LoopLevel level(s.acc, chunk.domain.y);
     for (Func f : {chunk.dot, chunk.logits, chunk.row_max, chunk.row_reference, chunk.probs, chunk.row_sum}) {
         f.compute_at(level).bound_extent(s.r, rows).store_in(MemoryType::Stack).unroll(s.r);
-        one_point(f, {s.c, s.l, s.g, s.qt, s.h, s.b});
+        one_point(f, {s.c, s.l, s.g, s.qt, s.sp, s.h, s.b});
     }
     for (Func f : {chunk.dot, chunk.logits, chunk.probs}) {
         f.bound(s.kk, 0, chunk.kv_tile).unroll(s.kk);
@@ -92,8 +102,11 @@ void schedule_thread_rows(RowsStages &s, const LoopLevel &thread, int load_width
     s.query_rows.compute_at(thread).bound(s.x, 0, s.query_entries).bound_extent(s.r, rows).unroll(s.x).unroll(s.r);
     schedule_columns(s, thread);
     s.acc.store_in(MemoryType::Stack).unroll(s.x).unroll(s.r);
+    // Of masked chunks only with splits, where loads are what a pass waits for, and if there are no others: beside whole chunks they are
+    // few.
+    const bool of_masked = s.blocking.splits() && s.chunks.size() == 1;
     for (int i = 0; i < int(s.chunks.size()); i++) {
-        schedule_thread_chunk(s, i, s.whole_pieces && !s.chunks[size_t(i)].masked ? load_width : 1);
+        schedule_thread_chunk(s, i, s.whole_pieces && (!s.chunks[size_t(i)].masked || of_masked) ? load_width : 1);
     }
 }
 
@@ -172,21 +185,68 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     }
     chunk.dot.store_in(MemoryType::Stack);
     chunk.chunk_acc.store_in(MemoryType::Stack);
-    one_point(chunk.chunk_acc, {s.c, s.l, s.g, s.qt, s.h, s.b});
+    one_point(chunk.chunk_acc, {s.c, s.l, s.g, s.qt, s.sp, s.h, s.b});
     staged.push_back(chunk.dot);
     for (Func f : staged) {
-        one_point(f, {s.c, s.qt, s.h, s.b});
+        one_point(f, {s.c, s.qt, s.sp, s.h, s.b});
+    }
+}
+
+// What the groups of a warp have of a split is merged in registers.
+void schedule_groups(RowsStages &s, const LoopLevel &thread) {
+    s.merge.partial.compute_root().bound(s.merge.x, 0, s.head_dim_v + 2);
+    if (!s.merge.of_groups.defined()) {
+        return;
+    }
+    for (Func f : {s.merge.group_reference, s.merge.of_groups}) {
+        f.compute_at(thread).store_in(MemoryType::Stack).bound_extent(s.r, s.blocking.rows).unroll(s.r);
+        one_point(f, {s.l, s.g, s.qt, s.sp, s.h, s.b});
+    }
+    s.merge.of_groups.bound(s.x, 0, s.value_entries + 1).unroll(s.x);
+}
+
+// A block per row and piece of its columns; threads over (column, lane of the merge).
+void schedule_merge(RowsStages &s, const AttentionOut &o) {
+    MergeStages &t = s.merge;
+    // A power of 2 of pieces: to divide by another constant takes 64 bits, which Vulkan does not have.
+    int pieces = 1;
+    while (pieces * merge_columns < o.columns) {
+        pieces *= 2;
+    }
+    const int columns = (o.columns + pieces - 1) / pieces, lanes = s.blocking.merge_lanes;
+    Var piece("piece"), column("column"), place("place");
+    Func out = o.func;
+    out.split(o.d, piece, column, columns, TailStrategy::GuardWithIf).fuse(piece, o.q, place);
+    out.reorder(column, place, o.h, o.b).gpu_threads(column).gpu_blocks(place, o.h, o.b).never_partition_all();
+    const LoopLevel block(out, place), thread(out, column);
+    for (Func f : {t.lane_reference, t.lane_sum, t.lane_acc}) {
+        f.compute_at(block).store_in(MemoryType::GPUShared).bound(t.m, 0, lanes);
+        one_point(f, {o.q, o.h, o.b});
+    }
+    for (Func f : {t.lane_reference, t.lane_sum}) {
+        f.gpu_threads(t.m).update().reorder(t.lane_splits, t.m).gpu_threads(t.m);
+    }
+    t.lane_acc.bound_extent(t.x, columns).gpu_threads(t.x, t.m);
+    t.lane_acc.update().reorder(t.lane_splits, t.x, t.m).gpu_threads(t.x, t.m);
+    for (Func f : {t.reference, t.row_sum, t.acc}) {
+        f.compute_at(thread).store_in(MemoryType::Stack);
+        f.update().unroll(t.lanes);
     }
 }
 
 } // namespace
 
 void schedule_rows(RowsStages &s, const AttentionOut &o, int load_width) {
-    const LoopLevel thread = schedule_out(o.func, s, o);
+    const bool splits = s.blocking.splits();
+    const Levels levels = splits ? schedule_written(s.merge.partial, s, s.h, s.b) : schedule_written(o.func, s, o.h, o.b);
     if (s.blocking.staged) {
-        schedule_block_tiles(s, LoopLevel(o.func, RVar(s.written[4])));
+        schedule_block_tiles(s, levels.block);
     } else {
-        schedule_thread_rows(s, thread, load_width);
+        schedule_thread_rows(s, levels.thread, load_width);
+    }
+    if (splits) {
+        schedule_groups(s, levels.thread);
+        schedule_merge(s, o);
     }
 }
 

@@ -12,7 +12,7 @@ namespace polyhead::gen {
 struct Tiling;
 
 // Who reads a knob: a frame, or the linear layers of a frame on a CPU or a GPU.
-enum class Reader { query_lanes, head_lanes, thread_rows, block_tiles, linear_cpu, linear_gpu, everyone };
+enum class Reader { query_lanes, head_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_cpu, linear_gpu, everyone };
 
 // Numbers of machine and problem that a knob is measured against.
 enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, amx, unlimited };
@@ -83,7 +83,9 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::query_lanes, 1, 2))                                                                                                       \
     X(split_len, "keys of one split",                                                                                                      \
       in(Reader::head_lanes, 1, 4096).multiple_of(Quantity::lanes).multiple_of(&Tiling::key_unroll)                                        \
-          .tried({32, 64, 128, 192, 256, 384, 512, 1024, 2048}))                                                                           \
+          .tried({32, 64, 128, 192, 256, 384, 512, 1024, 2048}),                                                                           \
+      in(Reader::split_rows, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}),                                      \
+      in(Reader::split_tiles, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}))                                     \
     X(row_tile, "query rows that share one pass over the keys",                                                                            \
       in(Reader::head_lanes, 1, 32).tried({1, 2, 3, 4, 5, 6, 8, 12, 16}))                                                                  \
     X(key_unroll, "keys whose dot products share registers",                                                                               \
@@ -108,7 +110,7 @@ inline KnobUse in(Reader reader, int least, int most) {
       in(Reader::block_tiles, 1, 32))                                                                                                      \
     X(masked_kv_tile, "keys of a chunk that some rows see only in part",                                                                   \
       in(Reader::thread_rows, 1, 32).divides(&Tiling::kv_tile).tried({1, 2, 3, 4, 8}))                                                     \
-    X(row_groups, "threads over the query rows of a block",                                                                                \
+    X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split",                                        \
       in(Reader::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                  \
       in(Reader::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}))                                                                   \
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \

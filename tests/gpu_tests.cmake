@@ -63,13 +63,23 @@ endfunction()
 # What these compile in process runs in PoCL or in the interpreter, neither of which a sanitizer sees.
 if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_in_process OPENCL_ONLY)
-    polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp LINK polyhead_in_process)
+    polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp LINK polyhead_in_process)
 endif()
 # The GPU kernels of the tier: in the fast one those that are always tested, and others with each commit.
 if(TARGET polyhead_kernel_table_gpu_tested)
     polyhead_gpu_test(
         test_kernels_gpu
-        SOURCES gpu_answers_table.cpp gpu_mirrors.cpp gpu_same_bits_table.cpp
+        SOURCES
+            gpu_answers_table.cpp
+            gpu_mirrors.cpp
+            gpu_same_bits_table.cpp
+            gpu_scratch_table.cpp
         LINK polyhead_kernel_table_gpu_tested
+    )
+    # gpu_scratch_table.cpp counts what kernels take.
+    target_link_libraries(test_kernels_gpu PRIVATE Halide::Runtime)
+    target_link_options(
+        test_kernels_gpu
+        PRIVATE LINKER:--wrap=halide_device_malloc,--wrap=halide_device_free
     )
 endif()

@@ -238,7 +238,8 @@ TEST_CASE("generator: a knob that the frame does not read is refused") {
     check_sentence(plan(sdpa, "x86-64-linux", "frame=query_lanes row_tile=4"), {"row_tile is not read by frame query_lanes", "q_tile"});
     check_sentence(plan(sdpa, "x86-64-linux", "frame=head_lanes q_tile=32"), {"q_tile is not read by frame head_lanes", "row_tile"});
     check_sentence(plan(sdpa, "x86-64-linux", "linear_rows=2"), {"linear_rows is not read", "head_lanes or query_lanes"});
-    check_sentence(plan(sdpa, "x86-64-linux-opencl", "masked_kv_tile=2"), {"masked_kv_tile is not read by frame block_tiles"});
+    check_sentence(plan(sdpa, "x86-64-linux-opencl", "masked_kv_tile=2"),
+                   {"masked_kv_tile is not read by frame split_tiles or block_tiles"});
     check_sentence(plan(linear, "x86-64-linux", "linear_columns=8"), {"linear_columns is not read by frame linear"});
     std::string error;
     const auto plans = gen::plan_variants(sdpa, {"x86-64-linux"}, "q_tile=16 row_tile=2", &error); // each is read by one of two frames
@@ -271,9 +272,20 @@ TEST_CASE("generator: a tiling that makes no sense is refused before anything is
     check_sentence(plan(sdpa, cpu, "unscheduled=2"), {"unscheduled is 2", "0 to 1"});
     check_sentence(plan(sdpa_problem(2, 576), "x86-64-linux", "frame=head_lanes row_tile=32 key_unroll=32"), {"unrolled multiply-adds"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows row_lanes=32 row_groups=64"), {"2048 threads"});
+    check_sentence(plan(sdpa, cuda, "frame=block_tiles kv_tile=1 thread_rows=8 row_lanes=1 row_groups=1"), {"512 registers", "256"});
     // A block has the largest extents of all its stages: statistics take 1 x 512 threads, lengths 8 x 64.
     check_sentence(plan(sdpa_problem(4, 8), cuda, "frame=block_tiles kv_tile=2 thread_rows=8 row_lanes=1 row_groups=64"), {"4096 threads"});
     check_sentence(plan(sdpa, cuda, "frame=thread_rows load_width=3"), {"load_width 3 does not divide"});
+    check_sentence(plan(sdpa, cuda, "frame=split_rows row_lanes=4 row_groups=16"), {"64 threads", "divisor of the 32 threads"});
+    check_sentence(plan(sdpa, cuda, "frame=split_rows row_lanes=4 row_groups=3"), {"12 threads", "divisor of the 32 threads"});
+    check_sentence(plan(sdpa, cuda, "frame=split_rows split_len=48 kv_tile=4 row_groups=8"), {"split_len 48", "kv_tile x row_groups 32"});
+    check_sentence(plan(sdpa, cuda, "frame=split_tiles split_len=33 kv_tile=2"), {"split_len 33 is not a multiple of kv_tile 2"});
+    Problem long_query = sdpa, weights = sdpa;
+    long_query.seq_len_q = 17;
+    weights.scores = POLYHEAD_WEIGHTS;
+    check_sentence(plan(long_query, cuda, "frame=split_rows"), {"split_rows serves query lengths up to 16", "found seq_len_q 17"});
+    check_sentence(plan(weights, cuda, "frame=split_rows"), {"no frame 'split_rows' serves this problem"});
+    check_sentence(plan(sdpa, "x86-64-linux-vulkan", "frame=split_tiles"), {"no frame 'split_tiles' serves this problem"});
     // AMX multiplies bf16 that lies in memory in pairs.
     const char *const intel = "x86-64-linux-avx512_sapphirerapids-avx512-avx2-avx-fma-f16c-sse41";
     Problem linear_bf16 = linear, odd = linear_problem(63, 64), layer = mha_problem(64, 2), rotated = sdpa;
@@ -339,6 +351,29 @@ TEST_CASE("generator: a warning of the compiler ends the compilation as one sent
         CHECK(inner.sentence() == "the compiler warns, which is an error here: two lines");
     }
     CHECK(outer.sentence() == "");
+}
+
+TEST_CASE("generator: kernels for devices have a variant for few queries over splits of the keys, in front of the others") {
+    Problem p = sdpa_problem(8, 64, 2);
+    const auto frames = [&](const char *target) {
+        std::string error, names;
+        for (const gen::VariantPlan &plan : gen::plan_variants(p, {target}, "", &error)) {
+            names += (names.empty() ? "" : " ") + std::string(plan.frame->name()) + " " + std::to_string(plan.max_seq_len_q);
+        }
+        return names;
+    };
+    const char *const cuda = "x86-64-linux-cuda-cuda_capability_80", *const opencl = "x86-64-linux-opencl";
+    CHECK(frames(cuda) == "split_rows 16 thread_rows 0 thread_rows 0");
+    CHECK(frames(opencl) == "split_tiles 16 block_tiles 0");
+    CHECK(frames("x86-64-linux-vulkan") == "block_tiles 0");
+    p.seq_len_kv = 128; // one split
+    CHECK(frames(cuda) == "thread_rows 0 thread_rows 0");
+    p.seq_len_kv = 0;
+    p.seq_len_q = 17;
+    CHECK(frames(opencl) == "block_tiles 0");
+    p.seq_len_q = 0;
+    p.weights_mean = 1;
+    CHECK(frames(cuda) == "thread_rows 0 thread_rows 0");
 }
 
 TEST_CASE("generator: a bool mask compiles where bytes are slow (WebGPU) or a feature of their own (Vulkan)") {

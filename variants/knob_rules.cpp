@@ -9,19 +9,23 @@
 namespace polyhead::gen {
 namespace {
 
-// The name of a frame, and of readers that are not frames.
+// The names of frames, and of readers that are not frames.
 std::string name_of(Reader reader) {
+    std::string names;
     for (const Frame *frame : frames()) {
-        if (frame->reader() == reader && reader != Reader::everyone) {
-            return frame->name();
+        if (frame->reads(reader) && reader != Reader::everyone) {
+            names += (names.empty() ? "" : ", ") + std::string(frame->name());
         }
     }
-    return reader == Reader::linear_cpu ? "linear, mha" : reader == Reader::linear_gpu ? "linear, mha (GPU)" : "every frame";
+    return !names.empty()                 ? names
+           : reader == Reader::linear_cpu ? "linear, mha"
+           : reader == Reader::linear_gpu ? "linear, mha (GPU)"
+                                          : "every frame";
 }
 
 bool reads(const Frame &frame, Reader reader, const Problem &p, const Machine &machine) {
     const bool of_layers = p.op != POLYHEAD_SDPA && reader == (machine.gpu() ? Reader::linear_gpu : Reader::linear_cpu);
-    return reader == Reader::everyone || reader == frame.reader() || of_layers;
+    return reader == Reader::everyone || frame.reads(reader) || of_layers;
 }
 
 int number_of(Quantity quantity, const Problem &p, const Machine &machine) {

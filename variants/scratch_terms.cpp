@@ -70,7 +70,8 @@ void ScratchTerms::add_score_output() {
     }
     const auto [queries, keys, lanes] = score_output_tile(machine_);
     add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * runtime::group_size_of(p_), 0);
-    add(int64_t(keys) * p_.num_kv_heads * p_.head_dim, 0, keys);
+    const int key_block = weights() && machine_.gpu() ? lanes : keys; // sums of probs take whole blocks
+    add(int64_t(key_block) * p_.num_kv_heads * p_.head_dim, 0, key_block);
     if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
         add_per_query(p_.num_heads * (lanes + 1));
     } else if (weights()) { // the probs of a task
@@ -102,6 +103,10 @@ void ScratchTerms::add_splits() {
         add_per_query(p_.num_heads * p_.head_dim_v);
         add_per_query(p_.embed_dim, p_.dtype == POLYHEAD_F32 ? number : 2);
     }
+}
+
+void ScratchTerms::add_gpu_splits() {
+    add(p_.num_kv_heads * (p_.head_dim_v + 2), 1, t_.split_len, p_.window != 0);
 }
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {

@@ -34,6 +34,8 @@ public:
     void add_value_words();
     // Partials of every split, and what they are merged into.
     void add_splits();
+    // The same on a GPU, where rows are not padded to tiles, and what they are merged into is out.
+    void add_gpu_splits();
 
     const polyhead_scratch &scratch() const { return scratch_; }
 

@@ -31,20 +31,10 @@ struct Coordinates {
     Expr first_query(const Expr &rt) const { return query(0, rt); }
     Expr last_query(const Expr &rt) const { return query(blocking.row_tile - 1, rt); }
     TileRange range(const Expr &rt, const Expr &b) const { return {formulas, first_query(rt), last_query(rt), b}; }
-    // Keys that some query of the batch row sees.
-    TileRange whole_range(const Expr &b) const { return {formulas, 0, formulas.inputs().seq_len_q - 1, b}; }
-    // Split 0 is the first that the batch row sees a key of, so that a window costs its own length. Borders stay multiples of split_len.
-    Expr key(const Expr &kk, const Expr &sp, const Expr &b) const {
-        return (first_piece(formulas, whole_range(b), blocking.split_len) + sp) * blocking.split_len + kk;
-    }
+    KeySplits splits() const { return {formulas, blocking.split_len}; }
+    Expr key(const Expr &kk, const Expr &sp, const Expr &b) const { return splits().first_key(sp, b) + kk; }
     Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return formulas.inputs().keys.row(key(kk, sp, b)); }
-    // Of a batch row, at most.
-    Expr split_count() const {
-        const AttentionInputs &in = formulas.inputs();
-        const int length = blocking.split_len;
-        const Expr all = max(in.keys.rows() + length - 1, length) / length; // at least 1, so that Halide can bound a remainder
-        return most_pieces(formulas, all, in.seq_len_q, length);
-    }
+    Expr split_count() const { return splits().count(); }
 };
 
 // query_quads = query_rows / query_step, rounded to integers from -127 to 127
@@ -283,7 +273,7 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     const Halide::Func &sums = blocking.words ? s.acc_columns : s.acc;
     // A split that no row of the batch row sees is not written: no code reads it.
     s.columns = RDom(0, s.head_dim_v + 2, "columns");
-    s.columns.where(at.key(0, sp, b) < at.whole_range(b).end_some);
+    s.columns.where(at.key(0, sp, b) < at.splits().whole_range(b).end_some);
     const Expr column = s.columns;
     s.partial(x, r, rt, task) = Halide::undef<float>();
     s.partial(column, r, rt, task) = select(column < s.head_dim_v, Halide::likely(sums(min(column, s.head_dim_v - 1), r, rt, task)), //

@@ -12,8 +12,6 @@ using Halide::Var;
 
 namespace {
 
-enum Column { before_column, reference_column, sum_column, num_stats };
-
 int padded(int count, int multiple) {
     return (count + multiple - 1) / multiple * multiple;
 }
@@ -28,75 +26,99 @@ struct Coordinates {
     const AttentionFormulas &formulas;
     RowsBlocking blocking;
 
-    int tile_rows() const { return blocking.rows * blocking.groups; }
+    int tile_rows() const { return blocking.tile_rows(); }
     Expr entry(const Expr &x, const Expr &l) const { return entry_of(blocking, x, l); }
+    // With splits a row of a tile is a query of one of the heads that share keys, and h is their key/value head.
+    int heads_of_tile() const { return blocking.splits() ? formulas.group_size() : 1; }
+    Expr row(const Expr &r, const Expr &g) const { return blocking.shares_keys() ? r : g * blocking.rows + r; }
     // Rows beyond the last query repeat it, so that they never require more keys than a real row.
-    Expr query(const Expr &qi, const Expr &qt) const { return min(qt * tile_rows() + qi, formulas.inputs().seq_len_q - 1); }
+    Expr query(const Expr &qi, const Expr &qt) const {
+        return min((qt * tile_rows() + qi) / heads_of_tile(), formulas.inputs().seq_len_q - 1);
+    }
+    Expr head(const Expr &qi, const Expr &qt, const Expr &h) const {
+        return blocking.splits() ? h * heads_of_tile() + (qt * tile_rows() + qi) % heads_of_tile() : h;
+    }
+    Expr kv_head(const Expr &h) const { return blocking.splits() ? h : h / formulas.group_size(); }
     Expr first_query(const Expr &qt) const { return query(0, qt); }
     Expr last_query(const Expr &qt) const { return query(tile_rows() - 1, qt); }
     TileRange range(const Expr &qt, const Expr &b) const { return {formulas, first_query(qt), last_query(qt), b}; }
-    Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
+    // By how many queries the rows of a tile differ at most.
+    int queries_apart() const { return (tile_rows() - 2 + heads_of_tile()) / heads_of_tile(); }
+    // Keys of a step over chunks: all groups that share the keys of a split have a chunk of it.
+    int step(int kv_tile) const { return kv_tile * blocking.key_groups(); }
+    int steps_of_split(int kv_tile) const { return blocking.split_len / step(kv_tile); }
+    // The piece of all keys that is split sp.
+    Expr piece(const Expr &sp, const Expr &b) const {
+        return blocking.splits() ? KeySplits{formulas, blocking.split_len}.piece(sp, b) : Expr(0);
+    }
     // Keys of the chunks that a set of stages passes.
-    Expr key(const ChunkStages &s, const Expr &kk, const Expr &c) const { return s.first_key + c * s.kv_tile + kk; }
-    Expr clamped_key(const ChunkStages &s, const Expr &kk, const Expr &c) const {
+    Expr key(const ChunkStages &s, const Expr &kk, const Expr &c, const Expr &g) const {
+        return s.first_key + (blocking.shares_keys() ? c * blocking.groups + g : c) * s.kv_tile + kk;
+    }
+    Expr clamped_key(const ChunkStages &s, const Expr &kk, const Expr &c, const Expr &g) const {
         // Whole chunks end before the last key, which bounds inference cannot find out. A fixed length shorter than a chunk has no whole
         // chunk, and the promise would then be ignored: the pipeline would require four rows of value where there are three.
         const int fixed = formulas.problem().seq_len_kv;
         const KeySource &keys = formulas.inputs().keys;
-        return s.masked || (fixed > 0 && fixed < s.kv_tile) ? keys.row(key(s, kk, c)) : keys.existing_row(key(s, kk, c));
+        const Expr row = key(s, kk, c, g);
+        return s.masked || (fixed > 0 && fixed < step(s.kv_tile)) ? keys.row(row) : keys.existing_row(row);
     }
 };
 
 // The logit of key kk of a chunk in row `tile_row` of the tile, which thread g holds as its row r.
 Expr logit(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at, const Expr &score, const Expr &r, const Expr &g,
            const Expr &tile_row) {
-    const Expr key = at.key(chunk, s.kk, s.c), existing = min(key, at.formulas.inputs().seq_len_kv - 1), q = at.query(tile_row, s.qt);
+    const Expr key = at.key(chunk, s.kk, s.c, g), existing = min(key, at.formulas.inputs().seq_len_kv - 1);
+    const Expr q = at.query(tile_row, s.qt), h = at.head(tile_row, s.qt, s.h);
     std::vector<Expr> pairs;
     for (const PairTensor &tensor : at.formulas.pair_tensors()) {
-        pairs.push_back(tensor.at(existing, q, s.h, s.b));
+        pairs.push_back(tensor.at(existing, q, h, s.b));
     }
-    return at.formulas.logit(score, s.row_bounds.at({r, g, s.qt, s.b}, q), key, s.h, s.b, pairs, chunk.masked);
+    return at.formulas.logit(score, s.row_bounds.at({r, g, s.qt, s.b}, q), key, h, s.b, pairs, chunk.masked);
 }
 
 // query_rows = query in the unit of scores, 0 beyond head_dim
 void define_query(RowsStages &s, const Coordinates &at) {
-    const Expr entry = at.entry(s.x, s.l), row = at.query(s.g * s.blocking.rows + s.r, s.qt);
-    const Expr query = at.formulas.scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), row, s.h, s.b);
+    const Expr entry = at.entry(s.x, s.l), row = at.row(s.r, s.g);
+    const Expr query =
+        at.formulas.scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), at.query(row, s.qt), at.head(row, s.qt, s.h), s.b);
     s.query_rows(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = s.whole_pieces ? query : select(entry < s.head_dim, query, 0.0f);
 }
 
 // The scores of a thread's own rows; lanes add up their parts of head_dim.
 void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordinates &at) {
     const auto &in = at.formulas.inputs();
-    const auto &[x, r, l, g, kk, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.kk, s.c, s.qt, s.h, s.b);
-    const Expr entry = at.entry(x, l), row = at.clamped_key(chunk, kk, c);
+    const auto &[x, r, l, g, kk, c, qt, sp, h, b] = std::tie(s.x, s.r, s.l, s.g, s.kk, s.c, s.qt, s.sp, s.h, s.b);
+    const Expr entry = at.entry(x, l), row = at.clamped_key(chunk, kk, c, g);
     auto within = [&](int width) { return s.whole_pieces ? entry : min(entry, width - 1); };
     const Expr key = at.formulas.key(within(s.head_dim), row, at.kv_head(h), b);
-    chunk.key_rows(x, kk, c, l, qt, h, b) = s.whole_pieces ? key : select(entry < s.head_dim, key, 0.0f);
-    chunk.value_rows(x, kk, c, l, qt, h, b) = in.keys.value(within(s.head_dim_v), row, at.kv_head(h), b);
+    chunk.key_rows(x, kk, c, l, g, qt, sp, h, b) = s.whole_pieces ? key : select(entry < s.head_dim, key, 0.0f);
+    chunk.value_rows(x, kk, c, l, g, qt, sp, h, b) = in.keys.value(within(s.head_dim_v), row, at.kv_head(h), b);
     // dot = query_rows . key_rows, a lane's part of it
     chunk.rd = RDom(0, s.query_entries, "rd");
-    chunk.dot(kk, r, c, l, g, qt, h, b) = 0.0f;
-    chunk.dot(kk, r, c, l, g, qt, h, b) += s.query_rows(chunk.rd, r, l, g, qt, h, b) * chunk.key_rows(chunk.rd, kk, c, l, qt, h, b);
-    const Expr score = at.formulas.numerics().sum_over_lanes(chunk.dot(kk, r, c, l, g, qt, h, b), s.blocking.lanes);
-    chunk.logits(kk, r, c, l, g, qt, h, b) = logit(s, chunk, at, score, r, g, g * s.blocking.rows + r);
+    chunk.dot(kk, r, c, l, g, qt, sp, h, b) = 0.0f;
+    chunk.dot(kk, r, c, l, g, qt, sp, h, b) +=
+        s.query_rows(chunk.rd, r, l, g, qt, h, b) * chunk.key_rows(chunk.rd, kk, c, l, g, qt, sp, h, b);
+    const Expr score = at.formulas.numerics().sum_over_lanes(chunk.dot(kk, r, c, l, g, qt, sp, h, b), s.blocking.lanes, 1);
+    chunk.logits(kk, r, c, l, g, qt, sp, h, b) = logit(s, chunk, at, score, r, g, at.row(r, g));
 }
 
 // The scores of a tile, from a chunk of keys that the block shares.
 void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordinates &at) {
     const auto &in = at.formulas.inputs();
-    const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
-    const Expr row = at.clamped_key(chunk, kk, c);
-    chunk.key_chunk(d, kk, c, qt, h, b) = at.formulas.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
+    const auto &[qi, d, kk, c, qt, sp, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.sp, s.h, s.b);
+    const Expr row = at.clamped_key(chunk, kk, c, 0);
+    chunk.key_chunk(d, kk, c, qt, sp, h, b) = at.formulas.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
     if (stages_values(at.formulas.problem())) {
-        chunk.value_chunk(d, kk, c, qt, h, b) = in.keys.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
+        chunk.value_chunk(d, kk, c, qt, sp, h, b) = in.keys.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
     }
     // dot = query . key, in the unit of scores
     chunk.rd = RDom(0, s.head_dim, "rd");
-    const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), h, b);
-    chunk.dot(kk, qi, c, qt, h, b) = 0.0f;
-    chunk.dot(kk, qi, c, qt, h, b) += query * chunk.key_chunk(chunk.rd, kk, c, qt, h, b);
-    chunk.logits(kk, qi, c, qt, h, b) = logit(s, chunk, at, chunk.dot(kk, qi, c, qt, h, b), qi % s.blocking.rows, qi / s.blocking.rows, qi);
+    const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), at.head(qi, qt, h), b);
+    chunk.dot(kk, qi, c, qt, sp, h, b) = 0.0f;
+    chunk.dot(kk, qi, c, qt, sp, h, b) += query * chunk.key_chunk(chunk.rd, kk, c, qt, sp, h, b);
+    chunk.logits(kk, qi, c, qt, sp, h, b) =
+        logit(s, chunk, at, chunk.dot(kk, qi, c, qt, sp, h, b), qi % s.blocking.rows, qi / s.blocking.rows, qi);
 }
 
 // row_max, row_reference, probs and row_sum of a chunk; `row` are the coordinates of logits after its key.
@@ -122,30 +144,30 @@ void define_softmax(const RowsStages &s, ChunkStages &chunk, const AttentionForm
 // acc of a chunk of keys that the block shares.
 void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates &at) {
     const RowsBlocking &k = at.blocking;
-    const auto &[x, r, l, g, c, qt, h, b] = std::tie(s.x, s.r, s.l, s.g, s.c, s.qt, s.h, s.b);
+    const auto &[x, r, l, g, c, qt, sp, h, b] = std::tie(s.x, s.r, s.l, s.g, s.c, s.qt, s.sp, s.h, s.b);
     const Expr column = min(at.entry(x, l), s.head_dim_v - 1);
     const Halide::Func values = chunk.value_chunk.defined() ? chunk.value_chunk : chunk.key_chunk;
-    chunk.value_keys = TileKeys(at.formulas, chunk.kv_tile, at.key(chunk, 0, c), at.range(qt, b));
-    chunk.chunk_acc(x, r, c, l, g, qt, h, b) = 0.0f;
+    chunk.value_keys = TileKeys(at.formulas, chunk.kv_tile, at.key(chunk, 0, c, 0), at.range(qt, b));
+    chunk.chunk_acc(x, r, c, l, g, qt, sp, h, b) = 0.0f;
     for (const RDom *keys : chunk.value_keys.loops()) {
-        const Expr kk = *keys, prob = chunk.probs(kk, g * k.rows + r, c, qt, h, b), value = values(column, kk, c, qt, h, b);
-        chunk.chunk_acc(x, r, c, l, g, qt, h, b) = chunk.value_keys.accumulate(keys, chunk.chunk_acc(x, r, c, l, g, qt, h, b), prob, value,
-                                                                               chunk.logits(kk, g * k.rows + r, c, qt, h, b));
+        const Expr kk = *keys, prob = chunk.probs(kk, g * k.rows + r, c, qt, sp, h, b), value = values(column, kk, c, qt, sp, h, b);
+        chunk.chunk_acc(x, r, c, l, g, qt, sp, h, b) = chunk.value_keys.accumulate(
+            keys, chunk.chunk_acc(x, r, c, l, g, qt, sp, h, b), prob, value, chunk.logits(kk, g * k.rows + r, c, qt, sp, h, b));
     }
 }
 
 // An entry of acc after a chunk, from what it was (rescaled) and the weight of the chunk.
 Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, Expr sum, const Expr &weight, const Expr &entry, const Expr &c) {
-    const auto &[r, l, g, qt, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.h, s.b);
+    const auto &[r, l, g, qt, sp, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.sp, s.h, s.b);
     if (s.blocking.staged) {
-        return sum + weight * chunk.chunk_acc(entry, r, c, l, g, qt, h, b);
+        return sum + weight * chunk.chunk_acc(entry, r, c, l, g, qt, sp, h, b);
     }
     for (int kk = 0; kk < chunk.kv_tile; kk++) {
-        Expr value = chunk.value_rows(entry, kk, c, l, qt, h, b);
+        Expr value = chunk.value_rows(entry, kk, c, l, g, qt, sp, h, b);
         // A row must not use the value of a key that it does not see, which may be NaN. Selecting the value, which all rows of a thread
         // share, keeps the sum free of branches.
-        value = chunk.masked ? select(AttentionFormulas::excluded(chunk.logits(kk, r, c, l, g, qt, h, b)), 0.0f, value) : value;
-        sum += chunk.probs(kk, r, c, l, g, qt, h, b) * weight * value;
+        value = chunk.masked ? select(AttentionFormulas::excluded(chunk.logits(kk, r, c, l, g, qt, sp, h, b)), 0.0f, value) : value;
+        sum += chunk.probs(kk, r, c, l, g, qt, sp, h, b) * weight * value;
     }
     return sum;
 }
@@ -153,26 +175,29 @@ Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, Expr sum, const E
 // The running softmax of a row. Its columns are visited in order: the reference before the chunk, the reference, then row_sum and the
 // entries, which are rescaled from one to the other.
 void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &at) {
-    const auto &[r, l, g, qt, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.h, s.b);
-    const Expr column = chunk.domain.x, c = chunk.domain.y, tile_row = g * s.blocking.rows + r;
-    auto acc = [&](const Expr &x) { return s.acc(x, r, l, g, qt, h, b); };
-    auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, h, b) : f(r, c, l, g, qt, h, b); };
+    const auto &[r, l, g, qt, sp, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.sp, s.h, s.b);
+    const Expr column = chunk.domain.x, c = chunk.domain.y, tile_row = at.row(r, g);
+    auto acc = [&](const Expr &x) { return s.acc(x, r, l, g, qt, sp, h, b); };
+    auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, sp, h, b) : f(r, c, l, g, qt, sp, h, b); };
     const Expr reference = acc(reference_column), rescale = at.formulas.rescaling(acc(before_column) - reference);
     const Expr weight = at.formulas.rescaling(of_row(chunk.row_reference) - reference);
     const Expr entry = with_chunk(s, chunk, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
-    s.acc(column, r, l, g, qt, h, b) = select(column == before_column, reference, column == reference_column,
-                                              max(reference, of_row(chunk.row_reference)), column == sum_column,
-                                              acc(sum_column) * rescale + of_row(chunk.row_sum) * weight, //
-                                              column < s.stat_columns, 0.0f, entry);
+    s.acc(column, r, l, g, qt, sp, h, b) = select(column == before_column, reference, column == reference_column,
+                                                  max(reference, of_row(chunk.row_reference)), column == sum_column,
+                                                  acc(sum_column) * rescale + of_row(chunk.row_sum) * weight, //
+                                                  column < s.stat_columns, 0.0f, entry);
 }
 
 // Which chunks pass where. A condition compares with the chunk itself: (chunk + 1) * kv_tile <= ... is not proved to hold inside the
-// loop that it ends. And it mentions a length once: Halide 21 would repeat the rest as a test around every stage of the loop.
+// loop that it ends. And it mentions a length once: Halide 21 would repeat the rest as a test around every stage of the loop. With splits
+// the chunks of one are counted from its first key, in steps in which every group has a chunk.
 void divide_chunks(RowsStages &s, const Coordinates &at) {
     const int kv_tile = s.blocking.kv_tile, columns = s.stat_columns + s.value_entries;
+    const bool splits = s.blocking.splits();
     const TileRange range = at.range(s.qt, s.b);
-    const Expr length = at.formulas.inputs().seq_len_kv, chunks = (length + kv_tile - 1) / kv_tile;
-    const Expr whole_chunks = range.end_all / kv_tile;
+    const Expr length = at.formulas.inputs().seq_len_kv, piece = at.piece(s.sp, s.b), begin = piece * s.blocking.split_len;
+    auto steps = [&](int tile) { return splits ? Expr(at.steps_of_split(tile)) : (length + tile - 1) / tile; };
+    auto first_step = [&](int tile) { return piece * (splits ? at.steps_of_split(tile) : 0); };
     auto add = [&](const std::string &kind, int tile, const Expr &first_key, const Expr &count, bool masked) -> ChunkStages & {
         ChunkStages &chunk = s.chunks.emplace_back(kind);
         chunk.kv_tile = tile;
@@ -183,21 +208,27 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
     };
     if (s.blocking.staged || range.begin_some.defined() || at.formulas.excludes_pairs()) {
         // Every chunk has keys that some rows may not see.
-        const int tile = s.blocking.staged ? kv_tile : s.blocking.masked_kv_tile;
-        ChunkStages &all = add(s.blocking.staged ? "" : "masked_", tile, 0, (length + tile - 1) / tile, true);
-        all.domain.where(all.domain.y < (range.end_some + tile - 1) / tile);
+        const int tile = s.blocking.staged ? kv_tile : s.blocking.masked_kv_tile, step = at.step(tile);
+        ChunkStages &all = add(s.blocking.staged ? "" : "masked_", tile, begin, steps(tile), true);
+        all.domain.where(all.domain.y < (range.end_some + step - 1) / step - first_step(tile));
         if (range.begin_some.defined()) {
-            all.domain.where(all.domain.y >= range.begin_some / tile);
+            all.domain.where(all.domain.y >= range.begin_some / step - first_step(tile));
         }
         return;
     }
-    ChunkStages &whole = add("whole_", kv_tile, 0, chunks, false);
+    const int step = at.step(kv_tile);
+    const Expr whole_chunks = splits ? Halide::clamp(range.end_all / step - first_step(kv_tile), 0, steps(kv_tile)) : range.end_all / step;
+    ChunkStages &whole = add("whole_", kv_tile, begin, steps(kv_tile), false);
     whole.domain.where(whole.domain.y < whole_chunks);
     // From the first chunk that is not whole, as many keys as the rows of a tile can differ by, and no condition at all: what is too
     // much is excluded key by key.
-    const int masked_tile = s.blocking.masked_kv_tile, most_keys = kv_tile - 1 + (at.formulas.rows_differ() ? at.tile_rows() - 1 : 0);
-    add("masked_", masked_tile, whole_chunks * kv_tile, min((most_keys + masked_tile - 1) / masked_tile, chunks * (kv_tile / masked_tile)),
-        true);
+    const int masked_tile = s.blocking.masked_kv_tile, most_keys = step - 1 + (at.formulas.rows_differ() ? at.queries_apart() : 0);
+    const int most_steps = (most_keys + at.step(masked_tile) - 1) / at.step(masked_tile);
+    ChunkStages &masked =
+        add("masked_", masked_tile, begin + whole_chunks * step, min(most_steps, steps(kv_tile) * (kv_tile / masked_tile)), true);
+    if (splits) { // and no key of the next split
+        masked.domain.where(masked.domain.y < (steps(kv_tile) - whole_chunks) * (kv_tile / masked_tile));
+    }
 }
 
 } // namespace
@@ -219,36 +250,53 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blo
     s.whole_pieces = s.head_dim % piece == 0 && s.head_dim_v % piece == 0;
     s.stat_columns = padded(num_stats, blocking.vec);
     Coordinates at{formulas, blocking};
-    s.row_bounds.define(formulas, {s.r, s.g, s.qt, s.b}, at.query(s.g * blocking.rows + s.r, s.qt), s.b);
+    s.row_bounds.define(formulas, {s.r, s.g, s.qt, s.b}, at.query(at.row(s.r, s.g), s.qt), s.b);
     if (!blocking.staged) {
         define_query(s, at);
     }
     divide_chunks(s, at);
-    s.acc(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = select(s.x <= reference_column, row_reference_floor, 0.0f);
+    s.acc(s.x, s.r, s.l, s.g, s.qt, s.sp, s.h, s.b) = select(s.x <= reference_column, row_reference_floor, 0.0f);
     for (ChunkStages &chunk : s.chunks) {
         if (blocking.staged) {
             define_block_scores(s, chunk, at);
-            define_softmax(s, chunk, formulas, {s.qi, s.c, s.qt, s.h, s.b});
+            define_softmax(s, chunk, formulas, {s.qi, s.c, s.qt, s.sp, s.h, s.b});
             define_chunk_acc(s, chunk, at);
         } else {
             define_thread_scores(s, chunk, at);
-            define_softmax(s, chunk, formulas, {s.r, s.c, s.l, s.g, s.qt, s.h, s.b});
+            define_softmax(s, chunk, formulas, {s.r, s.c, s.l, s.g, s.qt, s.sp, s.h, s.b});
         }
         define_columns(s, chunk, at);
+    }
+    if (blocking.splits()) {
+        define_partial(s, formulas);
     }
     return s;
 }
 
+int RowsStages::entry_count(int columns) const {
+    return padded(columns, blocking.vec * blocking.lanes) / blocking.lanes;
+}
+
+Expr RowsStages::column(const Expr &entry, const Expr &lane) const {
+    return entry_of(blocking, entry, lane);
+}
+
 void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
+    Halide::Func out = o.func;
+    if (blocking.splits()) {
+        define_merge(*this, formulas, o);
+        out(at(o.d, o.q)) = store(write_merged(*this, formulas, o));
+        return;
+    }
     const RowsBlocking &k = blocking;
-    const int columns = o.columns, tile = k.rows * k.groups, entries = padded(columns, k.vec * k.lanes) / k.lanes;
+    const int columns = o.columns, tile = k.tile_rows();
     const Expr seq_len_q = formulas.inputs().seq_len_q;
-    written = RDom({{0, entries}, {0, k.rows}, {0, k.lanes}, {0, k.groups}, {0, (seq_len_q + tile - 1) / tile}}, "written");
+    written = RDom({{0, entry_count(columns)}, {0, k.rows}, {0, k.lanes}, {0, k.groups}, {0, (seq_len_q + tile - 1) / tile}}, "written");
     const Expr x_ = written[0], r_ = written[1], l_ = written[2], g_ = written[3], qt_ = written[4];
-    const Expr column = entry_of(k, x_, l_), row = qt_ * tile + g_ * k.rows + r_;
+    const Expr column = this->column(x_, l_), row = qt_ * tile + g_ * k.rows + r_;
     written.where(column < columns);
     written.where(row < seq_len_q);
-    auto own = [&](const Expr &x) { return acc(x, r_, l_, g_, qt_, o.h, o.b); };
+    auto own = [&](const Expr &x) { return acc(x, r_, l_, g_, qt_, 0, o.h, o.b); };
     const Expr reference = own(reference_column), sum = own(sum_column);
     // out = acc / row_sum
     Expr value = own(stat_columns + min(x_, value_entries - 1)) * formulas.out_factor(reference, sum, o.h);
@@ -256,7 +304,6 @@ void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas,
         value = select(column < head_dim_v + int(i), value, formulas.statistic(o.statistics[i], reference, sum, o.h));
     }
     value = store(value);
-    Halide::Func out = o.func;
     out(at(o.d, o.q)) = Halide::undef(value.type());
     out(at(min(column, columns - 1), min(row, seq_len_q - 1))) = value;
 }
@@ -279,6 +326,10 @@ std::vector<Halide::Func> RowsStages::funcs() const {
         all.insert(all.end(), {c.dot, c.logits, c.row_max, c.row_reference, c.probs, c.row_sum});
     }
     all.push_back(acc);
+    if (blocking.splits()) {
+        const std::vector<Halide::Func> merged = merge.funcs();
+        all.insert(all.end(), merged.begin(), merged.end());
+    }
     return all;
 }
 

@@ -30,6 +30,12 @@ Expr most_pieces(const AttentionFormulas &formulas, const Expr &all, const Expr 
     return Halide::min(all, (reached + length - 2) / length + 1);
 }
 
+Expr KeySplits::count() const {
+    const AttentionInputs &in = formulas.inputs();
+    const Expr all = Halide::max(in.keys.rows() + length - 1, length) / length;
+    return most_pieces(formulas, all, in.seq_len_q, length);
+}
+
 TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first_key, const TileRange &range, const Expr &clean,
                    int keys_of_word, bool mostly_whole)
     : low(0, length / keys_of_word, "low_keys"), whole(0, length / keys_of_word, "whole_keys"), high(0, length / keys_of_word, "high_keys"),

@@ -22,6 +22,21 @@ struct TileRange {
 Halide::Expr first_piece(const AttentionFormulas &formulas, const TileRange &range, int length);
 Halide::Expr most_pieces(const AttentionFormulas &formulas, const Halide::Expr &all, const Halide::Expr &rows, int length);
 
+// Keys in splits of a length, whose partial results are merged. Split 0 of a batch row is the first that one of its queries sees a key of,
+// so that a window costs its own length. Borders stay multiples of the length, whatever else is in the call.
+struct KeySplits {
+    const AttentionFormulas &formulas;
+    int length;
+
+    // Keys that some query of the batch row sees.
+    TileRange whole_range(const Halide::Expr &b) const { return {formulas, 0, formulas.inputs().seq_len_q - 1, b}; }
+    // Which piece of all keys split sp is, and its first key.
+    Halide::Expr piece(const Halide::Expr &sp, const Halide::Expr &b) const { return first_piece(formulas, whole_range(b), length) + sp; }
+    Halide::Expr first_key(const Halide::Expr &sp, const Halide::Expr &b) const { return piece(sp, b) * length; }
+    // Of a batch row, at most; at least 1, so that Halide can bound a remainder.
+    Halide::Expr count() const;
+};
+
 // Keys first .. first + length - 1 as seen by a tile of rows, in ascending order: below those that every row sees, those, and above; where
 // several keys share a word, whole words. `whole` may hold a word that reaches beyond the last key where rows do not differ.
 // Of low and high every key may be excluded in some rows. Where tensors or an expression exclude keys one by one, all keys are among

@@ -21,8 +21,10 @@ public:
     // Increase it when a change of the frame or its schedule makes another tiling the fastest: records with another number are refused.
     // 0: the frame has no knobs, and no records.
     virtual int schedule_version() const = 0;
-    // Which knobs it reads, in addition to those of linear layers; everyone: no others.
+    // Which knobs it reads, in addition to those of linear layers; everyone: no others. A frame that is made of another reads its knobs
+    // too.
     virtual Reader reader() const { return Reader::everyone; }
+    virtual bool reads(Reader reader) const { return reader == this->reader(); }
 
     // Can it compute the problem on this machine?
     virtual bool serves(const Problem &problem, const Machine &machine) const = 0;

@@ -12,6 +12,7 @@ namespace polyhead::gen {
 
 constexpr int most_sums = 128;           // vectors of a register tile; no machine has more than 32 registers
 constexpr int64_t most_unrolled = 2560;  // unrolled multiply-adds in the code
+constexpr int most_thread_sums = 256;    // that a thread of a GPU keeps in registers, of which it has 255
 constexpr int most_threads = 1024;       // of a block
 constexpr int most_threads_along_z = 64; // CUDA, and what every Vulkan device has
 

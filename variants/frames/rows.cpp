@@ -7,7 +7,12 @@
 #include "limits.h"
 
 namespace polyhead::gen {
+
+const Frame &thread_rows_frame();
+
 namespace {
+
+constexpr int merge_lanes = 8; // with splits
 
 // acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of a value of its own, scores and probs.
 int shared_bytes(const Tiling &t, const Problem &p) {
@@ -98,7 +103,8 @@ public:
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
-        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, t.row_lanes == 1 ? 1 : 4, t.kv_tile, t.masked_kv_tile, false};
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, t.row_lanes == 1 ? 1 : 4, t.kv_tile, t.masked_kv_tile,
+                                    false,         t.split_len,  merge_lanes};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
 };
@@ -107,7 +113,9 @@ class BlockTiles : public Rows {
 public:
     const char *name() const override { return "block_tiles"; }
     Reader reader() const override { return Reader::block_tiles; }
-    bool wanted(const Problem &, const Machine &, bool first) const override { return first; }
+    bool wanted(const Problem &p, const Machine &machine, bool) const override {
+        return !thread_rows_frame().serves(p, machine) || !thread_rows_frame().wanted(p, machine, true);
+    }
 
     // 16 threads along the keys of a chunk, and along head_dim. Rows and keys as many as fit: they are how often a staged float is used.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
@@ -130,16 +138,119 @@ public:
         // Stages of a block have different shapes; the block has the largest extent of each dimension.
         const int rows = t.thread_rows * t.row_groups;
         const int64_t across = std::max(t.row_lanes, t.thread_rows), along = std::max(t.row_groups, rows / std::min(rows, t.row_lanes));
+        const int sums_of_row = (std::max(t.kv_tile, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
         return first_of({shared_out("kv_tile keys of a chunk", t.kv_tile, t.row_lanes),
                          shared_out("thread_rows x row_groups rows of a block", rows, t.row_lanes),
                          at_most("a block's tiles", shared_bytes(t, p), machine.shared_bytes, "bytes of shared memory"),
+                         // More spill on a GPU; PoCL 3.1 compiles 640 of them for ten minutes, 240 in 14 seconds.
+                         at_most("sums of a thread (thread_rows x kv_tile or head_dim_v / row_lanes)", int64_t(t.thread_rows) * sums_of_row,
+                                 most_thread_sums, "registers"),
                          at_most("row_lanes, thread_rows and row_groups of a block", across * along, most_threads, "threads")});
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
-        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, 1, t.kv_tile, t.masked_kv_tile, true};
+        const RowsBlocking blocking{t.thread_rows,    t.row_groups, t.row_lanes, 1,          t.kv_tile,
+                                    t.masked_kv_tile, true,         t.split_len, merge_lanes};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
+};
+
+// Few queries and many keys: blocks of threads for splits of the keys.
+constexpr int most_split_queries = 16;
+
+// Where tests run them and find right answers: on Vulkan (lavapipe) they are wrong, on Metal and WebGPU nothing runs.
+bool serves_splits(const Problem &p, const Machine &machine) {
+    const bool tested = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
+    return tested && p.op == POLYHEAD_SDPA && p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
+}
+
+bool wants_splits(const Problem &p, int split_len) {
+    return p.seq_len_q <= most_split_queries && (p.seq_len_kv == 0 || p.seq_len_kv > split_len);
+}
+
+class SplitRows : public ThreadRows {
+public:
+    const char *name() const override { return "split_rows"; }
+    Reader reader() const override { return Reader::split_rows; }
+    bool reads(Reader other) const override { return other == Reader::split_rows || other == Reader::thread_rows; }
+    bool serves(const Problem &p, const Machine &machine) const override {
+        return serves_splits(p, machine) && ThreadRows::serves(p, machine);
+    }
+    bool wanted(const Problem &p, const Machine &machine, bool) const override {
+        return machine.warp() > 1 && wants_splits(p, keys_of_split);
+    }
+    int max_seq_len_q() const override { return most_split_queries; }
+    bool wide_loads_pay(const Problem &, const Tiling &) const override { return false; } // the variant has them where they pay
+
+    // A block is a warp. Its threads share the rows of a tile: all heads of a group, up to 8, and at least 2. As many lanes share a row as
+    // leave 64 registers to query and as many to acc, and read 16 entries of a key each; groups of lanes have every groups-th chunk of the
+    // split.
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        const int widest = std::max(p.head_dim, p.head_dim_v), warp = machine.warp();
+        int rows = 2, lanes = std::min(warp, 4);
+        while (rows < runtime::group_size_of(p) && rows < 8) {
+            rows *= 2;
+        }
+        fill(t->thread_rows, rows);
+        while (lanes < warp && (t->thread_rows * widest > 64 * lanes || widest > 16 * lanes)) {
+            lanes *= 2;
+        }
+        fill(t->row_lanes, lanes);
+        fill(t->row_groups, std::max(1, warp / t->row_lanes));
+        fill(t->kv_tile, 4);
+        fill(t->masked_kv_tile, t->kv_tile % 2 == 0 ? 2 : 1);
+        fill(t->load_width, machine.wide() && ThreadRows::wide_loads_pay(p, *t) ? 4 : 1);
+        const int step = t->kv_tile * t->row_groups;
+        fill(t->split_len, std::max(1, keys_of_split / step) * step);
+    }
+
+    std::string refusal(const Problem &p, const Tiling &t, const Machine &machine) const override {
+        const int step = t.kv_tile * t.row_groups, lanes = t.row_lanes * t.row_groups;
+        if (lanes > machine.warp() || machine.warp() % lanes != 0) {
+            return "tiling: row_lanes x row_groups are " + std::to_string(lanes) + " threads, expected a divisor of the " +
+                   std::to_string(machine.warp()) + " threads of a warp of the target";
+        }
+        if (t.split_len % step != 0) {
+            return "tiling: split_len " + std::to_string(t.split_len) + " is not a multiple of kv_tile x row_groups " +
+                   std::to_string(step);
+        }
+        return ThreadRows::refusal(p, t, machine);
+    }
+    void add_scratch(ScratchTerms *terms) const override {
+        terms->add_gpu_splits();
+        terms->add_attended();
+    }
+
+private:
+    static constexpr int keys_of_split = 128;
+};
+
+class SplitTiles : public BlockTiles {
+public:
+    const char *name() const override { return "split_tiles"; }
+    Reader reader() const override { return Reader::split_tiles; }
+    bool reads(Reader other) const override { return other == Reader::split_tiles || other == Reader::block_tiles; }
+    bool serves(const Problem &p, const Machine &machine) const override {
+        return serves_splits(p, machine) && BlockTiles::serves(p, machine);
+    }
+    bool wanted(const Problem &p, const Machine &machine, bool first) const override {
+        return BlockTiles::wanted(p, machine, first) && wants_splits(p, keys_of_split);
+    }
+    int max_seq_len_q() const override { return most_split_queries; }
+
+    // One row per thread, 8 rows of a block; what does not fit is as in block tiles.
+    void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        fill(t->thread_rows, runtime::group_size_of(p) <= 8 ? 1 : 2);
+        BlockTiles::fill_defaults(t, p, machine);
+        fill(t->split_len, std::max(1, keys_of_split / t->kv_tile) * t->kv_tile);
+    }
+    void add_scratch(ScratchTerms *terms) const override {
+        terms->add_gpu_splits();
+        terms->add_attended();
+    }
+
+private:
+    static constexpr int keys_of_split = 256;
 };
 
 } // namespace
@@ -151,6 +262,16 @@ const Frame &thread_rows_frame() {
 
 const Frame &block_tiles_frame() {
     static const BlockTiles frame;
+    return frame;
+}
+
+const Frame &split_rows_frame() {
+    static const SplitRows frame;
+    return frame;
+}
+
+const Frame &split_tiles_frame() {
+    static const SplitTiles frame;
     return frame;
 }
 

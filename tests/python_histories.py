@@ -18,8 +18,16 @@ HISTORIES = {"1": 250, "third": 84}.get(os.environ.get("POLYHEAD_TEST_ALL", ""),
 # page_size 0: contiguous. window_left: pages are a ring.
 Form = collections.namedtuple("Form", "dtype page_size window_left")
 FORMS = [Form(np.float32, 0, None), Form(np.float32, 4, None), Form(np.float32, 4, 9), Form(np.float16, 1, None),
-         Form(ml_dtypes.bfloat16, 8, None), Form(ml_dtypes.bfloat16, 8, 5)]
-TOLERANCE = {np.float32: 2e-5, np.float16: 4e-3, ml_dtypes.bfloat16: 3e-2}
+         Form(ml_dtypes.bfloat16, 8, None), Form(ml_dtypes.bfloat16, 8, 5), Form(np.int8, 0, None), Form(np.int8, 4, 9)]
+TOLERANCE = {np.float32: 2e-5, np.float16: 4e-3, ml_dtypes.bfloat16: 3e-2, np.int8: 2e-5}
+
+
+def stored(tokens, dtype):
+    """What a cache of this type holds of new tokens, in float64: int8 has one scale for each head of a token."""
+    if dtype != np.int8:
+        return tokens.astype(np.float64)
+    scale = np.abs(tokens).max(-1, keepdims=True, initial=0) / np.float32(127)
+    return np.rint(tokens / scale).astype(np.float64) * scale
 
 
 class Sequence:
@@ -44,7 +52,11 @@ class History:
         self.columns = POSITIONS // self.size
         self.ring = -(-(form.window_left + LONGEST_STEP + self.size - 1) // self.size) if form.window_left is not None else 0
         blocks = ROWS * self.columns + 3 if form.page_size else ROWS
-        self.cache = tuple(np.full((blocks, self.size, H_KV, d), np.nan, np.float32).astype(form.dtype) for d in (D, D_V))
+        self.int8 = form.dtype == np.int8
+        self.new_dtype = np.float32 if self.int8 else form.dtype  # of what is appended, and of queries
+        self.cache = tuple(np.empty((blocks, self.size, H_KV, d), form.dtype) for d in (D, D_V))
+        self.scales = {name: np.empty((blocks, self.size, H_KV, 1), np.float32) for name in ("key_scales", "value_scales")} if self.int8 else {}
+        self.poison(slice(None))
         self.pool = polyhead.PagePool(blocks) if form.page_size else None
         self.window = (-1 if form.window_left is None else form.window_left, -1)
         self.sequences = []
@@ -53,7 +65,7 @@ class History:
         return self.random.integers(100) < percent
 
     def tokens(self, count, heads, d):
-        return self.random.standard_normal((count, heads, d)).astype(np.float32).astype(self.form.dtype)
+        return self.random.standard_normal((count, heads, d)).astype(np.float32).astype(self.new_dtype)
 
     # Pages
 
@@ -64,13 +76,17 @@ class History:
                 self.poison(page)
 
     def poison(self, block):
-        for tensor in self.cache:
-            tensor[block] = np.nan
+        for tensor in (*self.cache, *self.scales.values()):
+            tensor[block] = -128 if tensor.dtype == np.int8 else np.nan
+
+    def copy(self, source, target):
+        heads_first = {name: tensor.swapaxes(1, 2) for name, tensor in self.scales.items()}
+        polyhead.copy_page(*(tensor.swapaxes(1, 2) for tensor in self.cache), source, target, **heads_first)
 
     def copied(self, page):
         """A page of its own with what is in this one, whose user it no longer is."""
         own = self.pool.take(1)[0]
-        polyhead.copy_page(*(tensor.swapaxes(1, 2) for tensor in self.cache), page, own)
+        self.copy(page, own)
         self.release([page])
         return own
 
@@ -118,7 +134,7 @@ class History:
             child.pages = parent.pages[:-(-parent.length // self.size)]
             self.pool.share(child.pages)
         else:
-            polyhead.copy_page(*(tensor.swapaxes(1, 2) for tensor in self.cache), parent.row, child.row)
+            self.copy(parent.row, child.row)
 
     def take_back(self):
         sequence = self.sequences[self.random.integers(len(self.sequences))]
@@ -140,7 +156,7 @@ class History:
         most = max(counts)
         new = [[self.tokens(count, H_KV, d) for count in counts] for d in (D, D_V)]
         rows = len(sequences) if self.form.page_size else ROWS
-        padded = [np.full((rows, most, H_KV, d), np.nan, np.float32).astype(self.form.dtype) for d in (D, D_V)]
+        padded = [np.full((rows, most, H_KV, d), np.nan, np.float32).astype(self.new_dtype) for d in (D, D_V)]
         lengths, all_counts = np.zeros(rows, np.int32), np.zeros(rows, np.int32)
         for i, (sequence, count) in enumerate(zip(sequences, counts)):
             row = i if self.form.page_size else sequence.row
@@ -148,10 +164,11 @@ class History:
             for target, parts in zip(padded, new):
                 target[row, :count] = parts[i]
         options = {"page_table": self.table(sequences, counts)} if self.form.page_size else {}
-        polyhead.append(*self.cache, *padded, lengths, counts=all_counts, window_left=self.form.window_left, layout="bshd", **options)
+        polyhead.append(*self.cache, *padded, lengths, counts=all_counts, window_left=self.form.window_left, layout="bshd", **options,
+                        **self.scales)
         for i, sequence in enumerate(sequences):
-            sequence.key = np.concatenate([sequence.key, new[0][i].astype(np.float64)])
-            sequence.value = np.concatenate([sequence.value, new[1][i].astype(np.float64)])
+            sequence.key = np.concatenate([sequence.key, stored(new[0][i], self.form.dtype)])
+            sequence.value = np.concatenate([sequence.value, stored(new[1][i], self.form.dtype)])
             sequence.written = max(sequence.written, sequence.length)
 
     def attention(self, sequences, queries):
@@ -166,7 +183,7 @@ class History:
         starts = np.cumsum([0] + [len(part) for part in parts]).astype(np.int32)
         lengths = np.array([sequence.length if sequence else 0 for sequence in rows], np.int32)
         out = polyhead.sdpa(np.concatenate(parts), *self.cache, layout="bshd", cu_seqlens_q=starts, kv_lengths=lengths, is_causal=True,
-                            causal_alignment="bottom_right", window=self.window, **options)
+                            causal_alignment="bottom_right", window=self.window, **options, **self.scales)
         found = {sequence.row: out[a:b] for sequence, a, b in zip(rows, starts, starts[1:]) if sequence}
         return [found[sequence.row] for sequence in sequences]
 
@@ -196,7 +213,9 @@ class History:
         tolerance = TOLERANCE[self.form.dtype]
         for sequence, query, out in zip(active, queries, found):
             if len(query):
-                np.testing.assert_allclose(out.astype(np.float64), self.expected(sequence, query), atol=tolerance, rtol=tolerance)
+                expected = self.expected(sequence, query)
+                rounded = np.abs(self.expected(sequence, stored(query, np.int8)) - expected).max() if self.int8 else 0  # a query of int8
+                np.testing.assert_allclose(out.astype(np.float64), expected, atol=tolerance + 2 * rounded, rtol=tolerance)
         if self.form.page_size:
             self.move_page()
         polyhead.set_num_threads(int(self.random.integers(1, 4)))

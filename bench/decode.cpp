@@ -27,6 +27,8 @@ constexpr DecodeLine decode_lines[] = {{"gqa_h32_kv8_d128", "f32", POLYHEAD_F32,
 constexpr polyhead_tensor polyhead_args::*cache_tensors[] = {&polyhead_args::key, &polyhead_args::value, &polyhead_args::key_scales,
                                                              &polyhead_args::value_scales};
 constexpr int64_t cache_keys[] = {4096, 32768};
+constexpr int64_t growth_keys = 32768;
+constexpr double least_growth = 0.9;
 constexpr double cold_bytes = 256e6; // of all copies together, so that none is in a cache when it is used again
 
 double least_percent(const DecodeLine &line) {
@@ -40,36 +42,27 @@ struct Measured {
     std::vector<double> percent, microseconds, read;
 };
 
-// A turn: a plain read of one copy, and a step on another; both from memory, and by threads that are awake.
-std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &team, int rounds, Measured *m) {
-    std::vector<std::unique_ptr<Workload>> copies;
-    double bytes = 0;
-    do {
-        copies.push_back(std::make_unique<Workload>(kernel, Shape{1, 1, keys, 0}));
-        bytes = 0;
-        for (const auto tensor : cache_tensors)
-            bytes += polyhead::test::tensor_bytes(copies[0]->args().*tensor);
-    } while (static_cast<double>(copies.size()) * bytes < cold_bytes || copies.size() < 2);
-    if (const std::string error = copies[0]->check(); !error.empty())
-        return error;
-    const size_t count = copies.size();
-    size_t next = 0;
-    const auto read_seconds = [&team](const Workload &copy) {
-        std::vector<roof::Block> blocks;
-        for (const auto tensor : cache_tensors) {
-            const polyhead_tensor &t = copy.args().*tensor;
-            if (t.rank > 0)
-                blocks.push_back({t.data, static_cast<size_t>(polyhead::test::tensor_bytes(t))});
-        }
-        return roof::read_seconds(team, blocks);
-    };
-    const auto another = [&]() -> const Workload & { return *copies[next++ % count]; };
-    for (int round = 0; round < rounds; round++) {
+// Steps over one cache after another, none of which is in a cache of the processor when its turn comes.
+class ColdCaches {
+public:
+    // "", or why the kernel's answer is not right.
+    std::string make(const polyhead::Kernel &kernel, int64_t keys) {
+        do {
+            copies_.push_back(std::make_unique<Workload>(kernel, Shape{1, 1, keys, 0}));
+            bytes_ = 0;
+            for (const auto tensor : cache_tensors)
+                bytes_ += polyhead::test::tensor_bytes(copies_[0]->args().*tensor);
+        } while (static_cast<double>(copies_.size()) * bytes_ < cold_bytes || copies_.size() < 2);
+        return copies_[0]->check();
+    }
+
+    // A turn: a plain read of one copy, and a step on another; both from memory, and by threads that are awake.
+    void round(roof::Team &team, Measured *m) {
         std::vector<double> reads, steps;
-        for (size_t turn = 0; turn < std::max<size_t>(count, 5); turn++) {
+        for (size_t turn = 0; turn < std::max<size_t>(copies_.size(), 5); turn++) {
             roof::until_helpers_sleep();
-            (void)read_seconds(another());
-            reads.push_back(read_seconds(another()));
+            (void)read_seconds(team, another());
+            reads.push_back(read_seconds(team, another()));
             (void)another().run();
             const Workload &step = another();
             const double start = roof::now();
@@ -79,9 +72,63 @@ std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &te
         const double read = roof::spread(reads).median, step = roof::spread(steps).median;
         m->percent.push_back(100 * read / step);
         m->microseconds.push_back(1e6 * step);
-        m->read.push_back(bytes / read / 1e9);
+        m->read.push_back(bytes_ / read / 1e9);
     }
+
+private:
+    const Workload &another() { return *copies_[next_++ % copies_.size()]; }
+    static double read_seconds(roof::Team &team, const Workload &copy) {
+        std::vector<roof::Block> blocks;
+        for (const auto tensor : cache_tensors) {
+            const polyhead_tensor &t = copy.args().*tensor;
+            if (t.rank > 0)
+                blocks.push_back({t.data, static_cast<size_t>(polyhead::test::tensor_bytes(t))});
+        }
+        return roof::read_seconds(team, blocks);
+    }
+
+    std::vector<std::unique_ptr<Workload>> copies_;
+    double bytes_ = 0;
+    size_t next_ = 0;
+};
+
+std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &team, int rounds, Measured *m) {
+    ColdCaches caches;
+    if (const std::string error = caches.make(kernel, keys); !error.empty())
+        return error;
+    for (int round = 0; round < rounds; round++)
+        caches.round(team, m);
     return "";
+}
+
+// One key/value head: what the other threads add to a step, compared with what they add to a plain read in the same round. Returns whether
+// it is enough.
+bool print_growth(int threads, int rounds) {
+    const char *const name = "mqa_h8_d64";
+    const polyhead::Kernel *kernel = kernel_named(name);
+    ColdCaches caches;
+    const std::string error = kernel ? caches.make(*kernel, growth_keys) : std::string("the table has no kernel ") + name;
+    if (!error.empty()) {
+        std::printf("%s\n", error.c_str());
+        return false;
+    }
+    roof::Team one(1), all(threads);
+    std::vector<double> growths, of_read;
+    for (int round = 0; round < rounds; round++) {
+        Measured m;
+        for (roof::Team *team : {&one, &all}) {
+            polyhead::set_num_threads(team->threads());
+            caches.round(*team, &m);
+        }
+        of_read.push_back(m.read[1] / m.read[0]);
+        growths.push_back(m.percent[1] / m.percent[0]);
+    }
+    const roof::Spread growth = roof::spread(growths);
+    const bool within = growth.median >= least_growth;
+    std::printf("%s, %lld keys: growth of a step to %d threads / growth of a read (%.2f): %.3f (%.3f), at least %.2f%s\n", name,
+                static_cast<long long>(growth_keys), threads, roof::spread(of_read).median, growth.median, growth.iqr(), least_growth,
+                within ? "" : "  BELOW");
+    return within;
 }
 
 } // namespace
@@ -122,6 +169,8 @@ int print_decode(int threads, int rounds) {
             }
         }
     }
+    if (threads > 1 && !print_growth(threads, rounds))
+        broken++;
     return broken ? 1 : 0;
 }
 

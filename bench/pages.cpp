@@ -17,7 +17,8 @@ struct PagesLine {
 };
 constexpr PagesLine pages_lines[] = {{"gqa_h32_kv8_d128", "pages16_h32_kv8_d128", 0.95},
                                      {"gqa_h32_kv8_d128", "pages64_h32_kv8_d128", 0.95},
-                                     {"gqa_h32_kv8_d128_bf16", "pages16_h32_kv8_d128_bf16", 0.95}};
+                                     {"gqa_h32_kv8_d128_bf16", "pages16_h32_kv8_d128_bf16", 0.95},
+                                     {"int8_h32_kv8_d128", "int8_pages16_h32_kv8_d128", 0.95}};
 constexpr Shape pages_shapes[] = {{1, 1, 4096, 0}, {1, 1, 32768, 0}, {1, 512, 2048, 0}};
 
 struct Measured {

@@ -31,8 +31,9 @@ bool reads_words(const Problem &p, const Machine &machine) {
 }
 
 // Words of four bytes side by side, where keys of int8 are multiplied as they are stored: vectors of them cover a key.
-int quad_lanes_of(const Problem &p, const Machine &machine) {
-    if (!machine.byte_quads || p.int8_cache == 0 || p.scale_channels != 0 || p.rope != POLYHEAD_NO_ROPE) {
+int quad_lanes_of(const Problem &p, const Tiling &t, const Machine &machine) {
+    const bool as_stored = p.int8_cache != 0 && p.scale_channels == 0 && p.rope == POLYHEAD_NO_ROPE;
+    if (!as_stored || !machine.byte_quads || t.unscheduled != 0) { // the instruction has vectors only
         return 0;
     }
     int lanes = machine.lanes;
@@ -131,9 +132,9 @@ public:
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
         const HeadLanesBlocking blocking{
-            lanes_of(formulas.problem(), machine),      t.row_tile, t.split_len, t.key_unroll, machine.lanes, fetch_ahead, words,
+            lanes_of(formulas.problem(), machine),        t.row_tile, t.split_len, t.key_unroll, machine.lanes, fetch_ahead, words,
             words && machine.bf16_pairs && query_words, // projected queries are floats
-            quad_lanes_of(formulas.problem(), machine)};
+            quad_lanes_of(formulas.problem(), t, machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

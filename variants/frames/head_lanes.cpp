@@ -12,7 +12,7 @@ namespace {
 
 // Rows are asked from memory by so many bytes ahead. A processor's own prefetchers stop at the end of each 4 KB, and at each page of a head
 // (docs/internals/schedules.md, section 3).
-constexpr int fetch_ahead = 16 << 10;
+constexpr int fetch_ahead = 16 << 10, fetch_ahead_f32 = 8 << 10;
 
 // Entries of head_dim side by side: the most lanes that divide both head dims.
 int lanes_of(const Problem &p, const Machine &machine) {

@@ -131,8 +131,9 @@ public:
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
+        const int bytes_ahead = runtime::tables::key_dtype(formulas.problem()) == POLYHEAD_F32 ? fetch_ahead_f32 : fetch_ahead;
         const HeadLanesBlocking blocking{
-            lanes_of(formulas.problem(), machine),        t.row_tile, t.split_len, t.key_unroll, machine.lanes, fetch_ahead, words,
+            lanes_of(formulas.problem(), machine),        t.row_tile, t.split_len, t.key_unroll, machine.lanes, bytes_ahead, words,
             words && machine.bf16_pairs && query_words, // projected queries are floats
             quad_lanes_of(formulas.problem(), t, machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));

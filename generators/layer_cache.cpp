@@ -57,8 +57,12 @@ void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Stora
     }
 }
 
-KeySource::Element HeadRows::reader() const {
-    return [func = rows](const Expr &entry, const Expr &t, const Expr &h, const Expr &b) -> Expr { return func(entry, t, h, b); };
+// On a device bounds inference may believe that the last thread reads one entry more than there are; of an output it then requires it.
+KeySource::Element HeadRows::reader(bool on_device) const {
+    return [func = rows, last = head_dim - 1, promised = on_device && is_output](const Expr &entry, const Expr &t, const Expr &h,
+                                                                                 const Expr &b) -> Expr {
+        return func(promised ? Halide::unsafe_promise_clamped(entry, 0, last) : entry, t, h, b);
+    };
 }
 
 std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func &value, const Halide::Type &type) {
@@ -69,7 +73,7 @@ std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func 
 }
 
 void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &storage, const Expr &keys,
-                std::vector<HeadRows> *rows) {
+                bool on_device, std::vector<HeadRows> *rows) {
     const Expr outermost = (*rows)[0].extent(3);
     const HeadPlace place = place_in_cache(*p, *in, outermost);
     (*rows)[0].write(HeadRows::Heads::key, formulas, storage, place);
@@ -80,10 +84,10 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
         query.define(Halide::Func("rotated_query"), in->query_storage.type, false);
         query.write(HeadRows::Heads::query, formulas, in->query_storage,
                     [](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return std::vector<Expr>{d, t, h, b}; });
-        in->stored_query = query.reader();
+        in->stored_query = query.reader(on_device);
     }
     const auto source = [&](const HeadRows &cache) {
-        return p->page_size > 0 ? in_pages(cache.reader(), *p, *in, outermost) : cache.reader();
+        return p->page_size > 0 ? in_pages(cache.reader(on_device), *p, *in, outermost) : cache.reader(on_device);
     };
     in->keys = {storage, source((*rows)[0]), source((*rows)[1]), keys};
     p->rope = POLYHEAD_NO_ROPE;

@@ -28,7 +28,7 @@ struct HeadRows {
     // formulas: of a problem whose query, key and value are the projected heads.
     void write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const HeadPlace &place);
     Halide::Expr extent(int dimension) const { return rows.output_buffer().dim(dimension).extent(); } // of a cache
-    KeySource::Element reader() const;
+    KeySource::Element reader(bool on_device) const;
 };
 
 // The caches of a layer, before anything is written to them.
@@ -38,6 +38,6 @@ std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func 
 // batch row, instead of projected heads. Queries and keys are rotated before: the problem of attention has nothing to rotate. formulas: as
 // for HeadRows::write().
 void read_cache(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &storage,
-                const Halide::Expr &keys, std::vector<HeadRows> *rows);
+                const Halide::Expr &keys, bool on_device, std::vector<HeadRows> *rows);
 
 } // namespace polyhead::gen

@@ -421,7 +421,8 @@ private:
                              project("value_heads", 2, value_, p.vdim, new_keys, p.head_dim_v, p.num_kv_heads)};
         read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
         if (p.cache != 0) {
-            read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), &plan_.head_rows);
+            read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), machine().gpu(),
+                       &plan_.head_rows);
             if (!machine().gpu()) { // decoding asks for rows ahead
                 const auto rows = [&](const Result &cache) {
                     return row_addresses(cache, whole(*query_, Halide::Func(cache).name()), p, in);

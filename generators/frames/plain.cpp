@@ -12,7 +12,7 @@ namespace {
 // What a row sees of the keys; where all rows see all of them, there is nothing to compare.
 void limit_keys(PlainStages &s, const AttentionFormulas &formulas) {
     s.keys = RDom(0, formulas.inputs().seq_len_kv, "keys");
-    if (formulas.rows_differ() || formulas.problem().kv_lengths != 0) {
+    if (formulas.rows_differ() || formulas.problem().kv_lengths != 0 || formulas.problem().cache != 0) {
         s.keys.where(s.keys < formulas.keys_end(s.q, s.b));
     }
     if (formulas.has_begin()) {

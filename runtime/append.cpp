@@ -24,11 +24,6 @@ std::array<CacheTensor, 4> tensors_of(const polyhead_cache &cache) noexcept {
              {"value_scales", &cache.value_scales}}};
 }
 
-bool check_cache_type(const char *name, const polyhead_tensor &t, polyhead_status *status) noexcept {
-    return absent(t) || t.dtype == POLYHEAD_F32 || t.dtype == POLYHEAD_F16 || t.dtype == POLYHEAD_BF16 || t.dtype == POLYHEAD_I8 ||
-           refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected f32, f16, bf16 or i8", name, dtype_name(t.dtype));
-}
-
 // Scales are there exactly for integers.
 bool check_scales_of(const char *of, const polyhead_tensor &rows, const polyhead_tensor &scales, polyhead_status *status) noexcept {
     char name[16];
@@ -61,7 +56,7 @@ public:
     bool check(polyhead_status *status) noexcept {
         return check_cache(status) && check_new(status) && check_room(written(), status) &&
                Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], &keys_.lengths, counts(), status) &&
-               check_finite(status) && check_aliases(status) && (!paged_ || check_written_pages(written(), status));
+               (!is_int8() || check_finite(status)) && check_aliases(status) && (!paged_ || check_written_pages(written(), status));
     }
 
     void run() const noexcept {
@@ -89,6 +84,14 @@ private:
         return paged_ ? head_row(t, page_of(b, position / page_size_), h, position % page_size_) : head_row(t, b, h, position);
     }
 
+    // New row t as floats, rotated.
+    static void load(const polyhead_tensor &from, int64_t b, int64_t h, int64_t t, const Rotation *rotation, float *floats) noexcept {
+        load_floats(head_row(from, b, h, t), from.dtype, from.shape[3], floats);
+        if (rotation) {
+            rotation->apply(floats, b, t);
+        }
+    }
+
     void write(const polyhead_tensor &from, const polyhead_tensor &to, const polyhead_tensor &scales, int64_t b, int64_t h, int64_t t,
                int64_t position, const Rotation *rotation) const noexcept {
         const int64_t count = from.shape[3];
@@ -99,10 +102,7 @@ private:
             return;
         }
         float floats[most_head_dim];
-        load_floats(source, from.dtype, count, floats);
-        if (rotation) {
-            rotation->apply(floats, b, t);
-        }
+        load(from, b, h, t, rotation, floats);
         if (is_int8()) {
             store_scaled(floats, count, scales.shape[3], reinterpret_cast<int8_t *>(target),
                          reinterpret_cast<float *>(row_at(scales, b, h, position)));
@@ -114,26 +114,24 @@ private:
     // No scale makes NaN or infinity of an integer.
     bool check_finite(polyhead_status *status) const noexcept {
         const Rotation rotation(keys_.rotation, &keys_.lengths);
-        for (const polyhead_tensor *new_rows : {&keys_.key, &keys_.value}) {
-            const bool is_key = new_rows == &keys_.key;
-            for (int64_t i = 0; is_int8() && !absent(*new_rows) && i < batch_ * new_rows->shape[1] * tokens_; ++i) {
-                const int64_t t = i % tokens_, h = i / tokens_ % new_rows->shape[1], b = i / tokens_ / new_rows->shape[1];
-                if (t >= count_of(b)) {
-                    continue;
-                }
+        return check_finite("key", keys_.key, rotation.rotates() ? &rotation : nullptr, status) &&
+               (!has_value_ || check_finite("value", keys_.value, nullptr, status));
+    }
+    bool check_finite(const char *name, const polyhead_tensor &from, const Rotation *rotation, polyhead_status *status) const noexcept {
+        const int64_t heads = from.shape[1];
+        for (int64_t i = 0; i < batch_ * heads; ++i) {
+            const int64_t b = i / heads, h = i % heads;
+            for (int64_t t = 0; t < count_of(b); ++t) {
                 float floats[most_head_dim];
-                load_floats(head_row(*new_rows, b, h, t), new_rows->dtype, new_rows->shape[3], floats);
-                if (is_key && rotation.rotates()) {
-                    rotation.apply(floats, b, t);
-                }
-                const float *const end = floats + new_rows->shape[3], *found = std::find_if_not(static_cast<const float *>(floats), end,
-                                                                                                [](float x) { return std::isfinite(x); });
+                load(from, b, h, t, rotation, floats);
+                const float *const end = floats + from.shape[3];
+                const float *const found =
+                    std::find_if_not(static_cast<const float *>(floats), end, [](float x) { return std::isfinite(x); });
                 if (found != end) {
                     return refuse(status, POLYHEAD_BAD_VALUE,
                                   "%s: value %g of token %lld, head %lld, batch row %lld%s, expected finite numbers for a cache of int8",
-                                  is_key ? "key" : "value", static_cast<double>(*found), static_cast<long long>(t),
-                                  static_cast<long long>(h), static_cast<long long>(b),
-                                  is_key && rotation.rotates() ? " after its rotation" : "");
+                                  name, static_cast<double>(*found), static_cast<long long>(t), static_cast<long long>(h),
+                                  static_cast<long long>(b), rotation ? " after its rotation" : "");
                 }
             }
         }
@@ -143,7 +141,7 @@ private:
     bool check_cache(polyhead_status *status) noexcept {
         const polyhead_tensor &key = cache_.key, &value = cache_.value, &table = cache_.page_table;
         if (!check_struct("cache", cache_.size, sizeof cache_, status) || !check_struct("new keys", keys_.size, sizeof keys_, status) ||
-            !check_cache_type("cache key", key, status) ||
+            !check_storage("cache key", key, status, true) ||
             !check_host_tensor({"cache key", &key, key.dtype, Role::output, 4, {}}, status) ||
             (has_value_ && !check_host_tensor({"cache value",
                                                &value,
@@ -275,7 +273,7 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
         const bool is_key = t.tensor == &key, is_scales = t.tensor == &cache->key_scales || t.tensor == &cache->value_scales;
         const Extent pages{is_key ? any_extent : key.shape[0], "cache key"};
         if ((!is_key && absent(*t.tensor)) ||
-            ((is_scales || check_cache_type(t.name, *t.tensor, &status)) &&
+            ((is_scales || check_storage(t.name, *t.tensor, &status, true)) &&
              check_host_tensor({t.name, t.tensor, is_scales ? POLYHEAD_F32 : t.tensor->dtype, Role::output, 4, {pages}}, &status) &&
              check_page("from", from, t.tensor->shape[0], &status) && check_page("to", to, t.tensor->shape[0], &status))) {
             continue;

@@ -66,9 +66,11 @@ void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *ro
     }
 }
 
-bool check_storage(const char *name, const polyhead_tensor &t, polyhead_status *status) noexcept {
-    const bool known = t.dtype == POLYHEAD_F32 || t.dtype == POLYHEAD_F16 || t.dtype == POLYHEAD_BF16;
-    return absent(t) || known || refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected f32, f16 or bf16", name, dtype_name(t.dtype));
+bool check_storage(const char *name, const polyhead_tensor &t, polyhead_status *status, bool or_i8) noexcept {
+    const bool known = t.dtype == POLYHEAD_F32 || t.dtype == POLYHEAD_F16 || t.dtype == POLYHEAD_BF16 || (or_i8 && t.dtype == POLYHEAD_I8);
+    return absent(t) || known ||
+           refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s", name, dtype_name(t.dtype),
+                  or_i8 ? "f32, f16, bf16 or i8" : "f32, f16 or bf16");
 }
 
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,

@@ -26,8 +26,8 @@ void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) 
 // Integers from -127 to 127 and their scales, of finite floats: so many neighbouring entries share one that `scales` of them cover a row.
 void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *row, float *scale) noexcept;
 
-// A tensor on the host whose elements are f32, f16 or bf16; false when that is refused. An absent tensor has no type.
-bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
+// A tensor on the host whose elements are f32, f16 or bf16, or i8; false when that is refused. An absent tensor has no type.
+bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_status *status, bool or_i8 = false) noexcept;
 // An output may be an input itself, element for element, and may otherwise share no memory with it.
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept;

@@ -302,7 +302,6 @@ HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlo
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
-    s.value_bytes = formulas.inputs().keys.storage().type.bytes();
     s.rows_of_call = formulas.inputs().batch * formulas.inputs().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));

@@ -25,7 +25,6 @@ struct HeadLanesBlocking {
 struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
-    int value_bytes;                        // of an element as it is stored
 
     Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"};
     Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary;

@@ -18,7 +18,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int all_kernels = 24, quick_kernels = 2, longest_split = 96, most_sums_of_pocl = 128;
+constexpr int all_kernels = 24, quick_kernels = 1, longest_split = 96, most_sums_of_pocl = 128;
 
 std::string target() {
     return TestDevice::get().api() == Api::cuda ? "host-cuda-cuda_capability_80" : "host-opencl";
@@ -82,9 +82,11 @@ gen::VariantPlan random_plan(const std::string &frame, const Problem &p, Random 
         const gen::Tiling &tiling = plans[0].tiling;
         const int wide = std::max(tiling.load_width, 1); // rows of dense tensors begin at multiples of it
         const bool fits = p.head_dim % wide == 0 && p.head_dim_v % wide == 0;
-        // PoCL compiles threads that have much to do for minutes.
-        const bool quick = TestDevice::get().api() == Api::cuda || tiling.thread_rows * p.head_dim <= most_sums_of_pocl * tiling.row_lanes;
-        if (tiling.split_len <= longest_split && fits && quick) {
+        // PoCL compiles threads that have much to do for minutes. It makes vectors of blocks with one column of threads, whose last stores
+        // are wrong; with POCL_WORK_GROUP_METHOD=loops they are right.
+        const bool pocl = TestDevice::get().api() == Api::opencl, column = frame == "split_tiles" && tiling.row_lanes == 1;
+        const bool compiled = !pocl || (!column && tiling.thread_rows * p.head_dim <= most_sums_of_pocl * tiling.row_lanes);
+        if (tiling.split_len <= longest_split && fits && compiled) {
             return plans[0];
         }
     }
@@ -130,13 +132,11 @@ Shape neighbours(const Problem &p, int split, uint64_t seed) {
 void sweep(const std::string &frame) {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
-    const bool opencl = TestDevice::get().api() == Api::opencl, tiles = frame == "split_tiles";
-    if (TestDevice::get().api() == Api::vulkan || (opencl && tiles)) {
+    if (TestDevice::get().api() == Api::vulkan) {
         SUCCEED("the frame serves no problem there");
         return;
     }
-    const int quick = opencl == tiles ? quick_kernels : 1;
-    for_each_of_sweep("gpu/splits/" + frame + "/", rotating_numbers(0, all_kernels, quick), [&](int number, uint64_t seed) {
+    for_each_of_sweep("gpu/splits/" + frame + "/", rotating_numbers(0, all_kernels, quick_kernels), [&](int number, uint64_t seed) {
         Random random(seed);
         const Problem p = random_decoding(number % 2 == 1, random);
         std::string tiling;

@@ -60,8 +60,12 @@ void define_partial(RowsStages &s, const AttentionFormulas &formulas) {
     const Expr writes = column <= s.head_dim_v && (k.key_groups() > 1 ? g == 0 : Halide::Internal::const_true());
     s.written.where(x == entries || writes);
     s.written.where(row < rows);
-    // A split that no row of the batch row sees is not written: no code reads it.
-    s.written.where(splits.first_key(sp, s.b) < splits.whole_range(s.b).end_some);
+    // A split that no row of the batch row sees is not written: no code reads it. Block tiles write it, nothing but zeros of no weight:
+    // their barriers would be under this condition, and PoCL 3.1 then takes conditions behind the last barrier of all threads from the
+    // first.
+    if (!k.staged) {
+        s.written.where(splits.first_key(sp, s.b) < splits.whole_range(s.b).end_some);
+    }
     const OfThread own = of_thread(s, {r, l, g, qt, sp, s.h, s.b}, x);
     s.merge.partial(s.merge.x, s.merge.row, s.sp, s.h, s.b) = Halide::undef<float>();
     s.merge.partial(select(x == entries, s.head_dim_v + 1, min(column, s.head_dim_v)), min(row, rows - 1), sp, s.h, s.b) =

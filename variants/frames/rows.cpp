@@ -230,9 +230,8 @@ public:
     const char *name() const override { return "split_tiles"; }
     Reader reader() const override { return Reader::split_tiles; }
     bool reads(Reader other) const override { return other == Reader::split_tiles || other == Reader::block_tiles; }
-    // On PoCL a random problem had wrong last rows, like those on lavapipe.
     bool serves(const Problem &p, const Machine &machine) const override {
-        return machine.api == POLYHEAD_CUDA && serves_splits(p, machine) && BlockTiles::serves(p, machine);
+        return serves_splits(p, machine) && BlockTiles::serves(p, machine);
     }
     bool wanted(const Problem &p, const Machine &machine, bool first) const override {
         return BlockTiles::wanted(p, machine, first) && wants_splits(p, keys_of_split);

@@ -167,12 +167,15 @@ Expr AttentionInputs::kv_length(const Problem &problem, const Expr &b) const {
     return problem.kv_lengths != 0 ? Halide::clamp(element("kv_lengths", {b}), 0, seq_len_kv) : seq_len_kv;
 }
 
-KeySource::Element in_pages(const KeySource::Element &page, const Problem &problem, const AttentionInputs &inputs, const Expr &num_pages) {
-    return [=](const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) {
-        const Expr own = Halide::min(row, Halide::max(inputs.kv_length(problem, b), 1) - 1), size = problem.page_size;
-        // Clamped, because the table may change while the kernel runs.
-        return page(d, own % size, kv_head, Halide::clamp(inputs.element("page_table", {own / size, b}), 0, num_pages - 1));
+PageTable page_table(const Problem &problem, const AttentionInputs &inputs, const Expr &num_pages) {
+    const auto existing = [=](const Expr &row, const Expr &b) {
+        return Halide::min(row, Halide::max(inputs.kv_length(problem, b), 1) - 1);
     };
+    // Clamped, because the table may change while the kernel runs.
+    const auto page = [=](const Expr &index, const Expr &b) {
+        return Halide::clamp(inputs.element("page_table", {index, b}), 0, num_pages - 1);
+    };
+    return {problem.page_size, num_pages, existing, page};
 }
 
 Expr AttentionFormulas::kv_length(const Expr &b) const {

@@ -50,7 +50,7 @@ struct AttentionInputs {
             Halide::Expr tensor, bytes;
         };
         std::vector<Pairs> pairs;
-        KeySource::Element key_row, value_row; // the addresses of rows of key and value, as numbers; d is not read
+        KeySource::Element key_row, value_row; // the addresses of rows of key and value, as numbers, for KeySource::at(); d is not read
     };
     std::optional<Whole> whole;
     // Keys of batch row b that exist: 0..seq_len_kv; with a cache those that were there and those of the call.
@@ -59,10 +59,8 @@ struct AttentionInputs {
     At cache_length(const At &b) const;
 };
 
-// Elements of keys that lie in pages, which a table names for each batch row: page (d, row of the page, kv_head, page). Rows behind the
-// last key of a batch row are that key, because a table says nothing behind it. num_pages: what the table may name.
-KeySource::Element in_pages(const KeySource::Element &page, const Problem &problem, const AttentionInputs &inputs,
-                            const Halide::Expr &num_pages);
+// The table of a problem with pages. num_pages: what it may name.
+PageTable page_table(const Problem &problem, const AttentionInputs &inputs, const Halide::Expr &num_pages);
 
 // A tensor over pairs of query and key from which logits are made. Frames whose lanes are queries stage it: it lies along keys.
 struct PairTensor {
@@ -92,6 +90,9 @@ class AttentionFormulas {
 public:
     using Expr = Halide::Expr;
     AttentionFormulas(const Problem &problem, const Expression &expression, const Numerics &numerics, AttentionInputs inputs);
+
+    // The same over other inputs.
+    AttentionFormulas reading(AttentionInputs inputs) const { return {problem_, expression_, numerics_, std::move(inputs)}; }
 
     const Problem &problem() const { return problem_; }
     const AttentionInputs &inputs() const { return inputs_; }

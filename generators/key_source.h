@@ -3,12 +3,23 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "numerics.h"
 #include <Halide.h>
 
 namespace polyhead::gen {
+
+// Which page a row of a batch row lies in.
+struct PageTable {
+    int page_size;
+    Halide::Expr num_pages; // what the table may name
+    // The row; of rows behind the last key of the batch row, that key, because a table names no page behind it.
+    std::function<Halide::Expr(const Halide::Expr &row, const Halide::Expr &b)> existing;
+    // The page of rows page_size * index and on.
+    std::function<Halide::Expr(const Halide::Expr &index, const Halide::Expr &b)> page;
+};
 
 class KeySource {
 public:
@@ -21,6 +32,22 @@ public:
     // and then forget why, and ask for one row too many.
     KeySource(Storage storage, Element key, Element value, Expr rows)
         : storage_(std::move(storage)), key_(std::move(key)), value_(std::move(value)), rows_(std::move(rows)) {}
+
+    // The same in pages: key, value and scales take the row of a page, and the page for b.
+    KeySource in_pages(PageTable table) const {
+        KeySource source = *this;
+        source.table_ = std::move(table);
+        return source;
+    }
+    const std::optional<PageTable> &page_table() const { return table_; }
+    // What an element says of a row, wherever it lies.
+    Expr at(const Element &element, const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
+        if (!table_) {
+            return element(d, row, kv_head, b);
+        }
+        const Expr existing = table_->existing(row, b);
+        return element(d, existing % table_->page_size, kv_head, table_->page(existing / table_->page_size, b));
+    }
 
     // The same with integers for elements: an element counts as its integer times scale d / channels of its row; channels 0: scale 0.
     KeySource scaled(Element key_scale, Element value_scale, int channels) const {
@@ -49,15 +76,15 @@ public:
     // One scale for the whole row.
     bool scales_rows() const { return is_scaled() && channels_ == 0; }
     Expr key_scale(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
-        return key_scale_(channels_ == 0 ? Expr(0) : d / channels_, row, kv_head, b);
+        return at(key_scale_, channels_ == 0 ? Expr(0) : d / channels_, row, kv_head, b);
     }
     Expr value_scale(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
-        return (value_scale_ ? value_scale_ : key_scale_)(channels_ == 0 ? Expr(0) : d / channels_, row, kv_head, b);
+        return at(value_scale_ ? value_scale_ : key_scale_, channels_ == 0 ? Expr(0) : d / channels_, row, kv_head, b);
     }
     // Elements as they are stored.
-    Expr stored_key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return key_(d, row, kv_head, b); }
+    Expr stored_key(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const { return at(key_, d, row, kv_head, b); }
     Expr stored_value(const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
-        return (value_ ? value_ : key_)(d, row, kv_head, b);
+        return at(value_ ? value_ : key_, d, row, kv_head, b);
     }
     const Storage &storage() const { return storage_; }
     bool value_in_key() const { return !value_; }
@@ -67,6 +94,7 @@ private:
     Element key_, value_, key_scale_, value_scale_;
     int channels_ = 0;
     Expr rows_;
+    std::optional<PageTable> table_;
 };
 
 } // namespace polyhead::gen

@@ -86,10 +86,10 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
                     [](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return std::vector<Expr>{d, t, h, b}; });
         in->stored_query = query.reader(on_device);
     }
-    const auto source = [&](const HeadRows &cache) {
-        return p->page_size > 0 ? in_pages(cache.reader(on_device), *p, *in, outermost) : cache.reader(on_device);
-    };
-    in->keys = {storage, source((*rows)[0]), source((*rows)[1]), keys};
+    in->keys = {storage, (*rows)[0].reader(on_device), (*rows)[1].reader(on_device), keys};
+    if (p->page_size > 0) {
+        in->keys = in->keys.in_pages(page_table(*p, *in, outermost));
+    }
     p->rope = POLYHEAD_NO_ROPE;
     p->rotary_dim = 0;
 }

@@ -333,18 +333,20 @@ private:
         AttentionInputs in = attention_inputs(p);
         in.query_storage = storage();
         in.stored_query = reader(query_);
-        const auto keys = [&](Tensor *tensor) -> KeySource::Element {
-            return p.page_size > 0 ? in_pages(reader(tensor), p, in, tensor->dim(3).extent()) : reader(tensor);
-        };
-        in.keys = {key_storage(p), keys(key_), value_ ? keys(value_) : nullptr, rows_in_memory(p)};
+        const auto elements = [&](Tensor *tensor) { return tensor ? KeySource::Element(reader(tensor)) : nullptr; };
+        in.keys = {key_storage(p), elements(key_), elements(value_), rows_in_memory(p)};
         if (p.int8_cache) {
-            const auto scales = [&](const char *name) { return keys(optional_.at(name)); };
+            const auto scales = [&](const char *name) { return elements(optional_.at(name)); };
             in.keys = in.keys.scaled(scales("key_scales"), value_ ? scales("value_scales") : nullptr, p.scale_channels);
+        }
+        if (p.page_size > 0) {
+            const Expr num_pages = key_->dim(3).extent();
+            in.keys = in.keys.in_pages(page_table(p, in, value_ ? Halide::min(num_pages, value_->dim(3).extent()) : num_pages));
         }
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}};
-            const auto rows = [&](const Tensor &tensor) { return row_addresses(tensor, whole(tensor), p, in); };
+            const auto rows = [&](const Tensor &tensor) { return row_addresses(tensor, whole(tensor)); };
             in.whole->key_row = rows(*key_);
             in.whole->value_row = rows(value_ ? *value_ : *key_);
         }
@@ -425,7 +427,7 @@ private:
                        &plan_.head_rows);
             if (!machine().gpu()) { // decoding asks for rows ahead
                 const auto rows = [&](const Result &cache) {
-                    return row_addresses(cache, whole(*query_, Halide::Func(cache).name()), p, in);
+                    return row_addresses(cache, whole(*query_, Halide::Func(cache).name()));
                 };
                 in.whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"])};
             }

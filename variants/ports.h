@@ -47,18 +47,16 @@ template <class Port> Halide::Expr whole(const Port &port, const std::string &na
 
 // The addresses of rows of key or value, as numbers. buffer: the whole of the port.
 template <class Port>
-KeySource::Element row_addresses(const Port &port, const Halide::Expr &buffer, const Problem &p, const AttentionInputs &in) {
+KeySource::Element row_addresses(const Port &port, const Halide::Expr &buffer) {
     using Halide::Expr;
     const Expr host = Halide::Internal::Call::make(Halide::type_of<void *>(), Halide::Internal::Call::buffer_get_host, {buffer},
                                                    Halide::Internal::Call::PureExtern);
     const Expr strides[] = {port.dim(1).stride(), port.dim(2).stride(), port.dim(3).stride()};
-    const KeySource::Element address = [=, bytes = port.type().bytes()](const Expr &, const Expr &row, const Expr &kv_head,
-                                                                        const Expr &b) -> Expr {
+    return [=, bytes = port.type().bytes()](const Expr &, const Expr &row, const Expr &kv_head, const Expr &b) -> Expr {
         const auto elements = [](const Expr &index, const Expr &stride) { return Halide::cast<int64_t>(index) * stride; };
         const Expr at = elements(row, strides[0]) + elements(kv_head, strides[1]) + elements(b, strides[2]);
         return Halide::reinterpret<uint64_t>(host) + Halide::cast<uint64_t>(at * bytes);
     };
-    return p.page_size > 0 ? in_pages(address, p, in, port.dim(3).extent()) : address;
 }
 
 // Of a tensor, as it lies in memory: a dimension without a stride is there once.

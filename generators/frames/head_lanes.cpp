@@ -11,6 +11,8 @@ using Halide::select;
 
 namespace {
 
+constexpr int memory_line = 64; // bytes
+
 struct Coordinates {
     const AttentionFormulas &formulas;
     HeadLanesBlocking blocking;
@@ -36,6 +38,39 @@ struct Coordinates {
     Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return formulas.inputs().keys.row(key(kk, sp, b)); }
     Expr split_count() const { return splits().count(); }
 };
+
+// Rows by which those that are asked from memory are ahead.
+int rows_ahead(const HeadLanesBlocking &blocking, int row_bytes) {
+    return std::clamp(blocking.fetch_ahead / row_bytes, 1, blocking.split_len);
+}
+
+int row_bytes(const AttentionFormulas &formulas, int entries) {
+    return entries * formulas.inputs().keys.storage().type.bytes();
+}
+
+// pages = pages of the keys of a split: the table is read once for all keys of a page, and not for each key.
+AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormulas &formulas) {
+    const Coordinates at{formulas, s.blocking};
+    const PageTable table = *formulas.inputs().keys.page_table();
+    const Problem &p = formulas.problem();
+    const int size = table.page_size;
+    const int ahead = rows_ahead(s.blocking, row_bytes(formulas, std::min(p.head_dim, p.head_dim_v)));
+    s.page_slots = (s.blocking.split_len + ahead + size - 2) / size + 1;
+    const Expr b = at.batch(s.task), first = at.key(0, at.split_of(s.task), b), last = table.existing(formulas.inputs().seq_len_kv, b);
+    const RDom slots(0, s.page_slots, "page_slots");
+    s.slots = slots;
+    s.slots.where(first / size + slots <= last / size);
+    s.pages(s.page_slot, s.task) = Halide::undef<int32_t>();
+    s.pages(s.slots, s.task) = table.page(min(first / size + s.slots, last / size), b); // bounds inference forgets the condition
+    PageTable own = table;
+    own.page = [=, pages = s.pages, task = s.task, most = s.page_slots - 1](const Expr &index, const Expr &) -> Expr {
+        const Expr page = pages(Halide::unsafe_promise_clamped(index - first / size, 0, most), task);
+        return Halide::unsafe_promise_clamped(page, 0, table.num_pages - 1);
+    };
+    AttentionInputs inputs = formulas.inputs();
+    inputs.keys = inputs.keys.in_pages(own);
+    return formulas.reading(inputs);
+}
 
 // query_quads = query_rows / query_step, rounded to integers from -127 to 127
 void define_query_quads(HeadLanesStages &s, int head_dim) {
@@ -110,13 +145,28 @@ void define_quad_scores(HeadLanesStages &s, const Coordinates &at, const Expr &n
 // conditions, which take longer than what they save.
 Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &key, bool values) {
     const AttentionInputs &in = at.formulas.inputs();
-    const int row_bytes = (values ? s.head_dim_v : at.formulas.problem().head_dim) * in.keys.storage().type.bytes();
-    const Expr row = at.key(key, at.split_of(s.task), at.batch(s.task)) + std::max(at.blocking.fetch_ahead / row_bytes, 1);
-    const Expr address = (values ? in.whole->value_row : in.whole->key_row)(0, row, at.kv_head(s.task), at.batch(s.task));
+    const int bytes = row_bytes(at.formulas, values ? s.head_dim_v : at.formulas.problem().head_dim);
+    const Expr row = at.key(key, at.split_of(s.task), at.batch(s.task)) + rows_ahead(at.blocking, bytes);
+    const Expr address = in.keys.at(values ? in.whole->value_row : in.whole->key_row, 0, row, at.kv_head(s.task), at.batch(s.task));
     Expr nothing = 0;
-    constexpr int line = 64;
-    for (int at_byte = 0; at_byte < row_bytes; at_byte += line) {
+    for (int at_byte = 0; at_byte < bytes; at_byte += memory_line) {
         nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
+    }
+    return nothing;
+}
+
+// 0. The first values of a split are asked from memory while probs are made: some lines at each vector of a row. No prefetcher expects them.
+Expr fetch_first_values(const HeadLanesStages &s, const Coordinates &at, const Expr &vector, const Expr &r) {
+    const AttentionInputs &in = at.formulas.inputs();
+    const int lines_of_row = std::max(row_bytes(at.formulas, s.head_dim_v) / memory_line, 1);
+    const int vectors = at.blocking.split_len / at.blocking.keys_side_by_side;
+    const int lines = std::max(at.blocking.fetch_ahead / memory_line / (vectors * at.blocking.row_tile), 1);
+    Expr nothing = 0;
+    for (int i = 0; i < lines; i++) {
+        const Expr line = (r * vectors + vector) * lines + i, own = min(line / lines_of_row, at.blocking.split_len - 1);
+        const Expr row = at.key(own, at.split_of(s.task), at.batch(s.task));
+        const Expr address = in.keys.at(in.whole->value_row, 0, row, at.kv_head(s.task), at.batch(s.task));
+        nothing += prefetched(address + Halide::cast<uint64_t>(line % lines_of_row * memory_line));
     }
     return nothing;
 }
@@ -160,7 +210,6 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
 }
 
-// logits = scores, modified, where the row sees the key
 // key_scales, value_scales = one for each row of an int8 cache, along the keys. A row that is rotated has its scale in key_rows.
 void define_scales(HeadLanesStages &s, const Coordinates &at) {
     const KeySource &source = at.formulas.inputs().keys;
@@ -176,6 +225,7 @@ void define_scales(HeadLanesStages &s, const Coordinates &at) {
     }
 }
 
+// logits = scores, modified, where the row sees the key
 void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[r, kk, rt, task] = std::tie(s.r, s.kk, s.rt, s.task);
@@ -231,7 +281,12 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.row_max(r, rt, task) = max(s.row_max(r, rt, task), s.logits(any_key, r, rt, task));
     s.row_reference(r, rt, task) = formulas.reference(s.row_max(r, rt, task));
     s.probs(kk, r, rt, task) = Halide::undef<float>();
-    s.probs(any_key, r, rt, task) = formulas.power(s.logits(any_key, r, rt, task) - s.row_reference(r, rt, task));
+    Expr reference = s.row_reference(r, rt, task);
+    if (formulas.inputs().whole && !formulas.inputs().keys.value_in_key()) {
+        s.fetched_first(x, r, rt, task) = Halide::cast<float>(fetch_first_values(s, at, x, r));
+        reference += s.fetched_first(s.keys.y, r, rt, task);
+    }
+    s.probs(any_key, r, rt, task) = formulas.power(s.logits(any_key, r, rt, task) - reference);
     s.row_sum(r, rt, task) = 0.0f;
     s.row_sum(r, rt, task) += s.probs(any_key, r, rt, task);
     if (s.value_scales.defined()) { // what is behind the last key may have any scale
@@ -296,9 +351,10 @@ void define_merge(HeadLanesStages &s, const Coordinates &at) {
 
 } // namespace
 
-HeadLanesStages head_lanes(const AttentionFormulas &formulas, const HeadLanesBlocking &blocking) {
+HeadLanesStages head_lanes(const AttentionFormulas &given, const HeadLanesBlocking &blocking) {
     HeadLanesStages s;
     s.blocking = blocking;
+    const AttentionFormulas formulas = given.inputs().keys.page_table() ? with_pages_of_split(s, given) : given;
     s.head_dim_v = formulas.problem().head_dim_v;
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
@@ -348,8 +404,8 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
-    for (const Halide::Func &f : {query_rows,  query_parts,  query_words, score_factor, query_largest, query_poison,  query_step,
-                                  query_quads, query_sums,   key_rows,    fetched_keys, lane_scores,   scores,        row_scores,
+    for (const Halide::Func &f : {pages, query_rows,  query_parts,  query_words, score_factor, query_largest, query_poison,  query_step,
+                                  query_quads, query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,   scores,        row_scores,
                                   key_scales,  value_scales, weights,     logits,       row_max,       row_reference, probs,
                                   row_sum,     acc,          acc_columns, partial,      reference,     sums,          merged}) {
         if (f.defined()) {

@@ -25,9 +25,10 @@ struct HeadLanesBlocking {
 struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
+    int page_slots;                         // pages that a split and the keys asked for ahead touch at most
 
-    Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, hkv{"hkv"}, b{"b"}, x{"x"};
-    Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary;
+    Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, page_slot{"page_slot"}, hkv{"hkv"}, b{"b"}, x{"x"};
+    Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary, slots;
     TileKeys value_keys;
     // keys: (key in vector, vector) of a split, of vectors of which some row sees a key.
     Halide::Expr key_in_split() const { return keys.x + blocking.keys_side_by_side * keys.y; }
@@ -43,8 +44,10 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Func query_step{"query_step"};       // (r, rt, task): what 1 of a query of bytes is worth; undefined without quads
     Halide::Func query_quads{"query_quads"};     // (l, r, rt, task): query in steps, four entries a word
     Halide::Func query_sums{"query_sums"};       // (l, r, rt, task): 128 times the sums of these entries, by lane
+    Halide::Func pages{"pages"};                 // (page_slot, task): of the keys of a split, and of those asked for ahead
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation
     Halide::Func fetched_keys{"fetched_keys"};   // (kk, rt, task): 0; with it a row is asked from memory
+    Halide::Func fetched_first{"fetched_first"}; // (vector of keys, r, rt, task): 0; with it the first values are asked
     std::vector<Halide::Func> fetched_values;    // the same for each loop over the keys of values
     Halide::Func lane_scores{"lane_scores"};     // (l, r, kk, rt, task)
     Halide::Func scores{"scores"};               // (r, kk, rt, task)

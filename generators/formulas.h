@@ -50,7 +50,9 @@ struct AttentionInputs {
             Halide::Expr tensor, bytes;
         };
         std::vector<Pairs> pairs;
-        KeySource::Element key_row, value_row; // the addresses of rows of key and value, as numbers, for KeySource::at(); d is not read
+        // The addresses of rows of key, value and their scales, as numbers, for KeySource::at(); d is not read.
+        KeySource::Element key_row, value_row;
+        std::vector<KeySource::Element> scale_rows;
     };
     std::optional<Whole> whole;
     // Keys of batch row b that exist: 0..seq_len_kv; with a cache those that were there and those of the call.

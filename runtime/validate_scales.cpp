@@ -17,23 +17,33 @@ bool good(float scale) noexcept {
     return scale >= 0.0f && scale <= FLT_MAX; // false for NaN
 }
 
-// A block of scales at a time, of which compilers make vectors: the sign bit of `bits` is set in a negative number, that of the sum in
-// infinity and NaN. -0 is looked at again.
-bool all_good(const float *scales, int64_t count) noexcept {
-    constexpr int64_t block = 32;
-    constexpr uint32_t one_exponent = 1u << 23;
-    uint32_t any[block] = {};
-    const int64_t blocks = count / block * block;
-    for (int64_t first = 0; first < blocks; first += block) {
-        uint32_t bits[block];
-        std::memcpy(bits, scales + first, sizeof bits);
+// What scales have in common, a block of them at a time, of which compilers make vectors: the sign bit of `bits` is set in a negative
+// number, that of the sum in infinity and NaN.
+class Seen {
+public:
+    void add(const float *scales, int64_t count) noexcept {
+        int64_t first = 0;
+        for (; first + block <= count; first += block) {
+            add_block(scales + first, block);
+        }
+        add_block(scales + first, count - first);
+    }
+    // Not of -0, which is looked at again.
+    bool all_good() const noexcept { return std::accumulate(any_, any_ + block, 0u, std::bit_or<>()) >> 31 == 0; }
+
+private:
+    static constexpr int64_t block = 16; // the scales of a page of 16 keys
+    uint32_t any_[block] = {};
+
+    void add_block(const float *scales, int64_t count) noexcept {
+        constexpr uint32_t one_exponent = 1u << 23;
+        uint32_t bits[block] = {};
+        std::memcpy(bits, scales, static_cast<size_t>(count) * sizeof(float));
         for (int64_t i = 0; i < block; ++i) {
-            any[i] |= bits[i] | (bits[i] + one_exponent);
+            any_[i] |= bits[i] | (bits[i] + one_exponent);
         }
     }
-    const uint32_t all = std::accumulate(any, any + block, 0u, std::bit_or<>());
-    return (all >> 31 == 0 || std::all_of(scales, scales + blocks, good)) && std::all_of(scales + blocks, scales + count, good);
-}
+};
 
 // The scales of one tensor, as a call reads them.
 class Scales {
@@ -43,32 +53,43 @@ public:
         : name_(name), scales_(scales), args_(args), shape_(shape), page_size_(p.page_size) {}
 
     bool check(polyhead_status *status) const noexcept {
-        const int64_t heads = scales_.shape[1], each = scales_.shape[3];
+        const int64_t heads = scales_.shape[1], each = scales_.shape[3], keys = block() * blocks_of_piece,
+                      pieces = (shape_.seq_len_kv + keys - 1) / keys;
         std::atomic<bool> all{true};
         const int64_t bytes = shape_.batch * heads * shape_.seq_len_kv * each * int64_t(sizeof(float));
-        for_each_row(shape_.batch * heads, bytes, [&](int64_t i) {
-            for_each_run(i / heads, i % heads, [&](const float *scales, int64_t count, int64_t) {
-                if (!all_good(scales, count)) {
-                    all.store(false, std::memory_order_relaxed);
+        for_each_row(shape_.batch * pieces, bytes, [&](int64_t i) {
+            const int64_t b = i / pieces, end = std::min((i % pieces + 1) * keys, length(b));
+            Seen seen;
+            for (int64_t first = i % pieces * keys; first < end; first += block()) {
+                for (int64_t h = 0; h < heads; ++h) { // of a page, heads lie side by side
+                    for_each_run(b, h, first, std::min(first + block(), end),
+                                 [&](const float *scales, int64_t count, int64_t) { seen.add(scales, count); });
                 }
-            });
+            }
+            if (!seen.all_good()) {
+                all.store(false, std::memory_order_relaxed);
+            }
         });
         return all.load() || refuse_first(status);
     }
 
 private:
+    static constexpr int64_t blocks_of_piece = 64, keys_side_by_side = 1024;
+
+    // Keys that lie side by side: a page, or some of a whole cache.
+    int64_t block() const noexcept { return page_size_ > 0 ? page_size_ : keys_side_by_side; }
     int64_t length(int64_t b) const noexcept { return absent(args_.kv_lengths) ? shape_.seq_len_kv : integer_at(args_.kv_lengths, b); }
 
-    // Calls run(scales, count, key) for the scales of the valid keys of a head; those of neighbouring keys that lie side by side are one
-    // run, which begins at `key`.
-    template <typename Run> void for_each_run(int64_t b, int64_t h, const Run &run) const noexcept {
-        const int64_t each = scales_.shape[3], block = page_size_ > 0 ? page_size_ : shape_.seq_len_kv, keys = length(b);
-        const bool dense = block == 1 || scales_.stride[2] == each;
-        for (int64_t first = 0; first < keys; first += block) {
-            const int64_t outer = page_size_ > 0 ? integer_at(args_.page_table, b, first / block) : b,
-                          count = std::min(block, keys - first);
+    // Calls run(scales, count, key) for the scales of keys begin .. end - 1 of a head, where begin is the first key of a block; those of
+    // neighbouring keys that lie side by side are one run, which begins at `key`.
+    template <typename Run> void for_each_run(int64_t b, int64_t h, int64_t begin, int64_t end, const Run &run) const noexcept {
+        const int64_t each = scales_.shape[3];
+        const bool dense = block() == 1 || scales_.stride[2] == each;
+        for (int64_t first = begin; first < end; first += block()) {
+            const int64_t outer = page_size_ > 0 ? integer_at(args_.page_table, b, first / page_size_) : b,
+                          row = page_size_ > 0 ? 0 : first, count = std::min(block(), end - first);
             for (int64_t n = 0; n < count; n += dense ? count : 1) {
-                const auto *const scales = reinterpret_cast<const float *>(head_row(scales_, outer, h, n));
+                const auto *const scales = reinterpret_cast<const float *>(head_row(scales_, outer, h, row + n));
                 run(scales, dense ? count * each : each, first + n);
             }
         }
@@ -79,7 +100,7 @@ private:
         for (int64_t i = 0; i < shape_.batch * heads; ++i) {
             const float *bad = nullptr;
             int64_t key = 0;
-            for_each_run(i / heads, i % heads, [&](const float *scales, int64_t count, int64_t first) {
+            for_each_run(i / heads, i % heads, 0, length(i / heads), [&](const float *scales, int64_t count, int64_t first) {
                 const float *const found = bad ? nullptr : std::find_if_not(scales, scales + count, good);
                 if (found && found != scales + count) {
                     bad = found;

@@ -112,7 +112,7 @@ RVar schedule_scores(HeadLanesStages &s, Func taken, const Machine &machine) {
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl);
     for (Halide::Stage sums : {Halide::Stage(s.scores), s.scores.update()}) {
         together ? sums.vectorize(s.r, rows) : sums.unroll(s.r);
-        together && machine.registers == 32 ? sums.vectorize(s.kk) : sums.unroll(s.kk);
+        together &&machine.registers == 32 ? sums.vectorize(s.kk) : sums.unroll(s.kk);
     }
     s.lane_scores.compute_at(taken, keys)
         .bound_extent(s.r, rows)

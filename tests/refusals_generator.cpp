@@ -364,7 +364,7 @@ TEST_CASE("generator: kernels for devices have a variant for few queries over sp
     };
     const char *const cuda = "x86-64-linux-cuda-cuda_capability_80", *const opencl = "x86-64-linux-opencl";
     CHECK(frames(cuda) == "split_rows 16 thread_rows 0 thread_rows 0");
-    CHECK(frames(opencl) == "block_tiles 0");
+    CHECK(frames(opencl) == "split_tiles 16 block_tiles 0");
     CHECK(frames("x86-64-linux-vulkan") == "block_tiles 0");
     p.seq_len_kv = 128; // one split
     CHECK(frames(cuda) == "thread_rows 0 thread_rows 0");

@@ -345,10 +345,10 @@ private:
         }
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
-            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}};
-            const auto rows = [&](const Tensor &tensor) { return row_addresses(tensor, whole(tensor)); };
-            in.whole->key_row = rows(*key_);
-            in.whole->value_row = rows(value_ ? *value_ : *key_);
+            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}, {}};
+            in.whole->key_row = row_addresses(*key_, whole(*key_));
+            in.whole->value_row = row_addresses(value_ ? *value_ : *key_, in.whole->value);
+            in.whole->scale_rows = scale_rows(optional_);
         }
         attend(p, in, *out_, false);
     }
@@ -426,10 +426,8 @@ private:
             read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), machine().gpu(),
                        &plan_.head_rows);
             if (!machine().gpu()) { // decoding asks for rows ahead
-                const auto rows = [&](const Result &cache) {
-                    return row_addresses(cache, whole(*query_, Halide::Func(cache).name()));
-                };
-                in.whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"])};
+                const auto rows = [&](const Result &cache) { return row_addresses(cache, whole(*query_, Halide::Func(cache).name())); };
+                in.whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"]), {}};
             }
         }
         Halide::Func context("context");

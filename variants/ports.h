@@ -46,8 +46,7 @@ template <class Port> Halide::Expr whole(const Port &port, const std::string &na
 }
 
 // The addresses of rows of key or value, as numbers. buffer: the whole of the port.
-template <class Port>
-KeySource::Element row_addresses(const Port &port, const Halide::Expr &buffer) {
+template <class Port> KeySource::Element row_addresses(const Port &port, const Halide::Expr &buffer) {
     using Halide::Expr;
     const Expr host = Halide::Internal::Call::make(Halide::type_of<void *>(), Halide::Internal::Call::buffer_get_host, {buffer},
                                                    Halide::Internal::Call::PureExtern);
@@ -77,6 +76,17 @@ template <class Ports> std::vector<AttentionInputs::Whole::Pairs> whole_pairs(co
         }
     }
     return pairs;
+}
+
+// Of an int8 cache. ports: by name.
+template <class Ports> std::vector<KeySource::Element> scale_rows(const Ports &ports) {
+    std::vector<KeySource::Element> rows;
+    for (const char *name : {"key_scales", "value_scales"}) {
+        if (ports.count(name) != 0) {
+            rows.push_back(row_addresses(*ports.at(name), whole(*ports.at(name))));
+        }
+    }
+    return rows;
 }
 
 // Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.

@@ -17,12 +17,15 @@ struct Coordinates {
     const AttentionFormulas &formulas;
     HeadLanesBlocking blocking;
 
-    // Tasks in the order of their splits, key/value heads, batch rows.
+    // Tasks in the order of their splits, key/value heads, batch rows; in pages of their key/value heads, splits, batch rows.
+    // The heads of a page lie side by side, and so do their tasks: what the address translation read for one is there for the next.
+    bool heads_first() const { return bool(formulas.inputs().keys.page_table()); }
     Expr task(const Expr &sp, const Expr &hkv, const Expr &b) const {
-        return (b * formulas.inputs().num_kv_heads + hkv) * split_count() + sp;
+        const Expr heads = formulas.inputs().num_kv_heads;
+        return heads_first() ? (b * split_count() + sp) * heads + hkv : (b * heads + hkv) * split_count() + sp;
     }
-    Expr split_of(const Expr &task) const { return task % split_count(); }
-    Expr kv_head(const Expr &task) const { return task / split_count() % formulas.inputs().num_kv_heads; }
+    Expr split_of(const Expr &task) const { return (heads_first() ? task / formulas.inputs().num_kv_heads : task) % split_count(); }
+    Expr kv_head(const Expr &task) const { return (heads_first() ? task : task / split_count()) % formulas.inputs().num_kv_heads; }
     Expr batch(const Expr &task) const { return task / (split_count() * formulas.inputs().num_kv_heads); }
     Expr row(const Expr &r, const Expr &rt) const { return rt * blocking.row_tile + r; }
     // Rows beyond the last query repeat it.
@@ -35,7 +38,12 @@ struct Coordinates {
     TileRange range(const Expr &rt, const Expr &b) const { return {formulas, first_query(rt), last_query(rt), b}; }
     KeySplits splits() const { return {formulas, blocking.split_len}; }
     Expr key(const Expr &kk, const Expr &sp, const Expr &b) const { return splits().first_key(sp, b) + kk; }
-    Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return formulas.inputs().keys.row(key(kk, sp, b)); }
+    Expr clamped_key(const Expr &kk, const Expr &sp, const Expr &b) const { return clamped(key(kk, sp, b)); }
+    // A table of pages clamps by itself; tables of rotations do not.
+    Expr clamped(const Expr &key) const {
+        const KeySource &keys = formulas.inputs().keys;
+        return keys.page_table() && !formulas.rotates() ? key : keys.row(key);
+    }
     Expr split_count() const { return splits().count(); }
 };
 
@@ -46,6 +54,29 @@ int rows_ahead(const HeadLanesBlocking &blocking, int row_bytes) {
 
 int row_bytes(const AttentionFormulas &formulas, int entries) {
     return entries * formulas.inputs().keys.storage().type.bytes();
+}
+
+// 0. The first line of what a head has in a page, and of each 4 KB of it, is asked from memory: pages lie anywhere, and to find them for
+// the processor's address translation takes as long as to read a line.
+Expr touch_page(const HeadLanesStages &s, const Coordinates &at, const Expr &page) {
+    constexpr int translated = 4096; // bytes
+    const AttentionInputs &in = at.formulas.inputs();
+    Expr nothing = 0;
+    const auto touch = [&](const KeySource::Element &rows, int bytes) {
+        const Expr address = rows(0, 0, at.kv_head(s.task), page);
+        for (int at_byte = 0; at_byte < bytes; at_byte += translated) {
+            nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
+        }
+    };
+    const int rows = in.keys.page_table()->page_size;
+    touch(in.whole->key_row, rows * row_bytes(at.formulas, at.formulas.problem().head_dim));
+    if (!in.keys.value_in_key()) {
+        touch(in.whole->value_row, rows * row_bytes(at.formulas, at.formulas.problem().head_dim_v));
+    }
+    for (const KeySource::Element &scales : in.whole->scale_rows) {
+        touch(scales, 1);
+    }
+    return nothing;
 }
 
 // pages = pages of the keys of a split: the table is read once for all keys of a page, and not for each key.
@@ -61,12 +92,14 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     s.slots = slots;
     s.slots.where(first / size + slots <= last / size);
     s.pages(s.page_slot, s.task) = Halide::undef<int32_t>();
-    s.pages(s.slots, s.task) = table.page(min(first / size + s.slots, last / size), b); // bounds inference forgets the condition
+    const Expr page = table.page(min(first / size + s.slots, last / size), b); // bounds inference forgets the condition
+    s.pages(s.slots, s.task) = formulas.inputs().whole && size > 1 ? page + touch_page(s, at, page) : page;
     PageTable own = table;
     own.page = [=, pages = s.pages, task = s.task, most = s.page_slots - 1](const Expr &index, const Expr &) -> Expr {
         const Expr page = pages(Halide::unsafe_promise_clamped(index - first / size, 0, most), task);
         return Halide::unsafe_promise_clamped(page, 0, table.num_pages - 1);
     };
+    own.existing = [=](const Expr &row, const Expr &) { return min(Halide::likely(row), last); };
     AttentionInputs inputs = formulas.inputs();
     inputs.keys = inputs.keys.in_pages(own);
     return formulas.reading(inputs);
@@ -155,7 +188,8 @@ Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &key, boo
     return nothing;
 }
 
-// 0. The first values of a split are asked from memory while probs are made: some lines at each vector of a row. No prefetcher expects them.
+// 0. The first values of a split are asked from memory while probs are made: some lines at each vector of a row. No prefetcher expects
+// them.
 Expr fetch_first_values(const HeadLanesStages &s, const Coordinates &at, const Expr &vector, const Expr &r) {
     const AttentionInputs &in = at.formulas.inputs();
     const int lines_of_row = std::max(row_bytes(at.formulas, s.head_dim_v) / memory_line, 1);
@@ -214,7 +248,8 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
 void define_scales(HeadLanesStages &s, const Coordinates &at) {
     const KeySource &source = at.formulas.inputs().keys;
     const auto &[kk, rt, task] = std::tie(s.kk, s.rt, s.task);
-    const Expr key = s.key_in_split(), hkv = at.kv_head(task), b = at.batch(task), row = at.clamped_key(key, at.split_of(task), b);
+    const Expr key = s.key_in_split(), hkv = at.kv_head(task), b = at.batch(task),
+               row = at.clamped(Halide::likely(at.key(key, at.split_of(task), b)));
     if (source.scales_rows() && !at.formulas.rotates()) {
         s.key_scales(kk, rt, task) = Halide::undef<float>();
         s.key_scales(key, rt, task) = source.key_scale(0, row, hkv, b);
@@ -271,11 +306,10 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     s.logits(any_key, r, rt, task) = logit(score, any_key);
 }
 
-void define_partial(HeadLanesStages &s, const Coordinates &at) {
-    const auto &[formulas, blocking] = at;
-    const auto &[d, r, kk, rt, task, x] = std::tie(s.d, s.r, s.kk, s.rt, s.task, s.x);
-    const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
-    // row_max, row_reference, probs, row_sum: as in every frame, over all keys of the split (excluded ones are exactly 0)
+// row_max, row_reference, probs, row_sum: as in every frame, over all keys of the split (excluded ones are exactly 0)
+void define_probs(HeadLanesStages &s, const Coordinates &at) {
+    const AttentionFormulas &formulas = at.formulas;
+    const auto &[r, kk, rt, task, x] = std::tie(s.r, s.kk, s.rt, s.task, s.x);
     const Expr any_key = s.key_in_split();
     s.row_max(r, rt, task) = row_reference_floor;
     s.row_max(r, rt, task) = max(s.row_max(r, rt, task), s.logits(any_key, r, rt, task));
@@ -294,6 +328,12 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
         s.weights(kk, r, rt, task) = Halide::undef<float>();
         s.weights(any_key, r, rt, task) = select(AttentionFormulas::excluded(s.logits(any_key, r, rt, task)), 0.0f, weight);
     }
+}
+
+void define_partial(HeadLanesStages &s, const Coordinates &at) {
+    const auto &[formulas, blocking] = at;
+    const auto &[d, r, kk, rt, task, x] = std::tie(s.d, s.r, s.kk, s.rt, s.task, s.x);
+    const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     // acc = sum over keys of probs * value; a row never uses the value of a key that it does not see
     const AttentionInputs &in = formulas.inputs();
     // Where keys are excluded one by one, every key is tested: reading the values is what takes time here.
@@ -364,6 +404,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &given, const HeadLanesBlocki
     define_query_and_key(s, at);
     define_scores(s, at);
     define_logits(s, at);
+    define_probs(s, at);
     define_partial(s, at);
     define_merge(s, at);
     return s;
@@ -404,10 +445,11 @@ Expr HeadLanesStages::reference_of(const Expr &q, const Expr &h, const Expr &bat
 std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
-    for (const Halide::Func &f : {pages, query_rows,  query_parts,  query_words, score_factor, query_largest, query_poison,  query_step,
-                                  query_quads, query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,   scores,        row_scores,
-                                  key_scales,  value_scales, weights,     logits,       row_max,       row_reference, probs,
-                                  row_sum,     acc,          acc_columns, partial,      reference,     sums,          merged}) {
+    for (const Halide::Func &f :
+         {pages,       query_rows,   query_parts, query_words,  score_factor,  query_largest, query_poison, query_step,
+          query_quads, query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,   scores,       row_scores,
+          key_scales,  value_scales, weights,     logits,       row_max,       row_reference, probs,        row_sum,
+          acc,         acc_columns,  partial,     reference,    sums,          merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

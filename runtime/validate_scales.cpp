@@ -3,8 +3,6 @@
 #include <atomic>
 #include <cfloat>
 #include <cstring>
-#include <functional>
-#include <numeric>
 
 #include "head_rows.h"
 #include "status.h"
@@ -17,32 +15,40 @@ bool good(float scale) noexcept {
     return scale >= 0.0f && scale <= FLT_MAX; // false for NaN
 }
 
-// What scales have in common, a block of them at a time, of which compilers make vectors: the sign bit of `bits` is set in a negative
-// number, that of the sum in infinity and NaN.
+// What scales have in common: the sign bit of `bits` is set in a negative number, that of the sum in infinity and NaN.
 class Seen {
 public:
-    void add(const float *scales, int64_t count) noexcept {
+    // later: where as many scales lie that are looked at some blocks of keys later, or null: asked from memory, line by line.
+    void add(const float *scales, int64_t count, const float *later) noexcept {
+        constexpr int64_t line = 16; // scales
         int64_t first = 0;
-        for (; first + block <= count; first += block) {
-            add_block(scales + first, block);
+        for (; first + line <= count; first += line) {
+            if (later != nullptr) {
+                __builtin_prefetch(later + first);
+            }
+            for (int64_t i = 0; i < line / lanes; ++i) {
+                Lanes bits;
+                std::memcpy(&bits, scales + first + i * lanes, sizeof bits);
+                any_[i] |= bits | (bits + one_exponent);
+            }
         }
-        add_block(scales + first, count - first);
+        for (; first < count; ++first) {
+            uint32_t bits = 0;
+            std::memcpy(&bits, scales + first, sizeof bits);
+            any_[0][0] |= bits | (bits + one_exponent);
+        }
     }
     // Not of -0, which is looked at again.
-    bool all_good() const noexcept { return std::accumulate(any_, any_ + block, 0u, std::bit_or<>()) >> 31 == 0; }
+    bool all_good() const noexcept {
+        const Lanes any = any_[0] | any_[1] | any_[2] | any_[3];
+        return (any[0] | any[1] | any[2] | any[3]) >> 31 == 0;
+    }
 
 private:
-    static constexpr int64_t block = 16; // the scales of a page of 16 keys
-    uint32_t any_[block] = {};
-
-    void add_block(const float *scales, int64_t count) noexcept {
-        constexpr uint32_t one_exponent = 1u << 23;
-        uint32_t bits[block] = {};
-        std::memcpy(bits, scales, static_cast<size_t>(count) * sizeof(float));
-        for (int64_t i = 0; i < block; ++i) {
-            any_[i] |= bits[i] | (bits[i] + one_exponent);
-        }
-    }
+    static constexpr int64_t lanes = 4;
+    static constexpr uint32_t one_exponent = 1u << 23;
+    using Lanes [[gnu::vector_size(lanes * sizeof(uint32_t))]] = uint32_t; // GCC makes no vectors of the loop by itself
+    Lanes any_[4] = {};
 };
 
 // The scales of one tensor, as a call reads them.
@@ -62,8 +68,11 @@ public:
             Seen seen;
             for (int64_t first = i % pieces * keys; first < end; first += block()) {
                 for (int64_t h = 0; h < heads; ++h) { // of a page, heads lie side by side
-                    for_each_run(b, h, first, std::min(first + block(), end),
-                                 [&](const float *scales, int64_t count, int64_t) { seen.add(scales, count); });
+                    const int64_t ahead = first + blocks_ahead * block();
+                    const float *const later = ahead < end ? scales_of(b, h, ahead) : nullptr;
+                    for_each_run(b, h, first, std::min(first + block(), end), [&](const float *scales, int64_t count, int64_t key) {
+                        seen.add(scales, count, key == first ? later : nullptr);
+                    });
                 }
             }
             if (!seen.all_good()) {
@@ -74,7 +83,7 @@ public:
     }
 
 private:
-    static constexpr int64_t blocks_of_piece = 64, keys_side_by_side = 1024;
+    static constexpr int64_t blocks_of_piece = 64, blocks_ahead = 4, keys_side_by_side = 64;
 
     // Keys that lie side by side: a page, or some of a whole cache.
     int64_t block() const noexcept { return page_size_ > 0 ? page_size_ : keys_side_by_side; }
@@ -86,13 +95,19 @@ private:
         const int64_t each = scales_.shape[3];
         const bool dense = block() == 1 || scales_.stride[2] == each;
         for (int64_t first = begin; first < end; first += block()) {
-            const int64_t outer = page_size_ > 0 ? integer_at(args_.page_table, b, first / page_size_) : b,
-                          row = page_size_ > 0 ? 0 : first, count = std::min(block(), end - first);
+            const int64_t count = std::min(block(), end - first);
+            const float *const scales = scales_of(b, h, first);
             for (int64_t n = 0; n < count; n += dense ? count : 1) {
-                const auto *const scales = reinterpret_cast<const float *>(head_row(scales_, outer, h, row + n));
-                run(scales, dense ? count * each : each, first + n);
+                run(scales + n * scales_.stride[2], dense ? count * each : each, first + n);
             }
         }
+    }
+
+    // Of the first key of a block.
+    const float *scales_of(int64_t b, int64_t h, int64_t key) const noexcept {
+        const char *const row =
+            page_size_ > 0 ? head_row(scales_, integer_at(args_.page_table, b, key / page_size_), h, 0) : head_row(scales_, b, h, key);
+        return reinterpret_cast<const float *>(row);
     }
 
     bool refuse_first(polyhead_status *status) const noexcept {

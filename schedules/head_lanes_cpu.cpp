@@ -1,9 +1,10 @@
 // CPU schedule of the frame "head lanes".
 //
-//   parallel (batch, key/value head, split)
+//   parallel (batch, key/value head, split); in pages (batch, split, key/value head)
+//     pages                                                 of the split, from the table
 //     for tiles of rows                                     a second tile finds the split's keys in L2
 //       for key_unroll keys: lane_scores, scores, logits    one load of key per row_tile multiply-adds, head_dim unrolled
-//       row_max, probs, row_sum                             vectors along the keys of the split
+//       row_max, probs, row_sum                             vectors along the keys of the split; the first values are asked for
 //       for keys: acc += probs * value                      row_tile x head_dim_v/lanes accumulators
 //       partial
 //   parallel (batch, key/value head): merge

@@ -59,12 +59,12 @@ int row_bytes(const AttentionFormulas &formulas, int entries) {
 // 0. The first line of what a head has in a page, and of each 4 KB of it, is asked from memory: pages lie anywhere, and to find them for
 // the processor's address translation takes as long as to read a line.
 Expr touch_page(const HeadLanesStages &s, const Coordinates &at, const Expr &page) {
-    constexpr int translated = 4096; // bytes
+    constexpr int translated = 4096, most = 8 * translated; // bytes; longer pages are read as a contiguous cache is
     const AttentionInputs &in = at.formulas.inputs();
     Expr nothing = 0;
     const auto touch = [&](const KeySource::Element &rows, int bytes) {
         const Expr address = rows(0, 0, at.kv_head(s.task), page);
-        for (int at_byte = 0; at_byte < bytes; at_byte += translated) {
+        for (int at_byte = 0; at_byte < std::min(bytes, most); at_byte += translated) {
             nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
         }
     };

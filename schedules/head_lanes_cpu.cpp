@@ -111,9 +111,10 @@ RVar schedule_scores(HeadLanesStages &s, Func taken, const Machine &machine) {
     // Without a bound on keys Halide 21 may take memory from the heap for every few of them.
     s.scores.compute_at(taken, keys).bound_extent(s.r, rows).bound_extent(s.kk, s.blocking.key_unroll);
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl);
+    const bool keys_together = together && machine.registers == 32;
     for (Halide::Stage sums : {Halide::Stage(s.scores), s.scores.update()}) {
         together ? sums.vectorize(s.r, rows) : sums.unroll(s.r);
-        together &&machine.registers == 32 ? sums.vectorize(s.kk) : sums.unroll(s.kk);
+        keys_together ? sums.vectorize(s.kk) : sums.unroll(s.kk);
     }
     s.lane_scores.compute_at(taken, keys)
         .bound_extent(s.r, rows)

@@ -18,15 +18,15 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int all_kernels = 24, quick_kernels = 1, longest_split = 96, most_sums_of_pocl = 128;
+constexpr int all_kernels = 24, quick_kernels = 2, longest_split = 96, most_sums_of_pocl = 128;
 
 std::string target() {
     return TestDevice::get().api() == Api::cuda ? "host-cuda-cuda_capability_80" : "host-opencl";
 }
 
 // What may exclude keys one by one, or begin behind the first: then every chunk of keys is looked at key by key.
-void draw_masks(Problem *p, Random &random) {
-    p->window = random.chance(40);
+void draw_masks(Problem *p, bool window, Random &random) {
+    p->window = window && random.chance(40);
     p->mask = random.chance(40) ? random.pick(std::vector<int32_t>{POLYHEAD_BOOLEAN_MASK, POLYHEAD_ADDITIVE_MASK}) : POLYHEAD_NO_MASK;
     p->mask_broadcast = p->mask != POLYHEAD_NO_MASK ? static_cast<int32_t>(random.below(4)) : 0;
     p->score_bias = random.chance(15);
@@ -44,7 +44,7 @@ void draw_modifiers(Problem *p, Random &random) {
 }
 
 // Whatever decodes; heads are small, so that kernels are compiled fast.
-Problem random_decoding(bool masks, Random &random) {
+Problem random_decoding(bool masks, bool window, Random &random) {
     for (;;) {
         const int heads = random.pick(std::vector<int>{3, 4, 6, 8}), head_dim = random.pick(std::vector<int>{8, 16, 24, 33, 40, 64});
         const int kv_heads = random.pick(std::vector<int>{heads, 1, heads % 2 == 0 ? 2 : 1});
@@ -57,7 +57,7 @@ Problem random_decoding(bool masks, Random &random) {
         p.lse = random.chance(60);
         p.position_offsets = random.chance(20);
         if (masks) {
-            draw_masks(&p, random);
+            draw_masks(&p, window, random);
         }
         draw_modifiers(&p, random);
         p.page_size = random.pick(std::vector<int32_t>{0, 0, 0, 1, 16});
@@ -133,12 +133,16 @@ void sweep(const std::string &frame) {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
     if (TestDevice::get().api() == Api::vulkan) {
-        SUCCEED("the frame serves no problem there");
+        SUCCEED("no frame has splits there");
         return;
     }
-    for_each_of_sweep("gpu/splits/" + frame + "/", rotating_numbers(0, all_kernels, quick_kernels), [&](int number, uint64_t seed) {
+    // PoCL 3.1 runs barriers under a condition wrongly: docs/guides/gpu.md
+    const bool opencl = TestDevice::get().api() == Api::opencl, window = frame != "split_tiles" || !opencl;
+    // Kernels have split rows where threads exchange values, and split tiles elsewhere.
+    const int quick = opencl == (frame == "split_tiles") ? quick_kernels : 1;
+    for_each_of_sweep("gpu/splits/" + frame + "/", rotating_numbers(0, all_kernels, quick), [&](int number, uint64_t seed) {
         Random random(seed);
-        const Problem p = random_decoding(number % 2 == 1, random);
+        const Problem p = random_decoding(number % 2 == 1, window, random);
         std::string tiling;
         const gen::VariantPlan plan = random_plan(frame, p, random, &tiling);
         const std::string line = generate_line(p) + " --target " + target() + " --tiling '" + tiling + "'";

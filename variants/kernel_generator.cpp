@@ -346,7 +346,7 @@ private:
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}, {}};
-            in.whole->key_row = row_addresses(*key_, whole(*key_));
+            in.whole->key_row = row_addresses(*key_, in.whole->key);
             in.whole->value_row = row_addresses(value_ ? *value_ : *key_, in.whole->value);
             in.whole->scale_rows = scale_rows(optional_);
         }

@@ -56,6 +56,15 @@ int row_bytes(const AttentionFormulas &formulas, int entries) {
     return entries * formulas.inputs().keys.storage().type.bytes();
 }
 
+// 0. A line of each `step` bytes behind an address is asked from memory.
+Expr ask_for_lines(const Expr &address, int bytes, int step) {
+    Expr nothing = 0;
+    for (int at_byte = 0; at_byte < bytes; at_byte += step) {
+        nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
+    }
+    return nothing;
+}
+
 // 0. The first line of what a head has in a page, and of each 4 KB of it, is asked from memory: pages lie anywhere, and to find them for
 // the processor's address translation takes as long as to read a line.
 Expr touch_page(const HeadLanesStages &s, const Coordinates &at, const Expr &page) {
@@ -63,10 +72,7 @@ Expr touch_page(const HeadLanesStages &s, const Coordinates &at, const Expr &pag
     const AttentionInputs &in = at.formulas.inputs();
     Expr nothing = 0;
     const auto touch = [&](const KeySource::Element &rows, int bytes) {
-        const Expr address = rows(0, 0, at.kv_head(s.task), page);
-        for (int at_byte = 0; at_byte < std::min(bytes, most); at_byte += translated) {
-            nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
-        }
+        nothing += ask_for_lines(rows(0, 0, at.kv_head(s.task), page), std::min(bytes, most), translated);
     };
     const int rows = in.keys.page_table()->page_size;
     touch(in.whole->key_row, rows * row_bytes(at.formulas, at.formulas.problem().head_dim));
@@ -88,9 +94,8 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     const int ahead = rows_ahead(s.blocking, row_bytes(formulas, std::min(p.head_dim, p.head_dim_v)));
     s.page_slots = (s.blocking.split_len + ahead + size - 2) / size + 1;
     const Expr b = at.batch(s.task), first = at.key(0, at.split_of(s.task), b), last = table.existing(formulas.inputs().seq_len_kv, b);
-    const RDom slots(0, s.page_slots, "page_slots");
-    s.slots = slots;
-    s.slots.where(first / size + slots <= last / size);
+    s.slots = RDom(0, s.page_slots, "page_slots");
+    s.slots.where(first / size + s.slots <= last / size);
     s.pages(s.page_slot, s.task) = Halide::undef<int32_t>();
     const Expr page = table.page(min(first / size + s.slots, last / size), b); // bounds inference forgets the condition
     s.pages(s.slots, s.task) = formulas.inputs().whole && size > 1 ? page + touch_page(s, at, page) : page;
@@ -181,11 +186,7 @@ Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &key, boo
     const int bytes = row_bytes(at.formulas, values ? s.head_dim_v : at.formulas.problem().head_dim);
     const Expr row = at.key(key, at.split_of(s.task), at.batch(s.task)) + rows_ahead(at.blocking, bytes);
     const Expr address = in.keys.at(values ? in.whole->value_row : in.whole->key_row, 0, row, at.kv_head(s.task), at.batch(s.task));
-    Expr nothing = 0;
-    for (int at_byte = 0; at_byte < bytes; at_byte += memory_line) {
-        nothing += prefetched(address + Halide::cast<uint64_t>(Expr(at_byte)));
-    }
-    return nothing;
+    return ask_for_lines(address, bytes, memory_line);
 }
 
 // 0. The first values of a split are asked from memory while probs are made: some lines at each vector of a row. No prefetcher expects

@@ -1,16 +1,13 @@
 #include "decode.h"
 
-#include <algorithm>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
-#include "../tests/support/call_tensors.h"
+#include "cold_caches.h"
 #include "formula_loops.h"
 #include "kernels.h"
 #include "roof.h"
-#include "workload.h"
 
 namespace bench {
 namespace {
@@ -24,12 +21,9 @@ constexpr DecodeLine decode_lines[] = {{"gqa_h32_kv8_d128", "f32", POLYHEAD_F32,
                                        {"gqa_h32_kv8_d128_bf16", "bf16", POLYHEAD_BF16, 80, 65},
                                        {"gqa_h32_kv8_d128_f16", "f16", POLYHEAD_F16, 70, 60},
                                        {"int8_h32_kv8_d128", "int8", POLYHEAD_I8, 60, 50}};
-constexpr polyhead_tensor polyhead_args::*cache_tensors[] = {&polyhead_args::key, &polyhead_args::value, &polyhead_args::key_scales,
-                                                             &polyhead_args::value_scales};
 constexpr int64_t cache_keys[] = {4096, 32768};
 constexpr int64_t growth_keys = 32768;
 constexpr double least_growth = 0.9;
-constexpr double cold_bytes = 256e6; // of all copies together, so that none is in a cache when it is used again
 
 double least_percent(const DecodeLine &line) {
     const uint64_t features = polyhead_cpu_features();
@@ -42,62 +36,25 @@ struct Measured {
     std::vector<double> percent, microseconds, read;
 };
 
-// Steps over one cache after another, none of which is in a cache of the processor when its turn comes.
-class ColdCaches {
-public:
-    // "", or why the kernel's answer is not right.
-    std::string make(const polyhead::Kernel &kernel, int64_t keys) {
-        do {
-            copies_.push_back(std::make_unique<Workload>(kernel, Shape{1, 1, keys, 0}));
-            bytes_ = 0;
-            for (const auto tensor : cache_tensors)
-                bytes_ += polyhead::test::tensor_bytes(copies_[0]->args().*tensor);
-        } while (static_cast<double>(copies_.size()) * bytes_ < cold_bytes || copies_.size() < 2);
-        return copies_[0]->check();
+void measure_round(ColdCaches *caches, roof::Team &team, Measured *m) {
+    std::vector<double> reads, steps;
+    for (size_t i = 0; i < caches->turns(); i++) {
+        const ColdCaches::Turn turn = caches->turn(team);
+        reads.push_back(turn.read);
+        steps.push_back(turn.step);
     }
-
-    // A turn: a plain read of one copy, and a step on another; both from memory, and by threads that are awake.
-    void round(roof::Team &team, Measured *m) {
-        std::vector<double> reads, steps;
-        for (size_t turn = 0; turn < std::max<size_t>(copies_.size(), 5); turn++) {
-            roof::until_helpers_sleep();
-            (void)read_seconds(team, another());
-            reads.push_back(read_seconds(team, another()));
-            (void)another().run();
-            const Workload &step = another();
-            const double start = roof::now();
-            (void)step.run();
-            steps.push_back(roof::now() - start);
-        }
-        const double read = roof::spread(reads).median, step = roof::spread(steps).median;
-        m->percent.push_back(100 * read / step);
-        m->microseconds.push_back(1e6 * step);
-        m->read.push_back(bytes_ / read / 1e9);
-    }
-
-private:
-    const Workload &another() { return *copies_[next_++ % copies_.size()]; }
-    static double read_seconds(roof::Team &team, const Workload &copy) {
-        std::vector<roof::Block> blocks;
-        for (const auto tensor : cache_tensors) {
-            const polyhead_tensor &t = copy.args().*tensor;
-            if (t.rank > 0)
-                blocks.push_back({t.data, static_cast<size_t>(polyhead::test::tensor_bytes(t))});
-        }
-        return roof::read_seconds(team, blocks);
-    }
-
-    std::vector<std::unique_ptr<Workload>> copies_;
-    double bytes_ = 0;
-    size_t next_ = 0;
-};
+    const double read = roof::spread(reads).median, step = roof::spread(steps).median;
+    m->percent.push_back(100 * read / step);
+    m->microseconds.push_back(1e6 * step);
+    m->read.push_back(caches->bytes() / read / 1e9);
+}
 
 std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &team, int rounds, Measured *m) {
     ColdCaches caches;
     if (const std::string error = caches.make(kernel, keys); !error.empty())
         return error;
     for (int round = 0; round < rounds; round++)
-        caches.round(team, m);
+        measure_round(&caches, team, m);
     return "";
 }
 
@@ -118,7 +75,7 @@ bool print_growth(int threads, int rounds) {
         Measured m;
         for (roof::Team *team : {&one, &all}) {
             polyhead::set_num_threads(team->threads());
-            caches.round(*team, &m);
+            measure_round(&caches, *team, &m);
         }
         of_read.push_back(m.read[1] / m.read[0]);
         growths.push_back(m.percent[1] / m.percent[0]);

@@ -142,15 +142,19 @@ Loop &loop_of(Peak peak) {
 #endif
 }
 
-// Two streams of loads: one alone does not fill the memory system.
+// Two streams of loads: one alone does not fill the memory system. What lies behind `next`, unless it is null, is asked for meanwhile.
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) void read_avx2(const char *data, size_t bytes) {
+__attribute__((target("avx2"))) void read_avx2(const char *data, size_t bytes, const char *next) {
     for (size_t i = 0; i + 256 <= bytes / 2; i += 256)
-        for (const char *stream : {data + i, data + bytes / 2 + i})
+        for (const size_t at : {i, bytes / 2 + i}) {
+            const char *stream = data + at;
+            for (int j = 0; next && j < 256; j += 64)
+                __builtin_prefetch(next + at + j, 0, 0);
             for (int j = 0; j < 256; j += 32) {
                 __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i *>(stream + j));
                 asm volatile("" : : "x"(v));
             }
+        }
 }
 #endif
 
@@ -167,11 +171,12 @@ void read_words(const char *data, size_t bytes) {
     (void)sink;
 }
 
-void read(const char *data, size_t bytes) {
+void read(const char *data, size_t bytes, const char *next = nullptr) {
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2"))
-        return read_avx2(data, bytes);
+        return read_avx2(data, bytes, next);
 #endif
+    (void)next;
     read_words(data, bytes);
 }
 
@@ -255,9 +260,11 @@ double read_gbs(Team &team) {
 
 double read_seconds(Team &team, const std::vector<Block> &blocks) {
     return team.run([&](int thread) {
-        for (const Block &block : blocks) {
-            const size_t share = block.bytes / team.threads();
-            read(static_cast<const char *>(block.data) + thread * share, share);
+        for (size_t i = 0; i < blocks.size(); i++) {
+            const size_t share = blocks[i].bytes / team.threads(), offset = thread * share;
+            const bool more = i + 1 < blocks.size() && blocks[i + 1].bytes == blocks[i].bytes;
+            read(static_cast<const char *>(blocks[i].data) + offset, share,
+                 more ? static_cast<const char *>(blocks[i + 1].data) + offset : nullptr);
         }
     });
 }

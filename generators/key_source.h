@@ -17,8 +17,9 @@ struct PageTable {
     Halide::Expr num_pages; // what the table may name
     // The row; of rows behind the last key of the batch row, that key, because a table names no page behind it.
     std::function<Halide::Expr(const Halide::Expr &row, const Halide::Expr &b)> existing;
-    // The page of rows page_size * index and on.
+    // The page of rows first + page_size * index and on.
     std::function<Halide::Expr(const Halide::Expr &index, const Halide::Expr &b)> page;
+    Halide::Expr first = 0; // a multiple of page_size
 };
 
 class KeySource {
@@ -45,8 +46,8 @@ public:
         if (!table_) {
             return element(d, row, kv_head, b);
         }
-        const Expr existing = table_->existing(row, b);
-        return element(d, existing % table_->page_size, kv_head, table_->page(existing / table_->page_size, b));
+        const Expr place = table_->existing(row, b) - table_->first;
+        return element(d, place % table_->page_size, kv_head, table_->page(place / table_->page_size, b));
     }
 
     // The same with integers for elements: an element counts as its integer times scale d / channels of its row; channels 0: scale 0.

@@ -70,7 +70,8 @@ RVar schedule_block_of_values(Halide::Stage sums, const HeadLanesStages &s, cons
         }
         sums.split(s.d, d_outer, d_rest, passes * lanes)
             .split(d_rest, pass, d_inner, lanes)
-            .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block);
+            .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block)
+            .unroll(pass); // in a loop of passes LLVM 21 may store all sums at every key
     }
     sums.vectorize(d_inner).unroll(d_outer).unroll(r_inner);
     return in_block;
@@ -101,7 +102,12 @@ void schedule_values(HeadLanesStages &s, const Machine &machine) {
 RVar schedule_scores(HeadLanesStages &s, Func taken, const Machine &machine) {
     const int rows = s.blocking.row_tile;
     taken.update(1).reorder(s.key_blocks.x, s.r, s.key_blocks.y).unroll(s.key_blocks.x).unroll(s.r);
-    const RVar keys = s.key_blocks.y;
+    RVar keys = s.key_blocks.y;
+    if (s.pages.defined()) { // a page is found once for its keys
+        RVar of_page("of_page"), in_page("in_page");
+        taken.update(1).split(keys, of_page, in_page, std::max(keys_of_block / s.blocking.key_unroll, 1));
+        keys = in_page;
+    }
     if (s.fetched_keys.defined()) {
         s.fetched_keys.compute_at(taken, keys).bound_extent(s.kk, s.blocking.key_unroll).unroll(s.kk);
     }

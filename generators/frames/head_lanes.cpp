@@ -47,9 +47,15 @@ struct Coordinates {
     Expr split_count() const { return splits().count(); }
 };
 
-// Rows by which those that are asked from memory are ahead.
-int rows_ahead(const HeadLanesBlocking &blocking, int row_bytes) {
-    return std::clamp(blocking.fetch_ahead / row_bytes, 1, blocking.split_len);
+// Rows by which those that are asked from memory are ahead: the furthest first.
+std::vector<int> rows_ahead(const HeadLanesBlocking &blocking, int row_bytes) {
+    std::vector<int> rows;
+    for (const int bytes : blocking.fetch_ahead) {
+        if (bytes > 0) {
+            rows.push_back(std::clamp(bytes / row_bytes, 1, blocking.split_len));
+        }
+    }
+    return rows;
 }
 
 int row_bytes(const AttentionFormulas &formulas, int entries) {
@@ -91,7 +97,7 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     const PageTable table = *formulas.inputs().keys.page_table();
     const Problem &p = formulas.problem();
     const int size = table.page_size;
-    const int ahead = rows_ahead(s.blocking, row_bytes(formulas, std::min(p.head_dim, p.head_dim_v)));
+    const int ahead = rows_ahead(s.blocking, row_bytes(formulas, std::min(p.head_dim, p.head_dim_v))).front();
     s.page_slots = (s.blocking.split_len + ahead + size - 2) / size + 1;
     const Expr b = at.batch(s.task), first = at.key(0, at.split_of(s.task), b), last = table.existing(formulas.inputs().seq_len_kv, b);
     s.slots = RDom(0, s.page_slots, "page_slots");
@@ -100,8 +106,11 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     const Expr page = table.page(min(first / size + s.slots, last / size), b); // bounds inference forgets the condition
     s.pages(s.slots, s.task) = formulas.inputs().whole && size > 1 ? page + touch_page(s, at, page) : page;
     PageTable own = table;
+    const bool whole_pages = s.blocking.split_len % size == 0;
+    own.first = whole_pages ? first : Expr(0);
     own.page = [=, pages = s.pages, task = s.task, most = s.page_slots - 1](const Expr &index, const Expr &) -> Expr {
-        const Expr page = pages(Halide::unsafe_promise_clamped(index - first / size, 0, most), task);
+        const Expr slot = whole_pages ? index : index - first / size;
+        const Expr page = pages(Halide::unsafe_promise_clamped(slot, 0, most), task);
         return Halide::unsafe_promise_clamped(page, 0, table.num_pages - 1);
     };
     own.existing = [=](const Expr &row, const Expr &) { return min(Halide::likely(row), last); };
@@ -179,14 +188,18 @@ void define_quad_scores(HeadLanesStages &s, const Coordinates &at, const Expr &n
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
 }
 
-// 0. While row `key` of a split is read, the row that is some KB further is asked from memory: instructions in the loop over keys, without
+// 0. While row `key` of a split is read, rows that are some KB further are asked from memory: instructions in the loop over keys, without
 // conditions, which take longer than what they save.
 Expr fetch(const HeadLanesStages &s, const Coordinates &at, const Expr &key, bool values) {
     const AttentionInputs &in = at.formulas.inputs();
     const int bytes = row_bytes(at.formulas, values ? s.head_dim_v : at.formulas.problem().head_dim);
-    const Expr row = at.key(key, at.split_of(s.task), at.batch(s.task)) + rows_ahead(at.blocking, bytes);
-    const Expr address = in.keys.at(values ? in.whole->value_row : in.whole->key_row, 0, row, at.kv_head(s.task), at.batch(s.task));
-    return ask_for_lines(address, bytes, memory_line);
+    Expr nothing = 0;
+    for (const int ahead : rows_ahead(at.blocking, bytes)) {
+        const Expr row = at.key(key, at.split_of(s.task), at.batch(s.task)) + ahead;
+        const Expr address = in.keys.at(values ? in.whole->value_row : in.whole->key_row, 0, row, at.kv_head(s.task), at.batch(s.task));
+        nothing += ask_for_lines(address, bytes, memory_line);
+    }
+    return nothing;
 }
 
 // 0. The first values of a split are asked from memory while probs are made: some lines at each vector of a row. No prefetcher expects
@@ -195,7 +208,7 @@ Expr fetch_first_values(const HeadLanesStages &s, const Coordinates &at, const E
     const AttentionInputs &in = at.formulas.inputs();
     const int lines_of_row = std::max(row_bytes(at.formulas, s.head_dim_v) / memory_line, 1);
     const int vectors = at.blocking.split_len / at.blocking.keys_side_by_side;
-    const int lines = std::max(at.blocking.fetch_ahead / memory_line / (vectors * at.blocking.row_tile), 1);
+    const int lines = std::max(at.blocking.fetch_ahead[0] / memory_line / (vectors * at.blocking.row_tile), 1);
     Expr nothing = 0;
     for (int i = 0; i < lines; i++) {
         const Expr line = (r * vectors + vector) * lines + i, own = min(line / lines_of_row, at.blocking.split_len - 1);

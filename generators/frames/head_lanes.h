@@ -1,6 +1,8 @@
 // Frame "head lanes" (decode): few queries; lanes run along head_dim, the rows of a head group share one pass over the keys.
 #pragma once
 
+#include <array>
+
 #include "attention_stages.h"
 #include "seen_keys.h"
 
@@ -8,15 +10,15 @@ namespace polyhead::gen {
 
 // Blocking numbers of the frame.
 struct HeadLanesBlocking {
-    int lanes;             // entries of head_dim side by side; divides head_dim and head_dim_v
-    int row_tile;          // rows (query of one head of the group) that share a pass
-    int split_len;         // keys of a split, a multiple of key_unroll and lanes
-    int key_unroll;        // keys whose dot products are computed together
-    int keys_side_by_side; // keys of a vector; divides split_len
-    int fetch_ahead;       // bytes of rows ahead of which a row is asked from memory
-    bool words;            // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
-    bool pairs;            // words of query and key are multiplied as they are
-    int quad_lanes;        // int8: words of four entries side by side, whose query is rounded to int8; 0: keys become floats
+    int lanes;                      // entries of head_dim side by side; divides head_dim and head_dim_v
+    int row_tile;                   // rows (query of one head of the group) that share a pass
+    int split_len;                  // keys of a split, a multiple of key_unroll and lanes
+    int key_unroll;                 // keys whose dot products are computed together
+    int keys_side_by_side;          // keys of a vector; divides split_len
+    std::array<int, 2> fetch_ahead; // bytes ahead of which rows are asked from memory, the furthest first; 0: once is enough
+    bool words;     // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
+    bool pairs;     // words of query and key are multiplied as they are
+    int quad_lanes; // int8: words of four entries side by side, whose query is rounded to int8; 0: keys become floats
 };
 
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),

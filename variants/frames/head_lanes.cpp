@@ -11,8 +11,15 @@ namespace polyhead::gen {
 namespace {
 
 // Rows are asked from memory by so many bytes ahead. A processor's own prefetchers stop at the end of each 4 KB, and at each page of a head
-// (docs/internals/schedules.md, section 3).
-constexpr int fetch_ahead = 16 << 10, fetch_ahead_f32 = 8 << 10;
+// (docs/internals/schedules.md, section 3). Rows of 16 bits are asked for twice; with 16 registers instructions are short, not memory.
+std::array<int, 2> bytes_ahead(const Problem &p, const Machine &machine) {
+    constexpr int of_f32 = 8 << 10, of_bytes = 16 << 10, first = 12 << 10, again = 6 << 10;
+    const int dtype = runtime::tables::key_dtype(p);
+    if (dtype == POLYHEAD_F32) {
+        return {of_f32, 0};
+    }
+    return dtype == POLYHEAD_I8 || machine.registers != 32 ? std::array<int, 2>{of_bytes, 0} : std::array<int, 2>{first, again};
+}
 
 // Entries of head_dim side by side: the most lanes that divide both head dims.
 int lanes_of(const Problem &p, const Machine &machine) {
@@ -131,11 +138,10 @@ public:
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
-        const int bytes_ahead = runtime::tables::key_dtype(formulas.problem()) == POLYHEAD_F32 ? fetch_ahead_f32 : fetch_ahead;
-        const HeadLanesBlocking blocking{
-            lanes_of(formulas.problem(), machine),        t.row_tile, t.split_len, t.key_unroll, machine.lanes, bytes_ahead, words,
-            words && machine.bf16_pairs && query_words, // projected queries are floats
-            quad_lanes_of(formulas.problem(), t, machine)};
+        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),        t.row_tile, t.split_len, t.key_unroll, machine.lanes,
+                                         bytes_ahead(formulas.problem(), machine),     words,
+                                         words && machine.bf16_pairs && query_words, // projected queries are floats
+                                         quad_lanes_of(formulas.problem(), t, machine)};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

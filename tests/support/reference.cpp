@@ -135,11 +135,18 @@ HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention,
     return head;
 }
 
+template <class Real> void round_in_unit(Real *numbers, int64_t count, const Evaluation &how) {
+    const Real unit = how.unit;
+    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x / unit; });
+    round_all(numbers, count, how.storage);
+    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x * unit; });
+}
+
 // Key/value head hkv of batch row b in a cache: what was there, and behind it the tokens of the call, keys rotated and, in a 16-bit storage
 // type, rounded once more.
 template <class Real>
 HeadKeys<Real> cached_head(const Problem &p, const polyhead_args &args, const RowAttention<Real> &attention, const Matrix<Real> &key,
-                           const Matrix<Real> &value, int64_t b, int64_t hkv, int32_t storage, Answer<Real> &answer) {
+                           const Matrix<Real> &value, int64_t b, int64_t hkv, const Evaluation &how, Answer<Real> &answer) {
     const int64_t before = key_length(p, args, b) - key.rows;
     const polyhead_tensor &old_keys = args.key.rank != 0 ? args.key : args.key_cache;
     const polyhead_tensor &old_values = args.value.rank != 0 ? args.value : args.value_cache;
@@ -152,12 +159,12 @@ HeadKeys<Real> cached_head(const Problem &p, const polyhead_args &args, const Ro
         } else {
             std::copy_n(key.row(n - before) + hkv * p.head_dim, p.head_dim, row.begin());
             attention.rotate_key(row.data(), b, n);
-            if (is_16_bit(storage)) {
-                round_all(row.data(), p.head_dim, storage);
+            if (is_16_bit(how.storage)) {
+                round_in_unit(row.data(), p.head_dim, how);
             }
             std::copy_n(value.row(n - before) + hkv * p.head_dim_v, p.head_dim_v, head.value.row(n));
-            if (is_16_bit(storage)) {
-                round_all(head.value.row(n), p.head_dim_v, storage);
+            if (is_16_bit(how.storage)) {
+                round_in_unit(head.value.row(n), p.head_dim_v, how);
             }
             answer.new_rows[0].insert(answer.new_rows[0].end(), row.begin(), row.end());
             answer.new_rows[1].insert(answer.new_rows[1].end(), head.value.row(n), head.value.row(n) + p.head_dim_v);
@@ -181,7 +188,7 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
     RowAttention<Real> attention(p, args, all ? how.storage : POLYHEAD_F32, how.first_quarter);
     const auto round = [&how](Matrix<Real> matrix) {
         if (is_16_bit(how.storage) && how.rounded != Rounded::new_rows) {
-            round_all(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), how.storage);
+            round_in_unit(matrix.data.data(), static_cast<int64_t>(matrix.data.size()), how);
         }
         return matrix;
     };
@@ -193,7 +200,7 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
         const Matrix<Real> value = round(layer.value.apply(tokens<Real>(value_input, b, positions), how.first_quarter));
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
-            const HeadKeys<Real> head = p.cache != 0 ? cached_head(p, args, attention, key, value, b, hkv, how.storage, answer)
+            const HeadKeys<Real> head = p.cache != 0 ? cached_head(p, args, attention, key, value, b, hkv, how, answer)
                                                      : split_head(p, attention, key, value, b, hkv);
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t i = 0; i < query.rows; i++) {

@@ -44,11 +44,13 @@ RowSets sample_rows(const Problem &problem, const polyhead_args &args, uint64_t 
 enum class Rounded { everything, heads, new_rows };
 
 // How the formula is evaluated: the 16-bit storage type that it rounds to, what it rounds, and the quarter at which sums over
-// head_dim and over the inputs of projections begin, 0 to 3. The formula says nothing of the order of its sums.
+// head_dim and over the inputs of projections begin, 0 to 3. The formula says nothing of the order of its sums. Heads and rows of caches
+// are rounded in a unit: another one, from 1 to below 2, gives other roundings, as large as those of 1.
 struct Evaluation {
     int32_t storage = POLYHEAD_F32;
     Rounded rounded = Rounded::everything;
     int first_quarter = 0;
+    float unit = 1;
 };
 
 // Evaluates the rows. Rows of a mean over heads are whole only if all heads have them. Reads args as polyhead_run does, and the weights

@@ -83,14 +83,16 @@ FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t pie
 int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
                    int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel, int32_t panels) {
     using namespace polyhead::runtime;
-    const FetchPart part = fetch_part({query->dim[1].extent, key->dim[1].extent, query->dim[2].extent, query->dim[3].extent, group_size,
-                                       q_tile, tiles, panels, batch_row, head, tile, panel});
+    const FetchPart part = fetch_part({query->dim[1].extent, key ? key->dim[1].extent : 0, query->dim[2].extent, query->dim[3].extent,
+                                       group_size, q_tile, tiles, panels, batch_row, head, tile, panel});
     if (out) {
         fetch<1>(*out, part.out);
     }
     fetch<0>(*query, part.query);
-    fetch<0>(*key, part.keys);
-    if (value != key) {
+    if (key) {
+        fetch<0>(*key, part.keys);
+    }
+    if (value && value != key) {
         fetch<0>(*value, part.keys);
     }
     return 0;

@@ -8,7 +8,7 @@ struct halide_buffer_t;
 
 // What kernels call while they compute the scores of one panel of keys: asks for a few rows of query (of the next tile), of out (of this
 // tile) and of the next head's keys and values. Always returns 0. Asking for many rows at once takes as long as waiting for them: a
-// processor keeps only some tens of requests. out may be null.
+// processor keeps only some tens of requests. out may be null, and key and value together, where keys lie in pages.
 extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
                               int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel,
                               int32_t panels);

@@ -155,8 +155,7 @@ void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
 }
 
 // Rows of out, from vectors of queries. What a square reads is normalised on the way.
-void schedule_out_tile(QueryLanesStages &s, const LoopLevel &level) {
-    TransposedSquares &t = *s.normalised_squares;
+void schedule_out_tile(QueryLanesStages &s, TransposedSquares &t, const LoopLevel &level) {
     const LoopLevel square(s.out_tile, RVar(s.out_squares.z));
     s.out_tile.compute_at(level).bound(s.d, 0, s.head_dim_v).bound_extent(s.qi, s.blocking.q_tile).bound_extent(s.qt, 1);
     s.out_tile.update().reorder(s.out_squares.x, s.out_squares.y, s.out_squares.z, s.out_squares.w);
@@ -166,6 +165,9 @@ void schedule_out_tile(QueryLanesStages &s, const LoopLevel &level) {
 
 // What a chunk reads beside key and value as they lie.
 void schedule_inputs(QueryLanesStages &s, int vec) {
+    if (s.pages.defined()) {
+        in_chunk(s.pages, s).bound_extent(s.slot, s.page_slots);
+    }
     if (s.key_tile.defined()) {
         in_chunk(s.key_tile, s).bound_extent(s.kk, s.blocking.kv_tile).bound(s.d, 0, s.head_dim);
         s.key_tile.vectorize(s.d, std::min(vec, s.head_dim), TailStrategy::GuardWithIf);
@@ -275,7 +277,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
         .parallel(tile)
         .vectorize(o.d, std::min(vec, o.columns), TailStrategy::GuardWithIf);
     if (s.normalised_squares) {
-        schedule_out_tile(s, LoopLevel(out, tile));
+        schedule_out_tile(s, *s.normalised_squares, LoopLevel(out, tile));
     } else {
         s.normalised.compute_at(out, tile).bound_extent(s.qi, q_tile).bound_extent(s.qt, 1);
         lanes(s.normalised, s, vec);

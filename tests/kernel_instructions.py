@@ -27,7 +27,7 @@ def expected(problem, variant):
     has_pairs = problem["dtype"] == "bf16" and not int8 and "avx512_bf16_vnni" in variant["cpu_features"]
     layer = problem["op"] != "sdpa" and not problem.get("f32_weights")
     amx, as_stored = set(), (problem["dtype"] == "f32" and not int8) or knobs.get("pair") == "2"
-    if problem["op"] == "sdpa" and variant["frame"] == "query_lanes" and as_stored and knobs.get("amx", "0") == "0" and not problem.get("page_size"):
+    if problem["op"] == "sdpa" and variant["frame"] == "query_lanes" and as_stored and knobs.get("amx", "0") == "0" and not (has_pairs and problem.get("page_size")):
         over_pairs = [name for name in ("mask", "score_bias") if problem.get(name, "none") not in (0, "none", False)]
         by_query = any("q" not in str(problem.get(name + "_broadcast", "none")).split(",") for name in over_pairs)
         return has_pairs and knobs.get("pair") == "2", {FETCH} | ({FETCH_PAIRS} if by_query else set())

@@ -345,9 +345,10 @@ private:
         }
         if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
-            in.whole = {whole(*query_), whole(*key_), whole(value_ ? *value_ : *key_), out, whole_pairs(p, optional_), {}, {}, {}};
-            in.whole->key_row = row_addresses(*key_, in.whole->key);
-            in.whole->value_row = row_addresses(value_ ? *value_ : *key_, in.whole->value);
+            const Expr key = whole(*key_), value = whole(value_ ? *value_ : *key_), none = no_buffer();
+            in.whole = {whole(*query_), p.page_size ? none : key, p.page_size ? none : value, out, whole_pairs(p, optional_), {}, {}, {}};
+            in.whole->key_row = row_addresses(*key_, key);
+            in.whole->value_row = row_addresses(value_ ? *value_ : *key_, value);
             in.whole->scale_rows = scale_rows(optional_);
         }
         attend(p, in, *out_, false);

@@ -92,21 +92,20 @@ RDom panels(const QueryLanesStages &s, const QueryLanesCoordinates &at, const st
 }
 
 // The word of a key as it is stored.
-Expr stored_key_word(const QueryLanesCoordinates &at, const Expr &word, const Expr &row, const Expr &hkv, const Expr &b) {
-    const KeySource &keys = at.formulas.inputs().keys;
+Expr stored_key_word(const QueryLanesCoordinates &at, const KeySource &keys, const Expr &word, const Expr &row, const Expr &hkv,
+                     const Expr &b) {
     return at.blocking.query_words.join({keys.stored_key(2 * word, row, hkv, b), keys.stored_key(2 * word + 1, row, hkv, b)});
 }
 
 // scores = query_tile . key
-void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const std::vector<TilePart> &parts) {
+void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeySource &keys, const std::vector<TilePart> &parts) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
     const Words &words = blocking.query_words;
-    const KeySource &keys = formulas.inputs().keys;
     if (blocking.amx) {
         const AttentionInputs &in = formulas.inputs();
         const int entries = s.head_dim / words.pair;
-        s.key_words(s.word, s.row, s.hkv, b) = stored_key_word(at, s.word, s.row, s.hkv, b);
+        s.key_words(s.word, s.row, s.hkv, b) = stored_key_word(at, keys, s.word, s.row, s.hkv, b);
         s.key_count = keys.rows() * entries * in.num_kv_heads * in.batch;
         s.scores.define_extern("polyhead_amx_scores",
                                {s.key_words, s.query_tile, blocking.kv_tile, Expr(formulas.group_size()), keys.rows(), entries},
@@ -114,15 +113,19 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const s
         return;
     }
     const Expr key_in_chunk = s.panel * blocking.key_panel + s.in_panel;
+    const auto &table = formulas.inputs().keys.page_table();
+    const Expr last = table ? table->existing(formulas.inputs().seq_len_kv, b) : keys.rows() - 1;
     auto key_word = [&](const Expr &d) -> Expr {
         // Panels that end before the last key have a loop of their own, without clamps.
-        const Expr row = min(Halide::likely(at.key(key_in_chunk, c, qt, b)), keys.rows() - 1), hkv = at.kv_head(h);
+        const Expr row = min(Halide::likely(at.key(key_in_chunk, c, qt, b)), last), hkv = at.kv_head(h);
         return formulas.rotates() ? Expr(s.key_tile(d, key_in_chunk, c, qt, h, b))
                : words.pair == 1  ? keys.key(d, row, hkv, b)
-                                  : stored_key_word(at, d, row, hkv, b);
+                                  : stored_key_word(at, keys, d, row, hkv, b);
     };
     Expr none = 0.0f;
-    if (formulas.inputs().whole && formulas.inputs().whole->query.defined() && formulas.problem().page_size == 0) {
+    const bool reads_as_stored = words.pair > 1 && table; // it waits for little, and asking takes 1.02 to 1.05 of the time
+    const auto &whole = formulas.inputs().whole;
+    if (whole && whole->query.defined() && !reads_as_stored) {
         define_fetched(s, at);
         const Expr fetched = s.fetched(s.panel, c, qt, h, b);
         none = Halide::cast<float>(s.fetched_pairs.defined() ? fetched + s.fetched_pairs(s.panel, c, qt, h, b) : fetched);
@@ -300,9 +303,8 @@ void define_amx_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
 }
 
 // acc = sum over the keys of a chunk of probs * value, for a panel of columns
-void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std::vector<TilePart> &halves) {
+void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeySource &rows, const std::vector<TilePart> &halves) {
     const auto &[formulas, blocking] = at;
-    const auto &in = formulas.inputs();
     const auto &[d, vp, c, qt, h, b] = std::tie(s.d, s.vp, s.c, s.qt, s.h, s.b);
     const Expr column = value_column(s, d, vp);
     s.finds_clean = formulas.excludes_pairs();
@@ -314,7 +316,7 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const std:
     }
     auto value_word = [&](const Expr &word) -> Expr {
         return words.pair == 1
-                   ? in.keys.value(column, at.existing_key(word, c, qt, b), at.kv_head(h), b)
+                   ? rows.value(column, s.pages.defined() ? at.key(word, c, qt, b) : at.existing_key(word, c, qt, b), at.kv_head(h), b)
                    : s.value_words(column, Halide::unsafe_promise_clamped(at.key(0, c, qt, b) / words.pair + word, 0, s.last_value_word),
                                    at.kv_head(h), b);
     };
@@ -364,9 +366,8 @@ void define_merge(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const Expr before = number(s.reference_column()), added = s.row_reference(qi, c, qt, h, b), now = max(before, added);
     // 0, which LLVM cannot know. It would keep the factors in registers, and with 16 registers store and load a sum at every key instead.
     const Expr zero = Halide::cast<int32_t>(Halide::cast<uint32_t>(formulas.inputs().seq_len_q) >> 31);
-    const auto sum = [&](const Expr &of_chunk) {
-        return s.merged(qi, column, qt, h, b) * number(s.keep_column() + zero) + of_chunk * number(s.add_column() + zero);
-    };
+    const Expr before_chunk = number(column) * number(s.keep_column() + zero), add = number(s.add_column() + zero);
+    const auto sum = [&](const Expr &of_chunk) { return before_chunk + of_chunk * add; };
     Expr row_sum = s.row_sum(qi, c, qt, h, b);
     if (s.keeps_exact_sum) {
         row_sum = select(column == s.last_sum_column(), s.exact_sum(qi, c, qt, h, b), row_sum);
@@ -409,10 +410,11 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     const std::vector<TilePart> halves = define_halves(s, at);
     define_query_and_key(s, at);
-    define_scores(s, at, halves);
+    const KeySource keys = keys_of_chunks(s, at);
+    define_scores(s, at, keys, halves);
     define_logits(s, at);
     define_softmax(s, at);
-    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at, halves);
+    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at, keys, halves);
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
@@ -448,8 +450,8 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         const std::vector<Halide::Func> steps = query_squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    for (const Halide::Func &f : {first_end, second_begin, vectors_with_rows, fetched, fetched_pairs, query_tile, key_tile, key_words,
-                                  value_words, value_products, score_factor}) {
+    for (const Halide::Func &f : {first_end, second_begin, vectors_with_rows, fetched, fetched_pairs, query_tile, pages, key_tile,
+                                  key_words, value_words, value_products, score_factor}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -46,10 +46,11 @@ struct QueryLanesStages : MergedRowsStages {
     int keep_column() const { return sum_column() - 2; }
     int number_panels() const { return (blocking.value_panel - 1 - keep_column()) / blocking.value_panel; }
     int value_panels() const { return (head_dim_v + blocking.value_panel - 1) / blocking.value_panel; }
+    int page_slots;   // pages of a chunk
     bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
 
     Halide::Var qi{"qi"}, d{"d"}, kk{"kk"}, c{"c"}, qt{"qt"}, h{"h"}, b{"b"}, x{"x"}, hkv{"hkv"}, vector{"vector"}, columns{"columns"},
-        word{"word"}, row{"row"}, panel{"panel"}, vp{"value_panel"}, lane{"lane"}, in_panel{"in_panel"};
+        word{"word"}, row{"row"}, panel{"panel"}, vp{"value_panel"}, lane{"lane"}, in_panel{"in_panel"}, slot{"slot"};
     Expr last_value_word, value_count, key_count; // the last word of keys; elements of value_words and key_words of a call
     Halide::RDom key_blocks, prob_blocks, float_blocks, keys, chunk_words, special_words;
     Halide::RDom merge;       // of merged: (column in panel, panel, chunk)
@@ -69,6 +70,7 @@ struct QueryLanesStages : MergedRowsStages {
     RowBounds rows;                                 // (qi, qt, b)
     std::optional<TransposedSquares> query_squares; // (f, block of d, vector of the tile, qt, h, b): query, for transposing
     Halide::Func query_tile{"query_tile"};          // (qi, d, qt, h, b): d counts words
+    Halide::Func pages{"pages"};                    // (slot, c, qt, b): of the keys of a chunk; undefined without a table
     Halide::Func key_tile{"key_tile"};              // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
     Halide::Func key_words{"key_words"};            // (word, row, hkv, b): keys as AMX reads them, once per call
     Halide::Func value_words{"value_words"};        // (d, word of keys, hkv, b): values that share words, once per call

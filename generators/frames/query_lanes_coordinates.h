@@ -52,6 +52,10 @@ Halide::Expr in_part(const QueryLanesStages &s, TilePart part, const Halide::Exp
 // The vector of the tile that a part computes.
 Halide::Expr vector_of(const QueryLanesStages &s, TilePart part);
 
+// The keys of the chunks of a tile. pages = their pages: the table is read once for all keys of a page, and not for each key. Where keys
+// are read as words, Halide 21 would look a page up for every word.
+KeySource keys_of_chunks(QueryLanesStages &s, const QueryLanesCoordinates &at);
+
 // Rows that are asked from memory: fetched, and fetched_pairs where tensors over pairs differ by query. For tensors that kernels read as
 // they lie.
 void define_fetched(QueryLanesStages &s, const QueryLanesCoordinates &at);

@@ -258,11 +258,13 @@ double read_gbs(Team &team) {
     return fastest(team, share, [=](int thread) { read(data + thread * share, share); });
 }
 
+constexpr size_t most_asked = 64 << 10; // bytes of a block: what is asked for has to stay in the first level of the cache until it is read
+
 double read_seconds(Team &team, const std::vector<Block> &blocks) {
     return team.run([&](int thread) {
         for (size_t i = 0; i < blocks.size(); i++) {
             const size_t share = blocks[i].bytes / team.threads(), offset = thread * share;
-            const bool more = i + 1 < blocks.size() && blocks[i + 1].bytes == blocks[i].bytes;
+            const bool more = blocks[i].bytes <= most_asked && i + 1 < blocks.size() && blocks[i + 1].bytes == blocks[i].bytes;
             read(static_cast<const char *>(blocks[i].data) + offset, share,
                  more ? static_cast<const char *>(blocks[i + 1].data) + offset : nullptr);
         }

@@ -24,8 +24,8 @@ void until_helpers_sleep();
 double peak_gflops(Team &team, double seconds, Peak peak = Peak::fma);
 // GB/s that the team reads from memory beyond the caches (256 MiB, 2 MiB pages where the system gives them).
 double read_gbs(Team &team);
-// Seconds of a plain read of some blocks of memory, of each of which each thread reads an equal part. Beside it a thread asks for its part
-// of the next one, if that is as long.
+// Seconds of a plain read of some blocks of memory, of each of which each thread reads an equal part. While it reads a short one it asks
+// for its part of the next, if that is as long.
 struct Block {
     const void *data;
     size_t bytes;

@@ -484,8 +484,9 @@ bool Inputs::outputs_untouched() const {
     bool untouched = std::all_of(outputs_.begin(), outputs_.end(), [](const Tensor &tensor) { return tensor.memory.all_canary(); });
     for (size_t i = 0; i < caches_.size(); i++) {
         const GuardedBuffer &memory = caches_[i].memory;
+        const std::vector<char> &before = caches_before_[i]; // without elements it has no address, which memcmp() must not get
         untouched =
-            untouched && memory.margins_canary() && std::memcmp(memory.data(), caches_before_[i].data(), caches_before_[i].size()) == 0;
+            untouched && memory.margins_canary() && (before.empty() || std::memcmp(memory.data(), before.data(), before.size()) == 0);
     }
     return untouched;
 }

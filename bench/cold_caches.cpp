@@ -13,7 +13,7 @@ constexpr double cold_bytes = 256e6; // of all copies together, so that none is 
 constexpr size_t least_turns = 5;
 constexpr int64_t keys_of_split = 1024; // a step reads about so many keys of one head, then of the next
 
-// What the heads have of `pages` pages, one head after another. Dense behind the dimension of heads.
+// What the heads have of `count` pages, one head after another. Dense behind the dimension of heads.
 void add_pages(const polyhead_tensor &t, const int32_t *pages, int64_t count, std::vector<roof::Block> *blocks) {
     const auto bytes = [&t](int64_t elements) { return static_cast<size_t>(elements * polyhead::test::dtype_bytes(t.dtype)); };
     for (int64_t head = 0; head < t.shape[1]; head++)

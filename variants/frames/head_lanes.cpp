@@ -11,7 +11,8 @@ namespace polyhead::gen {
 namespace {
 
 // Rows are asked from memory by so many bytes ahead. A processor's own prefetchers stop at the end of each 4 KB, and at each page of a head
-// (docs/internals/schedules.md, section 3). Rows of 16 bits are asked for twice; with 16 registers instructions are short, not memory.
+// (docs/internals/schedules.md, section 3). Rows of 16 bits are asked for twice; with 16 registers a step is bound by its
+// instructions, and once is enough.
 std::array<int, 2> bytes_ahead(const Problem &p, const Machine &machine) {
     constexpr int of_f32 = 8 << 10, of_bytes = 16 << 10, first = 12 << 10, again = 6 << 10;
     const int dtype = runtime::tables::key_dtype(p);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "numerics.h"
 #include <Halide.h>
@@ -20,6 +21,18 @@ struct PageTable {
     // The page of rows first + page_size * index and on.
     std::function<Halide::Expr(const Halide::Expr &index, const Halide::Expr &b)> page;
     Halide::Expr first = 0; // a multiple of page_size
+
+    // The same for the rows from the page of row start on, whose pages were looked up before: pages(slot, indices...), slot < slots.
+    PageTable looked_up(const Halide::Func &pages, int slots, const std::vector<Halide::Expr> &indices, const Halide::Expr &start) const {
+        PageTable own = *this;
+        own.first = start / page_size * page_size;
+        own.page = [=, most = num_pages - 1](const Halide::Expr &slot, const Halide::Expr &) {
+            std::vector<Halide::Expr> place = {Halide::unsafe_promise_clamped(slot, 0, slots - 1)};
+            place.insert(place.end(), indices.begin(), indices.end());
+            return Halide::unsafe_promise_clamped(pages(place), 0, most);
+        };
+        return own;
+    }
 };
 
 class KeySource {

@@ -105,14 +105,7 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     s.pages(s.page_slot, s.task) = Halide::undef<int32_t>();
     const Expr page = table.page(min(first / size + s.slots, last / size), b); // bounds inference forgets the condition
     s.pages(s.slots, s.task) = formulas.inputs().whole && size > 1 ? page + touch_page(s, at, page) : page;
-    PageTable own = table;
-    const bool whole_pages = s.blocking.split_len % size == 0;
-    own.first = whole_pages ? first : Expr(0);
-    own.page = [=, pages = s.pages, task = s.task, most = s.page_slots - 1](const Expr &index, const Expr &) -> Expr {
-        const Expr slot = whole_pages ? index : index - first / size;
-        const Expr page = pages(Halide::unsafe_promise_clamped(slot, 0, most), task);
-        return Halide::unsafe_promise_clamped(page, 0, table.num_pages - 1);
-    };
+    PageTable own = table.looked_up(s.pages, s.page_slots, {s.task}, first);
     own.existing = [=](const Expr &row, const Expr &) { return min(Halide::likely(row), last); };
     AttentionInputs inputs = formulas.inputs();
     inputs.keys = inputs.keys.in_pages(own);

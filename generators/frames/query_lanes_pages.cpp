@@ -18,13 +18,8 @@ KeySource keys_of_chunks(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     s.pages(s.slot, s.c, s.qt, s.b) =
         Halide::undef<int32_t>(); // from a pure definition Halide 21 would clamp every page that is read from it
     s.pages(all, s.c, s.qt, s.b) = table->page(min(first / table->page_size + all, last / table->page_size), s.b);
-    PageTable own = *table;
-    own.first = first;
+    PageTable own = table->looked_up(s.pages, slots, {s.c, s.qt, s.b}, first);
     own.existing = [](const Expr &row, const Expr &) { return row; }; // of keys that exist, and no others
-    own.page = [=, pages = s.pages, c = s.c, qt = s.qt, most = own.num_pages - 1](const Expr &slot, const Expr &b) {
-        const Expr page = pages(Halide::unsafe_promise_clamped(slot, 0, slots - 1), c, qt, b);
-        return Halide::unsafe_promise_clamped(page, 0, most);
-    };
     return in.keys.in_pages(own);
 }
 

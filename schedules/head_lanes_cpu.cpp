@@ -52,7 +52,7 @@ void schedule_of_keys(Func f, const HeadLanesStages &s, int rows) {
 RVar schedule_block_of_values(Halide::Stage sums, const HeadLanesStages &s, const RVar &keys, const Machine &machine) {
     Var d_outer("d_outer"), d_rest("d_rest"), d_inner("d_inner"), pass("pass"), r_outer("r_outer"), r_inner("r_inner");
     RVar block("block"), in_block("in_block");
-    const int lanes = s.blocking.lanes, vectors = s.head_dim_v / lanes, most = machine.registers - registers_beside_acc;
+    const int lanes = s.blocking.lanes, vectors = s.value_vectors.count(), most = machine.registers - registers_beside_acc;
     const int rows = std::clamp(s.blocking.words ? 2 * most / vectors : rows_of_pass, 1, std::min(s.blocking.row_tile, rows_of_pass));
     sums.split(keys, block, in_block, keys_of_block).split(s.r, r_outer, r_inner, rows, TailStrategy::GuardWithIf);
     if (s.blocking.words) {
@@ -150,6 +150,9 @@ void schedule_query(HeadLanesStages &s) {
         s.score_factor.compute_at(s.partial, s.rt);
     } else {
         s.query_rows.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.d, s.blocking.lanes);
+    }
+    if (s.query_columns.defined()) {
+        s.query_columns.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.x, s.blocking.lanes);
     }
     if (s.query_quads.defined()) {
         for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_quads, s.query_sums}) {

@@ -226,7 +226,7 @@ TEST_CASE("amx: the first variant of a target that may have it, with others behi
     CHECK(variants_with_amx(linear_problem(65, 64), rapids, POLYHEAD_BF16) == "--");
     CHECK(variants_with_amx(mha_problem(64, 2), rapids, POLYHEAD_BF16) == "A-");
     CHECK(variants_with_amx(sdpa_problem(2, 32), rapids, POLYHEAD_BF16) == "-A-"); // the first is for up to 16 queries
-    CHECK(variants_with_amx(sdpa_problem(2, 33), rapids, POLYHEAD_BF16) == "-");
+    CHECK(variants_with_amx(sdpa_problem(2, 33), rapids, POLYHEAD_BF16) == "--");
     Problem rotated = sdpa_problem(2, 32), few = rotated;
     rotated.rope = POLYHEAD_ROPE_HALF_SPLIT;
     few.seq_len_q = 32;

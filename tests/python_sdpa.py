@@ -73,6 +73,14 @@ class Masks(Case):
             self.close(out, expected[0])
             self.close(lse, expected[2])
 
+    def test_a_key_of_minus_infinity_hides_itself_alone(self):
+        """Also where vectors do not divide a row, and read some entries twice."""
+        for width in (5, 33, 66):
+            query, key, value = np.ones((1, 2, 1, width), np.float32), random(5, 1, 2, 2 * width, width), random(6, 1, 2, 2 * width, width)
+            for entry in range(width):
+                key[:, :, 2 * entry, entry] = -np.inf
+            self.close(polyhead.sdpa(query, key, value), attention(query, key[:, :, 1::2], value[:, :, 1::2])[0])
+
     def test_boolean_masks_of_every_shape(self):
         for shape in ((T_KV,), (T_Q, T_KV), (1, 1, T_KV), (B, 1, 1, T_KV), (B, 1, T_Q, T_KV), (H, T_Q, T_KV), (B, H, T_Q, T_KV), (T_Q, 1)):
             mask = np.random.default_rng(len(shape)).random(shape) < 0.6

@@ -215,6 +215,10 @@ Expr fetch_first_values(const HeadLanesStages &s, const Coordinates &at, const E
 void define_scores(HeadLanesStages &s, const Coordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
+    if (s.query_rows.defined() && s.key_vectors.repeated() != 0) {
+        const Expr vector = s.x / blocking.lanes, lane = s.x % blocking.lanes, entry = s.key_vectors.entry(vector, lane);
+        s.query_columns(s.x, r, rt, task) = select(s.key_vectors.first(vector, lane), s.query_rows(entry, r, rt, task), 0.0f);
+    }
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task);
     Expr nothing = 0;
     if (formulas.inputs().whole) {
@@ -226,9 +230,10 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
     }
     // scores = query_rows . key, first per lane, then over lanes
     const int entries = s.query_parts.defined() || s.query_words.defined() ? 2 : 1; // of a lane
-    s.rv = RDom(0, formulas.problem().head_dim / blocking.lanes / entries, "rv");
+    s.rv = RDom(0, (s.key_vectors.count() + entries - 1) / entries, "rv");
     s.rl = RDom(0, blocking.lanes, "rl");
-    const Expr entry = l + blocking.lanes * s.rv, row = at.clamped_key(kk, sp, b);
+    const Expr column = l + blocking.lanes * s.rv, row = at.clamped_key(kk, sp, b);
+    const Expr entry = entries == 1 ? s.key_vectors.entry(s.rv, l) : column;
     const KeySource &keys = formulas.inputs().keys;
     s.lane_scores(l, r, kk, rt, task) = Halide::cast<float>(nothing);
     const auto stored = [&](int part) { return keys.stored_key(2 * entry + part, row, hkv, b); };
@@ -244,6 +249,8 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
         const auto key = floats_of_bf16_pair(stored(0), stored(1));
         const auto query = [&](int part) { return s.query_parts(entry, part, r, rt, task); };
         s.lane_scores(l, r, kk, rt, task) = sum + query(0) * key[0] + query(1) * key[1];
+    } else if (s.query_columns.defined()) { // a repeated entry may be infinite, and 0 times it NaN
+        s.lane_scores(l, r, kk, rt, task) = sum + s.query_columns(column, r, rt, task) * select(s.key_vectors.first(s.rv, l), key, 0.0f);
     } else {
         s.lane_scores(l, r, kk, rt, task) = sum + s.query_rows(entry, r, rt, task) * key;
     }
@@ -347,11 +354,12 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.value_keys = TileKeys(formulas, blocking.split_len, at.key(0, sp, b), at.range(rt, b), Expr(), 1, true);
     const std::vector<Expr> place = blocking.words ? std::vector<Expr>{s.l, s.part, r, rt, task} : std::vector<Expr>{d, r, rt, task};
     const auto value_at = [&](const Expr &row) {
+        const Expr entry = s.value_vectors.entry(d / blocking.lanes, d % blocking.lanes);
         if (in.keys.scales_rows()) {
-            return in.keys.storage().load(in.keys.stored_value(d, row, hkv, b));
+            return in.keys.storage().load(in.keys.stored_value(entry, row, hkv, b));
         }
         if (!blocking.words) {
-            return in.keys.value(d, row, hkv, b);
+            return in.keys.value(entry, row, hkv, b);
         }
         const auto value = floats_of_bf16_pair(in.keys.stored_value(2 * s.l, row, hkv, b), in.keys.stored_value(2 * s.l + 1, row, hkv, b));
         return select(s.part == 0, value[0], value[1]);
@@ -378,8 +386,9 @@ void define_partial(HeadLanesStages &s, const Coordinates &at) {
     s.columns.where(at.key(0, sp, b) < at.splits().whole_range(b).end_some);
     const Expr column = s.columns;
     s.partial(x, r, rt, task) = Halide::undef<float>();
-    s.partial(column, r, rt, task) = select(column < s.head_dim_v, Halide::likely(sums(min(column, s.head_dim_v - 1), r, rt, task)), //
-                                            column == s.head_dim_v, s.row_sum(r, rt, task), s.row_reference(r, rt, task));
+    s.partial(column, r, rt, task) =
+        select(column < s.head_dim_v, Halide::likely(sums(s.value_vectors.column(min(column, s.head_dim_v - 1)), r, rt, task)), //
+               column == s.head_dim_v, s.row_sum(r, rt, task), s.row_reference(r, rt, task));
 }
 
 // merge: reference = max over splits, sums = sum over splits of rescaling(row_reference - reference) * partial
@@ -403,6 +412,8 @@ HeadLanesStages head_lanes(const AttentionFormulas &given, const HeadLanesBlocki
     s.blocking = blocking;
     const AttentionFormulas formulas = given.inputs().keys.page_table() ? with_pages_of_split(s, given) : given;
     s.head_dim_v = formulas.problem().head_dim_v;
+    s.key_vectors = {formulas.problem().head_dim, blocking.lanes};
+    s.value_vectors = {s.head_dim_v, blocking.lanes};
     s.group_size = formulas.group_size();
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     s.rows_of_call = formulas.inputs().batch * formulas.inputs().num_heads * formulas.inputs().seq_len_q;
@@ -453,10 +464,10 @@ std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
     for (const Halide::Func &f :
-         {pages,       query_rows,   query_parts, query_words,  score_factor,  query_largest, query_poison, query_step,
-          query_quads, query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,   scores,       row_scores,
-          key_scales,  value_scales, weights,     logits,       row_max,       row_reference, probs,        row_sum,
-          acc,         acc_columns,  partial,     reference,    sums,          merged}) {
+         {pages,      query_rows,  query_columns, query_parts, query_words,  score_factor,  query_largest, query_poison,
+          query_step, query_quads, query_sums,    key_rows,    fetched_keys, fetched_first, lane_scores,   scores,
+          row_scores, key_scales,  value_scales,  weights,     logits,       row_max,       row_reference, probs,
+          row_sum,    acc,         acc_columns,   partial,     reference,    sums,          merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -10,7 +10,7 @@ namespace polyhead::gen {
 
 // Blocking numbers of the frame.
 struct HeadLanesBlocking {
-    int lanes;                      // entries of head_dim side by side; divides head_dim and head_dim_v
+    int lanes;                      // entries of head_dim side by side, at most head_dim and head_dim_v
     int row_tile;                   // rows (query of one head of the group) that share a pass
     int split_len;                  // keys of a split, a multiple of key_unroll and lanes
     int key_unroll;                 // keys whose dot products are computed together
@@ -21,12 +21,31 @@ struct HeadLanesBlocking {
     int quad_lanes; // int8: words of four entries side by side, whose query is rounded to int8; 0: keys become floats
 };
 
+// A row of entries as vectors. Where lanes do not divide it, the last vector begins earlier and repeats entries of the one before, so that
+// nothing behind the row is read. A column counts lanes of vectors: a repeated entry has two.
+struct Vectors {
+    int width = 0, lanes = 1;
+
+    int count() const { return (width + lanes - 1) / lanes; }
+    int repeated() const { return count() * lanes - width; }
+    Halide::Expr entry(const Halide::Expr &vector, const Halide::Expr &lane) const {
+        return repeated() == 0 ? lane + lanes * vector : lane + min(lanes * vector, width - lanes);
+    }
+    // Whether this lane is the first with its entry.
+    Halide::Expr first(const Halide::Expr &vector, const Halide::Expr &lane) const { return vector < count() - 1 || lane >= repeated(); }
+    // The last column with an entry.
+    Halide::Expr column(const Halide::Expr &entry) const {
+        return repeated() == 0 ? entry : entry + select(entry < lanes * (count() - 1), 0, repeated());
+    }
+};
+
 // Coordinates: r = row in tile, rt = tile of rows, kk = key in split, sp = split (0: the first that the batch row sees a key of),
 // hkv = key/value head, task = a split of a key/value head of a batch row. Row R = rt * row_tile + r
 // is query R / group_size of head hkv * group_size + R % group_size.
 struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
     int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
+    Vectors key_vectors, value_vectors;     // of floats
     int page_slots;                         // pages that a split and the keys asked for ahead touch at most
 
     Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, page_slot{"page_slot"}, hkv{"hkv"}, b{"b"}, x{"x"};
@@ -38,6 +57,7 @@ struct HeadLanesStages : MergedRowsStages {
 
     RowBounds row_bounds;                        // (r, rt, task)
     Halide::Func query_rows{"query_rows"};       // (d, r, rt, task)
+    Halide::Func query_columns{"query_columns"}; // (column, r, rt, task): query_rows, repeated entries 0; undefined where none is
     Halide::Func query_parts{"query_parts"};     // (l, part, r, rt, task): entry 2 l + part of query_rows; where keys are read as words
     Halide::Func query_words{"query_words"};     // (l, r, rt, task): words of query as it is stored; where words are multiplied
     Halide::Func score_factor{"score_factor"};   // of their scores

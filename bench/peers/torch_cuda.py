@@ -26,13 +26,16 @@ SLICE = 0.05  # seconds that calls of one side are repeated for, in each round
 
 
 def cases():
-    """[(name, dict)]: the cases of the speed targets, and layers."""
+    """[(name, dict)]: the cases of the speed targets, decoding steps, and layers."""
     found = []
     for dtype in ("f32", "f16"):
         for d in (64, 128):
             for causal in (False, True):
                 name = "sdpa_%s_b1_h16_t4096_d%d%s" % (dtype, d, "_causal" if causal else "")
-                found.append((name, dict(kind="sdpa", dtype=dtype, B=1, H=16, T=4096, d=d, causal=causal)))
+                found.append((name, dict(kind="sdpa", dtype=dtype, B=1, H=16, H_kv=16, Q=4096, T=4096, d=d, causal=causal)))
+        for h, h_kv, t in ((32, 8, 4096), (32, 8, 32768), (16, 16, 32768)):
+            name = "decode_%s_b1_h%d_kv%d_t%d_d128" % (dtype, h, h_kv, t)
+            found.append((name, dict(kind="sdpa", dtype=dtype, B=1, H=h, H_kv=h_kv, Q=1, T=t, d=128, causal=False)))
         for b, t, e, h in ((1, 512, 768, 12), (8, 512, 768, 12), (1, 4096, 1024, 16)):
             found.append(("layer_%s_b%d_t%d_d%d_h%d" % (dtype, b, t, e, h), dict(kind="layer", dtype=dtype, B=b, T=t, D=e, H=h)))
     return found
@@ -40,7 +43,7 @@ def cases():
 
 def flops(case):
     if case["kind"] == "sdpa":
-        pairs = case["T"] * (case["T"] + 1) // 2 if case["causal"] else case["T"] ** 2
+        pairs = case["T"] * (case["T"] + 1) // 2 if case["causal"] else case["Q"] * case["T"]
         return 4 * case["B"] * case["H"] * pairs * case["d"]
     return case["B"] * (8 * case["T"] * case["D"] ** 2 + 4 * case["T"] ** 2 * case["D"])
 
@@ -67,10 +70,13 @@ def torch_side(torch, case, dtype):
     cuda = dict(device="cuda", dtype=dtype)
     if case["kind"] == "sdpa":
         attend = torch.nn.functional.scaled_dot_product_attention
-        inputs = [torch.randn(case["B"], case["H"], case["T"], case["d"], **cuda) for _ in range(3)]
-        call = lambda: attend(*inputs, is_causal=case["causal"])  # noqa: E731
+        group = case["H"] // case["H_kv"]
+        inputs = [torch.randn(case["B"], heads, rows, case["d"], **cuda)
+                  for heads, rows in ((case["H"], case["Q"]), (case["H_kv"], case["T"]), (case["H_kv"], case["T"]))]  # fmt: skip
+        call = lambda: attend(*inputs, is_causal=case["causal"], enable_gqa=group > 1)  # noqa: E731
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-            heads = [attend(*(x[:, h : h + 1].double() for x in inputs), is_causal=case["causal"]) for h in range(case["H"])]
+            places = [(h, h // group, h // group) for h in range(case["H"])]
+            heads = [attend(*(x[:, h : h + 1].double() for x, h in zip(inputs, place)), is_causal=case["causal"]) for place in places]
         return inputs, call, torch.cat(heads, 1)
     layer = torch.nn.MultiheadAttention(case["D"], case["H"], bias=True, batch_first=True, **cuda).eval()
     with torch.no_grad():

@@ -12,7 +12,11 @@ const Frame &thread_rows_frame();
 
 namespace {
 
-constexpr int merge_lanes = 8; // with splits
+// Partial merges of a row side by side, with splits. Each is a chain of loads: on an H100 the step over 32,768 keys takes 0.82 to 0.97 of
+// the time with 32 of them. With 32 columns they are as many threads as CUDA gives a block; elsewhere a block has 256.
+int merge_lanes(const Machine &machine) {
+    return machine.api == POLYHEAD_CUDA ? 32 : 8;
+}
 
 // acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of a value of its own, scores and probs.
 int shared_bytes(const Tiling &t, const Problem &p) {
@@ -31,6 +35,13 @@ std::string shared_out(const std::string &what, int number, int threads) {
                      ", or a multiple of it";
 }
 
+// Neighbouring entries of a row in one thread: as many as one load takes, fewer where pieces of so many would not fill the row.
+int entries_together(const Problem &p, int lanes) {
+    constexpr int most = 4, fewer = 2;
+    const auto whole = [&](int entries) { return p.head_dim % (entries * lanes) == 0 && p.head_dim_v % (entries * lanes) == 0; };
+    return lanes == 1 ? 1 : !whole(most) && whole(fewer) ? fewer : most;
+}
+
 class Rows : public Frame {
 public:
     int schedule_version() const override { return 1; }
@@ -39,7 +50,8 @@ public:
 
     bool schedule(KernelStages *k, const Tiling &t, const Machine &) const override {
         const AttentionOut &o = k->attention_out;
-        schedule_rows(static_cast<RowsStages &>(*k->attention), o, t.load_width);
+        RowsStages &stages = static_cast<RowsStages &>(*k->attention);
+        schedule_rows(stages, o, std::min(t.load_width, stages.blocking.vec));
         Halide::Func attended = o.func;
         if (k->has_linear || k->copy.defined()) {
             attended.compute_root().bound(o.d, 0, o.columns);
@@ -58,30 +70,43 @@ class ThreadRows : public Rows {
 public:
     const char *name() const override { return "thread_rows"; }
     Reader reader() const override { return Reader::thread_rows; }
-    // Registers allow it up to these head dims.
+    // Without lanes registers allow it up to these head dims.
     bool serves(const Problem &p, const Machine &machine) const override {
-        return Rows::serves(p, machine) && std::max(p.head_dim, p.head_dim_v) <= (machine.warp() > 1 ? 256 : 128);
+        return Rows::serves(p, machine) && (machine.warp() > 1 || std::max(p.head_dim, p.head_dim_v) <= 128);
     }
     // Lanes are what makes thread rows fast; without them every key is read once per row.
     bool wanted(const Problem &, const Machine &machine, bool) const override { return machine.warp() > 1; }
 
     bool wide_loads_pay(const Problem &p, const Tiling &t) const override {
-        const int piece = 4 * t.row_lanes;
+        const int piece = entries_together(p, t.row_lanes) * t.row_lanes;
         return p.op == POLYHEAD_SDPA && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 && p.head_dim % piece == 0 &&
                p.head_dim_v % piece == 0;
     }
 
-    // Registers of a thread (CUDA, f32, d 64): 4 rows x 16 entries of query and as many of acc, 4 x 4 scores, 16 of a key and its value.
+    // Registers of a thread (CUDA, f32, d 64): 4 rows x 16 entries of query and as many of acc, 4 x 8 scores, 16 of a key and its value.
     // A loaded float serves the rows of its thread, so rows are what keeps the load units below the multipliers; lanes make room for rows.
-    // More keys at a time save rescaling (62 % of the instructions are multiply-adds with 8, 57 % with 4) and cost spills: ptxas counts up
-    // to 40 bytes with 8, up to 16 with 6, none with 4 where masked chunks have 2.
+    // Measured on an H100, 16 heads of 4,096 (docs/internals/schedules_gpu.md): small blocks, because registers leave room for few warps;
+    // with causal, smaller tiles, because the keys by which its rows can differ are masked for all of them. Integers are made to floats
+    // once for the rows of a thread.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const int widest = std::max(p.head_dim, p.head_dim_v);
-        fill(t->row_lanes, machine.warp() == 1 ? 1 : widest <= 32 ? 2 : widest <= 64 ? 4 : 8);
-        fill(t->thread_rows, t->row_lanes == 1 ? 1 : widest <= 128 ? 4 : 2);
-        fill(t->row_groups, 128 / t->row_lanes);
-        fill(t->kv_tile, 4);
-        fill(t->masked_kv_tile, t->kv_tile % 2 == 0 ? 2 : 1);
+        const bool integers = p.int8_cache != 0, rotated = p.rope != POLYHEAD_NO_ROPE,
+                   triangle = p.causal != POLYHEAD_NOT_CAUSAL && !integers;
+        int lanes = std::min(machine.warp(), 2);
+        while (lanes < machine.warp() && widest > 16 * lanes) {
+            lanes *= 2;
+        }
+        fill(t->row_lanes, lanes);
+        fill(t->thread_rows, t->row_lanes == 1 ? 1 : triangle ? 3 : 4);
+        const bool large_block = integers || (t->row_lanes <= 2 && !triangle);
+        fill(t->row_groups, (large_block ? 128 : 64) / t->row_lanes);
+        // Addresses, scales and rotation take registers, too.
+        const bool few_keys = large_block || t->row_lanes == 1 || p.value_in_key != 0 || (rotated && widest > 128);
+        const bool many_keys = triangle && !rotated && p.page_size == 0 && widest <= 128;
+        fill(t->kv_tile, few_keys ? 4 : many_keys ? 12 : 8);
+        // With masks or a window every chunk is a masked one.
+        const bool pairs = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0, longer = pairs ? widest <= 64 : p.window != 0;
+        fill(t->masked_kv_tile, longer && t->kv_tile % 4 == 0 ? 4 : t->kv_tile % 2 == 0 ? 2 : 1);
         // Heads of a layer are ours and lie in panels of 16; tensors of a caller may lie anywhere.
         // Rotated keys are made entry by entry.
         fill(t->load_width, p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);
@@ -102,9 +127,10 @@ public:
                                  most_unrolled, "unrolled multiply-adds")});
     }
 
-    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
-        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes, t.row_lanes == 1 ? 1 : 4, t.kv_tile, t.masked_kv_tile,
-                                    false,         t.split_len,  merge_lanes};
+    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
+        const int together = entries_together(formulas.problem(), t.row_lanes);
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes,         together, t.kv_tile, t.masked_kv_tile,
+                                    false,         t.split_len,  merge_lanes(machine)};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
 };
@@ -148,9 +174,9 @@ public:
                          at_most("row_lanes, thread_rows and row_groups of a block", across * along, most_threads, "threads")});
     }
 
-    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &) const override {
-        const RowsBlocking blocking{t.thread_rows,    t.row_groups, t.row_lanes, 1,          t.kv_tile,
-                                    t.masked_kv_tile, true,         t.split_len, merge_lanes};
+    std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes,         1, t.kv_tile, t.masked_kv_tile,
+                                    true,          t.split_len,  merge_lanes(machine)};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
 };
@@ -188,7 +214,8 @@ public:
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const int widest = std::max(p.head_dim, p.head_dim_v), warp = machine.warp();
         int rows = 2, lanes = std::min(warp, 4);
-        while (rows < runtime::group_size_of(p) && rows < 8) {
+        const int most_rows = std::max(2, std::min(8, 80 * warp / widest));
+        while (rows < runtime::group_size_of(p) && 2 * rows <= most_rows) {
             rows *= 2;
         }
         fill(t->thread_rows, rows);
@@ -199,7 +226,7 @@ public:
         fill(t->row_groups, std::max(1, warp / t->row_lanes));
         fill(t->kv_tile, 4);
         fill(t->masked_kv_tile, t->kv_tile % 2 == 0 ? 2 : 1);
-        fill(t->load_width, machine.wide() && ThreadRows::wide_loads_pay(p, *t) ? 4 : 1);
+        fill(t->load_width, machine.wide() && ThreadRows::wide_loads_pay(p, *t) ? entries_together(p, t->row_lanes) : 1);
         const int step = t->kv_tile * t->row_groups;
         fill(t->split_len, std::max(1, keys_of_split / step) * step);
     }

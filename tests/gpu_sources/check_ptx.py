@@ -11,8 +11,9 @@ import ptx
 
 NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
-# Heads of more dimensions may spill: a row of them does not fit into 255 registers.
-STRICT_HEAD_DIM = 128
+# Heads of more dimensions may spill: a row of them does not fit into 255 registers. Others may by a few registers: on an H100 8 keys of a chunk
+# with up to 16 bytes of spills are faster than 4 without (docs/internals/schedules_gpu.md, section 7).
+STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
 PROPERTIES = re.compile(
     r"Function properties for (\w+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
     r"\n.*?Used (\d+) registers(.*)")
@@ -91,8 +92,8 @@ def check(text, strict, launches):
             numbers["shared_bytes"] = None if launch["shared_bytes"] is None else launch["shared_bytes"] + numbers["static_shared_bytes"]
             told = launch_faults(numbers)
             if strict:
-                told += ["%d %s, expected 0" % (numbers[key], key.replace("_", " "))
-                         for key in ("stack_bytes", "spill_stores", "spill_loads") if numbers[key]]
+                told += ["%d %s, expected at most %d" % (numbers[key], key.replace("_", " "), MOST_SPILLED_BYTES)
+                         for key in ("stack_bytes", "spill_stores", "spill_loads") if numbers[key] > MOST_SPILLED_BYTES]
                 told += ["%d accesses to local memory, expected 0" % n for n in [counts[name]["whole"]["local"]] if n]
             faults += ["%s %s: %s" % (architecture, name, sentence) for sentence in told]
             records.append(dict(numbers, architecture=architecture, kernel=name, **counts.get(name, {})))

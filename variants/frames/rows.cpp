@@ -100,13 +100,18 @@ public:
         fill(t->thread_rows, t->row_lanes == 1 ? 1 : triangle ? 3 : 4);
         const bool large_block = integers || (t->row_lanes <= 2 && !triangle);
         fill(t->row_groups, (large_block ? 128 : 64) / t->row_lanes);
-        // Addresses, scales and rotation take registers, too.
-        const bool few_keys = large_block || t->row_lanes == 1 || p.value_in_key != 0 || (rotated && widest > 128);
+        // With masks or a window every chunk is a masked one.
+        const bool pairs = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0, all_masked = pairs ? widest <= 64 : p.window != 0;
+        // Addresses, scales and rotation take registers, too. 8 keys spill up to 16 bytes in some kernels, and are faster than 4 all the
+        // same.
+        const bool few_keys = integers || t->row_lanes == 1 || p.value_in_key != 0 || (rotated && widest > 128);
         const bool many_keys = triangle && !rotated && p.page_size == 0 && widest <= 128;
         fill(t->kv_tile, few_keys ? 4 : many_keys ? 12 : 8);
-        // With masks or a window every chunk is a masked one.
-        const bool pairs = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0, longer = pairs ? widest <= 64 : p.window != 0;
-        fill(t->masked_kv_tile, longer && t->kv_tile % 4 == 0 ? 4 : t->kv_tile % 2 == 0 ? 2 : 1);
+        int masked = all_masked ? 4 : 2;
+        while (t->kv_tile % masked != 0) {
+            masked /= 2;
+        }
+        fill(t->masked_kv_tile, masked);
         // Heads of a layer are ours and lie in panels of 16; tensors of a caller may lie anywhere.
         // Rotated keys are made entry by entry.
         fill(t->load_width, p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);

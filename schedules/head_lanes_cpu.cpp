@@ -70,8 +70,12 @@ RVar schedule_block_of_values(Halide::Stage sums, const HeadLanesStages &s, cons
         }
         sums.split(s.d, d_outer, d_rest, passes * lanes)
             .split(d_rest, pass, d_inner, lanes)
-            .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block)
-            .unroll(pass); // in a loop of passes LLVM 21 may store all sums at every key
+            .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block);
+        // In a loop of two passes LLVM 21 may store all sums at every key. With 16 registers there are more passes, and code for each of
+        // them takes up to 1.3 of the time.
+        if (machine.registers == 32) {
+            sums.unroll(pass);
+        }
     }
     sums.vectorize(d_inner).unroll(d_outer).unroll(r_inner);
     return in_block;

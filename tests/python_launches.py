@@ -78,9 +78,10 @@ class Launches(unittest.TestCase):
         self.assertIn("query: extent %d of dimension 0, expected at most %d" % (B, BLOCKS), str(caught.exception))
         module = polyhead.MultiheadAttention(8, 1)
         module.load_state_dict(state_dict(8, 8, 1))
+        rows = random(8, 1, 32 * BLOCKS + 1, 8)  # a block of a linear layer has 32
         with self.assertRaises(polyhead.Error) as caught:
-            module(keys[0], device=self.device)
-        self.assertIn("input: extent %d of dimension 1, expected at most %d" % (keys.shape[2], keys.shape[2] - 1), str(caught.exception))
+            module(rows, device=self.device)
+        self.assertIn("input: extent %d of dimension 1, expected at most %d" % (rows.shape[1], rows.shape[1] - 1), str(caught.exception))
 
 
 if __name__ == "__main__":

@@ -44,10 +44,9 @@ const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &
     return args.weights && args.weights->device ? "weights" : nullptr;
 }
 
-// What address and outer strides of a tensor must be multiples of, in bytes. A load of integers of a cache takes as many elements as
-// others.
+// What address and outer strides of a tensor must be multiples of, in bytes: a load takes as many elements of every tensor.
 int32_t alignment_of(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
-    return t.dtype == POLYHEAD_I8 ? variant.alignment / dtype_bytes(kernel.problem.dtype) : variant.alignment;
+    return variant.alignment / dtype_bytes(kernel.problem.dtype) * dtype_bytes(t.dtype);
 }
 
 // True when address and outer strides of a tensor, as the kernel will get it, are multiples of so many bytes.
@@ -74,13 +73,16 @@ struct Unaligned {
 };
 
 Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args) noexcept {
+    if (variant.alignment <= 1) {
+        return {};
+    }
     const struct {
         const char *name;
         const polyhead_tensor &tensor;
     } read[] = {{first_tensor_name(kernel.problem), args.query}, {"key", args.key}, {"value", args.value}};
     for (const auto &[name, tensor] : read) {
         const int32_t expected = alignment_of(kernel, variant, tensor);
-        if (expected > 1 && !aligned(tensor, expected)) {
+        if (!aligned(tensor, expected)) {
             return {name, expected};
         }
     }

@@ -174,9 +174,9 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine});
-            if (given.tiling.load_width == 0 && plan.frame->wide_loads_pay(p, plan.tiling)) {
+            if (const int width = plan.frame->wide_load(p, plan.tiling); given.tiling.load_width == 0 && width > 0) {
                 plans.push_back(plan);
-                plans.back().tiling.load_width = 4;
+                plans.back().tiling.load_width = width;
             }
             plans.push_back(plan);
         }

@@ -34,8 +34,8 @@ public:
     virtual int max_seq_len_q() const { return 0; }
     // The longest query length for which a kernel takes it if other frames serve the problem, too; 0: no limit.
     virtual int best_up_to(const Problem &, const Machine &) const { return max_seq_len_q(); }
-    // True when an extra variant for tensors whose addresses and strides allow loads of several elements is faster.
-    virtual bool wide_loads_pay(const Problem &, const Tiling &) const { return false; }
+    // Elements of one load in an extra variant for tensors whose addresses and strides allow it; 0: it would not be faster.
+    virtual int wide_load(const Problem &, const Tiling &) const { return 0; }
 
     // Rows of an extra variant with a smaller tile, for calls that have no more of them; 0: none is faster.
     virtual int few_rows(const Machine &) const { return 0; }

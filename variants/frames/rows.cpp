@@ -35,11 +35,25 @@ std::string shared_out(const std::string &what, int number, int threads) {
                      ", or a multiple of it";
 }
 
-// Neighbouring entries of a row in one thread: as many as one load takes, fewer where pieces of so many would not fill the row.
-int entries_together(const Problem &p, int lanes) {
-    constexpr int most = 4, fewer = 2;
-    const auto whole = [&](int entries) { return p.head_dim % (entries * lanes) == 0 && p.head_dim_v % (entries * lanes) == 0; };
-    return lanes == 1 ? 1 : !whole(most) && whole(fewer) ? fewer : most;
+constexpr int widest_piece = 4; // entries of a row that one load takes
+
+// Neighbouring entries of a row in one thread: the most whose pieces fill rows of both head dims; 0: none do.
+int whole_piece(const Problem &p, int lanes) {
+    for (int entries = widest_piece; entries > 1; entries /= 2) {
+        if (p.head_dim % (entries * lanes) == 0 && p.head_dim_v % (entries * lanes) == 0) {
+            return entries;
+        }
+    }
+    return 0;
+}
+
+// Threads that share a row: at least so many of a warp, and as many as leave 16 entries to each.
+int lanes_for(int entries, int least, int warp) {
+    int lanes = std::min(least, warp);
+    while (lanes < warp && entries > 16 * lanes) {
+        lanes *= 2;
+    }
+    return lanes;
 }
 
 class Rows : public Frame {
@@ -77,10 +91,8 @@ public:
     // Lanes are what makes thread rows fast; without them every key is read once per row.
     bool wanted(const Problem &, const Machine &machine, bool) const override { return machine.warp() > 1; }
 
-    bool wide_loads_pay(const Problem &p, const Tiling &t) const override {
-        const int piece = entries_together(p, t.row_lanes) * t.row_lanes;
-        return p.op == POLYHEAD_SDPA && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 && p.head_dim % piece == 0 &&
-               p.head_dim_v % piece == 0;
+    int wide_load(const Problem &p, const Tiling &t) const override {
+        return p.op == POLYHEAD_SDPA && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 ? whole_piece(p, t.row_lanes) : 0;
     }
 
     // Registers of a thread (CUDA, f32, d 64): 4 rows x 16 entries of query and as many of acc, 4 x 8 scores, 16 of a key and its value.
@@ -92,11 +104,7 @@ public:
         const int widest = std::max(p.head_dim, p.head_dim_v);
         const bool integers = p.int8_cache != 0, rotated = p.rope != POLYHEAD_NO_ROPE,
                    triangle = p.causal != POLYHEAD_NOT_CAUSAL && !integers;
-        int lanes = std::min(machine.warp(), 2);
-        while (lanes < machine.warp() && widest > 16 * lanes) {
-            lanes *= 2;
-        }
-        fill(t->row_lanes, lanes);
+        fill(t->row_lanes, lanes_for(widest, 2, machine.warp()));
         fill(t->thread_rows, t->row_lanes == 1 ? 1 : triangle ? 3 : 4);
         const bool large_block = integers || (t->row_lanes <= 2 && !triangle);
         fill(t->row_groups, (large_block ? 128 : 64) / t->row_lanes);
@@ -133,8 +141,8 @@ public:
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const int together = entries_together(formulas.problem(), t.row_lanes);
-        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes,         together, t.kv_tile, t.masked_kv_tile,
+        const int piece = whole_piece(formulas.problem(), t.row_lanes), vec = t.row_lanes == 1 ? 1 : piece > 0 ? piece : widest_piece;
+        const RowsBlocking blocking{t.thread_rows, t.row_groups, t.row_lanes,         vec, t.kv_tile, t.masked_kv_tile,
                                     false,         t.split_len,  merge_lanes(machine)};
         return std::make_shared<RowsStages>(rows_frame(formulas, blocking));
     }
@@ -211,27 +219,24 @@ public:
         return machine.warp() > 1 && wants_splits(p, keys_of_split);
     }
     int max_seq_len_q() const override { return most_split_queries; }
-    bool wide_loads_pay(const Problem &, const Tiling &) const override { return false; } // the variant has them where they pay
+    int wide_load(const Problem &, const Tiling &) const override { return 0; } // the variant has them where they are faster
 
     // A block is a warp. Its threads share the rows of a tile: all heads of a group, up to 8, and at least 2. As many lanes share a row as
     // leave 64 registers to query and as many to acc, and read 16 entries of a key each; groups of lanes have every groups-th chunk of the
     // split.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const int widest = std::max(p.head_dim, p.head_dim_v), warp = machine.warp();
-        int rows = 2, lanes = std::min(warp, 4);
-        const int most_rows = std::max(2, std::min(8, 80 * warp / widest));
-        while (rows < runtime::group_size_of(p) && 2 * rows <= most_rows) {
+        constexpr int most_rows = 8, registers_of_query = 80, rows_of_lanes = 4; // 16 entries of 4 rows are 64 registers
+        int rows = 2;
+        while (rows < std::min(runtime::group_size_of(p), most_rows) && 2 * rows * widest <= registers_of_query * warp) {
             rows *= 2;
         }
         fill(t->thread_rows, rows);
-        while (lanes < warp && (t->thread_rows * widest > 64 * lanes || widest > 16 * lanes)) {
-            lanes *= 2;
-        }
-        fill(t->row_lanes, lanes);
+        fill(t->row_lanes, lanes_for(std::max(widest, (t->thread_rows * widest + rows_of_lanes - 1) / rows_of_lanes), rows_of_lanes, warp));
         fill(t->row_groups, std::max(1, warp / t->row_lanes));
         fill(t->kv_tile, 4);
         fill(t->masked_kv_tile, t->kv_tile % 2 == 0 ? 2 : 1);
-        fill(t->load_width, machine.wide() && ThreadRows::wide_loads_pay(p, *t) ? entries_together(p, t->row_lanes) : 1);
+        fill(t->load_width, machine.wide() ? std::max(ThreadRows::wide_load(p, *t), 1) : 1);
         const int step = t->kv_tile * t->row_groups;
         fill(t->split_len, std::max(1, keys_of_split / step) * step);
     }

@@ -99,8 +99,8 @@ typedef struct polyhead_variant {
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */
-    int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes; tensors of
-                                             int8, of so many bytes / bytes of an element of the problem's dtype; 0 = any */
+    int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes, for tensors
+                                             of another dtype than the problem's of as many elements; 0 = any */
     int32_t min_seq_len_q, max_seq_len_q; /* query lengths, inclusive; max 0 = no limit */
     polyhead_scratch scratch;
     uint32_t weight_layout; /* id that packed weights must have; 0 = takes no weights */

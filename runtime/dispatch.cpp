@@ -1,6 +1,8 @@
 // Chooses a variant: the first of the table that may run.
 #include "dispatch.h"
 
+#include <algorithm>
+
 #include "call_tensors.h"
 #include "cpu_feature_words.h"
 #include "cpu_features.h"
@@ -45,12 +47,13 @@ const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &
 }
 
 // What address and outer strides of a tensor must be multiples of, in bytes: a load takes as many elements of every tensor.
-int32_t alignment_of(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
-    return variant.alignment / dtype_bytes(kernel.problem.dtype) * dtype_bytes(t.dtype);
+int64_t alignment_of(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
+    const int64_t elements = std::max(1, variant.alignment / dtype_bytes(kernel.problem.dtype));
+    return elements * dtype_bytes(t.dtype);
 }
 
 // True when address and outer strides of a tensor, as the kernel will get it, are multiples of so many bytes.
-bool aligned(const polyhead_tensor &given, int32_t alignment) noexcept {
+bool aligned(const polyhead_tensor &given, int64_t alignment) noexcept {
     if (absent(given)) {
         return true;
     }
@@ -69,7 +72,7 @@ bool aligned(const polyhead_tensor &given, int32_t alignment) noexcept {
 
 struct Unaligned {
     const char *tensor = nullptr;
-    int32_t expected = 0; // bytes
+    int64_t expected = 0; // bytes
 };
 
 Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args) noexcept {
@@ -81,7 +84,7 @@ Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant 
         const polyhead_tensor &tensor;
     } read[] = {{first_tensor_name(kernel.problem), args.query}, {"key", args.key}, {"value", args.value}};
     for (const auto &[name, tensor] : read) {
-        const int32_t expected = alignment_of(kernel, variant, tensor);
+        const int64_t expected = alignment_of(kernel, variant, tensor);
         if (!aligned(tensor, expected)) {
             return {name, expected};
         }
@@ -113,7 +116,7 @@ void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant,
         variant.max_seq_len_q == 0 ? text->append("serves seq_len_q from %d", variant.min_seq_len_q)
                                    : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
     } else if (const Unaligned found = first_unaligned(kernel, variant, args); found.tensor) {
-        text->append("wants address and strides of %s to be multiples of %d bytes", found.tensor, found.expected);
+        text->append("wants address and strides of %s to be multiples of %lld bytes", found.tensor, static_cast<long long>(found.expected));
     } else if (const char *name = first_on_device(kernel, args)) {
         text->append("was compiled in process and takes host memory, but %s lies on the device", name);
     }

@@ -215,6 +215,13 @@ TEST_CASE("device rules: alignment", "[runtime]") {
         CHECK(call.explain().find("not wide: wants address and strides of key to be multiples of 8 bytes\n") != std::string::npos);
         CHECK(call.explain().find("runs any:") != std::string::npos);
     }
+    SECTION("less than an element asks for nothing") {
+        call.variants[1].alignment = 2;
+        call.move_all();
+        call.args.key.offset = 0;
+        call.move(&call.args.key, 1);
+        CHECK(call.explain().find("runs wide:") != std::string::npos);
+    }
     SECTION("host tensors are packed for it") {
         std::vector<float> wide(B * H_kv * T_kv * (d + 1));
         call.args.key = view(wide.data(), {B, H_kv, T_kv, d}, {H_kv * T_kv * (d + 1), T_kv * (d + 1), d + 1, 1});

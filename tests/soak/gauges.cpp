@@ -61,7 +61,7 @@ std::string growth(const std::vector<Gauges> &rounds) {
     const struct {
         const char *name;
         long Gauges::*value;
-        long slack; // what an allocator may still move about, of memory a thirty-second part more
+        long slack; // what an allocator may still move about
     } all[] = {{"KiB of memory", &Gauges::resident_kib, memory_slack},
                {"mappings", &Gauges::mappings, 8},
                {"descriptors", &Gauges::descriptors, 0},
@@ -73,10 +73,9 @@ std::string growth(const std::vector<Gauges> &rounds) {
         const auto less = [&](const Gauges &a, const Gauges &b) { return a.*gauge.value < b.*gauge.value; };
         const long before = (*std::min_element(middle, last, less)).*gauge.value;
         const long after = (*std::min_element(last, rounds.end(), less)).*gauge.value;
-        const long slack = gauge.slack + (gauge.value == &Gauges::resident_kib ? before / 32 : 0);
-        if (after > before + slack) {
+        if (after > before + gauge.slack) {
             sentences += std::string(gauge.name) + ": " + std::to_string(after) + " in the last third, " + std::to_string(before) +
-                         " in the one before, expected at most " + std::to_string(slack) + " more. ";
+                         " in the one before, expected at most " + std::to_string(gauge.slack) + " more. ";
         }
     }
     return sentences;

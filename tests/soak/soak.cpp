@@ -178,21 +178,14 @@ void work(Soak &soak, unsigned seed, Clock::time_point end) {
     }
 }
 
-// How much of the memory of calls the process keeps is a matter of chance: of the calls that a round ended with. A block of nearly all that
-// it may keep, of which no page is touched, takes the place of all others.
-void empty_the_kept_memory() {
+// How much of the memory of calls is kept is a matter of chance: of the calls that a round ended with. Threads that end give theirs back.
+// Of the memory that the process keeps, a block of nearly all that it may keep, of which no page is touched, takes the place of all others.
+Gauges gauges_at_rest() {
+    polyhead_set_num_threads(1); // the helpers end
     runtime::give_memory(runtime::take_memory(runtime::kept_by_process - (size_t(1) << 20)));
-}
-
-Gauges gauges_at_rest(Soak &soak, Random &random) {
-    constexpr int threads = 4;
-    polyhead_set_num_threads(threads);
-    for (int i = 0; i < 8; ++i) {
-        call(soak, random); // the pool has its threads again
-    }
-    empty_the_kept_memory();
+    Gauges::at_rest(1);
     malloc_trim(0);
-    return Gauges::at_rest(threads);
+    return Gauges::now();
 }
 
 // A measure that cannot tell a leak from none would prove nothing.
@@ -226,7 +219,7 @@ int run(double seconds) {
         for (std::thread &thread : threads) {
             thread.join();
         }
-        rounds.push_back(gauges_at_rest(soak, random));
+        rounds.push_back(gauges_at_rest());
         std::printf("round %d: %s\n", round + 1, rounds.back().text().c_str());
     }
     const Counts &c = soak.counts;
@@ -246,6 +239,7 @@ int run(double seconds) {
 } // namespace polyhead::soak
 
 int main(int argc, char **argv) {
+    mallopt(M_TRIM_THRESHOLD, 128 << 10); // malloc_trim leaves the ends of the arenas of threads: let them be short
     const char *environment = std::getenv("POLYHEAD_SOAK_SECONDS");
     return polyhead::soak::run(argc > 1 ? std::atof(argv[1]) : environment ? std::atof(environment) : 30.0);
 }

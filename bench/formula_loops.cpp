@@ -59,6 +59,10 @@ alignas(64) char memory[l1_bytes];
 #define F16_256(p) _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)))
 #define BF16_256(p) _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p))), 16))
 #define I8_256(p) _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(p))))
+#define SHORTS_512(p) _mm512_cvtepi8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i *>(p)))
+#define SHORTS_256(p) _mm256_cvtepi8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i *>(p)))
+#define MADD_512(sum, x, y) _mm512_add_epi32(sum, _mm512_madd_epi16(x, y))
+#define MADD_256(sum, x, y) _mm256_add_epi32(sum, _mm256_madd_epi16(x, y))
 #define FMA_512(sum, x, y) _mm512_fmadd_ps(x, y, sum)
 #define FMA_256(sum, x, y) _mm256_fmadd_ps(x, y, sum)
 LOOP(f32_512, "avx512f", __m512, _mm512_setzero_ps, __m512, AS_FLOATS_512, 64, FMA_512)
@@ -67,10 +71,12 @@ LOOP(bf16_512, "avx512f", __m512, _mm512_setzero_ps, __m512, BF16_512, 32, FMA_5
 LOOP(pairs_512, "avx512f,avx512bf16", __m512, _mm512_setzero_ps, __m512bh, PAIRS_512, 64, _mm512_dpbf16_ps)
 LOOP(i8_512, "avx512f", __m512, _mm512_setzero_ps, __m512, I8_512, 16, FMA_512)
 LOOP(quads_512, "avx512f,avx512vnni", __m512i, _mm512_setzero_si512, __m512i, QUADS_512, 64, _mm512_dpbusd_epi32)
+LOOP(shorts_512, "avx512f,avx512bw", __m512i, _mm512_setzero_si512, __m512i, SHORTS_512, 32, MADD_512)
 LOOP(f32_256, "avx2,fma", __m256, _mm256_setzero_ps, __m256, AS_FLOATS_256, 32, FMA_256)
 LOOP(f16_256, "avx2,fma,f16c", __m256, _mm256_setzero_ps, __m256, F16_256, 16, FMA_256)
 LOOP(bf16_256, "avx2,fma", __m256, _mm256_setzero_ps, __m256, BF16_256, 16, FMA_256)
 LOOP(i8_256, "avx2,fma", __m256, _mm256_setzero_ps, __m256, I8_256, 8, FMA_256)
+LOOP(shorts_256, "avx2", __m256i, _mm256_setzero_si256, __m256i, SHORTS_256, 16, MADD_256)
 #undef LOOP
 #undef DECLARE
 #undef ROW
@@ -85,11 +91,11 @@ Loops loops_of(int32_t dtype) {
     const uint64_t features = polyhead_cpu_features();
     const auto has = [&](uint64_t wanted) { return (features & wanted) == wanted; };
     const auto both = [](Loop loop) { return Loops{loop, loop}; };
-    const bool wide = has(POLYHEAD_CPU_AVX512), dots = has(POLYHEAD_CPU_AVX512_BF16_VNNI),
+    const bool wide = has(POLYHEAD_CPU_AVX512), shorts = has(POLYHEAD_CPU_AVX512_SKYLAKE), dots = has(POLYHEAD_CPU_AVX512_BF16_VNNI),
                narrow = has(POLYHEAD_CPU_AVX2 | POLYHEAD_CPU_FMA);
     switch (dtype) {
     case POLYHEAD_I8:
-        return dots ? Loops{quads_512, i8_512} : both(wide ? i8_512 : narrow ? i8_256 : nullptr);
+        return wide ? Loops{dots ? quads_512 : shorts ? shorts_512 : shorts_256, i8_512} : narrow ? Loops{shorts_256, i8_256} : Loops{};
     case POLYHEAD_BF16:
         return both(dots ? pairs_512 : wide ? bf16_512 : narrow ? bf16_256 : nullptr);
     case POLYHEAD_F16:

@@ -132,7 +132,13 @@ RVar schedule_scores(HeadLanesStages &s, Func taken, const Machine &machine) {
         .vectorize(s.l)
         .unroll(s.r)
         .unroll(s.kk);
-    s.lane_scores.update().reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
+    Halide::Stage products = s.lane_scores.update();
+    if (s.query_shorts.defined()) { // the two products of a lane are vpmaddwd
+        products.reorder(s.rv.x, s.l, s.r, s.kk, s.rv.y).atomic().vectorize(s.rv.x).vectorize(s.l);
+        products.unroll(s.r).unroll(s.kk).unroll(s.rv.y);
+    } else {
+        products.reorder(s.l, s.r, s.kk, s.rv).vectorize(s.l).unroll(s.r).unroll(s.kk).unroll(s.rv);
+    }
     return keys;
 }
 
@@ -158,14 +164,21 @@ void schedule_query(HeadLanesStages &s) {
     if (s.query_columns.defined()) {
         s.query_columns.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.x, s.blocking.lanes);
     }
-    if (s.query_quads.defined()) {
-        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_quads, s.query_sums}) {
-            f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+    if (s.query_step.defined()) {
+        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_shorts, s.query_quads, s.query_sums}) {
+            if (f.defined()) {
+                f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
+            }
         }
         s.query_largest.update().atomic().vectorize(s.rd, s.blocking.lanes);
         s.query_poison.update().atomic().vectorize(s.rd, s.blocking.lanes);
-        s.query_quads.vectorize(s.l, s.blocking.quad_lanes);
-        s.query_sums.vectorize(s.l, s.blocking.quad_lanes).update().vectorize(s.l, s.blocking.quad_lanes);
+        const int lanes = s.blocking.integer_lanes;
+        if (s.query_shorts.defined()) {
+            s.query_shorts.vectorize(s.d, lanes);
+        } else {
+            s.query_quads.vectorize(s.l, lanes);
+            s.query_sums.vectorize(s.l, lanes).update().vectorize(s.l, lanes);
+        }
     }
 }
 

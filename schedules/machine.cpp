@@ -42,6 +42,7 @@ Machine machine_of(const Target &target) {
             machine.half_floats = true;
             machine.byte_quads = machine.bf16_pairs =
                 target.features_any_of({Target::AVX512_Zen4, Target::AVX512_Zen5, Target::AVX512_SapphireRapids});
+            machine.short_pairs = true;
             machine.may_have_amx = target.has_feature(Target::AVX512_SapphireRapids);
             machine.latency = 4;
             // Zen 4 passes a vector of 512 bits in two halves.
@@ -54,6 +55,7 @@ Machine machine_of(const Target &target) {
         Machine machine{avx ? 8 : 4, 16};
         machine.fused = avx && target.has_feature(Target::FMA);
         machine.half_floats = avx && target.has_feature(Target::F16C);
+        machine.short_pairs = avx || target.has_feature(Target::SSE41);
         if (!machine.fused) { // a multiplication and an addition begin in each cycle, of the slower one in 3 or 4 cycles
             machine.multiply_adds = 1;
             machine.latency = 4;

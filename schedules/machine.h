@@ -22,6 +22,7 @@ struct Machine {
     bool half_floats = false;  // f16 is converted by an instruction
     bool bf16_pairs = false;   // vdpbf16ps: two products of bf16, added to a float
     bool byte_quads = false;   // vpdpbusd: four products of bytes, added to an integer
+    bool short_pairs = false;  // vpmaddwd: the sum of two products of 16-bit integers
     bool may_have_amx = false; // tiles of bf16; some machines of the target have them, so they take a variant of their own
 
     // Sums that must be under way at once, so that a multiply-add can begin whenever there is room.

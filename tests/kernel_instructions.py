@@ -64,10 +64,15 @@ def faults_of_decoding(problem, variant, code):
             yield "a split takes memory from the heap"
     if not re.search(r"\tprefetch\w+\s", code):
         yield "no prefetch"
-    rows_as_stored = problem.get("int8_cache") and not problem.get("scale_channels") and problem["rope"] == "none" and problem["head_dim"] % 16 == 0
-    quads = bool(rows_as_stored) and "avx512_bf16_vnni" in variant["cpu_features"]
-    if bool(re.search(r"\tvpdpbusd\s", code)) != quads:
-        yield "vpdpbusd: expected %s" % ("some" if quads else "none")
+    as_stored = problem.get("int8_cache") and not problem.get("scale_channels") and problem["rope"] == "none"
+    features = variant["cpu_features"]
+    four = "avx512_bf16_vnni" in features
+    floats = 16 if "avx512" in features else 8 if "avx" in features else 4 if "sse41" in features else 0
+    wanted = {r"vpdpbusd": four and problem["head_dim"] % 16 == 0, r"v?pmaddwd": not four and floats > 0 and problem["head_dim"] % (2 * (floats or 1)) == 0}
+    for instruction, condition in wanted.items():
+        some = bool(as_stored and condition)
+        if bool(re.search(r"\t%s\s" % instruction, code)) != some:
+            yield "%s: expected %s" % (instruction, "some" if some else "none")
 
 
 def check_planted():

@@ -2,6 +2,9 @@
 // Quick tier: eight problems of f32, three of 16-bit storage and three with keys of int8, chosen by POLYHEAD_SWEEP_SEED.
 // POLYHEAD_TEST_ALL=1: the same choice continued to 64, 72 and 48.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
+#include <cmath>
+
+#include "support/dense.h"
 #include "support/problems.h"
 #include "support/random_problem.h"
 #include "support/sweep_in_process.h"
@@ -132,5 +135,38 @@ TEST_CASE("sweep: probs of 16-bit storage that go along with their values") {
             CHECK(check_answer(subject.subject(), shape, &worst) == "");
         }
         std::printf("largest error %.2f of the tolerance\n", worst);
+    }
+}
+
+// Integers of query and key that are the largest there are, all of one sign, in rows of the largest head_dim.
+TEST_CASE("sweep: sums of products with int8 keys do not overflow") {
+    constexpr int64_t d = 576, d_v = 16, keys = 6;
+    constexpr float scale = 0.01f;
+    Problem p = sdpa_problem(1, d, 1, d_v);
+    p.int8_cache = 1;
+    std::vector<int8_t> key(keys * d, int8_t(127)), value(keys * d_v, int8_t(0));
+    for (int64_t t = 0; t < keys; t++) {
+        if (t % 2 == 0) {
+            std::fill_n(key.begin() + t * d, d, int8_t(-128));
+            std::fill_n(value.begin() + t * d_v, d_v, int8_t(100));
+        }
+    }
+    for (const std::string &target : {targets.front(), targets[3], targets[5]}) {
+        const InProcessKernel compiled(p, {target, "frame=head_lanes", "largest"});
+        REQUIRE(compiled.error() == "");
+        for (const float entry : {0.001f, -0.001f, 1e10f, -1e10f}) {
+            const std::vector<float> query(d, entry), scales(keys, scale);
+            std::vector<float> out(d_v);
+            polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
+            args.query = dense(query, {1, 1, 1, d});
+            args.key = dense(key, {1, 1, keys, d});
+            args.value = dense(value, {1, 1, keys, d_v});
+            args.key_scales = args.value_scales = dense(scales, {1, 1, keys, 1});
+            args.out = dense(out, {1, 1, 1, d_v});
+            CHECK(polyhead_run(&compiled.kernel(), &args).code == POLYHEAD_OK);
+            // The keys are of two kinds, -128 and 127, and so are the logits.
+            const double apart = std::sqrt(double(d)) * double(entry) * (-128.0 - 127.0) * double(scale), even = 1 / (1 + std::exp(-apart));
+            CHECK(std::abs(double(out[0]) - even * 100 * double(scale)) < 1e-6);
+        }
     }
 }

@@ -1,6 +1,9 @@
 // Frame "head lanes": attention of few queries, keys split into pieces that are merged at the end.
 #include "head_lanes.h"
 
+#include <algorithm>
+#include <cstdint>
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -112,10 +115,11 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     return formulas.reading(inputs);
 }
 
-// query_quads = query_rows / query_step, rounded to integers from -127 to 127
-void define_query_quads(HeadLanesStages &s, int head_dim) {
-    const auto &[l, r, rt, task] = std::tie(s.l, s.r, s.rt, s.task);
-    const int lanes = s.blocking.quad_lanes;
+// query_shorts or query_quads = query_rows / query_step, rounded to integers: a sum of head_dim products with -128 to 127 is below 2^31
+void define_query_integers(HeadLanesStages &s, int head_dim) {
+    const auto &[l, d, r, rt, task] = std::tie(s.l, s.d, s.r, s.rt, s.task);
+    const int lanes = s.blocking.integer_lanes, entries = s.blocking.integer_entries;
+    const auto most = static_cast<float>(entries == 4 ? INT8_MAX : std::min(INT16_MAX, INT32_MAX / (128 * head_dim)));
     s.rd = RDom(0, head_dim, "rd");
     // Of a row with NaN or infinity it is NaN, and with it all scores of the row.
     s.query_largest(r, rt, task) = 0.0f;
@@ -123,13 +127,17 @@ void define_query_quads(HeadLanesStages &s, int head_dim) {
     s.query_largest(r, rt, task) = max(s.query_largest(r, rt, task), Halide::abs(entry));
     s.query_poison(r, rt, task) = 0.0f;
     s.query_poison(r, rt, task) += entry * 0.0f;
-    s.query_step(r, rt, task) = s.query_largest(r, rt, task) * (1.0f / 127) + s.query_poison(r, rt, task);
-    const auto byte = [&](int part) {
-        const Expr largest = s.query_largest(r, rt, task), steps = s.query_rows(4 * l + part, r, rt, task) * (127.0f / largest);
+    s.query_step(r, rt, task) = s.query_largest(r, rt, task) * (1.0f / most) + s.query_poison(r, rt, task);
+    const auto steps = [&](const Expr &entry) {
+        const Expr largest = s.query_largest(r, rt, task), exact = s.query_rows(entry, r, rt, task) * (most / largest);
         // The conversion of what is not finite is not defined.
-        const Expr whole = Halide::cast<int32_t>(Halide::clamp(Halide::round(steps), -127.0f, 127.0f));
-        return Halide::cast<uint8_t>(select(largest > 0.0f, whole, 0));
+        return select(largest > 0.0f, Halide::cast<int32_t>(Halide::clamp(Halide::round(exact), -most, most)), 0);
     };
+    if (entries == 2) {
+        s.query_shorts(d, r, rt, task) = Halide::cast<int16_t>(steps(d));
+        return;
+    }
+    const auto byte = [&](int part) { return Halide::cast<uint8_t>(steps(4 * l + part)); };
     s.query_quads(l, r, rt, task) = ByteQuads::join({byte(0), byte(1), byte(2), byte(3)});
     s.rv = RDom(0, head_dim / lanes / 4, "rv");
     s.query_sums(l, r, rt, task) = 0;
@@ -154,8 +162,8 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     }
     s.query_rows(d, r, rt, task) = formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
-        if (at.blocking.quad_lanes > 0) {
-            define_query_quads(s, formulas.problem().head_dim);
+        if (at.blocking.integer_lanes > 0) {
+            define_query_integers(s, formulas.problem().head_dim);
         }
         return;
     }
@@ -166,17 +174,27 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
-// lane_scores = sums of query_quads . key by lane, as integers. A key is the unsigned operand, so 128 is added to each of its entries.
-void define_quad_scores(HeadLanesStages &s, const Coordinates &at, const Expr &nothing) {
+// lane_scores = sums of query_quads . key, or query_shorts . key, by lane, as integers. A key of bytes is the unsigned operand, so 128 is
+// added to each of its entries.
+void define_integer_scores(HeadLanesStages &s, const Coordinates &at, const Expr &nothing) {
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
     const KeySource &keys = at.formulas.inputs().keys;
     const Expr row = at.clamped_key(kk, at.split_of(task), at.batch(task)), hkv = at.kv_head(task), b = at.batch(task);
-    const Expr word = l + at.blocking.quad_lanes * s.rv;
-    const auto stored = [&](int part) { return keys.stored_key(4 * word + part, row, hkv, b); };
-    const Expr key = ByteQuads::join({stored(0), stored(1), stored(2), stored(3)}) ^ ByteQuads::repeated(128);
-    s.lane_scores(l, r, kk, rt, task) = nothing - s.query_sums(l, r, rt, task);
-    s.lane_scores(l, r, kk, rt, task) = ByteQuads::add_products(s.lane_scores(l, r, kk, rt, task), key, s.query_quads(word, r, rt, task));
-    s.rl = RDom(0, at.blocking.quad_lanes, "rl");
+    const int lanes = at.blocking.integer_lanes;
+    if (s.query_shorts.defined()) {
+        s.rv = RDom(0, 2, 0, at.formulas.problem().head_dim / lanes / 2, "rv");
+        const Expr entry = 2 * (l + lanes * s.rv.y) + s.rv.x, key = Halide::reinterpret<int8_t>(keys.stored_key(entry, row, hkv, b));
+        s.lane_scores(l, r, kk, rt, task) = nothing;
+        s.lane_scores(l, r, kk, rt, task) += Halide::cast<int32_t>(s.query_shorts(entry, r, rt, task)) * Halide::cast<int32_t>(key);
+    } else {
+        const Expr word = l + lanes * s.rv;
+        const auto stored = [&](int part) { return keys.stored_key(4 * word + part, row, hkv, b); };
+        const Expr key = ByteQuads::join({stored(0), stored(1), stored(2), stored(3)}) ^ ByteQuads::repeated(128);
+        s.lane_scores(l, r, kk, rt, task) = nothing - s.query_sums(l, r, rt, task);
+        const Expr sum = s.lane_scores(l, r, kk, rt, task);
+        s.lane_scores(l, r, kk, rt, task) = ByteQuads::add_products(sum, key, s.query_quads(word, r, rt, task));
+    }
+    s.rl = RDom(0, lanes, "rl");
     s.scores(r, kk, rt, task) = 0;
     s.scores(r, kk, rt, task) += s.lane_scores(s.rl, r, kk, rt, task);
 }
@@ -225,8 +243,8 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
         s.fetched_keys(kk, rt, task) = fetch(s, at, kk, false);
         nothing = s.fetched_keys(kk, rt, task);
     }
-    if (s.query_quads.defined()) {
-        return define_quad_scores(s, at, nothing);
+    if (s.query_step.defined()) {
+        return define_integer_scores(s, at, nothing);
     }
     // scores = query_rows . key, first per lane, then over lanes
     const int entries = s.query_parts.defined() || s.query_words.defined() ? 2 : 1; // of a lane
@@ -464,10 +482,10 @@ std::vector<Halide::Func> HeadLanesStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
     for (const Halide::Func &f :
-         {pages,      query_rows,  query_columns, query_parts, query_words,  score_factor,  query_largest, query_poison,
-          query_step, query_quads, query_sums,    key_rows,    fetched_keys, fetched_first, lane_scores,   scores,
-          row_scores, key_scales,  value_scales,  weights,     logits,       row_max,       row_reference, probs,
-          row_sum,    acc,         acc_columns,   partial,     reference,    sums,          merged}) {
+         {pages,      query_rows,   query_columns, query_parts,  query_words, score_factor, query_largest, query_poison,
+          query_step, query_shorts, query_quads,   query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,
+          scores,     row_scores,   key_scales,    value_scales, weights,     logits,       row_max,       row_reference,
+          probs,      row_sum,      acc,           acc_columns,  partial,     reference,    sums,          merged}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -34,6 +34,13 @@ inline polyhead_tensor dense(const std::vector<uint8_t> &data, const std::vector
     return view;
 }
 
+inline polyhead_tensor dense(const std::vector<int8_t> &data, const std::vector<int64_t> &shape) {
+    polyhead_tensor view = dense(static_cast<const float *>(nullptr), shape);
+    view.data = const_cast<int8_t *>(data.data());
+    view.dtype = POLYHEAD_I8;
+    return view;
+}
+
 inline polyhead_tensor dense(const std::vector<int32_t> &data, const std::vector<int64_t> &shape) {
     polyhead_tensor view = dense(static_cast<const float *>(nullptr), shape);
     view.data = const_cast<int32_t *>(data.data());

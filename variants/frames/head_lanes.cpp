@@ -39,17 +39,24 @@ bool reads_words(const Problem &p, const Machine &machine) {
            p.head_dim_v % entries == 0;
 }
 
-// Words of four bytes side by side, where keys of int8 are multiplied as they are stored: vectors of them cover a key.
-int quad_lanes_of(const Problem &p, const Tiling &t, const Machine &machine) {
+// How keys of int8 are multiplied: sums of products of integers side by side, and entries of each; no lanes: keys become floats.
+struct Integers {
+    int lanes = 0, entries = 1;
+};
+
+// Vectors of integers cover a key that is multiplied as it is stored. Two instructions for two entries of a lane take the place of one
+// multiply-add for one entry, so they need whole vectors; the instruction for four entries does not.
+Integers integers_of(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool as_stored = p.int8_cache != 0 && p.scale_channels == 0 && p.rope == POLYHEAD_NO_ROPE;
-    if (!as_stored || !machine.byte_quads || t.unscheduled != 0) { // the instruction has vectors only
-        return 0;
+    if (!as_stored || !(machine.byte_quads || machine.short_pairs) || t.unscheduled != 0) { // the instructions have vectors only
+        return {};
     }
+    const int entries = machine.byte_quads ? 4 : 2, least = machine.byte_quads ? 4 : machine.lanes;
     int lanes = machine.lanes;
-    while (lanes >= 4 && p.head_dim % (4 * lanes) != 0) {
+    while (lanes >= least && p.head_dim % (entries * lanes) != 0) {
         lanes /= 2;
     }
-    return lanes >= 4 ? lanes : 0;
+    return lanes >= least ? Integers{lanes, entries} : Integers{};
 }
 
 // Of a row, as it is stored.
@@ -140,10 +147,17 @@ public:
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
-        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),        t.row_tile, t.split_len, t.key_unroll, machine.lanes,
-                                         bytes_ahead(formulas.problem(), machine),     words,
+        const Integers integers = integers_of(formulas.problem(), t, machine);
+        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),
+                                         t.row_tile,
+                                         t.split_len,
+                                         t.key_unroll,
+                                         machine.lanes,
+                                         bytes_ahead(formulas.problem(), machine),
+                                         words,
                                          words && machine.bf16_pairs && query_words, // projected queries are floats
-                                         quad_lanes_of(formulas.problem(), t, machine)};
+                                         integers.lanes,
+                                         integers.entries};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

@@ -32,6 +32,7 @@ constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
 constexpr int registers_beside_acc = 8;
 // Rows of a pass over values, and keys whose values stay in the L1 cache for all passes.
 constexpr int rows_of_pass = 4, keys_of_block = 16;
+constexpr int floats_of_line = 16; // of the L1 cache
 
 // sum or max over the keys of a split: by lane, then over the lanes.
 void reduce_keys(Func f, const HeadLanesStages &s) {
@@ -42,8 +43,10 @@ void reduce_keys(Func f, const HeadLanesStages &s) {
 }
 
 // What each key of a split has, filled vector by vector by the first update.
-void schedule_of_keys(Func f, const HeadLanesStages &s, int rows) {
+void schedule_of_keys(Func f, const HeadLanesStages &s, int rows, const Machine &machine) {
     f.compute_at(s.partial, s.rt).bound_extent(s.kk, s.blocking.split_len).bound_extent(s.r, rows);
+    // Rows whose keys lie 4 KB apart share a set of the L1 cache. With 32 registers: 1.00 to 1.02 of the time.
+    f.align_storage(s.kk, s.blocking.split_len + (machine.registers == 32 ? 0 : floats_of_line));
     f.update(0).allow_race_conditions().vectorize(s.keys.x);
 }
 
@@ -216,23 +219,23 @@ void schedule_head_lanes(HeadLanesStages &s, const AttentionOut &o, const Machin
         }
     }
     if (s.weights.defined()) {
-        schedule_of_keys(s.weights, s, rows);
+        schedule_of_keys(s.weights, s, rows, machine);
     }
     schedule_values(s, machine);
     s.row_sum.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     reduce_keys(s.row_sum, s);
-    schedule_of_keys(s.probs, s, rows);
+    schedule_of_keys(s.probs, s, rows, machine);
     if (s.fetched_first.defined()) {
         s.fetched_first.compute_at(s.probs, s.keys.y).bound_extent(s.x, 1).bound_extent(s.r, 1);
     }
     s.row_reference.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     s.row_max.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
     reduce_keys(s.row_max, s);
-    schedule_of_keys(s.logits, s, rows);
+    schedule_of_keys(s.logits, s, rows, machine);
     // Scores go into logits at once, or into row_scores, from which logits are made along the keys.
     Func taken = s.row_scores.defined() ? s.row_scores : s.logits;
     if (s.row_scores.defined()) {
-        schedule_of_keys(s.row_scores, s, rows);
+        schedule_of_keys(s.row_scores, s, rows, machine);
     }
     const RVar keys = schedule_scores(s, taken, machine);
     schedule_query(s);

@@ -312,8 +312,13 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
     } else if (added.defined()) {
         result = score + added * log2_e;
     }
+    return where_it_takes_part(result, score, row, kv, h, b, pairs, compare_range);
+}
+
+Expr AttentionFormulas::where_it_takes_part(const Expr &logit, const Expr &score, const Row &row, const Expr &kv, const Expr &h,
+                                            const Expr &b, const std::vector<Expr> &pairs, bool compare_range) const {
     const Expr part = takes_part(natural(score), row, kv, h, b, pairs, compare_range);
-    return part.defined() ? Halide::select(part, result, excluded_logit) : result;
+    return part.defined() ? Halide::select(part, logit, excluded_logit) : logit;
 }
 
 Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
@@ -324,7 +329,13 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         const bool unnamed = problem_.cache != 0 || (problem_.page_size > 0 && problem_.kv_lengths != 0);
         return unnamed ? Halide::select(kv < kv_length(b), value, 0.0f) : value;
     }
-    const Expr l = logit(score, row, kv, h, b, pairs, true);
+    const Expr added = additive_terms(row, kv, h, b, pairs);
+    Expr l = logit(score, row, kv, h, b, pairs, true);
+    if (stage == ScoreStage::weights && added.defined() && !natural_logits()) {
+        // Weights and their sum are made by two loops. A bias of all keys times log2_e may be rounded before one of them, and be part of a
+        // multiply-add in the other: large logits would differ. So products are of scores, which no loop finds ready.
+        l = where_it_takes_part((natural(score) + added) * log2_e, score, row, kv, h, b, pairs, true);
+    }
     if (stage == ScoreStage::logits) {
         return finite_or_minus_infinity(!excluded(l), natural_of(l));
     }

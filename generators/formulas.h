@@ -189,6 +189,8 @@ private:
     Expr natural(const Expr &score) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                     bool compare_range) const;
+    Expr where_it_takes_part(const Expr &logit, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+                             const std::vector<Expr> &pairs, bool compare_range) const; // excluded_logit elsewhere
     Expr additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const;
     ExpressionScope scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
     bool has_expression() const { return expression_.changes_score() || expression_.masks(); }

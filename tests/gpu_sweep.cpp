@@ -158,3 +158,15 @@ TEST_CASE("gpu sweep: the matrix of features, first half") {
 TEST_CASE("gpu sweep: the matrix of features, second half") {
     sweep_rows(rows_with_every_setting / 2, rows_with_every_setting, quick_rows / 2);
 }
+
+// A bias that all keys share is ready before the loop over keys that adds up probs, and not in the loop that makes weights.
+TEST_CASE("gpu sweep: weights add up to 1 beside a bias of all keys") {
+    INFO(TestDevice::get().error());
+    REQUIRE(TestDevice::get().raw() != nullptr);
+    Problem p = sdpa_problem(4, 16, 2);
+    p.score_bias = 1;
+    p.score_bias_broadcast = POLYHEAD_BROADCAST_Q | POLYHEAD_BROADCAST_KV;
+    p.weights_mean = 1;
+    constexpr uint64_t seed = 5;
+    sweep_compiled("gpu weights", 0, p, seed, 40, "");
+}

@@ -333,8 +333,10 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
     Expr l = logit(score, row, kv, h, b, pairs, true);
     if (stage == ScoreStage::weights && added.defined() && !natural_logits()) {
         // Weights and their sum are made by two loops. A bias of all keys times log2_e may be rounded before one of them, and be part of a
-        // multiply-add in the other: large logits would differ. So products are of scores, which no loop finds ready.
-        l = where_it_takes_part((natural(score) + added) * log2_e, score, row, kv, h, b, pairs, true);
+        // multiply-add in the other: large logits would differ. A maximum between product and sum forbids it. Compilers move one with a
+        // constant in front of the product; below this one every prob is 0.
+        constexpr float far = 3e38f;
+        l = where_it_takes_part(score + Halide::max(added * log2_e, reference - far), score, row, kv, h, b, pairs, true);
     }
     if (stage == ScoreStage::logits) {
         return finite_or_minus_infinity(!excluded(l), natural_of(l));

@@ -303,22 +303,17 @@ Expr AttentionFormulas::takes_part(const Expr &natural_score, const Row &row, co
 }
 
 Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
-                              const std::vector<Expr> &pairs, bool compare_range) const {
+                              const std::vector<Expr> &pairs, bool compare_range, const Expr &least) const {
     Expr result = score;
     const Expr added = additive_terms(row, kv, h, b, pairs);
     if (natural_logits()) {
         result = expression_.score(scope(natural(score), row, kv, h, b));
         result = added.defined() ? result + added : result;
     } else if (added.defined()) {
-        result = score + added * log2_e;
+        result = score + (least.defined() ? Halide::max(added * log2_e, least) : added * log2_e);
     }
-    return where_it_takes_part(result, score, row, kv, h, b, pairs, compare_range);
-}
-
-Expr AttentionFormulas::where_it_takes_part(const Expr &logit, const Expr &score, const Row &row, const Expr &kv, const Expr &h,
-                                            const Expr &b, const std::vector<Expr> &pairs, bool compare_range) const {
     const Expr part = takes_part(natural(score), row, kv, h, b, pairs, compare_range);
-    return part.defined() ? Halide::select(part, logit, excluded_logit) : logit;
+    return part.defined() ? Halide::select(part, result, excluded_logit) : result;
 }
 
 Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
@@ -329,15 +324,11 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
         const bool unnamed = problem_.cache != 0 || (problem_.page_size > 0 && problem_.kv_lengths != 0);
         return unnamed ? Halide::select(kv < kv_length(b), value, 0.0f) : value;
     }
-    const Expr added = additive_terms(row, kv, h, b, pairs);
-    Expr l = logit(score, row, kv, h, b, pairs, true);
-    if (stage == ScoreStage::weights && added.defined() && !natural_logits()) {
-        // Weights and their sum are made by two loops. A bias of all keys times log2_e may be rounded before one of them, and be part of a
-        // multiply-add in the other: large logits would differ. A maximum between product and sum forbids it. Compilers move one with a
-        // constant in front of the product; below this one every prob is 0.
-        constexpr float far = 3e38f;
-        l = where_it_takes_part(score + Halide::max(added * log2_e, reference - far), score, row, kv, h, b, pairs, true);
-    }
+    // Weights and their sum are made by two loops. A bias of all keys times log2_e may be rounded before one of them, and be part of a
+    // multiply-add in the other: large logits would differ. A maximum between product and sum forbids it. Compilers move one with a
+    // constant in front of the product; below this one every prob is 0.
+    constexpr float far = 3e38f;
+    const Expr l = logit(score, row, kv, h, b, pairs, true, stage == ScoreStage::weights ? reference - far : Expr());
     if (stage == ScoreStage::logits) {
         return finite_or_minus_infinity(!excluded(l), natural_of(l));
     }

@@ -144,9 +144,10 @@ public:
 
     const std::vector<PairTensor> &pair_tensors() const { return pair_tensors_; }
     // The logit of a pair, from its score and the elements of the pair tensors; excluded_logit where the row does not
-    // see the key. compare_range: not all keys that come here lie within the row's range.
+    // see the key. compare_range: not all keys that come here lie within the row's range. least: of what is added, in base 2; undefined:
+    // any.
     Expr logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
-               bool compare_range) const;
+               bool compare_range, const Expr &least = Expr()) const;
     // Did this logit exclude its key?
     static Expr excluded(const Expr &logit) { return logit < -3.0e38f; }
     // A stage of a score in natural units. Instead of a weight the prob relative to weight_reference.
@@ -189,8 +190,6 @@ private:
     Expr natural(const Expr &score) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                     bool compare_range) const;
-    Expr where_it_takes_part(const Expr &logit, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
-                             const std::vector<Expr> &pairs, bool compare_range) const; // excluded_logit elsewhere
     Expr additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const;
     ExpressionScope scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
     bool has_expression() const { return expression_.changes_score() || expression_.masks(); }

@@ -68,7 +68,7 @@ def faults_of_decoding(problem, variant, code):
     features = variant["cpu_features"]
     four = "avx512_bf16_vnni" in features
     floats = 16 if "avx512" in features else 8 if "avx" in features else 4 if "sse41" in features else 0
-    wanted = {r"vpdpbusd": four and problem["head_dim"] % 16 == 0, r"v?pmaddwd": not four and floats > 0 and problem["head_dim"] % (2 * (floats or 1)) == 0}
+    wanted = {r"vpdpbusd": four and problem["head_dim"] % 16 == 0, r"v?pmaddwd": not four and floats > 0 and problem["head_dim"] % (2 * floats) == 0}
     for instruction, condition in wanted.items():
         some = bool(as_stored and condition)
         if bool(re.search(r"\t%s\s" % instruction, code)) != some:

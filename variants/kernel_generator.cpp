@@ -7,7 +7,7 @@
 #include "../generators/layer.h"
 #include "../runtime/optional_tensors.h"
 #include "../schedules/autoschedule.h"
-#include "../schedules/device_code.h"
+#include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
 #include "estimates.h"
 #include "ports.h"
@@ -86,7 +86,7 @@ public:
             schedule_kernel(&plan_, frame(), tiling(), machine());
             measure_task_scratch(get_pipeline());
         }
-        adapt_device_code(get_pipeline());
+        adapt_lowered_code(get_pipeline());
     }
 
 private:

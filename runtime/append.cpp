@@ -8,6 +8,7 @@
 #include "cache_rules.h"
 #include "floating_point.h"
 #include "head_rows.h"
+#include "shared_elements.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -42,9 +43,22 @@ bool check_scales_of(const char *of, const polyhead_tensor &rows, const polyhead
         return false;
     }
     const int64_t count = scales.shape[3], entries = rows.shape[3];
-    return count == 1 || count * 32 == entries || count * 64 == entries ||
+    return count == 1 || (count > 0 && (count * 32 == entries || count * 64 == entries)) ||
            refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension 3, expected 1, or %lld entries of a row divided by 32 or 64",
                   name, static_cast<long long>(count), static_cast<long long>(entries));
+}
+
+// Tensors of a cache may be interleaved, but share no element.
+bool check_tensors_apart(const polyhead_cache &cache, polyhead_status *status) noexcept {
+    const std::array<CacheTensor, 4> tensors = tensors_of(cache);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {
+            if (!check_apart(tensors[i].name, *tensors[i].tensor, tensors[j].name, *tensors[j].tensor, Apart::elements, status)) {
+                return false;
+            }
+        }
+    }
+    return true;
 }
 
 // A cache and what is appended to it.
@@ -53,35 +67,48 @@ public:
     Append(const polyhead_cache &cache, const polyhead_new_keys &keys) noexcept
         : cache_(cache), keys_(keys), paged_(!absent(cache.page_table)), has_value_(!absent(cache.value)) {}
 
+    // First the shapes. What the tensors hold is of no account where there is nothing to write.
     bool check(polyhead_status *status) noexcept {
-        return check_cache(status) && check_new(status) && check_room(written(), status) &&
-               Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], &keys_.lengths, counts(), status) &&
-               (!is_int8() || check_finite(status)) && check_aliases(status) && (!paged_ || check_written_pages(written(), status));
+        return check_cache(status) && check_new(status) && Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], status) &&
+               check_aliases(status) &&
+               (no_new_entries() || (check_room(written(), status) && check_positions(status) && (!is_int8() || check_finite(status)) &&
+                                     (!paged_ || check_written_pages(written(), status))));
     }
 
+    // Lengths, counts and pages may change since they were checked: they are read once for a head, and stay inside of the cache.
     void run() const noexcept {
+        const CacheWrite write = written();
+        if (no_new_entries() || write.capacity == 0 || write.pages == 0) {
+            return;
+        }
         const Rotation rotation(keys_.rotation, &keys_.lengths);
         const int64_t heads = keys_.key.shape[1];
         const int64_t bytes = tokens_ * heads * batch_ * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
         for_each_row(batch_ * heads, bytes, [&](int64_t i) {
-            const int64_t b = i / heads, h = i % heads, length = integer_at(keys_.lengths, b);
-            for (int64_t t = 0; t < count_of(b); ++t) {
-                write(keys_.key, cache_.key, cache_.key_scales, b, h, t, length + t, rotation.rotates() ? &rotation : nullptr);
+            const int64_t b = i / heads, h = i % heads, first = write.length(b), end = write.end(first, write.count(b));
+            for (int64_t position = first; position < end; ++position) {
+                const NewRow row{b, h, position - first, paged_ ? write.page(b, position / page_size_) : b, position % page_rows()};
+                put(row, keys_.key, cache_.key, cache_.key_scales, rotation.rotates() ? &rotation : nullptr);
                 if (has_value_) {
-                    write(keys_.value, cache_.value, cache_.value_scales, b, h, t, length + t, nullptr);
+                    put(row, keys_.value, cache_.value, cache_.value_scales, nullptr);
                 }
             }
         });
     }
 
 private:
+    // Token t of head h of batch row b goes to row `row` of a page, or of a batch row of the cache.
+    struct NewRow {
+        int64_t b, h, t, block, row;
+    };
+
     bool is_int8() const noexcept { return cache_.key.dtype == POLYHEAD_I8; }
     const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
-    int64_t count_of(int64_t b) const noexcept { return counts() ? integer_at(*counts(), b) : tokens_; }
-    int32_t page_of(int64_t b, int64_t column) const noexcept { return integer_at(cache_.page_table, b, column); }
+    bool no_new_entries() const noexcept { return empty(keys_.key) && (!has_value_ || empty(keys_.value)); }
+    int64_t page_rows() const noexcept { return paged_ ? page_size_ : capacity_; }
 
-    char *row_at(const polyhead_tensor &t, int64_t b, int64_t h, int64_t position) const noexcept {
-        return paged_ ? head_row(t, page_of(b, position / page_size_), h, position % page_size_) : head_row(t, b, h, position);
+    bool check_positions(polyhead_status *status) const noexcept {
+        return Rotation(keys_.rotation, &keys_.lengths).check_positions(batch_, tokens_, counts(), status);
     }
 
     // New row t as floats, rotated.
@@ -92,20 +119,22 @@ private:
         }
     }
 
-    void write(const polyhead_tensor &from, const polyhead_tensor &to, const polyhead_tensor &scales, int64_t b, int64_t h, int64_t t,
-               int64_t position, const Rotation *rotation) const noexcept {
+    void put(const NewRow &row, const polyhead_tensor &from, const polyhead_tensor &to, const polyhead_tensor &scales,
+             const Rotation *rotation) const noexcept {
         const int64_t count = from.shape[3];
-        const char *source = head_row(from, b, h, t);
-        char *target = row_at(to, b, h, position);
+        if (count == 0) {
+            return;
+        }
+        char *target = head_row(to, row.block, row.h, row.row);
         if (!rotation && from.dtype == to.dtype) {
-            std::memcpy(target, source, static_cast<size_t>(count * dtype_bytes(to.dtype)));
+            std::memcpy(target, head_row(from, row.b, row.h, row.t), static_cast<size_t>(count * dtype_bytes(to.dtype)));
             return;
         }
         float floats[most_head_dim];
-        load(from, b, h, t, rotation, floats);
+        load(from, row.b, row.h, row.t, rotation, floats);
         if (is_int8()) {
             store_scaled(floats, count, scales.shape[3], reinterpret_cast<int8_t *>(target),
-                         reinterpret_cast<float *>(row_at(scales, b, h, position)));
+                         reinterpret_cast<float *>(head_row(scales, row.block, row.h, row.row)));
         } else {
             store_floats(floats, count, to.dtype, target);
         }
@@ -118,10 +147,11 @@ private:
                (!has_value_ || check_finite("value", keys_.value, nullptr, status));
     }
     bool check_finite(const char *name, const polyhead_tensor &from, const Rotation *rotation, polyhead_status *status) const noexcept {
-        const int64_t heads = from.shape[1];
+        const int64_t heads = empty(from) ? 0 : from.shape[1];
+        const CacheWrite write = written();
         for (int64_t i = 0; i < batch_ * heads; ++i) {
-            const int64_t b = i / heads, h = i % heads;
-            for (int64_t t = 0; t < count_of(b); ++t) {
+            const int64_t b = i / heads, h = i % heads, count = write.count(b);
+            for (int64_t t = 0; t < count; ++t) {
                 float floats[most_head_dim];
                 load(from, b, h, t, rotation, floats);
                 const float *const end = floats + from.shape[3];
@@ -205,14 +235,13 @@ private:
         } inputs[] = {{"key", keys_.key},  {"value", keys_.value}, {"lengths", keys_.lengths}, {"counts", keys_.counts},
                       {"rope_cos", r.cos}, {"rope_sin", r.sin},    {"positions", r.positions}, {"page_table", cache_.page_table}};
         for (const CacheTensor &output : tensors_of(cache_)) {
-            const MemoryRange written = memory_of(*output.tensor);
-            for (const auto &input : inputs) { // tensors of a cache may be interleaved
-                if (!check_apart(output.name, written, input.name, memory_of(input.tensor), status)) {
+            for (const auto &input : inputs) {
+                if (!check_apart(output.name, *output.tensor, input.name, input.tensor, Apart::elements, status)) {
                     return false;
                 }
             }
         }
-        return true;
+        return check_tensors_apart(cache_, status);
     }
 
     CacheWrite written() const noexcept {
@@ -280,12 +309,14 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
         }
         return status;
     }
-    if (!check_scales_of("key", key, cache->key_scales, &status) || !check_scales_of("value", cache->value, cache->value_scales, &status)) {
+    if (!check_scales_of("key", key, cache->key_scales, &status) || !check_scales_of("value", cache->value, cache->value_scales, &status) ||
+        !check_tensors_apart(*cache, &status)) {
         return status;
     }
     for (const CacheTensor &copied : tensors_of(*cache)) {
         const polyhead_tensor *t = copied.tensor;
-        for (int64_t row = 0; !absent(*t) && from != to && row < t->shape[1] * t->shape[2]; ++row) {
+        const int64_t rows = absent(*t) || empty(*t) || from == to ? 0 : t->shape[1] * t->shape[2];
+        for (int64_t row = 0; row < rows; ++row) {
             const int64_t h = row / t->shape[2], n = row % t->shape[2];
             std::memcpy(head_row(*t, to, h, n), head_row(*t, from, h, n), static_cast<size_t>(t->shape[3] * dtype_bytes(t->dtype)));
         }

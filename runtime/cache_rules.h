@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_RUNTIME_CACHE_RULES_H
 #define POLYHEAD_RUNTIME_CACHE_RULES_H
 
+#include <algorithm>
 #include <cstdint>
 
 #include <polyhead/c_api.h>
@@ -18,8 +19,12 @@ struct CacheWrite {
     int64_t batch, tokens, pages, page_size, capacity;
     int64_t window_left; // keys before the first new one that queries still see; -1: all
 
+    // From 0 to the capacity, from 0 to the tokens, from 0 to pages - 1: also when another thread changes the tensors.
     int64_t length(int64_t b) const noexcept;
     int64_t count(int64_t b) const noexcept;
+    int64_t page(int64_t b, int64_t column) const noexcept;
+    // Keys behind the new ones: at most the capacity.
+    int64_t end(int64_t length, int64_t count) const noexcept { return std::min(length + count, capacity); }
     int64_t page_count(int64_t keys) const noexcept { return (keys + page_size - 1) / page_size; }
 };
 

@@ -1,6 +1,8 @@
 // Rows of heads: conversion, rotation, and the rules that functions around kernels share.
 #include "head_rows.h"
 
+#include "shared_elements.h"
+
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -60,7 +62,8 @@ void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *ro
         }
         scale[s] = largest / most;
         for (int64_t i = 0; i < shared; ++i) { // a scale that is subnormal has few digits: quotients may be larger than 127
-            const float steps = scale[s] > 0.0f ? std::min(std::max(x[i] / scale[s], -most), most) : 0.0f;
+            // (What another thread changes to NaN meanwhile becomes a number.)
+            const float steps = scale[s] > 0.0f ? std::min(std::max(-most, x[i] / scale[s]), most) : 0.0f;
             row[s * shared + i] = static_cast<int8_t>(static_cast<int32_t>((steps + to_whole) - to_whole));
         }
     }
@@ -75,7 +78,7 @@ bool check_storage(const char *name, const polyhead_tensor &t, polyhead_status *
 
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept {
-    return !overlap(memory_of(output), memory_of(input)) || same_place(output, input) ||
+    return same_place(output, input) || !may_share_elements(output, input) ||
            refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
 }
 
@@ -88,11 +91,10 @@ bool check_struct(const char *name, uint32_t size, size_t expected, polyhead_sta
 int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
     const bool each = r_.positions.rank == 2;
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;
-    return each ? integer_at(r_.positions, b, token) : (first ? integer_at(*first, b) : 0) + token;
+    return each ? integer_at(r_.positions, b, token) : (first ? int64_t(integer_at(*first, b)) : 0) + token;
 }
 
-bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, int64_t head_dim, const polyhead_tensor *first,
-                     const polyhead_tensor *counts, polyhead_status *status) noexcept {
+bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept {
     if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT) {
         return refuse(status, POLYHEAD_BAD_VALUE, "rope: value %d, expected 0 (none), 1 (interleaved) or 2 (half_split)", r.rope);
     }
@@ -114,20 +116,22 @@ bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, 
                       static_cast<long long>(r.cos.shape[1]), static_cast<long long>(head_dim / 2));
     }
     const int rank = r.positions.rank == 2 ? 2 : 1;
-    if (!check_host_tensor({"rope_sin", &r.sin, POLYHEAD_F32, Role::input, 2, {positions, pairs}}, status) ||
-        (!absent(r.positions) &&
-         !check_host_tensor({"positions", &r.positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}}, status))) {
-        return false;
-    }
-    const Rotation rotation(r, first);
-    for (int64_t b = 0; b < batch; ++b) {
-        for (int64_t t = 0; t < (counts ? integer_at(*counts, b) : tokens); ++t) {
-            const int64_t position = rotation.position(b, t);
-            if (position < 0 || position >= r.cos.shape[0]) {
+    return check_host_tensor({"rope_sin", &r.sin, POLYHEAD_F32, Role::input, 2, {positions, pairs}}, status) &&
+           (absent(r.positions) ||
+            check_host_tensor({"positions", &r.positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}}, status));
+}
+
+bool Rotation::check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept {
+    const int64_t rows = r_.cos.shape[0];
+    for (int64_t b = 0; rotates() && b < batch; ++b) {
+        const int64_t count = counts ? index_at(*counts, tokens, b) : tokens;
+        for (int64_t t = 0; t < count; ++t) {
+            const int64_t at = position(b, t);
+            if (at < 0 || at >= rows) {
                 return refuse(status, POLYHEAD_BAD_VALUE,
                               "positions: token %lld of batch row %lld is at position %lld, expected 0 to %lld (rows of rope_cos)",
-                              static_cast<long long>(t), static_cast<long long>(b), static_cast<long long>(position),
-                              static_cast<long long>(r.cos.shape[0] - 1));
+                              static_cast<long long>(t), static_cast<long long>(b), static_cast<long long>(at),
+                              static_cast<long long>(rows - 1));
             }
         }
     }
@@ -135,7 +139,11 @@ bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, 
 }
 
 void Rotation::apply(float *row, int64_t b, int64_t token) const noexcept {
-    const int64_t pairs = r_.cos.shape[1], at = position(b, token);
+    const int64_t pairs = r_.cos.shape[1], last = r_.cos.shape[0] - 1;
+    if (pairs == 0 || last < 0) {
+        return;
+    }
+    const int64_t at = std::clamp<int64_t>(position(b, token), 0, last); // another thread may have changed it
     const float *cos = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0],
                 *sin = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
     const bool interleaved = r_.rope == POLYHEAD_ROPE_INTERLEAVED;

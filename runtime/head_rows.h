@@ -37,13 +37,13 @@ bool check_struct(const char *name, uint32_t size, size_t expected, polyhead_sta
 // A checked rotation.
 class Rotation {
 public:
-    // B batch rows of T tokens, of which row b uses counts[b] (null: all). first: int32 [B] that stands in for absent positions, or null:
-    // 0.
-    static bool check(const polyhead_rotation &rotation, int64_t batch, int64_t tokens, int64_t head_dim, const polyhead_tensor *first,
-                      const polyhead_tensor *counts, polyhead_status *status) noexcept;
-    // first as above.
+    // The kind and the shapes, for B batch rows of T tokens.
+    static bool check(const polyhead_rotation &rotation, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept;
+    // first: int32 [B] that stands in for absent positions, or null: 0.
     Rotation(const polyhead_rotation &rotation, const polyhead_tensor *first) noexcept : r_(rotation), first_(first) {}
     bool rotates() const noexcept { return r_.rope != POLYHEAD_NO_ROPE; }
+    // Of B batch rows of T tokens, of which row b uses counts[b] (null: all): the tables have a row for each position.
+    bool check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept;
     // Rotates the leading entries of a row.
     void apply(float *row, int64_t b, int64_t token) const noexcept;
 

@@ -5,6 +5,7 @@
 
 #include "floating_point.h"
 #include "head_rows.h"
+#include "shared_elements.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -28,12 +29,12 @@ struct Merge {
         if (lse && !check_host_tensor({"lse", lse, POLYHEAD_F32, Role::output, 3, {as_out(0), as_out(1), as_out(2)}}, status)) {
             return false;
         }
-        if (lse && !check_apart("lse", memory_of(*lse), "out", memory_of(out), status)) {
+        if (lse && !check_apart("lse", *lse, "out", out, Apart::elements, status)) {
             return false;
         }
         if (sinks && (!check_host_tensor({"sinks", sinks, POLYHEAD_F32, Role::input, 1, {as_out(1)}}, status) ||
-                      !check_apart("out", memory_of(out), "sinks", memory_of(*sinks), status) ||
-                      (lse && !check_apart("lse", memory_of(*lse), "sinks", memory_of(*sinks), status)))) {
+                      !check_apart("out", out, "sinks", *sinks, Apart::elements, status) ||
+                      (lse && !check_apart("lse", *lse, "sinks", *sinks, Apart::elements, status)))) {
             return false;
         }
         for (int32_t i = 0; i < num_parts; ++i) {
@@ -50,10 +51,31 @@ struct Merge {
                                  status) &&
                check_host_tensor({"lse of a part", &part.lse, POLYHEAD_F32, Role::input, 3, {as_out(0), as_out(1), as_out(2)}}, status) &&
                check_in_place("out", out, "out of a part", part.out, status) &&
-               check_apart("out", memory_of(out), "lse of a part", memory_of(part.lse), status) &&
+               check_apart("out", out, "lse of a part", part.lse, Apart::elements, status) &&
                (!lse || (check_in_place("lse", *lse, "lse of a part", part.lse, status) &&
-                         check_apart("lse", memory_of(*lse), "out of a part", memory_of(part.out), status)));
+                         check_apart("lse", *lse, "out of a part", part.out, Apart::elements, status)));
     }
+
+    // Some libraries give +inf for no keys. Its weight is no number.
+    bool check_sums(polyhead_status *status) const noexcept {
+        const int64_t heads = out.shape[1], queries = out.shape[2], rows = out.shape[0] * heads * queries;
+        for (int32_t i = 0; i < num_parts; ++i) {
+            for (int64_t row = 0; row < rows; ++row) {
+                const int64_t b = row / (heads * queries), h = row / queries % heads, q = row % queries;
+                if (lse_at(parts[i].lse, b, h, q) == std::numeric_limits<float>::infinity()) {
+                    return refuse(
+                        status, POLYHEAD_BAD_VALUE,
+                        "lse of a part: value inf at index %lld, %lld, %lld of part %d, expected a finite number, or -inf where the "
+                        "part has no key",
+                        static_cast<long long>(b), static_cast<long long>(h), static_cast<long long>(q), i);
+                }
+            }
+        }
+        return true;
+    }
+
+    // Whether there is anything to write.
+    bool writes() const noexcept { return !empty(out) || (lse && !empty(*lse)); }
 
     static float &lse_at(const polyhead_tensor &t, int64_t b, int64_t h, int64_t q) noexcept {
         return static_cast<float *>(t.data)[t.offset + b * t.stride[0] + h * t.stride[1] + q * t.stride[2]];
@@ -115,7 +137,7 @@ polyhead_status polyhead_merge_states(const polyhead_state *parts, int32_t num_p
         return status;
     }
     const Merge merge{parts, num_parts, sinks, *out, lse};
-    if (!merge.check(&status)) {
+    if (!merge.check(&status) || !merge.writes() || !merge.check_sums(&status)) {
         return status;
     }
     const int64_t heads = out->shape[1], queries = out->shape[2], rows = out->shape[0] * heads * queries;

@@ -16,7 +16,7 @@ bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotatio
                       static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
     }
     return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status) &&
-           Rotation::check(rotation, input.shape[0], input.shape[2], input.shape[3], nullptr, nullptr, status) &&
+           Rotation::check(rotation, input.shape[0], input.shape[2], input.shape[3], status) &&
            check_in_place("out", out, "input", input, status) && check_in_place("out", out, "rope_cos", rotation.cos, status) &&
            check_in_place("out", out, "rope_sin", rotation.sin, status) &&
            check_in_place("out", out, "positions", rotation.positions, status);
@@ -33,10 +33,11 @@ polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rot
         refuse(&status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", !input ? "input" : !rotation ? "rotation" : "out");
         return status;
     }
-    if (!check_rotate(*input, *rotation, *out, &status)) {
+    const Rotation rotate(*rotation, nullptr);
+    if (!check_rotate(*input, *rotation, *out, &status) || empty(*out) ||
+        !rotate.check_positions(input->shape[0], input->shape[2], nullptr, &status)) {
         return status;
     }
-    const Rotation rotate(*rotation, nullptr);
     const int64_t heads = input->shape[1], tokens = input->shape[2], width = input->shape[3];
     for_each_row(input->shape[0] * heads, input->shape[0] * heads * tokens * width * 4, [&](int64_t i) {
         for (int64_t t = 0; t < tokens; ++t) {

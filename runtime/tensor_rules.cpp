@@ -48,13 +48,20 @@ bool check_shape(const TensorRule &rule, polyhead_status *status) noexcept {
 // Every index and every product that a kernel forms from extents and strides fits its integers.
 bool check_reach(const TensorRule &rule, polyhead_status *status) noexcept {
     const polyhead_tensor &t = *rule.tensor;
-    int64_t elements = 1, reach = 1;
+    double elements = 1; // four extents may have a product beyond 64 bits
     for (int i = 0; i < t.rank; ++i) {
-        elements *= t.shape[i];
-        const bool moves = t.shape[i] > 1 && t.stride[i] != 0;
-        // The first comparison keeps the product of the second from overflowing.
-        bool far = elements > index_limit;
-        if (moves && !far) {
+        elements *= double(t.shape[i]);
+    }
+    if (elements > double(index_limit)) {
+        return refuse(
+            status, POLYHEAD_WRONG_STRIDE,
+            "%s: %.0f elements (%.0f bytes), expected fewer than 2^31: call with some of the queries, heads or batch rows at a time",
+            rule.name, elements, elements * dtype_bytes(t.dtype));
+    }
+    int64_t reach = 1;
+    for (int i = 0; i < t.rank; ++i) {
+        bool far = false;
+        if (t.shape[i] > 1 && t.stride[i] != 0) { // the first two comparisons keep the product from overflowing
             far = t.stride[i] > index_limit || t.stride[i] < -index_limit || t.shape[i] * std::abs(t.stride[i]) > index_limit;
             if (!far) {
                 reach += (t.shape[i] - 1) * std::abs(t.stride[i]);
@@ -149,10 +156,15 @@ bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept
                   : check_tensor(rule, status);
 }
 
+// Atomic, so that the compiler reads it once.
 int32_t integer_at(const polyhead_tensor &t, int64_t i, int64_t j) noexcept {
     const auto *values = static_cast<const int32_t *>(t.data) + t.offset;
     const int64_t step = t.rank > 1 && t.shape[1] > 1 ? t.stride[1] : 0;
-    return values[(t.shape[0] > 1 ? i * t.stride[0] : 0) + j * step];
+    return __atomic_load_n(values + (t.shape[0] > 1 ? i * t.stride[0] : 0) + j * step, __ATOMIC_RELAXED);
+}
+
+int64_t index_at(const polyhead_tensor &t, int64_t most, int64_t i, int64_t j) noexcept {
+    return std::clamp<int64_t>(integer_at(t, i, j), 0, most);
 }
 
 bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, int64_t pages, const char *of,
@@ -165,12 +177,6 @@ bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, in
         }
     }
     return true;
-}
-
-bool check_apart(const char *output, const MemoryRange &written, const char *other, const MemoryRange &memory,
-                 polyhead_status *status) noexcept {
-    return !overlap(written, memory) ||
-           refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own", output, other);
 }
 
 DeviceRange range_of(const char *name, const polyhead_tensor &t) noexcept {
@@ -189,10 +195,6 @@ MemoryRange memory_of(const polyhead_tensor &t) noexcept {
     }
     const DeviceRange range = range_of("", t);
     return in_space(t.device, t.data, range.begin, range.end);
-}
-
-MemoryRange memory_of(const polyhead_weights *weights) noexcept {
-    return weights ? in_space(weights->device, weights->data, 0, static_cast<int64_t>(weights->bytes)) : MemoryRange{0, 0};
 }
 
 } // namespace polyhead::runtime

@@ -53,8 +53,12 @@ bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept
 // What outputs are held to: no two elements are the same memory.
 bool check_no_overlap(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
 
-// An element of an int32 tensor [i] or [i,j] in host memory. The stride of a dimension of one element means nothing.
+// An element of an int32 tensor [i] or [i,j] in host memory, for checks. The stride of a dimension of one element means nothing.
+// Another thread may change the element at any time: a number that was checked, and is read again, may be any other one. So memory is
+// only ever accessed by what index_at() gives, or by the one number that was checked.
 int32_t integer_at(const polyhead_tensor &tensor, int64_t i, int64_t j = 0) noexcept;
+// The same for use as an index, from 0 to most (at least 0): beyond them the nearer one.
+int64_t index_at(const polyhead_tensor &tensor, int64_t most, int64_t i, int64_t j = 0) noexcept;
 // Whether the first `count` entries of a row of a page table name pages; `of` says whose.
 bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, int64_t pages, const char *of,
                     polyhead_status *status) noexcept;
@@ -66,14 +70,9 @@ inline char *elements(const polyhead_tensor &tensor, int element_bytes) noexcept
 
 // Of a checked tensor, whose device has accepted its memory.
 MemoryRange memory_of(const polyhead_tensor &tensor) noexcept;
-MemoryRange memory_of(const polyhead_weights *weights) noexcept;
 inline bool overlap(const MemoryRange &a, const MemoryRange &b) noexcept {
     return a.space == b.space && a.begin < b.end && b.begin < a.end;
 }
-// Whether an output shares no memory with another tensor.
-bool check_apart(const char *output, const MemoryRange &written, const char *other, const MemoryRange &memory,
-                 polyhead_status *status) noexcept;
-
 // The same bytes relative to the data of a checked tensor that has elements.
 DeviceRange range_of(const char *name, const polyhead_tensor &tensor) noexcept;
 

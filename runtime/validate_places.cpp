@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "call_tensors.h"
+#include "shared_elements.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
@@ -53,26 +54,24 @@ bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &arg
 
 namespace {
 
-// Keys and values of a cache may be interleaved on the host: the ranges of their addresses overlap, their elements do not. On a device one
-// of them may be a part of memory, or a copy, that reaches over the other.
-bool are_one_cache(const polyhead_args &args, const polyhead_tensor *a, const polyhead_tensor *b) noexcept {
-    return !args.device && a == &args.value_cache && b == &args.key_cache;
+// The packed weights as a tensor of bytes.
+polyhead_tensor bytes_of(const polyhead_weights &weights) noexcept {
+    return {const_cast<void *>(weights.data), POLYHEAD_BOOL, 1, {static_cast<int64_t>(weights.bytes)}, {1}, weights.device, 0};
 }
 
 } // namespace
 
 bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    // On a device one tensor may be a part of memory, or a copy, that reaches over another one beside it.
+    const Apart apart = args.device ? Apart::ranges : Apart::elements;
     const CallTensors tensors(kernel, args);
-    const MemoryRange weights = memory_of(args.weights);
     for (const NamedTensor *output = tensors.first_output(); output != tensors.end(); ++output) {
-        const MemoryRange written = memory_of(*output->tensor);
         for (const NamedTensor *other = tensors.begin(); other != output; ++other) { // inputs, and the outputs before it
-            if (!are_one_cache(args, output->tensor, other->tensor) &&
-                !check_apart(output->name, written, other->name, memory_of(*other->tensor), status)) {
+            if (!check_apart(output->name, *output->tensor, other->name, *other->tensor, apart, status)) {
                 return false;
             }
         }
-        if (!check_apart(output->name, written, "weights", weights, status)) {
+        if (args.weights && !check_apart(output->name, *output->tensor, "weights", bytes_of(*args.weights), apart, status)) {
             return false;
         }
     }

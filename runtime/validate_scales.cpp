@@ -87,7 +87,9 @@ private:
 
     // Keys that lie side by side: a page, or some of a whole cache.
     int64_t block() const noexcept { return page_size_ > 0 ? page_size_ : keys_side_by_side; }
-    int64_t length(int64_t b) const noexcept { return absent(args_.kv_lengths) ? shape_.seq_len_kv : integer_at(args_.kv_lengths, b); }
+    int64_t length(int64_t b) const noexcept {
+        return absent(args_.kv_lengths) ? shape_.seq_len_kv : index_at(args_.kv_lengths, shape_.seq_len_kv, b);
+    }
 
     // Calls run(scales, count, key) for the scales of keys begin .. end - 1 of a head, where begin is the first key of a block; those of
     // neighbouring keys that lie side by side are one run, which begins at `key`.
@@ -105,9 +107,8 @@ private:
 
     // Of the first key of a block.
     const float *scales_of(int64_t b, int64_t h, int64_t key) const noexcept {
-        const char *const row =
-            page_size_ > 0 ? head_row(scales_, integer_at(args_.page_table, b, key / page_size_), h, 0) : head_row(scales_, b, h, key);
-        return reinterpret_cast<const float *>(row);
+        const auto page = [&] { return index_at(args_.page_table, scales_.shape[0] - 1, b, key / page_size_); };
+        return reinterpret_cast<const float *>(page_size_ > 0 ? head_row(scales_, page(), h, 0) : head_row(scales_, b, h, key));
     }
 
     bool refuse_first(polyhead_status *status) const noexcept {

@@ -1,7 +1,9 @@
 /* Functions around kernels in C: keys and values are appended to a cache, rotated by position, and partial results are merged.
  *
- * All of them run on the CPU, on tensors in host memory. Unless the status is ok, nothing was written. Strides are in elements, the
- * innermost is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, and what is stored in 16 bits is rounded once, to
+ * All of them run on the CPU, on tensors in host memory. Unless the status is ok, nothing was written. An output has no element in common
+ * with another tensor, unless its function says so; tensors may be interleaved where their strides show that they have none. Integers that
+ * another thread changes during a call make its results undefined, but no access leaves the tensors. Strides are in elements, the innermost
+ * is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, and what is stored in 16 bits is rounded once, to
  * nearest even. */
 #ifndef POLYHEAD_C_CACHE_H
 #define POLYHEAD_C_CACHE_H
@@ -81,7 +83,7 @@ polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rot
 /* What attention over a part of the keys gave: the outputs of a kernel with lse. */
 typedef struct polyhead_state {
     polyhead_tensor out; /* [B,H,T_q,d_v] */
-    polyhead_tensor lse; /* f32 [B,H,T_q]; -inf: the part has no key for this row, and its out is not read */
+    polyhead_tensor lse; /* f32 [B,H,T_q]; -inf: the part has no key for this row, and its out is not read; +inf is refused */
 } polyhead_state;
 
 /* The result over all keys of the parts, which must have no key in common: out and lse as one call would give them, up to rounding. All

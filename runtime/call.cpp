@@ -241,9 +241,8 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
 }
 
 void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept {
-    const int32_t own_alignment = problem.causal != POLYHEAD_NOT_CAUSAL ? problem.causal : POLYHEAD_BOTTOM_RIGHT;
     numbers_[softmax_scale].real = args.has_softmax_scale ? args.softmax_scale : 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
-    numbers_[from_end].whole = (args.alignment != 0 ? args.alignment : own_alignment) == POLYHEAD_BOTTOM_RIGHT;
+    numbers_[from_end].whole = counts_from_end(problem, args);
     numbers_[window_left].whole = window_left_of(args);
     numbers_[window_right].whole = window_right_of(problem, args);
     numbers_[softcap].real = args.softcap;

@@ -77,9 +77,17 @@ bool one_element(const OptionalTensor &row, const polyhead_problem &problem, int
            (declared == POLYHEAD_EXTENT_KV && (broadcast & POLYHEAD_BROADCAST_KV));
 }
 
+bool may_have_one(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept {
+    return row.broadcasts && (row.extents[dimension] != POLYHEAD_EXTENT_KV || one_element(row, problem, dimension));
+}
+
+// Kernels load vectors along the innermost dimension: it is whole.
+bool may_have_one(const polyhead_declaration &declaration, int dimension) noexcept {
+    return declaration.extents[dimension] < POLYHEAD_EXTENT_FREE && dimension + 1 < declaration.rank;
+}
+
 bool over_keys(const OptionalTensor &row, const polyhead_problem &problem) noexcept {
-    const bool pairs = row.tensor == &polyhead_args::mask || row.tensor == &polyhead_args::score_bias;
-    return pairs && !one_element(row, problem, row.rank - 1);
+    return row.broadcasts && !one_element(row, problem, row.rank - 1);
 }
 
 void full_extents(const OptionalTensor &row, const polyhead_problem &problem, const CallShape &shape, int64_t *extents) noexcept {

@@ -49,6 +49,10 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
 // True when the kernel was built for a mask or score_bias that has one element in this dimension (of the row, outermost first).
 bool one_element(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept;
 
+// True when one element may serve for all of a dimension (of the row, outermost first; of the declaration).
+bool may_have_one(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept;
+bool may_have_one(const polyhead_declaration &declaration, int dimension) noexcept;
+
 // True of a mask or score_bias that the kernel was built to load along the keys.
 bool over_keys(const OptionalTensor &row, const polyhead_problem &problem) noexcept;
 

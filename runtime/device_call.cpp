@@ -4,8 +4,10 @@
 
 #include <HalideRuntime.h>
 #include <algorithm>
+#include <cstdio>
 
 #include "call.h"
+#include "call_in_parts.h"
 #include "call_tensors.h"
 #include "kernel_error.h"
 #include "launch_limits.h"
@@ -13,7 +15,6 @@
 #include "staging.h"
 #include "status.h"
 #include "tensor_rules.h"
-#include "validate_parts.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -209,22 +210,20 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
         return status;
     }
     const bool linear = kernel.problem.op == POLYHEAD_LINEAR;
-    const int64_t rows = linear ? shape.seq_len_q : shape.batch, most = rows_of_launch(kernel, variant, *args.device, shape);
-    if (rows <= most) {
-        return launch(kernel, variant, args, shape);
-    }
-    if (!batch_row_only_as_index(kernel)) { // a part counts its rows from 0
-        refuse(
-            &status, POLYHEAD_UNSUPPORTED,
-            "%s: extent %lld of dimension 0, expected at most %lld, the limit of device %s where the expression uses b otherwise than as "
-            "the index of a dimension b",
-            kernel.problem.op == POLYHEAD_SDPA ? "query" : "input", static_cast<long long>(rows), static_cast<long long>(most),
-            args.device->name);
-        return status;
+    const Fit fit = fit_of(kernel.problem, variant, args, shape);
+    const int64_t rows = linear ? shape.seq_len_q : shape.batch,
+                  most = std::min(fit.rows, rows_of_launch(kernel, variant, *args.device, shape));
+    char limit[sizeof args.device->name + 16];
+    std::snprintf(limit, sizeof limit, "of device %s", args.device->name);
+    if (rows <= most || !check_divisible(kernel, rows, most, limit, &status)) {
+        return status.code == POLYHEAD_OK ? launch(kernel, variant, args, shape) : status;
     }
     for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
         const int64_t count = std::min(most, rows - first);
-        PartOfCall part(kernel, args, {first, count, false, false, {}, {}});
+        Part rows_of_part;
+        rows_of_part.first = first;
+        rows_of_part.count = count;
+        PartOfCall part(kernel, args, rows_of_part);
         CallShape of_part = shape;
         (linear ? of_part.seq_len_q : of_part.batch) = count;
         status = launch(kernel, variant, part.args(), of_part);

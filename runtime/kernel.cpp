@@ -1,6 +1,7 @@
 // The three questions about one call: run it, which variant would run, how much memory would it take.
 #include <cstring>
 
+#include "call_in_parts.h"
 #include "cpu_call.h"
 #include "device.h"
 #include "device_call.h"
@@ -11,7 +12,6 @@
 #include "neutral_rows.h"
 #include "no_keys.h"
 #include "optional_tensors.h"
-#include "ragged.h"
 #include "scratch_bytes.h"
 #include "status.h"
 #include "threads.h"
@@ -40,9 +40,13 @@ bool check(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *
     return validate(*kernel, *args, shape, status);
 }
 
-// Chooses the variant of a checked call with something to compute; null and a status when there is none.
+// Chooses the variant of a checked call with something to compute; null and a status when there is none. Null also for packed tokens, of
+// which each part has its own.
 const polyhead_variant *choose(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape,
                                polyhead_status *status) noexcept {
+    if (shape->ragged()) {
+        return nullptr;
+    }
     shape->needed_keys = needed_keys(with_defaults(kernel.problem), args, *shape); // once: another thread may change the lengths
     return select_variant(kernel, args, *shape, status);
 }
@@ -134,15 +138,15 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
     if (!check(kernel, args, &shape, &status) || shape.nothing_to_do()) {
         return status;
     }
-    if (shape.ragged()) {
-        RaggedCall call(*kernel, *args, shape);
-        return call.prepare(&status) ? call.run() : status;
-    }
     const polyhead_variant *variant = choose(*kernel, *args, &shape, &status);
-    if (!variant) {
+    if (variant && shape.no_keys()) {
+        return run_without_keys(kernel->problem, *args);
+    }
+    CallInParts parts(*kernel, *args, shape);
+    if (status.code != POLYHEAD_OK || !parts.prepare(variant, &status)) {
         return status;
     }
-    return shape.no_keys() ? run_without_keys(kernel->problem, *args) : run_variant(*kernel, *variant, *args, shape);
+    return parts.needed() ? parts.run() : run_variant(*kernel, *variant, *args, shape);
 }
 
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
@@ -158,26 +162,20 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
     if (!check(kernel, args, &shape, &status)) {
         return refused(status);
     }
-    if (!shape.nothing_to_do() && shape.ragged()) {
-        RaggedCall call(*kernel, *args, shape);
-        if (!call.prepare(&status)) {
-            return refused(status);
-        }
-        describe_call(*kernel, *args, shape, &out);
-        call.describe(num_threads(), &out);
-        return status;
-    }
     const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(*kernel, *args, &shape, &status);
-    if (!chosen && status.code != POLYHEAD_OK) {
+    CallInParts parts(*kernel, *args, shape);
+    const bool runs = !shape.nothing_to_do() && !(chosen && shape.no_keys());
+    if (status.code != POLYHEAD_OK || (runs && !parts.prepare(chosen, &status))) {
         return refused(status);
     }
     describe_call(*kernel, *args, shape, &out);
-    if (!chosen) {
-        out.append("  runs nothing: there is nothing to compute\n");
+    if (!runs) {
+        out.append("  runs nothing: there %s\n",
+                   shape.nothing_to_do() ? "is nothing to compute" : "are no keys, every row is an empty row");
         return status;
     }
-    if (shape.no_keys()) {
-        out.append("  runs nothing: there are no keys, every row is an empty row\n");
+    if (parts.needed()) {
+        parts.describe(num_threads(), &out);
         return status;
     }
     for (const polyhead_variant *v = kernel->variants; v != chosen; ++v) {
@@ -197,11 +195,10 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_arg
     polyhead_status found = success();
     int64_t bytes = 0;
     if (check(kernel, args, &shape, &found) && !shape.nothing_to_do()) {
-        if (shape.ragged()) {
-            RaggedCall call(*kernel, *args, shape);
-            bytes = call.prepare(&found) ? call.scratch_bytes(num_threads()) : 0;
-        } else if (const polyhead_variant *variant = choose(*kernel, *args, &shape, &found)) {
-            bytes = call_bytes(*kernel, *variant, *args, shape);
+        const polyhead_variant *variant = choose(*kernel, *args, &shape, &found);
+        CallInParts parts(*kernel, *args, shape);
+        if (found.code == POLYHEAD_OK && !(variant && shape.no_keys()) && parts.prepare(variant, &found)) {
+            bytes = parts.needed() ? parts.scratch_bytes(num_threads()) : call_bytes(*kernel, *variant, *args, shape);
         }
     }
     if (status) {

@@ -23,8 +23,7 @@ bool keeps_all_keys(const polyhead_problem &p) noexcept {
 
 // Query q sees no key after q, and nothing else of the call asks how many keys there are.
 bool sees_its_own_position(const polyhead_problem &p, const polyhead_args &args) noexcept {
-    const int32_t alignment = args.alignment != 0 ? args.alignment : p.causal;
-    return p.causal != POLYHEAD_NOT_CAUSAL && alignment == POLYHEAD_TOP_LEFT && absent(args.position_offsets) &&
+    return p.causal != POLYHEAD_NOT_CAUSAL && !counts_from_end(p, args) && absent(args.position_offsets) &&
            !(p.expression && p.expression[0]);
 }
 

@@ -17,6 +17,12 @@ inline bool knows_positions(const polyhead_problem &p) noexcept {
            (p.expression && p.expression[0]);
 }
 
+// Positions of queries are counted from the last key (bottom_right), or from the first (top_left).
+inline bool counts_from_end(const polyhead_problem &p, const polyhead_args &args) noexcept {
+    const int32_t own = p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
+    return (args.alignment != 0 ? args.alignment : own) == POLYHEAD_BOTTOM_RIGHT;
+}
+
 // Dimensions in which a mask or the score_bias of this kernel has one element: bits POLYHEAD_BROADCAST_; other tensors 0.
 inline int32_t broadcast_of(const polyhead_problem &p, polyhead_tensor polyhead_args::*tensor) noexcept {
     return tensor == &polyhead_args::mask ? p.mask_broadcast : tensor == &polyhead_args::score_bias ? p.score_bias_broadcast : 0;
@@ -52,8 +58,9 @@ struct OptionalTensor {
     int32_t dtype;
     Exists exists;
     const char *feature; // of a kernel: what it was built with or without
-    int32_t extents[4];  // outermost first, as in polyhead_declaration; masks and score_bias are broadcast to them
+    int32_t extents[4];  // outermost first, as in polyhead_declaration
     Neutral neutral;
+    bool broadcasts = false; // one element may serve for a whole dimension, but along the keys only where the kernel was built for that
 };
 
 namespace tables { // short names for the rows
@@ -133,13 +140,13 @@ constexpr OptionalTensor optional_inputs[] = {
      Neutral::none},
     {"cache_lengths", &A::cache_lengths, 1, POLYHEAD_I32, has<&P::cache>, "a cache", {B}, Neutral::none},
     {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
-    {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true},
-    {"mask", &A::mask, 4, POLYHEAD_F32, has_additive_mask<POLYHEAD_F32>, "mask", {B, H, Q, KV}, Neutral::zero},
-    {"mask", &A::mask, 4, POLYHEAD_F16, has_additive_mask<POLYHEAD_F16>, "mask", {B, H, Q, KV}, Neutral::zero},
-    {"mask", &A::mask, 4, POLYHEAD_BF16, has_additive_mask<POLYHEAD_BF16>, "mask", {B, H, Q, KV}, Neutral::zero},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_F32, has_score_bias<POLYHEAD_F32>, "score bias", {B, H, Q, KV}, Neutral::zero},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_F16, has_score_bias<POLYHEAD_F16>, "score bias", {B, H, Q, KV}, Neutral::zero},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_BF16, has_score_bias<POLYHEAD_BF16>, "score bias", {B, H, Q, KV}, Neutral::zero},
+    {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true, true},
+    {"mask", &A::mask, 4, POLYHEAD_F32, has_additive_mask<POLYHEAD_F32>, "mask", {B, H, Q, KV}, Neutral::zero, true},
+    {"mask", &A::mask, 4, POLYHEAD_F16, has_additive_mask<POLYHEAD_F16>, "mask", {B, H, Q, KV}, Neutral::zero, true},
+    {"mask", &A::mask, 4, POLYHEAD_BF16, has_additive_mask<POLYHEAD_BF16>, "mask", {B, H, Q, KV}, Neutral::zero, true},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_F32, has_score_bias<POLYHEAD_F32>, "score bias", {B, H, Q, KV}, Neutral::zero, true},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_F16, has_score_bias<POLYHEAD_F16>, "score bias", {B, H, Q, KV}, Neutral::zero, true},
+    {"score_bias", &A::score_bias, 4, POLYHEAD_BF16, has_score_bias<POLYHEAD_BF16>, "score bias", {B, H, Q, KV}, Neutral::zero, true},
     {"alibi_slopes", &A::alibi_slopes, 2, POLYHEAD_F32, has<&P::alibi>, "alibi", {B, H}, Neutral::zero},
     {"sinks", &A::sinks, 1, POLYHEAD_F32, has<&P::sinks>, "sinks", {H}, Neutral::minus_infinity},
     {"rope_cos", &A::rope_cos, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},

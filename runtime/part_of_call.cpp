@@ -15,29 +15,50 @@ constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXT
 struct Dimensions {
     const int32_t *declared; // POLYHEAD_EXTENT_
     int32_t rank;
+    uint32_t may_have_one = 0; // bits of dimensions in which one element may serve for all
 
     int of(const polyhead_tensor &tensor) const noexcept { return std::min(tensor.rank, rank); }
     int32_t at(const polyhead_tensor &tensor, int i) const noexcept { return declared[rank - of(tensor) + i]; }
+    // One element serves for all of dimension i. Where it may not, an extent of 1 counts: that of one token in all, say.
+    bool spread(const polyhead_tensor &tensor, int i) const noexcept {
+        return tensor.shape[i] == 1 && (may_have_one >> (rank - of(tensor) + i) & 1) != 0;
+    }
 };
 
-constexpr int32_t of_query[] = {B, H, Q, any}, of_key[] = {B, H, KV, any}, of_layer[] = {B, any, any}, of_linear[] = {B, any},
-                  of_cache[] = {B, any, any, any};
+constexpr int32_t of_query[] = {B, H, Q, any}, of_key[] = {B, H, KV, any}, of_input[] = {B, Q, any}, of_keys_input[] = {B, KV, any},
+                  of_linear[] = {B, any}, of_cache[] = {B, any, any, any};
+
+template <typename Row> uint32_t dimensions_with_one(int32_t rank, const Row &may_have_one) noexcept {
+    uint32_t bits = 0;
+    for (int i = 0; i < rank; ++i) {
+        bits |= may_have_one(i) ? 1u << i : 0;
+    }
+    return bits;
+}
+
+Dimensions of_row(const OptionalTensor &row, const polyhead_problem &problem) noexcept {
+    return {row.extents, row.rank, dimensions_with_one(row.rank, [&](int i) { return may_have_one(row, problem, i); })};
+}
+
+Dimensions of_declaration(const polyhead_declaration &d) noexcept {
+    return {d.extents, d.rank, dimensions_with_one(d.rank, [&](int i) { return may_have_one(d, i); })};
+}
 
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
 template <typename Args, typename Tensor, typename Visit>
 void for_each_tensor(const polyhead_kernel &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
     const polyhead_problem &p = kernel.problem;
-    const Dimensions rows = p.op == POLYHEAD_LINEAR ? Dimensions{of_linear, 2} : Dimensions{of_layer, 3};
     const bool sdpa = p.op == POLYHEAD_SDPA;
-    visit(&args->query, sdpa ? Dimensions{of_query, 4} : rows);
-    visit(&args->out, sdpa ? Dimensions{of_query, 4} : rows);
+    const Dimensions rows = sdpa ? Dimensions{of_query, 4} : p.op == POLYHEAD_LINEAR ? Dimensions{of_linear, 2} : Dimensions{of_input, 3};
+    visit(&args->query, rows);
+    visit(&args->out, rows);
     if (p.page_size == 0) { // pages belong to no batch row
-        visit(&args->key, sdpa ? Dimensions{of_key, 4} : rows);
-        visit(&args->value, sdpa ? Dimensions{of_key, 4} : rows);
+        visit(&args->key, sdpa ? Dimensions{of_key, 4} : Dimensions{of_keys_input, 3});
+        visit(&args->value, sdpa ? Dimensions{of_key, 4} : Dimensions{of_keys_input, 3});
     }
     for (const OptionalTensor &row : optional_inputs) {
         if (takes(p, row)) {
-            visit(&(args->*row.tensor), Dimensions{row.extents, row.rank});
+            visit(&(args->*row.tensor), of_row(row, p));
         }
     }
     for (const OptionalTensor &row : optional_outputs) {
@@ -46,15 +67,19 @@ void for_each_tensor(const polyhead_kernel &kernel, Args *args, Tensor *of_expre
                 visit(&(args->*row.tensor), Dimensions{of_cache, 4});
             }
         } else if (takes(p, row)) {
-            visit(&(args->*row.tensor), Dimensions{row.extents, row.rank});
+            visit(&(args->*row.tensor), of_row(row, p));
         }
     }
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
-        visit(&of_expression[i], Dimensions{kernel.declarations[i].extents, kernel.declarations[i].rank});
+        visit(&of_expression[i], of_declaration(kernel.declarations[i]));
     }
 }
 
-// In a dimension of one element, this element serves for all.
+// Tokens that a part has of a dimension; null: all.
+const Tokens *tokens_of(const Part &part, int32_t declared) noexcept {
+    return declared == Q && (part.packed_q || part.some_queries) ? &part.queries : declared == KV && part.packed_kv ? &part.keys : nullptr;
+}
+
 void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &part) noexcept {
     int batch = -1;
     int64_t between = 0; // elements from a sequence to the next
@@ -62,9 +87,9 @@ void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &par
     for (int i = 0; i < dimensions.of(*tensor); ++i) {
         const int32_t declared = dimensions.at(*tensor, i);
         batch = declared == B ? i : batch;
-        const Tokens *tokens = declared == Q && part.packed_q ? &part.queries : declared == KV && part.packed_kv ? &part.keys : nullptr;
-        if (tokens && tensor->shape[i] != 1) {
-            packed = true;
+        const Tokens *const tokens = tokens_of(part, declared);
+        if (tokens && !dimensions.spread(*tensor, i)) {
+            packed = !part.some_queries;
             tensor->offset += tokens->first * tensor->stride[i];
             tensor->shape[i] = tokens->each;
             between += tokens->each * tensor->stride[i];
@@ -73,7 +98,7 @@ void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &par
     if (batch >= 0 && packed) {
         tensor->shape[batch] = part.count;
         tensor->stride[batch] = between;
-    } else if (batch >= 0 && tensor->shape[batch] > 1) {
+    } else if (batch >= 0 && !dimensions.spread(*tensor, batch)) {
         tensor->offset += part.first * tensor->stride[batch];
         tensor->shape[batch] = part.count;
     }
@@ -90,6 +115,23 @@ PartOfCall::PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args,
             take(tensor, dimensions, part);
         }
     });
+    if (part.some_queries && kernel.problem.position_offsets) {
+        keep_positions(kernel.problem, args, part);
+    }
+}
+
+// A query of the part is as far from the first, or the last, query of its call as the offset then says.
+void PartOfCall::keep_positions(const polyhead_problem &problem, const polyhead_args &whole, const Part &part) noexcept {
+    const int64_t all = whole.query.shape[whole.query.rank - 2],
+                  before = absent(whole.position_offsets) ? 0 : integer_at(whole.position_offsets, part.first);
+    const int64_t moved = part.queries.first - (counts_from_end(problem, whole) ? all - part.queries.each : 0);
+    offset_ = static_cast<int32_t>(before + moved);
+    args_.position_offsets = {&offset_, POLYHEAD_I32, 1, {1}, {1}, nullptr, 0};
+}
+
+bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) noexcept {
+    const bool own = p.op == POLYHEAD_SDPA || (p.op == POLYHEAD_MHA && p.cross), expression = p.expression && p.expression[0];
+    return own && p.seq_len_q == 0 && !expression && (!knows_positions(p) || (p.position_offsets && !args.position_offsets.device));
 }
 
 bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
@@ -99,7 +141,7 @@ bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, co
         for (int i = 0; i < dimensions.of(*tensor); ++i) {
             const int32_t declared = dimensions.at(*tensor, i);
             batch = batch || declared == B;
-            packed = packed || (tensor->shape[i] != 1 && is_packed(declared, shape));
+            packed = packed || (!dimensions.spread(*tensor, i) && is_packed(declared, shape));
         }
         can = can && (absent(*tensor) || batch || !packed);
     });

@@ -19,10 +19,12 @@ struct Tokens {
 struct Part {
     int64_t first = 0, count = 0; // batch rows, or sequences; of a linear layer: rows
     bool packed_q = false, packed_kv = false;
-    Tokens queries, keys; // where they are packed
+    Tokens queries, keys; // where they are packed; some queries of a batch row
+    bool some_queries = false;
 };
 
-// Of a checked call. A part of packed tokens is a call with a batch: its sequences have equal lengths and lie one after another.
+// Of a checked call. A part of packed tokens is a call with a batch: its sequences have equal lengths and lie one after another. Some
+// queries of a batch row keep their positions.
 class PartOfCall {
 public:
     PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args, const Part &part) noexcept;
@@ -31,9 +33,15 @@ public:
     polyhead_args &args() noexcept { return args_; }
 
 private:
+    void keep_positions(const polyhead_problem &problem, const polyhead_args &whole, const Part &part) noexcept;
+
     polyhead_args args_;
     polyhead_tensor expression_tensors_[most_expression_tensors];
+    int32_t offset_ = 0;
 };
+
+// True where a batch row may be divided by its queries: they are free, and do not tell by themselves which they are.
+bool can_divide_queries(const polyhead_problem &problem, const polyhead_args &args) noexcept;
 
 // True when a part of several sequences is one call: every packed tensor has a dimension for the batch.
 bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape) noexcept;

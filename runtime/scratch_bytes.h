@@ -1,4 +1,4 @@
-// Memory that one call of a kernel holds at once.
+// Memory that one call of a kernel holds at once, and how much of a call fits into the pieces that kernels can index.
 #ifndef POLYHEAD_RUNTIME_SCRATCH_BYTES_H
 #define POLYHEAD_RUNTIME_SCRATCH_BYTES_H
 
@@ -13,6 +13,15 @@ namespace polyhead::runtime {
 int64_t thread_scratch_bytes(const polyhead_variant &variant, const CallShape &shape) noexcept;
 int64_t scratch_bytes(const polyhead_problem &problem, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                       int threads) noexcept;
+
+// Each piece of memory between the stages of a kernel has fewer than 2^31 bytes, because kernels count them in 32 bits. How much of a call
+// takes no larger piece:
+struct Fit {
+    int64_t rows;    // batch rows (linear: rows), at most those of the call; 0: not even one
+    int64_t queries; // of one batch row, at most those of the call; 0: not even one
+    int64_t bytes;   // the largest piece of one batch row
+};
+Fit fit_of(const polyhead_problem &problem, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape) noexcept;
 
 } // namespace polyhead::runtime
 #endif

@@ -95,6 +95,10 @@ bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallS
         return refuse(status, POLYHEAD_WRONG_SHAPE, "query: extent %lld of dimension 1, expected a multiple of group_size %d, at most %d",
                       static_cast<long long>(num_heads), group_size_of(p), most_heads);
     }
+    if (num_heads == 0 && p.weights_mean) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE,
+                      "query: extent 0 of dimension 1, expected at least 1, because weights_mean is the mean over heads");
+    }
     const Extent heads{num_heads, free_heads(p) ? "query" : nullptr}, kv_heads = built(num_heads / group_size_of(p));
     int64_t sequences = a.query.shape[0];
     if (!check_sequences(a, &sequences, status)) {
@@ -163,36 +167,6 @@ bool check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, Cal
     return check_tensor({"out", &a.out, p.dtype, Role::output, 2, {rows, built(p.out_features)}}, status);
 }
 
-// What a kernel keeps of the whole batch between its stages, the projections of a layer above all; each is one allocation that Halide
-// addresses with 31 bits.
-bool check_stages(const polyhead_problem &p, const CallShape &s, polyhead_status *status) noexcept {
-    const bool layer = p.op == POLYHEAD_MHA, transposed = p.scores != POLYHEAD_NO_SCORES || p.weights_mean;
-    const double queries = double(s.batch) * double(s.seq_len_q) * p.num_heads, // products of four extents may not fit 64 bits
-        keys = double(s.batch) * double(s.seq_len_kv) * p.num_kv_heads,
-                 projected = p.cache ? double(s.batch) * double(s.seq_len_q) * p.num_kv_heads : keys;
-    const struct {
-        const char *name;
-        double elements;
-    } stages[] = {
-        {"query", layer || transposed ? queries * p.head_dim : 0},
-        {"key", (transposed ? keys
-                 : layer    ? projected
-                            : 0) *
-                    p.head_dim},
-        {"value", layer ? projected * p.head_dim_v : 0},
-        {"attention", layer ? queries * p.head_dim_v : 0},
-    };
-    for (const auto &stage : stages) {
-        if (stage.elements * sizeof(float) < 2147483648.0) {
-            continue;
-        }
-        return refuse(status, POLYHEAD_UNSUPPORTED,
-                      "%s: the %s of %lld batch rows between the stages takes %.0f bytes, expected less than 2^31: split the batch",
-                      first_tensor_name(p), stage.name, static_cast<long long>(s.batch), stage.elements * sizeof(float));
-    }
-    return true;
-}
-
 bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
     if (!weights) {
         return refuse(status, POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel %s", kernel.name);
@@ -254,12 +228,12 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
     if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
         return false;
     }
-    if (shape->ragged()) { // what its tensors hold is checked in parts, as stages and distances are
+    if (shape->ragged()) { // what its tensors hold is checked in parts, as distances are
         if (!check_ragged(kernel, args, *shape, status) || !check_optional_tensors(kernel, p, args, *shape, status)) {
             return false;
         }
-    } else if (p.op != POLYHEAD_LINEAR && !(check_stages(p, *shape, status) && check_optional_tensors(kernel, p, args, *shape, status) &&
-                                            check_values(p, args, *shape, status))) {
+    } else if (p.op != POLYHEAD_LINEAR &&
+               !(check_optional_tensors(kernel, p, args, *shape, status) && check_values(p, args, *shape, status))) {
         return false;
     }
     return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status);

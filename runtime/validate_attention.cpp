@@ -23,6 +23,9 @@ struct GivenCall {
         }
     }
 
+    // One element is as good as none along no keys, wherever it would do for one.
+    bool serves_no_key(int32_t declared) const noexcept { return declared == POLYHEAD_EXTENT_KV && shape.no_keys(); }
+
 private:
     Extent extent(int32_t declared) const noexcept {
         const bool of_first = declared == POLYHEAD_EXTENT_B || declared == POLYHEAD_EXTENT_Q;
@@ -64,25 +67,10 @@ bool check_right_aligned(TensorRule rule, int32_t least, int32_t most, const Ext
     return check_tensor(rule, status);
 }
 
-// What a kernel indexes has fewer than 2^31 elements, though strides of 0 keep them near.
-bool check_spread(const char *name, const int64_t *extents, int32_t rank, polyhead_status *status) noexcept {
-    double elements = 1;
-    for (int i = 0; i < rank; ++i) {
-        elements *= double(extents[i]);
-    }
-    if (elements < 2147483648.0) {
-        return true;
-    }
-    return refuse(status, POLYHEAD_UNSUPPORTED, "%s: broadcast to %.0f elements, expected less than 2^31: split the batch", name, elements);
-}
-
 bool check_mask(const GivenCall &call, const OptionalTensor &row, polyhead_status *status) noexcept {
     const polyhead_tensor &tensor = call.args.*row.tensor;
-    int64_t full[4];
-    full_extents(row, call.problem, call.shape, full);
-    const bool spread = !call.shape.ragged(); // what is spread has the lengths of one part of a ragged call
-    if (absent(tensor)) {                     // a neutral row, or element, is spread like one that is given
-        return !spread || check_spread(row.name, full, row.rank, status);
+    if (absent(tensor)) {
+        return true;
     }
     int32_t declared[4] = {};
     for (int i = 0; i < row.rank; ++i) {
@@ -92,14 +80,13 @@ bool check_mask(const GivenCall &call, const OptionalTensor &row, polyhead_statu
     call.extents(declared, row.rank, extents);
     for (int i = 0; i < row.rank; ++i) {
         extents[i].as_in = declared[i] == 1 ? "the kernel, which has one element there" : extents[i].as_in;
-        extents[i].or_one = row.extents[i] != POLYHEAD_EXTENT_KV;
+        extents[i].or_one = may_have_one(row, call.problem, i) || call.serves_no_key(row.extents[i]);
     }
-    return check_right_aligned({row.name, &tensor, row.dtype, Role::input, 0, {}}, 1, row.rank, extents, status) &&
-           (!spread || check_spread(row.name, full, row.rank, status));
+    return check_right_aligned({row.name, &tensor, row.dtype, Role::input, 0, {}}, 1, row.rank, extents, status);
 }
 
 bool check_optional_input(const GivenCall &call, const OptionalTensor &row, polyhead_status *status) noexcept {
-    if (row.tensor == &polyhead_args::mask || row.tensor == &polyhead_args::score_bias) {
+    if (row.broadcasts) {
         return check_mask(call, row, status);
     }
     const polyhead_tensor &tensor = call.args.*row.tensor;
@@ -147,24 +134,22 @@ bool check_scale_pages(const polyhead_problem &p, const polyhead_args &args, pol
 
 bool check_expression_tensor(const GivenCall &call, const polyhead_declaration &declared, const polyhead_tensor &tensor,
                              polyhead_status *status) noexcept {
-    // Kernels load vectors along the innermost dimension: it is whole and dense.
     TensorRule rule{declared.name, &tensor, declared.dtype, Role::input, std::max(declared.rank, 1), {}};
-    int64_t full[4] = {1};
     rule.extents[0].extent = 1; // of one number
     call.extents(declared.extents, declared.rank, rule.extents);
     for (int i = 0; i < declared.rank; ++i) {
-        rule.extents[i].or_one = declared.extents[i] < POLYHEAD_EXTENT_FREE && i + 1 < declared.rank;
+        rule.extents[i].or_one = may_have_one(declared, i) || call.serves_no_key(declared.extents[i]);
     }
     if (!check_tensor(rule, status)) {
         return false;
     }
     for (int i = 0; i < rule.rank; ++i) {
-        full[i] = rule.extents[i].extent == any_extent ? tensor.shape[i] : rule.extents[i].extent;
-        if (full[i] == 0 && !call.shape.nothing_to_do() && !call.shape.no_keys()) { // no kernel could index it
+        const int64_t full = rule.extents[i].extent == any_extent ? tensor.shape[i] : rule.extents[i].extent;
+        if (full == 0 && !call.shape.nothing_to_do() && !call.shape.no_keys()) { // no kernel could index it
             return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent 0 of dimension %d, expected at least 1", declared.name, i);
         }
     }
-    return call.shape.ragged() || check_spread(declared.name, full, rule.rank, status);
+    return true;
 }
 
 } // namespace

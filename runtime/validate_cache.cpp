@@ -34,15 +34,14 @@ bool check_cache_tensors(const polyhead_problem &p, const polyhead_args &a, Call
 bool check_cache_values(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, polyhead_status *status) noexcept {
     const bool pages = p.page_size > 0;
     // Keys of which no query sees any may be written over: where the window is all that says which these are.
-    const int32_t alignment = a.alignment != 0 ? a.alignment : p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
-    const bool ring = a.has_window && alignment == POLYHEAD_BOTTOM_RIGHT && absent(a.position_offsets);
+    const bool ring = a.has_window && counts_from_end(p, a) && absent(a.position_offsets);
     const CacheWrite write{
         "cache_lengths",      &a.cache_lengths,        nullptr,      pages ? &a.page_table : nullptr,   "key_cache", s.batch, s.seq_len_q,
         a.key_cache.shape[0], pages ? p.page_size : 1, s.seq_len_kv, ring ? a.window_left : int64_t(-1)};
-    if (a.cache_lengths.device || s.batch == 0) { // reading memory of a device would wait for it: kernels clamp
+    if (a.cache_lengths.device) { // reading memory of a device would wait for it: kernels clamp
         return true;
     }
-    return check_room(write, status) && (!pages || a.page_table.device || s.seq_len_q == 0 || check_written_pages(write, status));
+    return check_room(write, status) && (!pages || a.page_table.device || check_written_pages(write, status));
 }
 
 } // namespace polyhead::runtime

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "needed_keys.h"
 #include "optional_tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
@@ -101,7 +102,7 @@ bool check_pages(const polyhead_problem &p, const polyhead_args &args, const Cal
     }
     const int64_t pages = args.key.shape[0];
     for (int64_t b = 0; b < s.batch; ++b) {
-        const int64_t length = absent(args.kv_lengths) ? s.seq_len_kv : integer_at(args.kv_lengths, b);
+        const int64_t length = absent(args.kv_lengths) ? s.seq_len_kv : index_at(args.kv_lengths, s.seq_len_kv, b);
         if (!check_page_row(args.page_table, b, (length + p.page_size - 1) / p.page_size, pages, "key", status)) {
             return false;
         }
@@ -110,23 +111,34 @@ bool check_pages(const polyhead_problem &p, const polyhead_args &args, const Cal
            refuse(status, POLYHEAD_WRONG_SHAPE, "key: extent 0 of dimension 0, expected at least 1 page, because page_table has pages");
 }
 
+// Whether queries at negative positions, of which `last` is the last, see a key. (Where they see none, they need no rotation.)
+bool sees_from(const polyhead_problem &p, const polyhead_args &args, int64_t last) noexcept {
+    return p.causal == POLYHEAD_NOT_CAUSAL && last + window_right_of(p, args) >= 0;
+}
+
 // Without position tensors, positions follow from lengths. If these are known here, the tables must have rows for all positions.
 bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const CallShape &s, polyhead_status *status) noexcept {
     const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths;
     const int64_t added = p.cache ? s.seq_len_q : 0; // to the keys that were valid before
     const bool lengths_known = absent(lengths) || readable(lengths),
                offsets_known = absent(args.position_offsets) || readable(args.position_offsets);
-    const int32_t own_alignment = p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
-    const bool from_end = (args.alignment != 0 ? args.alignment : own_alignment) == POLYHEAD_BOTTOM_RIGHT;
+    const bool from_end = counts_from_end(p, args);
     const int64_t rows = args.rope_cos.shape[0];
+    const bool query_known = absent(args.positions_q) && offsets_known && (lengths_known || !from_end);
     int64_t last_query = 0, last_key = 0;
     for (int64_t b = 0; b < s.batch; ++b) {
         const int64_t length = absent(lengths) || !lengths_known ? s.seq_len_kv : integer_at(lengths, b) + added;
         const int64_t offset = absent(args.position_offsets) || !offsets_known ? 0 : integer_at(args.position_offsets, b);
-        last_query = std::max(last_query, s.seq_len_q - 1 + (from_end ? length - s.seq_len_q : 0) + offset);
+        const int64_t first = (from_end ? length - s.seq_len_q : 0) + offset, last = first + s.seq_len_q - 1;
+        if (query_known && first < 0 && length > 0 && sees_from(p, args, std::min<int64_t>(last, -1))) {
+            return refuse(
+                status, POLYHEAD_BAD_VALUE,
+                "positions_q: missing, and query 0 of batch row %lld is at position %lld, expected at least 0, where rope_cos begins",
+                static_cast<long long>(b), static_cast<long long>(first));
+        }
+        last_query = std::max(last_query, last);
         last_key = std::max(last_key, length - 1);
     }
-    const bool query_known = absent(args.positions_q) && offsets_known && (lengths_known || !from_end);
     if (query_known && last_query >= rows) {
         return refuse(
             status, POLYHEAD_WRONG_SHAPE,
@@ -165,6 +177,9 @@ bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, p
 }
 
 bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {
+    if (shape.nothing_to_do()) { // then numbers are read by nobody
+        return true;
+    }
     if (!check_distances(problem, shape, status) ||
         !check_range("kv_lengths", args.kv_lengths, 0, shape.seq_len_kv, "seq_len_kv", status) ||
         !check_range("position_offsets", args.position_offsets, -position_limit, position_limit, "2^27", status)) {
@@ -172,9 +187,6 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
     }
     if (problem.cache && !check_cache_values(problem, args, shape, status)) {
         return false;
-    }
-    if (shape.nothing_to_do()) {
-        return true;
     }
     if (problem.page_size > 0 && !problem.cache && !check_pages(problem, args, shape, status)) {
         return false;

@@ -24,13 +24,13 @@ typedef enum polyhead_code {
     POLYHEAD_OK = 0,
     POLYHEAD_NULL_POINTER = 1, /* a required tensor or weight is missing */
     POLYHEAD_WRONG_SHAPE = 2,  /* rank or extent */
-    POLYHEAD_WRONG_STRIDE = 3, /* innermost stride not 1, overlapping output, reach beyond 2^31 elements, unaligned address */
+    POLYHEAD_WRONG_STRIDE = 3, /* innermost stride not 1, overlapping output, 2^31 elements or a reach of as many, unaligned address */
     POLYHEAD_WRONG_DTYPE = 4,
     POLYHEAD_ALIASED = 5,         /* an output shares memory with an input or another output */
     POLYHEAD_BAD_VALUE = 6,       /* a key length outside 0..seq_len_kv, a softmax_scale that is not finite */
     POLYHEAD_WRONG_OPERATION = 7, /* arguments of another operation, or a tensor that this kernel was not built to take */
     POLYHEAD_WRONG_WEIGHTS = 8,   /* packed for another layout or problem */
-    POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, another ABI version, a layer too large for one call */
+    POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, another ABI version, a batch row too large for a kernel */
     POLYHEAD_OUT_OF_MEMORY = 10,
     POLYHEAD_INTERNAL = 11,
     POLYHEAD_NO_DEVICE = 12,   /* no driver, no such device, a device of too low a capability */
@@ -181,17 +181,17 @@ typedef struct polyhead_args {
                                 problem, or bottom_right when the problem is not causal */
     polyhead_device *device; /* null: the CPU. Otherwise tensors are there, or on the host and are copied there and back */
     /* Position of query q of batch row b: p = q + (bottom_right ? kv_length[b] - seq_len_q : 0) + position_offsets[b]. */
-    polyhead_tensor position_offsets;          /* int32 [B], -2^27 to 2^27 (not checked on a device); absent = 0 */
-    int32_t has_window;                        /* 0: unbounded on both sides */
-    int32_t window_left, window_right;         /* keys p - left .. p + right take part; -1 = unbounded; with causal no key after p */
-    polyhead_tensor mask, score_bias;          /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */
-    float softcap;                             /* > 0, exactly when the kernel was built with softcap */
-    polyhead_tensor alibi_slopes;              /* f32 [H] or [B,H]; absent = 0 */
-    polyhead_tensor sinks;                     /* f32 [H]; absent = none */
-    polyhead_tensor rope_cos, rope_sin;        /* f32 [P, rotary_dim / 2]: row n belongs to position n */
-    polyhead_tensor positions_q;               /* int32 [B,T_q], 0..P-1; absent = p, at least 0 */
-    polyhead_tensor positions_kv;              /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ...; with a cache [B,T]: of new keys */
-    polyhead_tensor head_gate;                 /* f32 [H]; absent = 1 */
+    polyhead_tensor position_offsets;   /* int32 [B], -2^27 to 2^27 (not checked on a device); absent = 0 */
+    int32_t has_window;                 /* 0: unbounded on both sides */
+    int32_t window_left, window_right;  /* keys p - left .. p + right take part; -1 = unbounded; with causal no key after p */
+    polyhead_tensor mask, score_bias;   /* rank 1..4, broadcast as [B,H,T_q,T_kv]; absent = all take part, nothing added */
+    float softcap;                      /* > 0, exactly when the kernel was built with softcap */
+    polyhead_tensor alibi_slopes;       /* f32 [H] or [B,H]; absent = 0 */
+    polyhead_tensor sinks;              /* f32 [H]; absent = none */
+    polyhead_tensor rope_cos, rope_sin; /* f32 [P, rotary_dim / 2]: row n belongs to position n */
+    polyhead_tensor positions_q;        /* int32 [B,T_q], 0..P-1; absent = p, at least 0 for a query that sees a key (on a device: row 0) */
+    polyhead_tensor positions_kv;       /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ...; with a cache [B,T]: of new keys */
+    polyhead_tensor head_gate;          /* f32 [H]; absent = 1 */
     const polyhead_tensor *expression_tensors; /* kernel->num_declarations of them */
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
@@ -214,8 +214,10 @@ static inline polyhead_args polyhead_args_of(int32_t op) {
 /* Runs the best variant for this machine and these lengths. Thread-safe. Unless the status is ok, nothing was written to out or lse: the
  * scratch memory is allocated before the kernel starts. A system that promises more memory than it has (overcommit) may still end the
  * process when that memory is used. Floating-point state: round to nearest, denormals kept; the caller's state is restored. In a child
- * process of fork, calls on the CPU work as before; a device that the parent opened gives POLYHEAD_NO_DEVICE. Two tensors count as
- * overlapping when their address ranges overlap. */
+ * process of fork, calls on the CPU work as before; a device that the parent opened gives POLYHEAD_NO_DEVICE. An output has no element in
+ * common with another tensor: they may be interleaved where their strides show that; on a device no address between the first and the last
+ * element may be common. Integers that another thread changes during a call make its results undefined, but no access leaves the tensors. A
+ * call that needs more memory in one piece than a kernel can index (2^31 bytes) is computed in parts of the batch, or of the queries. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments. Writes to text which variant would run, and why the variants before it would not. The text always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);

@@ -1,5 +1,5 @@
-// Divides a call with packed tokens into parts and runs them.
-#include "ragged.h"
+// Divides a call into parts and runs them.
+#include "call_in_parts.h"
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +17,7 @@
 #include "tensor_rules.h"
 #include "thread_pool.h"
 #include "threads.h"
+#include "validate_parts.h"
 #include "weight_layout.h"
 
 namespace polyhead::runtime {
@@ -42,12 +43,31 @@ void name_sequences(const Part &part, polyhead_status *status) noexcept {
 
 } // namespace
 
-RaggedCall::~RaggedCall() {
+bool refuse_unfit(const polyhead_kernel &kernel, const Fit &fit, polyhead_status *status) noexcept {
+    const polyhead_problem &p = kernel.problem;
+    const bool own = p.op == POLYHEAD_SDPA || p.cross;
+    const char *advice = !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
+                         : fit.queries == 0 ? "split the keys, and merge the states"
+                                            : "split the queries";
+    return refuse(status, POLYHEAD_UNSUPPORTED,
+                  "%s: kernel %s holds %lld bytes of one batch row between its stages, expected less than 2^31: %s", first_tensor_name(p),
+                  kernel.name, static_cast<long long>(fit.bytes), advice);
+}
+
+bool check_divisible(const polyhead_kernel &kernel, int64_t rows, int64_t most, const char *limit, polyhead_status *status) noexcept {
+    return rows <= most || batch_row_only_as_index(kernel) ||
+           refuse(status, POLYHEAD_UNSUPPORTED,
+                  "%s: extent %lld of dimension 0, expected at most %lld, the limit %s where the expression uses b otherwise than as the "
+                  "index of a dimension b: split the batch",
+                  first_tensor_name(kernel.problem), static_cast<long long>(rows), static_cast<long long>(most), limit);
+}
+
+CallInParts::~CallInParts() {
     give_memory(parts_);
 }
 
 // Sequences without queries are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
-void RaggedCall::divide() noexcept {
+void CallInParts::divide_sequences() noexcept {
     const bool batched = can_be_batched(kernel_, args_, shape_);
     for (int64_t b = 0; b < shape_.batch; ++b) {
         Part part{b, 1, shape_.packed_q, shape_.packed_kv, {}, {}};
@@ -66,7 +86,7 @@ void RaggedCall::divide() noexcept {
     }
 }
 
-void RaggedCall::add_needs(const Planned &planned, const polyhead_args &part) noexcept {
+void CallInParts::add_needs(const Planned &planned, const polyhead_args &part) noexcept {
     if (!planned.variant) {
         most_.without_keys = std::max(most_.without_keys, static_cast<int64_t>(bytes_without_keys(kernel_.problem, part)));
         return;
@@ -78,7 +98,26 @@ void RaggedCall::add_needs(const Planned &planned, const polyhead_args &part) no
     most_.keys = std::max(most_.keys, planned.shape.needed_keys);
 }
 
-bool RaggedCall::plan(Planned *planned, polyhead_status *status) noexcept {
+// Neighbouring sequences that are too large together become two parts, of which the second is planned later.
+bool CallInParts::cut_to(const Fit &fit, Planned *planned, polyhead_status *status) noexcept {
+    Part &part = planned->part;
+    if (fit.rows >= part.count) {
+        return true;
+    }
+    if (fit.rows == 0) {
+        return refuse_unfit(kernel_, fit, status);
+    }
+    Part rest = part;
+    rest.first += fit.rows;
+    rest.count -= fit.rows;
+    rest.queries.first += fit.rows * rest.queries.each;
+    rest.keys.first += fit.rows * rest.keys.each;
+    part.count = planned->shape.batch = fit.rows;
+    parts_[count_++].part = rest; // there is room for a part for each sequence
+    return true;
+}
+
+bool CallInParts::plan(Planned *planned, polyhead_status *status) noexcept {
     PartOfCall part(kernel_, args_, planned->part);
     planned->variant = nullptr;
     planned->shape = CallShape{};
@@ -86,7 +125,7 @@ bool RaggedCall::plan(Planned *planned, polyhead_status *status) noexcept {
     if (right && !planned->shape.no_keys()) {
         planned->shape.needed_keys = needed_keys(with_defaults(kernel_.problem), part.args(), planned->shape);
         planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
-        right = planned->variant != nullptr;
+        right = planned->variant && cut_to(fit_of(kernel_.problem, *planned->variant, part.args(), planned->shape), planned, status);
     }
     if (right) {
         add_needs(*planned, part.args());
@@ -96,16 +135,20 @@ bool RaggedCall::plan(Planned *planned, polyhead_status *status) noexcept {
     return right;
 }
 
-bool RaggedCall::prepare(polyhead_status *status) noexcept {
-    const size_t bytes = static_cast<size_t>(shape_.batch) * sizeof(Planned);
+bool CallInParts::hold_parts(int64_t most, polyhead_status *status) noexcept {
+    const size_t bytes = static_cast<size_t>(most) * sizeof(Planned);
     parts_ = static_cast<Planned *>(take_memory(bytes));
-    if (!parts_) {
-        return refuse(status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %zu bytes for %lld sequences could not be allocated", kernel_.name, bytes,
-                      static_cast<long long>(shape_.batch));
+    return parts_ || refuse(status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %zu bytes for a list of %lld parts could not be allocated",
+                            kernel_.name, bytes, static_cast<long long>(most));
+}
+
+bool CallInParts::prepare_sequences(polyhead_status *status) noexcept {
+    if (!hold_parts(shape_.batch, status)) {
+        return false;
     }
-    divide();
-    for (Planned *planned = parts_; planned != parts_ + count_; ++planned) {
-        if (!plan(planned, status)) {
+    divide_sequences();
+    for (int64_t i = 0; i < count_; ++i) { // plan() may add one
+        if (!plan(&parts_[i], status)) {
             return false;
         }
     }
@@ -116,12 +159,68 @@ bool RaggedCall::prepare(polyhead_status *status) noexcept {
     return true;
 }
 
-// How many parts may run at the same time.
-int RaggedCall::workers(int threads) const noexcept {
-    return args_.device ? 1 : static_cast<int>(std::min<int64_t>(threads, count_));
+// A device launches parts of a batch by itself.
+bool CallInParts::prepare(const polyhead_variant *variant, polyhead_status *status) noexcept {
+    if (!variant) {
+        needed_ = true;
+        return prepare_sequences(status);
+    }
+    const Fit fit = fit_of(kernel_.problem, *variant, args_, shape_);
+    const int64_t rows = kernel_.problem.op == POLYHEAD_LINEAR ? shape_.seq_len_q : shape_.batch;
+    if (fit.rows >= rows || (args_.device && fit.rows > 0)) {
+        return true;
+    }
+    needed_ = true;
+    return args_.device ? refuse_unfit(kernel_, fit, status) : prepare_rows(*variant, fit, status);
 }
 
-int64_t RaggedCall::scratch_bytes(int threads) const noexcept {
+// Keys that the whole call needs serve for a part, too.
+void CallInParts::add_rows(const polyhead_variant &variant, const Part &part, int64_t queries) noexcept {
+    Planned &planned = parts_[count_++];
+    planned.part = part;
+    planned.shape = shape_;
+    planned.variant = &variant;
+    const bool linear = kernel_.problem.op == POLYHEAD_LINEAR;
+    planned.shape.batch = linear ? 1 : part.count;
+    planned.shape.seq_len_q = linear ? part.count : queries;
+    PartOfCall of_part(kernel_, args_, part);
+    add_needs(planned, of_part.args());
+}
+
+bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, polyhead_status *status) noexcept {
+    constexpr int64_t most_tile = 64; // so that a part begins with a tile of the kernel, as far as it has so many queries
+    const bool linear = kernel_.problem.op == POLYHEAD_LINEAR;
+    const int64_t rows = linear ? shape_.seq_len_q : shape_.batch;
+    int64_t each = std::max<int64_t>(fit.rows, 1), queries = shape_.seq_len_q;
+    if (fit.rows == 0) {
+        queries = fit.queries >= most_tile ? fit.queries / most_tile * most_tile : fit.queries;
+        if (linear || queries == 0 || !can_divide_queries(kernel_.problem, args_)) {
+            return refuse_unfit(kernel_, fit, status);
+        }
+    }
+    const int64_t of_row = linear ? 1 : (shape_.seq_len_q + queries - 1) / queries, parts = (rows + each - 1) / each;
+    if (!check_divisible(kernel_, rows, each, "of memory in one piece", status) || !hold_parts(parts * of_row, status)) {
+        return false;
+    }
+    for (int64_t first = 0; first < rows; first += each) {
+        Part part;
+        part.first = first;
+        part.count = std::min(each, rows - first);
+        part.some_queries = of_row > 1;
+        for (int64_t q = 0; q < (linear ? 1 : shape_.seq_len_q); q += queries) {
+            part.queries = {q, std::min(queries, shape_.seq_len_q - q)};
+            add_rows(variant, part, part.queries.each);
+        }
+    }
+    return true;
+}
+
+// How many parts may run at the same time.
+int CallInParts::workers(int threads) const noexcept {
+    return args_.device || !shape_.ragged() ? 1 : static_cast<int>(std::min<int64_t>(threads, count_));
+}
+
+int64_t CallInParts::scratch_bytes(int threads) const noexcept {
     if (!most_.possible) {
         return INT64_MAX;
     }
@@ -130,27 +229,28 @@ int64_t RaggedCall::scratch_bytes(int threads) const noexcept {
            neutral_row_bytes(kernel_.problem, args_, most_.keys);
 }
 
-void RaggedCall::describe(int threads, Text *text) const noexcept {
+void CallInParts::describe(int threads, Text *text) const noexcept {
     text->append("  in %lld parts, scratch %lld bytes\n", static_cast<long long>(count_), static_cast<long long>(scratch_bytes(threads)));
     for (int32_t i = 0; i < kernel_.num_variants; ++i) {
         const polyhead_variant &variant = kernel_.variants[i];
-        int64_t sequences = 0, shortest = INT64_MAX, longest = 0;
+        int64_t rows = 0, shortest = INT64_MAX, longest = 0;
         for (const Planned *planned = parts_; planned != parts_ + count_; ++planned) {
             if (planned->variant == &variant) {
-                sequences += planned->part.count;
+                rows += planned->part.count;
                 shortest = std::min(shortest, planned->shape.seq_len_q);
                 longest = std::max(longest, planned->shape.seq_len_q);
             }
         }
-        if (sequences > 0) {
-            text->append("  runs %s for %lld sequences of %lld to %lld queries: target %s, tiling %s\n", variant.name,
-                         static_cast<long long>(sequences), static_cast<long long>(shortest), static_cast<long long>(longest),
-                         variant.target ? variant.target : "unknown", variant.tiling ? variant.tiling : "unknown");
+        if (rows > 0) {
+            text->append("  runs %s for %lld %s of %lld to %lld queries: target %s, tiling %s\n", variant.name,
+                         static_cast<long long>(rows), shape_.ragged() ? "sequences" : "batch rows", static_cast<long long>(shortest),
+                         static_cast<long long>(longest), variant.target ? variant.target : "unknown",
+                         variant.tiling ? variant.tiling : "unknown");
         }
     }
 }
 
-polyhead_status RaggedCall::run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept {
+polyhead_status CallInParts::run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept {
     PartOfCall part(kernel_, args_, planned.part);
     if (!planned.variant) {
         polyhead_status status = success();
@@ -163,9 +263,9 @@ polyhead_status RaggedCall::run_here(const Planned &planned, void *memory, size_
 }
 
 // Threads that take parts; each has memory for any of them.
-class RaggedCall::Workers {
+class CallInParts::Workers {
 public:
-    Workers(RaggedCall *call, char *memory, size_t bytes, ThreadPool *pool) noexcept
+    Workers(CallInParts *call, char *memory, size_t bytes, ThreadPool *pool) noexcept
         : call_(call), memory_(memory), bytes_(bytes), pool_(pool), status_(success()) {}
 
     polyhead_status run(int workers) noexcept {
@@ -194,7 +294,7 @@ private:
         }
     }
 
-    RaggedCall *const call_;
+    CallInParts *const call_;
     char *const memory_;
     const size_t bytes_;
     ThreadPool *const pool_;
@@ -203,7 +303,7 @@ private:
     polyhead_status status_;
 };
 
-polyhead_status RaggedCall::run_on_threads() noexcept {
+polyhead_status CallInParts::run_on_threads() noexcept {
     constexpr size_t unit = 128; // what take_memory() aligns to
     polyhead_status status = success();
     const ThreadsInUse threads;
@@ -221,7 +321,7 @@ polyhead_status RaggedCall::run_on_threads() noexcept {
 }
 
 // One part after another: the device has a queue.
-polyhead_status RaggedCall::run_on_device() noexcept {
+polyhead_status CallInParts::run_on_device() noexcept {
     polyhead_status status = success();
     const auto bytes = static_cast<size_t>(most_.without_keys);
     void *const memory = bytes > 0 ? take_memory(bytes) : nullptr;
@@ -236,7 +336,7 @@ polyhead_status RaggedCall::run_on_device() noexcept {
     return status;
 }
 
-polyhead_status RaggedCall::run() noexcept {
+polyhead_status CallInParts::run() noexcept {
     return count_ == 0 ? success() : args_.device ? run_on_device() : run_on_threads();
 }
 

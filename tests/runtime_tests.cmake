@@ -5,11 +5,14 @@ polyhead_test(
     TIMEOUT 120
     SOURCES
         failing_system.cpp
+        runtime_aliases.cpp
         runtime_arguments.cpp
         runtime_cache.cpp
+        runtime_changing.cpp
         runtime_cpu_features.cpp
         runtime_device_rules.cpp
         runtime_dispatch.cpp
+        runtime_extents.cpp
         runtime_features.cpp
         runtime_int8_cache.cpp
         runtime_features_on_device.cpp
@@ -19,6 +22,7 @@ polyhead_test(
         runtime_fork.cpp
         runtime_page_pool.cpp
         runtime_pages.cpp
+        runtime_parts.cpp
         runtime_ragged.cpp
         runtime_registry.cpp
         runtime_states.cpp

@@ -226,8 +226,9 @@ TEST_CASE("runtime: strides", "[runtime]") {
         FakeKernel fake(p);
         call.args.query = view(call.query.data(), {65536, 1, 65536, 1}, {0, 0, 0, 1});
         call.args.kv_lengths = call.args.lse = polyhead_tensor{};
-        CHECK(std::string(fake.run(call.args).message) ==
-              "query: extent 65536 with stride 0 of dimension 2 reaches beyond 2^31 elements, expected less");
+        CHECK(std::string(fake.run(call.args).message) == "query: 4294967296 elements (17179869184 bytes), expected fewer than 2^31: call "
+                                                          "with some of the queries, heads or batch rows at "
+                                                          "a time");
     }
 }
 

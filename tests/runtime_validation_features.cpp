@@ -119,22 +119,28 @@ TEST_CASE("rules of features: shapes of masks", "[runtime]") {
         layer.args.mask = view_bool(call.boolean, {T_q, 2});
         layer.refused(POLYHEAD_WRONG_SHAPE, "mask: extent 2 of dimension 1, expected 3 as in input");
     }
-    SECTION("more elements than an index counts, though a stride of 0 keeps them near") {
-        call.leave_out();
-        call.built() = sdpa(1, 1, 1, 1);
-        call.built().mask = POLYHEAD_BOOLEAN_MASK;
-        call.fake.table.num_declarations = call.args.num_expression_tensors = 0;
-        polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
-        args.query = view(call.query.data(), {1, 1, 65536, 1}, {0, 0, 0, 1});
-        args.key = args.value = view(call.key.data(), {1, 1, 65536, 1}, {0, 0, 0, 1});
-        std::vector<float> out(65536);
-        std::vector<uint8_t> row(65536);
-        args.out = view(out.data(), {1, 1, 65536, 1});
-        args.mask = view_bool(row, {65536});
-        const polyhead_status status = call.fake.run(args);
-        CHECK(status.code == POLYHEAD_UNSUPPORTED);
-        CHECK(std::string(status.message) == "mask: broadcast to 4294967296 elements, expected less than 2^31: split the batch");
+}
+
+TEST_CASE("rules of features: a mask that is spread to more elements than an index counts", "[runtime]") {
+    FeatureCall call;
+    call.leave_out();
+    call.built() = sdpa(1, 1, 1, 1);
+    call.built().mask = POLYHEAD_BOOLEAN_MASK;
+    call.fake.table.num_declarations = call.args.num_expression_tensors = 0;
+    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
+    args.query = view(call.query.data(), {1, 1, 65536, 1}, {0, 0, 0, 1});
+    args.key = args.value = view(call.key.data(), {1, 1, 65536, 1}, {0, 0, 0, 1});
+    std::vector<float> out(65536);
+    std::vector<uint8_t> row(65536);
+    args.out = view(out.data(), {1, 1, 65536, 1});
+    for (const polyhead_tensor &mask : {polyhead_tensor{}, static_cast<polyhead_tensor>(view_bool(row, {65536}))}) {
+        args.mask = mask;
+        CHECK(std::string(call.fake.run(args).message).empty());
     }
+    args.mask = view_bool(row, {65536, 65536});
+    args.mask.stride[0] = 0; // as many elements of its own
+    CHECK(std::string(call.fake.run(args).message) == "mask: 4294967296 elements (4294967296 bytes), expected fewer than 2^31: call "
+                                                      "with some of the queries, heads or batch rows at a time");
 }
 
 TEST_CASE("rules of features: dtypes and strides", "[runtime]") {
@@ -213,19 +219,12 @@ TEST_CASE("rules of features: shapes", "[runtime]") {
         call.args.weights_mean = view(call.weights_mean.data(), {B, H, T_q, T_kv});
         call.refused(POLYHEAD_WRONG_SHAPE, "weights_mean: rank 4, expected 3");
     }
-    SECTION("a stage of the scores that outgrows one allocation") {
-        call.leave_out();
-        call.built() = sdpa(1, 1, 1 << 9, 1);
-        call.built().scores = POLYHEAD_LOGITS;
-        call.fake.table.num_declarations = 0;
-        polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
-        args.query = view(call.query.data(), {1, 1, 1, 1 << 9}, {0, 0, 0, 1});
-        args.key = view(call.query.data(), {1, 1, 1 << 20, 1 << 9}, {0, 0, 0, 1});
-        args.value = view(call.query.data(), {1, 1, 1 << 20, 1}, {0, 0, 0, 1});
-        args.out = view(call.out.data(), {1, 1, 1, 1});
-        args.scores = view(call.out.data(), {1, 1, 1, 1 << 20});
-        CHECK(std::string(call.fake.run(args).message) ==
-              "query: the key of 1 batch rows between the stages takes 2147483648 bytes, expected less than 2^31: split the batch");
+    SECTION("the mean of no heads") {
+        call.built().num_heads = call.built().num_kv_heads = 0;
+        call.built().group_size = 2;
+        call.args.query.shape[1] = 0;
+        call.refused(POLYHEAD_WRONG_SHAPE,
+                     "query: extent 0 of dimension 1, expected at least 1, because weights_mean is the mean over heads");
     }
 }
 

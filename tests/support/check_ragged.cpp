@@ -175,6 +175,11 @@ private:
         shape.batch = 1;
         shape.seq_len_q = s_.begins_q.back();
         shape.seq_len_kv = s_.packed_kv ? s_.begins_kv.back() : capacity();
+        // EXCLUDED: no positions_q where a sequence has more queries than keys and sees them: runtime/include/polyhead/c_api.h
+        for (size_t i = 1; i < s_.begins_q.size() && problem_.causal == POLYHEAD_NOT_CAUSAL; i++) {
+            const bool more = s_.begins_q[i] - s_.begins_q[i - 1] > s_.begins_kv[i] - s_.begins_kv[i - 1] || problem_.kv_lengths != 0;
+            shape.extras.left_out &= more ? ~uint32_t(leave_out_positions_q) : ~uint32_t(0);
+        }
         return shape;
     }
 

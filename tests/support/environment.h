@@ -47,6 +47,15 @@ inline double test_budget() {
     return value == nullptr || *value == '\0' ? std::numeric_limits<double>::infinity() : std::strtod(value, nullptr);
 }
 
+// Code that is built with a sanitizer is several times slower.
+constexpr bool sanitized() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    return true;
+#else
+    return false;
+#endif
+}
+
 // A number of any text (FNV-1a).
 inline uint64_t text_seed(const std::string &text) {
     uint64_t hash = 0xcbf29ce484222325u;

@@ -207,6 +207,18 @@ void ExtraTensors::make_head_vectors(const Problem &p, const Extras &e, const Ca
     }
 }
 
+// Whether a query before the first position sees a key: such a call has to give positions_q.
+static bool sees_before_0(const Problem &p, const CallSize &size, const polyhead_args &args) {
+    for (int64_t b = 0; b < size.batch; b++) {
+        for (int64_t q = 0; q < size.seq_len_q && position_of(p, args, b, q) < 0; q++) {
+            if (key_range(p, args, b, q).count() > 0) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
 // Rows for every position that occurs, and a few more.
 void ExtraTensors::make_rope(const Problem &p, const Extras &e, const CallSize &size, Random &random, polyhead_args *args) {
     int64_t highest = size.seq_len_kv;
@@ -228,7 +240,8 @@ void ExtraTensors::make_rope(const Problem &p, const Extras &e, const CallSize &
     add(std::move(cosines), &args->rope_cos);
     add(std::move(sines), &args->rope_sin);
     const auto any_position = [&] { return random.below(positions); };
-    if (given(e, leave_out_positions_q)) {
+    // EXCLUDED: no positions_q where a query before position 0 sees a key: runtime/include/polyhead/c_api.h
+    if (given(e, leave_out_positions_q) || sees_before_0(p, size, *args)) {
         add(integers({size.batch, size.seq_len_q}, {size.seq_len_q + 2, 1}, size.place, any_position), &args->positions_q);
     }
     if (given(e, leave_out_positions_kv)) {

@@ -16,8 +16,8 @@ namespace polyhead::fuzz {
 namespace {
 
 constexpr double most_outputs = 1 << 16, most_elements = 1 << 18;
-constexpr int num_outputs = static_cast<int>(test::output_tensors.size());
-constexpr int64_t rope_rows = 40;
+constexpr int num_outputs = static_cast<int>(test::output_tensors.size() + test::cache_tensors.size());
+constexpr int64_t rope_rows = 40, pages = 3;
 constexpr size_t edited_bytes = 256 * sizeof(int32_t); // of an integer tensor
 
 void check_status(const polyhead_status &status) {
@@ -30,6 +30,19 @@ void check_status(const polyhead_status &status) {
             fail("status %d: a message of more than one line: %s", status.code, status.message);
         }
     }
+}
+
+polyhead_tensor polyhead_args::*output_at(int number) {
+    const auto n = static_cast<size_t>(number), outputs = test::output_tensors.size();
+    return n < outputs ? test::output_tensors[n].tensor : test::cache_tensors[n - outputs].tensor;
+}
+
+int output_number(polyhead_tensor polyhead_args::*tensor) {
+    int number = 0;
+    while (output_at(number) != tensor) {
+        ++number;
+    }
+    return number;
 }
 
 // One correct call, with every tensor at a place of its own.
@@ -96,7 +109,7 @@ void Call::add_optional(int *place, const runtime::CallShape &given, const polyh
         shape.batch = batch_of(row.extents, row.rank, given);
         runtime::full_extents(row, p, shape, full);
         for (int64_t &extent : full) {
-            extent = extent == runtime::any_extent ? rope_rows : extent;
+            extent = extent == runtime::any_extent ? p.page_size > 0 && row.rank == 4 ? pages : rope_rows : extent;
         }
         if (row.exists(p)) {
             add(&(args.*row.tensor), Memory::get().input((*place)++), row.dtype, {full, full + row.rank});
@@ -119,8 +132,7 @@ void Call::add_optional(int *place, const runtime::CallShape &given, const polyh
         shape.batch = batch_of(row.extents, row.rank, given);
         runtime::full_extents(row, p, shape, full);
         if (row.exists(p)) {
-            const int number = row.tensor == &polyhead_args::lse ? 1 : row.tensor == &polyhead_args::scores ? 2 : 3;
-            add(&(args.*row.tensor), Memory::get().output(number), row.dtype, {full, full + row.rank});
+            add(&(args.*row.tensor), Memory::get().output(output_number(row.tensor)), row.dtype, {full, full + row.rank});
         }
     }
 }
@@ -140,7 +152,7 @@ Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries,
     const polyhead_problem p = runtime::with_heads(runtime::with_defaults(subject.table.problem), 4);
     const Memory &memory = Memory::get();
     queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
-    keys = p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
+    keys = p.cache ? queries + keys : p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
     int place = 0;
     args.op = p.op;
     runtime::CallShape shape{batch, queries, keys};
@@ -156,11 +168,12 @@ Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries,
     }
     if (p.op == POLYHEAD_SDPA) {
         add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
-        const int64_t rows = p.page_size > 0 ? p.page_size : keys, outermost = p.page_size > 0 ? 3 : batch;
+        const int64_t rows = p.page_size > 0 ? p.page_size : keys, outermost = p.page_size > 0 ? pages : batch;
         keys = (keys + rows - 1) / std::max<int64_t>(rows, 1) * rows;
-        add(&args.key, memory.input(place++), p.dtype, {outermost, p.num_kv_heads, rows, p.head_dim});
+        const int32_t stored = runtime::tables::key_dtype(p);
+        add(&args.key, memory.input(place++), stored, {outermost, p.num_kv_heads, rows, p.head_dim});
         if (!p.value_in_key) {
-            add(&args.value, memory.input(place++), p.dtype, {outermost, p.num_kv_heads, rows, p.head_dim_v});
+            add(&args.value, memory.input(place++), stored, {outermost, p.num_kv_heads, rows, p.head_dim_v});
         }
         add(&args.out, memory.output(0), p.dtype, {batch, p.num_heads, queries, p.head_dim_v});
     } else if (p.op == POLYHEAD_MHA) {
@@ -288,8 +301,8 @@ bool Call::affordable() const {
             return false;
         }
     }
-    for (const test::CallTensor &output : test::output_tensors) {
-        const polyhead_tensor &t = args.*output.tensor;
+    for (int number = 0; number < num_outputs; ++number) {
+        const polyhead_tensor &t = args.*output_at(number);
         const char *first = static_cast<const char *>(t.data);
         if (!fuzz::affordable(t, most_outputs) || (first && !t.device && Memory::get().is_input(first, first))) {
             return false;
@@ -329,7 +342,7 @@ void run(Call *call) {
     }
     const polyhead_tensor *outputs[num_outputs];
     for (int i = 0; i < num_outputs; ++i) {
-        outputs[i] = &(call->args.*test::output_tensors[static_cast<size_t>(i)].tensor);
+        outputs[i] = &(call->args.*output_at(i));
     }
     watch.expect_only(outputs, num_outputs);
 }

@@ -25,7 +25,29 @@ Problem with_everything(Problem p) {
     return p;
 }
 
+// Keys in pages, and caches.
+Problem cache_problem_of(int number) {
+    Problem p = test::sdpa(4, 2, 8, 6);
+    switch (number) {
+    case 14:
+        p.page_size = 4, p.kv_lengths = p.lse = 1;
+        return p;
+    case 15: // integers with scales
+        p.page_size = 4, p.int8_cache = p.kv_lengths = 1;
+        return p;
+    default: // a layer
+        p = test::mha(8, 2);
+        p.cache = p.bias = 1;
+        p.causal = POLYHEAD_BOTTOM_RIGHT;
+        p.rope = POLYHEAD_ROPE_HALF_SPLIT;
+        return p;
+    }
+}
+
 Problem problem_of(int number) {
+    if (number > real_subject) {
+        return cache_problem_of(number);
+    }
     Problem p = test::sdpa(4, 2, 8, 6);
     switch (number) {
     case 1: // grouped heads, key lengths
@@ -76,9 +98,6 @@ Problem problem_of(int number) {
     case 12: // heads free at run time
         p = with_everything(p);
         p.num_heads = p.num_kv_heads = 0, p.group_size = 2;
-        return p;
-    case 13:
-        p.page_size = 4, p.kv_lengths = p.lse = 1;
         return p;
     default: // bare attention
         p.num_kv_heads = 4;
@@ -133,7 +152,7 @@ Devices::Devices() : opencl(Api::opencl, 0, "Fake (opencl)") {
 }
 
 Subject::Subject(int number) {
-    if (number == num_subjects - 1) {
+    if (number == real_subject) {
         table = everything_h4_kv2_d24;
         real = true;
         return;

@@ -11,7 +11,7 @@
 
 namespace polyhead::fuzz {
 
-constexpr int num_subjects = 14;
+constexpr int num_subjects = 17, real_subject = 13;
 
 // What a call may run on, beside the CPU; the memory of each is one block.
 struct Devices {

@@ -9,6 +9,7 @@
 #include "child_process.h"
 #include "failing_system.h"
 #include "floating_point_states.h"
+#include "small_stack.h"
 #include "support/catch.h"
 #include "support/environment.h"
 #include "support/half.h"
@@ -116,6 +117,17 @@ size_t bytes_in_use() {
 }
 
 } // namespace
+
+TEST_CASE("every CPU variant runs on the stack that the headers promise") {
+    for_each_variant([](SmallCall &call) {
+        set_num_threads(2);
+        // Sanitizers make frames several times larger.
+        run_on_stack(sanitized() ? 16 * promised_stack_bytes : promised_stack_bytes, [&] { call.status = call.run(); });
+        CHECK(call.status.code == POLYHEAD_OK);
+        CHECK(call.right());
+    });
+    set_num_threads(0);
+}
 
 TEST_CASE("process: a forked child computes the same bits, with the parent's number of threads and another") {
     if (!children_may_make_threads) {

@@ -25,6 +25,7 @@ polyhead_test(
         runtime_parts.cpp
         runtime_ragged.cpp
         runtime_registry.cpp
+        runtime_stack.cpp
         runtime_states.cpp
         runtime_threads.cpp
         runtime_validation.cpp

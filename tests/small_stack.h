@@ -1,0 +1,31 @@
+// Runs a function on a thread with a stack of known size, below which nothing is mapped.
+#ifndef POLYHEAD_TESTS_SMALL_STACK_H
+#define POLYHEAD_TESTS_SMALL_STACK_H
+
+#include <cstdlib>
+#include <functional>
+#include <pthread.h>
+
+#include "support/guard.h"
+
+namespace polyhead::test {
+
+// What the headers promise: a call, and each task of its kernel, takes no more. (Sanitizers make frames several times larger.)
+constexpr size_t promised_stack_bytes = 128 << 10;
+
+// A stack that is too small ends the program with SIGSEGV.
+inline void run_on_stack(size_t bytes, const std::function<void()> &function) {
+    const GuardedBuffer stack(bytes, Place::at_begin);
+    pthread_attr_t attributes;
+    pthread_t thread;
+    const auto run = [](void *f) -> void * { return (*static_cast<const std::function<void()> *>(f))(), nullptr; };
+    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstack(&attributes, stack.data(), bytes) != 0 ||
+        pthread_create(&thread, &attributes, run, const_cast<std::function<void()> *>(&function)) != 0) {
+        std::abort(); // a test without a thread has nothing to say
+    }
+    pthread_join(thread, nullptr);
+    pthread_attr_destroy(&attributes);
+}
+
+} // namespace polyhead::test
+#endif

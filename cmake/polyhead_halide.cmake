@@ -40,9 +40,11 @@ set(POLYHEAD_GPU_TARGETS
     CACHE STRING
     "Targets of the table's GPU kernels, separated by commas; empty: no GPU kernels"
 )
+set(_polyhead_untested "")
 set(_polyhead_gpu_runtime_target "${_polyhead_runtime_target}-cuda-opencl-vulkan")
 if(POLYHEAD_SANITIZE)
     set(_polyhead_sanitizer asan)
+    set(_polyhead_untested --untested-target)
     if(POLYHEAD_SANITIZERS STREQUAL "thread")
         set(_polyhead_sanitizer tsan)
     endif()
@@ -64,7 +66,7 @@ function(_polyhead_runtime_object variable name target)
     set(object "${CMAKE_BINARY_DIR}/${name}.o")
     add_custom_command(
         OUTPUT "${object}"
-        COMMAND polyhead-generate --runtime "${object}" --target ${target}
+        COMMAND polyhead-generate --runtime "${object}" --target ${target} ${_polyhead_untested}
         DEPENDS polyhead-generate
         COMMENT "Halide runtime for ${target}"
         VERBATIM

@@ -127,12 +127,12 @@ endfunction()
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
 #     [PAGE_SIZE n] [CACHE] [INT8_CACHE] [SCALE_CHANNELS n]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
-#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [TILING "key=value ..." | TUNED file]
+#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [UNTESTED_TARGET] [TILING "key=value ..." | TUNED file]
 #     [LIMIT_SECONDS n] [LIMIT_MEGABYTES n])
 # The generator checks the values when it builds the kernel.
 function(polyhead_add_kernel name)
     include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/polyhead_problem_words.cmake")
-    set(switches "${POLYHEAD_PROBLEM_SWITCHES}")
+    set(switches "UNTESTED_TARGET;${POLYHEAD_PROBLEM_SWITCHES}")
     set(values
         ${POLYHEAD_PROBLEM_VALUES}
         EXPRESSION
@@ -203,6 +203,9 @@ function(polyhead_add_kernel name)
     endif()
     if(NOT arg_TARGETS)
         set(arg_TARGETS "${POLYHEAD_DEFAULT_TARGET}")
+    endif()
+    if(POLYHEAD_SANITIZE AND NOT arg_UNTESTED_TARGET)
+        list(APPEND flags --untested-target) # of a sanitizer, which this program has
     endif()
     list(JOIN arg_TARGETS "," targets)
     _polyhead_needs_gpu(needs_gpu "${targets}")

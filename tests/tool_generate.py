@@ -31,7 +31,7 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     (SDPA + "--causal sideways", "sideways"),
     (SDPA + "--dtype f64", "f64"),
     (SDPA + "--dtype f16 --target x86-64-linux-vulkan", "f16"),
-    (SDPA + "--dtype bf16 --target x86-64-linux-opencl,arm-64-osx-metal", "bf16"),
+    (SDPA + "--dtype bf16 --untested-target --target x86-64-linux-opencl,arm-64-osx-metal", "bf16"),
     (SDPA + "--tiling pair=2", "pair 2 needs bf16"),
     (SDPA + "--dtype bf16 --target x86-64-linux --tiling pair=2", "pair 2 needs bf16"),
     (SDPA + "--target x86-64-linux-cuda-cuda_capability_95", "cuda_capability_95"),
@@ -40,6 +40,10 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     (SDPA + "--seq-len-q-range 9:3", "9:3"),
     (SDPA + "--seq-len-q-range 1:x", "1:x"),
     (SDPA + "--target pdp-11", "pdp-11"),
+    (SDPA + "--target x86-64-linux-trace_all", "trace_loads"),
+    (SDPA + "--target host-no_asserts", "no_asserts"),
+    (SDPA + "--target arm-64-linux-sve2-vector_bits_256", "sve2"),
+    (SDPA + "--target arm-32-linux", "--untested-target"),
     (SDPA + "--target x86-64-linux-avx1024", "avx1024"),
     (SDPA + "--target x86-64-linux,nothing", "nothing"),
     (SDPA + "--tiling frobs=3", "frobs"),
@@ -69,7 +73,7 @@ REFUSALS = [  # command line after the name, and what the sentence must name
     ("--op linear --embed-dim 8", "out_features"),
     ("--op linear --embed-dim 8 --out-features 8 --num-heads 2", "num_heads"),
 ]
-NAMES = ["2d", "with-dash", "", "a b", "../up", "__reserved"]
+NAMES = ["2d", "with-dash", "", "a b", "../up", "__reserved", "class", "main", "features", "polyhead_x"]
 
 
 class Tool:
@@ -200,7 +204,7 @@ def check_devices(tool):
         tool.equal("bytes", mixed["bytes_moved"]["batch_1"], 2 * (3 * (7 + 20) + 7 * 20))
         tool.equal("the line that makes it", "--dtype f16" in mixed["generate"], True)
         tool.equal("runtime archives, which libpolyhead_gpu carries", "runtime_archives" in mixed, False)
-    metal = tool.written("one_metal", "--op linear --embed-dim 7 --out-features 20 --target arm-64-osx-metal,arm-64-osx")
+    metal = tool.written("one_metal", "--op linear --embed-dim 7 --out-features 20 --untested-target --target arm-64-osx-metal,arm-64-osx")
     if metal:
         tool.equal("apis", [variant["api"] for variant in metal["variants"]], ["metal", "cpu"])
         tool.equal("runtime archives", metal["runtime_archives"], ["halide_runtime_arm-64-osx-metal.a"])

@@ -48,7 +48,7 @@ std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const 
 
 // The initialiser of polyhead_problem, in the order of c_problem.h.
 std::string problem_text(const polyhead_problem &p, const char *null) {
-    std::string text = "{" + std::to_string(p.size) + ", ";
+    std::string text = "{sizeof(polyhead_problem), "; // of the machine that compiles the header
 #define POLYHEAD_APPEND(name) text += std::to_string(p.name) + ", ";
     POLYHEAD_PROBLEM_FIELDS(POLYHEAD_APPEND)
 #undef POLYHEAD_APPEND

@@ -2,12 +2,10 @@
 #include "request.h"
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <fstream>
 
 #include <CLI/CLI.hpp>
-#include <Halide.h>
 
 #include "../generators/expressions/source.h"
 #include "../generators/text.h"
@@ -15,6 +13,7 @@
 #include "../variants/compile.h"
 #include "../variants/knob_rules.h"
 #include "../variants/tuning/tuned_records.h"
+#include "reserved_names.h"
 
 namespace polyhead::tools {
 namespace {
@@ -25,7 +24,7 @@ using runtime::ProblemField;
 // Option values as text, before they are checked.
 struct Words {
     std::string targets, range, emit, expression, expression_file, expression_source, expression_library, limit_seconds, limit_megabytes;
-    bool no_bias = false, no_records = false, list_knobs = false, version = false;
+    bool no_bias = false, no_records = false, list_knobs = false, version = false, untested = false;
 };
 
 // The flag of one field of the problem.
@@ -62,6 +61,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("--expression-source", words->expression_source, "the same as C++ of Halide Exprs, with --expression-library");
     app.add_option("--expression-library", words->expression_library, "shared object that was compiled from --expression-source");
     app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
+    app.add_flag("--untested-target", words->untested, "also targets whose code was never run: other processors, SVE, 32 bits");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
     app.add_option("--tuned", request->tuned,
                    "file of tuning records that win over the shipped ones (default: $POLYHEAD_TUNED, which may be off)");
@@ -96,31 +96,15 @@ std::vector<std::string> split(const std::string &text, char separator) {
     return parts;
 }
 
-bool is_identifier(const std::string &name) {
-    bool good = !name.empty() && std::isdigit(static_cast<unsigned char>(name[0])) == 0;
-    for (char c : name) {
-        good = good && (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_');
-    }
-    return good && name.find("__") == std::string::npos && name[0] != '_';
-}
-
 // "host" and "host-asan" become the full string, so that the manifest has the real target.
-std::string read_targets(const std::string &text, std::vector<std::string> *targets) {
+std::string read_targets(const std::string &text, bool untested, std::vector<std::string> *targets) {
     for (const std::string &word : split(text.empty() ? "host" : text, ',')) {
-        if (!Halide::Target::validate_target_string(word)) {
-            return "target: '" + word +
-                   "' is not a Halide target; expected host or arch-bits-os[-feature...] such as x86-64-linux-avx2-fma-f16c";
+        std::string full;
+        const std::string refusal = gen::refuse_target(word, untested, &full);
+        if (!refusal.empty()) {
+            return refusal;
         }
-        std::string error;
-        const std::string full = gen::resolve_target(word, &error);
-        if (!error.empty()) {
-            return error;
-        }
-        const Halide::Target target(full);
-        if (target.has_unknowns()) {
-            return "target: '" + word + "' does not name architecture, bits and operating system";
-        }
-        targets->push_back(target.to_string());
+        targets->push_back(full);
     }
     return targets->empty() ? "target: found no target, expected at least one" : "";
 }
@@ -284,7 +268,7 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
         *help = gen::knobs_markdown();
         return "";
     }
-    std::string refusal = read_targets(words.targets, &request->targets);
+    std::string refusal = read_targets(words.targets, words.untested, &request->targets);
     if (!refusal.empty() || !request->runtime_path.empty()) {
         return refusal;
     }
@@ -292,12 +276,9 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
     if (words.no_records && !request->tuned.empty()) {
         return "tuned: found both --tuned and --no-tuned, expected one of them";
     }
-    if (!is_identifier(request->name)) {
-        return "name: found '" + request->name + "', expected a C identifier without leading or double underscores";
-    }
     for (const std::string &step :
-         {read_fields(app, words, &request->problem), read_expression(app, words, request), read_range(words.range, request),
-          read_emit(words.emit, &request->emit), read_limit_words(words, &request->limits)}) {
+         {refuse_name(request->name), read_fields(app, words, &request->problem), read_expression(app, words, request),
+          read_range(words.range, request), read_emit(words.emit, &request->emit), read_limit_words(words, &request->limits)}) {
         if (!step.empty()) {
             return step;
         }

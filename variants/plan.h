@@ -36,6 +36,10 @@ std::string records_file(const TuningChoice &choice);
 // variable is not understood *error has a sentence and the text stays as it is.
 std::string resolve_target(const std::string &target, std::string *error);
 
+// One sentence when no kernel may be made for a target: it is not one, has features that kernels cannot have, or, unless `untested`, its
+// code was never run. Otherwise *full has the target in full.
+std::string refuse_target(const std::string &word, bool untested, std::string *full);
+
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
 // tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";
 // "autoscheduler=NAME autoscheduler.FIELD=VALUE" leaves the schedule to Halide, in process only; with overrides no tuning record is

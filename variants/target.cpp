@@ -4,6 +4,7 @@
 #include "../runtime/amx.h"
 #include "../runtime/cpu_feature_words.h"
 #include "compile.h"
+#include "target_features.h"
 
 namespace polyhead::gen {
 
@@ -58,7 +59,7 @@ constexpr Target::Feature named_features[] = {Target::SSE41,
 // This machine, as far as POLYHEAD_CPU_FEATURES allows. Halide's code for zen4 may use SSE4a, which only AMD has; its code for Sapphire
 // Rapids is the way to dot products of bf16 pairs on Intel.
 std::string host_target() {
-    Target host = Halide::get_host_target();
+    Target host = with_allowed_features(Halide::get_host_target());
 #if defined(__x86_64__)
     __builtin_cpu_init();
     if (!__builtin_cpu_supports("sse4a")) {
@@ -121,11 +122,25 @@ bool parse_target(const std::string &given, Target *target, std::string *error) 
         return false;
     }
     *target = Target(text);
-    if (target->has_unknowns() || (target->arch == Target::X86 && target->bits != 64)) {
+    if (target->has_unknowns()) {
         *error = "target '" + text + "' is incomplete: expected architecture, bits and system such as x86-64-linux";
         return false;
     }
-    return true;
+    *error = refused_features(text, *target);
+    return error->empty();
+}
+
+std::string refuse_target(const std::string &word, bool untested, std::string *full) {
+    Target target;
+    std::string refusal;
+    if (!parse_target(word, &target, &refusal)) {
+        return refusal;
+    }
+    *full = target.to_string();
+    const std::string part = untested ? "" : untested_part(target);
+    return part.empty() ? ""
+                        : "target '" + word + "' is not tested (" + part +
+                              "): expected x86-64, plain arm-64, or polyhead generate with --untested-target";
 }
 
 } // namespace polyhead::gen

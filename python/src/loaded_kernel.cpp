@@ -153,9 +153,7 @@ tools::Limits default_limits() {
 LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, const std::string &tiling, const gen::TuningChoice &tuning,
                            Plan plan, const tools::Limits &limits)
     : expression_(problem.expression ? problem.expression : ""), tiling_(tiling), tuning_(tuning), plan_(std::move(plan)), limits_(limits) {
-    std::string error;
-    target_ = gen::resolve_target(target, &error);
-    raise_unless_empty(POLYHEAD_BAD_VALUE, error);
+    raise_unless_empty(POLYHEAD_BAD_VALUE, gen::refuse_target(target, false, &target_));
     library_.name = "kernel";
     library_.problem = problem;
     library_.problem.expression = expression_.empty() ? nullptr : expression_.c_str();

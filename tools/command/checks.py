@@ -9,8 +9,8 @@ import subprocess
 from . import build, help_texts
 from .places import BUILD, PYTHON, ROOT, call, environment, jobs, output, step, tool, tracked
 
-# Words that codespell would report: names in the formulas and the glossary.
-WORDS = "ans,nd,ue,ot,te,inout,sie,ist,vas,strat,als,dout,fo,fpr,hist,mis"
+# Words that codespell would report: names in the formulas, the glossary and the C library.
+WORDS = "ans,nd,ue,ot,te,inout,sie,ist,vas,strat,als,dout,fo,fpr,hist,mis,finitel"
 
 
 def format_cpp(fix):

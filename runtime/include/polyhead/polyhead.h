@@ -55,11 +55,11 @@ struct TensorView : polyhead_tensor {
 // A tensor that a call writes. It can be read as well.
 struct MutableTensorView : TensorView {
     MutableTensorView() noexcept = default;
-    MutableTensorView(void *data, DType dtype, std::initializer_list<int64_t> shape) noexcept : TensorView(data, dtype, shape) {}
-    MutableTensorView(void *data, DType dtype, std::initializer_list<int64_t> shape, std::initializer_list<int64_t> stride) noexcept
-        : TensorView(data, dtype, shape, stride) {}
-    MutableTensorView(void *data, DType dtype, int32_t rank, const int64_t *shape, const int64_t *stride = nullptr) noexcept
-        : TensorView(data, dtype, rank, shape, stride) {}
+    MutableTensorView(void *memory, DType type, std::initializer_list<int64_t> extents) noexcept : TensorView(memory, type, extents) {}
+    MutableTensorView(void *memory, DType type, std::initializer_list<int64_t> extents, std::initializer_list<int64_t> strides) noexcept
+        : TensorView(memory, type, extents, strides) {}
+    MutableTensorView(void *memory, DType type, int32_t dimensions, const int64_t *extents, const int64_t *strides = nullptr) noexcept
+        : TensorView(memory, type, dimensions, extents, strides) {}
 };
 
 // The DType of a C++ type. Other types: TensorView(data, dtype, shape).

@@ -1,0 +1,209 @@
+// Names and targets that polyhead-generate refuses: every row of its tables, and headers of accepted names through the compilers.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <sstream>
+
+#include <unistd.h>
+
+#include <Halide.h>
+
+#include "tools/library.h"
+#include "tools/reserved_names.h"
+#include "variants/target_features.h"
+
+#include "support/catch.h"
+#include "support/problems.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string refused(std::vector<const char *> arguments) {
+    tools::Request request;
+    std::string help;
+    arguments.insert(arguments.begin(), "polyhead-generate");
+    return tools::parse_request(static_cast<int>(arguments.size()), arguments.data(), &request, &help);
+}
+
+std::string refused_target(const std::string &target, bool untested = false) {
+    std::vector<const char *> words = {"k", "--op", "sdpa", "--num-heads", "1", "--head-dim", "4", "--target", target.c_str()};
+    if (untested) {
+        words.push_back("--untested-target");
+    }
+    return refused(words);
+}
+
+std::vector<std::string> words_of(std::string_view text) {
+    std::istringstream stream{std::string(text)};
+    std::vector<std::string> words;
+    for (std::string word; stream >> word;) {
+        words.push_back(word);
+    }
+    return words;
+}
+
+// NAME.h of a kernel with one variant, whose code is nowhere.
+std::string header_of(const std::string &name) {
+    std::string error;
+    tools::Library library;
+    library.name = name;
+    library.problem = sdpa_problem(1, 8);
+    tools::LibraryVariant variant;
+    variant.plan = gen::plan_variants(library.problem, {"x86-64-linux"}, "", &error).at(0);
+    variant.name = tools::variant_name(name, 0);
+    variant.compiled.symbol = tools::variant_symbol(name, library.problem, {variant.plan}, 0);
+    library.variants.push_back(variant);
+    return tools::header_text(library);
+}
+
+// A target of the feature, on the first processor that may have it.
+Halide::Target with_feature(Halide::Target::Feature feature) {
+    using Halide::Target;
+    for (const auto &[processor, bits] : {std::pair{Target::X86, 64}, {Target::ARM, 64}, {Target::ARM, 32}, {Target::POWERPC, 64}}) {
+        try {
+            return Target(Target::Linux, processor, bits, {feature});
+        } catch (const Halide::Error &) {
+            continue; // not this one
+        }
+    }
+    throw std::runtime_error("no processor has this feature");
+}
+
+struct Folder {
+    Folder() : path(fs::temp_directory_path() / ("polyhead_names_" + std::to_string(getpid()))) { fs::create_directories(path); }
+    ~Folder() { fs::remove_all(path); }
+    fs::path path;
+};
+
+} // namespace
+
+TEST_CASE("generator: every reserved name is refused") {
+    int count = 0;
+    for (const tools::ReservedNames &row : tools::reserved_names()) {
+        CHECK(row.words.front() == ' ');
+        CHECK(row.words.back() == ' ');
+        for (const std::string &name : words_of(row.words)) {
+            const std::string sentence = refused({name.c_str(), "--op", "sdpa", "--num-heads", "1", "--head-dim", "4"});
+            if (sentence != "name: found '" + name + "', expected another name: it is " + std::string(row.what)) {
+                FAIL_CHECK(name << ": " << sentence);
+            }
+            count++;
+        }
+    }
+    CHECK(count > 2000);
+    for (const char *name :
+         {"", "2d", "a b", "a-b", "_x", "x__y", "../up", "k\xc3\xa4se", "polyhead_x", "POLYHEAD_OK", "halide_malloc", "a\nb"}) {
+        const std::string sentence = refused({name, "--op", "sdpa", "--num-heads", "1", "--head-dim", "4"});
+        INFO(name);
+        CHECK(sentence.rfind("name: found '", 0) == 0);
+        CHECK(sentence.find('\n') == std::string::npos);
+    }
+}
+
+TEST_CASE("generator: headers of accepted names compile as C99 and C++17, beside the headers of the system") {
+    const Folder folder;
+    const char *const names[] = {
+        "k",    "attention", "Class", "main_", "Std",    "vector",           "optional", "Kernel",       "Problem",        "view",
+        "run",  "status",    "sdpa",  "x_",    "tokens", "memory_attention", "isolated", "string_match", "int8_attention", "E",
+        "GPT2", "value",     "query"};
+    std::ofstream both(folder.path / "both.h");
+    // As the user of the header may: what NAME.h includes must not meet NAME, before it or after it.
+    for (const char *name : names) {
+        CHECK(refused({name, "--op", "sdpa", "--num-heads", "1", "--head-dim", "4"}).empty());
+        std::ofstream(folder.path / (std::string(name) + ".h")) << header_of(name);
+        both << "#include \"" << name << ".h\"\n";
+    }
+    both << "#include <errno.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <math.h>\n#include <time.h>\n#include <pthread.h>\n";
+    both.close();
+    for (const std::string language : {"c", "c++"}) {
+        const fs::path file = folder.path / (language == "c" ? "uses.c" : "uses.cpp");
+        std::ofstream uses(file);
+        uses << "#include \"both.h\"\n"
+             << (language == "c" ? "" : "#include <cmath>\n#include <cstdlib>\n#include <vector>\n")
+             << "int all(void);\nint all(void) {\n    return 0";
+        for (const char *name : names) {
+            uses << " + " << (language == "c" ? "" : "::") << name << ".num_variants";
+        }
+        uses << ";\n}\n";
+        uses.close();
+        const std::string command = (language == "c" ? POLYHEAD_TEST_CC " -std=c99" : POLYHEAD_TEST_CXX " -std=c++17") +
+                                    std::string(" -Wall -Wextra -Wpedantic -Wshadow -Werror -fsyntax-only -I'") + folder.path.string() +
+                                    "' -I'" POLYHEAD_TEST_INCLUDE "' '" + file.string() + "'";
+        INFO(command);
+        CHECK(std::system(command.c_str()) == 0);
+    }
+}
+
+TEST_CASE("generator: every public header compiles alone, without a warning") {
+    const Folder folder;
+    int count = 0;
+    for (const fs::directory_entry &entry : fs::directory_iterator(POLYHEAD_TEST_INCLUDE "/polyhead")) {
+        const std::string name = entry.path().filename().string();
+        for (const bool c : {true, false}) {
+            if (c && name.rfind("c_", 0) != 0) {
+                continue; // of C++
+            }
+            const fs::path file = folder.path / (c ? "alone.c" : "alone.cpp");
+            std::ofstream(file) << "#include <polyhead/" << name << ">\n";
+            const std::string command =
+                (c ? POLYHEAD_TEST_CC " -std=c99" : POLYHEAD_TEST_CXX " -std=c++17 -Wold-style-cast") +
+                std::string(" -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion -Werror -fsyntax-only "
+                            "-I'" POLYHEAD_TEST_INCLUDE "' '") +
+                file.string() + "'";
+            INFO(command);
+            CHECK(std::system(command.c_str()) == 0);
+            count++;
+        }
+    }
+    CHECK(count >= 12);
+}
+
+TEST_CASE("generator: every feature of Halide has a row, and is taken or refused by it") {
+    std::set<int> seen;
+    for (int i = 0; i < Halide::Target::FeatureEnd; i++) {
+        const auto feature = static_cast<Halide::Target::Feature>(i);
+        const gen::FeatureRule *rule = gen::feature_rule(feature);
+        const std::string name = Halide::Target::feature_to_name(feature);
+        INFO(name);
+        REQUIRE(rule != nullptr);
+        CHECK((rule->use == gen::FeatureUse::allowed) == (rule->reason[0] == 0));
+        const Halide::Target target = with_feature(feature);
+        const bool refused = rule->use == gen::FeatureUse::refused, untested = rule->use == gen::FeatureUse::untested;
+        CHECK(gen::refused_features("t", target).empty() == !refused);
+        CHECK(gen::untested_part(target).empty() == !untested);
+        if (refused) {
+            CHECK(gen::refused_features("t", target).find("found " + name + ", expected") != std::string::npos);
+        }
+        CHECK(gen::with_allowed_features(target).has_feature(feature) == (rule->use == gen::FeatureUse::allowed));
+    }
+}
+
+TEST_CASE("generator: targets whose code was never run are made only where that is asked for") {
+    for (const char *target :
+         {"arm-64-linux-sve2-vector_bits_256", "arm-64-linux-sve-vector_bits_128", "arm-64-linux-arm_dot_prod", "arm-64-linux-armv8a",
+          "arm-32-linux", "x86-32-linux", "riscv-64-linux-rvv-vector_bits_128", "riscv-64-linux", "powerpc-64-linux-vsx",
+          "arm-64-osx-metal", "x86-64-linux-webgpu", "host-asan", "host-tsan"}) {
+        INFO(target);
+        const std::string sentence = refused_target(target);
+        CHECK(sentence.rfind(std::string("target '") + target + "' is not tested (", 0) == 0);
+        CHECK(sentence.find("--untested-target") != std::string::npos);
+        CHECK(refused_target(target, true).empty());
+    }
+    for (const char *target :
+         {"host", "x86-64-linux", "x86-64-linux-avx2-fma-f16c", "x86-64-windows", "x86-64-osx", "arm-64-linux", "arm-64-osx",
+          "x86-64-linux-cuda-cuda_capability_80", "x86-64-linux-vulkan", "x86-64-linux-enable_backtraces"}) {
+        INFO(target);
+        CHECK(refused_target(target).empty());
+    }
+    for (const char *target : {"x86-64-linux-trace_all", "x86-64-linux-profile", "host-c_plus_plus_name_mangling",
+                               "x86-64-linux-avx512_knl", "host-no_asserts", "host-debug", "x86-64-linux-msan"}) {
+        INFO(target);
+        CHECK(refused_target(target, true).find(", expected no such feature, because ") != std::string::npos);
+    }
+}

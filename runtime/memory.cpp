@@ -1,17 +1,19 @@
 // Memory of running kernels. A call's scratch is held before its kernel starts (scratch.h), and pieces that calls gave back are kept, so
-// that a call neither maps pages nor takes first-touch faults each time: small ones by the thread that freed them, large ones (with
-// tensors between the stages of a layer) by the process. Halide's documented way to replace its allocator is to define halide_malloc and
-// halide_free; its own are weak symbols. Defined here they are used from the first instruction of the program, also by others that use this
-// Halide runtime.
+// that a call neither maps pages nor takes first-touch faults each time: small ones by a group of threads, large ones (with tensors between
+// the stages of a layer) by the process. They are not kept by the thread itself: what a thread frees when it ends would need a destructor
+// of the thread, and a library that has one stays loaded until all its threads have ended. Halide's documented way to replace its allocator
+// is to define halide_malloc and halide_free; its own are weak symbols. Defined here they are used from the first instruction of the
+// program, also by others that use this Halide runtime.
 #include "memory.h"
 
-#include <HalideRuntime.h>
+#include <atomic>
 #include <cstdlib>
 #include <mutex>
 #ifdef __linux__
 #include <sys/mman.h>
 #endif
 
+#include "halide_runtime.h"
 #include "process.h"
 #include "scratch.h"
 
@@ -20,7 +22,6 @@ namespace {
 
 constexpr size_t alignment = Scratch::alignment;
 constexpr size_t large_block = size_t(1) << 20;
-constexpr size_t kept_per_thread = size_t(8) << 20;
 
 #if defined(__SANITIZE_ADDRESS__)
 constexpr bool keep_blocks = false; // a reused block would hide overruns and uses after free
@@ -97,43 +98,62 @@ struct BlockCache {
     }
 };
 
-struct ThreadCache {
+// The blocks that some threads share. Threads are dealt out in turn, so that few share one. On lines of its own.
+struct alignas(128) Group {
+    std::mutex mutex;
     BlockCache cache{};
-    bool ended = false;
-    ~ThreadCache() {
+
+    void *take(size_t bytes) noexcept {
+        const std::lock_guard<std::mutex> lock(mutex);
+        return cache.take(bytes);
+    }
+    void put(void *block, size_t limit) noexcept {
+        const std::lock_guard<std::mutex> lock(mutex);
+        cache.put(block, limit);
+    }
+    void clear() noexcept {
+        const std::lock_guard<std::mutex> lock(mutex);
         while (cache.count > 0) {
             block_to_system(cache.remove(0));
         }
-        ended = true;
     }
 };
 
-thread_local ThreadCache of_thread;
-std::mutex of_process_mutex;
-BlockCache of_process{};
+Group of_threads[thread_groups], of_process;
+std::atomic<bool> ended{false}; // nothing is kept any more
+std::atomic<unsigned> dealt{0};
+thread_local unsigned own_group = 0;     // from 1; 0: not dealt yet
 thread_local Scratch *of_call = nullptr; // of the call that this thread works for
 
-void *take_block(size_t bytes) noexcept {
-    if (bytes < large_block) {
-        return of_thread.cache.take(bytes);
+Group &group() noexcept {
+    if (own_group == 0) {
+        own_group = 1 + dealt.fetch_add(1, std::memory_order_relaxed) % thread_groups;
     }
-    const std::lock_guard<std::mutex> lock(of_process_mutex);
-    return of_process.take(bytes);
+    return of_threads[own_group - 1];
 }
 
-void put_block(void *block) noexcept {
-    if (size_of(block) < large_block) {
-        return of_thread.ended ? block_to_system(block) : of_thread.cache.put(block, kept_per_thread);
+Group &group_of(size_t bytes) noexcept {
+    return bytes < large_block ? group() : of_process;
+}
+
+template <typename Action> void for_each_group(const Action &action) noexcept {
+    for (Group &one : of_threads) {
+        action(one);
     }
-    const std::lock_guard<std::mutex> lock(of_process_mutex);
-    of_process.put(block, kept_by_process);
+    action(of_process);
+}
+
+// The end of the program, or of the library that this code is in. Threads may still run, and give memory back.
+__attribute__((destructor)) void give_all_back() noexcept {
+    ended.store(true);
+    give_kept_memory_back();
 }
 
 } // namespace
 
 void *take_memory(size_t bytes) noexcept {
     if (keep_blocks) {
-        if (void *block = take_block(bytes)) {
+        if (void *block = group_of(bytes).take(bytes)) {
             return block;
         }
     }
@@ -141,9 +161,18 @@ void *take_memory(size_t bytes) noexcept {
 }
 
 void give_memory(void *memory) noexcept {
-    if (memory) {
-        keep_blocks ? put_block(memory) : block_to_system(memory);
+    if (!memory) {
+        return;
     }
+    if (!keep_blocks || ended.load(std::memory_order_relaxed)) {
+        return block_to_system(memory);
+    }
+    const size_t bytes = size_of(memory);
+    group_of(bytes).put(memory, bytes < large_block ? kept_by_group : kept_by_process);
+}
+
+void give_kept_memory_back() noexcept {
+    for_each_group([](Group &one) { one.clear(); });
 }
 
 void *new_block(size_t bytes) noexcept {
@@ -171,11 +200,11 @@ bool of_this_call(const void *user_context) noexcept {
 }
 
 void lock_memory_for_fork() noexcept {
-    of_process_mutex.lock();
+    for_each_group([](Group &one) { one.mutex.lock(); });
 }
 
 void unlock_memory_after_fork() noexcept {
-    of_process_mutex.unlock();
+    for_each_group([](Group &one) { one.mutex.unlock(); });
 }
 
 // Large weights lie in large pages where the system gives them: calls of few rows read them at the rate of memory, a quarter slower when

@@ -6,11 +6,15 @@
 
 namespace polyhead::runtime {
 
-constexpr size_t kept_by_process = size_t(256) << 20; // bytes of large blocks that wait for the next call, at most
+// Bytes of blocks that wait for the next call, at most: small ones by each group of threads, large ones by the process.
+constexpr size_t thread_groups = 16, kept_by_group = size_t(8) << 20, kept_by_process = size_t(256) << 20;
 
 // Memory for kernels, at a multiple of 128 bytes; null when it cannot be had. What is given back may be kept for the next call.
 void *take_memory(size_t bytes) noexcept;
 void give_memory(void *memory) noexcept; // null: nothing
+
+// All blocks that are kept go to the system.
+void give_kept_memory_back() noexcept;
 
 // The same, without the blocks that are kept.
 void *new_block(size_t bytes) noexcept;

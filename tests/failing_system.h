@@ -6,6 +6,7 @@
 
 #include <polyhead/polyhead.h>
 
+#include "../runtime/memory.h"
 #include "support/catch.h"
 
 namespace polyhead::test {
@@ -26,6 +27,7 @@ public:
 template <typename Body> void afresh(int threads, const Body &body) {
     set_num_threads(1);
     set_num_threads(threads);
+    runtime::give_kept_memory_back();
     std::thread(body).join();
 }
 

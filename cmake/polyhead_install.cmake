@@ -13,10 +13,19 @@ file(
     "/${CMAKE_INSTALL_LIBDIR}/polyhead"
 )
 get_filename_component(_polyhead_halide_dir "${POLYHEAD_HALIDE_LIBRARY}" DIRECTORY)
+# A program of its own for the installation: CMake would leave an empty element in the RUNPATH of a program whose RUNPATH it changes later, and
+# an empty element is the current folder.
+add_executable(polyhead_generate_installed $<TARGET_OBJECTS:polyhead-generate>)
+polyhead_target_defaults(polyhead_generate_installed NO_SANITIZE)
+target_link_libraries(polyhead_generate_installed PRIVATE polyhead_library_writer)
 set_target_properties(
-    polyhead-generate
+    polyhead_generate_installed
     PROPERTIES
+        OUTPUT_NAME polyhead-generate
+        RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/installed"
+        LINKER_LANGUAGE CXX
         EXPORT_NAME generate
+        BUILD_WITH_INSTALL_RPATH ON
         INSTALL_RPATH
             "$<IF:$<BOOL:${POLYHEAD_INSTALL_HALIDE}>,$ORIGIN/${_polyhead_bin_to_lib},${_polyhead_halide_dir}>"
 )
@@ -35,7 +44,7 @@ if(TARGET polyhead_gpu)
     list(APPEND _polyhead_libraries polyhead_gpu)
 endif()
 install(
-    TARGETS ${_polyhead_libraries} polyhead-generate
+    TARGETS ${_polyhead_libraries} polyhead_generate_installed
     EXPORT polyheadTargets
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"

@@ -256,7 +256,7 @@ macro(_polyhead_require name)
 endmacro()
 
 # polyhead_kernel_set(NAME KERNELS kernel... [HEADER file.h] [ARRAY identifier])
-# Makes a target NAME that links all the kernels, with a header NAME.h: `inline constexpr const polyhead::Kernel *NAME[]`, NAME_count.
+# Makes a target NAME that links all the kernels, with a header NAME.h: `constexpr const polyhead::Kernel *NAME[]`, NAME_count.
 function(polyhead_kernel_set name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "" "HEADER;ARRAY" "KERNELS")
     set(who "polyhead_kernel_set(${name})")
@@ -299,9 +299,9 @@ function(polyhead_kernel_set name)
 #include <cstddef>
 
 @includes@
-inline constexpr const polyhead::Kernel *@arg_ARRAY@[] = {
+constexpr const polyhead::Kernel *@arg_ARRAY@[] = {
 @entries@};
-inline constexpr size_t @arg_ARRAY@_count = @count@;
+constexpr size_t @arg_ARRAY@_count = @count@;
 "
         @ONLY
     )

@@ -5,12 +5,11 @@
 //
 // A word holds two neighbouring entries of a column. Only the last rows have smaller tiles; the last words are padded with zeros.
 #include "amx_tiles.h"
+#include "halide_runtime.h"
 
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
-
-#include <HalideRuntime.h>
 
 namespace polyhead::runtime {
 

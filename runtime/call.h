@@ -2,13 +2,13 @@
 #ifndef POLYHEAD_RUNTIME_CALL_H
 #define POLYHEAD_RUNTIME_CALL_H
 
-#include <HalideRuntime.h>
 #include <iterator>
 
 #include <polyhead/c_api.h>
 
 #include "call_context.h"
 #include "device.h"
+#include "halide_runtime.h"
 #include "optional_tensors.h"
 #include "validate.h"
 #include "weight_layout.h"

@@ -2,13 +2,13 @@
 // results come back. In every case, also after an error, the device memory of the call is freed.
 #include "device_call.h"
 
-#include <HalideRuntime.h>
 #include <algorithm>
 #include <cstdio>
 
 #include "call.h"
 #include "call_in_parts.h"
 #include "call_tensors.h"
+#include "halide_runtime.h"
 #include "kernel_error.h"
 #include "launch_limits.h"
 #include "part_of_call.h"

@@ -3,10 +3,9 @@
 // The rows that come next are in no order that a processor's own prefetchers find: panels read a few rows of keys side by side, line by
 // line, and a head begins at another place than the one before it ends.
 #include "fetch.h"
+#include "halide_runtime.h"
 
 #include <algorithm>
-
-#include <HalideRuntime.h>
 
 namespace polyhead::runtime {
 namespace {

@@ -2,11 +2,11 @@
 #ifndef POLYHEAD_RUNTIME_HEAD_ROWS_H
 #define POLYHEAD_RUNTIME_HEAD_ROWS_H
 
-#include <HalideRuntime.h>
 #include <cstdint>
 
 #include <polyhead/c_cache.h>
 
+#include "halide_runtime.h"
 #include "status.h"
 #include "tensor_rules.h"
 

@@ -2,10 +2,9 @@
 #ifndef POLYHEAD_RUNTIME_KERNEL_CALLS_H
 #define POLYHEAD_RUNTIME_KERNEL_CALLS_H
 
-#include <HalideRuntime.h>
-
 #include "amx.h"
 #include "fetch.h"
+#include "halide_runtime.h"
 
 namespace polyhead::runtime {
 

@@ -3,11 +3,11 @@
 // weak symbol, prints and aborts.
 #include "kernel_error.h"
 
-#include <HalideRuntime.h>
 #include <cstring>
 #include <initializer_list>
 
 #include "device.h"
+#include "halide_runtime.h"
 #include "status.h"
 
 namespace polyhead::runtime {

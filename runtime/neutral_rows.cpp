@@ -1,10 +1,10 @@
 // Makes rows of neutral elements for tensors over keys that a call leaves out.
 #include "neutral_rows.h"
 
-#include <HalideRuntime.h>
 #include <cstring>
 
 #include "call_tensors.h"
+#include "halide_runtime.h"
 #include "status.h"
 #include "tensor_rules.h"
 

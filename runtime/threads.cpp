@@ -2,13 +2,13 @@
 // smaller number in while calls run, and leaves floating-point arithmetic as the caller had it.
 #include "threads.h"
 
-#include <HalideRuntime.h>
 #include <algorithm>
 #include <mutex>
 
 #include <polyhead/c_api.h>
 
 #include "call_context.h"
+#include "halide_runtime.h"
 #include "process.h"
 #include "thread_pool.h"
 

@@ -1,7 +1,7 @@
 // What scratch_bytes() says of a call on a device, held against the memory that the kernel asks for there between its stages.
 #include <algorithm>
 
-#include <HalideRuntime.h>
+#include "runtime/halide_runtime.h"
 
 #include "gpu_tests.h"
 #include "support/problems.h"
@@ -21,18 +21,18 @@ int64_t bytes_of(const halide_buffer_t *buffer) {
 } // namespace
 
 extern "C" {
-int __real_halide_device_malloc(void *context, halide_buffer_t *buffer, const halide_device_interface_t *interface);
-int __real_halide_device_free(void *context, halide_buffer_t *buffer);
+int __real_polyhead_halide_device_malloc(void *context, halide_buffer_t *buffer, const halide_device_interface_t *interface);
+int __real_polyhead_halide_device_free(void *context, halide_buffer_t *buffer);
 
-int __wrap_halide_device_malloc(void *context, halide_buffer_t *buffer, const halide_device_interface_t *interface) {
+int __wrap_polyhead_halide_device_malloc(void *context, halide_buffer_t *buffer, const halide_device_interface_t *interface) {
     held += buffer->device == 0 ? bytes_of(buffer) : 0; // asked for again before each launch
     most_held = std::max(most_held, held);
-    return __real_halide_device_malloc(context, buffer, interface);
+    return __real_polyhead_halide_device_malloc(context, buffer, interface);
 }
 
-int __wrap_halide_device_free(void *context, halide_buffer_t *buffer) {
+int __wrap_polyhead_halide_device_free(void *context, halide_buffer_t *buffer) {
     held -= buffer->device != 0 ? bytes_of(buffer) : 0;
-    return __real_halide_device_free(context, buffer);
+    return __real_polyhead_halide_device_free(context, buffer);
 }
 }
 

@@ -80,6 +80,6 @@ if(TARGET polyhead_kernel_table_gpu_tested)
     target_link_libraries(test_kernels_gpu PRIVATE Halide::Runtime)
     target_link_options(
         test_kernels_gpu
-        PRIVATE LINKER:--wrap=halide_device_malloc,--wrap=halide_device_free
+        PRIVATE LINKER:--wrap=polyhead_halide_device_malloc,--wrap=polyhead_halide_device_free
     )
 endif()

@@ -21,7 +21,7 @@
 using namespace polyhead;
 using namespace polyhead::test;
 
-extern "C" void halide_shutdown_thread_pool();
+extern "C" void halide_shutdown_thread_pool() __asm__("polyhead_halide_shutdown_thread_pool");
 
 namespace {
 

@@ -2,7 +2,6 @@
 #ifndef POLYHEAD_TESTS_RUNTIME_FAKE_H
 #define POLYHEAD_TESTS_RUNTIME_FAKE_H
 
-#include <HalideRuntime.h>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include <polyhead/polyhead.h>
 
+#include "../runtime/halide_runtime.h"
 #include "../runtime/weight_layout.h"
 
 namespace polyhead::test {

@@ -2,7 +2,6 @@
 #ifndef POLYHEAD_TESTS_RUNTIME_FAKE_DEVICE_H
 #define POLYHEAD_TESTS_RUNTIME_FAKE_DEVICE_H
 
-#include <HalideRuntime.h>
 #include <cstring>
 #include <map>
 #include <string>
@@ -11,6 +10,7 @@
 #include <polyhead/polyhead.h>
 
 #include "../runtime/device.h"
+#include "../runtime/halide_runtime.h"
 #include "../runtime/status.h"
 
 namespace polyhead::test {

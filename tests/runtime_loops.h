@@ -2,14 +2,12 @@
 #ifndef POLYHEAD_TESTS_RUNTIME_LOOPS_H
 #define POLYHEAD_TESTS_RUNTIME_LOOPS_H
 
-#include <HalideRuntime.h>
 #include <atomic>
 #include <functional>
 #include <vector>
 
+#include "../runtime/halide_runtime.h"
 #include "runtime_fake.h"
-
-extern "C" int halide_do_par_for(void *user_context, int (*task)(void *, int, uint8_t *), int min, int size, uint8_t *closure);
 
 namespace polyhead::test {
 

@@ -1,20 +1,12 @@
 // The kernel by hand: its sources, and an entry that does what Halide's generated code does with Halide's runtime.
 #include "runtime_sum.h"
 
-#include <HalideRuntime.h>
-#include <HalideRuntimeCuda.h>
-#include <HalideRuntimeOpenCL.h>
 #include <cstring>
 #include <string>
 
+#include "../runtime/gpu/halide_devices.h"
 #include "../runtime/status.h"
 #include "support/catch.h"
-
-extern "C" {
-int halide_cuda_initialize_kernels(void *user_context, void **state, const char *source, int size);
-int halide_cuda_run(void *user_context, void *state, const char *entry, int blocks_x, int blocks_y, int blocks_z, int threads_x,
-                    int threads_y, int threads_z, int shared_bytes, size_t bytes[], void *arguments[], int8_t is_buffer[]);
-}
 
 namespace polyhead::test {
 namespace {

@@ -17,7 +17,7 @@ using namespace polyhead::test;
 
 namespace {
 
-// Bytes that were asked for and not yet given back. The linker leads every call of halide_malloc and halide_free here.
+// Bytes that were asked for and not yet given back. The linker leads every call of the runtime's halide_malloc and halide_free here.
 class Held {
 public:
     void add(void *block, size_t bytes) {
@@ -56,18 +56,18 @@ Held &held() {
 } // namespace
 
 extern "C" {
-void *__real_halide_malloc(void *context, size_t bytes);
-void __real_halide_free(void *context, void *block);
+void *__real_polyhead_halide_malloc(void *context, size_t bytes);
+void __real_polyhead_halide_free(void *context, void *block);
 
-void *__wrap_halide_malloc(void *context, size_t bytes) {
-    void *block = __real_halide_malloc(context, bytes);
+void *__wrap_polyhead_halide_malloc(void *context, size_t bytes) {
+    void *block = __real_polyhead_halide_malloc(context, bytes);
     held().add(block, bytes);
     return block;
 }
 
-void __wrap_halide_free(void *context, void *block) {
+void __wrap_polyhead_halide_free(void *context, void *block) {
     held().remove(block);
-    __real_halide_free(context, block);
+    __real_polyhead_halide_free(context, block);
 }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "../variants/compile.h"
+#include "elf_symbols.h"
 #include "last_words.h"
 #include "library.h"
 #include "space.h"
@@ -70,6 +71,15 @@ std::string serve_safely(int argc, const char *const *argv) {
     }
 }
 
+// Of the build: --hide-symbols ARCHIVE, --show-symbols ARCHIVE COPY.
+int edit_archive(int argc, const char *const *argv) {
+    const std::string error = argc == 3 ? polyhead::tools::hide_symbols(argv[2]) : polyhead::tools::show_symbols(argv[2], argv[3]);
+    if (!error.empty()) {
+        std::fprintf(stderr, "polyhead generate: %s\n", error.c_str());
+    }
+    return error.empty() ? 0 : 1;
+}
+
 // This program, for the processes that it compiles in.
 std::string own_path(const char *called) {
     std::error_code error;
@@ -83,6 +93,9 @@ int main(int argc, char **argv) {
     std::set_terminate(end_by_terminate);
     if (argc == 2 && std::strcmp(argv[1], "--compile-job") == 0) {
         return polyhead::tools::serve_compile_job();
+    }
+    if (argc > 2 && (std::strcmp(argv[1], "--hide-symbols") == 0 || std::strcmp(argv[1], "--show-symbols") == 0)) {
+        return edit_archive(argc, argv);
     }
     polyhead::tools::set_compiler_program(own_path(argv[0]));
     std::string error = serve_safely(argc, argv);

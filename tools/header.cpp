@@ -1,4 +1,5 @@
-// Writes NAME.h: the constant table of variants, valid in C and in C++.
+// Writes NAME.h: the constant table of variants, valid in C and in C++. The tables are local to each file that includes it: one table of a
+// name for the whole process would be the first one that is loaded, also for another kernel of that name in another library.
 #include <cinttypes>
 
 #include "../generators/text.h"
@@ -99,8 +100,8 @@ std::string header_text(const Library &library) {
         text << "int " << entry_of(variant) << "(void **argv);\n";
     }
     text << "#ifdef __cplusplus\n}\n\n#include <polyhead/polyhead.h>\n\n"
-         << tables_text(library, "inline constexpr", "nullptr") << "inline constexpr polyhead::Kernel " << library.name
-         << "{polyhead_kernel" << kernel_text(library, "nullptr") << "};\n\n#else\n\n"
+         << tables_text(library, "constexpr", "nullptr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
+         << kernel_text(library, "nullptr") << "};\n\n#else\n\n"
          << tables_text(library, "static const", "NULL") << "static const polyhead_kernel " << library.name << " = "
          << kernel_text(library, "NULL") << ";\n\n#endif\n#endif\n";
     return text.str();

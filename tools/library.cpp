@@ -7,6 +7,7 @@
 
 #include <Halide.h>
 
+#include "elf_symbols.h"
 #include "output_files.h"
 
 namespace polyhead::tools {
@@ -14,8 +15,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// An object when the path ends in .o, an archive otherwise.
 std::string make_runtime(const fs::path &path, const std::string &target) {
-    const std::string error = gen::compile_runtime(path.string(), target);
+    const bool archived = path.extension() != ".o";
+    const std::string object = path.string() + (archived ? ".o" : "");
+    std::string error = gen::compile_runtime(object, target);
+    error = error.empty() ? claim_symbols(object, true) : error;
+    if (error.empty() && archived) {
+        Halide::create_static_library({object}, Halide::Target(target), path.string());
+        fs::remove(object);
+    }
     return error.empty() && !fs::exists(path) ? "runtime: cannot write " + path.string() : error;
 }
 
@@ -36,6 +45,7 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
                              request.emit,
                              request.source};
         variant.compiled = compile_apart(job, request.limits, &error);
+        error = error.empty() ? claim_symbols(variant.compiled.object_path, true) : error;
         if (!error.empty()) {
             return error;
         }

@@ -206,10 +206,8 @@ std::string compile_runtime(const std::string &path, const std::string &text) {
     if (!parse_target(text, &target, &error)) {
         return error;
     }
-    const bool object = path.size() > 2 && path.substr(path.size() - 2) == ".o";
     try {
-        const auto type = object ? Halide::OutputFileType::object : Halide::OutputFileType::static_library;
-        Halide::compile_standalone_runtime({{type, path}}, target);
+        Halide::compile_standalone_runtime({{Halide::OutputFileType::object, path}}, target);
     } catch (...) {
         return thrown_sentence();
     }

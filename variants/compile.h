@@ -34,7 +34,7 @@ CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan,
 // libpolyhead is not linked to the generator, so its caller says where the functions are that code calls.
 InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error);
 
-// Writes the Halide runtime of a target: an object when the path ends in .o, an archive otherwise. Returns a sentence or nothing.
+// Writes the Halide runtime of a target as an object. Returns a sentence or nothing.
 std::string compile_runtime(const std::string &path, const std::string &target);
 
 // What was thrown, in one sentence; for the inside of a catch (...), as Halide's errors are no std::exception.

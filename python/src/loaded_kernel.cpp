@@ -20,6 +20,7 @@
 
 #include "../../generators/text.h"
 #include "../../runtime/weight_layout.h"
+#include "../../tools/elf_symbols.h"
 #include "errors.h"
 #include "no_fork.h"
 #include "without_lock.h"
@@ -180,6 +181,7 @@ gen::CompiledVariant LoadedKernel::compiled(const gen::VariantPlan &plan, const 
                                             const std::vector<std::string> &listings) const {
     std::string error;
     const gen::CompiledVariant variant = compile_apart({library_.problem, plan, symbol, object, listings, {}}, limits_, &error);
+    error = error.empty() ? tools::claim_symbols(object, false) : error; // this module has what the kernel calls, and looks for its entry
     raise_unless_empty(POLYHEAD_INTERNAL, error);
     return variant;
 }

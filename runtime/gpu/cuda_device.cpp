@@ -1,7 +1,6 @@
 // CUDA devices: memory, copies and checks on a context and a stream, which Halide's runtime uses, too.
 #include "cuda_device.h"
 
-#include <HalideRuntimeCuda.h>
 #include <algorithm>
 #include <cstdio>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include "../status.h"
 #include "apis.h"
 #include "cuda_modules.h"
+#include "halide_devices.h"
 
 namespace polyhead::runtime::cuda {
 namespace {

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "../status.h"
+#include "halide_devices.h"
 
 namespace polyhead::runtime::cuda {
 namespace {

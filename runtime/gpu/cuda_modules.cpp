@@ -3,20 +3,14 @@
 // exist after a context was closed and another one was made at the same address.
 #include "cuda_modules.h"
 
-#include <HalideRuntimeCuda.h>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <new>
 #include <string>
 
+#include "halide_devices.h"
 #include "loaded_code.h"
-
-extern "C" {
-int halide_cuda_acquire_context(void *user_context, void **context, bool create);
-int halide_cuda_release_context(void *user_context);
-int halide_cuda_get_stream(void *user_context, void *context, void **stream);
-}
 
 namespace polyhead::runtime::cuda {
 namespace {

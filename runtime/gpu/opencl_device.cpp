@@ -1,9 +1,8 @@
 // OpenCL devices: memory, copies and checks on a context and a queue, which Halide's runtime uses, too.
 #include "opencl_device.h"
 
-#include <HalideRuntimeOpenCL.h>
-
 #include "../status.h"
+#include "halide_devices.h"
 #include "opencl_programs.h"
 
 namespace polyhead::runtime::opencl {

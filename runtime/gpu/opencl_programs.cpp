@@ -3,12 +3,12 @@
 // programs when contexts come and go.
 #include "opencl_programs.h"
 
-#include <HalideRuntimeOpenCL.h>
 #include <cstdio>
 #include <cstring>
 #include <new>
 
 #include "../device.h"
+#include "halide_devices.h"
 #include "loaded_code.h"
 #include "opencl_device.h"
 

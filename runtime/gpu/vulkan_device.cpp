@@ -1,5 +1,4 @@
 // Vulkan: the one device that Halide's runtime chooses. Halide 21 cannot use memory of the caller there, so tensors are on the host.
-#include <HalideRuntimeVulkan.h>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -9,8 +8,7 @@
 #include "../device.h"
 #include "../status.h"
 #include "apis.h"
-
-extern "C" void halide_vulkan_set_alloc_config(const char *text); // in no header of Halide 21
+#include "halide_devices.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -1,11 +1,10 @@
 // Makes the kernels of fuzzed calls, and checks the buffers that stand-ins are given.
 #include "stand_ins.h"
 
-#include <HalideRuntime.h>
-
 #include <everything_h4_kv2_d24.h>
 
 #include "memory.h"
+#include "runtime/halide_runtime.h"
 #include "runtime/optional_tensors.h"
 #include "runtime/status.h"
 #include "runtime/weight_layout.h"

@@ -218,7 +218,8 @@ static inline polyhead_args polyhead_args_of(int32_t op) {
  * common with another tensor: they may be interleaved where their strides show that; on a device no address between the first and the last
  * element may be common. Integers that another thread changes during a call make its results undefined, but no access leaves the tensors. A
  * call that needs more memory in one piece than a kernel can index (2^31 bytes) is computed in parts of the batch, or of the queries. A
- * call, like every function of these headers, needs a stack of at most 128 KiB. */
+ * call, like every function of these headers, needs a stack of at most 128 KiB. Between calls at most 384 MiB of memory are kept for the
+ * next ones: 256 MiB, and 8 MiB for each of 16 groups of threads. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments. Writes to text which variant would run, and why the variants before it would not. The text always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);

@@ -1,0 +1,46 @@
+// The functions of Halide's runtime for devices as this library has them, see halide_runtime.h.
+#ifndef POLYHEAD_RUNTIME_GPU_HALIDE_DEVICES_H
+#define POLYHEAD_RUNTIME_GPU_HALIDE_DEVICES_H
+
+#include <HalideRuntimeCuda.h>
+#include <HalideRuntimeOpenCL.h>
+#include <HalideRuntimeVulkan.h>
+
+#include "../halide_runtime.h"
+
+extern "C" {
+// In no header of Halide 21.
+int halide_acquire_cl_context(void *user_context, void **context, void **queue, bool create);
+int halide_release_cl_context(void *user_context);
+int halide_cuda_acquire_context(void *user_context, void **context, bool create);
+int halide_cuda_release_context(void *user_context);
+int halide_cuda_get_stream(void *user_context, void *context, void **stream);
+void *halide_cuda_get_symbol(void *user_context, const char *name);
+void halide_vulkan_set_alloc_config(const char *text);
+
+POLYHEAD_OWN_HALIDE(halide_acquire_cl_context);
+POLYHEAD_OWN_HALIDE(halide_cuda_acquire_context);
+POLYHEAD_OWN_HALIDE(halide_cuda_detach_device_ptr);
+POLYHEAD_OWN_HALIDE(halide_cuda_device_interface);
+POLYHEAD_OWN_HALIDE(halide_cuda_finalize_kernels);
+POLYHEAD_OWN_HALIDE(halide_cuda_get_stream);
+POLYHEAD_OWN_HALIDE(halide_cuda_get_symbol);
+POLYHEAD_OWN_HALIDE(halide_cuda_initialize_kernels);
+POLYHEAD_OWN_HALIDE(halide_cuda_release_context);
+POLYHEAD_OWN_HALIDE(halide_cuda_release_unused_device_allocations);
+POLYHEAD_OWN_HALIDE(halide_cuda_run);
+POLYHEAD_OWN_HALIDE(halide_cuda_wrap_device_ptr);
+POLYHEAD_OWN_HALIDE(halide_opencl_device_interface);
+POLYHEAD_OWN_HALIDE(halide_opencl_finalize_kernels);
+POLYHEAD_OWN_HALIDE(halide_opencl_get_build_options);
+POLYHEAD_OWN_HALIDE(halide_opencl_initialize_kernels);
+POLYHEAD_OWN_HALIDE(halide_opencl_run);
+POLYHEAD_OWN_HALIDE(halide_release_cl_context);
+POLYHEAD_OWN_HALIDE(halide_set_cuda_acquire_context);
+POLYHEAD_OWN_HALIDE(halide_set_cuda_get_stream);
+POLYHEAD_OWN_HALIDE(halide_set_cuda_release_context);
+POLYHEAD_OWN_HALIDE(halide_vulkan_device_interface);
+POLYHEAD_OWN_HALIDE(halide_vulkan_set_alloc_config);
+}
+
+#endif

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "call_guard.h"
 #include "cache_rules.h"
 #include "floating_point.h"
 #include "head_rows.h"
@@ -274,6 +275,7 @@ bool check_page(const char *name, int32_t page, int64_t pages, polyhead_status *
 
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     const DefinedArithmetic arithmetic;
     polyhead_status status = success();
     if (!cache || !keys) {
@@ -289,6 +291,7 @@ polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_
 
 polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, int32_t to) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     polyhead_status status = success();
     if (!cache) {
         refuse(&status, POLYHEAD_NULL_POINTER, "cache: null pointer, expected a struct");

@@ -3,6 +3,7 @@
 
 #include <atomic>
 
+#include "call_guard.h"
 #include "amx.h"
 #include "cpu_feature_words.h"
 #include "status.h"
@@ -166,14 +167,17 @@ uint64_t pretend_cpu_features(uint64_t features) noexcept {
 } // namespace polyhead::runtime
 
 uint64_t polyhead_cpu_features(void) {
+    const polyhead::runtime::CallGuard guard;
     return polyhead::runtime::cpu_features(~UINT64_C(0));
 }
 
 uint64_t polyhead_limit_cpu_features(uint64_t mask) {
+    const polyhead::runtime::CallGuard guard;
     return polyhead::runtime::feature_limit.exchange(mask);
 }
 
 void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes) {
+    const polyhead::runtime::CallGuard guard;
     polyhead::runtime::Text names(text, text_bytes);
     const char *separator = "";
     for (const polyhead::runtime::CpuFeature &feature : polyhead::runtime::cpu_feature_table) {

@@ -10,6 +10,7 @@
 
 #if defined(__linux__)
 #include <sched.h>
+#include <unistd.h>
 #endif
 
 namespace polyhead::runtime {
@@ -27,13 +28,11 @@ bool first_line(const char *path, char *line, size_t bytes) noexcept {
     return read;
 }
 
-int cpus(double quota, double period) noexcept {
-    if (!(quota > 0) || !(period > 0)) {
+int cpus(long long quota, long long period) noexcept {
+    if (quota <= 0 || period <= 0) {
         return 0;
     }
-    const double whole = std::min(quota / period, double(most_threads));
-    const int down = static_cast<int>(whole);
-    return down + (whole > down ? 1 : 0);
+    return static_cast<int>(std::min<long long>(quota / period + (quota % period != 0), most_threads));
 }
 
 int smaller_quota(int a, int b) noexcept {
@@ -43,11 +42,11 @@ int smaller_quota(int a, int b) noexcept {
 // Version 2: "max 100000" or "150000 100000" in cpu.max.
 int quota_v2(const char *directory) noexcept {
     char path[path_bytes], line[64];
-    double quota, period;
+    long long quota, period;
     if (std::snprintf(path, sizeof path, "%s/cpu.max", directory) >= static_cast<int>(sizeof path)) {
         return 0;
     }
-    if (!first_line(path, line, sizeof line) || std::sscanf(line, "%lf %lf", &quota, &period) != 2) {
+    if (!first_line(path, line, sizeof line) || std::sscanf(line, "%lld %lld", &quota, &period) != 2) {
         return 0;
     }
     return cpus(quota, period);
@@ -66,7 +65,7 @@ int quota_v1(const char *directory) noexcept {
     if (!first_line(path, quota, sizeof quota)) {
         return 0;
     }
-    return cpus(std::atof(quota), std::atof(period));
+    return cpus(std::atoll(quota), std::atoll(period));
 }
 
 // The smallest quota of a group and of all groups above it. In a container the path of the host may be absent: then the mount
@@ -137,12 +136,17 @@ int cgroup_cpu_quota(const char *root) noexcept {
     return quota;
 }
 
+#if defined(__linux__)
+bool cpus_of_process(cpu_set_t *set) noexcept {
+    return sched_getaffinity(getpid(), cpu_set_bytes, set) == 0;
+}
+#endif
+
 int usable_cpus() noexcept {
 #if defined(__linux__)
-    constexpr int most_cpus = 8192;
-    cpu_set_t set[most_cpus / (8 * sizeof(cpu_set_t))];
-    if (sched_getaffinity(0, sizeof set, set) == 0) {
-        return std::max(CPU_COUNT_S(sizeof set, set), 1);
+    cpu_set_t set[cpu_set_bytes / sizeof(cpu_set_t)];
+    if (cpus_of_process(set)) {
+        return std::max(CPU_COUNT_S(cpu_set_bytes, set), 1);
     }
 #endif
     return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1);

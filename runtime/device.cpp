@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "call_guard.h"
 #include "status.h"
 #include "weight_layout.h"
 
@@ -31,23 +32,27 @@ polyhead_status no_memory(const char *name) noexcept {
 } // namespace
 
 void polyhead_close_device(polyhead_device *device) {
+    const polyhead::runtime::CallGuard guard;
     if (device && device->usable()) { // otherwise its handles are the parent's
         delete device;
     }
 }
 
 polyhead_status polyhead_synchronize(polyhead_device *device) {
+    const polyhead::runtime::CallGuard guard;
     polyhead_status status;
     return usable(device, &status) ? device->synchronize() : status;
 }
 
 void polyhead_device_name(const polyhead_device *device, char *text, size_t text_bytes) {
+    const polyhead::runtime::CallGuard guard;
     if (text && text_bytes > 0) {
         std::snprintf(text, text_bytes, "%s", device ? device->name : "no device");
     }
 }
 
 polyhead_status polyhead_device_allocate(polyhead_device *device, size_t bytes, void **data) {
+    const polyhead::runtime::CallGuard guard;
     if (!data) {
         return no_memory("data");
     }
@@ -57,12 +62,14 @@ polyhead_status polyhead_device_allocate(polyhead_device *device, size_t bytes, 
 }
 
 void polyhead_device_free(polyhead_device *device, void *data) {
+    const polyhead::runtime::CallGuard guard;
     if (device && data && device->usable()) {
         device->free(data);
     }
 }
 
 polyhead_status polyhead_copy_to_device(polyhead_device *device, const void *host, size_t bytes, void *data, size_t byte_offset) {
+    const polyhead::runtime::CallGuard guard;
     polyhead_status status;
     if (!usable(device, &status) || bytes == 0) {
         return status;
@@ -71,6 +78,7 @@ polyhead_status polyhead_copy_to_device(polyhead_device *device, const void *hos
 }
 
 polyhead_status polyhead_copy_to_host(polyhead_device *device, const void *data, size_t byte_offset, size_t bytes, void *host) {
+    const polyhead::runtime::CallGuard guard;
     polyhead_status status;
     if (!usable(device, &status) || bytes == 0) {
         return status;
@@ -79,6 +87,7 @@ polyhead_status polyhead_copy_to_host(polyhead_device *device, const void *data,
 }
 
 polyhead_status polyhead_weights_to_device(polyhead_device *device, const polyhead_weights *host, polyhead_weights *on_device) {
+    const polyhead::runtime::CallGuard guard;
     polyhead_status status;
     if (!usable(device, &status)) {
         return status;
@@ -106,6 +115,7 @@ polyhead_status polyhead_weights_to_device(polyhead_device *device, const polyhe
 }
 
 void polyhead_weights_free(polyhead_weights *weights) {
+    const polyhead::runtime::CallGuard guard;
     if (!weights || !weights->device) {
         return;
     }

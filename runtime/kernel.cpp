@@ -1,6 +1,7 @@
 // The three questions about one call: run it, which variant would run, how much memory would it take.
 #include <cstring>
 
+#include "call_guard.h"
 #include "call_in_parts.h"
 #include "cpu_call.h"
 #include "device.h"
@@ -132,6 +133,7 @@ polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead
 
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     const DefinedArithmetic arithmetic;
     CallShape shape;
     polyhead_status status = success();
@@ -151,6 +153,7 @@ polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args 
 
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     const DefinedArithmetic arithmetic;
     Text out(text, text_bytes);
     const auto refused = [&](const polyhead_status &status) {
@@ -190,6 +193,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
 
 int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     const DefinedArithmetic arithmetic;
     CallShape shape;
     polyhead_status found = success();

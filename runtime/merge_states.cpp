@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "call_guard.h"
 #include "floating_point.h"
 #include "head_rows.h"
 #include "shared_elements.h"
@@ -129,6 +130,7 @@ struct Merge {
 polyhead_status polyhead_merge_states(const polyhead_state *parts, int32_t num_parts, const polyhead_tensor *sinks,
                                       const polyhead_tensor *out, const polyhead_tensor *lse) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     const DefinedArithmetic arithmetic;
     polyhead_status status = success();
     if (!parts || !out) {

@@ -1,5 +1,6 @@
 // Rotation by position as an operation of its own.
 #include "floating_point.h"
+#include "call_guard.h"
 #include "head_rows.h"
 
 namespace polyhead::runtime {
@@ -27,6 +28,7 @@ bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotatio
 
 polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rotation *rotation, const polyhead_tensor *out) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     const DefinedArithmetic arithmetic;
     polyhead_status status = success();
     if (!input || !rotation || !out) {

@@ -8,14 +8,14 @@
 #include <utility>
 
 #include "floating_point.h"
+#include "helper_thread.h"
 #include "memory.h"
 #include "threads.h"
 
 namespace polyhead::runtime {
 namespace {
 
-// A thread that has nothing to do lets others run and looks again for this long before it sleeps: the next call of a model comes soon, and
-// waking a thread takes as long as 12 heads of 32 tokens. Where threads outnumber CPUs, those that look would stop those that compute.
+// The owner of a loop looks for the end of its helpers for this long before it sleeps: it is near.
 constexpr std::chrono::microseconds awake{1000}, awake_of_many{20};
 // Neighbouring iterations often read the same rows, such as the keys of a head, so a thread that helps another takes several of them at
 // once.
@@ -99,7 +99,7 @@ ThreadPool *ThreadPool::make(int threads) noexcept {
 }
 
 ThreadPool::ThreadPool(int threads, void *helpers) noexcept
-    : threads_(threads), stays_awake_(threads > usable_cpus() ? awake_of_many : awake), helpers_(static_cast<Helper *>(helpers)) {
+    : threads_(threads), crowded_(threads > usable_cpus()), helpers_(static_cast<Helper *>(helpers)) {
     for (int i = 0; i < threads - 1; ++i) {
         (new (helpers_ + i) Helper)->pool = this;
     }
@@ -163,7 +163,7 @@ void ThreadPool::start_helpers(int64_t wanted) noexcept {
         return;
     }
     while (started_ < most) {
-        if (pthread_create(&helpers_[started_].thread, nullptr, main, &helpers_[started_]) != 0) {
+        if (!start_helper_thread(&helpers_[started_].thread, main, &helpers_[started_])) {
             failures_ = std::min(failures_ + 1, 10);
             loops_until_retry_ = std::min(1 << failures_, most_loops_until_retry);
             return;
@@ -175,6 +175,7 @@ void ThreadPool::start_helpers(int64_t wanted) noexcept {
 }
 
 void *ThreadPool::main(void *helper) noexcept {
+    take_priority_of_process();
     auto *self = static_cast<Helper *>(helper);
     self->pool->help(self);
     return nullptr;
@@ -221,7 +222,7 @@ void ThreadPool::help(Helper *helper) noexcept {
         }
         const uint32_t seen = published_.load(std::memory_order_relaxed);
         lock.unlock();
-        within(stays_awake_, [&] { return published_.load(std::memory_order_relaxed) != seen; });
+        within(time_to_look(crowded_), [&] { return published_.load(std::memory_order_relaxed) != seen; });
         lock.lock();
         if (published_.load(std::memory_order_relaxed) == seen && !retired_) {
             ++sleeping_;
@@ -243,7 +244,7 @@ void ThreadPool::unlist(ParallelLoop *loop) noexcept {
 
 void ThreadPool::wait_for_helpers(ParallelLoop *loop) noexcept {
     const auto alone = [&] { return loop->helpers.load(std::memory_order_acquire) == 0; };
-    if (!within(stays_awake_, alone)) {
+    if (!within(crowded_ ? awake_of_many : awake, alone)) {
         std::unique_lock<std::mutex> lock(mutex_);
         loop->owner_sleeps = true;
         loop_done_.wait(lock, alone);

@@ -100,9 +100,9 @@ private:
     void wait_for_helpers(ParallelLoop *loop) noexcept;
 
     const int threads_;
-    const std::chrono::microseconds stays_awake_; // that a thread waits before it sleeps
-    Helper *const helpers_;                       // threads_ - 1
-    std::mutex mutex_;                            // of everything below, and of the links of loops
+    const bool crowded_;    // more threads than CPUs
+    Helper *const helpers_; // threads_ - 1
+    std::mutex mutex_;      // of everything below, and of the links of loops
     std::condition_variable work_came_, loop_done_;
     std::atomic<uint32_t> published_{0};
     ParallelLoop *loops_ = nullptr; // oldest first

@@ -7,6 +7,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "call_guard.h"
 #include "call_context.h"
 #include "halide_runtime.h"
 #include "process.h"
@@ -120,10 +121,12 @@ void unlock_threads_after_fork(bool in_child) noexcept {
 using namespace polyhead::runtime;
 
 void polyhead_set_num_threads(int32_t threads) {
+    const CallGuard guard;
     apply(threads > 0 ? std::min<int>(threads, most_threads) : default_num_threads());
 }
 
 int32_t polyhead_num_threads(void) {
+    const CallGuard guard;
     return num_threads();
 }
 

@@ -2,6 +2,12 @@
 #ifndef POLYHEAD_RUNTIME_THREADS_H
 #define POLYHEAD_RUNTIME_THREADS_H
 
+#include <chrono>
+#include <cstddef>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
 namespace polyhead::runtime {
 
 class ThreadPool;
@@ -29,8 +35,15 @@ int cgroup_cpu_quota(const char *root) noexcept;
 
 // min(CPU affinity, cgroup quota), or HL_NUM_THREADS when that is a positive number.
 int default_num_threads() noexcept;
-// CPUs that this thread may run on.
+// CPUs that the process may run on: its main thread, as the calling one may be pinned.
 int usable_cpus() noexcept;
+#if defined(__linux__)
+constexpr size_t cpu_set_bytes = 1024; // 8192 CPUs
+bool cpus_of_process(cpu_set_t *set) noexcept; // of cpu_set_bytes
+#endif
+
+// How long a thread that has nothing to do looks for work before it sleeps; crowded: there are more threads than CPUs.
+std::chrono::microseconds time_to_look(bool crowded) noexcept;
 
 constexpr int most_threads = 256;
 

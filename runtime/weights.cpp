@@ -4,6 +4,7 @@
 
 #include <polyhead/half.h>
 
+#include "call_guard.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate.h"
@@ -272,6 +273,7 @@ size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     if (!kernel) {
         return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_FLOATING_POINT_STATES_H
 #define POLYHEAD_TESTS_FLOATING_POINT_STATES_H
 
+#include <cstdint>
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 #endif
@@ -33,17 +34,38 @@ template <typename Visit> void for_each_state(const Visit &visit) {
         }
     }
 }
-#else
+#elif defined(__aarch64__)
 class ArithmeticState {
 public:
-    explicit ArithmeticState(unsigned) {}
-    ~ArithmeticState() {}
-    unsigned found() const { return 0; }
+    explicit ArithmeticState(unsigned state) : before_(read()) { write(state); }
+    ~ArithmeticState() { write(before_); }
+    ArithmeticState(const ArithmeticState &) = delete;
+    ArithmeticState &operator=(const ArithmeticState &) = delete;
+    unsigned found() const { return static_cast<unsigned>(read()); }
+
+private:
+    static uint64_t read() {
+        uint64_t state;
+        asm volatile("mrs %0, fpcr" : "=r"(state));
+        return state;
+    }
+    static void write(uint64_t state) { asm volatile("msr fpcr, %0" : : "r"(state) : "memory"); }
+    uint64_t before_;
 };
 
+// visit(state) for every rounding, with and without flushing to zero, with and without default NaNs.
 template <typename Visit> void for_each_state(const Visit &visit) {
-    visit(0u);
+    constexpr unsigned flush = 1u << 24, default_nan = 1u << 25;
+    for (unsigned rounding = 0; rounding < 4; ++rounding) {
+        for (const unsigned fz : {0u, flush}) {
+            for (const unsigned dn : {0u, default_nan}) {
+                visit(rounding << 22 | fz | dn);
+            }
+        }
+    }
 }
+#else
+#error "which floating-point states a caller may be in is not known for this processor"
 #endif
 
 } // namespace polyhead::test

@@ -7,7 +7,7 @@
 See docs/guides/python.md.
 """
 from . import expressions
-from ._core import Device, DeviceArray, PagePool, Weights, device_count, num_threads, set_num_threads
+from ._core import Device, DeviceArray, PagePool, Weights, device_count, num_threads, set_num_threads, set_wait, wait
 from ._core import version as __version__
 from .attention import explain, sdpa
 from .cache import append, copy_page, merge_states, rope
@@ -37,4 +37,6 @@ __all__ = [
     "rope",
     "sdpa",
     "set_num_threads",
+    "set_wait",
+    "wait",
 ]

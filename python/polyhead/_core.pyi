@@ -9,6 +9,11 @@ def set_num_threads(threads: int) -> None:
     """Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota)."""
 
 def num_threads() -> int: ...
+def set_wait(microseconds: int) -> None:
+    """How long a helper thread that has nothing to do looks for the next call before it sleeps, at most 1,000,000. Below 0: the default,
+    POLYHEAD_WAIT, or else 1000, or 20 where there are more threads than CPUs."""
+
+def wait() -> int: ...
 def device_count(api: str) -> int:
     """The number of "cuda", "opencl" or "vulkan" devices that can be opened; 0 without a driver."""
 

@@ -1,6 +1,7 @@
 // Counts and opens devices of any interface.
 #include <atomic>
 
+#include "../call_guard.h"
 #include "../process.h"
 #include "../status.h"
 #include "apis.h"
@@ -44,16 +45,21 @@ const Api *find(int32_t api) noexcept {
 } // namespace
 
 void polyhead::runtime::unload_device_code(const void *begin, const void *end) noexcept {
+    if (asked_in.load() != fork_generation()) {
+        return; // no driver of this process was started, so none has code
+    }
     cuda::left(begin, end);
     opencl::left(begin, end);
 }
 
 int32_t polyhead_device_count(int32_t api) {
+    const CallGuard guard;
     const Api *entry = find(api);
     return entry && !drivers_of_parent() ? entry->count() : 0;
 }
 
 polyhead_status polyhead_open_device(const polyhead_device_options *options, polyhead_device **device) {
+    const CallGuard guard;
     if (!options) {
         return failure(POLYHEAD_NULL_POINTER, "options: null pointer, expected an api and an index");
     }

@@ -232,6 +232,13 @@ inline void set_num_threads(int threads) noexcept {
 inline int num_threads() noexcept {
     return polyhead_num_threads();
 }
+// Microseconds that an idle helper thread looks for the next call before it sleeps; below 0: the default (see c_api.h).
+inline void set_wait(int microseconds) noexcept {
+    polyhead_set_wait(microseconds);
+}
+inline int wait() noexcept {
+    return polyhead_wait();
+}
 
 } // namespace polyhead
 #endif

@@ -1,24 +1,18 @@
 // Counts the users of pages, and keeps the numbers of those that have none.
-#include <mutex>
+#include "page_pool.h"
+
 #include <new>
-#include <vector>
 
-#include <polyhead/c_cache.h>
-
-#include "process.h"
+#include "call_guard.h"
 #include "status.h"
 
-struct polyhead_page_pool {
-    explicit polyhead_page_pool(int32_t pages) : users(static_cast<size_t>(pages), 0) {
-        unused.reserve(static_cast<size_t>(pages)); // nothing allocates later
-        for (int32_t page = pages - 1; page >= 0; --page) {
-            unused.push_back(page);
-        }
+polyhead_page_pool::polyhead_page_pool(int32_t pages) : of(static_cast<size_t>(pages)) {
+    unused.reserve(of.size()); // nothing allocates later
+    named.reserve(of.size());
+    for (int32_t page = pages - 1; page >= 0; --page) {
+        unused.push_back(page);
     }
-    std::mutex mutex;
-    std::vector<int32_t> users, unused; // the next page to give out is the last of them
-    const int generation = polyhead::runtime::fork_generation();
-};
+}
 
 namespace polyhead::runtime {
 namespace {
@@ -39,32 +33,48 @@ bool check_pool(const polyhead_page_pool *pool, int32_t count, const int32_t *pa
     return count >= 0 || refuse(status, POLYHEAD_BAD_VALUE, "count: value %d, expected 0 or more", count);
 }
 
-// Adds `change` to the users of each page; takes it back when one of them is not in use.
+using Page = polyhead_page_pool::Page;
+
+// What is wrong with one change more of a page; null when nothing is.
+const char *fault_of(const polyhead_page_pool &pool, int32_t page, int32_t change) noexcept {
+    if (page < 0 || page >= static_cast<int32_t>(pool.of.size())) {
+        return "does not exist, expected a page in use";
+    }
+    const Page &of = pool.of[static_cast<size_t>(page)];
+    if (of.users == 0 || (change < 0 && of.change >= of.users)) {
+        return "is free, expected a page in use";
+    }
+    return change > 0 && of.change == INT32_MAX - of.users ? "has 2147483647 users, expected fewer" : nullptr;
+}
+
+// Adds `change`, 1 or -1, to the users of each page, or changes none of them when one cannot be. Each number is read once: another thread may
+// write them meanwhile.
 polyhead_status change_users(polyhead_page_pool *pool, int32_t count, const int32_t *pages, int32_t change) noexcept {
+    const CallGuard guard;
     polyhead_status status = success();
     if (!check_pool(pool, count, pages, &status)) {
         return status;
     }
     const std::lock_guard<std::mutex> lock(pool->mutex);
-    const size_t unused = pool->unused.size();
     for (int32_t i = 0; i < count; ++i) {
-        const int32_t page = pages[i];
-        const bool known = page >= 0 && page < static_cast<int32_t>(pool->users.size());
-        if (!known || pool->users[static_cast<size_t>(page)] == 0) {
-            refuse(&status, POLYHEAD_BAD_VALUE, "pages: page %d at index %d %s, expected a page in use", page, i,
-                   known ? "is free" : "does not exist");
-            while (i-- > 0) {
-                pool->users[static_cast<size_t>(pages[i])] -= change;
-            }
-            pool->unused.resize(unused);
+        const int32_t page = static_cast<const volatile int32_t *>(pages)[i];
+        if (const char *fault = fault_of(*pool, page, change)) {
+            refuse(&status, POLYHEAD_BAD_VALUE, "pages: page %d at index %d %s", page, i, fault);
             break;
         }
-        int32_t &users = pool->users[static_cast<size_t>(page)];
-        users += change;
-        if (users == 0) {
+        if (pool->of[static_cast<size_t>(page)].change++ == 0) {
+            pool->named.push_back(page);
+        }
+    }
+    for (const int32_t page : pool->named) {
+        Page &of = pool->of[static_cast<size_t>(page)];
+        of.users += status.code == POLYHEAD_OK ? change * of.change : 0;
+        of.change = 0;
+        if (of.users == 0) {
             pool->unused.push_back(page);
         }
     }
+    pool->named.clear();
     return status;
 }
 
@@ -73,6 +83,7 @@ polyhead_status change_users(polyhead_page_pool *pool, int32_t count, const int3
 
 polyhead_status polyhead_make_page_pool(int32_t pages, polyhead_page_pool **pool) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     polyhead_status status = success();
     if (!pool || pages < 0) {
         pool ? refuse(&status, POLYHEAD_BAD_VALUE, "pages: value %d, expected 0 or more", pages)
@@ -84,17 +95,19 @@ polyhead_status polyhead_make_page_pool(int32_t pages, polyhead_page_pool **pool
     } catch (const std::bad_alloc &) {
         *pool = nullptr;
         refuse(&status, POLYHEAD_OUT_OF_MEMORY, "pool: %zu bytes for %d pages could not be allocated",
-               2 * sizeof(int32_t) * static_cast<size_t>(pages), pages);
+               (sizeof(Page) + 2 * sizeof(int32_t)) * static_cast<size_t>(pages), pages);
     }
     return status;
 }
 
 void polyhead_free_page_pool(polyhead_page_pool *pool) {
+    const polyhead::runtime::CallGuard guard;
     delete pool;
 }
 
 polyhead_status polyhead_take_pages(polyhead_page_pool *pool, int32_t count, int32_t *pages) {
     using namespace polyhead::runtime;
+    const CallGuard guard;
     polyhead_status status = success();
     if (!check_pool(pool, count, pages, &status)) {
         return status;
@@ -106,9 +119,10 @@ polyhead_status polyhead_take_pages(polyhead_page_pool *pool, int32_t count, int
         return status;
     }
     for (int32_t i = 0; i < count; ++i) {
-        pages[i] = pool->unused.back();
+        const int32_t page = pool->unused.back();
         pool->unused.pop_back();
-        pool->users[static_cast<size_t>(pages[i])] = 1;
+        pool->of[static_cast<size_t>(page)].users = 1;
+        pages[i] = page;
     }
     return status;
 }
@@ -122,6 +136,7 @@ polyhead_status polyhead_release_pages(polyhead_page_pool *pool, int32_t count, 
 }
 
 int32_t polyhead_free_pages(polyhead_page_pool *pool) {
+    const polyhead::runtime::CallGuard guard;
     if (!pool || !polyhead::runtime::of_this_process(*pool)) {
         return 0;
     }
@@ -130,9 +145,10 @@ int32_t polyhead_free_pages(polyhead_page_pool *pool) {
 }
 
 int32_t polyhead_page_users(polyhead_page_pool *pool, int32_t page) {
+    const polyhead::runtime::CallGuard guard;
     if (!pool || !polyhead::runtime::of_this_process(*pool)) {
         return 0;
     }
     const std::lock_guard<std::mutex> lock(pool->mutex);
-    return page >= 0 && page < static_cast<int32_t>(pool->users.size()) ? pool->users[static_cast<size_t>(page)] : 0;
+    return page >= 0 && page < static_cast<int32_t>(pool->of.size()) ? pool->of[static_cast<size_t>(page)].users : 0;
 }

@@ -1,5 +1,8 @@
 // The pool that gives out pages: all or none, counts of users, several threads, children of fork.
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <string>
@@ -8,6 +11,7 @@
 
 #include <polyhead/cache.h>
 
+#include "../runtime/page_pool.h"
 #include "child_process.h"
 #include "support/catch.h"
 #include "support/random.h"
@@ -107,6 +111,72 @@ TEST_CASE("page pool: threads never get the same page", "[runtime]") {
     }
     CHECK(wrong == std::vector<int>(workers, 0));
     CHECK(pool.free() == pages);
+}
+
+TEST_CASE("page pool: a page has at most 2^31 - 1 users", "[runtime]") {
+    polyhead_page_pool *pool = nullptr;
+    REQUIRE(polyhead_make_page_pool(2, &pool).code == POLYHEAD_OK);
+    int32_t page = -1;
+    REQUIRE(polyhead_take_pages(pool, 1, &page).code == POLYHEAD_OK);
+    const std::vector<int32_t> three(3, page);
+    pool->of[size_t(page)].users = INT32_MAX - 2; // as after so many calls
+    const polyhead_status status = polyhead_share_pages(pool, 3, three.data());
+    CHECK(status.code == POLYHEAD_BAD_VALUE);
+    CHECK(std::string(status.message) == "pages: page 0 at index 2 has 2147483647 users, expected fewer");
+    CHECK(polyhead_page_users(pool, page) == INT32_MAX - 2);
+    CHECK(polyhead_share_pages(pool, 2, three.data()).code == POLYHEAD_OK);
+    CHECK(polyhead_page_users(pool, page) == INT32_MAX);
+    CHECK(polyhead_share_pages(pool, 1, three.data()).code == POLYHEAD_BAD_VALUE);
+    CHECK(polyhead_release_pages(pool, 3, three.data()).code == POLYHEAD_OK);
+    CHECK(polyhead_page_users(pool, page) == INT32_MAX - 3);
+    CHECK(polyhead_free_pages(pool) == 1);
+    polyhead_free_page_pool(pool);
+}
+
+TEST_CASE("page pool: a page that is named again behind its last user", "[runtime]") {
+    PagePool pool;
+    int32_t pages[2];
+    REQUIRE(PagePool::make(2, &pool).ok());
+    REQUIRE(pool.take(2, pages).ok());
+    const int32_t names[] = {pages[0], pages[1], pages[0]};
+    CHECK(std::string(pool.release(3, names).message()) == "pages: page 0 at index 2 is free, expected a page in use");
+    CHECK(pool.users(pages[0]) == 1);
+    CHECK(pool.users(pages[1]) == 1);
+    CHECK(pool.free() == 0);
+    CHECK(pool.share(3, names).ok());
+    CHECK(pool.users(pages[0]) == 3);
+    CHECK(pool.release(3, names).ok());
+    CHECK(pool.release(2, pages).ok());
+    CHECK(pool.free() == 2);
+}
+
+TEST_CASE("page pool: a thread that holds the lock keeps all others out", "[runtime]") {
+    polyhead_page_pool *pool = nullptr;
+    REQUIRE(polyhead_make_page_pool(4, &pool).code == POLYHEAD_OK);
+    int32_t page = -1;
+    REQUIRE(polyhead_take_pages(pool, 1, &page).code == POLYHEAD_OK);
+    const std::function<void()> calls[] = {[&] {
+                                               int32_t more = 0;
+                                               polyhead_take_pages(pool, 1, &more);
+                                           },
+                                           [&] { polyhead_share_pages(pool, 1, &page); }, [&] { polyhead_release_pages(pool, 1, &page); },
+                                           [&] { polyhead_free_pages(pool); }, [&] { polyhead_page_users(pool, page); }};
+    for (const auto &call : calls) {
+        std::atomic<bool> done{false};
+        std::thread other;
+        {
+            const std::lock_guard<std::mutex> lock(pool->mutex);
+            other = std::thread([&] {
+                call();
+                done = true;
+            });
+            std::this_thread::sleep_for(std::chrono::milliseconds(20)); // long enough for a call that does not wait
+            CHECK(!done);
+        }
+        other.join();
+        CHECK(done);
+    }
+    polyhead_free_page_pool(pool);
 }
 
 TEST_CASE("page pool: a child of fork gets a status", "[runtime]") {

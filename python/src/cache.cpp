@@ -134,10 +134,12 @@ void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb
 // A pool of pages; its calls are short and keep the interpreter's lock.
 class Pages {
 public:
-    explicit Pages(int32_t pages) { check(PagePool::make(pages, &pool_)); }
+    explicit Pages(int32_t pages) : all_(std::max(pages, 0)) { check(PagePool::make(pages, &pool_)); }
     std::vector<int32_t> take(int32_t count) {
-        std::vector<int32_t> pages(size_t(std::max(count, 0)));
+        // More than there are is refused before a page is written.
+        std::vector<int32_t> pages(size_t(std::clamp(count, 0, all_)) + (count > 0));
         check(pool_.take(count, pages.data()));
+        pages.resize(size_t(count));
         return pages;
     }
     void share(const std::vector<int32_t> &pages) { check(pool_.share(int32_t(pages.size()), pages.data())); }
@@ -151,6 +153,7 @@ private:
             throw Refusal(status.code(), status.message());
         }
     }
+    const int32_t all_;
     PagePool pool_;
 };
 

@@ -20,6 +20,8 @@ TO_BUILD = {
 }
 TO_BENCH = {"libbenchmark-dev": "header benchmark/benchmark.h"}  # bench framework
 TO_TEST = {"catch2": "header catch2/catch.hpp catch2/catch_all.hpp"}  # test framework, 2 or 3
+# The sources of locales: tests run in one with a decimal comma.
+LOCALES, LOCALES_FILE = "locales", "/usr/share/i18n/locales/de_DE"
 
 # The headers for a distribution's Python. They build the Python package; other Pythons contain their headers.
 PYTHON_HEADERS = "libpython3-dev"
@@ -76,22 +78,24 @@ def can_make_venv():
 
 
 def administrator():
-    """The words before a command that run it as administrator, or None. On a terminal sudo is used only if the user agrees."""
+    """The words before a command that run it as administrator, or None. sudo is used only if the user agrees: at the terminal, or by
+    POLYHEAD_SUDO=1 where there is none."""
     if shutil.which("apt-get") is None:
         return None
     if os.geteuid() == 0:
         return []
     if shutil.which("sudo") is None:
         return None
+    if os.environ.get("POLYHEAD_SUDO") == "1":
+        return ["sudo", "-n"]
     if sys.stdin.isatty() and sys.stdout.isatty():
         return ["sudo"] if input("Install them with sudo? [y/N] ").strip().lower() in ("y", "yes") else None
-    quiet = subprocess.call(["sudo", "-n", "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) == 0
-    return ["sudo", "-n"] if quiet else None
+    return None
 
 
 def install_packages(packages):
     """Prints which packages are missing, then installs them if that is allowed."""
-    sentence = "please install these packages first: apt-get install %s" % " ".join(packages)
+    sentence = "please install these packages first: apt-get install %s (or set POLYHEAD_SUDO=1, and sudo does it)" % " ".join(packages)
     step("Debian packages: %s" % " ".join(packages))
     words = administrator()
     if words is None:
@@ -124,6 +128,11 @@ def install_for_fuzzers():
         install_if_allowed(clang.PACKAGES, "without it nothing is fuzzed")
 
 
+def install_for_locales():
+    if not os.path.exists(LOCALES_FILE):
+        install_if_allowed([LOCALES], "without it no test runs with a decimal comma")
+
+
 def install_for_several_builds():
     """Installs ccache, so that builds with different kernels share all other objects."""
     if not shutil.which("ccache"):
@@ -141,7 +150,7 @@ def requirements(need):
 
 
 def fingerprint(need):
-    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) + clang.PACKAGES if need == "test" else []])
+    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) + clang.PACKAGES + [LOCALES] if need == "test" else []])
     path = requirements(need)
     if path is not None:
         with open(path, encoding="utf-8") as file:
@@ -178,7 +187,7 @@ def install_requirements(needs):
     if not files:
         return
     step("Python packages into .venv: %s" % " ".join(files))
-    pip = [PYTHON, "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--only-binary=:all:"]
+    pip = [PYTHON, "-m", "pip", "install", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--require-hashes"]
     if call(pip + [word for file in files for word in ("-r", file)], check=False) != 0:
         raise Failure("pip could not install %s; its message is above" % " ".join(files))
 
@@ -211,6 +220,7 @@ def ensure(*needs, force=False):
     if "test" in new:
         install_for_gpu_tests()
         install_for_fuzzers()
+        install_for_locales()
     if "package" in new and not has_python_headers():
         install_if_allowed([PYTHON_HEADERS], "without it there is no Python package")
     if not known:

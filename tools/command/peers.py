@@ -47,7 +47,7 @@ def install(name):
     """Why the library cannot be used, or "". After a failure the next run tries again."""
     module, size = PEERS[name]
     step("%s into %s (about %s to download, once)" % (name, os.path.relpath(FOLDER, ROOT), size))
-    pip = [PEERS_PYTHON, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--retries", "2",
+    pip = [PEERS_PYTHON, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--require-hashes", "--retries", "2",
            "-r", requirements(name)]
     if call(pip, check=False) != 0:
         return "pip could not install %s" % os.path.relpath(requirements(name), ROOT)

@@ -30,7 +30,8 @@ def ensure():
     step("PyTorch into build/torch (540 MB to download, once)")
     shutil.rmtree(FOLDER, ignore_errors=True)
     call([sys.executable, "-m", "venv", FOLDER], env=dict(environment(), PATH=os.environ.get("PATH", os.defpath)))
-    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "-r", REQUIREMENTS]
+    pip = [PYTHON, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--no-deps", "--only-binary=:all:", "--require-hashes", "-r",
+           REQUIREMENTS]
     if call(pip, check=False) != 0:
         raise Failure("pip could not install %s; its message is above" % os.path.relpath(REQUIREMENTS, ROOT))
     for library in glob.glob(os.path.join(FOLDER, "lib", "python3*", "site-packages", "torch", "lib")):

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <locale>
 #include <sstream>
 #include <string>
 
@@ -17,15 +20,53 @@ inline std::string on_one_line(std::string text) {
     return text;
 }
 
-// String streams that throw std::bad_alloc: those of the standard library continue, without the text that there was no memory for.
+// String streams whose numbers are the same in every locale: a program may have set one that groups digits or has a decimal comma. They
+// throw std::bad_alloc: those of the standard library continue, without the text that there was no memory for.
 class TextWriter : public std::ostringstream {
 public:
-    TextWriter() { exceptions(std::ios::badbit); }
+    TextWriter() {
+        imbue(std::locale::classic());
+        exceptions(std::ios::badbit);
+    }
 };
 class TextReader : public std::istringstream {
 public:
-    explicit TextReader(const std::string &text) : std::istringstream(text) { exceptions(std::ios::badbit); }
+    explicit TextReader(const std::string &text) : std::istringstream(text) {
+        imbue(std::locale::classic());
+        exceptions(std::ios::badbit);
+    }
 };
+
+// The text is a finite decimal number and nothing else.
+inline bool read_number(const std::string &text, double *value) {
+    const char *const last = text.data() + text.size();
+    const auto [end, error] = std::from_chars(text.data(), last, *value);
+    return end == last && error == std::errc() && std::isfinite(*value);
+}
+
+// A number with up to 10 digits, or with this number of decimals.
+inline std::string number_text(double value, int decimals = -1) {
+    TextWriter writer;
+    writer.precision(decimals < 0 ? 10 : decimals);
+    writer.setf(decimals < 0 ? std::ios::fmtflags() : std::ios::fixed, std::ios::floatfield);
+    writer << value;
+    return writer.str();
+}
+
+// Letters and digits of ASCII; those of <cctype> depend on the locale.
+inline bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+inline bool is_letter(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+// Without the byte order mark that some editors write first.
+inline void skip_byte_order_mark(std::string *text) {
+    if (text->compare(0, 3, "\xEF\xBB\xBF") == 0) {
+        text->erase(0, 3);
+    }
+}
 
 // All of a file; false when it cannot be read.
 inline bool read_file(const std::string &path, std::string *text) {

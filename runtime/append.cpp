@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <cstring>
 
-#include "call_guard.h"
 #include "cache_rules.h"
+#include "call_guard.h"
 #include "floating_point.h"
 #include "head_rows.h"
 #include "shared_elements.h"
@@ -160,8 +160,8 @@ private:
                     std::find_if_not(static_cast<const float *>(floats), end, [](float x) { return std::isfinite(x); });
                 if (found != end) {
                     return refuse(status, POLYHEAD_BAD_VALUE,
-                                  "%s: value %g of token %lld, head %lld, batch row %lld%s, expected finite numbers for a cache of int8",
-                                  name, static_cast<double>(*found), static_cast<long long>(t), static_cast<long long>(h),
+                                  "%s: value %s of token %lld, head %lld, batch row %lld%s, expected finite numbers for a cache of int8",
+                                  name, NumberText(*found).text, static_cast<long long>(t), static_cast<long long>(h),
                                   static_cast<long long>(b), rotation ? " after its rotation" : "");
                 }
             }

@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "call_guard.h"
 #include "amx.h"
+#include "call_guard.h"
 #include "cpu_feature_words.h"
 #include "status.h"
 

@@ -47,8 +47,8 @@ const char *fault_of(const polyhead_page_pool &pool, int32_t page, int32_t chang
     return change > 0 && of.change == INT32_MAX - of.users ? "has 2147483647 users, expected fewer" : nullptr;
 }
 
-// Adds `change`, 1 or -1, to the users of each page, or changes none of them when one cannot be. Each number is read once: another thread may
-// write them meanwhile.
+// Adds `change`, 1 or -1, to the users of each page, or changes none of them when one cannot be. Each number is read once: another thread
+// may write them meanwhile.
 polyhead_status change_users(polyhead_page_pool *pool, int32_t count, const int32_t *pages, int32_t change) noexcept {
     const CallGuard guard;
     polyhead_status status = success();

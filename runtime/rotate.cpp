@@ -1,6 +1,6 @@
 // Rotation by position as an operation of its own.
-#include "floating_point.h"
 #include "call_guard.h"
+#include "floating_point.h"
 #include "head_rows.h"
 
 namespace polyhead::runtime {

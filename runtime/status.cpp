@@ -44,6 +44,18 @@ polyhead_status device_of_parent(const char *name) noexcept {
                    "device %.120s: was opened before fork, expected one that this process opened; drivers do not survive a fork", name);
 }
 
+NumberText::NumberText(double value) noexcept : text{} {
+    char printed[sizeof text];
+    std::snprintf(printed, sizeof printed, "%g", value);
+    size_t used = 0;
+    for (const char *at = printed; *at != 0; at++) {
+        const bool known = (*at >= '0' && *at <= '9') || (*at >= 'a' && *at <= 'z') || *at == '-' || *at == '+';
+        if (known || text[used - (used > 0)] != '.') { // the point of a locale may have several bytes
+            text[used++] = known ? *at : '.';
+        }
+    }
+}
+
 const char *dtype_name(int32_t dtype) noexcept {
     static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
     return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? names[dtype] : "unknown";

@@ -25,6 +25,12 @@ POLYHEAD_PRINTF(3, 4) bool refuse(polyhead_status *status, polyhead_code code, c
 // Of a device that a parent process opened.
 polyhead_status device_of_parent(const char *name) noexcept;
 
+// A number for a sentence, with a point in every locale.
+struct NumberText {
+    explicit NumberText(double value) noexcept;
+    char text[32];
+};
+
 // "f32", "sdpa": the names used in messages, never null.
 const char *dtype_name(int32_t dtype) noexcept;
 const char *op_name(int32_t op) noexcept;

@@ -7,8 +7,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "call_guard.h"
 #include "call_context.h"
+#include "call_guard.h"
 #include "halide_runtime.h"
 #include "process.h"
 #include "thread_pool.h"

@@ -38,7 +38,7 @@ int default_num_threads() noexcept;
 // CPUs that the process may run on: its main thread, as the calling one may be pinned.
 int usable_cpus() noexcept;
 #if defined(__linux__)
-constexpr size_t cpu_set_bytes = 1024; // 8192 CPUs
+constexpr size_t cpu_set_bytes = 1024;         // 8192 CPUs
 bool cpus_of_process(cpu_set_t *set) noexcept; // of cpu_set_bytes
 #endif
 

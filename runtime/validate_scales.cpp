@@ -125,8 +125,8 @@ private:
             });
             if (bad) {
                 return refuse(status, POLYHEAD_BAD_VALUE,
-                              "%s: value %g of key %lld, head %lld, batch row %lld, expected a finite number of at least 0", name_,
-                              static_cast<double>(*bad), static_cast<long long>(key), static_cast<long long>(i % heads),
+                              "%s: value %s of key %lld, head %lld, batch row %lld, expected a finite number of at least 0", name_,
+                              NumberText(*bad).text, static_cast<long long>(key), static_cast<long long>(i % heads),
                               static_cast<long long>(i / heads));
             }
         }

@@ -24,8 +24,8 @@ bool check_scale(const polyhead_problem &p, const polyhead_args &args, polyhead_
     }
     // The kernel multiplies by log2 e as well; the product must stay finite.
     if (!std::isfinite(args.softmax_scale * 1.4426951f)) {
-        return refuse(status, POLYHEAD_BAD_VALUE, "softmax_scale: value %g, expected a finite number below 2.3e38",
-                      static_cast<double>(args.softmax_scale));
+        return refuse(status, POLYHEAD_BAD_VALUE, "softmax_scale: value %s, expected a finite number below 2.3e38",
+                      NumberText(args.softmax_scale).text);
     }
     return true;
 }
@@ -70,7 +70,7 @@ bool check_softcap(const polyhead_problem &p, const polyhead_args &args, polyhea
     if (args.softcap >= least && args.softcap <= most) { // false for NaN
         return true;
     }
-    return refuse(status, POLYHEAD_BAD_VALUE, "softcap: value %g, expected a number from 1e-37 to 1e38", static_cast<double>(args.softcap));
+    return refuse(status, POLYHEAD_BAD_VALUE, "softcap: value %s, expected a number from 1e-37 to 1e38", NumberText(args.softcap).text);
 }
 
 bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int64_t most, const char *meaning,

@@ -13,7 +13,7 @@ namespace {
 
 // The plugins lie beside libHalide, wherever that is.
 std::string plugin_path(std::string name) {
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return char(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
     Dl_info halide{};
     const bool known = dladdr(reinterpret_cast<void *>(&Halide::load_plugin), &halide) != 0 && halide.dli_fname != nullptr;
     const std::string library = known ? halide.dli_fname : "";

@@ -1,5 +1,5 @@
-// What a program does not expect from a library, a word at a time: its output, signals, locale, affinity, rounding, umask, and what its threads
-// are.
+// What a program does not expect from a library, a word at a time: its output, signals, locale, affinity, rounding, umask, and what its
+// threads are.
 #include <atomic>
 #include <cfenv>
 #include <clocale>
@@ -341,8 +341,9 @@ TEST_CASE("process: in a process of its own: the wait of the environment", "[.]"
 }
 
 TEST_CASE("process: POLYHEAD_WAIT", "[runtime]") {
-    const std::pair<const char *, const char *> told[] = {{"0", "0"},    {"250", "250"},  {"99999999999999999999", "1000000"}, {"", "1000"},
-                                                          {"1.5", "1000"}, {"-3", "1000"}, {"12x", "1000"},                     {"1.023", "1000"}};
+    const std::pair<const char *, const char *> told[] = {{"0", "0"},      {"250", "250"},   {"99999999999999999999", "1000000"},
+                                                          {"", "1000"},    {"1.5", "1000"},  {"-3", "1000"},
+                                                          {"12x", "1000"}, {"1.023", "1000"}};
     for (const auto &[value, expected] : told) {
         INFO(value);
         CHECK(in_child(End::at_once, [value = value, expected = expected] {

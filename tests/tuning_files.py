@@ -1,6 +1,7 @@
 """Files of the tuner: records and logs under kills, full disks and several writers; what is not ours is refused or kept."""
 import collections
 import errno
+import fcntl
 import json
 import os
 import pathlib
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 from failing_calls import Shim
 from tier import ALL
@@ -222,6 +224,16 @@ class Files(unittest.TestCase):
         for process in (lives, last):
             process.kill()
             process.communicate()
+
+    def test_a_lock_that_is_held(self):
+        path, before = self.folder / "held.json", sorted(self.folder.iterdir())
+        with unittest.mock.patch.object(_files, "LONGEST_WAIT", 0.05), open(self.folder / ".held.json.new", "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            with self.assertRaisesRegex(OSError, "another process has held it") as caught:
+                _files.write(path, "new")
+        self.assertIn(".held.json.new", str(caught.exception))
+        os.unlink(self.folder / ".held.json.new")
+        self.assertEqual(sorted(self.folder.iterdir()), before)
 
     def test_what_is_replaced_keeps_its_mode_and_links(self):
         path = self.folder / "file"

@@ -34,6 +34,13 @@ ASSIGNED = re.compile(r"\s*[+*|&-]?=[^=]")
 TUNED_NUMBER = re.compile(r"(?<![\w.])([3-9]|\d{2,})(?![\w.])")
 STRUCTURAL = re.compile(r"\[\d+\]|\.size\(\) == \d+|registers == 32")
 NUMBERS_ALLOWED = ("schedules/machine.cpp", "schedules/machine.h", "schedules/tiling.cpp", "schedules/tiling_knobs.h")
+# What follows the locale of the process, and where texts with numbers are made without it.
+LOCALE_CODE = re.compile(r"\b(strto(?:d|f|ld)|atof|sto[dfl]|setlocale|is(?:alpha|digit|alnum|space|upper|lower|punct|xdigit)|to(?:lower|upper)"
+                         r"|[io]?stringstream)\b(?=\s*[({\w>&*])")
+LOCALE_FORMAT = re.compile(r'"[^"]*%[-+ #0-9*]*(?:\.(?:[1-9*]\d*))?[eEfgGaA](?![^"]*\bPRI)[^"]*"')
+LOCALE_ROOMS = ("runtime", "generators", "schedules", "variants", "tools", "python")
+LOCALE_ALLOWED = ("generators/text.h", "runtime/status.cpp",  # where it is made the same in every locale
+                  "tools/confirm_kernel.cpp")  # a program of its own, which sets no locale
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(wo" r"rk|ho" r"me|ro" r"ot|Us" r"ers|scra" r"tch)/\w")
 
@@ -174,6 +181,17 @@ def check_numbers(name, lines):
             yield number, "a number in a schedule: make it a knob (schedules/tiling_knobs.h) or a named constexpr"
 
 
+def check_locale(name, lines):
+    """Numbers are read and written by what generators/text.h and runtime/status.h offer."""
+    if name.split("/")[0] not in LOCALE_ROOMS or name in LOCALE_ALLOWED:
+        return
+    for number, (line, code) in enumerate(zip(lines, code_only(lines)), 1):
+        for match in LOCALE_CODE.finditer(code):
+            yield number, "%s follows the locale: use generators/text.h" % match.group(1)
+        if LOCALE_FORMAT.search(line) and not line.lstrip().startswith("//"):
+            yield number, "a format of floats follows the locale: use number_text() or NumberText"
+
+
 def check_tiling():
     """The list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record of a tiling; there are no other knobs."""
     header, source = "schedules/tiling.h", "schedules/tiling.cpp"
@@ -210,7 +228,7 @@ def complaints():
             continue
         checks = [check_file]
         if name.endswith(CODE):
-            checks.append(check_includes)
+            checks += [check_includes, check_locale]
         if name.startswith("generators/") and name.endswith(CODE):
             checks.append(check_generators)
         if name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tests/"):

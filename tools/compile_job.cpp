@@ -1,10 +1,14 @@
 // Compile jobs as JSON, and the process that serves one.
 #include "compile_job.h"
 
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <iterator>
 
+#include <Halide.h>
 #include <nlohmann/json.hpp>
 
 #include "../generators/expressions/source.h"
@@ -18,6 +22,7 @@ namespace polyhead::tools {
 namespace {
 
 using Json = nlohmann::json;
+namespace fs = std::filesystem;
 
 // Every field is named below; a new one changes the size.
 static_assert(sizeof(gen::VariantFacts) == sizeof(polyhead_scratch) + sizeof(uint64_t) + 4 * sizeof(int32_t));
@@ -57,10 +62,22 @@ void read_facts(const Json &j, gen::VariantFacts *facts) {
     facts->alignment = j.at("alignment").get<int32_t>();
 }
 
+// As CBOR, whose strings may hold the bytes of any path.
+std::string text_of(const Json &j) {
+    std::string text;
+    Json::to_cbor(j, nlohmann::detail::output_adapter<char>(text));
+    return text;
+}
+
+// Neither an object nor an answer where the text is something else.
+Json json_of(const std::string &text) {
+    return Json::from_cbor(text, true, false);
+}
+
 int answers = -1; // where the answer goes, in the process that serves a job
 
 bool answer(const Json &what) {
-    const std::string text = what.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string text = text_of(what);
     size_t written = 0;
     for (ssize_t some = 0; written < text.size() && (some = ::write(answers, text.data() + written, text.size() - written)) > 0;) {
         written += size_t(some);
@@ -94,12 +111,7 @@ struct ReadJob {
     std::string expression; // that the problem points to
 };
 
-std::string read_job(ReadJob *read) {
-    const Json j = Json::parse(standard_input(), nullptr, false);
-    end_with(j.is_object() ? j.value("asker", 0) : 0);
-    if (!j.is_object() || j.value("build", "") != build()) {
-        return "the compiler's process is from another build of polyhead, expected " + build();
-    }
+std::string read_job(const Json &j, ReadJob *read) {
     CompileJob &job = read->job;
     for (const runtime::ProblemField &field : runtime::problem_fields) {
         job.problem.*field.value = j.at("problem").at(field.name).get<int32_t>();
@@ -126,6 +138,42 @@ std::string read_job(ReadJob *read) {
     return refusal;
 }
 
+// Makes the folder of a path the current one; *name is the path from there.
+std::string enter_folder_of(const fs::path &path, std::string *name) {
+    *name = path.filename().string();
+    const std::string folder = path.parent_path().string();
+    return folder.empty() || ::chdir(folder.c_str()) == 0 ? "" : "cannot enter '" + folder + "': " + std::strerror(errno);
+}
+
+std::string compile(const Json &j, gen::CompiledVariant *compiled) {
+    ReadJob read;
+    const CompileJob &job = read.job;
+    std::string name, error = read_job(j, &read);
+    error = error.empty() ? enter_folder_of(job.object_path, &name) : error;
+    if (error.empty()) {
+        *compiled = gen::compile_variant(job.problem, job.plan, job.symbol, name, job.listings, &error);
+    }
+    return error;
+}
+
+std::string make_file(const FileJob &job) {
+    std::string name, error = enter_folder_of(job.path, &name);
+    if (!error.empty()) {
+        return error;
+    }
+    if (job.objects.empty()) {
+        error = gen::compile_runtime(name, job.target);
+    } else { // LLVM makes names absolute, and puts digits in the place of each '%'
+        const std::string here = "/proc/self/cwd/";
+        std::vector<std::string> objects;
+        for (const std::string &object : job.objects) {
+            objects.push_back(here + object);
+        }
+        Halide::create_static_library(objects, Halide::Target(job.target), here + name);
+    }
+    return error.empty() && !fs::exists(name) ? "cannot write '" + job.path + "'" : error;
+}
+
 } // namespace
 
 std::string job_text(const CompileJob &job) {
@@ -133,27 +181,35 @@ std::string job_text(const CompileJob &job) {
     for (const runtime::ProblemField &field : runtime::problem_fields) {
         problem[field.name] = job.problem.*field.value;
     }
-    return Json({{"build", build()},
-                 {"asker", getpid()},
-                 {"problem", problem},
-                 {"expression", job.problem.expression ? job.problem.expression : ""},
-                 {"frame", job.plan.frame->name()},
-                 {"target", job.plan.target},
-                 {"tiling", job.plan.tiling.to_string()},
-                 {"min_seq_len_q", job.plan.min_seq_len_q},
-                 {"max_seq_len_q", job.plan.max_seq_len_q},
-                 {"symbol", job.symbol},
-                 {"object", job.object_path},
-                 {"listings", job.listings},
-                 {"source_file", job.source.file},
-                 {"source_text", job.source.text},
-                 {"source_library", job.source.library}})
-        .dump(-1, ' ', false, Json::error_handler_t::replace);
+    return text_of({{"build", build()},
+                    {"asker", getpid()},
+                    {"problem", problem},
+                    {"expression", job.problem.expression ? job.problem.expression : ""},
+                    {"frame", job.plan.frame->name()},
+                    {"target", job.plan.target},
+                    {"tiling", job.plan.tiling.to_string()},
+                    {"min_seq_len_q", job.plan.min_seq_len_q},
+                    {"max_seq_len_q", job.plan.max_seq_len_q},
+                    {"symbol", job.symbol},
+                    {"object", job.object_path},
+                    {"listings", job.listings},
+                    {"source_file", job.source.file},
+                    {"source_text", job.source.text},
+                    {"source_library", job.source.library}});
+}
+
+std::string job_text(const FileJob &job) {
+    return text_of({{"build", build()}, {"asker", getpid()}, {"path", job.path}, {"target", job.target}, {"objects", job.objects}});
+}
+
+std::string read_answer(const std::string &answer) {
+    const Json j = json_of(answer);
+    return j.is_object() && j.contains("error") ? j["error"].get<std::string>() : "the compiler ended without an answer";
 }
 
 gen::CompiledVariant read_answer(const CompileJob &job, const std::string &answer, std::string *error) {
     gen::CompiledVariant compiled;
-    const Json j = Json::parse(answer, nullptr, false);
+    const Json j = json_of(answer);
     try {
         *error = j.at("error").get<std::string>();
         read_facts(j.at("facts"), &compiled);
@@ -170,14 +226,17 @@ int serve_compile_job() {
     std::signal(SIGPIPE, SIG_IGN);
     answers = ::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3);
     ::dup2(STDERR_FILENO, STDOUT_FILENO); // what a library prints is no answer
-    ReadJob read;
     std::string error;
     gen::CompiledVariant compiled;
     try {
-        error = read_job(&read);
-        const CompileJob &job = read.job;
-        if (error.empty()) {
-            compiled = gen::compile_variant(job.problem, job.plan, job.symbol, job.object_path, job.listings, &error);
+        const Json j = json_of(standard_input());
+        end_with(j.is_object() ? j.value("asker", 0) : 0);
+        if (!j.is_object() || j.value("build", "") != build()) {
+            error = "the compiler's process is from another build of polyhead, expected " + build();
+        } else if (j.contains("objects")) {
+            error = make_file({j.at("path"), j.at("target"), j.at("objects")});
+        } else {
+            error = compile(j, &compiled);
         }
     } catch (...) {
         error = gen::thrown_sentence();

@@ -1,4 +1,5 @@
-// One variant to be compiled by another process: the request and the answer.
+// What Halide does in another process: the request and the answer. That process works in the folder of the files that it makes, so that
+// neither Halide nor LLVM, which take '%' and bytes beyond UTF-8 for their own, sees the name of a user's folder.
 #pragma once
 
 #include <string>
@@ -21,11 +22,20 @@ struct CompileJob {
     ExpressionSource source;
 };
 
+// A file of Halide's: the archive of these objects, or without objects the runtime of the target.
+struct FileJob {
+    std::string path, target;
+    std::vector<std::string> objects; // of the same folder
+};
+
 std::string job_text(const CompileJob &job);
+std::string job_text(const FileJob &job);
+// The sentence of an answer; empty when the file was made.
+std::string read_answer(const std::string &answer);
 // What the other process answered; a sentence in *error when it refused, or when this is no answer.
 gen::CompiledVariant read_answer(const CompileJob &job, const std::string &answer, std::string *error);
 
-// The other process: reads the job from standard input, compiles, writes the answer to standard output. Returns the exit status.
+// The other process: reads the job from standard input, works, writes the answer to standard output. Returns the exit status.
 int serve_compile_job();
 // Answers with this sentence where a job is served; for the end of a process that cannot unwind.
 void answer_failure(const std::string &sentence) noexcept;

@@ -9,13 +9,14 @@
 #include <cstring>
 #include <ctime>
 #include <fcntl.h>
-#include <fstream>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
+
+#include "../generators/text.h"
 
 extern char **environ;
 
@@ -40,9 +41,11 @@ double processor_seconds(pid_t process) {
 
 // Memory that a process has now; 0 where the system does not report it.
 int64_t resident_bytes(pid_t process) {
-    std::ifstream file("/proc/" + std::to_string(process) + "/statm");
+    std::string text;
+    gen::read_file("/proc/" + std::to_string(process) + "/statm", &text);
+    gen::TextReader reader(text);
     int64_t size = 0, resident = 0;
-    return file >> size >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
+    return reader >> size >> resident ? resident * sysconf(_SC_PAGESIZE) : 0;
 }
 
 // A running compiler. It is ended and reaped whatever happens to the one who waits.
@@ -153,12 +156,12 @@ std::string spawn(const Streams &streams, pid_t *process) {
     return error == 0 ? "" : "cannot start the compiler " + words[0] + ": " + std::strerror(error);
 }
 
-std::string start(const CompileJob &job, const Streams &streams, pid_t *process) {
+std::string start(const std::string &job, const Streams &streams, pid_t *process) {
     int error = 0;
     for (const Unnamed *stream : {&streams.job, &streams.answer, &streams.complaints}) {
         error = error == 0 ? stream->error() : error;
     }
-    error = error == 0 ? streams.job.put(job_text(job)) : error;
+    error = error == 0 ? streams.job.put(job) : error;
     return error == 0 ? spawn(streams, process) : std::string("cannot send the job to the compiler: ") + std::strerror(error);
 }
 
@@ -171,41 +174,52 @@ std::string last_line(const Streams &streams) {
     return text.rfind(prefix, 0) == 0 ? text.substr(sizeof prefix - 1) : text;
 }
 
-// The result of a compiler that has ended.
-gen::CompiledVariant outcome(const CompileJob &job, const Streams &streams, int status, std::string *error) {
+// The answer of a compiler that has ended.
+std::string outcome(const std::string &what, const Streams &streams, int status, std::string *error) {
     const std::string answer = streams.answer.text(), line = last_line(streams);
     if (WIFSIGNALED(status)) {
-        *error = "the compiler crashed (signal " + std::to_string(WTERMSIG(status)) + ") on frame " + job.plan.frame->name() +
-                 (line.empty() ? "" : ": " + line);
-        return {};
-    }
-    if (answer.empty() && !line.empty()) {
+        *error = "the compiler crashed (signal " + std::to_string(WTERMSIG(status)) + ") on " + what + (line.empty() ? "" : ": " + line);
+    } else if (answer.empty() && !line.empty()) {
         *error = "compiler: " + line;
-        return {};
-    }
-    gen::CompiledVariant compiled = read_answer(job, answer, error);
-    if (error->empty()) { // output of HL_DEBUG_CODEGEN and similar variables
+    } else if (read_answer(answer).empty()) { // output of HL_DEBUG_CODEGEN and similar variables
         std::fputs(streams.complaints.text().c_str(), stderr);
     }
-    return compiled;
+    return answer;
 }
 
-std::string whole(double number) {
-    std::string text = std::to_string(number);
-    text.erase(text.find_last_not_of('0') + 1);
-    return text.back() == '.' ? text.substr(0, text.size() - 1) : text;
-}
-
-std::string beyond(const Process &process, const Limits &limits, const std::string &frame) {
+std::string beyond(const Process &process, const Limits &limits, const std::string &what) {
     if (limits.seconds > 0 && processor_seconds(process.id()) > limits.seconds) {
-        return "limit_seconds: the compiler took more than " + whole(limits.seconds) + " s for frame " + frame +
+        return "limit_seconds: the compiler took more than " + gen::number_text(limits.seconds) + " s for " + what +
                "; expected a simpler problem, or a higher limit (0: none)";
     }
     if (limits.megabytes > 0 && resident_bytes(process.id()) > limits.megabytes * 1000000) {
-        return "limit_megabytes: the compiler took more than " + std::to_string(limits.megabytes) + " MB for frame " + frame +
+        return "limit_megabytes: the compiler took more than " + std::to_string(limits.megabytes) + " MB for " + what +
                "; expected a simpler problem, or a higher limit (0: none)";
     }
     return "";
+}
+
+// Has a job done by another process; `what` names it in sentences. Returns the answer.
+std::string serve_apart(const std::string &job, const std::string &what, const Limits &limits, std::string *error) {
+    const Streams streams;
+    pid_t id = 0;
+    *error = start(job, streams, &id);
+    if (!error->empty()) {
+        return "";
+    }
+    Process process(id);
+    int status = 0;
+    for (int turn = 0; !process.ended(&status); turn++) {
+        *error = beyond(process, limits, what);
+        if (!error->empty()) {
+            return "";
+        }
+        if (limits.while_waiting) {
+            limits.while_waiting();
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(turn < 100 ? 2 : 10));
+    }
+    return outcome(what, streams, status, error);
 }
 
 } // namespace
@@ -223,25 +237,15 @@ void end_compiler() noexcept {
 }
 
 gen::CompiledVariant compile_apart(const CompileJob &job, const Limits &limits, std::string *error) {
-    const Streams streams;
-    pid_t id = 0;
-    *error = start(job, streams, &id);
-    if (!error->empty()) {
-        return {};
-    }
-    Process process(id);
-    int status = 0;
-    for (int turn = 0; !process.ended(&status); turn++) {
-        *error = beyond(process, limits, job.plan.frame->name());
-        if (!error->empty()) {
-            return {};
-        }
-        if (limits.while_waiting) {
-            limits.while_waiting();
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(turn < 100 ? 2 : 10));
-    }
-    return outcome(job, streams, status, error);
+    const std::string answer = serve_apart(job_text(job), std::string("frame ") + job.plan.frame->name(), limits, error);
+    return error->empty() ? read_answer(job, answer, error) : gen::CompiledVariant();
+}
+
+std::string make_apart(const FileJob &job, const Limits &limits) {
+    std::string error;
+    const std::string what = job.objects.empty() ? "the runtime of " + job.target : "an archive";
+    const std::string answer = serve_apart(job_text(job), what, limits, &error);
+    return error.empty() ? read_answer(answer) : error;
 }
 
 } // namespace polyhead::tools

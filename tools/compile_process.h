@@ -13,6 +13,8 @@ void set_compiler_program(const std::string &path);
 
 // gen::compile_variant() by another process within the limits.
 gen::CompiledVariant compile_apart(const CompileJob &job, const Limits &limits, std::string *error);
+// A file that Halide makes, likewise. Returns one sentence or nothing.
+std::string make_apart(const FileJob &job, const Limits &limits);
 
 // Ends the compiler of a process that has one at a time; for the end of one that cannot unwind, and for signal handlers.
 void end_compiler() noexcept;

@@ -34,7 +34,7 @@ std::string serve(int argc, const char *const *argv) {
         return error;
     }
     if (!request.runtime_path.empty()) {
-        return polyhead::tools::write_runtime(request.runtime_path, request.targets[0]);
+        return polyhead::tools::write_runtime(request.runtime_path, request.targets[0], request.limits);
     }
     error = polyhead::gen::complete(&request.problem);
     if (!error.empty()) {

@@ -15,17 +15,20 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// An object when the path ends in .o, an archive otherwise.
-std::string make_runtime(const fs::path &path, const std::string &target) {
+// Makes a file of the work folder; an object when the path ends in .o, an archive otherwise.
+std::string make_runtime(const fs::path &path, const std::string &target, const Limits &limits) {
+    const fs::path object = path.parent_path() / "runtime.o", archive = path.parent_path() / "runtime.a";
     const bool archived = path.extension() != ".o";
-    const std::string object = path.string() + (archived ? ".o" : "");
-    std::string error = gen::compile_runtime(object, target);
-    error = error.empty() ? claim_symbols(object, true) : error;
+    std::string error = make_apart({object.string(), target, {}}, limits);
+    error = error.empty() ? claim_symbols(object.string(), true) : error;
     if (error.empty() && archived) {
-        Halide::create_static_library({object}, Halide::Target(target), path.string());
-        fs::remove(object);
+        error = make_apart({archive.string(), target, {object.filename().string()}}, limits);
     }
-    return error.empty() && !fs::exists(path) ? "runtime: cannot write " + path.string() : error;
+    if (!error.empty()) {
+        return "runtime: " + error;
+    }
+    fs::rename(archived ? archive : object, path);
+    return "";
 }
 
 bool same_machine(const Halide::Target &a, const Halide::Target &b) {
@@ -93,7 +96,7 @@ std::string add_runtimes(const Request &request, const fs::path &folder, Library
     }
     for (const Halide::Target &runtime : runtimes) {
         const std::string name = "halide_runtime_" + runtime.to_string() + ".a";
-        const std::string error = make_runtime(folder / name, runtime.to_string());
+        const std::string error = make_runtime(folder / name, runtime.to_string(), request.limits);
         if (!error.empty()) {
             return error;
         }
@@ -102,13 +105,12 @@ std::string add_runtimes(const Request &request, const fs::path &folder, Library
     return "";
 }
 
-std::string archive(const Library &library, const fs::path &path) {
+std::string archive(const Library &library, const std::string &path, const Limits &limits) {
     std::vector<std::string> objects;
     for (const LibraryVariant &variant : library.variants) {
-        objects.push_back(variant.compiled.object_path);
+        objects.push_back(fs::path(variant.compiled.object_path).filename().string());
     }
-    Halide::create_static_library(objects, Halide::Target(library.variants[0].plan.target), path.string());
-    return fs::exists(path) ? "" : "cannot write " + path.string();
+    return make_apart({path, library.variants[0].plan.target, objects}, limits);
 }
 
 } // namespace
@@ -142,12 +144,12 @@ std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *
     return kept;
 }
 
-std::string write_runtime(const std::string &path, const std::string &target) {
-    const fs::path whole = fs::absolute(path);
-    WorkFolder work(whole.parent_path(), whole.filename().string());
+std::string write_runtime(const std::string &path, const std::string &target, const Limits &limits) {
+    const fs::path whole = path, folder = whole.parent_path();
+    WorkFolder work(folder.empty() ? "." : folder, whole.filename().string());
     const fs::path made = work.path() / whole.filename();
     std::string error = work.error();
-    error = error.empty() ? make_runtime(made, target) : error;
+    error = error.empty() ? make_runtime(made, target, limits) : error;
     return error.empty() ? work.deliver({made}) : error;
 }
 
@@ -173,7 +175,7 @@ std::string write_library(const Request &request) {
     }
     const fs::path stem = work.path() / request.name;
     if (error.empty()) {
-        error = archive(library, stem.string() + ".a");
+        error = archive(library, stem.string() + ".a", request.limits);
     }
     if (!error.empty()) {
         return error;

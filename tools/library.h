@@ -34,7 +34,7 @@ std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *
 std::string write_library(const Request &request);
 
 // Writes the Halide runtime of the request's target as an object (.o) or archive (anything else), whole or not at all.
-std::string write_runtime(const std::string &path, const std::string &target);
+std::string write_runtime(const std::string &path, const std::string &target, const Limits &limits);
 
 // "polyhead_NAME_0": the name of a variant for people, and of its object and listings.
 std::string variant_name(const std::string &kernel, size_t index);
@@ -46,6 +46,9 @@ std::string variant_symbol(const std::string &kernel, const polyhead_problem &pr
 
 // NAME.h, for C and C++.
 std::string header_text(const Library &library);
+
+// A text as JSON can hold it: bytes that are no UTF-8 as \xNN. Paths and comments may have any.
+std::string readable(const std::string &text);
 
 // NAME.json.
 std::string manifest_text(const Library &library);

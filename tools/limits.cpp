@@ -1,16 +1,15 @@
 // Limits of the compiler as text.
 #include "limits.h"
 
-#include <cmath>
 #include <cstdlib>
 #include <cstring>
+
+#include "../generators/text.h"
 
 namespace polyhead::tools {
 
 bool read_limit(const std::string &text, double *value) {
-    char *end = nullptr;
-    *value = std::strtod(text.c_str(), &end);
-    return !text.empty() && *end == 0 && std::isfinite(*value) && *value >= 0 && *value <= 1e9;
+    return gen::read_number(text, value) && *value >= 0 && *value <= 1e9;
 }
 
 std::string read_limits(Limits *limits) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "../generators/text.h"
 #include "../runtime/cpu_feature_words.h"
 #include "../runtime/problem_words.h"
 #include "library.h"
@@ -148,9 +149,9 @@ Json problem_json(const Library &library) {
         }
     }
     if (p.expression) {
-        j["expression"] = p.expression;
+        j["expression"] = readable(p.expression);
         if (!library.expression_source.empty()) {
-            j["expression_source"] = library.expression_source;
+            j["expression_source"] = readable(library.expression_source);
         }
         j["expression_tensors"] = Json::array();
         for (const gen::ExpressionTensor &tensor : library.expression.tensors()) {
@@ -209,7 +210,7 @@ Json variant_json(const LibraryVariant &v) {
     j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? Json(v.plan.max_seq_len_q) : Json("unlimited");
     j["tiling"] = v.plan.tiling.to_string();
     if (!v.plan.record.empty()) {
-        j["tuning_record"] = v.plan.record;
+        j["tuning_record"] = readable(v.plan.record);
     }
     j["scratch_bytes_per_thread"] = v.compiled.scratch.per_thread;
     if (v.compiled.scratch.thread_keys.bytes > 0) {
@@ -221,15 +222,32 @@ Json variant_json(const LibraryVariant &v) {
 
 } // namespace
 
+std::string readable(const std::string &text) {
+    gen::TextWriter all;
+    for (size_t at = 0; at < text.size();) {
+        const auto head = static_cast<unsigned char>(text[at]);
+        const size_t length = head < 0x80 ? 1 : head >= 0xF0 ? 4 : head >= 0xE0 ? 3 : 2;
+        const std::string one = text.substr(at, length);
+        if (Json::accept('"' + one + '"') || head == '"' || head == '\\' || head < 0x20) {
+            all << one;
+            at += length;
+        } else {
+            all << "\\x" << "0123456789abcdef"[head / 16] << "0123456789abcdef"[head % 16];
+            at++;
+        }
+    }
+    return all.str();
+}
+
 std::string manifest_text(const Library &library) {
     const polyhead_problem &p = library.problem;
     const Counts c = p.op == POLYHEAD_LINEAR ? count_linear(p) : p.op == POLYHEAD_SDPA ? count_sdpa(p) : count_mha(p);
     Json j;
     j["name"] = library.name;
     j["problem"] = problem_json(library);
-    j["generate"] = "polyhead generate " + library.name + " " + runtime::flags_of(p);
+    j["generate"] = readable("polyhead generate " + library.name + " " + runtime::flags_of(p));
     if (!library.tuned.empty()) {
-        j["tuned"] = library.tuned;
+        j["tuned"] = readable(library.tuned);
     }
     j["parameters"] = c.parameters;
     j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/internals/design.md
@@ -250,7 +268,7 @@ std::string manifest_text(const Library &library) {
         j["runtime_archives"] = library.runtime_archives;
     }
     j["versions"] = {{"polyhead", POLYHEAD_VERSION}, {"abi", POLYHEAD_ABI_VERSION}, {"halide", POLYHEAD_HALIDE_VERSION}};
-    return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; // comments of an expression may hold any bytes
+    return j.dump(2) + "\n";
 }
 
 } // namespace polyhead::tools

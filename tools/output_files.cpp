@@ -109,17 +109,22 @@ bool names(const fs::path &path, int file) {
     return ::fstat(file, &open) == 0 && ::lstat(path.c_str(), &named) == 0 && open.st_dev == named.st_dev && open.st_ino == named.st_ino;
 }
 
+std::string cannot(const std::string &what, const fs::path &path) {
+    return "output directory: cannot " + what + " '" + path.string() + "': " + std::strerror(errno);
+}
+
+// Seconds to wait for another process, which holds the lock of a name only while it moves files.
+constexpr int longest_wait = 10;
+
 // Held while the files of a name or their work folders change; its file is removed with it. On a file system without locks it has no
 // effect.
 class NameLock {
 public:
-    NameLock(const fs::path &directory, const std::string &name) : path_(directory / ("." + name + ".lock")) {
+    NameLock(const fs::path &directory, const std::string &name) : directory_(directory), path_(directory / ("." + name + ".lock")) {
         do {
-            if (file_ >= 0) {
-                ::close(file_); // who had it has removed it
-            }
+            close(); // who had it has removed it
             file_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        } while (file_ >= 0 && lock(file_, LOCK_EX) == 0 && !names(path_, file_));
+        } while (file_ >= 0 && wait_for_it() && !names(path_, file_));
         if (file_ >= 0) {
             std::snprintf(current.lock, sizeof current.lock, "%s", path_.c_str());
         }
@@ -129,22 +134,47 @@ public:
         if (file_ >= 0) {
             ::unlink(path_.c_str());
             current.lock[0] = 0;
-            ::close(file_);
+            close();
         }
         errno = reason;
     }
     NameLock(const NameLock &) = delete;
     NameLock &operator=(const NameLock &) = delete;
-    bool held() const { return file_ >= 0; }
+    // Why it is not held: one sentence, or nothing.
+    std::string refusal() const {
+        if (in_use_) {
+            return "output directory: another process has held '" + path_.string() + "' for " + std::to_string(longest_wait) + " s";
+        }
+        return file_ < 0 ? cannot("write into", directory_) : "";
+    }
 
 private:
-    fs::path path_;
+    fs::path directory_, path_;
     int file_ = -1;
-};
+    bool in_use_ = false;
 
-std::string cannot(const std::string &what, const fs::path &path) {
-    return "output directory: cannot " + what + " '" + path.string() + "': " + std::strerror(errno);
-}
+    void close() {
+        if (file_ >= 0) {
+            ::close(file_);
+        }
+        file_ = -1;
+    }
+
+    // Whether the file is locked now; false also where it cannot be.
+    bool wait_for_it() {
+        for (int i = 0; lock(file_, LOCK_EX | LOCK_NB) != 0; i++) {
+            in_use_ = errno == EWOULDBLOCK && i == 100 * longest_wait;
+            if (errno != EWOULDBLOCK || in_use_) {
+                if (in_use_) {
+                    close();
+                }
+                return false;
+            }
+            ::usleep(10000);
+        }
+        return true;
+    }
+};
 
 // Waits until the disk has it: a file's bytes, or a folder's names.
 bool sync(const fs::path &path) {
@@ -263,6 +293,10 @@ std::string write_text(const fs::path &path, const std::string &text) {
 WorkFolder::WorkFolder(const fs::path &directory, const std::string &name) : name_(name) {
     std::error_code error;
     directory_ = fs::absolute(directory, error).lexically_normal();
+    if (error) {
+        error_ = "output directory: '" + directory.string() + "' is in the current folder, which is gone: " + error.message();
+        return;
+    }
     if (!directory_.has_filename()) {
         directory_ = directory_.parent_path(); // without a slash at the end
     }
@@ -302,7 +336,8 @@ std::string WorkFolder::make() {
     }
     const NameLock held(directory_, name_);
     const Undisturbed undisturbed;
-    const std::string refusal = held.held() ? take_over() : cannot("write into", directory_);
+    std::string refusal = held.refusal();
+    refusal = refusal.empty() ? take_over() : refusal;
     if (!refusal.empty()) {
         return refusal;
     }
@@ -353,10 +388,9 @@ std::string WorkFolder::take_over() const {
 std::string WorkFolder::deliver(const std::vector<fs::path> &files) {
     const NameLock held(directory_, name_);
     const Undisturbed undisturbed;
-    std::string error = held.held() ? take_over() : cannot("write into", directory_);
-    if (error.empty()) {
-        error = stage(files);
-    }
+    std::string error = held.refusal();
+    error = error.empty() ? take_over() : error;
+    error = error.empty() ? stage(files) : error;
     return error.empty() ? put() : error;
 }
 

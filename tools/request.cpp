@@ -185,7 +185,11 @@ std::string read_fields(const CLI::App &app, const Words &words, polyhead_proble
 
 // All of a text file; false when it cannot be read as text.
 bool read_text(const std::string &path, std::string *text) {
-    return gen::read_file(path, text) && text->find('\0') == std::string::npos;
+    if (!gen::read_file(path, text) || text->find('\0') != std::string::npos) {
+        return false;
+    }
+    gen::skip_byte_order_mark(text);
+    return true;
 }
 
 // Complaints about the text name the user's file.

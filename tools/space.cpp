@@ -54,7 +54,7 @@ Json variants_json(const Request &request, const std::string &target, std::strin
                             {"min_seq_len_q", plan.min_seq_len_q},
                             {"max_seq_len_q", plan.max_seq_len_q},
                             {"tiling", plan.tiling.to_string()},
-                            {"record", plan.record}});
+                            {"record", readable(plan.record)}});
     }
     return variants;
 }
@@ -63,7 +63,7 @@ Json variants_json(const Request &request, const std::string &target, std::strin
 
 std::string space_text(const Request &request, std::string *error) {
     const polyhead_problem &p = request.problem;
-    Json j = {{"problem", runtime::flags_of(p)}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
+    Json j = {{"problem", readable(runtime::flags_of(p))}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
     for (const runtime::ProblemField &field : runtime::problem_fields) {
         j["fields"][field.name] = p.*field.value;
     }
@@ -84,7 +84,7 @@ std::string space_text(const Request &request, std::string *error) {
                                 {"frames", frames_json(p, gen::machine_of(target))},
                                 {"variants", variants}});
     }
-    return j.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+    return j.dump(2) + "\n";
 }
 
 std::string point_refusal(const Request &request, const std::string &name, const std::string &text) {
@@ -107,8 +107,11 @@ std::string records_text(const std::string &json, const std::string &name) {
     for (const gen::TunedRecord &record : all.records) {
         usable.push_back(record.index);
     }
-    return Json({{"listed", all.listed}, {"usable", usable}, {"complaints", all.complaints}})
-        .dump(2, ' ', false, Json::error_handler_t::replace);
+    Json complaints = Json::array();
+    for (const std::string &complaint : all.complaints) {
+        complaints.push_back(readable(complaint));
+    }
+    return Json({{"listed", all.listed}, {"usable", usable}, {"complaints", complaints}}).dump(2);
 }
 
 } // namespace polyhead::tools

@@ -2,7 +2,6 @@
 #define POLYHEAD_EXPRESSION_SOURCE_READER
 #include "source.h"
 
-#include <cctype>
 #include <cinttypes>
 #include <cstdio>
 #include <map>
@@ -123,7 +122,7 @@ std::string name_of(const std::string &file, const std::string &content) {
     std::string name = file.substr(file.find_last_of('/') + 1);
     name = name.substr(0, std::min<size_t>(name.find('.'), 24));
     for (char &c : name) {
-        c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+        c = is_letter(c) || is_digit(c) ? c : '_';
     }
     uint32_t hash = 2166136261u; // FNV-1a
     for (const char c : content) {

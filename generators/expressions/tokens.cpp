@@ -1,18 +1,15 @@
 // User expressions: the text cut into tokens.
 #include "tokens.h"
 
-#include <cctype>
 #include <cstring>
+
+#include "../text.h"
 
 namespace polyhead::gen::language {
 namespace {
 
-bool is_digit(char c) {
-    return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-
-bool is_letter(char c) {
-    return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
+bool begins_word(char c) {
+    return is_letter(c) || c == '_';
 }
 
 class Reader {
@@ -71,7 +68,7 @@ private:
             separate("the end of the line");
         } else if (c == ' ' || c == '\t' || c == '\r' || c == '\n') {
             step();
-        } else if (is_letter(c)) {
+        } else if (begins_word(c)) {
             take(Token::word, word_length(0));
         } else if (is_digit(c) || (c == '.' && is_digit(peek(1)))) {
             take(Token::number, number_length());
@@ -82,7 +79,7 @@ private:
 
     size_t word_length(size_t from) const {
         size_t length = from;
-        while (is_letter(peek(length)) || is_digit(peek(length))) {
+        while (begins_word(peek(length)) || is_digit(peek(length))) {
             length++;
         }
         return length;
@@ -91,7 +88,7 @@ private:
     // Digits, point, exponent, and letters that do not belong there: what reads the number refuses them.
     size_t number_length() const {
         size_t length = 0;
-        while (is_digit(peek(length)) || is_letter(peek(length)) || peek(length) == '.' ||
+        while (is_digit(peek(length)) || begins_word(peek(length)) || peek(length) == '.' ||
                ((peek(length) == '+' || peek(length) == '-') && (peek(length - 1) == 'e' || peek(length - 1) == 'E'))) {
             length++;
         }

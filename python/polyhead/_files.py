@@ -9,10 +9,12 @@ import pathlib
 import shutil
 import stat
 import tempfile
+import time
 from typing import IO, Iterator, Optional, Union
 
 Path = Union[str, "os.PathLike[str]"]
 LOCK = "lock"  # a file in work folders
+LONGEST_WAIT = 10  # seconds
 
 
 class Replacement:
@@ -125,7 +127,7 @@ def _locked(new: pathlib.Path) -> Iterator[IO[bytes]]:
     while True:
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         with open(descriptor, "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _lock(file, new)
             if _is_still(file.fileno(), new):  # otherwise the process that had it has renamed or removed it
                 try:
                     os.ftruncate(file.fileno(), 0)
@@ -134,6 +136,19 @@ def _locked(new: pathlib.Path) -> Iterator[IO[bytes]]:
                     raise
                 yield file
                 return
+
+
+def _lock(file: IO[bytes], path: pathlib.Path) -> None:
+    """Locks a file that others lock only while they read and write it; after some seconds an error says that one of them does not go on."""
+    end = time.monotonic() + LONGEST_WAIT
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise OSError(errno.EBUSY, "another process has held it for %d s" % LONGEST_WAIT, os.fspath(path)) from None
+            time.sleep(0.01)
 
 
 def _is_still(descriptor: int, path: pathlib.Path) -> bool:

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <thread>
 
@@ -49,7 +50,10 @@ public:
         const fs::path parent = fs::temp_directory_path(error);
         std::string pattern = (parent / "polyhead.XXXXXX").string();
         if (error || !::mkdtemp(pattern.data())) {
-            throw Refusal(POLYHEAD_INTERNAL, "cannot make a folder under " + parent.string() + ": " + std::strerror(errno));
+            const char *const asked = std::getenv("TMPDIR");
+            const std::string found = asked ? asked : parent.string();
+            throw Refusal(POLYHEAD_INTERNAL, "TMPDIR: found '" + found + "', expected a folder in which files can be made: " +
+                                                 std::strerror(error ? error.value() : errno));
         }
         path_ = pattern;
     }
@@ -207,6 +211,11 @@ void LoadedKernel::link(const std::string &folder) {
     }
     words.push_back(module_path());
     raise_unless_empty(POLYHEAD_INTERNAL, run_program(words, folder + "/linker.txt"));
+    struct statvfs place{};
+    if (::statvfs(folder.c_str(), &place) == 0 && (place.f_flag & ST_NOEXEC) != 0) {
+        throw Refusal(POLYHEAD_INTERNAL, "TMPDIR: found '" + fs::path(folder).parent_path().string() +
+                                             "', from which no code can be loaded (noexec), expected another folder");
+    }
     code_.open(path);
     for (const tools::LibraryVariant &v : library_.variants) {
         tilings_.push_back(v.plan.text());

@@ -33,7 +33,8 @@ NB_MODULE(_core, module) {
                "Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota).");
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
     module.def("set_wait", &polyhead_set_wait, "microseconds"_a,
-               "How long a helper thread that has nothing to do looks for the next call before it sleeps, at most 1,000,000. Below 0: the default, "
+               "How long a helper thread that has nothing to do looks for the next call before it sleeps, at most 1,000,000. Below 0: the "
+               "default, "
                "POLYHEAD_WAIT, or else 1000, or 20 where there are more threads than CPUs.");
     module.def("wait", &polyhead_wait, "Microseconds that an idle helper thread looks for the next call before it sleeps.");
     module.def("peak_gflops", peak_gflops, "threads"_a, "seconds"_a, "dtype"_a = int32_t(POLYHEAD_F32), nb::call_guard<WithoutLock>(),

@@ -2,9 +2,9 @@
 #include "plan_records.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 
+#include "../../generators/text.h"
 #include "../../runtime/optional_tensors.h"
 #include "../../runtime/problem_words.h"
 
@@ -54,11 +54,9 @@ bool covered(const std::vector<VariantPlan> &plans, int64_t first, int64_t last)
 }
 
 std::string description_of(const TunedRecord &record, double distance) {
-    char number[32];
-    std::snprintf(number, sizeof number, "%.2f", distance);
     std::string file = record.file; // is in a C string of the generated header
     std::replace_if(file.begin(), file.end(), [](char c) { return c == '"' || c == '\\' || c < ' '; }, '_');
-    return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number + ": " +
+    return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number_text(distance, 2) + ": " +
            runtime::flags_of(record.problem); // not the text of the file, which may hold any bytes
 }
 

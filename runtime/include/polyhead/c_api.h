@@ -218,8 +218,8 @@ static inline polyhead_args polyhead_args_of(int32_t op) {
  * common with another tensor: they may be interleaved where their strides show that; on a device no address between the first and the last
  * element may be common. Integers that another thread changes during a call make its results undefined, but no access leaves the tensors. A
  * call that needs more memory in one piece than a kernel can index (2^31 bytes) is computed in parts of the batch, or of the queries. A
- * call, like every function of these headers, needs a stack of at most 128 KiB, and is no cancellation point: pthread_cancel() acts after it. Between calls at most 384 MiB of memory are kept for the
- * next ones: 256 MiB, and 8 MiB for each of 16 groups of threads. */
+ * call, like every function of these headers, needs a stack of at most 128 KiB, and is no cancellation point: pthread_cancel() acts after
+ * it. Between calls at most 384 MiB of memory are kept for the next ones: 256 MiB, and 8 MiB for each of 16 groups of threads. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments. Writes to text which variant would run, and why the variants before it would not. The text always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
@@ -235,13 +235,14 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
                               polyhead_weights *packed);
 
 /* Sets the number of threads that all kernels share, at most 256. 0 restores the default: HL_NUM_THREADS, or min(CPU affinity of the
- * process, cgroup quota). Helper threads run on the CPUs and with the priority of the process, not those of the caller, and take no signals. It applies to calls that begin later and does not wait for running ones. */
+ * process, cgroup quota). Helper threads run on the CPUs and with the priority of the process, not those of the caller, and take no
+ * signals. It applies to calls that begin later and does not wait for running ones. */
 void polyhead_set_num_threads(int32_t threads);
 int32_t polyhead_num_threads(void);
-/* How long, in microseconds, a helper thread that has nothing to do looks for the next call before it sleeps: 0 to 1,000,000, larger values count
- * as that. Looking takes processor time; waking a thread that sleeps takes some tens of microseconds. Below 0: the default, which is the
- * environment variable POLYHEAD_WAIT if that is a number of digits alone, or else 1000, or 20 where there are more threads than CPUs. It applies
- * to helpers when they become idle next. polyhead_wait() returns the present value. */
+/* How long, in microseconds, a helper thread that has nothing to do looks for the next call before it sleeps: 0 to 1,000,000, larger values
+ * count as that. Looking takes processor time; waking a thread that sleeps takes some tens of microseconds. Below 0: the default, which is
+ * the environment variable POLYHEAD_WAIT if that is a number of digits alone, or else 1000, or 20 where there are more threads than CPUs.
+ * It applies to helpers when they become idle next. polyhead_wait() returns the present value. */
 void polyhead_set_wait(int32_t microseconds);
 int32_t polyhead_wait(void);
 /* The CPU features that kernels may use: those of this CPU and operating system, within two limits.

@@ -1,5 +1,5 @@
 """The product as others link it: what every ELF file of the build says, plug-ins that are opened and closed, a program with a Halide of its own,
-a folder of hostile libraries."""
+folders of hostile libraries, drivers that say when they are touched."""
 import argparse
 import os
 import re
@@ -122,6 +122,56 @@ foreign[x] = staged[x]
 staged.compute_root()
 foreign.parallel(x, 100)
 foreign.compile_to_static_library(sys.argv[1], [], "foreign")
+"""
+
+# A kernel for the CPU in a program that could open devices: here, in a child, and where a device is asked for.
+COULD_OPEN = r"""
+#include <attention.h>
+#include <polyhead/polyhead.h>
+#include <cstring>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
+static bool attend() {
+    std::vector<float> q(160, 1.0f), o(160);
+    polyhead::SdpaArgs a;
+    a.query = a.key = a.value = polyhead::view(q.data(), {1, 1, 40, 4});
+    a.out = polyhead::view(o.data(), {1, 1, 40, 4});
+    return attention.run(a).ok();
+}
+int main(int argc, char **argv) {
+    if (!attend()) { return 1; }
+    const pid_t child = fork();
+    if (child == 0) { std::_Exit(attend() ? 0 : 1); }
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (argc > 1) {
+        polyhead::Device device;
+        (void)polyhead::Device::open(std::strcmp(argv[1], "cuda") == 0 ? polyhead::Api::cuda : polyhead::Api::opencl, 0, &device);
+    }
+    return status;
+}
+"""
+
+IN_PYTHON = r"""
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import numpy, polyhead
+x = numpy.ones((1, 1, 3, 4), numpy.float32)
+def attend():
+    assert abs(polyhead.sdpa(x, x, x) - 1).max() < 1e-5
+    polyhead.clear_cache()
+attend()
+child = os.fork()
+if child == 0:
+    attend()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+if len(sys.argv) > 2:
+    try:
+        polyhead.Device(sys.argv[2])
+    except polyhead.Error:
+        pass
 """
 
 HOSTILE = r"""
@@ -248,14 +298,53 @@ def check_foreign(options):
         run([os.path.join(options.work, name)], timeout=60)
 
 
-def check_hostile_folder(options):
-    folder = os.path.join(options.work, "hostile")
+DRIVERS = ("libcuda.so.1", "libcuda.so", "libOpenCL.so.1", "libOpenCL.so", "libvulkan.so.1", "libvulkan.so")
+
+
+def make_hostile(options, name, libraries):
+    """A folder of libraries that write their names when they are loaded."""
+    folder = os.path.join(options.work, name)
     os.mkdir(folder)
     source = os.path.join(folder, "hostile.c")
     with open(source, "w", encoding="utf-8") as file:
         file.write(HOSTILE)
-    for name in ("libgcc_s.so.1", "libstdc++.so.6", "libHalide.so", "libm.so.6", "libcuda.so.1", "libOpenCL.so.1", "libtinfo.so.6", "libz.so.1"):
-        run([options.cc, "-shared", "-fPIC", '-DHERE="%s"' % folder, '-DNAME="%s"' % name, source, "-o", os.path.join(folder, name)])
+    for library in libraries:
+        run([options.cc, "-shared", "-fPIC", '-DHERE="%s"' % folder, '-DNAME="%s"' % library, source, "-o", os.path.join(folder, library)])
+    return folder
+
+
+def loaded_from(folder):
+    """The libraries of a folder that were loaded since the last call."""
+    path = os.path.join(folder, "loaded")
+    if not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        names = file.read().split()
+    os.unlink(path)
+    return names
+
+
+def check_drivers(options):
+    """No driver is loaded before a device is opened. That one is loaded then shows that the stand-ins would have told."""
+    folder, kernel = make_hostile(options, "drivers", DRIVERS), os.path.join(options.work, "one")
+    environment = dict(os.environ, LD_LIBRARY_PATH=folder)
+    compile_cxx(options, COULD_OPEN, "could_open", "-I" + kernel, os.path.join(kernel, "attention.a"), options.gpu_library, options.library)
+    programs = [[os.path.join(options.work, "could_open")]]
+    if options.python_path:
+        programs.append([sys.executable, "-I", "-c", IN_PYTHON, options.python_path])
+    for program in programs:
+        run(program, env=environment)
+        touched = loaded_from(folder)
+        if touched:
+            raise Failed("a kernel for the CPU loaded %s" % touched)
+        for api, driver in (("cuda", "libcuda"), ("opencl", "libOpenCL")):
+            run(program + [api], env=environment)
+            if not any(name.startswith(driver) for name in loaded_from(folder)):
+                raise Failed("a device of %s was asked for, and no driver was loaded: this check proves nothing" % api)
+
+
+def check_hostile_folder(options):
+    folder = make_hostile(options, "hostile", ("libgcc_s.so.1", "libstdc++.so.6", "libHalide.so", "libm.so.6", "libtinfo.so.6", "libz.so.1") + DRIVERS)
     environment = {key: value for key, value in os.environ.items() if key not in ("LD_LIBRARY_PATH", "LD_PRELOAD")}
     run([options.generate, "--list-tilings", "k", "--op", "sdpa", "--num-heads", "1", "--head-dim", "4"], cwd=folder, env=environment)
     if options.python_path:
@@ -263,9 +352,9 @@ def check_hostile_folder(options):
                    "assert abs(polyhead.sdpa(x, x, x) - 1).max() < 1e-5")
         # -I: the interpreter itself would take modules from the folder.
         run([sys.executable, "-I", "-c", "import sys; sys.path.insert(0, %r); %s" % (options.python_path, program)], cwd=folder, env=environment)
-    if os.path.exists(os.path.join(folder, "loaded")):
-        with open(os.path.join(folder, "loaded"), encoding="utf-8") as file:
-            raise Failed("loaded from the current folder: %s" % file.read().split())
+    touched = loaded_from(folder)
+    if touched:
+        raise Failed("loaded from the current folder: %s" % touched)
 
 
 def main():
@@ -279,7 +368,7 @@ def main():
         try:
             generate(options, "one", "--num-heads", "1")
             generate(options, "two", "--num-heads", "2", "--causal", "top_left")
-            for check in (check_files, check_plugins, check_foreign, check_hostile_folder):
+            for check in (check_files, check_plugins, check_foreign, check_drivers, check_hostile_folder):
                 check(options)
         except (Failed, subprocess.TimeoutExpired) as failure:
             print("FAILED: %s" % failure)

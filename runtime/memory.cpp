@@ -111,6 +111,10 @@ struct alignas(128) Group {
         const std::lock_guard<std::mutex> lock(mutex);
         cache.put(block, limit);
     }
+    size_t kept() noexcept {
+        const std::lock_guard<std::mutex> lock(mutex);
+        return cache.bytes;
+    }
     void clear() noexcept {
         const std::lock_guard<std::mutex> lock(mutex);
         while (cache.count > 0) {
@@ -173,6 +177,12 @@ void give_memory(void *memory) noexcept {
 
 void give_kept_memory_back() noexcept {
     for_each_group([](Group &one) { one.clear(); });
+}
+
+size_t kept_memory() noexcept {
+    size_t bytes = 0;
+    for_each_group([&](Group &one) { bytes += one.kept(); });
+    return bytes;
 }
 
 void *new_block(size_t bytes) noexcept {

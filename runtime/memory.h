@@ -13,8 +13,9 @@ constexpr size_t thread_groups = 16, kept_by_group = size_t(8) << 20, kept_by_pr
 void *take_memory(size_t bytes) noexcept;
 void give_memory(void *memory) noexcept; // null: nothing
 
-// All blocks that are kept go to the system.
+// All blocks that are kept go to the system. Bytes of those that are kept now.
 void give_kept_memory_back() noexcept;
+size_t kept_memory() noexcept;
 
 // The same, without the blocks that are kept.
 void *new_block(size_t bytes) noexcept;

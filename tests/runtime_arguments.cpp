@@ -4,11 +4,13 @@
 #include <thread>
 #include <vector>
 
+#include "../runtime/memory.h"
 #include "runtime_fake.h"
 #include "support/catch.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
+using namespace polyhead::runtime;
 
 namespace {
 
@@ -302,6 +304,42 @@ TEST_CASE("runtime: memory of kernels", "[runtime]") {
     for (const bool flag : failed) {
         CHECK(!flag);
     }
+}
+
+// docs/guarantees.md states the sum of the limits.
+TEST_CASE("runtime: memory that is kept between calls has a limit", "[runtime]") {
+    CHECK(thread_groups * kept_by_group + kept_by_process == size_t(384) << 20);
+    const auto use = [](size_t bytes, int blocks) {
+        std::vector<void *> live;
+        for (int i = 0; i < blocks; ++i) {
+            live.push_back(kernel_malloc(bytes));
+            REQUIRE(live.back() != nullptr);
+        }
+        for (void *block : live) {
+            halide_free(nullptr, block);
+        }
+    };
+    give_kept_memory_back();
+    CHECK(kept_memory() == 0);
+    use(900 << 10, 30);
+    const size_t small = kept_memory();
+    CHECK(small <= kept_by_group);
+    use(size_t(100) << 20, 5); // none is touched
+    const size_t both = kept_memory();
+    CHECK(both <= kept_by_group + kept_by_process);
+    if (small > 0) { // with AddressSanitizer nothing is kept
+        CHECK(small > kept_by_group / 2);
+        CHECK(both > kept_by_process / 2);
+    }
+    use(size_t(300) << 20, 1); // too large to be kept
+    CHECK(kept_memory() == both);
+    // Threads end, and what they gave back stays within the limits of their groups.
+    for (int i = 0; i < 40; ++i) {
+        std::thread([&] { use(900 << 10, 12); }).join();
+        REQUIRE(kept_memory() <= thread_groups * kept_by_group + kept_by_process);
+    }
+    give_kept_memory_back();
+    CHECK(kept_memory() == 0);
 }
 
 TEST_CASE("runtime: scratch bytes", "[runtime]") {

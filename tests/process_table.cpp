@@ -131,7 +131,7 @@ TEST_CASE("every CPU variant runs on the stack that the headers promise") {
 
 TEST_CASE("process: a forked child computes the same bits, with the parent's number of threads and another") {
     if (!children_may_make_threads) {
-        note_not_run("the whole test", "the sanitizers do not follow a child of several threads");
+        note_not_run("children of several threads", "the sanitizers do not follow a child of several threads");
         return;
     }
     for_each_variant([](SmallCall &call) {

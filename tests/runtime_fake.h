@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_TESTS_RUNTIME_FAKE_H
 #define POLYHEAD_TESTS_RUNTIME_FAKE_H
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -59,7 +60,8 @@ public:
 
     polyhead_variant variant{};
     polyhead_kernel table{};
-    int calls = 0, result = 0;
+    std::atomic<int> calls{0}; // parts of a call run on several threads
+    int result = 0;
     void *user_context = nullptr; // valid inside on_call only, as the arguments behind it
     void **argv = nullptr;
     std::function<void(FakeKernel &)> on_call; // may look at buffer() and scalar()
@@ -68,12 +70,12 @@ private:
     static int call(void *context, void **argv) {
         FakeKernel &self = *static_cast<FakeKernel *>(context);
         ++self.calls;
-        self.user_context = *static_cast<void **>(argv[0]);
-        self.argv = argv + 1;
         if (self.on_call) {
+            self.user_context = *static_cast<void **>(argv[0]);
+            self.argv = argv + 1;
             self.on_call(self);
+            self.argv = nullptr;
         }
-        self.argv = nullptr;
         return self.result;
     }
 };

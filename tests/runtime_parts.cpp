@@ -1,5 +1,6 @@
 // Calls that are several calls: short packed sequences, all of them, against one call for each; and calls that do not fit at once.
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <string>
 #include <vector>
@@ -378,9 +379,11 @@ TEST_CASE("large calls: packed tokens and devices", "[runtime]") {
     SECTION("neighbouring sequences of equal lengths") {
         ShortSequences sequences(Over::nothing);
         sequences.fake.variant.scratch.terms[0] = {900 * mebi, 0, 0, 0};
-        int calls = 0;
+        std::atomic<int> calls{0};
         sequences.fake.variant.entry = nullptr;
-        sequences.fake.variant.call = [](void *context, void **argv) { return ++*static_cast<int *>(context), add_up(false, argv); };
+        sequences.fake.variant.call = [](void *context, void **argv) {
+            return ++*static_cast<std::atomic<int> *>(context), add_up(false, argv);
+        };
         sequences.fake.variant.context = &calls;
         CHECK(sequences.compare({0, 2, 4, 6, 8, 10}, {0, 1, 2, 3, 4, 5}).empty());
         CHECK(calls == 5 + 3); // alone; two, two and one

@@ -34,6 +34,7 @@ polyhead_test(
         runtime_validation_features.cpp
         runtime_validation_layer.cpp
         runtime_weights.cpp
+        sanitizer_options.cpp
 )
 # The stand-ins look into halide_buffer_t, as a kernel does.
 target_include_directories(test_runtime SYSTEM PRIVATE "${POLYHEAD_HALIDE_INCLUDE_DIR}")

@@ -43,15 +43,27 @@ struct Bytes {
     }
 };
 
-Bytes bytes_of(const polyhead_tensor &t) noexcept {
+Bytes bytes_of(const polyhead_tensor &t, int64_t begin, int64_t element) noexcept {
     Bytes bytes;
-    const int64_t element = dtype_bytes(t.dtype);
-    bytes.begin = static_cast<int64_t>(memory_of(t).begin);
+    bytes.begin = begin;
     for (int i = 0; i < t.rank; ++i) {
         bytes.add(t.shape[i], std::abs(t.stride[i]) * element);
     }
     bytes.add(element, 1);
     return bytes;
+}
+
+Bytes bytes_in_space(const polyhead_tensor &t) noexcept {
+    return bytes_of(t, static_cast<int64_t>(memory_of(t).begin), dtype_bytes(t.dtype));
+}
+
+// Of the lowest byte.
+int64_t address_of(const polyhead_tensor &t, int64_t element) noexcept {
+    int64_t lowest = t.offset;
+    for (int i = 0; i < t.rank; ++i) {
+        lowest += t.stride[i] < 0 ? (t.shape[i] - 1) * t.stride[i] : 0;
+    }
+    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(t.data)) + lowest * element;
 }
 
 // Proofs that are tried for one pair of tensors. Those of real layouts take a few.
@@ -99,7 +111,13 @@ bool may_share_elements(const polyhead_tensor &a, const polyhead_tensor &b) noex
         return false;
     }
     int proofs = most_proofs;
-    return !proved_apart(bytes_of(a), bytes_of(b), &proofs);
+    return !proved_apart(bytes_in_space(a), bytes_in_space(b), &proofs);
+}
+
+bool may_share_elements(const polyhead_tensor &a, int64_t bytes_of_a, const polyhead_tensor &b, int64_t bytes_of_b) noexcept {
+    int proofs = most_proofs;
+    return !absent(a) && !absent(b) && !empty(a) && !empty(b) &&
+           !proved_apart(bytes_of(a, address_of(a, bytes_of_a), bytes_of_a), bytes_of(b, address_of(b, bytes_of_b), bytes_of_b), &proofs);
 }
 
 bool check_apart(const char *output, const polyhead_tensor &written, const char *other, const polyhead_tensor &tensor, Apart apart,

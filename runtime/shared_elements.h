@@ -12,6 +12,9 @@ namespace polyhead::runtime {
 // each row. True where they share an element, and where the strides prove nothing.
 bool may_share_elements(const polyhead_tensor &a, const polyhead_tensor &b) noexcept;
 
+// The same of host memory whose elements have so many bytes, whatever their types are.
+bool may_share_elements(const polyhead_tensor &a, int64_t bytes_of_a, const polyhead_tensor &b, int64_t bytes_of_b) noexcept;
+
 // How an output is kept apart from another tensor.
 enum class Apart {
     elements, // no element in common

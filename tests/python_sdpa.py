@@ -370,8 +370,10 @@ class Arrays(Case):
             self.assertEqual(x.tobytes(), before.tobytes())
             both = np.concatenate((x, x))
             self.close(polyhead.sdpa(*[both[:1]] * 3, out=both[1:]), polyhead.sdpa(x, x, x))  # neighbours
-            cache = np.zeros((1, 2, 9, 2 * D), dtype)  # bytes of one lie between those of the other: refused in every type
-            self.refused(polyhead.Code.ALIASED, "out: shares memory", *[cache[..., :D]] * 3, out=cache[..., D:])
+            rows = np.concatenate((x, np.zeros_like(x)), -1)  # the bytes of one lie between those of the other, and none is in both
+            self.close(polyhead.sdpa(*[rows[..., :D]] * 3, out=rows[..., D:]), polyhead.sdpa(x, x, x))
+            self.assertEqual(rows[..., :D].tobytes(), before.tobytes())
+            self.refused(polyhead.Code.ALIASED, "out: shares memory", *[rows[..., :D]] * 3, out=rows[..., D - 1:-1])
 
     def test_wrong_python_types(self):
         for change in (dict(query="text"), dict(key=None), dict(kv_lengths="ab"), dict(window=3), dict(out=7), dict(attn_mask=KEY.astype(int)),

@@ -3,7 +3,7 @@
 
 #include <cstdlib>
 
-#include "../../runtime/tensor_rules.h"
+#include "../../runtime/shared_elements.h"
 
 namespace polyhead::python {
 namespace {
@@ -228,21 +228,6 @@ void Array::want(Element wanted) {
     tensor_.data = room_.get();
 }
 
-std::pair<uintptr_t, uintptr_t> Array::memory() const {
-    const polyhead_tensor &t = room_ ? original_ : tensor_;
-    int64_t lowest = 0, highest = 0;
-    for (int i = 0; i < t.rank; ++i) {
-        if (t.shape[i] == 0) {
-            return {0, 0};
-        }
-        const int64_t last = (t.shape[i] - 1) * t.stride[i];
-        (last < 0 ? lowest : highest) += last;
-    }
-    const auto address = reinterpret_cast<uintptr_t>(t.data);
-    const int64_t bytes = element_bytes(element_);
-    return {address + uintptr_t(lowest * bytes), address + uintptr_t((highest + 1) * bytes)};
-}
-
 void Array::check_no_overlap() const {
     polyhead_status status{};
     if (room_ && is_output() && !runtime::empty(original_) && !runtime::check_no_overlap(name_.c_str(), original_, &status)) {
@@ -254,9 +239,8 @@ bool Array::shares_unseen_memory(const Array &other) const {
     if ((!room_ && !other.room_) || tensor_.device || other.tensor_.device) {
         return false;
     }
-    const auto [begin, end] = memory();
-    const auto [other_begin, other_end] = other.memory();
-    return begin < other_end && other_begin < end;
+    const auto own = [](const Array &array) -> const polyhead_tensor & { return array.room_ ? array.original_ : array.tensor_; };
+    return runtime::may_share_elements(own(*this), element_bytes(element_), own(other), element_bytes(other.element_));
 }
 
 void Array::fill() {

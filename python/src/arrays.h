@@ -38,7 +38,7 @@ public:
     void want(Element element);
     // Refuses an output that is converted and whose elements lie over each other: the runtime sees the room, which is dense.
     void check_no_overlap() const;
-    // True when both are host memory, one of them is converted, so that the runtime does not see it, and their bytes overlap.
+    // True when both are host memory, one of them is converted, so that the runtime does not see it, and they may share bytes.
     bool shares_unseen_memory(const Array &other) const;
 
     // Copies between the room and the caller's array; nothing without a room. These touch no Python object.
@@ -50,8 +50,6 @@ private:
     void read_dlpack();
     void read_device_array(const DeviceArray &array);
     Strided original() const;
-    // Where the caller's elements lie: from the lowest to behind the highest address.
-    std::pair<uintptr_t, uintptr_t> memory() const;
     Strided room() const;
 
     std::string name_;

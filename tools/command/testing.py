@@ -3,7 +3,7 @@ import collections
 import os
 import time
 
-from . import build, environment, fuzzing, gpu, soaking
+from . import build, environment, faults, fuzzing, gpu, soaking
 from .places import Failure, call, jobs, step, tool
 from .places import environment as environment_of_children
 from .report import Tally
@@ -104,6 +104,8 @@ def test(options):
         return fuzzing.fuzz(options)
     if options.soak:
         return soaking.soak(options)
+    if options.faults:
+        return faults.test_faults(options)
     if options.device:
         return test_on_device(options)
     environment.ensure(*(need for need in environment.NEEDS if need != "check"))

@@ -4,7 +4,7 @@ A list tests/faults/NAME.txt has blocks of lines, with an empty line between the
 
     fault: what is wrong, in a few words
     file:  the file, from the root
-    old:   text that stands once in the file; \\n is an end of line
+    old:   text that stands once in the file; ⏎ is an end of line
     new:   what stands there instead
     find:  the test that is to find it: PROGRAM FILTER... (Catch2), ctest REGEX, or script FILE... [-k NAME]
     build: the targets that the test needs (default: the program; the Python package for a script)

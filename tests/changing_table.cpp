@@ -30,8 +30,8 @@ Shape full_shape(const polyhead_kernel &kernel, Place place, int64_t seq_len_q) 
     s.extras = random_extras(p, s.seq_len_q, s.seq_len_kv, random);
     s.extras.left_out = 0;
     if (p.kv_lengths != 0 || p.cache != 0) {
-        s.lengths.assign(2, static_cast<int32_t>(p.cache != 0 ? s.seq_len_kv - s.seq_len_q : s.seq_len_kv));
-        s.lengths[1] /= 2;
+        const auto all = static_cast<int32_t>(p.cache != 0 ? s.seq_len_kv - s.seq_len_q : s.seq_len_kv);
+        s.lengths = lengths_within(s, {all, all / 2});
     }
     return fitting(s, kernel);
 }

@@ -32,7 +32,9 @@ Shape small_shape(const polyhead_kernel &forced) {
     if (!serves(forced, seq_len_q)) { // decodes, or a tuning record gives it a range of its own
         seq_len_q = std::max(forced.variants[0].min_seq_len_q, std::min(forced.variants[0].max_seq_len_q, 3));
     }
-    return plain_shape(call_problem(forced), 2, seq_len_q, 75, 5);
+    Shape shape = plain_shape(call_problem(forced), 2, seq_len_q, 75, 5);
+    shape.seq_len_q = serves(forced, shape.seq_len_q) ? shape.seq_len_q : seq_len_q; // POLYHEAD_TEST_BUDGET may ask for fewer
+    return shape;
 }
 
 // A call of one variant with small tensors, and its bits with one thread.

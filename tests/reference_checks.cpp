@@ -86,6 +86,9 @@ TEST_CASE("checks: faults in a cache are caught") {
         p.rope = POLYHEAD_ROPE_HALF_SPLIT;
         const LayerWeights weights(p, 7);
         Shape shape = plain_shape(p, 3, 5, 24, 9);
+        shape.batch = 3; // whatever POLYHEAD_TEST_BUDGET made of it
+        shape.seq_len_q = 5;
+        shape.seq_len_kv = 24;
         shape.lengths = {19, 3, 0}; // all new rows of the second batch row: 3 .. 7
         const auto caught = [&](Fault after, const char *part) {
             const std::string failure = check_answer(plain_subject(p, weights, nullptr, after), shape);

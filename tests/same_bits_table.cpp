@@ -31,14 +31,15 @@ TEST_CASE("same bits: every variant, whatever threads, neighbours and padding") 
 
 TEST_CASE("same bits: rows of a linear layer, whichever variant their number takes") {
     const AmxEmulator emulator;
-    constexpr int64_t all = 9;
     for (const Kernel *kernel : kernel_table) {
         const Problem problem = call_problem(*kernel);
         if (!is_linear(problem) || problem.seq_len_q != 0 || !kernel->supported()) {
             continue;
         }
         const KernelSubject subject(*kernel, 37);
-        Inputs inputs(problem, plain_shape(problem, 1, all, 1, 38));
+        const Shape shape = plain_shape(problem, 1, 9, 1, 38);
+        const int64_t all = shape.seq_len_q;
+        Inputs inputs(problem, shape);
         REQUIRE(subject.subject().run(inputs.args()).code == POLYHEAD_OK);
         const std::vector<float> expected = inputs.out();
         for (int64_t rows = 1; rows < all; rows++) {

@@ -1,12 +1,17 @@
 """The report of ./polyhead test: what a machine cannot run is counted as skipped, per test and in the closing line, and never as passed."""
 import os
+import re
+import subprocess
 import sys
+import tempfile
 import unittest
 import xml.etree.ElementTree as ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
-from command.report import Tally  # noqa: E402
+from command.report import Tally, read_skips  # noqa: E402
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def case(name, output="", status="run", label="kernels"):
@@ -48,7 +53,101 @@ class Report(unittest.TestCase):
                            case("all", "NOT RUN: the whole test: onnx is not installed\n"))
         self.assertEqual(tally.closing_line(), "1 passed, 0 failed, 1 skipped")
         self.assertIn("SKIPPED all: 1, onnx is not installed", list(tally.lines()))
-        self.assertIn("SKIPPED part: 2, a condition of the script", list(tally.lines()))
+        self.assertIn("SKIPPED part: 2, no reason given", list(tally.lines()))
+
+    def test_cases_of_a_script_come_with_their_reason(self):
+        script = """
+import sys, unittest
+
+class Some(unittest.TestCase):
+    def test_one(self):
+        self.skipTest("no such thing: here")
+
+    @unittest.skip("never")
+    def test_two(self):
+        pass
+
+    def test_three(self):
+        for number in (1, 2):
+            with self.subTest(number=number):
+                if number == 2:
+                    self.skipTest("not two")
+
+assert sys.argv[1:] == ["x"] and __file__.endswith("some.py"), sys.argv
+unittest.main(argv=sys.argv[:1])
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "some.py")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(script)
+            done = subprocess.run([sys.executable, os.path.join(HERE, "run_script.py"), path, "x"], stdout=subprocess.PIPE,
+                                  stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        tally = self.tally(case("part", done.stdout))
+        self.assertEqual(sorted(tally.reasons.items()), [(("part", "never"), 1), (("part", "no such thing, here"), 1), (("part", "not two"), 1)])
+
+
+class Skips(unittest.TestCase):
+    """With CI in the environment, a skip that is not on the list fails the run."""
+
+    RULES = [(re.compile("kernels: .*"), re.compile("needs avx2")), (re.compile("python: .*"), re.compile("nothing of it.*"))]
+
+    def judged(self, *cases, fail=True):
+        # A file as ctest writes it.
+        suite = ElementTree.Element("testsuite")
+        suite.extend(cases)
+        tally = Tally()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "tests.xml")
+            ElementTree.ElementTree(suite).write(path)
+            tally.read(path)
+        tally.judge_skips(self.RULES, fail)
+        return tally
+
+    def test_on_the_list(self):
+        tally = self.judged(case("kernels: a", "NOT RUN: kernel k: needs avx2\n"), case("python: b", "NOT RUN: the whole test: nothing of it runs\n"))
+        self.assertEqual(tally.closing_line(), "1 passed, 0 failed, 1 skipped")
+
+    def test_a_part_that_is_not_on_the_list(self):
+        tally = self.judged(case("kernels: a", "NOT RUN: kernel k: needs avx2\nNOT RUN: kernel l: needs avx21\n"))
+        self.assertEqual(tally.failures, ["kernels: a: skipped, which tests/skips.txt does not allow: needs avx21"])
+        self.assertEqual(tally.closing_line(), "1 passed, 1 failed, 0 skipped")
+
+    def test_a_whole_test_that_is_not_on_the_list(self):
+        tally = self.judged(case("fuzz: calls", "NOT RUN: the whole test: fuzz_calls was not built, it needs clang\n"), case("kernels: a"))
+        self.assertEqual(tally.closing_line(), "1 passed, 1 failed, 1 skipped")
+        self.assertIn("FAILED fuzz: calls: skipped, which tests/skips.txt does not allow: fuzz_calls was not built, it needs clang", tally.lines())
+
+    def test_disabled_and_without_a_reason(self):
+        tally = self.judged(case("kernels: a", status="disabled"), case("python: b", "OK (skipped=1)\n"))
+        self.assertEqual(len(tally.failures), 2)
+
+    def test_without_ci_it_is_only_said(self):
+        tally = self.judged(case("kernels: a", "NOT RUN: kernel l: needs more\n"), fail=False)
+        self.assertEqual(tally.closing_line(), "1 passed, 0 failed, 0 skipped")
+        self.assertIn("WITH CI A FAILURE: kernels: a: skipped, which tests/skips.txt does not allow: needs more", list(tally.lines()))
+
+    def test_the_list(self):
+        def allowed(name, why):
+            return any(test.fullmatch(name) and reason.fullmatch(why) for test, reason in read_skips())
+
+        for name, why in (("kernels:every kernel", "needs amx avx512_fp16"), ("sweep:tilings", "needs avx512 avx512_skylake"),
+                          ("kernels: every kernel", "no variant for this machine"), ("sweep:amx: products", "neither AMX nor its emulator"),
+                          ("runtime: with ThreadSanitizer", "this compiler links no program with ThreadSanitizer"),
+                          ("tune: the driver", "long; tuning_files.py has the short form")):
+            self.assertTrue(allowed(name, why), (name, why))
+        for name, why in (("fuzz: fuzz_calls", "fuzz_calls was not built, it needs clang with libFuzzer (apt-get install clang libclang-rt-dev)"),
+                          ("conformance: onnx", "onnx is not installed"), ("kernels:every kernel", "needs"), ("tune: the driver", "no reason given"),
+                          ("python: devices", "POLYHEAD_TEST_DEVICE is not set, expected cuda or opencl"), ("kernels:any", "it is disabled")):
+            self.assertFalse(allowed(name, why), (name, why))
+
+    def test_a_line_that_says_no_reason(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "skips.txt")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("# words\n\nkernels: .* | needs avx2\n")
+            with self.assertRaisesRegex(ValueError, "expected NAME"):
+                read_skips(path)
 
 
 if __name__ == "__main__":

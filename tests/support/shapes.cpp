@@ -197,6 +197,14 @@ Shape plain_shape(const Problem &problem, int64_t batch, int64_t seq_len_q, int6
     return s;
 }
 
+std::vector<int32_t> lengths_within(const Shape &shape, std::vector<int32_t> wanted) {
+    wanted.resize(static_cast<size_t>(shape.batch));
+    for (int32_t &length : wanted) {
+        length = static_cast<int32_t>(std::min<int64_t>(length, shape.seq_len_kv));
+    }
+    return wanted;
+}
+
 Shape crowded_shape() {
     Shape s;
     s.batch = 3;

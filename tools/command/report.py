@@ -1,12 +1,29 @@
 """The report of one or more CTest runs: counts, seconds per label, what could not run and why, and a closing line."""
 import collections
+import os
 import re
 import xml.etree.ElementTree as ElementTree
 
-# Lines that tests/support/not_run.h and scripts print, and unittest's count of skipped tests.
+from .places import ROOT
+
+# Lines that tests/support/not_run.h and tests/run_script.py print, and unittest's count of skipped tests.
 NOT_RUN = re.compile(r"^NOT RUN: (.*): ([^:\n]*)$", re.MULTILINE)
 UNITTEST = re.compile(r"^OK \(skipped=(\d+)\)$", re.MULTILINE)
 WHOLE = "the whole test"
+SKIPS = os.path.join(ROOT, "tests", "skips.txt")
+
+
+def read_skips(path=SKIPS):
+    """[(pattern of a test's name, pattern of the reason)] of what may be skipped, from lines NAME | REASON | WHY."""
+    with open(path, encoding="utf-8") as file:
+        lines = [line.strip() for line in file if line.strip() and not line.startswith("#")]
+    rules = []
+    for line in lines:
+        fields = [field.strip() for field in line.split(" | ")]
+        if len(fields) != 3 or not all(fields):
+            raise ValueError("%s: found %r, expected NAME | REASON | WHY" % (path, line))
+        rules.append((re.compile(fields[0]), re.compile(fields[1])))
+    return rules
 
 
 class Tally:
@@ -18,6 +35,7 @@ class Tally:
         self.failures = []
         self.reasons = collections.Counter()  # (test, reason) -> how many parts of it
         self.not_run = {}  # label -> packages that its tests need
+        self.not_allowed = []  # skips that fail a run with CI in its environment
 
     def read(self, path, suite=""):
         try:
@@ -47,14 +65,27 @@ class Tally:
             entry[1] += float(case.get("time") or 0)
 
     def count_parts(self, name, parts, output):
-        """Counts the parts of a test that could not run: kernels and variants with the reason, cases of a script as a number."""
+        """Counts the parts of a test that could not run: kernels, variants, and cases of a script."""
         for what, why in parts:
             if what != WHOLE:
                 self.parts += 1
                 self.reasons[name, why] += 1
-        for number in UNITTEST.findall(output):
-            self.parts += int(number)
-            self.reasons[name, "a condition of the script"] += int(number)
+        # Cases whose reason the script did not print.
+        silent = sum(map(int, UNITTEST.findall(output))) - sum(what != WHOLE for what, _ in parts)
+        if silent > 0:
+            self.parts += silent
+            self.reasons[name, "no reason given"] += silent
+
+    def judge_skips(self, rules, fail):
+        """Looks for skips that no rule allows. With `fail` they are failures; otherwise only lines of the report."""
+        for (name, why), _ in sorted(self.reasons.items()):
+            if any(test.fullmatch(name) and reason.fullmatch(why) for test, reason in rules):
+                continue
+            text = "%s: skipped, which tests/skips.txt does not allow: %s" % (name, why)
+            if fail:
+                self.fail(text)
+            else:
+                self.not_allowed.append(text)
 
     def fail(self, name):
         self.failed += 1
@@ -69,6 +100,8 @@ class Tally:
             yield "SKIPPED %s: %d, %s" % (name, number, why)
         if self.parts:
             yield "%d kernels and cases could not run within tests that did" % self.parts
+        for text in self.not_allowed:
+            yield "WITH CI A FAILURE: %s" % text
         for label, packages in sorted(self.not_run.items()):
             yield "label %s not run: apt-get install %s" % (label, " ".join(packages))
         for name in self.failures:

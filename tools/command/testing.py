@@ -6,7 +6,7 @@ import time
 from . import build, environment, faults, fuzzing, gpu, soaking
 from .places import Failure, call, jobs, step, tool
 from .places import environment as environment_of_children
-from .report import Tally
+from .report import Tally, read_skips
 
 KINDS = {".o": "objects", ".a": "kernels"}
 
@@ -121,6 +121,7 @@ def test(options):
             lines += run_suite(suite, options, tally)
         except Failure as failure:
             tally.fail("%s: %s" % (suite.preset, failure))
+    tally.judge_skips(read_skips(), fail=bool(os.environ.get("CI")))
     step("report")
     for line in lines + list(tally.lines()):
         print(line)

@@ -201,6 +201,7 @@ class History:
             self.join()
         active = list(self.sequences)
         self.random.shuffle(active)
+        # EXCLUDED: more tokens than the capacity: append refuses them (c_cache.h); tests/runtime_validation_cache.cpp
         counts = [int(min(self.random.choice([1, 1, 1, 2, LONGEST_STEP]), POSITIONS - sequence.length)) for sequence in active]
         if max(counts) == 0:
             return

@@ -41,6 +41,17 @@ LOCALE_FORMAT = re.compile(r'"[^"]*%[-+ #0-9*]*(?:\.(?:[1-9*]\d*))?[eEfgGaA](?![
 LOCALE_ROOMS = ("runtime", "generators", "schedules", "variants", "tools", "python")
 LOCALE_ALLOWED = ("generators/text.h", "runtime/status.cpp",  # where it is made the same in every locale
                   "tools/confirm_kernel.cpp")  # a program of its own, which sets no locale
+# What chooses inputs of tests. An input that it draws again, leaves out or cuts down is one that nothing tests.
+GENERATORS = ["tests/support/%s.cpp" % name for name in (
+    "check_ragged", "extras", "feature_matrix", "layouts", "mask_values", "random_problem", "shapes")]
+GENERATORS += ["tests/fuzz/%s.cpp" % name for name in ("edits", "fuzz_cache", "fuzz_calls", "fuzz_pack", "fuzz_pool", "stand_ins")]
+GENERATORS += ["tests/" + name for name in (
+    "gpu_splits.cpp", "gpu_sweep.cpp", "python_histories.py", "random_tiling.h", "soak/cases.cpp", "sweep_features.cpp", "sweep_random.cpp",
+    "sweep_tilings.cpp")]
+# `continue`, loops until something is drawn, and bounds of what was drawn; not a loop that fills a list or reads a fuzzer's bytes.
+LEAVES_OUT = re.compile(r"\bcontinue\b|\bwhile\b|\bfor \(int attempt\b|\bfor \([^;]*;[^;]*\|\|[^;]*;|\b(min|max|clamp)\b[^;]*\brandom\.\w")
+FILLS = re.compile(r"\bwhile \(.*\.size\(\)\)? < |\bwhile \(!bytes->empty\(\)\)")
+EXCLUDED = re.compile(r"(//|#) EXCLUDED: [^:]+: \S")
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX|HA" r"CK)\b")
 MACHINE_PATHS = re.compile(r"(?<![\w./])/(wo" r"rk|ho" r"me|ro" r"ot|Us" r"ers|scra" r"tch)/\w")
 
@@ -192,6 +203,19 @@ def check_locale(name, lines):
             yield number, "a format of floats follows the locale: use number_text() or NumberText"
 
 
+def check_excluded(name, lines):
+    """A generator of inputs that leaves some out says which, and what rule or limit allows it: EXCLUDED: INPUT: RULE."""
+    code = code_only(lines) if name.endswith(CODE) else [line.split("#")[0] for line in lines]
+    for number, line in enumerate(code):
+        if not LEAVES_OUT.search(line) or FILLS.search(line):
+            continue
+        first = number
+        while first > 0 and lines[first - 1].lstrip().startswith(("//", "#")):
+            first -= 1
+        if not any(EXCLUDED.search(text) for text in lines[first:number + 1]):
+            yield number + 1, "a generator leaves inputs out: expected \"EXCLUDED: INPUT: RULE\" here or above, with the rule or limit that allows it"
+
+
 def check_tiling():
     """The list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record of a tiling; there are no other knobs."""
     header, source = "schedules/tiling.h", "schedules/tiling.cpp"
@@ -235,10 +259,14 @@ def complaints():
             checks.append(named_frames)
         if name.startswith("schedules/") and name.endswith(CODE):
             checks += [check_schedules, check_numbers]
+        if name in GENERATORS:
+            checks.append(check_excluded)
         for check in checks:
             for number, text in check(name, lines):
                 yield name, number, text
     yield from check_fields.complaints(lambda name: "\n".join(lines_of(name)))
+    for name in sorted(set(GENERATORS) - set(files())):
+        yield "tools/check_rules.py", 1, "GENERATORS names %s, which does not exist" % name
     yield from check_tiling()
     yield from check_table()
 

@@ -39,8 +39,7 @@ polyhead_tensor polyhead_args::*output_at(int number) {
 
 int output_number(polyhead_tensor polyhead_args::*tensor) {
     int number = 0;
-    while (output_at(number) != tensor) {
-        ++number;
+    for (; output_at(number) != tensor; ++number) {
     }
     return number;
 }
@@ -244,7 +243,8 @@ void Call::edit_numbers(Bytes *bytes) {
     case 0:
     case 1:
         *integers[bytes->byte() % std::size(integers)] = static_cast<int32_t>(bytes->number());
-        args.num_expression_tensors = std::min(args.num_expression_tensors, runtime::most_expression_tensors); // the array is as long
+        // EXCLUDED: more expression tensors than there can be: the caller's array must be as long as the count (c_api.h)
+        args.num_expression_tensors = std::min(args.num_expression_tensors, runtime::most_expression_tensors);
         break;
     case 2: {
         const uint32_t bits = bytes->word();
@@ -281,6 +281,7 @@ void Call::edit(Bytes *bytes) {
         polyhead_variant &v = subject.variants[bytes->below(3)];
         int32_t *const facts[] = {&v.alignment, &v.min_seq_len_q, &v.max_seq_len_q, &v.capability, &subject.table.num_variants};
         *facts[bytes->byte() % std::size(facts)] = static_cast<int32_t>(bytes->number());
+        // EXCLUDED: more variants than the table has: the generated table is as long as its count (c_api.h)
         subject.table.num_variants = std::min(std::max(subject.table.num_variants, 0), 3);
         v.abi = bytes->below(8) ? v.abi : 0u;
         break;

@@ -76,7 +76,7 @@ std::vector<std::unique_ptr<Case>> recorded_cases(std::vector<std::unique_ptr<Ke
     const uint64_t seed = text_seed(sweep_seed_text());
     for (const Kernel *kernel : kernel_table) {
         if (!kernel->supported()) {
-            continue;
+            continue; // EXCLUDED: kernels without a variant for this CPU: POLYHEAD_UNSUPPORTED (c_api.h)
         }
         subjects->push_back(std::make_unique<KernelSubject>(*kernel, seed));
         int taken = 0;
@@ -84,7 +84,7 @@ std::vector<std::unique_ptr<Case>> recorded_cases(std::vector<std::unique_ptr<Ke
             shape.values = Values::normal; // no NaN in the answers: bytes are compared
             shape.poison = false;
             if (multiply_adds(kernel->problem, shape) > most_multiply_adds || taken == shapes_per_kernel) {
-                continue;
+                continue; // EXCLUDED: long calls: a soak needs many short ones; the label kernels runs long ones
             }
             auto one = std::make_unique<Case>(*subjects->back(), shape);
             const std::string refusal = one->record();

@@ -53,6 +53,7 @@ void obey(const Problem &p, Shape &s) {
     }
 }
 
+// EXCLUDED: shapes that cost more than the limit: the time of the reference, POLYHEAD_TEST_BUDGET
 void make_affordable(const Problem &p, Shape &s, double limit) {
     obey(p, s);
     for (int step = 0; cost(p, s) > limit && step < 40; step++) {
@@ -72,6 +73,7 @@ int32_t random_length(int64_t seq_len_kv, Random &random) {
     case 0:
         return static_cast<int32_t>(seq_len_kv);
     case 1:
+        // EXCLUDED: lengths beyond the keys: 0..T_kv (c_api.h); check_refusals.cpp has them
         return static_cast<int32_t>(std::min<int64_t>(seq_len_kv, random.below(3)));
     default:
         return static_cast<int32_t>(random.between(0, seq_len_kv));
@@ -117,7 +119,9 @@ void decorate(const Problem &p, Shape &s, Random &random) {
     s.values =
         random.pick(std::vector<Values>{Values::normal, Values::normal, Values::peaked, Values::extreme_logits, Values::huge_values});
     if (s.values == Values::extreme_logits && (!is_sdpa(p) || p.rope != 0 || p.alibi != 0 || has_expression(p))) {
-        s.values = Values::normal; // these would blur the exact distances of the logits
+        // EXCLUDED: extreme logits behind projections, rotations, slopes and expressions: these would blur the exact distances of the
+        // logits that the tolerance needs (docs/internals/algorithm.md, section 8)
+        s.values = Values::normal;
     }
 }
 
@@ -229,7 +233,8 @@ Shape same_bits_shape(const Problem &problem, uint64_t seed) {
     s.seq_len_kv = padded ? random.between(room + 1, 2 * room - 40) : random.between(1, room + 100);
     s.seq_len_kv += problem.cache != 0 ? s.seq_len_q : 0;
     obey(problem, s);
-    while (s.batch > 2 && cost(problem, s) > 6.0) { // long fixed lengths
+    // EXCLUDED: many batch rows of long fixed lengths: the time of the reference, POLYHEAD_TEST_BUDGET
+    while (s.batch > 2 && cost(problem, s) > 6.0) {
         s.batch--;
     }
     s.seed = seed;

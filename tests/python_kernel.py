@@ -23,7 +23,10 @@ import numpy as np
 import polyhead
 with tempfile.TemporaryDirectory() as folder:
     polyhead.compile("sdpa", num_heads=2, head_dim=16).export(pathlib.Path(folder), "kernel")
-    subprocess.run(["ld", "-shared", "--whole-archive", "-o", folder + "/exported.so", folder + "/kernel.a", polyhead._core.__file__], check=True)
+    # A program that shows what polyhead hides.
+    generate = pathlib.Path(polyhead._core.__file__).with_name("polyhead-generate")
+    subprocess.run([generate, "--show-symbols", folder + "/kernel.a", folder + "/shown.a"], check=True)
+    subprocess.run(["ld", "-shared", "--whole-archive", "-o", folder + "/exported.so", folder + "/shown.a", polyhead._core.__file__], check=True)
     ctypes.CDLL(folder + "/exported.so", mode=ctypes.RTLD_GLOBAL)
     one_key = np.arange(2 * 24, dtype=np.float32).reshape(1, 2, 1, 24)
     out = polyhead.compile("sdpa", num_heads=2, head_dim=24)(query=one_key, key=one_key, value=one_key)
@@ -139,12 +142,15 @@ class Kernels(unittest.TestCase):
 
     def test_refusals(self):
         for words, sentence in ((dict(op="conv"), "op: found 'conv'"), (dict(num_heads=2, head_dim=600), "head_dim"),
-                                (dict(num_heads=2, head_dim=8, target="nowhere"), "target: 'nowhere'"), (dict(num_heads=2, head_dim=8, bogus=1), "bogus"),
+                                (dict(num_heads=2, head_dim=8, target="nowhere"), "target 'nowhere'"),
                                 (dict(num_heads=2, head_dim=8, expression="score = scor"), "expression:1:9"),
                                 (dict(op="mha", embed_dim=770, num_heads=12), "embed_dim 770 is not divisible by num_heads 12")):
             with self.assertRaises(polyhead.Error, msg=sentence) as caught:
                 polyhead.compile(**words)
             self.assertIn(sentence, str(caught.exception))
+        with self.assertRaises(TypeError) as caught:
+            polyhead.compile(num_heads=2, head_dim=8, bogus=1)
+        self.assertIn("no option bogus", str(caught.exception))
         with self.assertRaises(TypeError) as caught:
             self.kernel(query=QUERY, key=KEY, value=VALUE, mask=KEY)
         self.assertIn("unexpected argument 'mask'", str(caught.exception))

@@ -32,6 +32,7 @@ endfunction()
 
 polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
+polyhead_python_test("options, copies, hostile values" SCRIPT python_options.py)
 polyhead_python_test("limits of the compiler" SCRIPT python_limits.py)
 polyhead_python_test("the layer" SCRIPT python_layer.py)
 polyhead_python_test("16-bit arrays" SCRIPT python_16_bit.py)

@@ -1,6 +1,7 @@
 """Arrays of different libraries: which device they are on, and new ones of the same kind. Nothing here copies elements of a tensor."""
 from __future__ import annotations
 
+import collections
 import sys
 import threading
 from typing import Any, Optional, Sequence
@@ -13,7 +14,8 @@ from .error import refuse
 NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # dtype of a problem -> of an array
 DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}              # polyhead_dtype
 
-_devices: dict[tuple[str, int], Any] = {}
+_DEVICES_KEPT = 16  # streams come and go; a device of one that is gone would stay for ever
+_devices: "collections.OrderedDict[tuple[str, int], Any]" = collections.OrderedDict()
 _devices_lock = threading.Lock()
 
 
@@ -55,7 +57,11 @@ def open_device(name: str, stream: int = 0) -> Any:
     with _devices_lock:
         if key not in _devices:
             _devices[key] = _core.Device(key[0], stream)
-        return _devices[key]
+        _devices.move_to_end(key)
+        opened = _devices[key]
+        while len(_devices) > _DEVICES_KEPT:
+            _devices.popitem(last=False)  # closed when nothing uses it any more
+        return opened
 
 
 def device_of(array: Any, asked: Any = None) -> Any:

@@ -6,7 +6,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 
 import numpy
 
-from . import _arrays, _core
+from . import _arrays, _core, options
 from .error import refuse
 from .expressions import text_of
 from .kernel import kernel_of, plain_kernels
@@ -65,10 +65,13 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
             and position_offsets is None and head_gate is None and expression is None and return_scores is None and page_table is None
             and cu_seqlens_q is None and cu_seqlens_kv is None and key_scales is None and value_scales is None and device is None
             and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
+            and (is_causal is False or is_causal is True) and (causal_alignment == "top_left" or causal_alignment == "bottom_right")
             and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
             and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
         return _run_plain(query, key, value, out, is_causal, causal_alignment)
-    call = _prepare(locals())
+    given = locals()
+    options.check("sdpa", given)
+    call = _prepare(given)
     call.kernel.run(call.arguments, call.device, call.layout)
     return call.results[0] if len(call.results) == 1 else call.results
 
@@ -101,10 +104,11 @@ def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, o
     return out
 
 
-def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **options: Any) -> str:
+def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **words: Any) -> str:
     """Which kernel and variant sdpa() runs for these arguments: the generate line, then why each variant was chosen or not."""
-    bound = _SIGNATURE.bind(query, key, value, attn_mask, **options)
+    bound = _SIGNATURE.bind(query, key, value, attn_mask, **words)
     bound.apply_defaults()
+    options.check("sdpa", bound.arguments)
     call = _prepare(dict(bound.arguments))
     line = "polyhead generate NAME %s\n" % _core.generate_flags(call.kernel.problem)
     return line + call.kernel.explain(call.arguments, call.device, call.layout)

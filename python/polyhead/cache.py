@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
-from . import _arrays, _core
+from . import _arrays, _core, options
 from .error import refuse
 
 
@@ -26,15 +26,17 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     All checks come first: if it raises polyhead.Error, the cache is unchanged. Afterwards the caller's lengths must grow by counts; to take
     tokens back, make them smaller.
     """
+    options.check("append", locals())
     arguments = {"cache_key": cache_key, "cache_value": cache_value, "page_table": _arrays.small("page_table", page_table, "int32"),
                  "key": key, "value": value, "lengths": _arrays.small("lengths", lengths, "int32"),
                  "counts": _arrays.small("counts", counts, "int32"), "window_left": window_left, "key_scales": key_scales,
                  "value_scales": value_scales, **_rotation(rope, rope_interleaved, positions)}
-    _core.append(arguments, _with_heads(layout))
+    _core.append(arguments, layout)
 
 
 def copy_page(cache_key: Any, cache_value: Any, source: int, target: int, *, key_scales: Any = None, value_scales: Any = None) -> None:
     """Copies a page of a cache, with its scales if it is int8: before a sequence writes to the last page that it shares with another one."""
+    options.check("copy_page", locals())
     _core.copy_page({"cache_key": cache_key, "cache_value": cache_value, "key_scales": key_scales, "value_scales": value_scales}, source, target)
 
 
@@ -44,10 +46,10 @@ def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, positions
     cos, sin [P, rotary_dim / 2]: pairs (i, i + rotary_dim / 2), with interleaved (2i, 2i + 1). positions: int [B,T], or [B], those of the
     first tokens; None: 0, 1, 2 ... layout "bshd": [B,T,H,d].
     """
-    _arrays.require_arrays(input=input)
+    options.check("rope", locals())
     if out is None:
         out = _arrays.empty(input, input.shape)
-    _core.rotate({"input": input, "out": out, **_rotation((cos, sin), interleaved, positions)}, _with_heads(layout))
+    _core.rotate({"input": input, "out": out, **_rotation((cos, sin), interleaved, positions)}, layout)
     return out
 
 
@@ -56,14 +58,14 @@ def merge_states(parts: Sequence[tuple[Any, Any]], *, sinks: Any = None, out: An
 
     No key may be in two parts. sinks [H] count once: give them here and leave them out of the parts. out and lse may be those of a part.
     """
-    parts = list(parts)
-    if not parts:
+    options.check("merge_states", locals())
+    pairs = [_pair(part) for part in parts]
+    if not pairs:
         raise refuse("parts: found none, expected at least one (out, lse)")
-    first, first_lse = parts[0]
-    _arrays.require_arrays(out=first, lse=first_lse)
+    first, first_lse = pairs[0]
     out = _arrays.empty(first, first.shape) if out is None else out
     lse = _arrays.empty(first_lse, first_lse.shape) if lse is None else lse
-    _core.merge_states([tuple(part) for part in parts], _arrays.small("sinks", sinks, "float32"), out, lse)
+    _core.merge_states(pairs, _arrays.small("sinks", sinks, "float32"), out, lse)
     return out, lse
 
 
@@ -73,7 +75,10 @@ def _rotation(tables: Optional[tuple[Any, Any]], interleaved: bool, positions: A
             "rope_sin": _arrays.small("rope_sin", sin, "float32"), "positions": _arrays.small("positions", positions, "int32")}
 
 
-def _with_heads(layout: str) -> str:
-    if layout not in ("bhsd", "bshd"):
-        raise refuse("layout: found %r, expected bhsd or bshd" % (layout,))
-    return layout
+def _pair(part: Any) -> tuple[Any, Any]:
+    """(out, lse) of a part."""
+    pair = tuple(part) if isinstance(part, (tuple, list)) else ()
+    if len(pair) != 2:
+        raise TypeError("parts: found %s, expected (out, lse)" % (type(part).__name__ if not pair else "%d arrays" % len(pair)))
+    _arrays.require_arrays(**{"out of a part": pair[0], "lse of a part": pair[1]})
+    return pair

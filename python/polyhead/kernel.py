@@ -7,9 +7,9 @@ import os
 import pathlib
 import threading
 import warnings
-from typing import Any, Optional, Union
+from typing import Any, Optional, Sequence, Union
 
-from . import _arrays, _core
+from . import _arrays, _core, options
 
 # The outputs after out, in the order in which a call returns them: field of the problem, and dimensions.
 EXTRA_OUTPUTS = (("lse", "bhq"), ("scores", "bhqk"), ("weights_mean", "bqk"))
@@ -18,9 +18,14 @@ EXTRA_OUTPUTS = (("lse", "bhq"), ("scores", "bhqk"), ("weights_mean", "bqk"))
 class Kernel:
     """A kernel of one problem, made by compile(). Thread-safe; arrays may be of any library with DLPack."""
 
-    def __init__(self, core: _core.Kernel) -> None:
+    def __init__(self, core: _core.Kernel, flags: Sequence[str] = ()) -> None:
         self._core = core
+        self._flags = tuple(flags)  # that it was made from
         self._problem = core.problem  # every call needs it, and the core makes it again each time
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, and what is read from a pickle, is compiled again, for the same problem and target."""
+        return _kernel_of_flags, (self._flags,)
 
     def __call__(self, *, out: Any = None, layout: str = "bhsd", device: Any = None, **arguments: Any) -> Any:
         """Runs the kernel.
@@ -92,7 +97,8 @@ class Kernel:
 
     def export(self, directory: Union[str, "os.PathLike[str]"], name: str = "kernel") -> list[pathlib.Path]:
         """Writes NAME.a, NAME.h and NAME.json for C and C++ programs, as `polyhead generate` does; returns their paths."""
-        folder = pathlib.Path(directory)
+        options.check("export", {"directory": directory, "name": name})
+        folder = pathlib.Path(os.fsdecode(directory))
         self._core.write(name, os.fspath(folder))
         return [folder / (name + suffix) for suffix in (".a", ".h", ".json")]
 
@@ -173,17 +179,23 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
     kv_lengths=True, seq_len_q=128, dtype="bf16". True gives the option without a value; False and None leave it out. tuned= names a file of
     tuning records, which have priority over the shipped ones (default: $POLYHEAD_TUNED). tuned=False uses the default tiling and no records.
     """
+    options.check("compile", {"op": op, "target": target, "tiling": tiling, "tuned": tuned})
+    options.check_problem(problem)
     flags = ["--op", op, "--target", target]
     if tiling:
         flags += ["--tiling", tiling]
     flags += _record_flags(tuned)
     for name, value in problem.items():
         option = "--" + name.replace("_", "-")
-        if value is True:
-            flags.append(option)
-        elif value is not False and value is not None:
-            flags += [option, str(value)]
-    return Kernel(_core.kernel_of_flags(flags))
+        if options.is_flag(value):
+            flags += [option] if value else []
+        elif value is not None:
+            flags += [option, value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)]
+    return _kernel_of_flags(flags)
+
+
+def _kernel_of_flags(flags: Sequence[str]) -> Kernel:
+    return Kernel(_core.kernel_of_flags(list(flags)), flags)
 
 
 def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str]:
@@ -192,7 +204,7 @@ def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str
         return []
     if tuned is False:
         return ["--no-tuned"]
-    path = pathlib.Path(tuned)
+    path = pathlib.Path(os.fsdecode(tuned))
     if path.is_file():  # otherwise the generator refuses it
         for sentence in json.loads(_core.tuning_records(path.read_text(encoding="utf-8", errors="replace"), path.name))["complaints"]:
             warnings.warn(sentence, stacklevel=3)

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 
 import numpy
 
-from . import _arrays, _core
+from . import _arrays, _core, options
 from .attention import broadcast_bits
 from .error import refuse
 from .kernel import kernel_of
@@ -24,13 +24,12 @@ class MultiheadAttention:
 
     def __init__(self, embed_dim: int, num_heads: int, *, num_kv_heads: Optional[int] = None, bias: bool = True,
                  kdim: Optional[int] = None, vdim: Optional[int] = None, batch_first: bool = True, dtype: Optional[str] = None) -> None:
+        options.check("MultiheadAttention", {name: value for name, value in locals().items() if name != "self"})
         if not batch_first:
             raise refuse("batch_first: found False, expected True: tensors are [batch, seq_len, embed_dim]", "UNSUPPORTED")
-        for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads)):
-            if not isinstance(value, int) or value < 1:
+        for name, value in (("embed_dim", embed_dim), ("num_heads", num_heads), ("num_kv_heads", num_kv_heads), ("kdim", kdim), ("vdim", vdim)):
+            if value is not None and value < 1:
                 raise refuse("%s: found %r, expected a positive integer" % (name, value))
-        if dtype is not None and (not isinstance(dtype, str) or dtype not in _arrays.NAMES):
-            raise refuse("dtype: found %r, expected f32, f16, bf16 or None" % (dtype,))
         if embed_dim % num_heads:
             raise refuse("embed_dim %d is not divisible by num_heads %d" % (embed_dim, num_heads))
         self.embed_dim, self.num_heads = embed_dim, num_heads
@@ -48,6 +47,7 @@ class MultiheadAttention:
 
         They are copied as float32. Packing rounds the weights to the dtype of the layer, to nearest even. Biases stay float32.
         """
+        options.check("load_state_dict", {"state": state})
         tensors = {name: _host_copy(name, tensor) for name, tensor in state.items() if tensor is not None}
         shapes = self._shapes(separate="q_proj_weight" in tensors)
         unexpected = sorted(set(tensors) - set(shapes))
@@ -60,6 +60,14 @@ class MultiheadAttention:
                 raise refuse("%s: found %s, expected %s" % (name, list(tensors[name].shape), list(shape)), "WRONG_SHAPE")
         with self._lock:
             self._tensors, self._packed = tensors, {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels in a copy or a pickle: sizes and weights. A copy packs and compiles again."""
+        with self._lock:
+            return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_packed")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _packed={}, _lock=threading.Lock())
 
     def _shapes(self, separate: bool) -> dict[str, tuple[int, ...]]:
         """The tensors that a state dict must have, with their shapes."""
@@ -89,6 +97,7 @@ class MultiheadAttention:
         [B,max_pages] pages [pages,H_kv,page_size,d]; cache_lengths int [B]: valid keys before the call. Keys and values of query are written
         behind them, in place, and T_kv is the capacity. is_causal then means that the last query is at the last key.
         """
+        options.check("__call__", {name: given for name, given in locals().items() if name != "self"})
         key = query if key is None else key
         value = key if value is None else value
         _arrays.require_arrays(query=query, key=key, value=value)

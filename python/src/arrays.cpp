@@ -54,6 +54,32 @@ bool is_bfloat16_of_numpy(nb::handle object) {
     return nb::hasattr(object, "dtype") && nb::hasattr(object, "__array_interface__") && text_of(object.attr("dtype")) == "bfloat16";
 }
 
+// Of PyTorch a tensor as it is meant. One that requires gradients would lose them without a word; the negative and the conjugate bit say that
+// the memory holds other numbers than the tensor.
+nb::object without_bits(const std::string &name, nb::handle given, Access access, Gradients gradients) {
+    nb::object object = nb::borrow(given);
+    if (!nb::hasattr(given, "requires_grad")) {
+        return object;
+    }
+    if (gradients == Gradients::refused && truth(given, "requires_grad")) {
+        const nb::object modules = nb::module_::import_("sys").attr("modules");
+        const nb::object torch = modules.attr("get")("torch");
+        if (torch.is_none() || nb::cast<bool>(nb::bool_(torch.attr("is_grad_enabled")()))) {
+            throw wrong_type(name + ": found a tensor that requires gradients, expected one without, such as " + name +
+                             ".detach(), or a call under torch.no_grad()");
+        }
+    }
+    for (const auto &[asked, resolved] : {std::pair("is_neg", "resolve_neg"), std::pair("is_conj", "resolve_conj")}) {
+        if (nb::hasattr(object, asked) && nb::cast<bool>(nb::bool_(object.attr(asked)()))) {
+            if (access == Access::write) {
+                throw wrong_type(name + ": found a tensor whose memory holds other numbers (" + asked + "), expected one that can be written");
+            }
+            object = object.attr(resolved)();
+        }
+    }
+    return object;
+}
+
 [[noreturn]] void no_array(const std::string &name, nb::handle object, Access access) {
     if (truth(object, "requires_grad")) {
         throw wrong_type(name + ": found a tensor that requires gradients, expected one without, such as " + name + ".detach()");
@@ -121,7 +147,9 @@ Element element_named(const std::string &name) {
     throw wrong_type("dtype: found " + name + ", expected one of " + names);
 }
 
-Array::Array(std::string name, nb::handle object, Access access) : name_(std::move(name)), access_(access), keep_(nb::borrow(object)) {
+Array::Array(std::string name, nb::handle given, Access access, Gradients gradients)
+    : name_(std::move(name)), access_(access), keep_(without_bits(name_, given, access, gradients)) {
+    const nb::handle object = keep_;
     DeviceArray *array = nullptr;
     if (nb::try_cast(object, array, false) && array) {
         read_device_array(*array);

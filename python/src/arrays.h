@@ -20,11 +20,14 @@ Element element_named(const std::string &name);
 // Whether the caller's array is read or written.
 enum class Access { read, write };
 
+// Whether a tensor of PyTorch that requires gradients is refused while PyTorch records them, or is taken as it is, such as weights to pack.
+enum class Gradients { refused, taken };
+
 // One array while a call uses it. What it sees belongs to the Python object, which it keeps.
 class Array {
 public:
     // `name` is for sentences. Throws a TypeError when the object is no array, or not one that polyhead can take.
-    Array(std::string name, nb::handle object, Access access);
+    Array(std::string name, nb::handle given, Access access, Gradients gradients = Gradients::refused);
 
     const std::string &name() const { return name_; }
     Element element() const { return element_; }

@@ -122,7 +122,7 @@ void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb
                           sinks = arrays.of_type("sinks", sinks_given, Element::f32);
     std::vector<polyhead_state> states;
     for (const auto &part : parts) {
-        const auto pair = nb::cast<nb::tuple>(part);
+        const auto pair = nb::cast<nb::tuple>(part); // the package gives pairs
         states.push_back(
             {arrays.as_it_is("out of a part", pair[0], Access::read), arrays.as_it_is("lse of a part", pair[1], Access::read)});
     }
@@ -134,18 +134,27 @@ void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb
 // A pool of pages; its calls are short and keep the interpreter's lock.
 class Pages {
 public:
-    explicit Pages(int32_t pages) : all_(std::max(pages, 0)) { check(PagePool::make(pages, &pool_)); }
-    std::vector<int32_t> take(int32_t count) {
+    explicit Pages(nb::handle given) : all_(std::max(whole_number("pages", given), 0)) {
+        check(PagePool::make(whole_number("pages", given), &pool_));
+    }
+    std::vector<int32_t> take(nb::handle given) {
+        const int32_t count = whole_number("count", given);
         // More than there are is refused before a page is written.
         std::vector<int32_t> pages(size_t(std::clamp(count, 0, all_)) + (count > 0));
         check(pool_.take(count, pages.data()));
         pages.resize(size_t(count));
         return pages;
     }
-    void share(const std::vector<int32_t> &pages) { check(pool_.share(int32_t(pages.size()), pages.data())); }
-    void release(const std::vector<int32_t> &pages) { check(pool_.release(int32_t(pages.size()), pages.data())); }
+    void share(nb::handle given) {
+        const std::vector<int32_t> pages = whole_numbers("pages", given);
+        check(pool_.share(int32_t(pages.size()), pages.data()));
+    }
+    void release(nb::handle given) {
+        const std::vector<int32_t> pages = whole_numbers("pages", given);
+        check(pool_.release(int32_t(pages.size()), pages.data()));
+    }
     int32_t free() const { return pool_.free(); }
-    int32_t users(int32_t page) const { return pool_.users(page); }
+    int32_t users(nb::handle page) const { return pool_.users(whole_number("page", page)); }
 
 private:
     static void check(const Status &status) {
@@ -162,7 +171,7 @@ private:
 void bind_cache(nb::module_ &module) {
     using namespace nb::literals;
     nb::class_<Pages>(module, "PagePool", "Which pages of a cache are used, and by how many sequences. It has no memory for keys.")
-        .def(nb::init<int32_t>(), "pages"_a)
+        .def(nb::init<nb::handle>(), "pages"_a)
         .def("take", &Pages::take, "count"_a, "Pages that nobody uses; all of them or none. Each then has one user.")
         .def("share", &Pages::share, "pages"_a, "One user more for each of these pages, which are in use.")
         .def("release", &Pages::release, "pages"_a, "One user less for each of these pages; a page without users is free again.")

@@ -28,7 +28,9 @@ constexpr Code codes[] = {
 
 void raise(const Refusal &refusal) {
     const nb::object error = nb::module_::import_("polyhead.error").attr("Error");
-    const nb::object instance = error(nb::str(refusal.what()), refusal.code);
+    // A sentence may repeat the bytes of a path.
+    const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(refusal.what()));
+    const nb::object instance = error(text, refusal.code);
     PyErr_SetObject(error.ptr(), instance.ptr());
 }
 
@@ -36,6 +38,45 @@ void raise(const Refusal &refusal) {
 
 nb::builtin_exception wrong_type(const std::string &sentence) {
     return nb::type_error(sentence.c_str());
+}
+
+std::string bytes_of_path(nb::handle text) {
+    PyObject *bytes = nullptr;
+    if (PyUnicode_FSConverter(text.ptr(), &bytes) == 0) {
+        throw nb::python_error();
+    }
+    const nb::object owner = nb::steal(bytes);
+    return std::string(PyBytes_AS_STRING(bytes), size_t(PyBytes_GET_SIZE(bytes)));
+}
+
+int32_t whole_number(const char *name, nb::handle value) {
+    if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
+        const nb::object type = nb::handle(reinterpret_cast<PyObject *>(Py_TYPE(value.ptr()))).attr("__name__");
+        throw wrong_type(std::string(name) + ": found " + nb::cast<std::string>(type) + ", expected a whole number");
+    }
+    const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
+    if (!number.is_valid()) {
+        throw nb::python_error();
+    }
+    int overflow = 0;
+    const long long found = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (overflow != 0 || found < INT32_MIN || found > INT32_MAX) {
+        throw Refusal(POLYHEAD_BAD_VALUE, std::string(name) + ": found a number beyond 32 bits, expected -2147483648 to 2147483647");
+    }
+    return int32_t(found);
+}
+
+std::vector<int32_t> whole_numbers(const char *name, nb::handle values) {
+    const nb::object list = nb::steal(PySequence_Tuple(values.ptr()));
+    if (!list.is_valid()) {
+        PyErr_Clear();
+        throw wrong_type(std::string(name) + ": found one that cannot be listed, expected whole numbers");
+    }
+    std::vector<int32_t> numbers;
+    for (const nb::handle value : nb::borrow<nb::tuple>(list)) {
+        numbers.push_back(whole_number(name, value));
+    }
+    return numbers;
 }
 
 void bind_errors(nb::module_ &module) {

@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h> // in every file, because a cast of std::string means something else without it
@@ -25,6 +26,14 @@ inline void raise_unless_ok(const polyhead_status &status) {
 
 // A TypeError: not a refusal of the runtime but an argument of the wrong Python type.
 nb::builtin_exception wrong_type(const std::string &sentence);
+
+// A path, or another text of the system, as the bytes that Python means by it.
+std::string bytes_of_path(nb::handle text);
+
+// A number that an argument must be; a TypeError or a Refusal names the argument.
+int32_t whole_number(const char *name, nb::handle value);
+// A list of them, which is read once.
+std::vector<int32_t> whole_numbers(const char *name, nb::handle values);
 
 void bind_errors(nb::module_ &module);
 

@@ -112,6 +112,28 @@ nb::dict problem_dict(const LoadedKernel &kernel) {
     return fields;
 }
 
+// The fields of a problem by name: None where True or False is said, the words of a choice, or no words for a number.
+nb::dict problem_fields() {
+    nb::dict fields;
+    for (const runtime::ProblemField &field : runtime::problem_fields) {
+        nb::list words;
+        for (int i = 0; i < field.num_words(); ++i) {
+            words.append(field.words[i]);
+        }
+        fields[field.name] = field.kind == runtime::FieldKind::yes_no ? nb::object(nb::none()) : nb::object(nb::tuple(words));
+    }
+    return fields;
+}
+
+// Words of a command line; paths among them keep their bytes.
+std::vector<std::string> words_of(const nb::list &given) {
+    std::vector<std::string> words;
+    for (const auto &word : given) {
+        words.push_back(bytes_of_path(word));
+    }
+    return words;
+}
+
 nb::list declarations(const LoadedKernel &kernel) {
     nb::list all;
     for (int32_t i = 0; i < kernel.table().num_declarations; ++i) {
@@ -176,15 +198,18 @@ void bind_kernels(nb::module_ &module) {
             "listing", [](const LoadedKernel &k, const std::string &kind) { return compiling([&] { return k.listing(kind); }); }, "kind"_a)
         .def(
             "write",
-            [](const LoadedKernel &k, const std::string &name, const std::string &directory) {
+            [](const LoadedKernel &k, const std::string &name, nb::handle directory) {
+                const std::string path = bytes_of_path(directory);
                 compiling([&] {
-                    k.write(name, directory);
+                    k.write(name, path);
                     return 0;
                 });
             },
             "name"_a, "directory"_a);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
-    module.def("kernel_of_flags", kernel_of_flags, "flags"_a);
+    module.def(
+        "kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
+    module.def("problem_fields", problem_fields);
     module.def("clear_kernels", clear_kernels, release);
     module.attr("kernels_kept") = kernels_kept();
     module.def("tiling_space", tiling_space, "flags"_a);

@@ -3,12 +3,16 @@
 #include "call.h"
 #include "without_lock.h"
 
+namespace nb = nanobind;
+
 namespace {
 
-void set_num_threads(int32_t threads) {
+void set_num_threads(nb::handle given) {
+    const int32_t threads = polyhead::python::whole_number("threads", given);
     if (threads < 0) {
         throw polyhead::python::Refusal(POLYHEAD_BAD_VALUE, "threads: found " + std::to_string(threads) + ", expected 0 or more");
     }
+    const polyhead::python::WithoutLock others_may_run;
     polyhead_set_num_threads(threads);
 }
 
@@ -29,10 +33,11 @@ NB_MODULE(_core, module) {
     bind_devices(module);
     bind_kernels(module);
     bind_cache(module);
-    module.def("set_num_threads", set_num_threads, "threads"_a, nb::call_guard<WithoutLock>(),
+    module.def("set_num_threads", set_num_threads, "threads"_a,
                "Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota).");
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
-    module.def("set_wait", &polyhead_set_wait, "microseconds"_a,
+    module.def(
+        "set_wait", [](nb::handle given) { polyhead_set_wait(whole_number("microseconds", given)); }, "microseconds"_a,
                "How long a helper thread that has nothing to do looks for the next call before it sleeps, at most 1,000,000. Below 0: the "
                "default, "
                "POLYHEAD_WAIT, or else 1000, or 20 where there are more threads than CPUs.");

@@ -38,7 +38,7 @@ std::unique_ptr<PackedWeights> pack(const LoadedKernel &loaded, nb::dict given, 
         const auto name = nb::cast<std::string>(key);
         const auto slot = slot_named(name);
         if (!value.is_none()) {
-            Array &array = arrays.emplace_back(name, value, Access::read);
+            Array &array = arrays.emplace_back(name, value, Access::read, Gradients::taken);
             array.place(nullptr);
             const auto storage = Element(loaded.table().problem.dtype);
             array.want(array.element() == storage ? storage : Element::f32); // the runtime takes both

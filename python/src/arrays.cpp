@@ -54,8 +54,8 @@ bool is_bfloat16_of_numpy(nb::handle object) {
     return nb::hasattr(object, "dtype") && nb::hasattr(object, "__array_interface__") && text_of(object.attr("dtype")) == "bfloat16";
 }
 
-// Of PyTorch a tensor as it is meant. One that requires gradients would lose them without a word; the negative and the conjugate bit say that
-// the memory holds other numbers than the tensor.
+// Of PyTorch a tensor as it is meant. One that requires gradients would lose them without a word; the negative and the conjugate bit say
+// that the memory holds other numbers than the tensor.
 nb::object without_bits(const std::string &name, nb::handle given, Access access, Gradients gradients) {
     nb::object object = nb::borrow(given);
     if (!nb::hasattr(given, "requires_grad")) {
@@ -72,7 +72,8 @@ nb::object without_bits(const std::string &name, nb::handle given, Access access
     for (const auto &[asked, resolved] : {std::pair("is_neg", "resolve_neg"), std::pair("is_conj", "resolve_conj")}) {
         if (nb::hasattr(object, asked) && nb::cast<bool>(nb::bool_(object.attr(asked)()))) {
             if (access == Access::write) {
-                throw wrong_type(name + ": found a tensor whose memory holds other numbers (" + asked + "), expected one that can be written");
+                throw wrong_type(name + ": found a tensor whose memory holds other numbers (" + asked +
+                                 "), expected one that can be written");
             }
             object = object.attr(resolved)();
         }

@@ -38,9 +38,9 @@ NB_MODULE(_core, module) {
     module.def("num_threads", &polyhead_num_threads, "Threads that all kernels share.");
     module.def(
         "set_wait", [](nb::handle given) { polyhead_set_wait(whole_number("microseconds", given)); }, "microseconds"_a,
-               "How long a helper thread that has nothing to do looks for the next call before it sleeps, at most 1,000,000. Below 0: the "
-               "default, "
-               "POLYHEAD_WAIT, or else 1000, or 20 where there are more threads than CPUs.");
+        "How long a helper thread that has nothing to do looks for the next call before it sleeps, at most 1,000,000. Below 0: the "
+        "default, "
+        "POLYHEAD_WAIT, or else 1000, or 20 where there are more threads than CPUs.");
     module.def("wait", &polyhead_wait, "Microseconds that an idle helper thread looks for the next call before it sleeps.");
     module.def("peak_gflops", peak_gflops, "threads"_a, "seconds"_a, "dtype"_a = int32_t(POLYHEAD_F32), nb::call_guard<WithoutLock>(),
                "The GFLOP/s that so many threads reach with independent multiply-adds, for bf16 with dot products of pairs, measured now.");

@@ -98,7 +98,7 @@ def commands_of(fault):
         path = os.path.join(folder, place, kind)
         launcher = ["setarch", "-R"] if kind.endswith("_tsan") and shutil.which("setarch") else []
         if os.path.exists(path) or place != "tests":
-            return [launcher + [path, ",".join(word + "~[.]" for word in words or ["*"]), "--abort"]]
+            return [launcher + [path, ",".join(word + ("[runtime]" if "test_runtime" in kind else "") for word in words or ["*"]), "--abort"]]
     return []
 
 

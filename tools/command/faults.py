@@ -175,9 +175,10 @@ def look_for(fault):
     started, path = time.monotonic(), os.path.join(TREE, fault.file)
     with open(path, encoding="utf-8") as file:
         good = file.read()
+    wrong = planted(fault, TREE)
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(planted(fault, TREE))
+            file.write(wrong)
         status, text = compile_targets(targets_of(fault), LIMIT)
         if status is None:
             raise Failure("%s: compiling takes more than %d s" % (fault.name, LIMIT))

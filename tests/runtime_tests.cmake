@@ -12,6 +12,7 @@ polyhead_test(
         runtime_cpu_features.cpp
         runtime_device_rules.cpp
         runtime_dispatch.cpp
+        runtime_edges.cpp
         runtime_extents.cpp
         runtime_features.cpp
         runtime_int8_cache.cpp

@@ -68,6 +68,25 @@ class Layer(unittest.TestCase):
             self.close(out, expected[0])
             self.close(weights, expected[1])
 
+    def test_masks_that_are_broadcast(self):
+        """A mask of stride 0, along keys, queries, heads or all of them, is the mask that it shows."""
+        module, state = made()
+        x = random(19, B, T, EMBED)
+        column, row, one = np.arange(T)[:, None] % 3 == 1, np.arange(T)[None] % 3 == 1, np.zeros((1, 1), bool)
+        head = (np.arange(B * HEADS) % HEADS == 1)[:, None, None]
+        for mask in (np.broadcast_to(part, (T, T)) for part in (column, row, one)):
+            for given in (mask, np.broadcast_to(np.where(mask[:1, :1] if mask.strides == (0, 0) else mask, -2.5, 0.5).astype(np.float32), (T, T))):
+                add = given if given.dtype == np.float32 else 0
+                seen = ~mask if given.dtype == bool else np.ones((T, T), bool)
+                self.close(module(x, attn_mask=given)[0], layer(state, HEADS, x, seen=seen, add=add)[0])
+        per_head = np.broadcast_to(head, (B * HEADS, T, T))
+        seen = ~per_head.reshape(B, HEADS, T, T)
+        self.close(module(x, attn_mask=per_head)[0], layer(state, HEADS, x, seen=seen)[0])
+        for padding in (np.broadcast_to(one, (B, T)), np.broadcast_to(row, (B, T))):
+            self.close(module(x, attn_mask=per_head, key_padding_mask=padding)[0], layer(state, HEADS, x, seen=seen & ~padding[:, None, None])[0])
+        with self.assertRaisesRegex(polyhead.Error, "attn_mask: found"):
+            module(x, attn_mask=np.broadcast_to(one, (T, T + 1)))
+
     def test_a_query_that_sees_nothing_gets_the_bias(self):
         module, state = made()
         x = random(11, 1, T, EMBED)

@@ -381,7 +381,7 @@ class Arrays(Case):
             arguments = {**dict(query=QUERY, key=KEY, value=VALUE), **change}
             with self.assertRaises(TypeError, msg=str(list(change))) as caught:
                 polyhead.sdpa(**arguments)
-            self.assertIn(list(change)[0].replace("scale", "softmax_scale"), str(caught.exception))
+            self.assertIn(list(change)[0], str(caught.exception))
         with self.assertRaises(TypeError):
             polyhead.sdpa(QUERY, KEY, VALUE, no_such_option=1)
 

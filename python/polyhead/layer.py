@@ -171,16 +171,16 @@ class MultiheadAttention:
         masks = []
         if padding is not None:
             tensor = _arrays.score_tensor("key_padding_mask", padding)
-            if tuple(tensor.shape) != (batch, kv):
-                raise refuse("key_padding_mask: found %s, expected %s" % (list(tensor.shape), [batch, kv]), "WRONG_SHAPE")
+            if tuple(padding.shape) != (batch, kv):  # the tensor has one key where all keys lie in one place
+                raise refuse("key_padding_mask: found %s, expected %s" % (list(padding.shape), [batch, kv]), "WRONG_SHAPE")
             masks.append(tensor[:, None, None, :])
         if attention is not None:
             tensor = _arrays.score_tensor("attn_mask", attention)
-            expected = (q, kv) if len(tensor.shape) == 2 else (batch * self.num_heads, q, kv)
-            if tuple(tensor.shape) != expected:
-                raise refuse("attn_mask: found %s, expected %s or %s" % (list(tensor.shape), [q, kv], [batch * self.num_heads, q, kv]),
+            expected = (q, kv) if len(attention.shape) == 2 else (batch * self.num_heads, q, kv)
+            if tuple(attention.shape) != expected:
+                raise refuse("attn_mask: found %s, expected %s or %s" % (list(attention.shape), [q, kv], [batch * self.num_heads, q, kv]),
                              "WRONG_SHAPE")
-            masks.append(tensor if len(expected) == 2 else tensor.reshape(batch, self.num_heads, q, kv))
+            masks.append(tensor if len(expected) == 2 else tensor.reshape(batch, self.num_heads, q, tensor.shape[-1]))
         # Only the kernel's mask can be boolean. Of two boolean masks the larger one becomes the mask.
         masks.sort(key=lambda m: (_arrays.dtype_name(m) != "bool", -len(m.shape)))
         for index, mask in enumerate(masks):

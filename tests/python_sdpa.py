@@ -99,6 +99,15 @@ class Masks(Case):
 
 
 class Modifiers(Case):
+    def test_a_mask_over_more_than_2_31_pairs(self):
+        """The product of the extents that a mask is spread to is no limit, where its memory is small."""
+        heads, tokens = 32, 8192
+        q = np.ones((1, heads, tokens, 4), np.float32)
+        v = random(41, 1, heads, tokens, 4)
+        mask = np.broadcast_to(np.arange(tokens) % 7 != 3, (tokens, tokens))
+        out = polyhead.sdpa(q, q, v, mask, window=(0, 0))  # each query sees its own key
+        np.testing.assert_allclose(out, v * (np.arange(tokens) % 7 != 3)[:, None], rtol=1e-5, atol=1e-6)
+
     def test_softcap_sinks_slopes_and_gate(self):
         sinks, slopes, gate = random(7, H), abs(random(8, H)), random(9, H)
         distance = abs(np.arange(T_Q)[:, None] - np.arange(T_KV)[None, :])

@@ -93,7 +93,8 @@ def commands_of(fault):
         return [[tool("ctest"), "--test-dir", folder, "--no-tests=error", "--stop-on-failure", "-R", "^(%s)$" % words[0]]]
     if kind == "script":
         scripts = [word for word in words if word.endswith(".py")]
-        return [[PYTHON, os.path.join(TREE, "tests", script)] + words[len(scripts):] for script in scripts]
+        every = ["env", "POLYHEAD_TEST_ALL=1"]  # not a sample of its cases
+        return [every + [PYTHON, os.path.join(TREE, "tests", script)] + words[len(scripts):] for script in scripts]
     for place in ("tests", os.path.join("tests", "cuda_driver")):
         path = os.path.join(folder, place, kind)
         launcher = ["setarch", "-R"] if kind.endswith("_tsan") and shutil.which("setarch") else []

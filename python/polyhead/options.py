@@ -12,7 +12,7 @@ from .error import refuse
 
 
 class Rule(NamedTuple):
-    """What a keyword takes. Another type is a TypeError; another value of a type with words is an Error."""
+    """What a keyword takes. Another type is a TypeError; what is none of the words, where there are some, is an Error."""
 
     expected: str
     accepts: Callable[[Any], bool]
@@ -128,7 +128,7 @@ def check(function: str, arguments: Mapping[str, Any]) -> None:
 
 def wrong(keyword: str, value: Any, rule: Rule) -> Exception:
     sentence = "%s: found %s, expected %s" % (keyword, found_text(value), rule.expected)
-    if rule.words and isinstance(value, str):
+    if rule.words:
         return refuse(sentence + nearest(value, rule.words))
     return TypeError(sentence)
 

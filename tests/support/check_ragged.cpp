@@ -19,6 +19,8 @@ constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXT
 struct Dimensions {
     polyhead_tensor polyhead_args::*tensor;
     std::vector<int32_t> are;
+    bool may_spread = false;                           // one element may stand for all of a dimension
+    int32_t polyhead_problem::*always_spread = nullptr; // the dimensions in which one does, by POLYHEAD_BROADCAST_ bits
 };
 const std::vector<Dimensions> call_dimensions = {
     {&polyhead_args::query, {B, H, Q, other}},
@@ -29,8 +31,8 @@ const std::vector<Dimensions> call_dimensions = {
     {&polyhead_args::kv_lengths, {B}},
     {&polyhead_args::page_table, {B, other}},
     {&polyhead_args::position_offsets, {B}},
-    {&polyhead_args::mask, {B, H, Q, KV}},
-    {&polyhead_args::score_bias, {B, H, Q, KV}},
+    {&polyhead_args::mask, {B, H, Q, KV}, true, &polyhead_problem::mask_broadcast},
+    {&polyhead_args::score_bias, {B, H, Q, KV}, true, &polyhead_problem::score_bias_broadcast},
     {&polyhead_args::alibi_slopes, {B, H}},
     {&polyhead_args::sinks, {H}},
     {&polyhead_args::rope_cos, {other, other}},
@@ -61,9 +63,7 @@ Sequences random_sequences(const polyhead_problem &p, bool packed_kv, int64_t mo
     s.packed_kv = packed_kv;
     const std::vector<int32_t> queries = {0, 1, 1, 1, 2, 5, 17, 33, 70}, keys = {0, 1, 2, 31, 33, 64, 100, 290};
     int32_t q = 1, kv = 1;
-    // EXCLUDED: one token in all: in a mask it looks like one element for all (c_api.h), so this check cannot cut it; every such batch is
-    // in tests/runtime_parts.cpp
-    for (int64_t count = random.between(1, 8); count > 0 || s.begins_q.back() == 1 || s.begins_kv.back() == 1; count--) {
+    for (int64_t count = random.between(1, 8); count > 0; count--) {
         if (!random.chance(30)) { // otherwise as the one before
             // EXCLUDED: more queries than the variant serves: POLYHEAD_UNSUPPORTED (c_api.h)
             q = static_cast<int32_t>(std::min<int64_t>(random.pick(queries), most_rows));
@@ -75,49 +75,75 @@ Sequences random_sequences(const polyhead_problem &p, bool packed_kv, int64_t mo
     return s;
 }
 
-bool has(const polyhead_tensor &tensor, const std::vector<int32_t> &are, int32_t dimension) {
-    const auto rank = std::min(static_cast<size_t>(tensor.rank), are.size());
-    for (size_t i = 0; i < rank; i++) {
-        if (are[are.size() - rank + i] == dimension && (dimension == B || tensor.shape[i] != 1)) {
-            return true;
+// How the tensors of a packed call are cut.
+class Cut {
+public:
+    Cut(const polyhead_problem &problem, const Sequences &s) : problem_(problem), s_(s) {}
+
+    // A packed tensor comes from `packed`, any other one from `rows`, which has a batch row for each sequence.
+    const polyhead_tensor &choose(const polyhead_tensor &packed, const polyhead_tensor &rows, const Dimensions &dimensions) const {
+        return is_packed(packed, dimensions) ? packed : rows;
+    }
+
+    // The view of sequence b, as somebody would write it who has no packed call.
+    void narrow(polyhead_tensor *tensor, const Dimensions &dimensions, int64_t b) const {
+        const bool packed = is_packed(*tensor, dimensions);
+        const auto take = [&](size_t i, int64_t first, int64_t count) {
+            tensor->data = static_cast<char *>(tensor->data) + first * tensor->stride[i] * dtype_bytes(tensor->dtype);
+            tensor->shape[i] = count;
+        };
+        const auto row = static_cast<size_t>(b);
+        for (size_t i = 0; i < rank_of(*tensor, dimensions); i++) {
+            const int32_t is = what(*tensor, dimensions, i);
+            if (is == B && !packed && tensor->shape[i] > 1) {
+                take(i, b, 1);
+            } else if (is == Q && !spread(*tensor, dimensions, i)) {
+                take(i, s_.begins_q[row], s_.begins_q[row + 1] - s_.begins_q[row]);
+            } else if (is == KV && s_.packed_kv && !spread(*tensor, dimensions, i)) {
+                take(i, s_.begins_kv[row], s_.begins_kv[row + 1] - s_.begins_kv[row]);
+            }
         }
     }
-    return false;
-}
 
-bool is_packed(const polyhead_tensor &tensor, const std::vector<int32_t> &are, const Sequences &s) {
-    return has(tensor, are, Q) || (s.packed_kv && has(tensor, are, KV));
-}
-
-// A packed tensor comes from `packed`, any other one from `rows`, which has a batch row for each sequence.
-void choose(polyhead_tensor *tensor, const polyhead_tensor &packed, const polyhead_tensor &rows, const std::vector<int32_t> &are,
-            const Sequences &s) {
-    *tensor = is_packed(packed, are, s) ? packed : rows;
-}
-
-// The view of sequence b, as somebody would write it who has no packed call.
-void narrow(polyhead_tensor *tensor, const std::vector<int32_t> &are, const Sequences &s, int64_t b) {
-    const bool packed = is_packed(*tensor, are, s);
-    const auto rank = std::min(static_cast<size_t>(tensor->rank), are.size());
-    const auto take = [&](size_t i, int64_t first, int64_t count) {
-        tensor->data = static_cast<char *>(tensor->data) + first * tensor->stride[i] * dtype_bytes(tensor->dtype);
-        tensor->shape[i] = count;
-    };
-    const auto row = static_cast<size_t>(b);
-    for (size_t i = 0; i < rank; i++) {
-        const int32_t is = are[are.size() - rank + i];
-        if (is == B && !packed && tensor->shape[i] > 1) {
-            take(i, b, 1);
-        } else if (is == Q && tensor->shape[i] > 1) {
-            take(i, s.begins_q[row], s.begins_q[row + 1] - s.begins_q[row]);
-        } else if (is == KV && s.packed_kv && tensor->shape[i] > 1) {
-            take(i, s.begins_kv[row], s.begins_kv[row + 1] - s.begins_kv[row]);
-        }
+private:
+    static size_t rank_of(const polyhead_tensor &tensor, const Dimensions &dimensions) {
+        return std::min(static_cast<size_t>(tensor.rank), dimensions.are.size());
     }
-}
+    static int32_t what(const polyhead_tensor &tensor, const Dimensions &dimensions, size_t i) {
+        return dimensions.are[dimensions.are.size() - rank_of(tensor, dimensions) + i];
+    }
 
-std::vector<int32_t> declared_dimensions(const polyhead_declaration &declared) {
-    return {declared.extents, declared.extents + declared.rank};
+    // One element for all of a dimension. Where there is one token in all, one element is that token's, unless the kernel was built for one
+    // element.
+    bool spread(const polyhead_tensor &tensor, const Dimensions &dimensions, size_t i) const {
+        if (!dimensions.may_spread || tensor.shape[i] != 1) {
+            return false;
+        }
+        const bool query = what(tensor, dimensions, i) == Q;
+        const int32_t bit = query ? POLYHEAD_BROADCAST_Q : POLYHEAD_BROADCAST_KV;
+        const bool always = dimensions.always_spread && (problem_.*dimensions.always_spread & bit) != 0;
+        return always || (query ? s_.begins_q : s_.begins_kv).back() != 1;
+    }
+
+    bool has(const polyhead_tensor &tensor, const Dimensions &dimensions, int32_t dimension) const {
+        for (size_t i = 0; i < rank_of(tensor, dimensions); i++) {
+            if (what(tensor, dimensions, i) == dimension && !spread(tensor, dimensions, i)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
+    bool is_packed(const polyhead_tensor &tensor, const Dimensions &dimensions) const {
+        return has(tensor, dimensions, Q) || (s_.packed_kv && has(tensor, dimensions, KV));
+    }
+
+    const polyhead_problem &problem_;
+    const Sequences &s_;
+};
+
+Dimensions declared_dimensions(const polyhead_declaration &declared) {
+    return {nullptr, {declared.extents, declared.extents + declared.rank}, true};
 }
 
 // The arguments of one packed call, and of each sequence alone.
@@ -128,8 +154,7 @@ public:
           args_(packed_.args()) {
         for (const Dimensions &one : call_dimensions) {
             const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
-            choose(&(args_.*one.tensor), packed_.args().*one.tensor, rows_.args().*one.tensor, of_pages ? std::vector<int32_t>{} : one.are,
-                   s_);
+            args_.*one.tensor = cut_.choose(packed_.args().*one.tensor, rows_.args().*one.tensor, of_pages ? Dimensions{} : one);
         }
         if (problem_.rope != POLYHEAD_NO_ROPE && packed_.args().rope_cos.shape[0] > args_.rope_cos.shape[0]) {
             args_.rope_cos = packed_.args().rope_cos;
@@ -137,9 +162,8 @@ public:
         }
         const ExpressionCase *expression = expression_of(problem_);
         for (int32_t i = 0; i < args_.num_expression_tensors; i++) {
-            tensors_.emplace_back();
-            choose(&tensors_.back(), packed_.args().expression_tensors[i], rows_.args().expression_tensors[i],
-                   declared_dimensions(expression->tensors[static_cast<size_t>(i)]), s_);
+            tensors_.push_back(cut_.choose(packed_.args().expression_tensors[i], rows_.args().expression_tensors[i],
+                                           declared_dimensions(expression->tensors[static_cast<size_t>(i)])));
         }
         args_.expression_tensors = tensors_.data();
         args_.cu_seqlens_q = view(s_.begins_q.data(), {s_.count() + 1});
@@ -157,13 +181,13 @@ public:
         for (const Dimensions &one : call_dimensions) {
             const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
             if (!of_pages) {
-                narrow(&(args.*one.tensor), one.are, s_, b);
+                cut_.narrow(&(args.*one.tensor), one, b);
             }
         }
         *tensors = tensors_;
         const ExpressionCase *expression = expression_of(problem_);
         for (size_t i = 0; i < tensors->size(); i++) {
-            narrow(&(*tensors)[i], declared_dimensions(expression->tensors[i]), s_, b);
+            cut_.narrow(&(*tensors)[i], declared_dimensions(expression->tensors[i]), b);
         }
         args.expression_tensors = tensors->data();
         return args;
@@ -206,6 +230,7 @@ private:
 
     const Problem problem_;
     const Sequences s_;
+    const Cut cut_{problem_, s_};
     Inputs packed_, rows_;
     polyhead_args args_;
     std::vector<polyhead_tensor> tensors_;

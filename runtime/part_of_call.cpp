@@ -80,6 +80,15 @@ const Tokens *tokens_of(const Part &part, int32_t declared) noexcept {
     return declared == Q && (part.packed_q || part.some_queries) ? &part.queries : declared == KV && part.packed_kv ? &part.keys : nullptr;
 }
 
+// Elements from an index to the first one. Strides of dimensions with one element, and of tensors without any, may be any numbers: where the
+// product is beyond 64 bits, nothing is read there.
+int64_t distance(int64_t index, int64_t stride) noexcept {
+    return static_cast<int64_t>(static_cast<uint64_t>(index) * static_cast<uint64_t>(stride));
+}
+void move(int64_t *place, int64_t by) noexcept {
+    *place = static_cast<int64_t>(static_cast<uint64_t>(*place) + static_cast<uint64_t>(by));
+}
+
 void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &part) noexcept {
     int batch = -1;
     int64_t between = 0; // elements from a sequence to the next
@@ -90,16 +99,16 @@ void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &par
         const Tokens *const tokens = tokens_of(part, declared);
         if (tokens && !dimensions.spread(*tensor, i)) {
             packed = !part.some_queries;
-            tensor->offset += tokens->first * tensor->stride[i];
+            move(&tensor->offset, distance(tokens->first, tensor->stride[i]));
             tensor->shape[i] = tokens->each;
-            between += tokens->each * tensor->stride[i];
+            move(&between, distance(tokens->each, tensor->stride[i]));
         }
     }
     if (batch >= 0 && packed) {
         tensor->shape[batch] = part.count;
         tensor->stride[batch] = between;
     } else if (batch >= 0 && !dimensions.spread(*tensor, batch)) {
-        tensor->offset += part.first * tensor->stride[batch];
+        move(&tensor->offset, distance(part.first, tensor->stride[batch]));
         tensor->shape[batch] = part.count;
     }
 }

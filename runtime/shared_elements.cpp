@@ -47,7 +47,9 @@ Bytes bytes_of(const polyhead_tensor &t, int64_t begin, int64_t element) noexcep
     Bytes bytes;
     bytes.begin = begin;
     for (int i = 0; i < t.rank; ++i) {
-        bytes.add(t.shape[i], std::abs(t.stride[i]) * element);
+        if (t.shape[i] > 1) { // the stride of one element may be any number
+            bytes.add(t.shape[i], std::abs(t.stride[i]) * element);
+        }
     }
     bytes.add(element, 1);
     return bytes;
@@ -61,7 +63,7 @@ Bytes bytes_in_space(const polyhead_tensor &t) noexcept {
 int64_t address_of(const polyhead_tensor &t, int64_t element) noexcept {
     int64_t lowest = t.offset;
     for (int i = 0; i < t.rank; ++i) {
-        lowest += t.stride[i] < 0 ? (t.shape[i] - 1) * t.stride[i] : 0;
+        lowest += t.stride[i] < 0 && t.shape[i] > 1 ? (t.shape[i] - 1) * t.stride[i] : 0;
     }
     return static_cast<int64_t>(reinterpret_cast<uintptr_t>(t.data)) + lowest * element;
 }

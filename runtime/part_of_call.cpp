@@ -80,8 +80,8 @@ const Tokens *tokens_of(const Part &part, int32_t declared) noexcept {
     return declared == Q && (part.packed_q || part.some_queries) ? &part.queries : declared == KV && part.packed_kv ? &part.keys : nullptr;
 }
 
-// Elements from an index to the first one. Strides of dimensions with one element, and of tensors without any, may be any numbers: where the
-// product is beyond 64 bits, nothing is read there.
+// Elements from an index to the first one. Strides of dimensions with one element, and of tensors without any, may be any numbers: where
+// the product is beyond 64 bits, nothing is read there.
 int64_t distance(int64_t index, int64_t stride) noexcept {
     return static_cast<int64_t>(static_cast<uint64_t>(index) * static_cast<uint64_t>(stride));
 }

@@ -19,8 +19,9 @@ namespace edges {
 // A pool of two pages of two rows with two heads, a sequence of it, and one new token that is rotated by a table of four positions.
 struct PagedAppend {
     static constexpr int64_t heads = 2, entries = 4, rows = 2, pages = 2;
-    std::vector<float> key = std::vector<float>(pages * heads * rows * entries, untouched), value = key, new_key = std::vector<float>(heads * entries, 1.0f),
-                       new_value = new_key, cos = std::vector<float>(8, 1.0f), sin = std::vector<float>(8, 0.0f);
+    std::vector<float> key = std::vector<float>(pages * heads * rows * entries, untouched), value = key,
+                       new_key = std::vector<float>(heads * entries, 1.0f), new_value = new_key, cos = std::vector<float>(8, 1.0f),
+                       sin = std::vector<float>(8, 0.0f);
     std::vector<int32_t> lengths = {1}, counts = {1}, positions = {0}, table = {0, 1};
     polyhead_cache cache = polyhead_cache_of({}, {}, {});
     polyhead_new_keys keys = polyhead_new_keys_of();
@@ -38,7 +39,9 @@ struct PagedAppend {
         keys.rotation.sin = view(const_cast<const float *>(sin.data()), {4, 2});
         keys.rotation.positions = integers(positions, {1});
     }
-    static TensorView integers(const std::vector<int32_t> &values, std::initializer_list<int64_t> shape) { return view(values.data(), shape); }
+    static TensorView integers(const std::vector<int32_t> &values, std::initializer_list<int64_t> shape) {
+        return view(values.data(), shape);
+    }
     void refused(polyhead_code code, const std::string &message) {
         const polyhead_status status = polyhead_append(&cache, &keys);
         CHECK(status.code == code);
@@ -71,8 +74,8 @@ TEST_CASE("edges: every input of append in the memory of every output", "[runtim
     PagedAppend call;
     polyhead_new_keys &keys = call.keys;
     edges::check_each_over_each({&call.cache.key, &call.cache.value},
-                                {&keys.key, &keys.value, &keys.lengths, &keys.counts, &keys.rotation.cos, &keys.rotation.sin, &keys.rotation.positions,
-                                 &call.cache.page_table},
+                                {&keys.key, &keys.value, &keys.lengths, &keys.counts, &keys.rotation.cos, &keys.rotation.sin,
+                                 &keys.rotation.positions, &call.cache.page_table},
                                 [&] { return polyhead_append(&call.cache, &keys); });
     CHECK(call.key == std::vector<float>(call.key.size(), untouched));
     CHECK(std::string(polyhead_append(&call.cache, &keys).message).empty());
@@ -80,7 +83,8 @@ TEST_CASE("edges: every input of append in the memory of every output", "[runtim
 }
 
 TEST_CASE("edges: every input of rotate and of merge_states in the memory of every output", "[runtime]") {
-    std::vector<float> input(32, 1.0f), out(32, untouched), cos(8, 1.0f), sin(8, 0.0f), lse(8, 0.0f), merged_lse(8, untouched), sinks(2, 0.0f);
+    std::vector<float> input(32, 1.0f), out(32, untouched), cos(8, 1.0f), sin(8, 0.0f), lse(8, 0.0f), merged_lse(8, untouched),
+        sinks(2, 0.0f);
     std::vector<int32_t> at = {0};
     polyhead_rotation rotation{};
     rotation.rope = POLYHEAD_ROPE_INTERLEAVED;
@@ -88,10 +92,12 @@ TEST_CASE("edges: every input of rotate and of merge_states in the memory of eve
     rotation.sin = view(const_cast<const float *>(sin.data()), {4, 2});
     rotation.positions = view(const_cast<const int32_t *>(at.data()), {1});
     polyhead_tensor from = view(const_cast<const float *>(input.data()), {1, 2, 4, 4}), to = view(out.data(), {1, 2, 4, 4});
-    edges::check_each_over_each({&to}, {&rotation.cos, &rotation.sin, &rotation.positions}, [&] { return polyhead_rotate(&from, &rotation, &to); });
+    edges::check_each_over_each({&to}, {&rotation.cos, &rotation.sin, &rotation.positions},
+                                [&] { return polyhead_rotate(&from, &rotation, &to); });
     CHECK(out == std::vector<float>(32, untouched));
 
-    polyhead_state part = State(view(const_cast<const float *>(input.data()), {1, 2, 4, 4}), view(const_cast<const float *>(lse.data()), {1, 2, 4}));
+    polyhead_state part =
+        State(view(const_cast<const float *>(input.data()), {1, 2, 4, 4}), view(const_cast<const float *>(lse.data()), {1, 2, 4}));
     polyhead_tensor to_lse = view(merged_lse.data(), {1, 2, 4}), with = view(const_cast<const float *>(sinks.data()), {2});
     const auto merge = [&] { return polyhead_merge_states(&part, 1, &with, &to, &to_lse); };
     edges::check_each_over_each({&to}, {&part.lse, &with}, merge);
@@ -129,7 +135,8 @@ TEST_CASE("edges: what append refuses", "[runtime]") {
     SECTION("new keys of another version") {
         call.keys.size -= 8;
         call.refused(POLYHEAD_UNSUPPORTED, "new keys: a struct of " + std::to_string(call.keys.size) + " bytes, expected " +
-                                               std::to_string(sizeof(polyhead_new_keys)) + ": compile with the headers of polyhead " + polyhead_version());
+                                               std::to_string(sizeof(polyhead_new_keys)) + ": compile with the headers of polyhead " +
+                                               polyhead_version());
     }
     SECTION("a cache of another version") {
         call.cache.size += 8;
@@ -225,8 +232,10 @@ TEST_CASE("edges: parts are merged in every column, and not where a sum is infin
         second[size_t(i)] = float(2 * i);
     }
     std::vector<State> parts;
-    parts.emplace_back(view(const_cast<const float *>(first.data()), {1, 1, 1, width}), view(const_cast<const float *>(lse.data()), {1, 1, 1}));
-    parts.emplace_back(view(const_cast<const float *>(second.data()), {1, 1, 1, width}), view(const_cast<const float *>(other.data()), {1, 1, 1}));
+    parts.emplace_back(view(const_cast<const float *>(first.data()), {1, 1, 1, width}),
+                       view(const_cast<const float *>(lse.data()), {1, 1, 1}));
+    parts.emplace_back(view(const_cast<const float *>(second.data()), {1, 1, 1, width}),
+                       view(const_cast<const float *>(other.data()), {1, 1, 1}));
     const auto merge = [&] { return merge_states(parts.data(), 2, view(out.data(), {1, 1, 1, width})); };
     REQUIRE(merge().ok());
     for (int64_t i = 0; i < width; i++) {
@@ -254,8 +263,8 @@ TEST_CASE("edges: every scale of a long cache is looked at", "[runtime]") {
     CHECK(std::string(fake.run(args).message).empty());
     for (const int64_t at : {int64_t(0), int64_t(63), int64_t(4095), int64_t(4096), int64_t(4097), length - 1}) {
         scales[size_t(at)] = -1.0f;
-        CHECK(std::string(fake.run(args).message) == "key_scales: value -1 of key " + std::to_string(at) +
-                                                         ", head 0, batch row 0, expected a finite number of at least 0");
+        CHECK(std::string(fake.run(args).message) ==
+              "key_scales: value -1 of key " + std::to_string(at) + ", head 0, batch row 0, expected a finite number of at least 0");
         scales[size_t(at)] = 1.0f;
     }
 }

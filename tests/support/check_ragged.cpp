@@ -19,7 +19,7 @@ constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXT
 struct Dimensions {
     polyhead_tensor polyhead_args::*tensor;
     std::vector<int32_t> are;
-    bool may_spread = false;                           // one element may stand for all of a dimension
+    bool may_spread = false;                            // one element may stand for all of a dimension
     int32_t polyhead_problem::*always_spread = nullptr; // the dimensions in which one does, by POLYHEAD_BROADCAST_ bits
 };
 const std::vector<Dimensions> call_dimensions = {

@@ -68,6 +68,12 @@ class Layer(unittest.TestCase):
             self.close(out, expected[0])
             self.close(weights, expected[1])
 
+    def test_causal_cross_attention_begins_at_the_first_key(self):
+        module, state = made()
+        x, y = random(17, B, T, EMBED), random(18, B, T + 4, EMBED)
+        out = module(x, y, y, is_causal=True)[0]
+        self.close(out, layer(state, HEADS, x, y, y, seen=np.tril(np.ones((T, T + 4), bool)))[0])
+
     def test_masks_that_are_broadcast(self):
         """A mask of stride 0, along keys, queries, heads or all of them, is the mask that it shows."""
         module, state = made()

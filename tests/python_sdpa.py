@@ -65,6 +65,14 @@ class Masks(Case):
             seen = visible(T_Q, T_KV, causal=True, from_end=alignment == "bottom_right")
             self.close(polyhead.sdpa(QUERY, KEY, VALUE, is_causal=True, causal_alignment=alignment), attention(QUERY, KEY, VALUE, seen)[0])
 
+    def test_position_offsets_move_what_is_seen(self):
+        offsets = np.array([3, -2], np.int32)
+        q, k = np.arange(T_Q)[:, None], np.arange(T_KV)[None]
+        for options, seen in ((dict(is_causal=True), lambda p: k <= p), (dict(window=(1, 2)), lambda p: (k >= p - 1) & (k <= p + 2))):
+            mask = np.stack([seen(q + offset) for offset in offsets[:B]])[:, None]
+            out = polyhead.sdpa(QUERY, KEY, VALUE, position_offsets=offsets[:B], **options)
+            self.close(out, polyhead.sdpa(QUERY, KEY, VALUE, mask))
+
     def test_lengths_window_and_an_empty_row(self):
         for lengths in ([0, T_KV], np.array([5, 7])):
             seen = visible(T_Q, T_KV, lengths, causal=True, window=(6, 2))
@@ -289,6 +297,14 @@ class Outputs(Case):
                      past_value=value, **packed)
         self.refused(polyhead.Code.UNSUPPORTED, "uses b otherwise than as the index of a dimension b", query, key, value,
                      expression="mask = b == 0", **packed)
+
+    def test_past_and_keys_with_others_between_them(self):
+        both = random(51, 2, B, H_KV, 16, D)
+        past, new = both[..., :5, :], both[..., 9:, :]
+        query = random(52, B, H, 7, D)
+        out = polyhead.sdpa(query, new[0], new[1], past_key=past[0], past_value=past[1])
+        joined = np.concatenate((past, new), -2)
+        self.close(out, polyhead.sdpa(query, joined[0], joined[1]))
 
     def test_past_is_joined_by_index(self):
         cache = random(11, B, H_KV, 32, D)

@@ -216,6 +216,7 @@ TEST_CASE("generator: unknown targets and tilings are refused in one sentence") 
     check_sentence(plan("host", "warp=3"), {"warp", "expected"});
     check_sentence(plan("host", "q_tile=-1"), {"q_tile", "-1", "expected"});
     check_sentence(plan("host", "q_tile=many"), {"q_tile", "many", "expected"});
+    check_sentence(plan("host", "q_tile=1048577"), {"q_tile", "1048577", "a whole number from 0 to 1048576"});
     check_sentence(plan("host", "frame=round"), {"round", "expected"});
     check_sentence(plan("x86-64-linux-cuda-cuda_capability_80", "row_lanes=5"), {"row_lanes 5", "32"});
     check_sentence(plan("x86-64-linux-opencl", "frame=thread_rows row_lanes=2"), {"row_lanes 2", "1 threads"});

@@ -282,8 +282,12 @@ def check_plugins(options):
         if shown != {"use_it", "threads_of_it"}:
             raise Failed("%s shows %s" % (plugin, sorted(shown)[:8]))
     compile_cxx(options, HOST, "host")
+    for plugin, folder in (("plain_one.so", "one"), ("plain_two.so", "two")):  # by somebody who hides nothing
+        kernel = os.path.join(options.work, folder)
+        compile_cxx(options, PLUGIN, plugin, "-shared", "-fPIC", "-I" + kernel, os.path.join(kernel, "attention.a"), options.library)
     for flags in ("local", "global"):
-        run([os.path.join(options.work, "host"), flags, "./one.so", "./two.so", "1", "2"], cwd=options.work, timeout=120)
+        for names in (["./one.so", "./two.so"], ["./plain_one.so", "./plain_two.so"]):
+            run([os.path.join(options.work, "host"), flags, *names, "1", "2"], cwd=options.work, timeout=120)
 
 
 def check_foreign(options):

@@ -35,9 +35,10 @@ class Layer(unittest.TestCase):
         self.close(weights, expected[1][0])
 
     def test_cross_attention_with_other_widths(self):
-        module, state = made(kdim=20, vdim=36, bias=False, seed=3)
         query, key, value = random(4, B, T, EMBED), random(5, B, S, 20), random(6, B, S, 36)
-        self.close(module(query, key, value)[0], layer(state, HEADS, query, key, value)[0])
+        for bias in (True, False):
+            module, state = made(kdim=20, vdim=36, bias=bias, seed=3)
+            self.close(module(query, key, value)[0], layer(state, HEADS, query, key, value)[0])
         with self.assertRaises(polyhead.Error):
             module(query)
 

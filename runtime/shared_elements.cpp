@@ -43,6 +43,7 @@ struct Bytes {
     }
 };
 
+// The tensor begins at address `begin`, and its elements have so many bytes.
 Bytes bytes_of(const polyhead_tensor &t, int64_t begin, int64_t element) noexcept {
     Bytes bytes;
     bytes.begin = begin;
@@ -59,13 +60,8 @@ Bytes bytes_in_space(const polyhead_tensor &t) noexcept {
     return bytes_of(t, static_cast<int64_t>(memory_of(t).begin), dtype_bytes(t.dtype));
 }
 
-// Of the lowest byte.
-int64_t address_of(const polyhead_tensor &t, int64_t element) noexcept {
-    int64_t lowest = t.offset;
-    for (int i = 0; i < t.rank; ++i) {
-        lowest += t.stride[i] < 0 && t.shape[i] > 1 ? (t.shape[i] - 1) * t.stride[i] : 0;
-    }
-    return static_cast<int64_t>(reinterpret_cast<uintptr_t>(t.data)) + lowest * element;
+Bytes bytes_on_host(const polyhead_tensor &t, int64_t element) noexcept {
+    return bytes_of(t, static_cast<int64_t>(reinterpret_cast<uintptr_t>(t.data)) + reach_of(t).lowest * element, element);
 }
 
 // Proofs that are tried for one pair of tensors. Those of real layouts take a few.
@@ -119,7 +115,7 @@ bool may_share_elements(const polyhead_tensor &a, const polyhead_tensor &b) noex
 bool may_share_elements(const polyhead_tensor &a, int64_t bytes_of_a, const polyhead_tensor &b, int64_t bytes_of_b) noexcept {
     int proofs = most_proofs;
     return !absent(a) && !absent(b) && !empty(a) && !empty(b) &&
-           !proved_apart(bytes_of(a, address_of(a, bytes_of_a), bytes_of_a), bytes_of(b, address_of(b, bytes_of_b), bytes_of_b), &proofs);
+           !proved_apart(bytes_on_host(a, bytes_of_a), bytes_on_host(b, bytes_of_b), &proofs);
 }
 
 bool check_apart(const char *output, const polyhead_tensor &written, const char *other, const polyhead_tensor &tensor, Apart apart,

@@ -179,14 +179,19 @@ bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, in
     return true;
 }
 
-DeviceRange range_of(const char *name, const polyhead_tensor &t) noexcept {
-    int64_t lowest = t.offset, highest = t.offset;
+ElementRange reach_of(const polyhead_tensor &t) noexcept {
+    ElementRange range{t.offset, t.offset};
     for (int i = 0; i < t.rank; ++i) {
         const int64_t last = t.shape[i] > 1 ? (t.shape[i] - 1) * t.stride[i] : 0;
-        (last < 0 ? lowest : highest) += last;
+        (last < 0 ? range.lowest : range.highest) += last;
     }
+    return range;
+}
+
+DeviceRange range_of(const char *name, const polyhead_tensor &t) noexcept {
+    const ElementRange range = reach_of(t);
     const int64_t bytes = dtype_bytes(t.dtype);
-    return {name, t.data, lowest * bytes, (highest + 1) * bytes, t.offset * bytes};
+    return {name, t.data, range.lowest * bytes, (range.highest + 1) * bytes, t.offset * bytes};
 }
 
 MemoryRange memory_of(const polyhead_tensor &t) noexcept {

@@ -73,6 +73,11 @@ MemoryRange memory_of(const polyhead_tensor &tensor) noexcept;
 inline bool overlap(const MemoryRange &a, const MemoryRange &b) noexcept {
     return a.space == b.space && a.begin < b.end && b.begin < a.end;
 }
+// The lowest and the highest element that a tensor with elements reaches, counted from its data.
+struct ElementRange {
+    int64_t lowest, highest;
+};
+ElementRange reach_of(const polyhead_tensor &tensor) noexcept;
 // The same bytes relative to the data of a checked tensor that has elements.
 DeviceRange range_of(const char *name, const polyhead_tensor &tensor) noexcept;
 

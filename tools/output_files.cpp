@@ -163,11 +163,12 @@ private:
     // Whether the file is locked now; false also where it cannot be.
     bool wait_for_it() {
         for (int i = 0; lock(file_, LOCK_EX | LOCK_NB) != 0; i++) {
-            in_use_ = errno == EWOULDBLOCK && i == 100 * longest_wait;
-            if (errno != EWOULDBLOCK || in_use_) {
-                if (in_use_) {
-                    close();
-                }
+            if (errno != EWOULDBLOCK) {
+                return false; // a file system without locks
+            }
+            if (i == 100 * longest_wait) {
+                in_use_ = true;
+                close();
                 return false;
             }
             ::usleep(10000);

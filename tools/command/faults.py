@@ -10,7 +10,6 @@ A list tests/faults/NAME.txt has blocks of lines, with an empty line between the
     build: the targets that the test needs (default: the program; the Python package for a script)
     equivalent: one sentence that proves that no test can find it (only then)
 """
-import argparse
 import collections
 import contextlib
 import os
@@ -18,7 +17,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import time
 
 from . import build, environment, fuzzing
@@ -46,7 +44,7 @@ def read_list(part):
                 raise Failure("tests/faults/%s.txt: '%s' is no line of a fault" % (part, line))
             values[key] = value.strip()
         name = values.pop("fault", "")
-        missing = [key for key in ("file", "old", "new", "find") if not values.get(key) and key != "new"]
+        missing = [key for key in ("file", "old", "find") if not values.get(key)] + ["new"] * ("new" not in values)
         if not name or missing:
             raise Failure("tests/faults/%s.txt: %s: no %s" % (part, name or block.splitlines()[0], ", ".join(missing) or "name"))
         for key in ("old", "new"):
@@ -95,16 +93,13 @@ def commands_of(fault):
         scripts = [word for word in words if word.endswith(".py")]
         every = ["env", "POLYHEAD_TEST_ALL=1"]  # not a sample of its cases
         return [every + [PYTHON, os.path.join(TREE, "tests", script)] + words[len(scripts):] for script in scripts]
-    for place in ("tests", os.path.join("tests", "cuda_driver")):
-        path = os.path.join(folder, place, kind)
-        launcher = ["setarch", "-R"] if kind.endswith("_tsan") and shutil.which("setarch") else []
-        if os.path.exists(path) or place != "tests":
-            return [launcher + [path, ",".join(word + ("[runtime]" if "test_runtime" in kind else "") for word in words or ["*"]), "--abort"]]
-    return []
+    launcher = ["setarch", "-R"] if kind.endswith("_tsan") and shutil.which("setarch") else []
+    label = "[runtime]" if kind.startswith("test_runtime") else ""  # which hidden cases do not have
+    return [launcher + [os.path.join(folder, "tests", kind), ",".join(word + label for word in words), "--abort"]]
 
 
 def run(command, seconds):
-    """The exit status, or None when the time was over: then the whole group of processes is ended."""
+    """The exit status and the output; None for the status when the time was over: then the whole group of processes is ended."""
     child = dict(environment_of_children(), PYTHONPATH=os.path.join(TREE, "build", "release", "python") + os.pathsep + os.path.join(TREE, "tests"),
                  POLYHEAD_SWEEP_SEED="planted faults")
     process = subprocess.Popen(command, cwd=TREE, env=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -184,12 +179,8 @@ def look_for(fault):
         if status is None:
             raise Failure("%s: compiling takes more than %d s" % (fault.name, LIMIT))
         if status != 0:
-            if any(word in fault.find for word in ("sweep", "script")) and "Halide" in text:
-                return True, time.monotonic() - started
             raise Failure("%s does not compile:\n%s" % (fault.name, text[-1500:]))
-        found = False
-        for command in commands_of(fault):
-            found = found or run(command, LIMIT - (time.monotonic() - started))[0] != 0
+        found = any(run(command, LIMIT - (time.monotonic() - started))[0] != 0 for command in commands_of(fault))
         return found, time.monotonic() - started
     finally:
         with open(path, "w", encoding="utf-8") as file:
@@ -205,7 +196,7 @@ def select(faults, options):
     return [fault for i, fault in enumerate(faults) if i % count == number - 1]
 
 
-def test_faults(options: argparse.Namespace) -> int:
+def test_faults(options):
     environment.ensure(*environment.PACKAGE, "test")
     faults = select(all_faults(), options)
     for fault in faults:
@@ -227,7 +218,3 @@ def test_faults(options: argparse.Namespace) -> int:
     found = sum(count[0] for count in counts.values())
     print("%d of %d found, %d equivalent" % (found, len(real), len(faults) - len(real)), flush=True)
     return 0 if found >= WANTED * len(real) else 1
-
-
-if __name__ == "__main__":
-    sys.exit("use ./polyhead test --faults")

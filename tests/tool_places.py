@@ -42,6 +42,16 @@ print(open(sys.argv[2] + "/k.h").read())
 """
 
 
+# Compiles a kernel in the folder for temporary files; prints why that cannot be.
+COMPILE = """
+import polyhead
+try:
+    polyhead.compile(op='sdpa', num_heads=1, head_dim=8, seq_len_q=1).manifest
+except polyhead.Error as error:
+    print(error)
+"""
+
+
 def generate(*words, **options):
     return subprocess.run([OPTIONS.generate, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **options)
 
@@ -163,20 +173,19 @@ class Places(unittest.TestCase):
         self.assertIn("softcap: value -1.5", outputs[0])
         self.assertEqual(outputs[0], outputs[1])
 
-    def python(self, text, *words, **environment):
-        return subprocess.run([sys.executable, "-c", text, *words], env=dict(os.environ, PYTHONPATH=OPTIONS.python_path, **environment),
+    def python(self, text, **environment):
+        return subprocess.run([sys.executable, "-c", text], env=dict(os.environ, PYTHONPATH=OPTIONS.python_path, **environment),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
 
     def test_folders_for_temporary_files(self):
         if not OPTIONS.python_path:
             self.skipTest("no Python package")
-        call = "import polyhead\ntry:\n    polyhead.compile(op='sdpa', num_heads=1, head_dim=8, seq_len_q=1).manifest\nexcept polyhead.Error as error:\n    print(error)\n"
-        self.assertEqual(self.python(call, TMPDIR=self.folder).stdout, b"")
+        self.assertEqual(self.python(COMPILE, TMPDIR=self.folder).stdout, b"")
         for name in FOLDERS.values():
             os.makedirs(self.path(name))
-            self.assertEqual(self.python(call, TMPDIR=self.path(name)).stdout, b"")
+            self.assertEqual(self.python(COMPILE, TMPDIR=self.path(name)).stdout, b"")
             self.assertEqual(os.listdir(self.path(name)), [])
-        answer = self.python(call, TMPDIR="/nonexistent").stdout.decode()
+        answer = self.python(COMPILE, TMPDIR="/nonexistent").stdout.decode()
         self.assertIn("TMPDIR: found '/nonexistent', expected a folder", answer)
         self.assertEqual(answer.count("\n"), 1)
 
@@ -188,8 +197,7 @@ class Places(unittest.TestCase):
         if os.geteuid() != 0 or libc.mount(b"none", self.folder, b"tmpfs", 8, b"size=16m") != 0:  # 8: MS_NOEXEC
             self.skipTest("no right to mount")
         self.addCleanup(libc.umount2, self.folder, 2)
-        call = "import polyhead\ntry:\n    polyhead.compile(op='sdpa', num_heads=1, head_dim=8, seq_len_q=1).manifest\nexcept polyhead.Error as error:\n    print(error)\n"
-        answer = self.python(call, TMPDIR=self.folder).stdout.decode()
+        answer = self.python(COMPILE, TMPDIR=self.folder).stdout.decode()
         self.assertIn("TMPDIR: found '%s', from which no code can be loaded (noexec)" % os.fsdecode(self.folder), answer)
 
 

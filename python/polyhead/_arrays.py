@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 
 import numpy
 
-from . import _core
+from . import _core, options
 from .error import refuse
 
 NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # dtype of a problem -> of an array
@@ -47,8 +47,7 @@ def storage_on_cpu(*arrays: Any) -> int:
 def require_arrays(**arrays: Any) -> None:
     """Raises a TypeError for an argument that is not an array, before its shape is read."""
     for name, array in arrays.items():
-        if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise TypeError("%s: found %s, expected an array: numpy, or anything with DLPack" % (name, type(array).__name__))
+        options.require(name, array, options.ARRAY)
 
 
 def open_device(name: str, stream: int = 0) -> Any:

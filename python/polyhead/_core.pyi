@@ -3,6 +3,7 @@ from typing import Any, Mapping, Optional, Sequence
 
 codes: dict[str, int]
 kernels_kept: int
+problem_fields: dict[str, Optional[tuple[str, ...]]]  # None: True or False; the words of a choice; no words: a number
 version: str
 
 def set_num_threads(threads: int) -> None:
@@ -35,9 +36,6 @@ def tuning_records(text: str, name: str) -> str:
     """JSON: the indices of the usable entries of a text of tuning records, and a sentence for each of the others."""
 
 def generate_flags(fields: Mapping[str, Any]) -> str: ...
-def problem_fields() -> dict[str, Optional[tuple[str, ...]]]:
-    """The fields of a problem by name: None where True or False is said, the words of a choice, or no words for a number."""
-
 
 class PagePool:
     """Which pages of a cache are used, and by how many sequences. It gives out numbers of pages and has no memory for keys."""

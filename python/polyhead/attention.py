@@ -64,8 +64,9 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
             and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
             and position_offsets is None and head_gate is None and expression is None and return_scores is None and page_table is None
             and cu_seqlens_q is None and cu_seqlens_kv is None and key_scales is None and value_scales is None and device is None
-            and not (return_lse or return_weights or return_present) and softcap == 0.0 and layout == "bhsd"
-            and (is_causal is False or is_causal is True) and (causal_alignment == "top_left" or causal_alignment == "bottom_right")
+            and return_lse is False and return_weights is False and return_present is False and (is_causal is False or is_causal is True)
+            and type(softcap) is float and softcap == 0.0 and type(layout) is type(causal_alignment) is str and layout == "bhsd"
+            and (causal_alignment == "top_left" or causal_alignment == "bottom_right")
             and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
             and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
         return _run_plain(query, key, value, out, is_causal, causal_alignment)
@@ -139,9 +140,6 @@ class _Sizes(NamedTuple):
 
 def _prepare(o: dict[str, Any]) -> _Call:
     """Makes the kernel and its arguments from the arguments of sdpa()."""
-    if o["layout"] not in TIME_AXIS:
-        raise refuse("layout: found %r, expected bhsd, bshd or bsd" % (o["layout"],))
-    _arrays.require_arrays(query=o["query"], key=o["key"], value=o["value"])
     shortest, longest = _add_batch_of_packed(o)
     missing = 1 if o["cu_seqlens_q"] is not None else _add_leading_dimensions(o)
     present = _add_past(o)

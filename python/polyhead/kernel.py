@@ -190,7 +190,7 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
         if options.is_flag(value):
             flags += [option] if value else []
         elif value is not None:
-            flags += [option, value if isinstance(value, str) else repr(value.item() if hasattr(value, "item") else value)]
+            flags += [option, str(value)]
     return _kernel_of_flags(flags)
 
 

@@ -100,7 +100,6 @@ class MultiheadAttention:
         options.check("__call__", {name: given for name, given in locals().items() if name != "self"})
         key = query if key is None else key
         value = key if value is None else value
-        _arrays.require_arrays(query=query, key=key, value=value)
         if not self._tensors:
             raise refuse("weights: none, expected load_state_dict() before the first call", "WRONG_WEIGHTS")
         cross = not (key is query and value is query)
@@ -152,7 +151,6 @@ class MultiheadAttention:
     @staticmethod
     def _add_cache(fields: dict[str, Any], arguments: dict[str, Any], key_cache: Any, value_cache: Any, lengths: Any, table: Any) -> int:
         """Returns the capacity."""
-        _arrays.require_arrays(key_cache=key_cache)
         if len(key_cache.shape) != 4:
             raise refuse("key_cache: rank %d, expected 4" % len(key_cache.shape), "WRONG_SHAPE")
         fields["cache"] = 1

@@ -2,8 +2,9 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import numbers
-from typing import Any, Callable, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
 
 import numpy
 
@@ -17,6 +18,10 @@ class Rule(NamedTuple):
     expected: str
     accepts: Callable[[Any], bool]
     words: tuple[str, ...] = ()
+    or_none: bool = False  # None is right: most keywords of most calls are None, so this is asked before `accepts`
+
+    def takes(self, value: Any) -> bool:
+        return (value is None and self.or_none) or self.accepts(value)
 
 
 def is_flag(value: Any) -> bool:
@@ -36,7 +41,7 @@ def is_array(value: Any) -> bool:
 
 
 def _is_list(value: Any) -> bool:
-    return is_array(value) or hasattr(value, "__dlpack__") or (isinstance(value, (list, tuple)) and not isinstance(value, str)) or is_number(value)
+    return is_array(value) or hasattr(value, "__dlpack__") or isinstance(value, (list, tuple)) or is_number(value)
 
 
 def _is_pair(value: Any) -> bool:
@@ -44,7 +49,7 @@ def _is_pair(value: Any) -> bool:
 
 
 def _or_none(rule: Rule) -> Rule:
-    return Rule(rule.expected + " or None", lambda value: value is None or rule.accepts(value), rule.words)
+    return rule._replace(expected=rule.expected + " or None", or_none=True)
 
 
 def one_of(*words: str) -> Rule:
@@ -78,7 +83,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "is_causal": FLAG, "causal_alignment": one_of("top_left", "bottom_right"), "scale": _or_none(NUMBER), "softcap": NUMBER,
         "window": Rule("(left, right), two whole numbers", lambda value: _is_pair(value) and all(is_whole(one) for one in value)),
         "window_left": COUNT, "layout": LAYOUT, "num_heads": COUNT, "return_lse": FLAG, "return_present": FLAG,
-        "return_weights": Rule("True, False or 'mean'", lambda value: is_flag(value) or value == "mean", ("mean",)),
+        "return_weights": Rule("True, False or 'mean'", lambda value: is_flag(value) or (isinstance(value, str) and value == "mean"), ("mean",)),
         "return_scores": _or_none(one_of("scaled", "capped", "logits")),
         "expression": _or_none(Rule("a text or a function", lambda value: isinstance(value, str) or callable(value))),
         "tensors": _or_none(Rule("a dict of arrays by name", lambda value: isinstance(value, Mapping))),
@@ -98,8 +103,14 @@ RULES: dict[str, Mapping[str, Rule]] = {
 }
 
 
+@functools.lru_cache(maxsize=None)
+def _merged(function: str) -> Mapping[str, Rule]:
+    """The rules of a function by keyword."""
+    return {**RULES[""], **RULES.get(function, {})}
+
+
 def rule_of(function: str, keyword: str) -> Rule:
-    return RULES.get(function, {}).get(keyword) or RULES[""][keyword]
+    return _merged(function)[keyword]
 
 
 def nearest(word: Any, words: Sequence[str]) -> str:
@@ -118,43 +129,42 @@ def found_text(value: Any) -> str:
 
 def check(function: str, arguments: Mapping[str, Any]) -> None:
     """Refuses the first argument whose value its rule does not take."""
-    own = RULES.get(function, {})
-    common = RULES[""]
+    rules = _merged(function)
     for keyword, value in arguments.items():
-        rule = own.get(keyword) or common[keyword]
-        if not rule.accepts(value):
-            raise wrong(keyword, value, rule)
+        rule = rules[keyword]
+        if not (value is None and rule.or_none) and not rule.accepts(value):
+            require(keyword, value, rule)
 
 
-def wrong(keyword: str, value: Any, rule: Rule) -> Exception:
-    sentence = "%s: found %s, expected %s" % (keyword, found_text(value), rule.expected)
+def require(name: str, value: Any, rule: Rule) -> None:
+    """Refuses a value that this rule does not take."""
+    if rule.takes(value):
+        return
+    sentence = "%s: found %s, expected %s" % (name, found_text(value), rule.expected)
     if rule.words:
-        return refuse(sentence + nearest(value, rule.words))
-    return TypeError(sentence)
+        raise refuse(sentence + nearest(value, rule.words))
+    raise TypeError(sentence)
 
 
 # Of compile() beside the fields of a problem.
 COMPILE = {"no_bias": _or_none(FLAG), "untested_target": _or_none(FLAG), "limit_seconds": _or_none(NUMBER), "limit_megabytes": _or_none(NUMBER)}
 
 
+def _rule_of_field(words: Optional[tuple[str, ...]]) -> Rule:
+    """Of a field of a problem. True gives the option without a value, False and None leave it out."""
+    if words is None:
+        return _or_none(FLAG)
+    if not words:
+        return COUNT._replace(accepts=lambda value: value is False or WHOLE.accepts(value))
+    return _or_none(Rule(one_of(*words).expected, lambda value: is_flag(value) or (isinstance(value, str) and value in words), words))
+
+
+PROBLEM = {"expression": _or_none(NAME), **COMPILE, **{name: _rule_of_field(words) for name, words in _core.problem_fields.items()}}
+
+
 def check_problem(problem: Mapping[str, Any]) -> None:
     """The keywords of compile(): the fields of a problem, as the options of `polyhead generate` have them."""
-    fields = _core.problem_fields()
-    names = list(fields) + ["expression", *COMPILE]
     for keyword, value in problem.items():
-        if keyword not in names:
-            raise TypeError("compile() has no option %s%s" % (keyword, nearest(keyword, names)))
-        words = fields.get(keyword)
-        if keyword == "expression":
-            rule = _or_none(NAME)
-        elif keyword in COMPILE:
-            rule = COMPILE[keyword]
-        elif words is None:  # True or False
-            rule = _or_none(FLAG)
-        elif words:
-            rule = _or_none(one_of(*words))
-            rule = rule._replace(accepts=lambda value, words=words: value is None or is_flag(value) or value in words)
-        else:
-            rule = COUNT._replace(accepts=lambda value: value is None or value is False or WHOLE.accepts(value))
-        if not rule.accepts(value):
-            raise wrong(keyword, value, rule)
+        if keyword not in PROBLEM:
+            raise TypeError("compile() has no option %s%s" % (keyword, nearest(keyword, list(PROBLEM))))
+        require(keyword, value, PROBLEM[keyword])

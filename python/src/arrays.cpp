@@ -2,6 +2,7 @@
 #include "arrays.h"
 
 #include <cstdlib>
+#include <cstring>
 
 #include "../../runtime/shared_elements.h"
 
@@ -37,10 +38,6 @@ std::string text_of(nb::handle object) {
     return nb::cast<std::string>(nb::str(object));
 }
 
-std::string class_name(nb::handle object) {
-    return text_of(object.type().attr("__name__"));
-}
-
 std::string dtype_text(nb::handle object) {
     return nb::hasattr(object, "dtype") ? text_of(object.attr("dtype")) : "unknown";
 }
@@ -58,7 +55,8 @@ bool is_bfloat16_of_numpy(nb::handle object) {
 // that the memory holds other numbers than the tensor.
 nb::object without_bits(const std::string &name, nb::handle given, Access access, Gradients gradients) {
     nb::object object = nb::borrow(given);
-    if (!nb::hasattr(given, "requires_grad")) {
+    // To ask an array of numpy for an attribute that it lacks takes as long as a part of a small kernel.
+    if (std::strcmp(Py_TYPE(given.ptr())->tp_name, "numpy.ndarray") == 0 || !nb::hasattr(given, "requires_grad")) {
         return object;
     }
     if (gradients == Gradients::refused && truth(given, "requires_grad")) {
@@ -82,9 +80,6 @@ nb::object without_bits(const std::string &name, nb::handle given, Access access
 }
 
 [[noreturn]] void no_array(const std::string &name, nb::handle object, Access access) {
-    if (truth(object, "requires_grad")) {
-        throw wrong_type(name + ": found a tensor that requires gradients, expected one without, such as " + name + ".detach()");
-    }
     if (access == Access::write && nb::hasattr(object, "__dlpack__")) {
         throw wrong_type(name + ": found an array that cannot be written, expected a writable one");
     }

@@ -134,9 +134,7 @@ void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb
 // A pool of pages; its calls are short and keep the interpreter's lock.
 class Pages {
 public:
-    explicit Pages(nb::handle given) : all_(std::max(whole_number("pages", given), 0)) {
-        check(PagePool::make(whole_number("pages", given), &pool_));
-    }
+    explicit Pages(int32_t pages) : all_(std::max(pages, 0)) { check(PagePool::make(pages, &pool_)); }
     std::vector<int32_t> take(nb::handle given) {
         const int32_t count = whole_number("count", given);
         // More than there are is refused before a page is written.
@@ -171,7 +169,8 @@ private:
 void bind_cache(nb::module_ &module) {
     using namespace nb::literals;
     nb::class_<Pages>(module, "PagePool", "Which pages of a cache are used, and by how many sequences. It has no memory for keys.")
-        .def(nb::init<nb::handle>(), "pages"_a)
+        .def(
+            "__init__", [](Pages *self, nb::handle pages) { new (self) Pages(whole_number("pages", pages)); }, "pages"_a)
         .def("take", &Pages::take, "count"_a, "Pages that nobody uses; all of them or none. Each then has one user.")
         .def("share", &Pages::share, "pages"_a, "One user more for each of these pages, which are in use.")
         .def("release", &Pages::release, "pages"_a, "One user less for each of these pages; a page without users is free again.")

@@ -40,6 +40,10 @@ nb::builtin_exception wrong_type(const std::string &sentence) {
     return nb::type_error(sentence.c_str());
 }
 
+std::string class_name(nb::handle object) {
+    return nb::cast<std::string>(object.type().attr("__name__"));
+}
+
 std::string bytes_of_path(nb::handle text) {
     PyObject *bytes = nullptr;
     if (PyUnicode_FSConverter(text.ptr(), &bytes) == 0) {
@@ -51,8 +55,7 @@ std::string bytes_of_path(nb::handle text) {
 
 int32_t whole_number(const char *name, nb::handle value) {
     if (PyBool_Check(value.ptr()) || !PyIndex_Check(value.ptr())) {
-        const nb::object type = nb::handle(reinterpret_cast<PyObject *>(Py_TYPE(value.ptr()))).attr("__name__");
-        throw wrong_type(std::string(name) + ": found " + nb::cast<std::string>(type) + ", expected a whole number");
+        throw wrong_type(std::string(name) + ": found " + class_name(value) + ", expected a whole number");
     }
     const nb::object number = nb::steal(PyNumber_Index(value.ptr()));
     if (!number.is_valid()) {

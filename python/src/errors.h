@@ -27,6 +27,9 @@ inline void raise_unless_ok(const polyhead_status &status) {
 // A TypeError: not a refusal of the runtime but an argument of the wrong Python type.
 nb::builtin_exception wrong_type(const std::string &sentence);
 
+// The name of an object's class.
+std::string class_name(nb::handle object);
+
 // A path, or another text of the system, as the bytes that Python means by it.
 std::string bytes_of_path(nb::handle text);
 

@@ -303,7 +303,8 @@ TEST_CASE("runtime: aliasing", "[runtime]") {
         call.refused(POLYHEAD_ALIASED, "lse: shares memory with key, expected memory of its own");
         call.args.lse.data = call.out.data() + 1;
         call.refused(POLYHEAD_ALIASED, "lse: shares memory with out, expected memory of its own");
-        call.args.lse.data = call.lengths.data();
+        call.lengths.resize(call.lse.size()); // so that lse reaches over nothing else
+        call.args.kv_lengths.data = call.args.lse.data = call.lengths.data();
         call.refused(POLYHEAD_ALIASED, "lse: shares memory with kv_lengths, expected memory of its own");
     }
     SECTION("out in the weights") {

@@ -247,6 +247,12 @@ class Paths(unittest.TestCase):
             polyhead.compile("linear", embed_dim=4, out_features=4, tuned=os.path.join(folder, b"none.json"))
         self.assertIn("none.json", str(caught.exception))
 
+    def test_control_characters_leave_one_line(self):
+        for options in (dict(tuned="no\r\nwhere"), dict(tiling="q\ntile=1"), dict(target="x86\n64")):
+            with self.assertRaises(polyhead.Error) as caught:
+                polyhead.compile("linear", embed_dim=4, out_features=4, **options)
+            self.assertNotRegex(str(caught.exception), "[\x00-\x1f\x7f]")
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -164,7 +164,15 @@ def check_expressions(tool):
         handle.write(EXPRESSION)
     tool.refused("refused", SDPA.split() + ["--expression-file", file], file + ":7:25: found the end of the line")
     tool.refused("refused", SDPA.split() + ["--expression", "tensor t: f64; score = t"], "expression:1:11: found 'f64'")
-    tool.refused("refused", SDPA.split() + ["--num-\r\x1b[2J\rheads", "3"], "--num-")
+    for words, named in ((["--num-\r\x1b[2J\rheads", "3"], "--num-"), (["--tuned", "no\r\nwhere"], "cannot read 'no  where'"),
+                         (["--target", "x86\n64"], "target 'x86 64'"), (["--tiling", "q\x1btile=1"], "knob 'q tile'"),
+                         (["--expression-file", "no\rwhere"], "cannot read 'no where'")):
+        tool.refused("refused", SDPA.split() + words, named)
+    closed = os.path.join(tool.folder, "a\nfile")
+    with open(closed, "w", encoding="utf-8"):
+        pass
+    done = tool.generate(["refused"], SDPA.split(), os.path.join(closed, "out"))
+    tool.equal("lines about a folder that cannot be made", (done.returncode, len(done.stderr.splitlines())), (1, 1))
     text = EXPRESSION.replace(" and\n", " and kv > p - 7\n")
     with open(file, "w", encoding="utf-8") as handle:
         handle.write(text)

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string>
 
+#include "../generators/text.h"
 #include "../variants/compile.h"
 #include "elf_symbols.h"
 #include "last_words.h"
@@ -71,11 +72,16 @@ std::string serve_safely(int argc, const char *const *argv) {
     }
 }
 
+// It may repeat the path of a folder, which may hold any bytes.
+void say(const std::string &error) {
+    std::fprintf(stderr, "polyhead generate: %s\n", polyhead::gen::on_one_line(error).c_str());
+}
+
 // Of the build: --hide-symbols ARCHIVE, --show-symbols ARCHIVE COPY.
 int edit_archive(int argc, const char *const *argv) {
     const std::string error = argc == 3 ? polyhead::tools::hide_symbols(argv[2]) : polyhead::tools::show_symbols(argv[2], argv[3]);
     if (!error.empty()) {
-        std::fprintf(stderr, "polyhead generate: %s\n", error.c_str());
+        say(error);
     }
     return error.empty() ? 0 : 1;
 }
@@ -103,7 +109,7 @@ int main(int argc, char **argv) {
         error = std::string("standard output: ") + std::strerror(errno);
     }
     if (!error.empty()) {
-        std::fprintf(stderr, "polyhead generate: %s\n", error.c_str());
+        say(error);
         return 1;
     }
     return 0;

@@ -131,18 +131,8 @@ std::vector<VariantPlan> with_amx(const Problem &p, const Machine &machine, std:
     return plans;
 }
 
-} // namespace
-
-std::string VariantPlan::text() const {
-    return "frame=" + std::string(frame->name()) + " " + tiling.to_string() + (record.empty() ? "" : ", from " + record);
-}
-
-std::vector<std::string> VariantPlan::reasons(const Problem &problem) const {
-    return frame->reasons(problem, tiling, machine_of(Target(target)));
-}
-
-std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
-                                       std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
+std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
+                                 std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
     *error = refusal(p);
     Overrides given;
     if (error->empty()) {
@@ -188,6 +178,23 @@ std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::
         *error = unread_knobs(on, p, given.tiling);
     }
     return error->empty() ? plans : std::vector<VariantPlan>();
+}
+
+} // namespace
+
+std::string VariantPlan::text() const {
+    return "frame=" + std::string(frame->name()) + " " + tiling.to_string() + (record.empty() ? "" : ", from " + record);
+}
+
+std::vector<std::string> VariantPlan::reasons(const Problem &problem) const {
+    return frame->reasons(problem, tiling, machine_of(Target(target)));
+}
+
+std::vector<VariantPlan> plan_variants(const Problem &p, const std::vector<std::string> &targets, const std::string &overrides,
+                                       std::string *error, const TuningChoice &tuning, std::vector<std::string> *complaints) {
+    std::vector<VariantPlan> plans = planned(p, targets, overrides, error, tuning, complaints);
+    *error = on_one_line(*error); // it may repeat a path, a target or a knob
+    return plans;
 }
 
 } // namespace polyhead::gen

@@ -9,12 +9,15 @@
 #include <nanobind/stl/string.h> // in every file, because a cast of std::string means something else without it
 #include <polyhead/c_api.h>
 
+#include "../../generators/text.h"
+
 namespace polyhead::python {
 
 namespace nb = nanobind;
 
 struct Refusal : std::runtime_error {
-    Refusal(int32_t code_, const std::string &sentence) : std::runtime_error(sentence), code(code_) {}
+    // The sentence may repeat a path or a word of the caller.
+    Refusal(int32_t code_, const std::string &sentence) : std::runtime_error(gen::on_one_line(sentence)), code(code_) {}
     int32_t code;
 };
 

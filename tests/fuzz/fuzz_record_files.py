@@ -103,8 +103,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=float(os.environ.get("POLYHEAD_FUZZ_SECONDS", "20")))
     parser.add_argument("--input")
     options = parser.parse_args()
-    seed = os.environ.get("POLYHEAD_SWEEP_SEED", "") + str(time.time_ns() if options.seconds > 60 else "")
-    choices, runs, end = random.Random(seed), 0, time.monotonic() + options.seconds
+    choices, runs, end = random.Random(os.environ.get("POLYHEAD_SWEEP_SEED", "")), 0, time.monotonic() + options.seconds
     known = iter(KNOWN)
     with tempfile.TemporaryDirectory() as folder:
         while True:

@@ -6,7 +6,7 @@ A list tests/faults/NAME.txt has blocks of lines, with an empty line between the
     file:  the file, from the root
     old:   text that stands once in the file; ⏎ is an end of line
     new:   what stands there instead
-    find:  the test that is to find it: PROGRAM FILTER... (Catch2), ctest REGEX, or script FILE... [-k NAME]
+    find:  the test that is to find it: PROGRAM FILTER... (Catch2), ctest REGEX, script FILE... [-k NAME], or fuzz NAME (30 seconds)
     build: the targets that the test needs (default: the program; the Python package for a script)
     equivalent: one sentence that proves that no test can find it (only then)
 """
@@ -80,7 +80,8 @@ def planted(fault, root=ROOT):
 
 def targets_of(fault):
     words = shlex.split(fault.find)
-    return fault.build.split() or (["polyhead_python"] if words[0] == "script" else [words[0]])
+    made = {"script": ["polyhead_python"], "fuzz": ["polyhead_fuzzers", "polyhead-generate", "polyhead_python"]}
+    return fault.build.split() or made.get(words[0], [words[0]])
 
 
 def commands_of(fault):
@@ -89,6 +90,8 @@ def commands_of(fault):
     kind, *words = shlex.split(fault.find)
     if kind == "ctest":
         return [[tool("ctest"), "--test-dir", folder, "--no-tests=error", "--stop-on-failure", "-R", "^(%s)$" % words[0]]]
+    if kind == "fuzz":
+        return [["env", "POLYHEAD_FUZZ_SECONDS=30"] + fuzzing.command(words[0], TREE)]
     if kind == "script":
         scripts = [word for word in words if word.endswith(".py")]
         every = ["env", "POLYHEAD_TEST_ALL=1"]  # not a sample of its cases

@@ -313,6 +313,51 @@ bool Call::affordable() const {
     return !subject.real || pairs <= most_elements;
 }
 
+bool on_host(const polyhead_tensor &t) {
+    return t.data && !t.device;
+}
+
+int64_t integer(const polyhead_tensor &t, int64_t i, int64_t j = 0) {
+    const int64_t column = t.rank > 1 && t.shape[1] > 1 ? j * t.stride[1] : 0;
+    return static_cast<const int32_t *>(t.data)[t.offset + (t.shape[0] > 1 ? i * t.stride[0] : 0) + column];
+}
+
+bool has_elements(const polyhead_tensor &t) {
+    return std::all_of(t.shape, t.shape + t.rank, [](int64_t extent) { return extent > 0; });
+}
+
+// Every key that an accepted call on the host names is there: its length fits, and its page is one of the pool (c_api.h).
+void expect_keys_exist(const Call &call) {
+    const polyhead_args &args = call.args;
+    const polyhead_problem p = runtime::with_defaults(call.subject.table.problem);
+    if (args.device || p.op == POLYHEAD_LINEAR || args.cu_seqlens_kv.data || !has_elements(args.out)) {
+        return;
+    }
+    const bool sdpa = p.op == POLYHEAD_SDPA;
+    const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths, &stored = p.cache ? args.key_cache : args.key;
+    const polyhead_tensor &query = args.query, &begins = args.cu_seqlens_q;
+    const int64_t capacity = p.page_size > 0                ? args.page_table.shape[1] * p.page_size
+                             : !sdpa && !p.cross && !p.cache ? query.shape[1]
+                                                             : stored.shape[stored.rank - 2];
+    const int64_t rows = begins.data ? begins.shape[0] - 1 : query.shape[0], added = p.cache ? query.shape[1] : 0;
+    for (int64_t b = 0; b < rows; ++b) {
+        // EXCLUDED: sequences without queries: no kernel is called for them, so nothing of theirs is read (c_api.h)
+        if (begins.data && integer(begins, b) == integer(begins, b + 1)) {
+            continue;
+        }
+        const int64_t length = on_host(lengths) ? integer(lengths, b) + added : capacity;
+        if (length < added || length > capacity) {
+            fail("accepted with a length of %lld, where %lld keys have room", static_cast<long long>(length), static_cast<long long>(capacity));
+        }
+        for (int64_t n = 0; p.page_size > 0 && n * p.page_size < length; ++n) {
+            const int64_t page = integer(args.page_table, b, n);
+            if (page < 0 || page >= stored.shape[0]) {
+                fail("accepted with page %lld of %lld", static_cast<long long>(page), static_cast<long long>(stored.shape[0]));
+            }
+        }
+    }
+}
+
 void run(Call *call) {
     const Memory &memory = Memory::get();
     const OutputWatch watch(num_outputs);
@@ -341,6 +386,7 @@ void run(Call *call) {
     if (status.code != POLYHEAD_OK) {
         return watch.expect_untouched(status.message);
     }
+    expect_keys_exist(*call);
     const polyhead_tensor *outputs[num_outputs];
     for (int i = 0; i < num_outputs; ++i) {
         outputs[i] = &(call->args.*output_at(i));

@@ -46,6 +46,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!help.empty() || !request.runtime_path.empty()) {
         return 0;
     }
+    if (request.min_seq_len_q < 0 || request.max_seq_len_q < 0 ||
+        (request.max_seq_len_q != 0 && request.max_seq_len_q < request.min_seq_len_q)) {
+        fuzz::fail("a range without a length", std::to_string(request.min_seq_len_q) + ":" + std::to_string(request.max_seq_len_q));
+    }
     if (const std::string sentence = gen::complete(&request.problem); !sentence.empty()) {
         fuzz::expect_sentence(sentence);
         return 0;

@@ -3,8 +3,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "examples/common/npy.h"
 #include "examples/common/safetensors.h"
@@ -37,8 +40,10 @@ void read_safetensors(const std::string &path, size_t size) {
     }
     uint64_t bytes = 0;
     unsigned sum = 0;
+    std::vector<std::pair<const unsigned char *, const unsigned char *>> spans;
     for (const auto &[name, tensor] : file.tensors()) {
         bytes += tensor.bytes;
+        spans.emplace_back(tensor.data, tensor.data + tensor.bytes);
         for (uint64_t i = 0; i < tensor.bytes; ++i) { // a byte outside of the file has no page, or is seen below
             sum += tensor.data[i];
         }
@@ -50,6 +55,12 @@ void read_safetensors(const std::string &path, size_t size) {
     }
     if (bytes + 8 > size || sum == ~0u) {
         fail("tensors of more bytes than the file has", std::to_string(bytes));
+    }
+    std::sort(spans.begin(), spans.end());
+    for (size_t i = 1; i < spans.size(); ++i) {
+        if (spans[i].first != spans[i - 1].second) {
+            fail("tensors overlap or leave a hole", std::to_string(spans[i].first - spans[i - 1].second));
+        }
     }
     expect_sentence(file.f32("no such tensor", {}, nullptr));
 }

@@ -84,6 +84,8 @@ def try_input(data, folder):
     path, good, merged = (folder / name for name in ("input", "good.json", "merged.json"))
     good.write_text(json.dumps({"format": 1, "records": [RECORD]}))
     path.write_bytes(data)
+    complaints_before = []
+    refused(lambda: complaints_before.extend(records.read(str(path))[1] if data else []))
     for action in (lambda: records.read(str(path)), lambda: records.compare(str(path), str(good)), lambda: records.compare(str(good), str(path)),
                    lambda: records.check_output(str(path)), lambda: opened(path)):
         refused(action)
@@ -93,8 +95,10 @@ def try_input(data, folder):
         assert records.key_of(RECORD) in map(records.key_of, usable), "lost in a merge"
     if refused(lambda: records.add(str(path), [RECORD])):
         assert path.read_bytes() == data, "a refusal has changed the file"
-    else:
-        assert RECORD in records.read(str(path))[0], "an added record cannot be read"
+        return
+    usable, complaints = records.read(str(path))
+    assert RECORD in usable, "an added record cannot be read"
+    assert len(complaints) == len(complaints_before), "entries that cannot be used were not kept"
     merged.unlink(missing_ok=True)
 
 

@@ -437,7 +437,8 @@ class Refusals(Case):
     def test_explain_names_the_variant(self):
         text = polyhead.explain(QUERY, KEY, VALUE, is_causal=True)
         self.assertIn("--causal", text)
-        self.assertIn("runs polyhead_kernel_0", text)
+        # Which number it has depends on the lengths that other cases have asked for in this process.
+        self.assertRegex(text, r"(?m)^  runs polyhead_kernel_\d+: target .* tiling frame=query_lanes")
 
 
 class Threads(Case):

@@ -126,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--generate", help="polyhead-generate, which a fuzzer may hand what was accepted")
-    parser.add_argument("--seconds", type=int, default=int(os.environ.get("POLYHEAD_FUZZ_SECONDS", "20")))
+    parser.add_argument("--seconds", type=int, default=int(os.environ.get("POLYHEAD_FUZZ_SECONDS", "10")))
     parser.add_argument("--longest", type=int, default=1000, help="bytes of new inputs")
     parser.add_argument("--repeat", action="store_true")
     parser.add_argument("--merge", action="store_true")

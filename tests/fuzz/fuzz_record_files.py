@@ -104,7 +104,7 @@ def try_input(data, folder):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=float(os.environ.get("POLYHEAD_FUZZ_SECONDS", "20")))
+    parser.add_argument("--seconds", type=float, default=float(os.environ.get("POLYHEAD_FUZZ_SECONDS", "10")))
     parser.add_argument("--input")
     options = parser.parse_args()
     choices, runs, end = random.Random(os.environ.get("POLYHEAD_SWEEP_SEED", "")), 0, time.monotonic() + options.seconds

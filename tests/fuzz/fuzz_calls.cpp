@@ -336,18 +336,19 @@ void expect_keys_exist(const Call &call) {
     const bool sdpa = p.op == POLYHEAD_SDPA;
     const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths, &stored = p.cache ? args.key_cache : args.key;
     const polyhead_tensor &query = args.query, &begins = args.cu_seqlens_q;
-    const int64_t capacity = p.page_size > 0                ? args.page_table.shape[1] * p.page_size
+    const int64_t capacity = p.page_size > 0                 ? args.page_table.shape[1] * p.page_size
                              : !sdpa && !p.cross && !p.cache ? query.shape[1]
                                                              : stored.shape[stored.rank - 2];
     const int64_t rows = begins.data ? begins.shape[0] - 1 : query.shape[0], added = p.cache ? query.shape[1] : 0;
     for (int64_t b = 0; b < rows; ++b) {
-        // EXCLUDED: sequences without queries: no kernel is called for them, so nothing of theirs is read (c_api.h)
         if (begins.data && integer(begins, b) == integer(begins, b + 1)) {
+            // EXCLUDED: keys of sequences without queries: no kernel is called for them, so nothing of theirs is read (c_api.h)
             continue;
         }
         const int64_t length = on_host(lengths) ? integer(lengths, b) + added : capacity;
         if (length < added || length > capacity) {
-            fail("accepted with a length of %lld, where %lld keys have room", static_cast<long long>(length), static_cast<long long>(capacity));
+            fail("accepted with a length of %lld, where %lld keys have room", static_cast<long long>(length),
+                 static_cast<long long>(capacity));
         }
         for (int64_t n = 0; p.page_size > 0 && n * p.page_size < length; ++n) {
             const int64_t page = integer(args.page_table, b, n);

@@ -19,6 +19,7 @@ NEEDS = "clang with libFuzzer (apt-get install clang libclang-rt-dev)"
 LITERAL = re.compile(r"\s*(b'(?:\\.|[^'\\])*'|b\"(?:\\.|[^\"\\])*\")(?:\s*\*\s*(\d+))?\s*(\+|$)")
 # A hang is an input that takes longer than this on a busy machine; generation has limits of its own.
 HANG_SECONDS = 500
+SECONDS = int(os.environ.get("POLYHEAD_FUZZ_SECONDS", "10"))  # of new inputs, for each fuzzer
 
 
 def read_line(line):
@@ -126,7 +127,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--program", required=True)
     parser.add_argument("--generate", help="polyhead-generate, which a fuzzer may hand what was accepted")
-    parser.add_argument("--seconds", type=int, default=int(os.environ.get("POLYHEAD_FUZZ_SECONDS", "10")))
+    parser.add_argument("--seconds", type=int, default=SECONDS)
     parser.add_argument("--longest", type=int, default=1000, help="bytes of new inputs")
     parser.add_argument("--repeat", action="store_true")
     parser.add_argument("--merge", action="store_true")

@@ -28,21 +28,6 @@ bool is_absent(const polyhead_tensor &t) {
     return t.rank == 0 && !t.data;
 }
 
-char *element(const polyhead_tensor &t, int64_t i, int64_t j = 0, int64_t k = 0, int64_t l = 0) {
-    const int64_t index[] = {i, j, k, l};
-    int64_t offset = t.offset;
-    for (int n = 0; n < t.rank; ++n) {
-        offset += t.shape[n] > 1 ? index[n] * t.stride[n] : 0;
-    }
-    return static_cast<char *>(t.data) + offset * size_of(t);
-}
-
-int32_t integer(const polyhead_tensor &t, int64_t i, int64_t j = 0) {
-    int32_t value;
-    std::memcpy(&value, element(t, i, j), sizeof value);
-    return value;
-}
-
 float as_float(const char *from, int32_t dtype) {
     uint16_t bits = 0;
     float value = 0;

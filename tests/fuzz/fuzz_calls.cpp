@@ -313,24 +313,11 @@ bool Call::affordable() const {
     return !subject.real || pairs <= most_elements;
 }
 
-bool on_host(const polyhead_tensor &t) {
-    return t.data && !t.device;
-}
-
-int64_t integer(const polyhead_tensor &t, int64_t i, int64_t j = 0) {
-    const int64_t column = t.rank > 1 && t.shape[1] > 1 ? j * t.stride[1] : 0;
-    return static_cast<const int32_t *>(t.data)[t.offset + (t.shape[0] > 1 ? i * t.stride[0] : 0) + column];
-}
-
-bool has_elements(const polyhead_tensor &t) {
-    return std::all_of(t.shape, t.shape + t.rank, [](int64_t extent) { return extent > 0; });
-}
-
 // Every key that an accepted call on the host names is there: its length fits, and its page is one of the pool (c_api.h).
 void expect_keys_exist(const Call &call) {
     const polyhead_args &args = call.args;
     const polyhead_problem p = runtime::with_defaults(call.subject.table.problem);
-    if (args.device || p.op == POLYHEAD_LINEAR || args.cu_seqlens_kv.data || !has_elements(args.out)) {
+    if (args.device || p.op == POLYHEAD_LINEAR || args.cu_seqlens_kv.data || elements_of(args.out) == 0) {
         return;
     }
     const bool sdpa = p.op == POLYHEAD_SDPA;
@@ -345,7 +332,7 @@ void expect_keys_exist(const Call &call) {
             // EXCLUDED: keys of sequences without queries: no kernel is called for them, so nothing of theirs is read (c_api.h)
             continue;
         }
-        const int64_t length = on_host(lengths) ? integer(lengths, b) + added : capacity;
+        const int64_t length = lengths.data ? integer(lengths, b) + added : capacity;
         if (length < added || length > capacity) {
             fail("accepted with a length of %lld, where %lld keys have room", static_cast<long long>(length),
                  static_cast<long long>(capacity));

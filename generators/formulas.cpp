@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "written_order.h"
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -264,16 +266,20 @@ Expr AttentionFormulas::natural(const Expr &score) const {
     return problem_.softcap != 0 ? number("softcap") * numerics_.tanh(score) : expression_.changes_score() ? score : score * ln_2;
 }
 
+Expr AttentionFormulas::distance(const Row &row, const Expr &kv) {
+    return Halide::cast<float>(Halide::abs(row.position - kv));
+}
+
 // What is added to a natural logit, or undefined.
 Expr AttentionFormulas::additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const {
     Expr sum;
     int count = 0;
     auto add = [&](const Expr &term) {
-        sum = sum.defined() ? sum + term : term;
+        sum = sum.defined() ? add_in_order(sum, term) : term;
         count++;
     };
     if (problem_.alibi != 0) {
-        add(-element("alibi_slopes", {h, b}) * Halide::cast<float>(Halide::abs(row.position - kv)));
+        add(-element("alibi_slopes", {h, b}) * distance(row, kv));
     }
     for (size_t i = 0; i < pairs.size(); i++) {
         if (pair_tensors_[i].storage.load) {
@@ -308,9 +314,12 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
     const Expr added = additive_terms(row, kv, h, b, pairs);
     if (natural_logits()) {
         result = expression_.score(scope(natural(score), row, kv, h, b));
-        result = added.defined() ? result + added : result;
+        result = added.defined() ? add_in_order(result, added) : result;
     } else if (added.defined()) {
-        result = score + (least.defined() ? Halide::max(added * log2_e, least) : added * log2_e);
+        const bool slope_alone = problem_.alibi != 0 && !added.as<Halide::Internal::Max>();
+        const Expr scaled =
+            slope_alone ? rounded_product(-element("alibi_slopes", {h, b}), log2_e) * distance(row, kv) : added * log2_e;
+        result = score + (least.defined() ? Halide::max(scaled, least) : scaled);
     }
     const Expr part = takes_part(natural(score), row, kv, h, b, pairs, compare_range);
     return part.defined() ? Halide::select(part, result, excluded_logit) : result;

@@ -190,6 +190,7 @@ private:
     Expr natural(const Expr &score) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                     bool compare_range) const;
+    static Expr distance(const Row &row, const Expr &kv); // for ALiBi
     Expr additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const;
     ExpressionScope scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
     bool has_expression() const { return expression_.changes_score() || expression_.masks(); }

@@ -1,6 +1,7 @@
 // User expressions: the public functions for reading, values and bounds.
 #include "expression.h"
 
+#include "../written_order.h"
 #include "program.h"
 
 namespace polyhead::gen {
@@ -21,6 +22,10 @@ class UnsolvedSelects : public Halide::Internal::IRMutator {
         return Halide::select(unsolved(mutate(op->condition)), mutate(op->true_value), mutate(op->false_value));
     }
 };
+
+Expr in_kernel(const language::Node &node, const ExpressionScope &scope) {
+    return UnsolvedSelects().mutate(in_written_order(language::value_of(node, scope), scope.score));
+}
 
 } // namespace
 
@@ -48,11 +53,11 @@ bool Expression::masks() const {
 }
 
 Expr Expression::score(const ExpressionScope &scope) const {
-    return changes_score() ? UnsolvedSelects().mutate(language::value_of(*program_->score, scope)) : scope.score;
+    return changes_score() ? in_kernel(*program_->score, scope) : scope.score;
 }
 
 Expr Expression::mask(const ExpressionScope &scope) const {
-    return masks() ? unsolved(UnsolvedSelects().mutate(language::value_of(*program_->mask, scope))) : Halide::Internal::const_true();
+    return masks() ? unsolved(in_kernel(*program_->mask, scope)) : Halide::Internal::const_true();
 }
 
 Expr Expression::keys_end(const ExpressionScope &scope) const {

@@ -317,8 +317,7 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
         result = added.defined() ? add_in_order(result, added) : result;
     } else if (added.defined()) {
         const bool slope_alone = problem_.alibi != 0 && !added.as<Halide::Internal::Max>();
-        const Expr scaled =
-            slope_alone ? rounded_product(-element("alibi_slopes", {h, b}), log2_e) * distance(row, kv) : added * log2_e;
+        const Expr scaled = slope_alone ? rounded_product(-element("alibi_slopes", {h, b}), log2_e) * distance(row, kv) : added * log2_e;
         result = score + (least.defined() ? Halide::max(scaled, least) : scaled);
     }
     const Expr part = takes_part(natural(score), row, kv, h, b, pairs, compare_range);

@@ -2,6 +2,7 @@
 // and 2 threads. Then the features at heads of models. Quick tier: a row of every second part and one of models, which rotate
 // with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one row.
+#include "support/expressions.h"
 #include "support/feature_matrix.h"
 #include "support/problems.h"
 #include "support/sweep_in_process.h"
@@ -93,6 +94,24 @@ POLYHEAD_SWEEP_PART(7)
 POLYHEAD_SWEEP_PART(8)
 POLYHEAD_SWEEP_PART(9)
 POLYHEAD_SWEEP_PART(10)
+
+// A logit of three terms: a score, an element of a table and a bias. Some loops clamp the index of the table, others need not; T_kv and the
+// number of batch rows decide which loop a tile of queries gets.
+TEST_CASE("same bits: loops of one formula add up its terms in one order") {
+    Problem p = sdpa_problem(1, 8);
+    p.kv_lengths = p.position_offsets = p.score_bias = p.softcap = 1;
+    p.mask = POLYHEAD_BOOLEAN_MASK;
+    p.causal = POLYHEAD_TOP_LEFT;
+    p.expression = expression_cases().front().text;
+    const InProcessKernel compiled(p, {"x86-64-linux-avx2-fma-f16c-avx-sse41", "frame=query_lanes kv_tile=24", "terms"});
+    REQUIRE(compiled.error() == "");
+    for (uint64_t seed : {8, 14, 16, 18}) {
+        const KernelSubject subject(compiled.kernel(), seed);
+        Shape shape = same_bits_shape(p, seed);
+        shape.seq_len_q = 70;
+        CHECK(check_same_bits(subject.subject(), shape) == "");
+    }
+}
 
 TEST_CASE("feature sweep: 16 heads of 64") {
     sweep_models(0);

@@ -67,8 +67,9 @@ if(POLYHEAD_SETARCH)
     endif()
 endif()
 
-# _sanitized_test(SUFFIX NAME sanitizers sanitizers_of_test filter...): the program test_runtime_SUFFIX as the test "runtime: with NAME".
-function(_sanitized_test suffix name sanitizers sanitizers_of_test)
+# _sanitized_test(SUFFIX NAME sanitizers sanitizers_of_test sources filter...): the program test_runtime_SUFFIX as the test
+# "runtime: with NAME".
+function(_sanitized_test suffix name sanitizers sanitizers_of_test sources)
     set(test "runtime: with ${name}")
     set(CMAKE_REQUIRED_FLAGS -fsanitize=${sanitizers})
     set(CMAKE_REQUIRED_LINK_OPTIONS -fsanitize=${sanitizers})
@@ -91,7 +92,7 @@ function(_sanitized_test suffix name sanitizers sanitizers_of_test)
     )
     add_executable(
         test_runtime_${suffix}
-        ${_sanitized_test}
+        ${sources}
         ${_sanitized_support}
         one_program.cpp
         "${POLYHEAD_HALIDE_RUNTIME_OBJECT}"
@@ -115,13 +116,20 @@ function(_sanitized_test suffix name sanitizers sanitizers_of_test)
     set_tests_properties("${test}" PROPERTIES LABELS runtime TIMEOUT 300)
 endfunction()
 
-_sanitized_test(asan "AddressSanitizer and UBSan" address,undefined address)
-# What is left out here runs on one thread, and takes two thirds of the time.
+_sanitized_test(asan "AddressSanitizer and UBSan" address,undefined address "${_sanitized_test}")
+# What is left out here runs on one thread: most sources, and of the others two thirds of the time.
+set(_sanitized_threads ${_sanitized_test})
+list(
+    FILTER _sanitized_threads
+    INCLUDE
+    REGEX "_(arguments|changing|dispatch|failures|fork|page_pool|parts|process|ragged|registry|stack|system|threads|options)\\.cpp$"
+)
 _sanitized_test(
     tsan
     ThreadSanitizer
     thread
     thread
+    "${_sanitized_threads}"
     "~packed tokens: every batch*"
     "~large calls: *"
 )

@@ -61,8 +61,8 @@ def faults_of_decoding(problem, variant, code):
     each split."""
     widest, most_on_stack, floats_of_line = 256, 16 << 10, 16
     knobs = dict(word.split("=") for word in variant["tiling"].split())
-    row = int(knobs["split_len"]) + (0 if "avx512" in variant["cpu_features"] else floats_of_line)  # schedules/head_lanes_cpu.cpp
-    fits = problem.get("head_dim_v", 0) <= widest and 4 * row * int(knobs["row_tile"]) <= most_on_stack
+    row = int(knobs.get("split_len", 0)) + (0 if "avx512" in variant["cpu_features"] else floats_of_line)  # schedules/head_lanes_cpu.cpp
+    fits = problem.get("head_dim_v", 0) <= widest and 4 * row * int(knobs.get("row_tile", 0)) <= most_on_stack
     for function in re.split(r"^[0-9a-f]+ <", code, flags=re.M):
         if fits and "par_for_partial" in function.partition(">:")[0] and "halide_malloc" in function:
             yield "a split takes memory from the heap"

@@ -69,7 +69,14 @@ endif()
 
 # _sanitized_test(SUFFIX NAME sanitizers sanitizers_of_test sources filter...): the program test_runtime_SUFFIX as the test
 # "runtime: with NAME".
-function(_sanitized_test suffix name sanitizers sanitizers_of_test sources)
+function(
+    _sanitized_test
+    suffix
+    name
+    sanitizers
+    sanitizers_of_test
+    sources
+)
     set(test "runtime: with ${name}")
     set(CMAKE_REQUIRED_FLAGS -fsanitize=${sanitizers})
     set(CMAKE_REQUIRED_LINK_OPTIONS -fsanitize=${sanitizers})
@@ -122,7 +129,8 @@ set(_sanitized_threads ${_sanitized_test})
 list(
     FILTER _sanitized_threads
     INCLUDE
-    REGEX "_(arguments|changing|dispatch|failures|fork|page_pool|parts|process|ragged|registry|stack|system|threads|options)\\.cpp$"
+    REGEX
+        "_(arguments|changing|dispatch|failures|fork|page_pool|parts|process|ragged|registry|stack|system|threads|options)\\.cpp$"
 )
 _sanitized_test(
     tsan

@@ -266,8 +266,13 @@ Expr AttentionFormulas::natural(const Expr &score) const {
     return problem_.softcap != 0 ? number("softcap") * numerics_.tanh(score) : expression_.changes_score() ? score : score * ln_2;
 }
 
-Expr AttentionFormulas::distance(const Row &row, const Expr &kv) {
-    return Halide::cast<float>(Halide::abs(row.position - kv));
+Expr AttentionFormulas::alibi(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const Expr &unit) const {
+    const Expr slope = -element("alibi_slopes", {h, b});
+    return (unit.defined() ? rounded_product(slope, unit) : slope) * Halide::cast<float>(Halide::abs(row.position - kv));
+}
+
+bool AttentionFormulas::adds_pairs() const {
+    return std::any_of(pair_tensors_.begin(), pair_tensors_.end(), [](const PairTensor &tensor) { return tensor.storage.load != nullptr; });
 }
 
 // What is added to a natural logit, or undefined.
@@ -279,7 +284,7 @@ Expr AttentionFormulas::additive_terms(const Row &row, const Expr &kv, const Exp
         count++;
     };
     if (problem_.alibi != 0) {
-        add(-element("alibi_slopes", {h, b}) * distance(row, kv));
+        add(alibi(row, kv, h, b));
     }
     for (size_t i = 0; i < pairs.size(); i++) {
         if (pair_tensors_[i].storage.load) {
@@ -316,8 +321,8 @@ Expr AttentionFormulas::logit(const Expr &score, const Row &row, const Expr &kv,
         result = expression_.score(scope(natural(score), row, kv, h, b));
         result = added.defined() ? add_in_order(result, added) : result;
     } else if (added.defined()) {
-        const bool slope_alone = problem_.alibi != 0 && !added.as<Halide::Internal::Max>();
-        const Expr scaled = slope_alone ? rounded_product(-element("alibi_slopes", {h, b}), log2_e) * distance(row, kv) : added * log2_e;
+        // One term is a product that is part of a multiply-add: a slope alone has its unit before the distance.
+        const Expr scaled = adds_pairs() ? added * log2_e : alibi(row, kv, h, b, log2_e);
         result = score + (least.defined() ? Halide::max(scaled, least) : scaled);
     }
     const Expr part = takes_part(natural(score), row, kv, h, b, pairs, compare_range);

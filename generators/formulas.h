@@ -190,7 +190,9 @@ private:
     Expr natural(const Expr &score) const;
     Expr takes_part(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                     bool compare_range) const;
-    static Expr distance(const Row &row, const Expr &kv); // for ALiBi
+    // ALiBi's term of a natural logit, times unit where that is defined.
+    Expr alibi(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const Expr &unit = Expr()) const;
+    bool adds_pairs() const; // an additive mask or a bias
     Expr additive_terms(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs) const;
     ExpressionScope scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
     bool has_expression() const { return expression_.changes_score() || expression_.masks(); }

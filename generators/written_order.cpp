@@ -20,7 +20,7 @@ bool is_product(const Expr &e) {
     return e.type().is_float() && (e.as<Mul>() || e.as<Div>());
 }
 
-// Whether LLVM could round a sum in two ways: in another order, or with another one of two products inside of a multiply-add.
+// Whether LLVM could round a sum in two ways: it may change the order of three terms, or make a multiply-add of either of two products.
 bool sums_are_ambiguous(const Expr &a, const Expr &b) {
     return is_sum(a) || is_sum(b) || (is_product(a) && is_product(b));
 }
@@ -34,16 +34,17 @@ Expr strict(Call::IntrinsicOp operation, const Expr &a, const Expr &b) {
     return Call::make(a.type(), operation, {a, b}, Call::PureIntrinsic);
 }
 
-class WrittenOrder : public Halide::Internal::IRMutator {
+// Visits what is used twice once, so that it stays shared.
+class WrittenOrder : public Halide::Internal::IRGraphMutator {
 public:
     explicit WrittenOrder(const Expr &kept) : kept_(kept) {}
-    using IRMutator::mutate;
-    Expr mutate(const Expr &e) override { return e.same_as(kept_) ? e : IRMutator::mutate(e); }
+    using IRGraphMutator::mutate;
+    Expr mutate(const Expr &e) override { return e.same_as(kept_) ? e : IRGraphMutator::mutate(e); }
 
 private:
     const Expr &kept_;
 
-    using IRMutator::visit;
+    using IRGraphMutator::visit;
     Expr visit(const Add *op) override { return ordered(op, Call::strict_add, sums_are_ambiguous); }
     Expr visit(const Sub *op) override { return ordered(op, Call::strict_sub, sums_are_ambiguous); }
     Expr visit(const Mul *op) override { return ordered(op, Call::strict_mul, products_are_ambiguous); }

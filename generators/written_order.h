@@ -5,9 +5,9 @@
 
 namespace polyhead::gen {
 
-// Halide makes several loops of one formula, for the inside and for the ends of a range, and lets LLVM add up three terms in any order,
-// in each loop another: then the padding of keys would decide about the bits of a logit. The sum of a and b here has one order. It costs
-// nothing for two terms of which at most one is a product.
+// a + b. Halide makes several loops of one formula, for the inside and for the ends of a range. LLVM may add up three terms in a different
+// order in each loop, and T_kv decides which loop computes a logit. This sum has the same order, and the same bits, in all of them. Two
+// terms of which at most one is a product are an ordinary sum.
 Halide::Expr add_in_order(const Halide::Expr &a, const Halide::Expr &b);
 
 // The product on its own, of which no further factor and no sum becomes a part.

@@ -114,6 +114,15 @@ const MaskCase masks[] = {
     {"tensor keep: bool\nmask = keep or kv <= p", [](const ProbePoint &x) { return tensor_truth(0) || x.kv <= x.p; }},
 };
 
+struct Selects : Halide::Internal::IRGraphVisitor {
+    int count = 0;
+    using IRGraphVisitor::visit;
+    void visit(const Halide::Internal::Select *op) override {
+        count++;
+        IRGraphVisitor::visit(op);
+    }
+};
+
 } // namespace
 
 TEST_CASE("expressions: scores have the value of the same formula in C++") {
@@ -160,4 +169,20 @@ TEST_CASE("expressions: what a text says is told") {
     CHECK(!parsed("score = 1").masks());
     CHECK(gen::Expression().tensors().empty());
     CHECK(!gen::Expression().masks());
+}
+
+// tanh and others mention their argument several times. Nested ones must not be copied for each of these.
+TEST_CASE("expressions: a value that is used several times is one value") {
+    constexpr int levels = 10;
+    std::string text = "score = ";
+    for (int i = 0; i < levels; i++) {
+        text += "tanh(";
+    }
+    text += "score" + std::string(levels, ')');
+    gen::ExpressionScope scope;
+    scope.score = Halide::Internal::Variable::make(Halide::Float(32), "score");
+    scope.tanh = [](const Halide::Expr &x) { return Halide::select(x < 0.0f, -x, x) * x + x; };
+    Selects found;
+    parsed(text).score(scope).accept(&found);
+    CHECK(found.count == levels);
 }

@@ -57,14 +57,10 @@ def faults_of(problem, variant, code):
 
 def faults_of_decoding(problem, variant, code):
     """Rows are asked from memory ahead; keys of int8 are multiplied as they are stored where the machine does it; no loop over keys takes memory
-    from the heap. The sums of heads as wide as 512 lie there, and scores of more than 16 KB, which Halide does not put on the stack: once for
-    each split."""
-    widest, most_on_stack, floats_of_line = 256, 16 << 10, 16
-    knobs = dict(word.split("=") for word in variant["tiling"].split())
-    row = int(knobs.get("split_len", 0)) + (0 if "avx512" in variant["cpu_features"] else floats_of_line)  # schedules/head_lanes_cpu.cpp
-    fits = problem.get("head_dim_v", 0) <= widest and 4 * row * int(knobs.get("row_tile", 0)) <= most_on_stack
+    from the heap. The sums of heads as wide as 512 lie there, once for each split."""
+    widest = 256
     for function in re.split(r"^[0-9a-f]+ <", code, flags=re.M):
-        if fits and "par_for_partial" in function.partition(">:")[0] and "halide_malloc" in function:
+        if problem.get("head_dim_v", 0) <= widest and "par_for_partial" in function.partition(">:")[0] and "halide_malloc" in function:
             yield "a split takes memory from the heap"
     if not re.search(r"\tprefetch\w+\s", code):
         yield "no prefetch"

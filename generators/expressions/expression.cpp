@@ -16,8 +16,8 @@ Expr unsolved(const Expr &condition) {
     return Halide::unsafe_promise_clamped(Halide::cast<int32_t>(condition), 0, 1) != 0;
 }
 
-class UnsolvedSelects : public Halide::Internal::IRMutator {
-    using IRMutator::visit;
+class UnsolvedSelects : public Halide::Internal::IRGraphMutator {
+    using IRGraphMutator::visit;
     Expr visit(const Halide::Internal::Select *op) override {
         return Halide::select(unsolved(mutate(op->condition)), mutate(op->true_value), mutate(op->false_value));
     }

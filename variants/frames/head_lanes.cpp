@@ -70,11 +70,14 @@ int key_bytes(const Problem &p) {
 // rows, and few key/value heads leave enough splits for all threads: 32 of 4,096 keys. Where value is in key, as many keys as stay in the
 // L2 cache (448 KB of them) until the values are read, so that memory gives each row once.
 int keys_of_split(const Problem &p, const Machine &machine) {
-    constexpr int least = 256, most = 1024, keys_of_head = 128;
+    constexpr int least = 256, keys_of_head = 128;
     if (p.value_in_key != 0) {
         constexpr int multiple = 32, most_bytes = 448 << 10;
         return std::clamp(most_bytes / (4 * p.head_dim) / multiple * multiple, multiple, least);
     }
+    // With 16 registers a row of scores is a line of the cache longer: four rows of 1024 keys would not fit into the 16 KB that Halide
+    // leaves on the stack (docs/internals/schedules.md, section 3).
+    const int most = machine.registers == 32 ? 1024 : 768;
     const int most_bytes = machine.registers == 32 ? 256 << 10 : 128 << 10; // of L2 caches of 1 MB, and of 256 KB
     const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * p.num_kv_heads});
     return std::max(keys / least * least, least);

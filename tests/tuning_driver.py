@@ -162,7 +162,7 @@ class Driver(unittest.TestCase):
         self.assertNotIn("not confirmed", output)
 
     def test_16_bit_storage(self):
-        output = self.tune(*BF16_LAYER, "--budget", 8, "--candidates", 2)
+        output = self.tune(*BF16_LAYER, "--budget", 100, "--candidates", 2)
         self.assertEqual((len(self.log("measured")), self.log("failed")), (2, []), output)
         record = self.record(output)
         self.assertIn("  confirmed ahead of time at" if record else "slower than the default's", output)
@@ -173,7 +173,7 @@ class Driver(unittest.TestCase):
                 variant, = polyhead.compile("mha", dtype=dtype, **options).manifest["variants"]
                 self.assertEqual("of tuned.json" in variant.get("tuning_record", ""), found)
         self.start_again()
-        output = self.tune(*F16_DECODING, "--budget", 8, "--candidates", 1, POLYHEAD_TUNE_GENERATE="")
+        output = self.tune(*F16_DECODING, "--budget", 100, "--candidates", 1, POLYHEAD_TUNE_GENERATE="")
         self.assertEqual((len(self.log("measured")), self.log("failed"), len(self.records())), (1, [], 1), output)
 
     def test_killed_at_random_moments_nothing_is_lost(self):

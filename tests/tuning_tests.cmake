@@ -2,7 +2,7 @@
 polyhead_test(
     test_tuned_records
     LABEL tune
-    TIMEOUT 60
+    TIMEOUT 300
     SOURCES tuned_records.cpp
     LINK polyhead_generators
 )
@@ -10,7 +10,7 @@ if(TARGET polyhead_python)
     polyhead_script_test(
         "strategies, races, ranges, a lost default"
         LABEL tune
-        TIMEOUT 60
+        TIMEOUT 300
         DEPENDS polyhead_python
         COMMAND "${CMAKE_CURRENT_SOURCE_DIR}/tuning_parts.py"
     )

@@ -48,6 +48,8 @@ add_library(polyhead_generators_code STATIC ${_polyhead_sources} "${_polyhead_sh
 # Many Exprs are made from plain ints and floats. Casts against conversion warnings would hide the formulas. Halide is not sanitized.
 polyhead_target_defaults(polyhead_generators_code NO_CONVERSION NO_SANITIZE)
 polyhead_quickly_compiled(polyhead_generators_code)
+# Also for the Python module, whether this build makes it or a later one: it would compile everything again.
+set_target_properties(polyhead_generators_code PROPERTIES POSITION_INDEPENDENT_CODE ON)
 target_precompile_headers(polyhead_generators_code PRIVATE <Halide.h>)
 target_include_directories(
     polyhead_generators_code

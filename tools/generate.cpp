@@ -26,6 +26,18 @@ std::string list_tilings(const Request &request) {
     return error;
 }
 
+std::string list_lowered(const Request &request) {
+    std::string error;
+    for (const polyhead::gen::VariantPlan &plan : plan_request(request, &error)) {
+        const std::string text = polyhead::gen::lower_variant(request.problem, plan, &error);
+        if (!error.empty()) {
+            return error;
+        }
+        std::printf("variant %s %s\n%s", plan.target.c_str(), plan.text().c_str(), text.c_str());
+    }
+    return error;
+}
+
 std::string serve(int argc, const char *const *argv) {
     Request request;
     std::string help;
@@ -45,6 +57,9 @@ std::string serve(int argc, const char *const *argv) {
         const std::string space = polyhead::tools::space_text(request, &error);
         std::fputs(space.c_str(), stdout);
         return error;
+    }
+    if (request.list_lowered) {
+        return list_lowered(request);
     }
     return request.list_tilings ? list_tilings(request) : polyhead::tools::write_library(request);
 }

@@ -76,6 +76,7 @@ void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("--runtime", request->runtime_path, "write the Halide runtime of --target to this .o or .a, and no kernel");
     app.add_flag("--version", words->version, "print the version");
     app.add_flag("--list-tilings", request->list_tilings, "print the variants that would be made");
+    app.add_flag("--list-lowered", request->list_lowered, "print the lowered code of these variants, with its names numbered");
     app.add_flag("--list-knobs", words->list_knobs, "print the knobs of --tiling as a table in Markdown");
     app.add_flag("--list-space", request->list_space, "print as JSON the tilings that a tuner may try");
     for (CLI::Option *option : app.get_options()) {

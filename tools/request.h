@@ -28,6 +28,7 @@ struct Request {
     std::vector<std::string> emit; // "stmt", "assembly": compiler listings beside the library
     std::string runtime_path;      // not empty: write the Halide runtime there and nothing else
     bool list_tilings = false;     // print the planned variants and write nothing
+    bool list_lowered = false;     // print the lowered code of the planned variants and write nothing
     bool list_space = false;       // print what a tuner may try and write nothing
 };
 

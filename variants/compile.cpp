@@ -9,6 +9,8 @@
 #include "../generators/expressions/expression.h"
 #include "../runtime/call_context.h"
 #include "compiler_warnings.h"
+#include "lowered_text.h"
+#include "lowering.h"
 #include "target.h"
 #include "task_scratch.h"
 
@@ -148,7 +150,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
     out.object_path = object_path;
     try {
         const CompilerWarnings warnings;
-        const TaskScratch task;
+        const Lowering lowering;
         const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
         Halide::Module module = make_generator(p, plan, full)->build_module(symbol);
         std::map<Halide::OutputFileType, std::string> files = {{Halide::OutputFileType::object, object_path}};
@@ -162,11 +164,29 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         }
         module.compile(files);
         *error = warnings.sentence();
-        out.scratch.per_thread = task.bytes();
+        out.scratch.per_thread = task_scratch(lowering.statement());
     } catch (...) {
         *error = thrown_sentence();
     }
     return out;
+}
+
+std::string lower_variant(const Problem &p, const VariantPlan &plan, std::string *error) {
+    Target target;
+    if (!parse_target(plan.target, &target, error)) {
+        return "";
+    }
+    try {
+        const CompilerWarnings warnings;
+        const Lowering lowering;
+        const Target full = kernel_target(target, p).with_feature(Target::NoRuntime);
+        const Halide::Module module = make_generator(p, plan, full)->build_module("polyhead_kernel");
+        *error = warnings.sentence();
+        return lowered_text(lowering.statement(), module);
+    } catch (...) {
+        *error = thrown_sentence();
+    }
+    return "";
 }
 
 InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error) {
@@ -179,7 +199,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
     try {
         const CompilerWarnings warnings;
-        const TaskScratch task;
+        const Lowering lowering;
         auto generator = make_generator(p, plan, kernel_target(target, p).with_feature(Target::JIT).without_feature(Target::UserContext));
         auto compiled = std::make_shared<InProcessCode>();
         const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(calls.amx_linear)},
@@ -190,7 +210,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
         compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
         compiled->calls = calls;
-        out.scratch.per_thread = task.bytes();
+        out.scratch.per_thread = task_scratch(lowering.statement());
         out.context = compiled;
         out.call = call_in_process;
         *error = warnings.sentence();

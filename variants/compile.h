@@ -31,6 +31,9 @@ struct InProcessVariant : VariantFacts {
 CompiledVariant compile_variant(const Problem &problem, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
                                 const std::vector<std::string> &extra_outputs, std::string *error);
 
+// The code that would be compiled, before LLVM sees it, as in lowered_text().
+std::string lower_variant(const Problem &problem, const VariantPlan &plan, std::string *error);
+
 // libpolyhead is not linked to the generator, so its caller says where the functions are that code calls.
 InProcessVariant compile_in_process(const Problem &problem, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error);
 

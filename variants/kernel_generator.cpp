@@ -10,9 +10,9 @@
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
 #include "estimates.h"
+#include "lowering.h"
 #include "ports.h"
 #include "schedule_kernel.h"
-#include "task_scratch.h"
 
 namespace polyhead::gen {
 
@@ -84,9 +84,9 @@ public:
             schedule_nothing(&plan_);
         } else {
             schedule_kernel(&plan_, frame(), tiling(), machine());
-            measure_task_scratch(get_pipeline());
         }
         adapt_lowered_code(get_pipeline());
+        keep_lowered(get_pipeline());
     }
 
 private:

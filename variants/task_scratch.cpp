@@ -11,8 +11,6 @@ namespace {
 
 using namespace Halide::Internal;
 
-thread_local TaskScratch *current = nullptr;
-
 // Halide puts an allocation of a constant size on the stack, up to this size.
 constexpr int64_t most_on_stack = 16 * 1024;
 
@@ -98,36 +96,14 @@ private:
     }
 };
 
-class Measure : public IRMutator {
-public:
-    explicit Measure(int64_t *bytes) : bytes_(bytes) {}
-
-    // Only looks.
-    Stmt mutate(const Stmt &whole) override {
-        HeldByTask held;
-        whole.accept(&held);
-        *bytes_ = std::max(*bytes_, held.most());
-        return whole;
-    }
-
-private:
-    int64_t *bytes_;
-};
-
 } // namespace
 
-TaskScratch::TaskScratch() {
-    current = this;
-}
-
-TaskScratch::~TaskScratch() {
-    current = nullptr;
-}
-
-void measure_task_scratch(Halide::Pipeline pipeline) {
-    if (current) {
-        pipeline.add_custom_lowering_pass(new Measure(&current->bytes_));
+int64_t task_scratch(const Halide::Internal::Stmt &lowered) {
+    HeldByTask held;
+    if (lowered.defined()) {
+        lowered.accept(&held);
     }
+    return held.most();
 }
 
 } // namespace polyhead::gen

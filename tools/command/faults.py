@@ -20,7 +20,7 @@ import subprocess
 import time
 
 from . import build, environment, fuzzing
-from .places import BUILD, PYTHON, ROOT, VENV, Failure, jobs, step, tool, tracked
+from .places import BUILD, PYTHON, ROOT, VENV, Failure, jobs, part_of, step, tool, tracked
 from .places import environment as environment_of_children
 
 FOLDER = os.path.join(ROOT, "tests", "faults")
@@ -193,10 +193,7 @@ def look_for(fault):
 def select(faults, options):
     if options.filter:
         faults = [fault for fault in faults if re.search(options.filter, fault.part + ": " + fault.name)]
-    number, count = (int(word) for word in (options.part or "1/1").split("/"))
-    if not 1 <= number <= count:
-        raise Failure("part: found %s, expected i/n with 1 <= i <= n" % options.part)
-    return [fault for i, fault in enumerate(faults) if i % count == number - 1]
+    return part_of(faults, options.part)
 
 
 def test_faults(options):

@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, build, gpu_table, help_texts, package, testing
+from . import actions, build, golden, gpu_table, help_texts, package, testing
 from .places import Failure
 
 EPILOG = """\
@@ -67,6 +67,10 @@ def parser():
     parity = add("parity", package.parity, "compare the Python package with PyTorch in float64 (downloads PyTorch at the first call)")
     parity.add_argument("--count", type=int, default=200, help="configurations of nn.MultiheadAttention (default 200)")
     parity.add_argument("--seed", type=int, default=1, help="seed of the configurations (default 1)")
+    code = add("golden", golden.golden, "compare the code of every kernel of the table with the hashes in golden/, for fixed targets")
+    code.add_argument("--write", action="store_true", help="write the hashes of the code as it is now")
+    code.add_argument("--filter", metavar="REGEX", help="only the lines that match, such as '^lowered sdpa_.* avx2$'")
+    code.add_argument("--part", metavar="I/N", help="only the I-th of N parts of the lines")
     check = add("check", actions.check, "format, lint, spelling and the project's rules")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
     check.add_argument("--quick", action="store_true", help="without clang-tidy (which reads only files that differ from the upstream branch)")

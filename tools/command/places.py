@@ -1,5 +1,6 @@
 """Paths in the checkout, and how a child process is started so that it writes nothing outside of the checkout."""
 import os
+import re
 import subprocess
 import sys
 
@@ -68,6 +69,14 @@ def jobs():
     if asked.isdigit() and int(asked) > 0:
         return int(asked)
     return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def part_of(items, text):
+    """Every n-th of the items, from the i-th on: the part "i/n" of a list that is worked through in n runs. Without a text, all."""
+    found = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text or "1/1")
+    if not found or int(found[1]) > int(found[2]):
+        raise Failure("part: found '%s', expected I/N with 1 <= I <= N" % text)
+    return items[int(found[1]) - 1::int(found[2])]
 
 
 def tracked(*patterns):

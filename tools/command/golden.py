@@ -38,19 +38,11 @@ HEADERS = {
 }
 
 
-def without(flags, option):
-    """The flags without an option and its value."""
-    if option not in flags:
-        return flags
-    place = flags.index(option)
-    return flags[:place] + flags[place + 2:]
-
-
 def items():
     """(file, kernel, target) in the order of the files: {item: flags of `polyhead generate`}."""
     found = {}
     for name, tags, flags in kernel_table.kernels():
-        flags = without(flags, "--target")
+        flags = kernel_table.without(flags, "--target")
         labels = {} if "gpu_only" in tags else dict(CPU_TARGETS)
         if tags & {"gpu", "gpu_only"}:
             labels.update(GPU_TARGETS)

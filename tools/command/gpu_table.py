@@ -27,10 +27,7 @@ def kernels():
     for name, tags, flags in kernel_table.kernels():
         if not {"gpu", "gpu_only"} & tags:
             continue
-        for option in ["--target"] if "gpu_only" in tags else ["--target", "--tiling"]:
-            if option in flags:
-                at = flags.index(option)
-                del flags[at:at + 2]
+        flags = kernel_table.without(flags, "--target", *([] if "gpu_only" in tags else ["--tiling"]))
         found.append((name + "_gpu", flags, "--dtype" not in flags))
     return found
 

@@ -1,4 +1,4 @@
-# Words of a problem in polyhead_add_kernel(), written by `./polyhead check --fix` from runtime/problem_words.h.
+# Words of a problem in polyhead_add_kernel(), written by `./polyhead check --fix` from contract/problem_fields.h.
 set(POLYHEAD_PROBLEM_SWITCHES
     "VALUE_IN_KEY;CROSS;BIAS;KV_LENGTHS;LSE;WINDOW;POSITION_OFFSETS;SCORE_BIAS;ADDITIVE_IN_STORAGE;SOFTCAP;ALIBI;SINKS;HEAD_GATE;WEIGHTS_MEAN;F32_WEIGHTS;INT8_CACHE;CACHE"
 )

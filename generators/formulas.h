@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "../runtime/weight_layout.h"
+#include "../contract/weight_layout.h"
 #include "expressions/expression.h"
 #include "key_source.h"
 #include "numerics.h"
@@ -34,7 +34,7 @@ struct AttentionInputs {
     KeySource keys;                                         // key and value
     Storage additive_storage;                               // of an additive mask and the score bias
     At query(const At &d, const At &q, const At &h, const At &b) const { return query_storage.load(stored_query(d, q, h, b)); }
-    // Tensors and numbers that only some problems have, by their names in runtime/optional_tensors.h: elements as they are stored, indices
+    // Tensors and numbers that only some problems have, by their names in contract/tensors.h: elements as they are stored, indices
     // and dimensions innermost first. Formulas ask only for what the problem has.
     std::function<At(const char *tensor, const std::vector<At> &index)> element;
     std::function<At(const char *tensor, int dimension)> extent;
@@ -99,7 +99,7 @@ public:
     const Problem &problem() const { return problem_; }
     const AttentionInputs &inputs() const { return inputs_; }
     const Numerics &numerics() const { return numerics_; }
-    int group_size() const { return runtime::group_size_of(problem_); }
+    int group_size() const { return contract::group_size_of(problem_); }
 
     // Query and key are rotated by position before their dot products.
     bool rotates() const { return problem_.rope != POLYHEAD_NO_ROPE; }

@@ -3,15 +3,16 @@
 
 #include <iterator>
 
-#include "../runtime/problem_words.h"
+#include "../contract/dtypes.h"
+#include "../contract/problem_fields.h"
 #include "expressions/expression.h"
 
 namespace polyhead::gen {
 
 namespace {
 
-using runtime::FieldKind;
-using runtime::ProblemField;
+using contract::FieldKind;
+using contract::ProblemField;
 
 std::string number(const char *name, int value) {
     return std::string(name) + " " + std::to_string(value);
@@ -36,10 +37,10 @@ std::string words_of(const ProblemField &field) {
 std::string refuse_field(const Problem &p, const ProblemField &field) {
     const int value = p.*field.value;
     if (field.value != &Problem::op && !field.belongs_to(p.op)) {
-        return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + runtime::problem_fields[0].words[p.op];
+        return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + contract::problem_fields[0].words[p.op];
     }
     const bool free =
-        runtime::free_heads(p) && p.group_size > 0 && (field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads);
+        contract::free_heads(p) && p.group_size > 0 && (field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads);
     if (free && value == 0) {
         return "";
     }
@@ -159,12 +160,12 @@ std::string refuse_expression(const Problem &p) {
 } // namespace
 
 std::string dtype_name(int dtype) {
-    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
-    return dtype >= 0 && dtype < int(std::size(names)) ? names[dtype] : std::to_string(dtype);
+    const contract::DTypeRow *const row = contract::find_dtype(dtype);
+    return row ? row->name : std::to_string(dtype);
 }
 
 std::string refusal(const Problem &p) {
-    for (const ProblemField &field : runtime::problem_fields) { // the operation comes first
+    for (const ProblemField &field : contract::problem_fields) { // the operation comes first
         const std::string found = refuse_field(p, field);
         if (!found.empty()) {
             return found;
@@ -179,7 +180,7 @@ std::string complete(Problem *p) {
         return number("embed_dim", p->embed_dim) + " is not divisible by " + number("num_heads", p->num_heads);
     }
     p->size = sizeof *p;
-    *p = runtime::written_out(*p);
+    *p = contract::written_out(*p);
     p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
     if (p->op == POLYHEAD_MHA && !p->cross && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
         p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;

@@ -10,7 +10,7 @@ namespace polyhead::gen {
 using Problem = polyhead_problem;
 
 // X(name): every field of polyhead_problem that is a number, in its order; only the text of the expression follows. Generator parameters
-// and initialisers are made from it; runtime/problem_words.h explains the fields.
+// and initialisers are made from it; contract/problem_fields.h explains the fields.
 #define POLYHEAD_PROBLEM_FIELDS(X)                                                                                                         \
     X(op)                                                                                                                                  \
     X(dtype)                                                                                                                               \

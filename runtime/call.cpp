@@ -13,27 +13,15 @@
 #include "needed_keys.h"
 #include "status.h"
 #include "tensor_rules.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
 
-// 16-bit floating point travels as its bits: Halide's own 16-bit types do not compile for every device, so kernels convert. A boolean is a
-// byte, which kernels compare with 0.
 halide_type_t halide_type(int32_t dtype) noexcept {
-    switch (dtype) {
-    case POLYHEAD_F16:
-    case POLYHEAD_BF16:
-        return {halide_type_uint, 16};
-    case POLYHEAD_I8: // its bits, too
-        return {halide_type_uint, 8};
-    case POLYHEAD_I32:
-        return {halide_type_int, 32};
-    case POLYHEAD_BOOL:
-        return {halide_type_uint, 8};
-    default:
-        return {halide_type_float, 32};
-    }
+    const DTypeRow *const row = find_dtype(dtype);
+    const auto bits = static_cast<uint8_t>(row->bytes * 8);
+    return {row->carrier == Carrier::real ? halide_type_float : row->carrier == Carrier::integer ? halide_type_int : halide_type_uint, bits};
 }
 
 // A dimension from 0; rules of the runtime keep both numbers within 32 bits.

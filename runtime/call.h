@@ -9,9 +9,10 @@
 #include "call_context.h"
 #include "device.h"
 #include "halide_runtime.h"
-#include "optional_tensors.h"
+#include "contract.h"
+#include "../contract/tensors.h"
 #include "validate.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 

@@ -18,7 +18,7 @@
 #include "thread_pool.h"
 #include "threads.h"
 #include "validate_parts.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {

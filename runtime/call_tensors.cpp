@@ -63,9 +63,9 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
     case extent_page_size:
         return problem.page_size;
     case extent_key_scales:
-        return tables::scales_of(problem, problem.head_dim);
+        return scales_of(problem, problem.head_dim);
     case extent_value_scales:
-        return tables::scales_of(problem, problem.head_dim_v);
+        return scales_of(problem, problem.head_dim_v);
     default:
         return declared;
     }

@@ -6,7 +6,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "optional_tensors.h"
+#include "contract.h"
+#include "../contract/tensors.h"
 #include "validate.h"
 
 namespace polyhead::runtime {

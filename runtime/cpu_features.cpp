@@ -5,7 +5,7 @@
 
 #include "amx.h"
 #include "call_guard.h"
-#include "cpu_feature_words.h"
+#include "../contract/cpu_features.h"
 #include "status.h"
 
 #if defined(__x86_64__)
@@ -180,7 +180,7 @@ void polyhead_cpu_feature_names(uint64_t mask, char *text, size_t text_bytes) {
     const polyhead::runtime::CallGuard guard;
     polyhead::runtime::Text names(text, text_bytes);
     const char *separator = "";
-    for (const polyhead::runtime::CpuFeature &feature : polyhead::runtime::cpu_feature_table) {
+    for (const polyhead::contract::CpuFeature &feature : polyhead::contract::cpu_feature_table) {
         if (mask & feature.bit) {
             names.append("%s%s", separator, feature.name);
             separator = " ";

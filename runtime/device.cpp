@@ -5,7 +5,7 @@
 
 #include "call_guard.h"
 #include "status.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace {
 

@@ -4,12 +4,12 @@
 #include <algorithm>
 
 #include "call_tensors.h"
-#include "cpu_feature_words.h"
+#include "../contract/cpu_features.h"
 #include "cpu_features.h"
 #include "staging.h"
 #include "status.h"
 #include "tensor_rules.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -12,12 +12,12 @@
 #include "needed_keys.h"
 #include "neutral_rows.h"
 #include "no_keys.h"
-#include "optional_tensors.h"
+#include "../contract/tensors.h"
 #include "scratch_bytes.h"
 #include "status.h"
 #include "threads.h"
 #include "validate.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 #ifndef POLYHEAD_VERSION
 #error "the build defines POLYHEAD_VERSION"

@@ -4,7 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "optional_tensors.h"
+#include "contract.h"
+#include "../contract/tensors.h"
 #include "tensor_rules.h"
 
 namespace polyhead::runtime {

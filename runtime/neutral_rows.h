@@ -7,7 +7,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "optional_tensors.h"
+#include "contract.h"
+#include "../contract/tensors.h"
 
 namespace polyhead::runtime {
 

@@ -10,7 +10,7 @@
 
 #include "status.h"
 #include "tensor_rules.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -3,7 +3,8 @@
 
 #include <atomic>
 
-#include "cpu_feature_words.h"
+#include "contract.h"
+#include "../contract/cpu_features.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>

@@ -4,7 +4,7 @@
 
 #include <polyhead/polyhead.h>
 
-#include "problem_words.h"
+#include "../contract/problem_fields.h"
 #include "status.h"
 
 namespace polyhead {
@@ -12,16 +12,16 @@ namespace {
 
 // Calls visit(field, kernel's value, wanted value) for every field in which the kernel does not serve the problem of the same operation.
 template <typename Visit> void differences(const Problem &kernel_problem, const Problem &wanted_problem, Visit visit) {
-    const Problem kernel = runtime::written_out(kernel_problem);
-    Problem wanted = runtime::written_out(wanted_problem);
-    if (runtime::free_heads(kernel)) { // takes any heads of this group size
-        wanted.group_size = runtime::group_size_of(wanted);
+    const Problem kernel = contract::written_out(kernel_problem);
+    Problem wanted = contract::written_out(wanted_problem);
+    if (contract::free_heads(kernel)) { // takes any heads of this group size
+        wanted.group_size = contract::group_size_of(wanted);
         wanted.num_heads = wanted.num_kv_heads = 0;
     }
     // A mask that is left out has no dimensions.
     wanted.mask_broadcast = wanted.mask == 0 ? kernel.mask_broadcast : wanted.mask_broadcast;
     wanted.score_bias_broadcast = wanted.score_bias == 0 ? kernel.score_bias_broadcast : wanted.score_bias_broadcast;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         const int32_t has = kernel.*field.value, wants = wanted.*field.value;
         if (field.belongs_to(wanted.op) && !field.serves(has, wants)) {
             visit(field, has, wants);
@@ -34,8 +34,8 @@ int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
     if (kernel.size != wanted.size || kernel.op != wanted.op) {
         return INT32_MAX;
     }
-    int count = runtime::same_expression(kernel.expression, wanted.expression) ? 0 : 1;
-    differences(kernel, wanted, [&](const runtime::ProblemField &, int32_t, int32_t) { ++count; });
+    int count = contract::same_expression(kernel.expression, wanted.expression) ? 0 : 1;
+    differences(kernel, wanted, [&](const contract::ProblemField &, int32_t, int32_t) { ++count; });
     return count;
 }
 
@@ -43,14 +43,14 @@ int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
 // leave out.
 int preference(const Kernel &kernel, const Problem &wanted) noexcept {
     int same = 0;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         same += kernel.problem.*field.value == wanted.*field.value;
     }
     return 1000 * kernel.supported() + 100 * (kernel.problem.seq_len_q != 0) + 100 * (kernel.problem.seq_len_kv != 0) + same;
 }
 
 std::string generate_line(const Problem &p) {
-    return "polyhead generate NAME " + runtime::flags_of(p);
+    return "polyhead generate NAME " + contract::flags_of(p);
 }
 
 std::string needs_of(const Variant &variant) {
@@ -58,7 +58,7 @@ std::string needs_of(const Variant &variant) {
     polyhead_cpu_feature_names(variant.cpu_features, names, sizeof names);
     std::string text = names[0] ? names : "nothing special";
     if (variant.api != POLYHEAD_CPU) {
-        text = std::string("a device, ") + runtime::api_name(variant.api);
+        text = std::string("a device, ") + contract::api_name(variant.api);
         if (variant.capability > 0) {
             text += " " + std::to_string(variant.capability / 10) + "." + std::to_string(variant.capability % 10) + " or newer";
         }
@@ -100,7 +100,7 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
         }
     }
     if (!best) {
-        return std::string("No kernel of the set has operation ") + runtime::op_name(wanted.op) + ".\n";
+        return std::string("No kernel of the set has operation ") + contract::op_name(wanted.op) + ".\n";
     }
     std::string text = std::string("No kernel of the set computes this problem; the nearest, ") + best->name + ", differs:";
     const char *separator = " ";
@@ -108,12 +108,12 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
         text += separator + std::string(name) + " " + has + ", wanted " + wants;
         separator = "; ";
     };
-    differences(best->problem, wanted, [&](const runtime::ProblemField &field, int32_t has, int32_t wants) {
-        differs(field.name, runtime::word_of(field, has), runtime::word_of(field, wants));
+    differences(best->problem, wanted, [&](const contract::ProblemField &field, int32_t has, int32_t wants) {
+        differs(field.name, contract::word_of(field, has), contract::word_of(field, wants));
     });
-    if (!runtime::same_expression(best->problem.expression, wanted.expression)) {
+    if (!contract::same_expression(best->problem.expression, wanted.expression)) {
         const auto quoted = [](const char *expression) {
-            const std::string line = runtime::one_line(expression);
+            const std::string line = contract::one_line(expression);
             return line.empty() ? "none" : "'" + line + "'";
         };
         differs("expression", quoted(best->problem.expression), quoted(wanted.expression));

@@ -5,7 +5,8 @@
 #include <cstdint>
 
 #include "needed_keys.h"
-#include "weight_layout.h"
+#include "contract.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -56,26 +56,6 @@ NumberText::NumberText(double value) noexcept : text{} {
     }
 }
 
-const char *dtype_name(int32_t dtype) noexcept {
-    static const char *const names[] = {"f32", "f16", "bf16", "i8", "i32", "bool"};
-    return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? names[dtype] : "unknown";
-}
-
-const char *op_name(int32_t op) noexcept {
-    static const char *const names[] = {"sdpa", "mha", "linear"};
-    return op >= POLYHEAD_SDPA && op <= POLYHEAD_LINEAR ? names[op] : "unknown";
-}
-
-const char *api_name(int32_t api) noexcept {
-    static const char *const names[] = {"the CPU", "cuda", "opencl", "vulkan", "metal", "webgpu"};
-    return api >= POLYHEAD_CPU && api <= POLYHEAD_WEBGPU ? names[api] : "an unknown interface";
-}
-
-int dtype_bytes(int32_t dtype) noexcept {
-    static const int bytes[] = {4, 2, 2, 1, 4, 1};
-    return dtype >= POLYHEAD_F32 && dtype <= POLYHEAD_BOOL ? bytes[dtype] : 0;
-}
-
 Text::Text(char *text, size_t bytes) noexcept : text_(text), bytes_(text ? bytes : 0) {
     if (bytes_ > 0) {
         text_[0] = 0;

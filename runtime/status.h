@@ -6,6 +6,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "contract.h"
+
 // Lets the compiler check the arguments of a printf-like function.
 #if defined(__GNUC__)
 #define POLYHEAD_PRINTF(text, first) __attribute__((format(printf, text, first)))
@@ -30,14 +32,6 @@ struct NumberText {
     explicit NumberText(double value) noexcept;
     char text[32];
 };
-
-// "f32", "sdpa": the names used in messages, never null.
-const char *dtype_name(int32_t dtype) noexcept;
-const char *op_name(int32_t op) noexcept;
-const char *api_name(int32_t api) noexcept; // "the CPU", "cuda"
-
-// Bytes of one element, or 0 for an unknown dtype.
-int dtype_bytes(int32_t dtype) noexcept;
 
 // Appends to a fixed buffer that always ends with 0; what does not fit is dropped.
 class Text {

@@ -2,11 +2,11 @@
 // is written. Here are the order of the rules and what every operation has: its tensors, lengths and weights.
 #include "validate.h"
 
-#include "optional_tensors.h"
+#include "../contract/tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -112,12 +112,12 @@ bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallS
     }
     const Extent key_rows = pages ? built(p.page_size) : packed_kv ? Extent{} : fixed_or_any(p.seq_len_kv);
     const Extent key_batch = pages ? Extent{} : packed_kv ? one : batch;
-    if (!check_tensor({"key", &a.key, tables::key_dtype(p), Role::input, 4, {key_batch, kv_heads, key_rows, built(p.head_dim)}}, status)) {
+    if (!check_tensor({"key", &a.key, key_dtype(p), Role::input, 4, {key_batch, kv_heads, key_rows, built(p.head_dim)}}, status)) {
         return false;
     }
     const Extent outermost{a.key.shape[0], "key"}, value_rows{a.key.shape[2], "key"};
     if (!p.value_in_key &&
-        !check_tensor({"value", &a.value, tables::key_dtype(p), Role::input, 4, {outermost, kv_heads, value_rows, built(p.head_dim_v)}},
+        !check_tensor({"value", &a.value, key_dtype(p), Role::input, 4, {outermost, kv_heads, value_rows, built(p.head_dim_v)}},
                       status)) {
         return false;
     }

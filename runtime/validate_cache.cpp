@@ -1,6 +1,6 @@
 // Checks the cache of a layer: its tensors, then whether the new keys have a place that nobody else uses.
 #include "cache_rules.h"
-#include "optional_tensors.h"
+#include "../contract/tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"

@@ -2,7 +2,7 @@
 #include <cstring>
 
 #include "call_tensors.h"
-#include "expression_text.h"
+#include "../contract/expression_text.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "needed_keys.h"
-#include "optional_tensors.h"
+#include "../contract/tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"

@@ -8,7 +8,7 @@
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate.h"
-#include "weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -267,7 +267,7 @@ bool check_takes_weights(const polyhead_kernel &kernel, polyhead_status *status)
 } // namespace polyhead::runtime
 
 size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
-    return kernel && kernel->problem.size == sizeof kernel->problem ? polyhead::runtime::weight_layout(kernel->problem).bytes : 0;
+    return kernel && kernel->problem.size == sizeof kernel->problem ? polyhead::contract::weight_layout(kernel->problem).bytes : 0;
 }
 
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,

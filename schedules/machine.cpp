@@ -4,6 +4,8 @@
 // has the table with its sources).
 #include "machine.h"
 
+#include "../contract/apis.h"
+
 namespace polyhead::gen {
 
 using Halide::Target;
@@ -72,8 +74,7 @@ Machine machine_of(const Target &target) {
 std::string target_class(const Target &target) {
     const Machine machine = machine_of(target);
     if (machine.gpu()) {
-        static const char *const apis[] = {"cpu", "cuda", "opencl", "vulkan", "metal", "webgpu"};
-        return apis[machine.api];
+        return contract::apis[machine.api].name;
     }
     if (target.arch != Target::X86) {
         const std::string text = target.to_string();

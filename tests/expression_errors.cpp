@@ -1,5 +1,5 @@
 // User expressions: what is refused, where, and in which words.
-#include "runtime/expression_text.h"
+#include "contract/expression_text.h"
 #include "support/catch.h"
 #include "support/expression_probe.h"
 
@@ -169,8 +169,8 @@ TEST_CASE("expressions: as much as is allowed is taken") {
 }
 
 TEST_CASE("expressions: texts are compared without comments and blanks") {
-    using runtime::one_line;
-    using runtime::same_expression;
+    using contract::one_line;
+    using contract::same_expression;
     CHECK(one_line("") == "");
     CHECK(one_line(nullptr) == "");
     CHECK(one_line("\n # only this; comment \r\n ;; ") == "");

@@ -3,7 +3,7 @@
 
 #include <polyhead/c_api.h>
 
-#include "runtime/expression_text.h"
+#include "contract/expression_text.h"
 #include "support/catch.h"
 #include "support/expression_probe.h"
 
@@ -20,7 +20,7 @@ gen::Expression parsed(const std::string &text) {
 
 // As the user writes it, and as headers and command lines carry it.
 std::vector<gen::Expression> both_forms(const char *text) {
-    return {parsed(text), parsed(runtime::one_line(text))};
+    return {parsed(text), parsed(contract::one_line(text))};
 }
 
 int rounded_down(int a, int b) {

@@ -20,7 +20,7 @@ namespace {
 // The addresses of all bytes of a tensor.
 std::set<const char *> bytes_of(const polyhead_tensor &t) {
     std::set<const char *> bytes;
-    const int element = runtime::dtype_bytes(t.dtype);
+    const int element = contract::dtype_bytes(t.dtype);
     int64_t elements = 1;
     for (int i = 0; i < t.rank; ++i) {
         elements *= t.shape[i];
@@ -141,12 +141,12 @@ void check_pairs(const Outputs &outputs) {
                 return outputs.call().code == POLYHEAD_ALIASED;
             };
             CHECK(refused(0));
-            CHECK(refused(runtime::dtype_bytes(a.dtype) * 4)); // a few elements further
+            CHECK(refused(contract::dtype_bytes(a.dtype) * 4)); // a few elements further
             // Both twice as wide, in turn: rows of the one between rows of the other, as far as their innermost extents allow.
             const int64_t width =
-                std::max(a.shape[a.rank - 1] * runtime::dtype_bytes(a.dtype), b.shape[b.rank - 1] * runtime::dtype_bytes(b.dtype));
+                std::max(a.shape[a.rank - 1] * contract::dtype_bytes(a.dtype), b.shape[b.rank - 1] * contract::dtype_bytes(b.dtype));
             for (polyhead_tensor *t : {&a, &b}) {
-                const int64_t element = runtime::dtype_bytes(t->dtype);
+                const int64_t element = contract::dtype_bytes(t->dtype);
                 int64_t row = 2 * width / element;
                 for (int n = t->rank - 2; n >= 0; --n) {
                     t->stride[n] = row;
@@ -154,7 +154,7 @@ void check_pairs(const Outputs &outputs) {
                 }
             }
             CHECK_FALSE(refused(width));
-            CHECK(refused(before[1].shape[b.rank - 1] * runtime::dtype_bytes(b.dtype) - 4));
+            CHECK(refused(before[1].shape[b.rank - 1] * contract::dtype_bytes(b.dtype) - 4));
             a = before[0];
             b = before[1];
         }

@@ -60,7 +60,7 @@ struct MhaCall {
         void *aligned = memory.data();
         size_t space = memory.size() * sizeof(float);
         std::align(64, bytes, aligned, space);
-        weights = {aligned, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, POLYHEAD_F32, nullptr};
+        weights = {aligned, bytes, contract::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, POLYHEAD_F32, nullptr};
         args.query = view(input.data(), {B, T_q, 8});
         if (p.cross) {
             args.key = view(key.data(), {B, T_kv, p.kdim});

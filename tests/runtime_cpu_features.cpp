@@ -1,11 +1,11 @@
 // Names of CPU features, what each builds on, and the words of POLYHEAD_CPU_FEATURES.
-#include "../runtime/cpu_feature_words.h"
+#include "../contract/cpu_features.h"
 
 #include "support/catch.h"
 
-using polyhead::runtime::cpu_feature_table;
-using polyhead::runtime::CpuFeature;
-using polyhead::runtime::parse_cpu_features;
+using polyhead::contract::cpu_feature_table;
+using polyhead::contract::CpuFeature;
+using polyhead::contract::parse_cpu_features;
 
 namespace {
 

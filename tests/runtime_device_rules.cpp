@@ -33,7 +33,7 @@ struct DeviceCall : SdpaCall {
         for (int i = 0; i < tensor->rank; ++i) {
             elements *= tensor->shape[i];
         }
-        const int64_t bytes = runtime::dtype_bytes(tensor->dtype);
+        const int64_t bytes = contract::dtype_bytes(tensor->dtype);
         void *memory = nullptr;
         REQUIRE(polyhead_device_allocate(&device, static_cast<size_t>((elements + offset) * bytes), &memory).code == POLYHEAD_OK);
         polyhead_copy_to_device(&device, tensor->data, static_cast<size_t>(elements * bytes), memory, static_cast<size_t>(offset * bytes));
@@ -141,7 +141,7 @@ TEST_CASE("device rules: weights", "[runtime]") {
         const auto *weight = static_cast<const halide_buffer_t *>(kernel.argv[1]),
                    *second = static_cast<const halide_buffer_t *>(kernel.argv[2]);
         CHECK(weight->device == reinterpret_cast<uint64_t>(there.data));
-        CHECK(second->device == weight->device + runtime::weight_layout(call.problem).key.weight_offset);
+        CHECK(second->device == weight->device + contract::weight_layout(call.problem).key.weight_offset);
         CHECK(weight->host == nullptr);
     };
     CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
@@ -407,7 +407,7 @@ TEST_CASE("device rules: no keys", "[runtime]") {
         layer.fake.variant.api = POLYHEAD_CUDA;
         layer.fake.variant.entry = enter;
         float *packed = static_cast<float *>(const_cast<void *>(layer.weights.data));
-        const size_t bias = runtime::weight_layout(p).out.bias_offset / sizeof(float);
+        const size_t bias = contract::weight_layout(p).out.bias_offset / sizeof(float);
         for (size_t i = 0; i < 8; ++i) { // rounded down
             packed[bias + i] = 1.0f + static_cast<float>(i) * 0x1p-10f + 0x1p-12f;
         }

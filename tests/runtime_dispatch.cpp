@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "../runtime/cpu_feature_words.h"
+#include "../contract/cpu_features.h"
 #include "runtime_fake.h"
 #include "support/catch.h"
 
@@ -45,7 +45,7 @@ struct Table {
         v.cpu_features = features;
         v.min_seq_len_q = min_q;
         v.max_seq_len_q = max_q;
-        v.weight_layout = runtime::weight_layout_id(problem);
+        v.weight_layout = contract::weight_layout_id(problem);
         v.abi = POLYHEAD_ABI_VERSION;
         variants.push_back(v);
     }
@@ -136,7 +136,7 @@ TEST_CASE("dispatch: features come in the order of the processors that brought t
     }
 #if defined(__x86_64__)
     // The compiler's own view of this machine, without any limit.
-    if (runtime::cpu_feature_limit().mask != ~UINT64_C(0)) {
+    if (contract::cpu_feature_limit().mask != ~UINT64_C(0)) {
         return;
     }
     CHECK(((here & POLYHEAD_CPU_SSE41) != 0) == (__builtin_cpu_supports("sse4.1") != 0));

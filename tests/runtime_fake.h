@@ -11,7 +11,7 @@
 #include <polyhead/polyhead.h>
 
 #include "../runtime/halide_runtime.h"
-#include "../runtime/weight_layout.h"
+#include "../contract/weight_layout.h"
 
 namespace polyhead::test {
 
@@ -30,7 +30,7 @@ public:
         variant.tiling = "q_tile=16";
         variant.call = &FakeKernel::call;
         variant.context = this;
-        variant.weight_layout = runtime::weight_layout_id(problem);
+        variant.weight_layout = contract::weight_layout_id(problem);
         variant.abi = POLYHEAD_ABI_VERSION;
         table.name = "fake";
         table.problem = problem;

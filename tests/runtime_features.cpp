@@ -3,7 +3,7 @@
 
 #include "runtime_features.h"
 
-#include "../runtime/optional_tensors.h"
+#include "../contract/tensors.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -22,7 +22,7 @@ halide_type_t type_of(int32_t dtype) {
 // Where the entry has an argument: counted through the table.
 int place_of(const Problem &problem, const std::string &name) {
     int place = first_optional;
-    for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
+    for (const contract::OptionalTensor &row : contract::optional_inputs) {
         if (row.exists(problem)) {
             if (row.name == name) {
                 return place;
@@ -31,7 +31,7 @@ int place_of(const Problem &problem, const std::string &name) {
         }
     }
     place += 3; // the expression's
-    for (const runtime::ScalarArgument &row : runtime::scalar_arguments) {
+    for (const contract::ScalarArgument &row : contract::scalar_arguments) {
         if (row.exists(problem)) {
             if (row.name == name) {
                 return place;
@@ -45,7 +45,7 @@ int place_of(const Problem &problem, const std::string &name) {
 
 void check_table_order(FakeKernel &f, const FeatureCall &call) {
     int at = first_optional;
-    for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
+    for (const contract::OptionalTensor &row : contract::optional_inputs) {
         if (row.exists(f.table.problem)) {
             INFO(row.name);
             CHECK(f.buffer(at).host == (call.args.*row.tensor).data);
@@ -59,7 +59,7 @@ void check_table_order(FakeKernel &f, const FeatureCall &call) {
     CHECK(f.buffer(at++).host == call.kept.data());
     at += 7; // numbers, which have a test of their own
     CHECK(f.buffer(at++).host == call.out.data());
-    for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
+    for (const contract::OptionalTensor &row : contract::optional_outputs) {
         if (row.exists(f.table.problem)) {
             INFO(row.name);
             CHECK(f.buffer(at).host == (call.args.*row.tensor).data);
@@ -87,7 +87,7 @@ TEST_CASE("features: argv follows the table", "[runtime]") {
     layer.fake.on_call = [&](FakeKernel &f) {
         CHECK(f.buffer(5).host == mask.data()); // input, four weights
         CHECK(f.scalar<int32_t>(7) == 1);       // softmax_scale, from_end, window_left, window_right
-        CHECK(f.scalar<int32_t>(8) == runtime::window_unbounded);
+        CHECK(f.scalar<int32_t>(8) == contract::window_unbounded);
         CHECK(f.buffer(10).host == layer.out.data());
         CHECK(f.buffer(11).host == lse.data());
     };
@@ -252,13 +252,13 @@ TEST_CASE("features: numbers", "[runtime]") {
     };
     SECTION("window") {
         CHECK(number("window_left") == 2);
-        CHECK(number("window_right") == runtime::window_unbounded);
+        CHECK(number("window_right") == contract::window_unbounded);
         call.args.window_right = 0;
         CHECK(number("window_right") == 0);
         call.args.window_left = std::numeric_limits<int32_t>::max();
-        CHECK(number("window_left") == runtime::window_unbounded);
+        CHECK(number("window_left") == contract::window_unbounded);
         call.args.has_window = 0;
-        CHECK(number("window_right") == runtime::window_unbounded);
+        CHECK(number("window_right") == contract::window_unbounded);
     }
     SECTION("a causal kernel never looks beyond the position") {
         call.built().causal = POLYHEAD_TOP_LEFT;
@@ -266,7 +266,7 @@ TEST_CASE("features: numbers", "[runtime]") {
         CHECK(number("window_right") == 0);
         call.args.has_window = 0;
         CHECK(number("window_right") == 0);
-        CHECK(number("window_left") == runtime::window_unbounded);
+        CHECK(number("window_left") == contract::window_unbounded);
         CHECK(number("from_end") == 0);
     }
     SECTION("alignment of a kernel that is not causal") {

@@ -27,7 +27,7 @@ struct DeviceFeatureCall : FeatureCall {
     }
     ~DeviceFeatureCall() { entered = nullptr; }
     void move(polyhead_tensor *tensor) {
-        int64_t bytes = runtime::dtype_bytes(tensor->dtype);
+        int64_t bytes = contract::dtype_bytes(tensor->dtype);
         for (int i = 0; i < tensor->rank; ++i) {
             bytes *= tensor->shape[i];
         }

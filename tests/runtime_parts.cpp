@@ -356,7 +356,7 @@ TEST_CASE("large calls: layers and linear layers", "[runtime]") {
         const auto aligned = (reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64;
         const polyhead_weights weights{reinterpret_cast<void *>(aligned),
                                        polyhead_weights_bytes(&fake.table),
-                                       runtime::weight_layout_id(fake.table.problem),
+                                       contract::weight_layout_id(fake.table.problem),
                                        POLYHEAD_WEIGHT_PANEL,
                                        POLYHEAD_F32,
                                        nullptr};

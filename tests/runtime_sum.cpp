@@ -261,7 +261,7 @@ Held::Held(const Device &device, TensorView *tensor, int64_t offset, int64_t bey
     for (int i = 0; i < tensor->rank; ++i) {
         elements *= tensor->shape[i];
     }
-    element_bytes_ = static_cast<size_t>(runtime::dtype_bytes(tensor->dtype));
+    element_bytes_ = static_cast<size_t>(contract::dtype_bytes(tensor->dtype));
     elements_ = static_cast<size_t>(elements);
     offset_ = static_cast<size_t>(offset);
     const Status allocated = device.allocate(static_cast<size_t>(elements + offset + beyond) * element_bytes_, &data_);

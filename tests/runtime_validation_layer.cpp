@@ -60,7 +60,7 @@ TEST_CASE("runtime: weights", "[runtime]") {
     SECTION("of another problem") {
         char expected[128];
         const uint32_t id = call.weights.layout;
-        call.weights.layout = runtime::weight_layout_id(mha(16, 2));
+        call.weights.layout = contract::weight_layout_id(mha(16, 2));
         std::snprintf(expected, sizeof expected, "weights: layout id %08x, expected %08x: they were packed for another problem",
                       call.weights.layout, id);
         call.refused(POLYHEAD_WRONG_WEIGHTS, expected);
@@ -84,7 +84,7 @@ TEST_CASE("runtime: weights", "[runtime]") {
 
 TEST_CASE("runtime: a layer without keys gives the bias of its output projection", "[runtime]") {
     MhaCall call(MhaCall::cross());
-    const runtime::WeightLayout layout = runtime::weight_layout(call.problem);
+    const contract::WeightLayout layout = contract::weight_layout(call.problem);
     auto *bias = reinterpret_cast<float *>(static_cast<char *>(const_cast<void *>(call.weights.data)) + layout.out.bias_offset);
     for (int i = 0; i < 8; ++i) {
         bias[i] = static_cast<float>(i);

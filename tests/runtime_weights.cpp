@@ -283,9 +283,9 @@ TEST_CASE("weights: floats are rounded once to 16 bits", "[runtime]") {
 TEST_CASE("weights: f32 beside 16 bits", "[runtime]") {
     for (const DType dtype : {DType::f16, DType::bf16}) {
         SixteenBits s(dtype);
-        const uint32_t other = runtime::weight_layout_id(s.p);
+        const uint32_t other = contract::weight_layout_id(s.p);
         s.p.f32_weights = 1;
-        CHECK(runtime::weight_layout_id(s.p) != other);
+        CHECK(contract::weight_layout_id(s.p) != other);
         FakeKernel fake(s.p);
         Weights weights;
         REQUIRE(fake.kernel().pack(s.tensors, &weights).ok());
@@ -412,22 +412,22 @@ TEST_CASE("weights: moves", "[runtime]") {
 
 TEST_CASE("weights: ids tell layouts apart, and nothing else", "[runtime]") {
     const Problem p = odd_layer(true);
-    const uint32_t id = runtime::weight_layout_id(p);
+    const uint32_t id = contract::weight_layout_id(p);
     Problem same = p;
     same.causal = POLYHEAD_TOP_LEFT;
     same.kv_lengths = same.lse = 1;
     same.seq_len_q = same.seq_len_kv = 128;
-    CHECK(runtime::weight_layout_id(same) == id);
+    CHECK(contract::weight_layout_id(same) == id);
     same.kdim = same.vdim = 0; // as usual: embed_dim
-    CHECK(runtime::weight_layout_id(same) == id);
+    CHECK(contract::weight_layout_id(same) == id);
     for (int32_t Problem::*field : {&Problem::op, &Problem::dtype, &Problem::num_heads, &Problem::num_kv_heads, &Problem::head_dim,
                                     &Problem::head_dim_v, &Problem::embed_dim, &Problem::kdim, &Problem::vdim}) {
         Problem other = p;
         other.*field += 1;
-        CHECK(runtime::weight_layout_id(other) != id);
+        CHECK(contract::weight_layout_id(other) != id);
     }
     Problem other = p;
     other.bias = 0;
-    CHECK(runtime::weight_layout_id(other) != id);
-    CHECK(runtime::weight_layout_id(sdpa(1, 1, 4, 4)) == 0);
+    CHECK(contract::weight_layout_id(other) != id);
+    CHECK(contract::weight_layout_id(sdpa(1, 1, 4, 4)) == 0);
 }

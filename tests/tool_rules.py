@@ -31,7 +31,7 @@ CASES = [  # check, file name, text, complaints
     (check_rules.check_numbers, "schedules/x.cpp", "constexpr int most_keys = 4; // one load each", 0),
     (check_rules.check_numbers, "schedules/x.cpp", "stage.gpu_threads(w[3], w[4]); // of 5", 0),
     (check_rules.check_includes, "generators/frames/x.cpp", '#include "../../schedules/tiling.h"', 1),
-    (check_rules.check_includes, "generators/x.cpp", '#include "../runtime/optional_tensors.h"', 0),
+    (check_rules.check_includes, "generators/x.cpp", '#include "../contract/tensors.h"', 0),
     (check_rules.check_includes, "schedules/x.cpp", '#include "../variants/frames/frame.h"', 1),
     (check_rules.check_includes, "schedules/x.cpp", '#include "variants/frames/frame.h"', 1),
     (check_rules.check_includes, "runtime/x.cpp", '#include "../generators/problem.h"', 1),

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <unistd.h>
 
-#include "runtime/problem_words.h"
+#include "contract/problem_fields.h"
 #include "variants/compile.h"
 #include "variants/knob_rules.h"
 #include "variants/tuning/tiling_space.h"
@@ -123,11 +123,11 @@ TEST_CASE("problems are read as the generate line has them") {
     for (Problem p : {sdpa_problem(12, 64), sdpa_problem(32, 128, 8), linear_problem(768, 2304)}) {
         p = complete(p);
         p.seq_len_q = 77;
-        const std::string flags = runtime::flags_of(p);
+        const std::string flags = contract::flags_of(p);
         Problem read{};
         std::shared_ptr<const std::string> expression;
         CHECK(gen::read_problem_flags(flags, &read, &expression) == "");
-        CHECK(runtime::flags_of(read) == flags);
+        CHECK(contract::flags_of(read) == flags);
         CHECK(gen::problem_distance(p, read) == 0);
     }
     Problem with{};
@@ -315,7 +315,7 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
                 if (!frame->serves(p, machine)) {
                     continue;
                 }
-                CAPTURE(target, frame->name(), runtime::flags_of(p));
+                CAPTURE(target, frame->name(), contract::flags_of(p));
                 const gen::Tiling defaults = gen::default_tiling(*frame, p, machine, {});
                 CHECK(gen::candidate_refusal(*frame, p, defaults, machine) == "");
                 const auto space = gen::tiling_space(*frame, p, machine);

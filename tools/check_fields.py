@@ -11,8 +11,8 @@ WITHOUT_DOOR = {"size", "op", "scratch", "scratch_bytes", "executor"}
 
 PROBLEM, ARGUMENTS = "runtime/include/polyhead/c_problem.h", "runtime/include/polyhead/c_api.h"
 CPP, CPP_CALL = "runtime/include/polyhead/polyhead.h", "runtime/cpp_api.cpp"
-PYTHON_CALL, TABLE = "python/src/call.cpp", "runtime/optional_tensors.h"
-WORDS, PARAMETERS, CMAKE = "runtime/problem_words.h", "generators/problem.h", "cmake/polyhead_problem_words.cmake"
+PYTHON_CALL, TABLE = "python/src/call.cpp", "contract/tensors.h"
+WORDS, PARAMETERS, CMAKE = "contract/problem_fields.h", "generators/problem.h", "cmake/polyhead_problem_words.cmake"
 
 
 def members(text, struct):

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../generators/expressions/source.h"
-#include "../runtime/problem_words.h"
+#include "../contract/problem_fields.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>
@@ -113,7 +113,7 @@ struct ReadJob {
 
 std::string read_job(const Json &j, ReadJob *read) {
     CompileJob &job = read->job;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         job.problem.*field.value = j.at("problem").at(field.name).get<int32_t>();
     }
     const auto frame = j.at("frame").get<std::string>();
@@ -178,7 +178,7 @@ std::string make_file(const FileJob &job) {
 
 std::string job_text(const CompileJob &job) {
     Json problem;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         problem[field.name] = job.problem.*field.value;
     }
     return text_of({{"build", build()},

@@ -11,7 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/optional_tensors.h"
+#include "contract/dtypes.h"
+#include "contract/tensors.h"
 #include KERNEL_HEADER
 
 namespace {
@@ -50,9 +51,9 @@ polyhead_tensor *place_of(const std::string &name, polyhead_args *args) {
     if (found != always.end()) {
         return &(args->*(found->second));
     }
-    for (const auto *table : {&polyhead::runtime::optional_inputs[0], &polyhead::runtime::optional_outputs[0]}) {
-        const size_t count = table == &polyhead::runtime::optional_inputs[0] ? std::size(polyhead::runtime::optional_inputs)
-                                                                             : std::size(polyhead::runtime::optional_outputs);
+    for (const auto *table : {&polyhead::contract::optional_inputs[0], &polyhead::contract::optional_outputs[0]}) {
+        const size_t count = table == &polyhead::contract::optional_inputs[0] ? std::size(polyhead::contract::optional_inputs)
+                                                                             : std::size(polyhead::contract::optional_outputs);
         for (size_t i = 0; i < count; i++) {
             if (name == table[i].name) {
                 return &(args->*(table[i].tensor));
@@ -155,7 +156,7 @@ int main(int argc, char **argv) {
             return failed(status);
         }
     } while (taken.size() < 3 || std::chrono::duration<double>(Clock::now() - start).count() < seconds);
-    int64_t size = args.out.dtype == POLYHEAD_F32 ? 4 : 2; // otherwise f16 or bf16
+    int64_t size = polyhead::contract::dtype_bytes(args.out.dtype);
     for (int i = 0; i < args.out.rank; i++) {
         size *= args.out.shape[i];
     }

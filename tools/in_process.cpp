@@ -2,7 +2,7 @@
 #include "in_process.h"
 
 #include "../generators/expressions/expression.h"
-#include "../runtime/weight_layout.h"
+#include "../contract/weight_layout.h"
 #include "../variants/compile.h"
 
 namespace polyhead {
@@ -42,7 +42,7 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
             const Texts &texts = *texts_.back();
             variants_.push_back({texts.name.c_str(), texts.target.c_str(), texts.tiling.c_str(), nullptr, compiled.call,
                                  compiled.context.get(), compiled.cpu_features, compiled.api, compiled.capability, compiled.alignment,
-                                 plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch, runtime::weight_layout_id(problem),
+                                 plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch, contract::weight_layout_id(problem),
                                  POLYHEAD_ABI_VERSION});
         }
     } catch (...) {

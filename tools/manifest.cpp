@@ -3,8 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include "../generators/text.h"
-#include "../runtime/cpu_feature_words.h"
-#include "../runtime/problem_words.h"
+#include "../contract/apis.h"
+#include "../contract/cpu_features.h"
+#include "../contract/dtypes.h"
+#include "../contract/problem_fields.h"
 #include "library.h"
 
 namespace polyhead::tools {
@@ -22,7 +24,7 @@ struct Counts {
 
 // Bytes of one element of tensors and weights, as a number and as the formulas begin.
 int64_t element_bytes(const polyhead_problem &p) {
-    return p.dtype == POLYHEAD_F16 || p.dtype == POLYHEAD_BF16 ? 2 : 4;
+    return contract::dtype_bytes(p.dtype);
 }
 
 std::string times_bytes(const polyhead_problem &p, const std::string &elements) {
@@ -125,15 +127,15 @@ Counts count_mha(const polyhead_problem &p) {
     return c;
 }
 
-Json value_json(const runtime::ProblemField &field, int32_t value) {
+Json value_json(const contract::ProblemField &field, int32_t value) {
     switch (field.kind) {
-    case runtime::FieldKind::yes_no:
+    case contract::FieldKind::yes_no:
         return value != 0;
-    case runtime::FieldKind::choice:
-        return runtime::word_of(field, value);
-    case runtime::FieldKind::length:
+    case contract::FieldKind::choice:
+        return contract::word_of(field, value);
+    case contract::FieldKind::length:
         return value > 0 ? Json(value) : Json("free");
-    case runtime::FieldKind::number:
+    case contract::FieldKind::number:
         break;
     }
     return value;
@@ -142,7 +144,7 @@ Json value_json(const runtime::ProblemField &field, int32_t value) {
 Json problem_json(const Library &library) {
     const polyhead_problem &p = library.problem;
     Json j;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         if (field.belongs_to(p.op)) {
             const bool is_rows = p.op == POLYHEAD_LINEAR && field.value == &polyhead_problem::seq_len_q;
             j[is_rows ? "rows" : field.name] = value_json(field, p.*field.value);
@@ -168,7 +170,7 @@ Json problem_json(const Library &library) {
 
 Json features_json(uint64_t bits) {
     Json j = Json::array();
-    for (const runtime::CpuFeature &feature : runtime::cpu_feature_table) {
+    for (const contract::CpuFeature &feature : contract::cpu_feature_table) {
         if ((bits & feature.bit) != 0) {
             j.push_back(feature.name);
         }
@@ -198,8 +200,7 @@ Json variant_json(const LibraryVariant &v) {
     j["frame"] = v.plan.frame->name();
     j["target"] = v.plan.target;
     j["cpu_features"] = features_json(v.compiled.cpu_features);
-    static const char *apis[] = {"cpu", "cuda", "opencl", "vulkan", "metal", "webgpu"};
-    j["api"] = apis[v.compiled.api];
+    j["api"] = contract::apis[v.compiled.api].name;
     if (v.compiled.capability > 0) {
         j["capability"] = v.compiled.capability;
     }
@@ -245,13 +246,13 @@ std::string manifest_text(const Library &library) {
     Json j;
     j["name"] = library.name;
     j["problem"] = problem_json(library);
-    j["generate"] = readable("polyhead generate " + library.name + " " + runtime::flags_of(p));
+    j["generate"] = readable("polyhead generate " + library.name + " " + contract::flags_of(p));
     if (!library.tuned.empty()) {
         j["tuned"] = readable(library.tuned);
     }
     j["parameters"] = c.parameters;
-    j["weights_bytes"] = runtime::weight_layout(p).bytes; // packed, see docs/internals/design.md
-    j["weight_layout"] = runtime::weight_layout_id(p);
+    j["weights_bytes"] = contract::weight_layout(p).bytes; // packed, see docs/internals/design.md
+    j["weight_layout"] = contract::weight_layout_id(p);
     j["flops"] = {{"formula", c.flops}};
     j["bytes_moved"] = {{"formula", c.bytes}};
     if (c.fixed) {

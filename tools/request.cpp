@@ -9,7 +9,7 @@
 
 #include "../generators/expressions/source.h"
 #include "../generators/text.h"
-#include "../runtime/problem_words.h"
+#include "../contract/problem_fields.h"
 #include "../variants/compile.h"
 #include "../variants/knob_rules.h"
 #include "../variants/tuning/tuned_records.h"
@@ -18,8 +18,8 @@
 namespace polyhead::tools {
 namespace {
 
-using runtime::FieldKind;
-using runtime::ProblemField;
+using contract::FieldKind;
+using contract::ProblemField;
 
 // Option values as text, before they are checked.
 struct Words {
@@ -29,7 +29,7 @@ struct Words {
 
 // The flag of one field of the problem.
 void declare_field(CLI::App &app, const ProblemField &field, polyhead_problem *problem) {
-    const std::string flag = runtime::flag_of(field.name);
+    const std::string flag = contract::flag_of(field.name);
     if (field.kind == FieldKind::yes_no) {
         app.add_flag(flag, problem->*field.value, field.help);
     } else if (field.kind == FieldKind::choice) {
@@ -52,7 +52,7 @@ std::string refuse_value(const std::string &value) {
 
 void declare(CLI::App &app, Request *request, Words *words) {
     app.add_option("NAME", request->name, "C identifier of the kernel; also the name of its files");
-    for (const ProblemField &field : runtime::problem_fields) {
+    for (const ProblemField &field : contract::problem_fields) {
         declare_field(app, field, &request->problem);
     }
     app.add_flag("--no-bias", words->no_bias, "without biases (the default)");
@@ -173,8 +173,8 @@ std::string read_field(const ProblemField &field, const CLI::Option &option, pol
 }
 
 std::string read_fields(const CLI::App &app, const Words &words, polyhead_problem *problem) {
-    for (const ProblemField &field : runtime::problem_fields) {
-        const CLI::Option &option = *app.get_option(runtime::flag_of(field.name));
+    for (const ProblemField &field : contract::problem_fields) {
+        const CLI::Option &option = *app.get_option(contract::flag_of(field.name));
         const std::string refusal = field.value == &polyhead_problem::op && option.count() == 0 ? "found '', expected sdpa, mha or linear"
                                                                                                 : read_field(field, option, problem);
         if (!refusal.empty()) {

@@ -4,7 +4,7 @@
 #include <Halide.h>
 #include <nlohmann/json.hpp>
 
-#include "../runtime/problem_words.h"
+#include "../contract/problem_fields.h"
 #include "../variants/tuning/tiling_space.h"
 #include "../variants/tuning/tuned_records.h"
 #include "library.h"
@@ -63,8 +63,8 @@ Json variants_json(const Request &request, const std::string &target, std::strin
 
 std::string space_text(const Request &request, std::string *error) {
     const polyhead_problem &p = request.problem;
-    Json j = {{"problem", readable(runtime::flags_of(p))}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    Json j = {{"problem", readable(contract::flags_of(p))}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
+    for (const contract::ProblemField &field : contract::problem_fields) {
         j["fields"][field.name] = p.*field.value;
     }
     Library counted;

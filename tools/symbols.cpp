@@ -2,8 +2,8 @@
 #include <cinttypes>
 #include <cstdio>
 
-#include "../runtime/problem_words.h"
-#include "../runtime/weight_layout.h"
+#include "../contract/problem_fields.h"
+#include "../contract/weight_layout.h"
 #include "library.h"
 
 namespace polyhead::tools {
@@ -42,11 +42,11 @@ std::string variant_symbol(const std::string &kernel, const polyhead_problem &pr
     hash.add(POLYHEAD_VERSION);
     hash.add(POLYHEAD_ABI_VERSION);
     hash.add(POLYHEAD_HALIDE_VERSION);
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         hash.add(problem.*field.value);
     }
     hash.add(problem.expression ? problem.expression : "");
-    hash.add(runtime::weight_layout_id(problem));
+    hash.add(contract::weight_layout_id(problem));
     for (const gen::VariantPlan &plan : plans) {
         hash.add(std::string(plan.frame->name()));
         hash.add(plan.target);

@@ -6,6 +6,7 @@
 
 #include <Halide.h>
 
+#include "../contract/dtypes.h"
 #include "../generators/expressions/expression.h"
 #include "../runtime/call_context.h"
 #include "compiler_warnings.h"
@@ -28,7 +29,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     facts.api = machine.api;
     facts.capability = machine.capability;
     if (p.op == POLYHEAD_SDPA && plan.tiling.load_width > 1) {
-        facts.alignment = plan.tiling.load_width * (p.dtype == POLYHEAD_F32 ? 4 : 2);
+        facts.alignment = plan.tiling.load_width * contract::dtype_bytes(p.dtype);
     }
     facts.scratch = scratch_terms(*plan.frame, p, plan.tiling, machine);
     return facts;
@@ -62,7 +63,7 @@ bool reads_bytes(const Problem &p) {
 // context is the call to the runtime: its memory, its device, the text of its error.
 Target kernel_target(Target target, const Problem &p) {
     // Halide divides by a constant through a wider product; the key/value head of a head is such a quotient.
-    const int group_size = runtime::group_size_of(p);
+    const int group_size = contract::group_size_of(p);
     if (target.has_feature(Target::Vulkan) && (group_size & (group_size - 1)) != 0) {
         target.set_feature(Target::VulkanInt64);
     }

@@ -5,7 +5,7 @@
 #include <Halide.h>
 
 #include "../generators/layer.h"
-#include "../runtime/optional_tensors.h"
+#include "../contract/tensors.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
@@ -56,7 +56,7 @@ public:
             declare_optional(p);
         }
         out_ = add_output<Buffer<void>>("out", out_type_, p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
-        for (const runtime::OptionalTensor &t : runtime::optional_outputs) {
+        for (const contract::OptionalTensor &t : contract::optional_outputs) {
             if (p.op != POLYHEAD_LINEAR && t.exists(p)) {
                 outputs_[t.name] = add_output<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
             }
@@ -107,7 +107,7 @@ private:
     Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
 
     void add_weight(const Problem &p, const char *name) {
-        weights_.push_back(add_input<Buffer<void>>(name, type_of(runtime::weight_dtype(p)), 3));
+        weights_.push_back(add_input<Buffer<void>>(name, type_of(contract::weight_dtype(p)), 3));
     }
     void add_bias(const Problem &p, const char *name) {
         biases_.push_back(p.bias ? add_input<Buffer<void>>(name, Halide::Float(32), 1) : nullptr);
@@ -116,9 +116,9 @@ private:
     // Arguments and Funcs share a namespace in the code.
     static std::string port_name(const std::string &name) { return name + "_arg"; }
 
-    // In the order of runtime/optional_tensors.h.
+    // In the order of contract/tensors.h.
     void declare_optional(const Problem &p) {
-        for (const runtime::OptionalTensor &t : runtime::optional_inputs) {
+        for (const contract::OptionalTensor &t : contract::optional_inputs) {
             if (t.exists(p)) {
                 optional_[t.name] = add_input<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
             }
@@ -128,7 +128,7 @@ private:
         for (const ExpressionTensor &t : expression_.tensors()) {
             expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));
         }
-        for (const runtime::ScalarArgument &t : runtime::scalar_arguments) {
+        for (const contract::ScalarArgument &t : contract::scalar_arguments) {
             if (!t.exists(p)) {
                 continue;
             }
@@ -156,7 +156,7 @@ private:
                                         : portable_numerics();
     }
     Storage storage() const { return storage_of(param_dtype, machine().half_floats); }
-    Storage key_storage(const Problem &p) const { return storage_of(runtime::tables::key_dtype(p), machine().half_floats); }
+    Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().half_floats); }
 
     Problem problem() const {
         Problem p{};
@@ -197,7 +197,7 @@ private:
         }
         for (size_t i = 0; i < weights_.size(); i++) {
             Tensor *weight = weights_[i];
-            const int pair = int(runtime::weight_pair(p)), row = POLYHEAD_WEIGHT_PANEL * pair,
+            const int pair = int(contract::weight_pair(p)), row = POLYHEAD_WEIGHT_PANEL * pair,
                       words = (weight_depth(p, i) + pair - 1) / pair;
             constrain(*weight, row, 0, 0);
             weight->dim(1).set_stride(row);
@@ -261,7 +261,7 @@ private:
 
     AttentionInputs attention_inputs(const Problem &p) {
         AttentionInputs in;
-        in.additive_storage = storage_of(runtime::tables::additive_dtype(p), machine().half_floats);
+        in.additive_storage = storage_of(contract::additive_dtype(p), machine().half_floats);
         in.batch = query_->dim(query_->dimensions() - 1).extent();
         in.num_heads = p.num_heads > 0 ? Expr(p.num_heads) : query_->dim(2).extent();
         in.num_kv_heads = p.num_heads > 0 ? Expr(p.num_kv_heads) : key_->dim(2).extent();
@@ -356,7 +356,7 @@ private:
 
     // Layers multiply pairs of bf16 where the machine does.
     bool multiplies_pairs(int dtype) const { return machine().multiplies_pairs(dtype) && !param_unscheduled; }
-    bool multiplies_weight_pairs() const { return multiplies_pairs(runtime::weight_dtype(problem())); }
+    bool multiplies_weight_pairs() const { return multiplies_pairs(contract::weight_dtype(problem())); }
     std::optional<Words> layer_words() const { return multiplies_weight_pairs() ? std::optional<Words>(bf16_pairs()) : std::nullopt; }
     // Projected heads and context: f32 but where pairs are multiplied.
     Storage heads_storage() const {
@@ -365,9 +365,9 @@ private:
 
     LinearWeight layer_weight(const Problem &p, size_t i) const {
         Tensor *const weight = weights_[i], *const bias = biases_[i];
-        const int pair = int(runtime::weight_pair(p));
+        const int pair = int(contract::weight_pair(p));
         LinearWeight w;
-        w.storage = storage_of(runtime::weight_dtype(p), machine().half_floats);
+        w.storage = storage_of(contract::weight_dtype(p), machine().half_floats);
         w.pair = pair;
         w.tensor = *weight;
         w.wide = pair == 2 && !machine().gpu();
@@ -405,7 +405,7 @@ private:
     // Not with weights in pairs: the output projection widens them, because the context is kept as floats, and LLVM adds up both products
     // in another order in another row of a tile. Neighbours would change the bits of a row.
     JoinedRows joined_rows(const Problem &p, const AttentionInputs &in) const {
-        return frame().joins_rows() && runtime::weight_pair(p) == 1 ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
+        return frame().joins_rows() && contract::weight_pair(p) == 1 ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
     }
 
     void generate_mha(Problem p) {

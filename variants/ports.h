@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "../contract/dtypes.h"
 #include "../generators/formulas.h"
 #include "../generators/numerics.h"
 #include <Halide.h>
@@ -34,7 +35,11 @@ template <class Port> void align(Port &tensor, int elements) {
 }
 
 inline Halide::Type type_of(int dtype) {
-    return dtype == POLYHEAD_BOOL ? Halide::UInt(8) : dtype == POLYHEAD_I32 ? Halide::Type(Halide::Int(32)) : storage_of(dtype, false).type;
+    const contract::DTypeRow *const row = contract::find_dtype(dtype);
+    const int bits = row->bytes * 8;
+    return row->carrier == contract::Carrier::real      ? Halide::Float(bits)
+           : row->carrier == contract::Carrier::integer ? Halide::Type(Halide::Int(bits))
+                                                        : Halide::Type(Halide::UInt(bits));
 }
 
 // The whole buffer of an argument, by its name or another's: Halide takes a variable for defined if a parameter comes with it.

@@ -1,6 +1,8 @@
 // Terms of scratch memory, and which a kernel has.
 #include "scratch_terms.h"
 
+#include "../contract/dtypes.h"
+#include "../contract/problem.h"
 #include "../schedules/schedules.h"
 #include "frames/frame.h"
 
@@ -8,7 +10,7 @@ namespace polyhead::gen {
 
 namespace {
 
-constexpr int64_t number = 4; // bytes of an f32 or i32
+constexpr int64_t number = contract::dtype_bytes(POLYHEAD_F32);
 
 int64_t round_up(int64_t value, int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
@@ -24,11 +26,11 @@ void ScratchTerms::add(int64_t elements, int row_block, int key_block, bool in_w
 }
 
 void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
-    add(elements, runtime::group_size_of(p_), 0, false, bytes);
+    add(elements, contract::group_size_of(p_), 0, false, bytes);
 }
 
 void ScratchTerms::add_projections() {
-    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? 2 : number;
+    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? contract::dtype_bytes(p_.dtype) : number;
     const int64_t key_and_value = p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel));
     add_per_query(p_.num_heads * round_up(p_.head_dim, panel), bytes);
     if (p_.cache == 0) {
@@ -39,7 +41,7 @@ void ScratchTerms::add_projections() {
 }
 
 void ScratchTerms::add_staged_inputs() {
-    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || machine_.multiplies_pairs(runtime::weight_dtype(p_))) {
+    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || machine_.multiplies_pairs(contract::weight_dtype(p_))) {
         return;
     }
     add_per_query(p_.embed_dim);
@@ -54,13 +56,14 @@ void ScratchTerms::add_staged_keys() {
 
 void ScratchTerms::add_attended() {
     const bool layer = p_.op == POLYHEAD_MHA;
+    const int stored = contract::dtype_bytes(p_.dtype);
     const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
     const bool pairs = layer && t_.pair > 1; // the context of a layer is kept as it is stored
     if (layer || statistics > 0) {
-        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? 2 : number);
+        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? stored : number);
     }
     if (pairs && statistics > 0) {
-        add_per_query(p_.num_heads * p_.head_dim_v, 2);
+        add_per_query(p_.num_heads * p_.head_dim_v, stored);
     }
 }
 
@@ -69,7 +72,7 @@ void ScratchTerms::add_score_output() {
         return;
     }
     const auto [queries, keys, lanes] = score_output_tile(machine_);
-    add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * runtime::group_size_of(p_), 0);
+    add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * contract::group_size_of(p_), 0);
     const int key_block = weights() && machine_.gpu() ? lanes : keys; // sums of probs take whole blocks
     add(int64_t(key_block) * p_.num_kv_heads * p_.head_dim, 0, key_block);
     if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
@@ -101,7 +104,7 @@ void ScratchTerms::add_splits() {
     add(tile, t_.row_tile, 0);
     if (p_.op == POLYHEAD_MHA) { // the context of a layer, and its result before it is copied
         add_per_query(p_.num_heads * p_.head_dim_v);
-        add_per_query(p_.embed_dim, p_.dtype == POLYHEAD_F32 ? number : 2);
+        add_per_query(p_.embed_dim, contract::dtype_bytes(p_.dtype));
     }
 }
 
@@ -110,7 +113,7 @@ void ScratchTerms::add_gpu_splits() {
 }
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
-    const Problem p = runtime::with_heads(given, runtime::group_size_of(given)); // free heads: of one key/value head
+    const Problem p = contract::with_heads(given, contract::group_size_of(given)); // free heads: of one key/value head
     ScratchTerms terms(p, t, machine);
     if (p.op != POLYHEAD_SDPA) {
         terms.add_staged_inputs();

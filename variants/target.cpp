@@ -2,7 +2,7 @@
 #include "target.h"
 
 #include "../runtime/amx.h"
-#include "../runtime/cpu_feature_words.h"
+#include "../contract/cpu_features.h"
 #include "compile.h"
 #include "target_features.h"
 
@@ -69,7 +69,7 @@ std::string host_target() {
     if (!__builtin_cpu_supports("avx512fp16") || !__builtin_cpu_supports("gfni")) {
         host = host.without_feature(Target::AVX512_SapphireRapids);
     }
-    uint64_t allowed = runtime::cpu_feature_limit().mask;
+    uint64_t allowed = contract::cpu_feature_limit().mask;
     if ((allowed & POLYHEAD_CPU_AVX512_SKYLAKE) == 0) {
         allowed &= ~POLYHEAD_CPU_AVX512; // without VL, LLVM aborts on the masked stores of narrow vectors
     }
@@ -97,7 +97,7 @@ std::string resolve_target(const std::string &target, std::string *error) {
     if (!names_host(target)) {
         return target;
     }
-    if (const char *refusal = runtime::cpu_feature_limit().refusal) {
+    if (const char *refusal = contract::cpu_feature_limit().refusal) {
         *error = refusal;
         return target;
     }
@@ -106,7 +106,7 @@ std::string resolve_target(const std::string &target, std::string *error) {
 
 bool this_cpu_has_amx() {
 #ifdef POLYHEAD_HAS_AMX
-    return __builtin_cpu_supports("amx-bf16") && (runtime::cpu_feature_limit().mask & POLYHEAD_CPU_AMX) != 0;
+    return __builtin_cpu_supports("amx-bf16") && (contract::cpu_feature_limit().mask & POLYHEAD_CPU_AMX) != 0;
 #else
     return false;
 #endif

@@ -5,7 +5,7 @@
 
 #include <polyhead/c_api.h>
 
-#include "../../runtime/expression_text.h"
+#include "../../contract/expression_text.h"
 #include "parser.h"
 #include "source.h"
 
@@ -164,7 +164,7 @@ private:
 
 std::string read_program(const std::string &text, Program *program) {
     Complaint complaint;
-    const size_t length = runtime::one_line(text.c_str()).size();
+    const size_t length = contract::one_line(text.c_str()).size();
     if (length > most_characters) {
         complaint.sentence = "the text has " + std::to_string(length) + " characters without comments and blanks, expected at most " +
                              std::to_string(most_characters);

@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include "../../runtime/optional_tensors.h"
+#include "../../contract/tensors.h"
 
 namespace polyhead::python {
 namespace {
@@ -27,7 +27,7 @@ template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit
             continue;
         }
         const bool is_key = slots[i].tensor == &polyhead_args::key || slots[i].tensor == &polyhead_args::value;
-        visit(slots[i].name, slots[i].tensor, is_key ? Element(runtime::tables::key_dtype(p)) : storage,
+        visit(slots[i].name, slots[i].tensor, is_key ? Element(contract::key_dtype(p)) : storage,
               slots[i].tensor == &polyhead_args::out ? Access::write : Access::read);
     }
     if (linear) {
@@ -37,12 +37,12 @@ template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit
         visit("cu_seqlens_q", &polyhead_args::cu_seqlens_q, Element::i32, Access::read);
         visit("cu_seqlens_kv", &polyhead_args::cu_seqlens_kv, Element::i32, Access::read);
     }
-    for (const runtime::OptionalTensor &t : runtime::optional_inputs) {
+    for (const contract::OptionalTensor &t : contract::optional_inputs) {
         if (t.exists(p)) {
             visit(t.name, t.tensor, Element(t.dtype), Access::read);
         }
     }
-    for (const runtime::OptionalTensor &t : runtime::optional_outputs) {
+    for (const contract::OptionalTensor &t : contract::optional_outputs) {
         if (t.exists(p)) {
             visit(t.name, t.tensor, Element(t.dtype), Access::write);
         }
@@ -191,8 +191,8 @@ void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*mem
     // Free heads: as many as the width holds.
     const bool of_value = member == &polyhead_args::value || member == &polyhead_args::out || member == &polyhead_args::value_scales;
     const int32_t entries = of_value ? p.head_dim_v : p.head_dim;
-    const int64_t width = is_scales ? runtime::tables::scales_of(p, entries) : entries;
-    const bool free = runtime::free_heads(p) && view.rank == 3;
+    const int64_t width = is_scales ? contract::scales_of(p, entries) : entries;
+    const bool free = contract::free_heads(p) && view.rank == 3;
     const int64_t heads = free ? view.shape[2] / width : is_key || is_cache(member) ? p.num_kv_heads : p.num_heads;
     const TensorView seen = layout_ == Layout::bshd ? from_bshd(view) : from_bsd(view, heads);
     if (seen.data == nullptr && view.data != nullptr) {
@@ -230,7 +230,7 @@ std::vector<std::string> CallArguments::names(const LoadedKernel &kernel) {
     };
     add(p.op != POLYHEAD_SDPA, "weights");
     add(p.op != POLYHEAD_LINEAR, "softmax_scale");
-    add(p.op != POLYHEAD_LINEAR && runtime::knows_positions(p), "alignment");
+    add(p.op != POLYHEAD_LINEAR && contract::knows_positions(p), "alignment");
     add(p.window != 0, "window");
     add(p.softcap != 0, "softcap");
     return names;

@@ -7,6 +7,8 @@
 
 #include <polyhead/half.h>
 
+#include "../../contract/dtypes.h"
+
 namespace polyhead::python {
 namespace {
 
@@ -93,19 +95,8 @@ bool is_float(Element element) {
 } // namespace
 
 int element_bytes(Element element) {
-    switch (element) {
-    case Element::f64:
-    case Element::i64:
-        return 8;
-    case Element::f16:
-    case Element::bf16:
-        return 2;
-    case Element::i8:
-    case Element::boolean:
-        return 1;
-    default:
-        return 4;
-    }
+    const int bytes = contract::dtype_bytes(int32_t(element));
+    return bytes > 0 ? bytes : 8; // f64, i64
 }
 
 bool converts(Element from, Element to) {

@@ -3,7 +3,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "../../runtime/problem_words.h"
+#include "../../contract/problem_fields.h"
 #include "../../tools/request.h"
 #include "../../tools/space.h"
 #include "call.h"
@@ -21,7 +21,7 @@ Problem problem_of(nb::dict fields, std::string *expression) {
     for (const auto &[key, value] : fields) {
         const auto name = nb::cast<std::string>(key);
         int32_t *field = nullptr;
-        for (const runtime::ProblemField &known : runtime::problem_fields) {
+        for (const contract::ProblemField &known : contract::problem_fields) {
             field = name == known.name ? &(problem.*known.value) : field;
         }
         if (field) {
@@ -105,7 +105,7 @@ std::string tiling_refusal(const std::vector<std::string> &flags, const std::str
 nb::dict problem_dict(const LoadedKernel &kernel) {
     const polyhead_problem &p = kernel.table().problem;
     nb::dict fields;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         fields[field.name] = p.*field.value;
     }
     fields["expression"] = p.expression ? p.expression : "";
@@ -115,12 +115,12 @@ nb::dict problem_dict(const LoadedKernel &kernel) {
 // The fields of a problem by name: None where True or False is said, the words of a choice, or no words for a number.
 nb::dict problem_fields() {
     nb::dict fields;
-    for (const runtime::ProblemField &field : runtime::problem_fields) {
+    for (const contract::ProblemField &field : contract::problem_fields) {
         nb::list words;
         for (int i = 0; i < field.num_words(); ++i) {
             words.append(field.words[i]);
         }
-        fields[field.name] = field.kind == runtime::FieldKind::yes_no ? nb::object(nb::none()) : nb::object(nb::tuple(words));
+        fields[field.name] = field.kind == contract::FieldKind::yes_no ? nb::object(nb::none()) : nb::object(nb::tuple(words));
     }
     return fields;
 }
@@ -216,7 +216,7 @@ void bind_kernels(nb::module_ &module) {
     module.def("tuning_records", &tools::records_text, "text"_a, "name"_a);
     module.def("generate_flags", [](nb::dict fields) {
         std::string expression;
-        return runtime::flags_of(problem_of(fields, &expression));
+        return contract::flags_of(problem_of(fields, &expression));
     });
 }
 

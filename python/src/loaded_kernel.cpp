@@ -20,7 +20,7 @@
 #include <thread>
 
 #include "../../generators/text.h"
-#include "../../runtime/weight_layout.h"
+#include "../../contract/weight_layout.h"
 #include "../../tools/elf_symbols.h"
 #include "errors.h"
 #include "no_fork.h"
@@ -224,7 +224,7 @@ void LoadedKernel::link(const std::string &folder) {
         const auto entry = reinterpret_cast<int (*)(void **)>(code_.symbol(v.compiled.symbol + "_argv"));
         variants_.push_back({v.name.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
                              v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment, v.plan.min_seq_len_q,
-                             v.plan.max_seq_len_q, v.compiled.scratch, runtime::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
+                             v.plan.max_seq_len_q, v.compiled.scratch, contract::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
     }
 }
 

@@ -86,7 +86,7 @@ void CacheMemory::place(polyhead_tensor *t, Fill what) {
         const __int128 last = none || t->shape[i] == 1 ? 0 : __int128(t->shape[i] - 1) * t->stride[i];
         (last < 0 ? low : high) += last;
     }
-    const int64_t element = std::max(runtime::dtype_bytes(t->dtype), 1);
+    const int64_t element = std::max(contract::dtype_bytes(t->dtype), 1);
     if (none || high - low > most_elements) { // refused, or without elements: nobody may look at it
         affordable_ = affordable_ && (none || high - low > INT32_MAX);
         t->data = bytes_->below(2) ? nullptr : reinterpret_cast<void *>(uintptr_t(64));
@@ -147,7 +147,7 @@ char *CacheMemory::in(Snapshot *snapshot, const void *address) const {
 }
 
 bool share_a_byte(const polyhead_tensor &a, const polyhead_tensor &b) {
-    const int of_a = runtime::dtype_bytes(a.dtype), of_b = runtime::dtype_bytes(b.dtype);
+    const int of_a = contract::dtype_bytes(a.dtype), of_b = contract::dtype_bytes(b.dtype);
     const char *low = nullptr, *high = nullptr; // of a
     for_each_element(a, of_a, [&](const char *at, const int64_t *) {
         low = !low || at < low ? at : low;

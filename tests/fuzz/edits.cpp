@@ -52,7 +52,7 @@ namespace {
 
 // Data such that data + offset is the address: what a caller with this offset would have.
 void put_first_element(polyhead_tensor *t, char *address) {
-    const auto bytes = static_cast<uintptr_t>(std::max(runtime::dtype_bytes(t->dtype), 1));
+    const auto bytes = static_cast<uintptr_t>(std::max(contract::dtype_bytes(t->dtype), 1));
     t->data = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(address) - static_cast<uintptr_t>(t->offset) * bytes);
 }
 
@@ -140,7 +140,7 @@ bool affordable(const polyhead_tensor &tensor, double most_elements) {
 }
 
 bool lies_in_memory(const polyhead_tensor &tensor) {
-    const auto offset = static_cast<uintptr_t>(tensor.offset) * static_cast<uintptr_t>(runtime::dtype_bytes(tensor.dtype));
+    const auto offset = static_cast<uintptr_t>(tensor.offset) * static_cast<uintptr_t>(contract::dtype_bytes(tensor.dtype));
     const auto *first = reinterpret_cast<const char *>(reinterpret_cast<uintptr_t>(tensor.data) + offset);
     const Memory &memory = Memory::get();
     return tensor.device || !tensor.data || memory.is_input(first, first) || memory.is_output(first, first);

@@ -21,7 +21,7 @@ namespace {
 using Snapshot = CacheMemory::Snapshot;
 
 int size_of(const polyhead_tensor &t) {
-    return runtime::dtype_bytes(t.dtype);
+    return contract::dtype_bytes(t.dtype);
 }
 
 bool is_absent(const polyhead_tensor &t) {

@@ -9,7 +9,7 @@
 #include "memory.h"
 #include "runtime/call_tensors.h"
 #include "runtime/tensor_rules.h"
-#include "runtime/weight_layout.h"
+#include "contract/weight_layout.h"
 #include "tests/support/call_tensors.h"
 
 namespace polyhead::fuzz {
@@ -59,7 +59,7 @@ struct Call {
     polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
     polyhead_weights weights{};
     void *first_weight = nullptr; // edits move weights.data from here
-    polyhead_tensor expression_tensors[runtime::most_expression_tensors]{};
+    polyhead_tensor expression_tensors[contract::most_expression_tensors]{};
     std::vector<Place> places;
     std::vector<char> packed;
 
@@ -103,7 +103,7 @@ void Call::write_begins() const {
 
 void Call::add_optional(int *place, const runtime::CallShape &given, const polyhead_problem &p) {
     runtime::CallShape shape = given;
-    for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
+    for (const contract::OptionalTensor &row : contract::optional_inputs) {
         int64_t full[4];
         shape.batch = batch_of(row.extents, row.rank, given);
         runtime::full_extents(row, p, shape, full);
@@ -126,7 +126,7 @@ void Call::add_optional(int *place, const runtime::CallShape &given, const polyh
     }
     args.expression_tensors = expression_tensors;
     args.num_expression_tensors = subject.table.num_declarations;
-    for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
+    for (const contract::OptionalTensor &row : contract::optional_outputs) {
         int64_t full[4];
         shape.batch = batch_of(row.extents, row.rank, given);
         runtime::full_extents(row, p, shape, full);
@@ -137,18 +137,18 @@ void Call::add_optional(int *place, const runtime::CallShape &given, const polyh
 }
 
 void Call::add_weights(const polyhead_problem &p) {
-    const size_t bytes = runtime::weight_layout(p).bytes;
+    const size_t bytes = contract::weight_layout(p).bytes;
     packed.resize(bytes + 64 + 256); // edits move it by a byte's worth
     first_weight = packed.data();
     size_t space = packed.size();
     std::align(64, bytes, first_weight, space);
-    weights = {first_weight, bytes, runtime::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
+    weights = {first_weight, bytes, contract::weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, p.dtype, nullptr};
     args.weights = &weights;
 }
 
 Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys, bool packed)
     : subject(*subject_), devices(*devices_) {
-    const polyhead_problem p = runtime::with_heads(runtime::with_defaults(subject.table.problem), 4);
+    const polyhead_problem p = contract::with_heads(contract::with_defaults(subject.table.problem), 4);
     const Memory &memory = Memory::get();
     queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
     keys = p.cache ? queries + keys : p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
@@ -169,7 +169,7 @@ Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries,
         add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
         const int64_t rows = p.page_size > 0 ? p.page_size : keys, outermost = p.page_size > 0 ? pages : batch;
         keys = (keys + rows - 1) / std::max<int64_t>(rows, 1) * rows;
-        const int32_t stored = runtime::tables::key_dtype(p);
+        const int32_t stored = contract::key_dtype(p);
         add(&args.key, memory.input(place++), stored, {outermost, p.num_kv_heads, rows, p.head_dim});
         if (!p.value_in_key) {
             add(&args.value, memory.input(place++), stored, {outermost, p.num_kv_heads, rows, p.head_dim_v});
@@ -244,7 +244,7 @@ void Call::edit_numbers(Bytes *bytes) {
     case 1:
         *integers[bytes->byte() % std::size(integers)] = static_cast<int32_t>(bytes->number());
         // EXCLUDED: more expression tensors than there can be: the caller's array must be as long as the count (c_api.h)
-        args.num_expression_tensors = std::min(args.num_expression_tensors, runtime::most_expression_tensors);
+        args.num_expression_tensors = std::min(args.num_expression_tensors, contract::most_expression_tensors);
         break;
     case 2: {
         const uint32_t bits = bytes->word();
@@ -316,7 +316,7 @@ bool Call::affordable() const {
 // Every key that an accepted call on the host names is there: its length fits, and its page is one of the pool (c_api.h).
 void expect_keys_exist(const Call &call) {
     const polyhead_args &args = call.args;
-    const polyhead_problem p = runtime::with_defaults(call.subject.table.problem);
+    const polyhead_problem p = contract::with_defaults(call.subject.table.problem);
     if (args.device || p.op == POLYHEAD_LINEAR || args.cu_seqlens_kv.data || elements_of(args.out) == 0) {
         return;
     }

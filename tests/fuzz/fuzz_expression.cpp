@@ -14,7 +14,7 @@
 #include <polyhead/c_problem.h>
 
 #include "generators/expressions/expression.h"
-#include "runtime/expression_text.h"
+#include "contract/expression_text.h"
 #include "sentence.h"
 
 namespace polyhead::fuzz {
@@ -155,7 +155,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         }
         return 0;
     }
-    const std::string one_line = runtime::one_line(text.c_str());
+    const std::string one_line = contract::one_line(text.c_str());
     const std::string second = gen::Expression::parse(one_line, "one line", &again);
     if (text.find('\0') == std::string::npos && !second.empty()) {
         fuzz::fail("accepted, but not on one line", second + "\n" + one_line);

@@ -5,7 +5,7 @@
 
 #include "edits.h"
 #include "memory.h"
-#include "runtime/weight_layout.h"
+#include "contract/weight_layout.h"
 
 namespace polyhead::fuzz {
 namespace {
@@ -24,7 +24,7 @@ void add(std::vector<Place> *places, polyhead_tensor *tensor, const polyhead_pro
 
 // Weights as nn.Linear stores them: joined, or one tensor each.
 std::vector<Place> correct(const polyhead_problem &given, bool joined, polyhead_weight_tensors *t) {
-    const polyhead_problem p = runtime::with_defaults(given);
+    const polyhead_problem p = contract::with_defaults(given);
     std::vector<Place> places;
     const int64_t query = int64_t(p.num_heads) * p.head_dim, key = int64_t(p.num_kv_heads) * p.head_dim;
     const int64_t value = int64_t(p.num_kv_heads) * p.head_dim_v, rows = query + key + value;

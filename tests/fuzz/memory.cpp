@@ -95,7 +95,7 @@ void erase(const polyhead_tensor &t, size_t element_bytes, int dimension, char *
 void OutputWatch::expect_only(const polyhead_tensor *const *tensors, int count) const {
     for (int n = 0; n < count; ++n) {
         const polyhead_tensor &t = *tensors[n];
-        const int bytes = runtime::dtype_bytes(t.dtype);
+        const int bytes = contract::dtype_bytes(t.dtype);
         if (t.data && !t.device && elements_of(t) > 0) {
             erase(t, static_cast<size_t>(bytes), 0, static_cast<char *>(t.data) + t.offset * bytes);
         }
@@ -118,7 +118,7 @@ __attribute__((no_sanitize("coverage"))) char *element(const polyhead_tensor &te
     for (int n = 0; n < tensor.rank; ++n) {
         offset += tensor.shape[n] > 1 ? index[n] * tensor.stride[n] : 0;
     }
-    return static_cast<char *>(tensor.data) + offset * runtime::dtype_bytes(tensor.dtype);
+    return static_cast<char *>(tensor.data) + offset * contract::dtype_bytes(tensor.dtype);
 }
 
 __attribute__((no_sanitize("coverage"))) int32_t integer(const polyhead_tensor &tensor, int64_t i, int64_t j) {

@@ -5,9 +5,9 @@
 
 #include "memory.h"
 #include "runtime/halide_runtime.h"
-#include "runtime/optional_tensors.h"
+#include "contract/tensors.h"
 #include "runtime/status.h"
-#include "runtime/weight_layout.h"
+#include "contract/weight_layout.h"
 #include "tests/runtime_fake.h"
 
 namespace polyhead::fuzz {
@@ -174,7 +174,7 @@ Subject::Subject(int number) {
         v.tiling = "q_tile=16";
         v.call = &Subject::call;
         v.context = this;
-        v.weight_layout = runtime::weight_layout_id(table.problem);
+        v.weight_layout = contract::weight_layout_id(table.problem);
         v.abi = POLYHEAD_ABI_VERSION;
         v.scratch.per_thread = 1 << 10;
     }
@@ -216,7 +216,7 @@ void Subject::check_buffers(void **argv) const {
         input("weights");
     }
     if (p.op != POLYHEAD_LINEAR) {
-        for (const runtime::OptionalTensor &row : runtime::optional_inputs) {
+        for (const contract::OptionalTensor &row : contract::optional_inputs) {
             if (row.exists(p)) {
                 input(row.name);
             }
@@ -224,12 +224,12 @@ void Subject::check_buffers(void **argv) const {
         for (const polyhead_declaration &declared : declarations) {
             input(declared.name);
         }
-        for (const runtime::ScalarArgument &number : runtime::scalar_arguments) {
+        for (const contract::ScalarArgument &number : contract::scalar_arguments) {
             argv += number.exists(p) ? 1 : 0;
         }
     }
     output("out");
-    for (const runtime::OptionalTensor &row : runtime::optional_outputs) {
+    for (const contract::OptionalTensor &row : contract::optional_outputs) {
         if (p.op != POLYHEAD_LINEAR && row.exists(p)) {
             output(row.name);
         }

@@ -11,6 +11,8 @@
 
 #include <polyhead/polyhead.h>
 
+#include "../../contract/dtypes.h"
+
 namespace polyhead::test {
 
 inline uint32_t float_bits(float value) {
@@ -70,7 +72,7 @@ inline uint16_t to_f16(float value) {
 
 // Bytes of one element of a tensor.
 inline int64_t dtype_bytes(int32_t dtype) {
-    return dtype == POLYHEAD_F16 || dtype == POLYHEAD_BF16 ? 2 : dtype == POLYHEAD_I8 || dtype == POLYHEAD_BOOL ? 1 : 4;
+    return contract::dtype_bytes(dtype);
 }
 
 inline bool is_16_bit(int32_t dtype) {

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "../../runtime/problem_words.h"
+#include "../../contract/problem_fields.h"
 
 namespace polyhead::test {
 
@@ -31,12 +31,12 @@ Problem linear_problem(int embed_dim, int out_features) {
 }
 
 std::string generate_line(const Problem &problem) {
-    return "polyhead generate NAME " + runtime::flags_of(problem);
+    return "polyhead generate NAME " + contract::flags_of(problem);
 }
 
 Problem call_problem(const polyhead_kernel &kernel) {
     constexpr int kv_heads = 3;
-    return runtime::with_heads(kernel.problem, kv_heads * runtime::group_size_of(kernel.problem));
+    return contract::with_heads(kernel.problem, kv_heads * contract::group_size_of(kernel.problem));
 }
 
 int64_t in_whole_pages(const Problem &problem, int64_t keys) {

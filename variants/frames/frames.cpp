@@ -50,7 +50,7 @@ void fill_linear_defaults(Tiling *t, const Machine &machine) {
 
 // AMX takes rows and weights as they lie in memory.
 std::string amx_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
-    const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(runtime::weight_dtype(p));
+    const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(contract::weight_dtype(p));
     const int odd = (p.embed_dim | (p.op == POLYHEAD_MHA ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
     return t.amx == 0                            ? ""
            : !pairs                              ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"

@@ -2,7 +2,8 @@
 #include <algorithm>
 
 #include "../../generators/frames/head_lanes.h"
-#include "../../runtime/optional_tensors.h"
+#include "../../contract/dtypes.h"
+#include "../../contract/tensors.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
@@ -15,7 +16,7 @@ namespace {
 // instructions, and once is enough.
 std::array<int, 2> bytes_ahead(const Problem &p, const Machine &machine) {
     constexpr int of_f32 = 8 << 10, of_bytes = 16 << 10, first = 12 << 10, again = 6 << 10;
-    const int dtype = runtime::tables::key_dtype(p);
+    const int dtype = contract::key_dtype(p);
     if (dtype == POLYHEAD_F32) {
         return {of_f32, 0};
     }
@@ -35,7 +36,7 @@ int lanes_of(const Problem &p, const Machine &machine) {
 // Vectors of words cover both head dims. With 16 registers two halves of each word are too many: 1.12 of the time.
 bool reads_words(const Problem &p, const Machine &machine) {
     const int entries = 2 * lanes_of(p, machine);
-    return machine.registers == 32 && runtime::tables::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 &&
+    return machine.registers == 32 && contract::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 &&
            p.head_dim_v % entries == 0;
 }
 
@@ -61,8 +62,7 @@ Integers integers_of(const Problem &p, const Tiling &t, const Machine &machine) 
 
 // Of a row, as it is stored.
 int key_bytes(const Problem &p) {
-    const int dtype = runtime::tables::key_dtype(p);
-    return p.head_dim * (dtype == POLYHEAD_F32 ? 4 : dtype == POLYHEAD_I8 ? 1 : 2);
+    return p.head_dim * contract::dtype_bytes(contract::key_dtype(p));
 }
 
 // A split begins with rows that no prefetcher expects, so long ones read faster from memory: 512 keys take 0.98 of the time of 256 in f32,
@@ -102,7 +102,7 @@ public:
     // thread, whatever the number of keys: few heads stay here, and latent attention, whose heads share one row.
     int best_up_to(const Problem &p, const Machine &machine) const override {
         constexpr int enough_heads = 8, wide_head = 64, shorter = 8, longer = 12;
-        const int dtype = runtime::tables::key_dtype(p);
+        const int dtype = contract::key_dtype(p);
         const bool pairs = machine.multiplies_pairs(dtype);
         if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (dtype != POLYHEAD_F32 && !pairs)) {
             return max_seq_len_q();
@@ -115,7 +115,7 @@ public:
     // enough loads in flight; from rows of 512 bytes on one key is enough, and two take up to twice the time from memory
     // (docs/internals/schedules.md, section 3).
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        const int group_size = runtime::group_size_of(p);
+        const int group_size = contract::group_size_of(p);
         const bool many = machine.registers == 32;
         // Value in key: many heads share a row, which is bound by multiply-adds; four rows and four keys load least
         // (docs/internals/schedules.md, section 2).

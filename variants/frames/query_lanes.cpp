@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "../../generators/frames/query_lanes.h"
-#include "../../runtime/optional_tensors.h"
+#include "../../contract/tensors.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
@@ -112,7 +112,7 @@ int products_of(const Problem &p, const Machine &machine) {
 
 // Elements of one multiply-add.
 int pair_of(const Problem &p, const Machine &machine) {
-    return machine.multiplies_pairs(runtime::tables::key_dtype(p)) && p.head_dim % 2 == 0 ? 2 : 1;
+    return machine.multiplies_pairs(contract::key_dtype(p)) && p.head_dim % 2 == 0 ? 2 : 1;
 }
 
 class QueryLanes : public Frame {
@@ -174,7 +174,7 @@ public:
     }
 
     bool stages_keys(const Problem &p, const Tiling &t, const Machine &) const override {
-        return runtime::tables::key_dtype(p) != POLYHEAD_F32 && t.pair == 1;
+        return contract::key_dtype(p) != POLYHEAD_F32 && t.pair == 1;
     }
 
     void add_scratch(ScratchTerms *terms) const override {

@@ -228,7 +228,7 @@ public:
         const int widest = std::max(p.head_dim, p.head_dim_v), warp = machine.warp();
         constexpr int most_rows = 8, registers_of_query = 80, rows_of_lanes = 4; // 16 entries of 4 rows are 64 registers
         int rows = 2;
-        while (rows < std::min(runtime::group_size_of(p), most_rows) && 2 * rows * widest <= registers_of_query * warp) {
+        while (rows < std::min(contract::group_size_of(p), most_rows) && 2 * rows * widest <= registers_of_query * warp) {
             rows *= 2;
         }
         fill(t->thread_rows, rows);
@@ -277,7 +277,7 @@ public:
 
     // One row per thread, 8 rows of a block; what does not fit is as in block tiles.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        fill(t->thread_rows, runtime::group_size_of(p) <= 8 ? 1 : 2);
+        fill(t->thread_rows, contract::group_size_of(p) <= 8 ? 1 : 2);
         BlockTiles::fill_defaults(t, p, machine);
         fill(t->split_len, std::max(1, keys_of_split / t->kv_tile) * t->kv_tile);
     }

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "../../generators/text.h"
-#include "../../runtime/optional_tensors.h"
-#include "../../runtime/problem_words.h"
+#include "../../contract/tensors.h"
+#include "../../contract/problem_fields.h"
 
 namespace polyhead::gen {
 namespace {
@@ -22,7 +22,7 @@ Tiling transferred(const TunedRecord &record, const Problem &p, const Machine &m
     if (of.head_dim_v != p.head_dim_v) {
         t.value_panel = 0;
     }
-    if (runtime::group_size_of(of) != runtime::group_size_of(p)) {
+    if (contract::group_size_of(of) != contract::group_size_of(p)) {
         t.row_tile = 0;
     }
     if (of.seq_len_kv != p.seq_len_kv) {
@@ -57,7 +57,7 @@ std::string description_of(const TunedRecord &record, double distance) {
     std::string file = record.file; // is in a C string of the generated header
     std::replace_if(file.begin(), file.end(), [](char c) { return c == '"' || c == '\\' || c < ' '; }, '_');
     return "record " + std::to_string(record.index + 1) + " of " + file + ", distance " + number_text(distance, 2) + ": " +
-           runtime::flags_of(record.problem); // not the text of the file, which may hold any bytes
+           contract::flags_of(record.problem); // not the text of the file, which may hold any bytes
 }
 
 // Where the shortest query of a record was the first that no decoding frame can take, it is the first that none of them does take.
@@ -104,7 +104,7 @@ std::vector<VariantPlan> usable(const TunedMatch &match, const Problem &p, const
 std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &p, const Machine &machine, const std::string &target_class,
                                   const std::string &target) {
     std::vector<VariantPlan> plans = usable(nearest_records(records, p, target_class), p, machine, target);
-    const int key_dtype = runtime::tables::key_dtype(p);
+    const int key_dtype = contract::key_dtype(p);
     if (!plans.empty() || p.op != POLYHEAD_SDPA || key_dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(key_dtype)) {
         return plans;
     }

@@ -12,7 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "../../generators/text.h"
-#include "../../runtime/problem_words.h"
+#include "../../contract/apis.h"
+#include "../../contract/problem_fields.h"
 #include "../knob_rules.h"
 #include "shipped_records.h"
 
@@ -20,12 +21,12 @@ namespace polyhead::gen {
 namespace {
 
 using Json = nlohmann::json;
-using runtime::FieldKind;
-using runtime::ProblemField;
+using contract::FieldKind;
+using contract::ProblemField;
 
 const ProblemField *field_of_flag(const std::string &flag) {
-    for (const ProblemField &field : runtime::problem_fields) {
-        if (flag == runtime::flag_of(field.name)) {
+    for (const ProblemField &field : contract::problem_fields) {
+        if (flag == contract::flag_of(field.name)) {
             return &field;
         }
     }
@@ -94,8 +95,9 @@ std::string staleness(const Json &entry, const Frame &frame) {
 std::string unusable_tiling(const TunedRecord &record) {
     const std::string &kind = record.target_class;
     Machine machine{1, 1};
-    machine.api =
-        kind == "cuda" || kind == "opencl" || kind == "vulkan" || kind == "metal" || kind == "webgpu" ? POLYHEAD_OPENCL : POLYHEAD_CPU;
+    const bool gpu = std::any_of(std::begin(contract::apis), std::end(contract::apis),
+                                 [&](const contract::ApiRow &api) { return api.id != POLYHEAD_CPU && kind == api.name; });
+    machine.api = gpu ? POLYHEAD_OPENCL : POLYHEAD_CPU;
     const std::string unread = unread_knobs({{record.frame, machine}}, record.problem, record.tiling);
     return unread.empty() ? range_refusal(*record.frame, record.problem, record.tiling, machine) : unread;
 }
@@ -160,7 +162,7 @@ double feature_distance(const Problem &a, const Problem &b) {
                              &Problem::scores, &Problem::rotary_dim}) {
         distance += a.*field != b.*field ? 0.05 : 0;
     }
-    return distance + (runtime::one_line(a.expression) != runtime::one_line(b.expression) ? 0.3 : 0);
+    return distance + (contract::one_line(a.expression) != contract::one_line(b.expression) ? 0.3 : 0);
 }
 
 } // namespace
@@ -279,7 +281,7 @@ double problem_distance(const Problem &wanted, const Problem &recorded) {
         return std::numeric_limits<double>::infinity();
     }
     double distance = octaves(wanted.head_dim, recorded.head_dim) + octaves(wanted.head_dim_v, recorded.head_dim_v);
-    distance += 0.3 * octaves(runtime::group_size_of(wanted), runtime::group_size_of(recorded)) +
+    distance += 0.3 * octaves(contract::group_size_of(wanted), contract::group_size_of(recorded)) +
                 0.1 * octaves(wanted.num_heads, recorded.num_heads);
     for (const auto width : {&Problem::embed_dim, &Problem::out_features, &Problem::kdim, &Problem::vdim}) {
         distance += 0.2 * octaves(wanted.*width, recorded.*width);

@@ -1,7 +1,7 @@
 // The one table of the fields of polyhead_problem: names, words, where they belong, what is allowed, which kernels serve. Header only:
 // the command line, the manifest, refusals and the search for a kernel in a set are made from it.
-#ifndef POLYHEAD_RUNTIME_PROBLEM_WORDS_H
-#define POLYHEAD_RUNTIME_PROBLEM_WORDS_H
+#ifndef POLYHEAD_CONTRACT_PROBLEM_FIELDS_H
+#define POLYHEAD_CONTRACT_PROBLEM_FIELDS_H
 
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "expression_text.h"
 #include "weight_layout.h"
 
-namespace polyhead::runtime {
+namespace polyhead::contract {
 
 enum class FieldKind {
     number, // 0 or left out: the default
@@ -209,5 +209,5 @@ inline std::string flags_of(const polyhead_problem &given) {
     return expression.empty() ? line : line + " --expression '" + expression + "'";
 }
 
-} // namespace polyhead::runtime
+} // namespace polyhead::contract
 #endif

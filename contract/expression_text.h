@@ -1,11 +1,11 @@
 // The text of a user expression without comments and needless blanks, on one line. Header only: it distinguishes kernels of a set,
 // and the generator writes it into headers and command lines.
-#ifndef POLYHEAD_RUNTIME_EXPRESSION_TEXT_H
-#define POLYHEAD_RUNTIME_EXPRESSION_TEXT_H
+#ifndef POLYHEAD_CONTRACT_EXPRESSION_TEXT_H
+#define POLYHEAD_CONTRACT_EXPRESSION_TEXT_H
 
 #include <string>
 
-namespace polyhead::runtime {
+namespace polyhead::contract {
 
 // Reads character by character, so that comparing takes no memory. A line that ends outside of brackets becomes `;`.
 class ExpressionText {
@@ -68,5 +68,5 @@ inline bool same_expression(const char *a, const char *b) noexcept {
     }
 }
 
-} // namespace polyhead::runtime
+} // namespace polyhead::contract
 #endif

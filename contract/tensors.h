@@ -1,36 +1,17 @@
 // Tensors and numbers that only some attention problems have, in the order in which entries take them. Header only: the runtime fills
 // argv from these tables, the generator declares its arguments from them.
-#ifndef POLYHEAD_RUNTIME_OPTIONAL_TENSORS_H
-#define POLYHEAD_RUNTIME_OPTIONAL_TENSORS_H
+#ifndef POLYHEAD_CONTRACT_TENSORS_H
+#define POLYHEAD_CONTRACT_TENSORS_H
 
 #include <cstdint>
 
 #include <polyhead/c_api.h>
 
-namespace polyhead::runtime {
+#include "problem.h"
+
+namespace polyhead::contract {
 
 using Exists = bool (*)(const polyhead_problem &);
-
-// Positions of queries among the keys matter: the entry takes from_end.
-inline bool knows_positions(const polyhead_problem &p) noexcept {
-    return p.causal != POLYHEAD_NOT_CAUSAL || p.window != 0 || p.alibi != 0 || p.rope != POLYHEAD_NO_ROPE || p.position_offsets != 0 ||
-           (p.expression && p.expression[0]);
-}
-
-// Positions of queries are counted from the last key (bottom_right), or from the first (top_left).
-inline bool counts_from_end(const polyhead_problem &p, const polyhead_args &args) noexcept {
-    const int32_t own = p.causal != POLYHEAD_NOT_CAUSAL ? p.causal : int32_t(POLYHEAD_BOTTOM_RIGHT);
-    return (args.alignment != 0 ? args.alignment : own) == POLYHEAD_BOTTOM_RIGHT;
-}
-
-// Dimensions in which a mask or the score_bias of this kernel has one element: bits POLYHEAD_BROADCAST_; other tensors 0.
-inline int32_t broadcast_of(const polyhead_problem &p, polyhead_tensor polyhead_args::*tensor) noexcept {
-    return tensor == &polyhead_args::mask ? p.mask_broadcast : tensor == &polyhead_args::score_bias ? p.score_bias_broadcast : 0;
-}
-
-inline int32_t rotary_dim_of(const polyhead_problem &p) noexcept {
-    return p.rotary_dim > 0 ? p.rotary_dim : p.head_dim;
-}
 
 // Replaces a tensor that a call leaves out: one element, read at every place. So kernels need no branch for absent tensors.
 enum class Neutral : uint8_t {
@@ -73,10 +54,6 @@ template <int32_t P::*field, int32_t value = -1> bool has(const P &p) noexcept {
     return value == -1 ? p.*field != 0 : p.*field == value;
 }
 
-// Tensors that are added to logits have one of these types.
-inline int32_t additive_dtype(const P &p) noexcept {
-    return p.additive_in_storage != 0 ? p.dtype : POLYHEAD_F32;
-}
 template <int32_t dtype> bool has_additive_mask(const P &p) noexcept {
     return p.mask == POLYHEAD_ADDITIVE_MASK && additive_dtype(p) == dtype;
 }
@@ -91,14 +68,6 @@ template <int32_t dtype> bool has_score_bias(const P &p) noexcept {
     return p.score_bias != 0 && additive_dtype(p) == dtype;
 }
 
-// Type of the elements of key and value.
-inline int32_t key_dtype(const P &p) noexcept {
-    return p.int8_cache != 0 ? POLYHEAD_I8 : p.dtype;
-}
-// Scales of so many entries of a row.
-inline int32_t scales_of(const P &p, int32_t entries) noexcept {
-    return p.scale_channels != 0 ? entries / p.scale_channels : 1;
-}
 template <bool pages, bool of_value> bool has_scales(const P &p) noexcept {
     return p.int8_cache != 0 && (p.page_size != 0) == pages && (!of_value || p.value_in_key == 0);
 }
@@ -204,5 +173,5 @@ constexpr ScalarArgument scalar_arguments[] = {
 };
 constexpr int32_t window_unbounded = 1 << 28;
 
-} // namespace polyhead::runtime
+} // namespace polyhead::contract
 #endif

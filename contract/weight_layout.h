@@ -1,57 +1,16 @@
 // Where packed weights lie in memory, and the id of that layout. Header only: the generator writes the same id into variants.
-#ifndef POLYHEAD_RUNTIME_WEIGHT_LAYOUT_H
-#define POLYHEAD_RUNTIME_WEIGHT_LAYOUT_H
+#ifndef POLYHEAD_CONTRACT_WEIGHT_LAYOUT_H
+#define POLYHEAD_CONTRACT_WEIGHT_LAYOUT_H
 
 #include <cstddef>
 #include <cstdint>
 
 #include <polyhead/c_api.h>
 
-namespace polyhead::runtime {
+#include "dtypes.h"
+#include "problem.h"
 
-// A kernel of this problem takes any number of heads that is a multiple of group_size.
-inline bool free_heads(const polyhead_problem &problem) noexcept {
-    return problem.op == POLYHEAD_SDPA && problem.num_heads == 0;
-}
-
-// Query heads of a key/value head.
-inline int32_t group_size_of(const polyhead_problem &problem) noexcept {
-    if (free_heads(problem)) {
-        return problem.group_size > 0 ? problem.group_size : 1;
-    }
-    return problem.num_kv_heads > 0 ? problem.num_heads / problem.num_kv_heads : 1;
-}
-
-// The problem of a call with so many heads, where they are free.
-inline polyhead_problem with_heads(polyhead_problem problem, int64_t num_heads) noexcept {
-    if (free_heads(problem)) {
-        problem.num_kv_heads = static_cast<int32_t>(num_heads / group_size_of(problem));
-        problem.num_heads = static_cast<int32_t>(num_heads);
-    }
-    return problem;
-}
-
-// The problem with every dimension that was left 0 "as usual" written out.
-inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
-    if (problem.num_kv_heads == 0) {
-        problem.num_kv_heads = problem.num_heads;
-    }
-    if (problem.head_dim == 0 && problem.num_heads > 0) {
-        problem.head_dim = problem.embed_dim / problem.num_heads;
-    }
-    if (problem.head_dim_v == 0) {
-        problem.head_dim_v = problem.head_dim;
-    }
-    if (problem.op == POLYHEAD_MHA) {
-        if (problem.kdim == 0) {
-            problem.kdim = problem.embed_dim;
-        }
-        if (problem.vdim == 0) {
-            problem.vdim = problem.embed_dim;
-        }
-    }
-    return problem;
-}
+namespace polyhead::contract {
 
 // Sections begin at multiples of so many bytes: the requirement of OpenCL devices for a part of a buffer (CL_DEVICE_MEM_BASE_ADDR_ALIGN),
 // so that every section can be used in its place.
@@ -61,12 +20,11 @@ constexpr size_t weight_section_alignment = 512;
 inline int32_t weight_dtype(const polyhead_problem &problem) noexcept {
     return problem.f32_weights ? POLYHEAD_F32 : problem.dtype;
 }
-constexpr size_t bias_element_bytes = 4;
+constexpr size_t bias_element_bytes = dtype_bytes(POLYHEAD_F32);
 
 // Bytes of one packed element of a weight.
 inline size_t weight_element_bytes(const polyhead_problem &problem) noexcept {
-    const int32_t dtype = weight_dtype(problem);
-    return dtype == POLYHEAD_F16 || dtype == POLYHEAD_BF16 ? 2 : 4;
+    return static_cast<size_t>(dtype_bytes(weight_dtype(problem)));
 }
 
 // Inputs whose entries of a column lie side by side, because one instruction multiplies them: fixed for a storage type, so that all
@@ -161,5 +119,5 @@ inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
     return hash != 0 ? hash : 1u;
 }
 
-} // namespace polyhead::runtime
+} // namespace polyhead::contract
 #endif

@@ -1,7 +1,7 @@
 // Names of CPU features, what each builds on, and the limit that POLYHEAD_CPU_FEATURES puts on a process. Header only: the runtime's
 // dispatch and the generator's target `host` read the variable here and nowhere else.
-#ifndef POLYHEAD_RUNTIME_CPU_FEATURE_WORDS_H
-#define POLYHEAD_RUNTIME_CPU_FEATURE_WORDS_H
+#ifndef POLYHEAD_CONTRACT_CPU_FEATURES_H
+#define POLYHEAD_CONTRACT_CPU_FEATURES_H
 
 #include <cstddef>
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include <polyhead/c_api.h>
 
-namespace polyhead::runtime {
+namespace polyhead::contract {
 
 // One feature; `level` is all that a processor with it has: the feature and those that it builds on.
 struct CpuFeature {
@@ -88,5 +88,5 @@ inline const CpuFeatureLimit &cpu_feature_limit() noexcept {
     return limit;
 }
 
-} // namespace polyhead::runtime
+} // namespace polyhead::contract
 #endif

@@ -23,8 +23,8 @@ struct DTypeRow {
 
 // In the order of polyhead_dtype.
 inline constexpr DTypeRow dtypes[] = {
-    {"f32", POLYHEAD_F32, 4, Carrier::real, true},   {"f16", POLYHEAD_F16, 2, Carrier::bits, true},
-    {"bf16", POLYHEAD_BF16, 2, Carrier::bits, true}, {"i8", POLYHEAD_I8, 1, Carrier::bits, false},
+    {"f32", POLYHEAD_F32, 4, Carrier::real, true},     {"f16", POLYHEAD_F16, 2, Carrier::bits, true},
+    {"bf16", POLYHEAD_BF16, 2, Carrier::bits, true},   {"i8", POLYHEAD_I8, 1, Carrier::bits, false},
     {"i32", POLYHEAD_I32, 4, Carrier::integer, false}, {"bool", POLYHEAD_BOOL, 1, Carrier::bits, false},
 };
 

@@ -1,4 +1,4 @@
-// What kernels can compute: one row for each operation.
+// What kernels can compute: one row for each operation. tensors.h says what each of them takes.
 #ifndef POLYHEAD_CONTRACT_OPERATIONS_H
 #define POLYHEAD_CONTRACT_OPERATIONS_H
 
@@ -10,11 +10,19 @@ namespace polyhead::contract {
 
 struct Operation {
     const char *name;
-    int32_t id; // polyhead_op
+    int32_t id;       // polyhead_op
+    bool attends;     // softmax over keys: masks, modifiers, and the numbers of attention
+    bool has_weights; // packed weights
+    bool by_heads;    // query, key, value and out have a dimension of heads
+    const char *what; // "the kernel ...": why it takes no tensor of another operation
 };
 
 // In the order of polyhead_op.
-inline constexpr Operation operations[] = {{"sdpa", POLYHEAD_SDPA}, {"mha", POLYHEAD_MHA}, {"linear", POLYHEAD_LINEAR}};
+inline constexpr Operation operations[] = {
+    {"sdpa", POLYHEAD_SDPA, true, false, true, "computes sdpa"},
+    {"mha", POLYHEAD_MHA, true, true, false, "does not compute sdpa"},
+    {"linear", POLYHEAD_LINEAR, false, true, false, "is a linear layer"},
+};
 
 // Null for a number that is no operation.
 constexpr const Operation *find_operation(int32_t id) noexcept {
@@ -30,6 +38,33 @@ constexpr const Operation *find_operation(int32_t id) noexcept {
 constexpr const char *op_name(int32_t id) noexcept {
     const Operation *const row = find_operation(id);
     return row ? row->name : "unknown";
+}
+
+// A set of operations, as bits.
+constexpr int op_bit(int32_t id) noexcept {
+    return id >= 0 && id < 31 ? 1 << id : 0;
+}
+namespace ops {
+constexpr int sdpa = op_bit(POLYHEAD_SDPA), mha = op_bit(POLYHEAD_MHA), linear = op_bit(POLYHEAD_LINEAR);
+
+constexpr int where(bool Operation::*fact) noexcept {
+    int bits = 0;
+    for (const Operation &row : operations) {
+        bits |= row.*fact ? op_bit(row.id) : 0;
+    }
+    return bits;
+}
+constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), any = attention | layers;
+} // namespace ops
+
+constexpr bool attends(const polyhead_problem &p) noexcept {
+    return (ops::attention & op_bit(p.op)) != 0;
+}
+constexpr bool has_weights(const polyhead_problem &p) noexcept {
+    return (ops::layers & op_bit(p.op)) != 0;
+}
+constexpr bool by_heads(const polyhead_problem &p) noexcept {
+    return (ops::where(&Operation::by_heads) & op_bit(p.op)) != 0;
 }
 
 } // namespace polyhead::contract

@@ -6,11 +6,13 @@
 
 #include <polyhead/c_api.h>
 
+#include "operations.h"
+
 namespace polyhead::contract {
 
 // A kernel of this problem takes any number of heads that is a multiple of group_size.
 inline bool free_heads(const polyhead_problem &problem) noexcept {
-    return problem.op == POLYHEAD_SDPA && problem.num_heads == 0;
+    return by_heads(problem) && problem.num_heads == 0;
 }
 
 // Query heads of a key/value head.
@@ -50,6 +52,11 @@ inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
         }
     }
     return problem;
+}
+
+// A layer whose one input is query, key and value.
+inline bool attends_itself(const polyhead_problem &p) noexcept {
+    return attends(p) && has_weights(p) && p.cross == 0;
 }
 
 // Positions of queries among the keys matter: the entry takes from_end.

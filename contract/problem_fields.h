@@ -28,7 +28,7 @@ struct ProblemField {
     const char *name; // num_heads is --num-heads and NUM_HEADS
     int32_t polyhead_problem::*value;
     FieldKind kind;
-    int ops;           // of bits op_bit()
+    int ops;           // a set of operations
     int32_t low, high; // of a number or length with its default written out
     Serves serves;     // whether a kernel built with one value computes a problem with the other
     const char *help;
@@ -36,7 +36,7 @@ struct ProblemField {
 
     // True when 0 has its own word; for other fields 0 means that the flag is left out.
     bool always_written() const noexcept { return kind == FieldKind::choice && words[0] != std::string_view("none"); }
-    constexpr bool belongs_to(int32_t op) const noexcept { return op >= 0 && op < 31 && (ops >> op & 1) != 0; }
+    constexpr bool belongs_to(int32_t op) const noexcept { return (ops & op_bit(op)) != 0; }
     int num_words() const noexcept {
         int count = 0;
         while (count < 5 && words[count] != nullptr) {
@@ -49,8 +49,6 @@ struct ProblemField {
 namespace field {
 
 using P = polyhead_problem;
-constexpr int sdpa = 1 << POLYHEAD_SDPA, mha = 1 << POLYHEAD_MHA, linear = 1 << POLYHEAD_LINEAR;
-constexpr int attention = sdpa | mha, layers = mha | linear, any = sdpa | mha | linear;
 constexpr int32_t most_features = 1 << 20, most_length = 1 << 24;
 
 inline bool same(int32_t kernel, int32_t wanted) noexcept {
@@ -89,72 +87,72 @@ constexpr ProblemField choice(const char *name, int32_t P::*value, int ops, Serv
 
 // In the order of flags.
 constexpr ProblemField problem_fields[] = {
-    field::choice("op", &polyhead_problem::op, field::any, field::same, "what is computed", "sdpa", "mha", "linear"),
-    field::number("embed_dim", &polyhead_problem::embed_dim, field::layers, 1, field::most_features,
+    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear"),
+    field::number("embed_dim", &polyhead_problem::embed_dim, ops::layers, 1, field::most_features,
                   "mha: width of input and output; linear: width of the input"),
-    field::number("out_features", &polyhead_problem::out_features, field::linear, 1, field::most_features, "linear: width of the output"),
-    field::number("num_heads", &polyhead_problem::num_heads, field::attention, 1, 128, "query heads"),
-    field::number("num_kv_heads", &polyhead_problem::num_kv_heads, field::attention, 1, 128,
+    field::number("out_features", &polyhead_problem::out_features, ops::linear, 1, field::most_features, "linear: width of the output"),
+    field::number("num_heads", &polyhead_problem::num_heads, ops::attention, 1, 128, "query heads"),
+    field::number("num_kv_heads", &polyhead_problem::num_kv_heads, ops::attention, 1, 128,
                   "key/value heads; divides --num-heads (default: --num-heads)"),
-    field::number("group_size", &polyhead_problem::group_size, field::sdpa, 0, 128,
+    field::number("group_size", &polyhead_problem::group_size, ops::sdpa, 0, 128,
                   "sdpa: num_heads is free at run time, and so many query heads share a key/value head"),
-    field::number("head_dim", &polyhead_problem::head_dim, field::attention, 1, 576,
+    field::number("head_dim", &polyhead_problem::head_dim, ops::attention, 1, 576,
                   "query/key head dimension, 1..576 (mha default: embed_dim / num_heads)"),
-    field::number("head_dim_v", &polyhead_problem::head_dim_v, field::attention, 1, 576,
+    field::number("head_dim_v", &polyhead_problem::head_dim_v, ops::attention, 1, 576,
                   "value head dimension, 1..576 (default: --head-dim)"),
-    field::yes_no("value_in_key", &polyhead_problem::value_in_key, field::sdpa, field::same_truth,
+    field::yes_no("value_in_key", &polyhead_problem::value_in_key, ops::sdpa, field::same_truth,
                   "value is the leading --head-dim-v entries of key, as in a cache of multi-head latent attention; no value is given"),
-    field::yes_no("cross", &polyhead_problem::cross, field::mha, field::same_truth, "mha: key and value are inputs of their own"),
-    field::number("kdim", &polyhead_problem::kdim, field::mha, 1, field::most_features,
+    field::yes_no("cross", &polyhead_problem::cross, ops::mha, field::same_truth, "mha: key and value are inputs of their own"),
+    field::number("kdim", &polyhead_problem::kdim, ops::mha, 1, field::most_features,
                   "mha --cross: width of the key input (default: --embed-dim)"),
-    field::number("vdim", &polyhead_problem::vdim, field::mha, 1, field::most_features,
+    field::number("vdim", &polyhead_problem::vdim, ops::mha, 1, field::most_features,
                   "mha --cross: width of the value input (default: --embed-dim)"),
-    field::yes_no("bias", &polyhead_problem::bias, field::layers, field::same_truth, "mha, linear: with biases"),
-    field::choice("causal", &polyhead_problem::causal, field::attention, field::same,
+    field::yes_no("bias", &polyhead_problem::bias, ops::layers, field::same_truth, "mha, linear: with biases"),
+    field::choice("causal", &polyhead_problem::causal, ops::attention, field::same,
                   "queries see no later keys; a bare --causal is bottom_right", "none", "bottom_right", "top_left"),
-    field::yes_no("kv_lengths", &polyhead_problem::kv_lengths, field::attention, field::optional, "takes valid key lengths per batch row"),
-    field::yes_no("lse", &polyhead_problem::lse, field::attention, field::same_truth, "also writes the log-sum-exp [B,H,T_q]"),
-    field::yes_no("window", &polyhead_problem::window, field::attention, field::optional, "sliding window, sizes given at run time"),
-    field::yes_no("position_offsets", &polyhead_problem::position_offsets, field::attention, field::optional,
+    field::yes_no("kv_lengths", &polyhead_problem::kv_lengths, ops::attention, field::optional, "takes valid key lengths per batch row"),
+    field::yes_no("lse", &polyhead_problem::lse, ops::attention, field::same_truth, "also writes the log-sum-exp [B,H,T_q]"),
+    field::yes_no("window", &polyhead_problem::window, ops::attention, field::optional, "sliding window, sizes given at run time"),
+    field::yes_no("position_offsets", &polyhead_problem::position_offsets, ops::attention, field::optional,
                   "takes a number per batch row that is added to the positions of queries"),
-    field::choice("mask", &polyhead_problem::mask, field::attention, field::optional,
+    field::choice("mask", &polyhead_problem::mask, ops::attention, field::optional,
                   "takes a mask, broadcast as [B,H,T_q,T_kv]: bool (true takes part) or additive (floats)", "none", "bool", "additive"),
-    field::choice("mask_broadcast", &polyhead_problem::mask_broadcast, field::attention, field::broadcast,
+    field::choice("mask_broadcast", &polyhead_problem::mask_broadcast, ops::attention, field::broadcast,
                   "dimensions in which the mask has one element", "none", "q", "kv", "q,kv"),
-    field::yes_no("score_bias", &polyhead_problem::score_bias, field::attention, field::optional,
+    field::yes_no("score_bias", &polyhead_problem::score_bias, ops::attention, field::optional,
                   "takes a tensor, broadcast as [B,H,T_q,T_kv], that is added to the logits"),
-    field::choice("score_bias_broadcast", &polyhead_problem::score_bias_broadcast, field::attention, field::broadcast,
+    field::choice("score_bias_broadcast", &polyhead_problem::score_bias_broadcast, ops::attention, field::broadcast,
                   "dimensions in which the score bias has one element", "none", "q", "kv", "q,kv"),
-    field::yes_no("additive_in_storage", &polyhead_problem::additive_in_storage, field::attention, field::same_truth,
+    field::yes_no("additive_in_storage", &polyhead_problem::additive_in_storage, ops::attention, field::same_truth,
                   "an additive mask and the score bias have the storage type instead of f32"),
-    field::yes_no("softcap", &polyhead_problem::softcap, field::attention, field::same_truth,
+    field::yes_no("softcap", &polyhead_problem::softcap, ops::attention, field::same_truth,
                   "scores become cap * tanh(score / cap), cap given at run time"),
-    field::yes_no("alibi", &polyhead_problem::alibi, field::attention, field::optional, "takes ALiBi slopes [H] or [B,H]"),
-    field::yes_no("sinks", &polyhead_problem::sinks, field::attention, field::optional,
+    field::yes_no("alibi", &polyhead_problem::alibi, ops::attention, field::optional, "takes ALiBi slopes [H] or [B,H]"),
+    field::yes_no("sinks", &polyhead_problem::sinks, ops::attention, field::optional,
                   "takes a logit per head that takes part in the softmax without a value"),
-    field::choice("rope", &polyhead_problem::rope, field::attention, field::same, "rotates query and key by position", "none",
-                  "interleaved", "half_split"),
-    field::number("rotary_dim", &polyhead_problem::rotary_dim, field::attention, 0, 576,
+    field::choice("rope", &polyhead_problem::rope, ops::attention, field::same, "rotates query and key by position", "none", "interleaved",
+                  "half_split"),
+    field::number("rotary_dim", &polyhead_problem::rotary_dim, ops::attention, 0, 576,
                   "entries of head_dim that --rope rotates, even (default: --head-dim)"),
-    field::yes_no("head_gate", &polyhead_problem::head_gate, field::attention, field::optional,
+    field::yes_no("head_gate", &polyhead_problem::head_gate, ops::attention, field::optional,
                   "takes a factor per head for the attention result"),
-    field::choice("scores", &polyhead_problem::scores, field::attention, field::same, "also writes this stage of the scores [B,H,T_q,T_kv]",
+    field::choice("scores", &polyhead_problem::scores, ops::attention, field::same, "also writes this stage of the scores [B,H,T_q,T_kv]",
                   "none", "scaled", "capped", "logits", "weights"),
-    field::yes_no("weights_mean", &polyhead_problem::weights_mean, field::attention, field::same_truth,
+    field::yes_no("weights_mean", &polyhead_problem::weights_mean, ops::attention, field::same_truth,
                   "also writes the mean over heads of the attention weights [B,T_q,T_kv]"),
-    field::length("seq_len_q", &polyhead_problem::seq_len_q, field::any, "fixed query length (default: free at run time)"),
-    field::length("seq_len_kv", &polyhead_problem::seq_len_kv, field::attention, "fixed key length (default: free at run time)"),
-    field::choice("dtype", &polyhead_problem::dtype, field::any, field::same, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL", "f32",
+    field::length("seq_len_q", &polyhead_problem::seq_len_q, ops::any, "fixed query length (default: free at run time)"),
+    field::length("seq_len_kv", &polyhead_problem::seq_len_kv, ops::attention, "fixed key length (default: free at run time)"),
+    field::choice("dtype", &polyhead_problem::dtype, ops::any, field::same, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL", "f32",
                   "f16", "bf16"),
-    field::yes_no("f32_weights", &polyhead_problem::f32_weights, field::layers, field::same_truth,
+    field::yes_no("f32_weights", &polyhead_problem::f32_weights, ops::layers, field::same_truth,
                   "weights are packed as f32 beside inputs and outputs of 16 bits"),
-    field::number("page_size", &polyhead_problem::page_size, field::attention, 0, 1024,
+    field::number("page_size", &polyhead_problem::page_size, ops::attention, 0, 1024,
                   "sdpa, mha --cache: keys per page, a power of two; calls give a page table [B, max_pages]"),
-    field::yes_no("int8_cache", &polyhead_problem::int8_cache, field::sdpa, field::same_truth,
+    field::yes_no("int8_cache", &polyhead_problem::int8_cache, ops::sdpa, field::same_truth,
                   "sdpa: key and value are int8 with f32 scales for each row; --dtype is the type of query and out"),
-    field::number("scale_channels", &polyhead_problem::scale_channels, field::sdpa, 0, 64,
+    field::number("scale_channels", &polyhead_problem::scale_channels, ops::sdpa, 0, 64,
                   "--int8-cache: 32 or 64 neighbouring entries of a row share a scale (default: the whole row)"),
-    field::yes_no("cache", &polyhead_problem::cache, field::mha, field::same_truth,
+    field::yes_no("cache", &polyhead_problem::cache, ops::mha, field::same_truth,
                   "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };
 static_assert(sizeof(polyhead_problem) ==

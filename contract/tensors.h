@@ -1,17 +1,29 @@
-// Tensors and numbers that only some attention problems have, in the order in which entries take them. Header only: the runtime fills
-// argv from these tables, the generator declares its arguments from them.
+// The tensors and numbers of every operation: one row each, in the order in which entries take them. Header only. Checks of a call, argv,
+// views of parts, copies to devices, the arguments of the generator, the keywords of Python and the inputs of tests are made from the rows.
 #ifndef POLYHEAD_CONTRACT_TENSORS_H
 #define POLYHEAD_CONTRACT_TENSORS_H
 
+#include <cstddef>
 #include <cstdint>
 
 #include <polyhead/c_api.h>
 
+#include "operations.h"
 #include "problem.h"
+#include "weight_layout.h"
 
 namespace polyhead::contract {
 
 using Exists = bool (*)(const polyhead_problem &);
+using TypeOf = int32_t (*)(const polyhead_problem &);
+
+// Where the entry takes a tensor.
+enum class Place : uint8_t {
+    operand, // first; the packed weights and biases follow
+    option,  // behind the weights; tensors of the expression and numbers follow
+    result,  // last
+    host,    // not at all: only the host reads it
+};
 
 // Replaces a tensor that a call leaves out: one element, read at every place. So kernels need no branch for absent tensors.
 enum class Neutral : uint8_t {
@@ -23,155 +35,335 @@ enum class Neutral : uint8_t {
     key_length, // seq_len_kv of the call
 };
 
-// An extent that no declaration of an expression has: rotary_dim / 2.
-constexpr int32_t extent_rotary_pairs = -5;
-// Another one: seq_len_kv / page_size.
-constexpr int32_t extent_pages = -6;
-// Those of scales and of a cache: num_kv_heads, page_size, scales of a row of key or value; batch rows or pages, keys of a batch row or of
-// a page, entries of a key and of a value.
-constexpr int32_t extent_kv_heads = -7, extent_page_size = -8, extent_key_scales = -9, extent_value_scales = -10;
-constexpr int32_t extent_cache_blocks = -11, extent_cache_keys = -12, extent_head_dim = -13, extent_head_dim_v = -14;
-
-struct OptionalTensor {
-    const char *name; // also of the argument of the entry
-    polyhead_tensor polyhead_args::*tensor;
-    int32_t rank; // that the entry takes
-    int32_t dtype;
-    Exists exists;
-    const char *feature; // of a kernel: what it was built with or without
-    int32_t extents[4];  // outermost first, as in polyhead_declaration
-    Neutral neutral;
-    bool broadcasts = false; // one element may serve for a whole dimension, but along the keys only where the kernel was built for that
+// What an extent counts, beside POLYHEAD_EXTENT_. Batch rows, heads, queries and keys come first: a call gives them.
+enum : int32_t {
+    extent_kv_heads = -5,
+    extent_rows = -6,       // of a linear layer
+    extent_pages = -7,      // of a batch row: seq_len_kv / page_size
+    extent_blocks = -8,     // of keys: batch rows, or pages
+    extent_block_keys = -9, // keys of a block
+    extent_new_keys = -10,  // keys of the call itself: with a cache those of its queries
+    extent_sequences = -11, // packed ones, and the end of the last
+    extent_head_dim = -12,
+    extent_head_dim_v = -13,
+    extent_embed_dim = -14,
+    extent_kdim = -15,
+    extent_vdim = -16,
+    extent_out_features = -17,
+    extent_rotary_pairs = -18, // rotary_dim / 2
+    extent_key_scales = -19,   // of a row of key
+    extent_value_scales = -20,
+    last_extent = extent_value_scales,
 };
 
-namespace tables { // short names for the rows
+struct TensorRow {
+    const char *name; // of the argument of the entry, in Python, and in sentences where nothing else is said
+    polyhead_tensor polyhead_args::*tensor;
+    int ops; // a set of operations
+    Place place;
+    int32_t rank; // that the entry takes
+    TypeOf dtype;
+    Exists exists;                 // in a problem of one of these operations
+    int32_t extents[4];            // outermost first: POLYHEAD_EXTENT_, or one of the list above
+    const char *feature = nullptr; // of a kernel: what it was built with or without
+    Neutral neutral = Neutral::none;
+    int32_t least_rank = 0;     // that a call may give; its dimensions are the last ones. 0: rank
+    bool broadcasts = false;    // one element may serve for a whole dimension, but along the keys only where the kernel was built for that
+    bool any_stride = false;    // also of the innermost dimension
+    bool gives_lengths = false; // checked first: its extents are lengths of the call
+    bool updated = false;       // a result with elements that the call reads
+    const char *said = nullptr; // its name in sentences
+    const char *without = nullptr; // "the kernel ...": why it is not taken where it does not exist
+};
+
+namespace rows { // short names
 using P = polyhead_problem;
 using A = polyhead_args;
-constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXTENT_Q, KV = POLYHEAD_EXTENT_KV;
+constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXTENT_Q, KV = POLYHEAD_EXTENT_KV, any = POLYHEAD_EXTENT_FREE;
+constexpr int32_t kv_heads = extent_kv_heads, blocks = extent_blocks, keys = extent_block_keys, d_k = extent_head_dim,
+                  d_v = extent_head_dim_v;
 
 // The field has this value, or any but 0.
 template <int32_t P::*field, int32_t value = -1> bool has(const P &p) noexcept {
     return value == -1 ? p.*field != 0 : p.*field == value;
 }
+inline bool always(const P &) noexcept {
+    return true;
+}
+template <int32_t dtype> int32_t is(const P &) noexcept {
+    return dtype;
+}
+inline int32_t storage(const P &p) noexcept {
+    return p.dtype;
+}
+inline bool has_own_value(const P &p) noexcept {
+    return p.value_in_key == 0;
+}
+inline bool has_no_pages(const P &p) noexcept {
+    return p.page_size == 0;
+}
+inline bool has_value_scales(const P &p) noexcept {
+    return p.int8_cache != 0 && p.value_in_key == 0;
+}
+constexpr TypeOf f32 = is<POLYHEAD_F32>, i32 = is<POLYHEAD_I32>, boolean = is<POLYHEAD_BOOL>;
 
-template <int32_t dtype> bool has_additive_mask(const P &p) noexcept {
-    return p.mask == POLYHEAD_ADDITIVE_MASK && additive_dtype(p) == dtype;
+// The columns of a row that most rows leave as they are.
+constexpr TensorRow said(TensorRow row, const char *name) {
+    row.said = name;
+    return row;
 }
-template <int32_t dtype> bool has_cache(const P &p) noexcept {
-    return p.cache != 0 && p.dtype == dtype;
+constexpr TensorRow without(TensorRow row, const char *reason) {
+    row.without = reason;
+    return row;
 }
-// Positions of keys: of all, or of those that a layer puts into its cache.
-template <bool cache> bool has_positions_kv(const P &p) noexcept {
-    return p.rope != POLYHEAD_NO_ROPE && (p.cache != 0) == cache;
+constexpr TensorRow lengths(TensorRow row) {
+    row.gives_lengths = true;
+    return row;
 }
-template <int32_t dtype> bool has_score_bias(const P &p) noexcept {
-    return p.score_bias != 0 && additive_dtype(p) == dtype;
+constexpr TensorRow broadcast(TensorRow row) {
+    row.broadcasts = true;
+    row.least_rank = 1;
+    return row;
+}
+constexpr TensorRow last_dimensions(TensorRow row) {
+    row.least_rank = 1;
+    return row;
+}
+constexpr TensorRow strided(TensorRow row) {
+    row.any_stride = true;
+    return row;
+}
+constexpr TensorRow cache(TensorRow row) {
+    row.updated = row.gives_lengths = true;
+    return row;
 }
 
-template <bool pages, bool of_value> bool has_scales(const P &p) noexcept {
-    return p.int8_cache != 0 && (p.page_size != 0) == pages && (!of_value || p.value_in_key == 0);
-}
+constexpr TensorRow tensors[] = {
+    lengths({"query", &A::query, ops::sdpa, Place::operand, 4, storage, always, {B, H, Q, d_k}}),
+    lengths({"key", &A::key, ops::sdpa, Place::operand, 4, key_dtype, always, {blocks, kv_heads, keys, d_k}}),
+    without(lengths({"value", &A::value, ops::sdpa, Place::operand, 4, key_dtype, has_own_value, {blocks, kv_heads, keys, d_v}}),
+            "takes it from key (value_in_key)"),
+    said(lengths({"query", &A::query, ops::mha, Place::operand, 3, storage, always, {B, Q, extent_embed_dim}}), "input"),
+    without(lengths({"key", &A::key, ops::mha, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_kdim}}), "is self-attention"),
+    without(lengths({"value", &A::value, ops::mha, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_vdim}}), "is self-attention"),
+    lengths({"input", &A::query, ops::linear, Place::operand, 2, storage, always, {extent_rows, extent_embed_dim}}),
 
-constexpr OptionalTensor optional_inputs[] = {
-    {"kv_lengths", &A::kv_lengths, 1, POLYHEAD_I32, has<&P::kv_lengths>, "key lengths", {B}, Neutral::key_length},
-    {"page_table", &A::page_table, 2, POLYHEAD_I32, has<&P::page_size>, "pages", {B, extent_pages}, Neutral::none},
+    {"cu_seqlens_q", &A::cu_seqlens_q, ops::sdpa, Place::host, 1, i32, always, {extent_sequences}},
+    without({"cu_seqlens_kv", &A::cu_seqlens_kv, ops::sdpa, Place::host, 1, i32, has_no_pages, {extent_sequences}},
+            "takes keys in pages, whose lengths are kv_lengths"),
+
+    strided({"kv_lengths",
+             &A::kv_lengths,
+             ops::attention,
+             Place::option,
+             1,
+             i32,
+             has<&P::kv_lengths>,
+             {B},
+             "key lengths",
+             Neutral::key_length}),
+    lengths({"page_table", &A::page_table, ops::attention, Place::option, 2, i32, has<&P::page_size>, {B, extent_pages}, "pages"}),
     {"key_scales",
      &A::key_scales,
+     ops::attention,
+     Place::option,
      4,
-     POLYHEAD_F32,
-     has_scales<false, false>,
-     "int8 cache",
-     {B, extent_kv_heads, KV, extent_key_scales},
-     Neutral::none},
-    {"key_scales",
-     &A::key_scales,
-     4,
-     POLYHEAD_F32,
-     has_scales<true, false>,
-     "int8 cache",
-     {POLYHEAD_EXTENT_FREE, extent_kv_heads, extent_page_size, extent_key_scales},
-     Neutral::none},
+     f32,
+     has<&P::int8_cache>,
+     {blocks, kv_heads, keys, extent_key_scales},
+     "int8 cache"},
     {"value_scales",
      &A::value_scales,
+     ops::attention,
+     Place::option,
      4,
-     POLYHEAD_F32,
-     has_scales<false, true>,
-     "int8 cache",
-     {B, extent_kv_heads, KV, extent_value_scales},
-     Neutral::none},
-    {"value_scales",
-     &A::value_scales,
-     4,
-     POLYHEAD_F32,
-     has_scales<true, true>,
-     "int8 cache",
-     {POLYHEAD_EXTENT_FREE, extent_kv_heads, extent_page_size, extent_value_scales},
-     Neutral::none},
-    {"cache_lengths", &A::cache_lengths, 1, POLYHEAD_I32, has<&P::cache>, "a cache", {B}, Neutral::none},
-    {"position_offsets", &A::position_offsets, 1, POLYHEAD_I32, has<&P::position_offsets>, "position offsets", {B}, Neutral::zero},
-    {"mask", &A::mask, 4, POLYHEAD_BOOL, has<&P::mask, POLYHEAD_BOOLEAN_MASK>, "mask", {B, H, Q, KV}, Neutral::all_true, true},
-    {"mask", &A::mask, 4, POLYHEAD_F32, has_additive_mask<POLYHEAD_F32>, "mask", {B, H, Q, KV}, Neutral::zero, true},
-    {"mask", &A::mask, 4, POLYHEAD_F16, has_additive_mask<POLYHEAD_F16>, "mask", {B, H, Q, KV}, Neutral::zero, true},
-    {"mask", &A::mask, 4, POLYHEAD_BF16, has_additive_mask<POLYHEAD_BF16>, "mask", {B, H, Q, KV}, Neutral::zero, true},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_F32, has_score_bias<POLYHEAD_F32>, "score bias", {B, H, Q, KV}, Neutral::zero, true},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_F16, has_score_bias<POLYHEAD_F16>, "score bias", {B, H, Q, KV}, Neutral::zero, true},
-    {"score_bias", &A::score_bias, 4, POLYHEAD_BF16, has_score_bias<POLYHEAD_BF16>, "score bias", {B, H, Q, KV}, Neutral::zero, true},
-    {"alibi_slopes", &A::alibi_slopes, 2, POLYHEAD_F32, has<&P::alibi>, "alibi", {B, H}, Neutral::zero},
-    {"sinks", &A::sinks, 1, POLYHEAD_F32, has<&P::sinks>, "sinks", {H}, Neutral::minus_infinity},
-    {"rope_cos", &A::rope_cos, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},
-    {"rope_sin", &A::rope_sin, 2, POLYHEAD_F32, has<&P::rope>, "rope", {POLYHEAD_EXTENT_FREE, extent_rotary_pairs}, Neutral::none},
-    {"positions_q", &A::positions_q, 2, POLYHEAD_I32, has<&P::rope>, "rope", {B, Q}, Neutral::zero},
-    {"positions_kv", &A::positions_kv, 2, POLYHEAD_I32, has_positions_kv<false>, "rope", {B, KV}, Neutral::zero},
-    {"positions_kv", &A::positions_kv, 2, POLYHEAD_I32, has_positions_kv<true>, "rope", {B, Q}, Neutral::zero},
-    {"head_gate", &A::head_gate, 1, POLYHEAD_F32, has<&P::head_gate>, "head gate", {H}, Neutral::one},
-};
+     f32,
+     has_value_scales,
+     {blocks, kv_heads, keys, extent_value_scales},
+     "int8 cache"},
+    {"cache_lengths", &A::cache_lengths, ops::attention, Place::option, 1, i32, has<&P::cache>, {B}, "a cache"},
+    {"position_offsets",
+     &A::position_offsets,
+     ops::attention,
+     Place::option,
+     1,
+     i32,
+     has<&P::position_offsets>,
+     {B},
+     "position offsets",
+     Neutral::zero},
+    broadcast({"mask",
+               &A::mask,
+               ops::attention,
+               Place::option,
+               4,
+               boolean,
+               has<&P::mask, POLYHEAD_BOOLEAN_MASK>,
+               {B, H, Q, KV},
+               "mask",
+               Neutral::all_true}),
+    broadcast({"mask",
+               &A::mask,
+               ops::attention,
+               Place::option,
+               4,
+               additive_dtype,
+               has<&P::mask, POLYHEAD_ADDITIVE_MASK>,
+               {B, H, Q, KV},
+               "mask",
+               Neutral::zero}),
+    broadcast({"score_bias",
+               &A::score_bias,
+               ops::attention,
+               Place::option,
+               4,
+               additive_dtype,
+               has<&P::score_bias>,
+               {B, H, Q, KV},
+               "score bias",
+               Neutral::zero}),
+    last_dimensions(
+        {"alibi_slopes", &A::alibi_slopes, ops::attention, Place::option, 2, f32, has<&P::alibi>, {B, H}, "alibi", Neutral::zero}),
+    {"sinks", &A::sinks, ops::attention, Place::option, 1, f32, has<&P::sinks>, {H}, "sinks", Neutral::minus_infinity},
+    {"rope_cos", &A::rope_cos, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
+    {"rope_sin", &A::rope_sin, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
+    {"positions_q", &A::positions_q, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, Q}, "rope", Neutral::zero},
+    {"positions_kv", &A::positions_kv, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, extent_new_keys}, "rope", Neutral::zero},
+    {"head_gate", &A::head_gate, ops::attention, Place::option, 1, f32, has<&P::head_gate>, {H}, "head gate", Neutral::one},
 
-constexpr int32_t blocks = extent_cache_blocks, kv_heads = extent_kv_heads, keys = extent_cache_keys, d_k = extent_head_dim,
-                  d_v = extent_head_dim_v;
-// Results beside out, behind it. A cache has elements that the call reads.
-constexpr OptionalTensor optional_outputs[] = {
-    {"lse", &A::lse, 3, POLYHEAD_F32, has<&P::lse>, "lse", {B, H, Q}, Neutral::none},
-    {"scores", &A::scores, 4, POLYHEAD_F32, has<&P::scores>, "scores", {B, H, Q, KV}, Neutral::none},
-    {"weights_mean", &A::weights_mean, 3, POLYHEAD_F32, has<&P::weights_mean>, "weights_mean", {B, Q, KV}, Neutral::none},
-    {"key_cache", &A::key_cache, 4, POLYHEAD_F32, has_cache<POLYHEAD_F32>, "a cache", {blocks, kv_heads, keys, d_k}, Neutral::none},
-    {"key_cache", &A::key_cache, 4, POLYHEAD_F16, has_cache<POLYHEAD_F16>, "a cache", {blocks, kv_heads, keys, d_k}, Neutral::none},
-    {"key_cache", &A::key_cache, 4, POLYHEAD_BF16, has_cache<POLYHEAD_BF16>, "a cache", {blocks, kv_heads, keys, d_k}, Neutral::none},
-    {"value_cache", &A::value_cache, 4, POLYHEAD_F32, has_cache<POLYHEAD_F32>, "a cache", {blocks, kv_heads, keys, d_v}, Neutral::none},
-    {"value_cache", &A::value_cache, 4, POLYHEAD_F16, has_cache<POLYHEAD_F16>, "a cache", {blocks, kv_heads, keys, d_v}, Neutral::none},
-    {"value_cache", &A::value_cache, 4, POLYHEAD_BF16, has_cache<POLYHEAD_BF16>, "a cache", {blocks, kv_heads, keys, d_v}, Neutral::none},
+    {"out", &A::out, ops::sdpa, Place::result, 4, storage, always, {B, H, Q, d_v}},
+    {"out", &A::out, ops::mha, Place::result, 3, storage, always, {B, Q, extent_embed_dim}},
+    {"out", &A::out, ops::linear, Place::result, 2, storage, always, {extent_rows, extent_out_features}},
+    {"lse", &A::lse, ops::attention, Place::result, 3, f32, has<&P::lse>, {B, H, Q}, "lse"},
+    {"scores", &A::scores, ops::attention, Place::result, 4, f32, has<&P::scores>, {B, H, Q, KV}, "scores"},
+    {"weights_mean", &A::weights_mean, ops::attention, Place::result, 3, f32, has<&P::weights_mean>, {B, Q, KV}, "weights_mean"},
+    cache(
+        {"key_cache", &A::key_cache, ops::attention, Place::result, 4, storage, has<&P::cache>, {blocks, kv_heads, keys, d_k}, "a cache"}),
+    cache({"value_cache",
+           &A::value_cache,
+           ops::attention,
+           Place::result,
+           4,
+           storage,
+           has<&P::cache>,
+           {blocks, kv_heads, keys, d_v},
+           "a cache"}),
 };
-} // namespace tables
-using tables::optional_inputs;
-using tables::optional_outputs;
+} // namespace rows
+using rows::tensors;
+constexpr size_t num_tensors = sizeof(tensors) / sizeof(TensorRow);
 
-// Written by a call and read by it, too.
-inline bool is_cache(const OptionalTensor &row) noexcept {
-    return row.tensor == &polyhead_args::key_cache || row.tensor == &polyhead_args::value_cache;
+// A kernel of this problem takes the tensor.
+inline bool takes(const polyhead_problem &problem, const TensorRow &row) noexcept {
+    return (row.ops & op_bit(problem.op)) != 0 && row.exists(problem);
 }
 
-// After the optional inputs come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room
-// for so many:
+constexpr const char *said_of(const TensorRow &row) noexcept {
+    return row.said ? row.said : row.name;
+}
+
+// The first tensor of a call, whose outermost extents are the lengths of the others: "query", or "input".
+inline const char *first_tensor_name(const polyhead_problem &problem) noexcept {
+    for (const TensorRow &row : tensors) {
+        if (takes(problem, row)) {
+            return said_of(row);
+        }
+    }
+    return "input";
+}
+
+// What an extent counts in this problem: blocks and their keys, without pages, are those of batch rows.
+constexpr int32_t counted(int32_t extent, const polyhead_problem &p) noexcept {
+    const bool pages = p.page_size > 0;
+    return extent == extent_blocks && !pages       ? int32_t(POLYHEAD_EXTENT_B)
+           : extent == extent_block_keys && !pages ? int32_t(POLYHEAD_EXTENT_KV)
+           : extent == extent_new_keys             ? int32_t(p.cache != 0 ? POLYHEAD_EXTENT_Q : POLYHEAD_EXTENT_KV)
+                                                   : extent;
+}
+
+// The number that the problem fixes for an extent; 0: a call gives it.
+inline int32_t fixed_extent(int32_t extent, const polyhead_problem &p) noexcept {
+    switch (extent) {
+    case POLYHEAD_EXTENT_H:
+        return p.num_heads;
+    case POLYHEAD_EXTENT_Q:
+    case extent_rows:
+        return p.seq_len_q;
+    case POLYHEAD_EXTENT_KV:
+        return p.seq_len_kv;
+    case extent_kv_heads:
+        return p.num_kv_heads;
+    case extent_block_keys:
+        return p.page_size;
+    case extent_head_dim:
+        return p.head_dim;
+    case extent_head_dim_v:
+        return p.head_dim_v;
+    case extent_embed_dim:
+        return p.embed_dim;
+    case extent_kdim:
+        return p.kdim;
+    case extent_vdim:
+        return p.vdim;
+    case extent_out_features:
+        return p.out_features;
+    case extent_rotary_pairs:
+        return rotary_dim_of(p) / 2;
+    case extent_key_scales:
+        return scales_of(p, p.head_dim);
+    case extent_value_scales:
+        return scales_of(p, p.head_dim_v);
+    default:
+        return extent > 0 ? extent : 0;
+    }
+}
+
+// Packed weights of a layer and their biases, in the order in which entries take them: all weights, then all biases.
+struct WeightRow {
+    const char *weight, *bias; // names of the arguments of the entry
+    WeightSection WeightLayout::*section;
+    int ops;
+};
+constexpr WeightRow weight_rows[] = {
+    {"weight_q", "bias_q", &WeightLayout::query, ops::mha},  {"weight_k", "bias_k", &WeightLayout::key, ops::mha},
+    {"weight_v", "bias_v", &WeightLayout::value, ops::mha},  {"weight_out", "bias_out", &WeightLayout::out, ops::mha},
+    {"weight", "bias_out", &WeightLayout::out, ops::linear},
+};
+constexpr size_t num_weights = sizeof(weight_rows) / sizeof(WeightRow);
+
+inline bool takes(const polyhead_problem &problem, const WeightRow &row) noexcept {
+    return (row.ops & op_bit(problem.op)) != 0;
+}
+
+// After the options come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room for so
+// many:
 constexpr int32_t most_expression_tensors = 20;
 
 // Then numbers, which an entry takes behind all inputs.
-struct ScalarArgument {
+struct NumberRow {
     const char *name;
     int32_t dtype; // POLYHEAD_F32 or POLYHEAD_I32
     Exists exists;
 };
 
-constexpr ScalarArgument scalar_arguments[] = {
-    {"softmax_scale", POLYHEAD_F32, [](const polyhead_problem &) { return true; }},
+constexpr NumberRow numbers[] = {
+    {"softmax_scale", POLYHEAD_F32, rows::always},
     {"from_end", POLYHEAD_I32, knows_positions}, // 1: bottom_right, 0: top_left
     // Both >= 0; 2^28 means unbounded. For a causal kernel window_right is 0.
-    {"window_left", POLYHEAD_I32, [](const polyhead_problem &p) { return p.window != 0; }},
-    {"window_right", POLYHEAD_I32, [](const polyhead_problem &p) { return p.window != 0; }},
-    {"softcap", POLYHEAD_F32, [](const polyhead_problem &p) { return p.softcap != 0; }},
+    {"window_left", POLYHEAD_I32, rows::has<&polyhead_problem::window>},
+    {"window_right", POLYHEAD_I32, rows::has<&polyhead_problem::window>},
+    {"softcap", POLYHEAD_F32, rows::has<&polyhead_problem::softcap>},
     // 1 where positions were left out: the position is p or the index of the key, and the tensor one 0.
-    {"position_step_q", POLYHEAD_I32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
-    {"position_step_kv", POLYHEAD_I32, [](const polyhead_problem &p) { return p.rope != POLYHEAD_NO_ROPE; }},
+    {"position_step_q", POLYHEAD_I32, rows::has<&polyhead_problem::rope>},
+    {"position_step_kv", POLYHEAD_I32, rows::has<&polyhead_problem::rope>},
 };
+constexpr size_t num_numbers = sizeof(numbers) / sizeof(NumberRow);
 constexpr int32_t window_unbounded = 1 << 28;
+
+// Of an operation that attends.
+inline bool takes(const polyhead_problem &problem, const NumberRow &row) noexcept {
+    return attends(problem) && row.exists(problem);
+}
 
 } // namespace polyhead::contract
 #endif

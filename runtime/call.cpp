@@ -9,11 +9,11 @@
 #include <limits>
 #include <string_view>
 
+#include "../contract/weight_layout.h"
 #include "call_tensors.h"
 #include "needed_keys.h"
 #include "status.h"
 #include "tensor_rules.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -21,7 +21,10 @@ namespace {
 halide_type_t halide_type(int32_t dtype) noexcept {
     const DTypeRow *const row = find_dtype(dtype);
     const auto bits = static_cast<uint8_t>(row->bytes * 8);
-    return {row->carrier == Carrier::real ? halide_type_float : row->carrier == Carrier::integer ? halide_type_int : halide_type_uint, bits};
+    return {row->carrier == Carrier::real      ? halide_type_float
+            : row->carrier == Carrier::integer ? halide_type_int
+                                               : halide_type_uint,
+            bits};
 }
 
 // A dimension from 0; rules of the runtime keep both numbers within 32 bits.
@@ -35,7 +38,7 @@ void set(halide_dimension_t &dimension, int64_t extent, int64_t stride) noexcept
 // Where numbers_ has a number: its place in the table, found while this file is compiled.
 constexpr size_t place_of(std::string_view name) {
     size_t i = 0;
-    while (name != scalar_arguments[i].name) {
+    while (name != numbers[i].name) {
         ++i;
     }
     return i;
@@ -43,12 +46,10 @@ constexpr size_t place_of(std::string_view name) {
 constexpr size_t softmax_scale = place_of("softmax_scale"), from_end = place_of("from_end"), window_left = place_of("window_left"),
                  window_right = place_of("window_right"), softcap = place_of("softcap"), step_q = place_of("position_step_q"),
                  step_kv = place_of("position_step_kv");
-static_assert(std::size(scalar_arguments) == 7, "add_numbers sets each of them");
+static_assert(num_numbers == 7, "add_numbers sets each of them");
 
-constexpr int most_fixed_buffers = 3 + 8 + 1; // query, key, value; weights and biases; out
-static_assert(most_fixed_buffers + std::size(optional_inputs) + most_expression_tensors + std::size(optional_outputs) <= Call::most_buffers,
-              "a call has room for every tensor");
-static_assert(1 + Call::most_buffers + std::size(scalar_arguments) <= Call::most_arguments, "a call has room for every argument");
+static_assert(num_tensors + 2 * num_weights + most_expression_tensors <= Call::most_buffers, "a call has room for every tensor");
+static_assert(1 + Call::most_buffers + num_numbers <= Call::most_arguments, "a call has room for every argument");
 
 template <typename T> uint32_t bits_of(T value) noexcept {
     static_assert(sizeof(T) == sizeof(uint32_t), "one word");
@@ -78,28 +79,21 @@ Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallS
     : context_(context) {
     const polyhead_problem problem = with_heads(with_defaults(kernel.problem), shape.num_heads);
     argv_[num_arguments_++] = &context_;
-    add_tensor(first_tensor_name(problem), args.query);
-    if (problem.op == POLYHEAD_SDPA || (problem.op == POLYHEAD_MHA && problem.cross)) {
-        const int64_t keys = problem.page_size > 0 ? problem.page_size : shape.needed_keys; // with pages the page table ends behind them
-        add_keys("key", args.key, keys);
-        if (!problem.value_in_key) {
-            add_keys("value", args.value, keys);
+    const auto add_rows = [&](Place place) {
+        for (const TensorRow &row : tensors) {
+            if (row.place == place && takes(problem, row)) {
+                add_row(row, problem, args, shape);
+            }
         }
-    }
-    if (problem.op != POLYHEAD_SDPA) {
+    };
+    add_rows(Place::operand);
+    if (has_weights(problem)) {
         add_weights(problem, *args.weights);
     }
-    if (problem.op != POLYHEAD_LINEAR) {
-        add_optional_inputs(problem, args, shape);
-        add_expression_tensors(kernel, problem, args, shape);
-        add_numbers(problem, args);
-    }
-    add_tensor("out", args.out, true);
-    for (const OptionalTensor &row : optional_outputs) {
-        if (takes(problem, row)) {
-            add_output(row, problem, args, shape);
-        }
-    }
+    add_rows(Place::option);
+    add_expression_tensors(kernel, problem, args, shape);
+    add_numbers(problem, args);
+    add_rows(Place::result);
 }
 
 halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {
@@ -133,21 +127,20 @@ void Call::add_tensor(const char *name, const polyhead_tensor &tensor, bool outp
     }
 }
 
-// key or value as if they ended behind so many keys.
-void Call::add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys, bool output) noexcept {
-    polyhead_tensor first = tensor;
-    first.shape[tensor.rank - 2] = keys;
-    add_tensor(name, first, output);
-    ranges_[num_buffers_ - 1].input = true;
-}
-
-void Call::add_output(const OptionalTensor &row, const polyhead_problem &problem, const polyhead_args &args,
-                      const CallShape &shape) noexcept {
-    if (is_cache(row)) {
-        add_keys(row.name, args.*row.tensor, problem.page_size > 0 ? problem.page_size : shape.needed_keys, true);
-    } else {
-        add_tensor(row.name, args.*row.tensor, true);
+// Keys as if they ended behind those that the kernel is shown; with pages the page table ends there.
+void Call::add_row(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
+    if (row.place == Place::option) {
+        return add_option(row, problem, args, shape);
     }
+    polyhead_tensor tensor = args.*row.tensor;
+    const bool of_keys = row.updated || row.place == Place::operand;
+    for (int i = 0; i < row.rank; ++i) {
+        if (of_keys && counted(row.extents[i], problem) == POLYHEAD_EXTENT_KV) {
+            tensor.shape[i] = shape.needed_keys;
+        }
+    }
+    add_tensor(said_of(row), tensor, row.place == Place::result);
+    ranges_[num_buffers_ - 1].input = row.place == Place::operand || row.updated;
 }
 
 // A tensor as one of the given rank and extents: dimensions that it lacks, or has one element in, are spread by stride 0.
@@ -163,25 +156,20 @@ void Call::add_spread(const char *name, const polyhead_tensor &tensor, int32_t r
     add_tensor(name, full);
 }
 
-void Call::add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
-    uint32_t *bits = neutral_bits_;
+// With one neutral element in place of a tensor that the call leaves out.
+void Call::add_option(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept {
     CallShape shown = shape;
     shown.seq_len_kv = shape.needed_keys;
-    for (const OptionalTensor &row : optional_inputs) {
-        if (!takes(problem, row)) {
-            continue;
-        }
-        int64_t extents[POLYHEAD_MAX_RANK];
-        full_extents(row, problem, shown, extents);
-        const polyhead_tensor &tensor = args.*row.tensor;
-        if (!absent(tensor)) {
-            add_spread(row.name, tensor, row.rank, extents);
-            continue;
-        }
-        *bits = neutral_bits(row.neutral, shown);
-        add_spread(row.name, {bits, row.dtype, 1, {1}, {1}, nullptr, 0}, row.rank, extents);
-        neutral_[num_buffers_ - 1] = bits++;
+    int64_t extents[POLYHEAD_MAX_RANK];
+    full_extents(row, problem, shown, extents);
+    const polyhead_tensor &tensor = args.*row.tensor;
+    if (!absent(tensor)) {
+        return add_spread(row.name, tensor, row.rank, extents);
     }
+    uint32_t *const bits = &neutral_bits_[num_neutral_++];
+    *bits = neutral_bits(row.neutral, shown);
+    add_spread(row.name, {bits, row.dtype(problem), 1, {1}, {1}, nullptr, 0}, row.rank, extents);
+    neutral_[num_buffers_ - 1] = bits;
 }
 
 void Call::add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
@@ -212,18 +200,15 @@ void Call::add_bias(const polyhead_weights &weights, size_t offset, int64_t exte
 
 void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept {
     const WeightLayout layout = weight_layout(problem);
-    const WeightSection sections[] = {layout.query, layout.key, layout.value, layout.out};
-    for (const WeightSection &s : sections) {
-        if (s.heads > 0) {
-            add_panels(weights, s);
+    for (const WeightRow &row : weight_rows) {
+        if (takes(problem, row)) {
+            add_panels(weights, layout.*row.section);
         }
     }
-    if (!problem.bias) {
-        return;
-    }
-    for (const WeightSection &s : sections) {
-        if (s.heads > 0) {
-            add_bias(weights, s.bias_offset, s.panels() * POLYHEAD_WEIGHT_PANEL);
+    for (const WeightRow &row : weight_rows) {
+        const WeightSection &section = layout.*row.section;
+        if (problem.bias && takes(problem, row)) {
+            add_bias(weights, section.bias_offset, section.panels() * POLYHEAD_WEIGHT_PANEL);
         }
     }
 }
@@ -236,8 +221,8 @@ void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &arg
     numbers_[softcap].real = args.softcap;
     numbers_[step_q].whole = absent(args.positions_q);
     numbers_[step_kv].whole = absent(args.positions_kv);
-    for (size_t i = 0; i < std::size(scalar_arguments); ++i) {
-        if (scalar_arguments[i].exists(problem)) {
+    for (size_t i = 0; i < num_numbers; ++i) {
+        if (takes(problem, numbers[i])) {
             argv_[num_arguments_++] = &numbers_[i];
         }
     }

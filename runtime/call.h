@@ -2,17 +2,15 @@
 #ifndef POLYHEAD_RUNTIME_CALL_H
 #define POLYHEAD_RUNTIME_CALL_H
 
-#include <iterator>
-
 #include <polyhead/c_api.h>
 
+#include "../contract/tensors.h"
+#include "../contract/weight_layout.h"
 #include "call_context.h"
+#include "contract.h"
 #include "device.h"
 #include "halide_runtime.h"
-#include "contract.h"
-#include "../contract/tensors.h"
 #include "validate.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 
@@ -36,15 +34,14 @@ public:
     // For a buffer in place of a tensor that the call left out: the bits of its one element. Else null.
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
-    static constexpr int most_buffers = 64, most_arguments = 76;
+    static constexpr int most_buffers = 72, most_arguments = 80;
 
 private:
     halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
     void add_tensor(const char *name, const polyhead_tensor &tensor, bool output = false) noexcept;
-    void add_keys(const char *name, const polyhead_tensor &tensor, int64_t keys, bool output = false) noexcept;
-    void add_output(const OptionalTensor &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
+    void add_row(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
+    void add_option(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_spread(const char *name, const polyhead_tensor &tensor, int32_t rank, const int64_t *extents) noexcept;
-    void add_optional_inputs(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
                                 const CallShape &shape) noexcept;
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
@@ -65,8 +62,9 @@ private:
     void *argv_[most_arguments];
     void *context_;
     int num_buffers_ = 0, num_arguments_ = 0;
-    uint32_t neutral_bits_[std::size(optional_inputs)];
-    Number numbers_[std::size(scalar_arguments)];
+    uint32_t neutral_bits_[num_tensors];
+    int num_neutral_ = 0;
+    Number numbers_[num_numbers];
 };
 
 } // namespace polyhead::runtime

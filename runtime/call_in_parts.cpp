@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdio>
 
+#include "../contract/weight_layout.h"
 #include "call_context.h"
 #include "cpu_call.h"
 #include "device_call.h"
@@ -18,7 +19,6 @@
 #include "thread_pool.h"
 #include "threads.h"
 #include "validate_parts.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -45,7 +45,7 @@ void name_sequences(const Part &part, polyhead_status *status) noexcept {
 
 bool refuse_unfit(const polyhead_kernel &kernel, const Fit &fit, polyhead_status *status) noexcept {
     const polyhead_problem &p = kernel.problem;
-    const bool own = p.op == POLYHEAD_SDPA || p.cross;
+    const bool own = attends(p) && !attends_itself(p);
     const char *advice = !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
                          : fit.queries == 0 ? "split the keys, and merge the states"
                                             : "split the queries";
@@ -166,7 +166,7 @@ bool CallInParts::prepare(const polyhead_variant *variant, polyhead_status *stat
         return prepare_sequences(status);
     }
     const Fit fit = fit_of(kernel_.problem, *variant, args_, shape_);
-    const int64_t rows = kernel_.problem.op == POLYHEAD_LINEAR ? shape_.seq_len_q : shape_.batch;
+    const int64_t rows = !attends(kernel_.problem) ? shape_.seq_len_q : shape_.batch;
     if (fit.rows >= rows || (args_.device && fit.rows > 0)) {
         return true;
     }
@@ -180,7 +180,7 @@ void CallInParts::add_rows(const polyhead_variant &variant, const Part &part, in
     planned.part = part;
     planned.shape = shape_;
     planned.variant = &variant;
-    const bool linear = kernel_.problem.op == POLYHEAD_LINEAR;
+    const bool linear = !attends(kernel_.problem);
     planned.shape.batch = linear ? 1 : part.count;
     planned.shape.seq_len_q = linear ? part.count : queries;
     PartOfCall of_part(kernel_, args_, part);
@@ -189,7 +189,7 @@ void CallInParts::add_rows(const polyhead_variant &variant, const Part &part, in
 
 bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, polyhead_status *status) noexcept {
     constexpr int64_t most_tile = 64; // so that a part begins with a tile of the kernel, as far as it has so many queries
-    const bool linear = kernel_.problem.op == POLYHEAD_LINEAR;
+    const bool linear = !attends(kernel_.problem);
     const int64_t rows = linear ? shape_.seq_len_q : shape_.batch;
     int64_t each = std::max<int64_t>(fit.rows, 1), queries = shape_.seq_len_q;
     if (fit.rows == 0) {

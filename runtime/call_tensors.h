@@ -2,19 +2,13 @@
 #ifndef POLYHEAD_RUNTIME_CALL_TENSORS_H
 #define POLYHEAD_RUNTIME_CALL_TENSORS_H
 
-#include <iterator>
-
 #include <polyhead/c_api.h>
 
-#include "contract.h"
 #include "../contract/tensors.h"
+#include "contract.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
-
-inline bool takes(const polyhead_problem &problem, const OptionalTensor &row) noexcept {
-    return problem.op != POLYHEAD_LINEAR && row.exists(problem);
-}
 
 struct NamedTensor {
     const char *name;
@@ -33,7 +27,7 @@ public:
 private:
     void add(const char *name, const polyhead_tensor &tensor) noexcept;
 
-    static constexpr size_t most = 6 + std::size(optional_inputs) + most_expression_tensors + std::size(optional_outputs);
+    static constexpr size_t most = num_tensors + most_expression_tensors;
     NamedTensor tensors_[most];
     int count_ = 0, first_output_ = 0;
 };
@@ -48,17 +42,17 @@ inline bool is_packed(int32_t declared, const CallShape &shape) noexcept {
 int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallShape &shape) noexcept;
 
 // True when the kernel was built for a mask or score_bias that has one element in this dimension (of the row, outermost first).
-bool one_element(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept;
+bool one_element(const TensorRow &row, const polyhead_problem &problem, int dimension) noexcept;
 
 // True when one element may serve for all of a dimension (of the row, outermost first; of the declaration).
-bool may_have_one(const OptionalTensor &row, const polyhead_problem &problem, int dimension) noexcept;
+bool may_have_one(const TensorRow &row, const polyhead_problem &problem, int dimension) noexcept;
 bool may_have_one(const polyhead_declaration &declaration, int dimension) noexcept;
 
 // True of a mask or score_bias that the kernel was built to load along the keys.
-bool over_keys(const OptionalTensor &row, const polyhead_problem &problem) noexcept;
+bool over_keys(const TensorRow &row, const polyhead_problem &problem) noexcept;
 
-// The extents with which the entry gets an optional tensor, outermost first: a mask that has one element in a dimension keeps it.
-void full_extents(const OptionalTensor &row, const polyhead_problem &problem, const CallShape &shape, int64_t *extents) noexcept;
+// The extents with which the entry gets a tensor, outermost first: a mask that has one element in a dimension keeps it.
+void full_extents(const TensorRow &row, const polyhead_problem &problem, const CallShape &shape, int64_t *extents) noexcept;
 
 } // namespace polyhead::runtime
 #endif

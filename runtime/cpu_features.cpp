@@ -3,9 +3,9 @@
 
 #include <atomic>
 
+#include "../contract/cpu_features.h"
 #include "amx.h"
 #include "call_guard.h"
-#include "../contract/cpu_features.h"
 #include "status.h"
 
 #if defined(__x86_64__)

@@ -3,9 +3,9 @@
 
 #include <cstdio>
 
+#include "../contract/weight_layout.h"
 #include "call_guard.h"
 #include "status.h"
-#include "../contract/weight_layout.h"
 
 namespace {
 

@@ -35,10 +35,11 @@ public:
     Staging(const Staging &) = delete;
     Staging &operator=(const Staging &) = delete;
 
-    // Puts packed tensors into the arguments; inputs with their elements.
+    // Puts packed tensors into the arguments; those that are read with their elements.
     bool pack(polyhead_status *status) noexcept {
-        for (polyhead_tensor *tensor : {&args_->query, &args_->key, &args_->value}) {
-            if (!pack_one(tensor, true, false, status)) {
+        for (const TensorRow &row : tensors) {
+            const bool result = row.place == Place::result, packs = row.place != Place::host && takes(kernel_.problem, row);
+            if (packs && !pack_one(&(args_->*row.tensor), !result || row.updated, result, status)) {
                 return false;
             }
         }
@@ -47,8 +48,7 @@ public:
                 return false;
             }
         }
-        return pack_optional(optional_inputs, true, status) && pack_one(&args_->out, false, true, status) &&
-               pack_optional(optional_outputs, false, status);
+        return true;
     }
 
     // Copies packed outputs to the caller's tensors.
@@ -61,15 +61,6 @@ public:
     }
 
 private:
-    template <size_t count> bool pack_optional(const OptionalTensor (&rows)[count], bool input, polyhead_status *status) noexcept {
-        for (const OptionalTensor &row : rows) {
-            if (takes(kernel_.problem, row) && !pack_one(&(args_->*row.tensor), input || is_cache(row), !input, status)) {
-                return false;
-            }
-        }
-        return true;
-    }
-
     bool pack_one(polyhead_tensor *tensor, bool input, bool output, polyhead_status *status) noexcept {
         if (absent(*tensor) || tensor->device) {
             return true;
@@ -209,7 +200,7 @@ polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_vari
     if (!check_launch(kernel, variant, args, shape, &status)) {
         return status;
     }
-    const bool linear = kernel.problem.op == POLYHEAD_LINEAR;
+    const bool linear = !attends(kernel.problem);
     const Fit fit = fit_of(kernel.problem, variant, args, shape);
     const int64_t rows = linear ? shape.seq_len_q : shape.batch,
                   most = std::min(fit.rows, rows_of_launch(kernel, variant, *args.device, shape));

@@ -3,13 +3,13 @@
 
 #include <algorithm>
 
-#include "call_tensors.h"
 #include "../contract/cpu_features.h"
+#include "../contract/weight_layout.h"
+#include "call_tensors.h"
 #include "cpu_features.h"
 #include "staging.h"
 #include "status.h"
 #include "tensor_rules.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -79,14 +79,11 @@ Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant 
     if (variant.alignment <= 1) {
         return {};
     }
-    const struct {
-        const char *name;
-        const polyhead_tensor &tensor;
-    } read[] = {{first_tensor_name(kernel.problem), args.query}, {"key", args.key}, {"value", args.value}};
-    for (const auto &[name, tensor] : read) {
+    for (const TensorRow &row : tensors) {
+        const polyhead_tensor &tensor = args.*row.tensor;
         const int64_t expected = alignment_of(kernel, variant, tensor);
-        if (!aligned(tensor, expected)) {
-            return {name, expected};
+        if (row.place == Place::operand && takes(kernel.problem, row) && !aligned(tensor, expected)) {
+            return {said_of(row), expected};
         }
     }
     return {};

@@ -1,6 +1,8 @@
 // The three questions about one call: run it, which variant would run, how much memory would it take.
 #include <cstring>
 
+#include "../contract/tensors.h"
+#include "../contract/weight_layout.h"
 #include "call_guard.h"
 #include "call_in_parts.h"
 #include "cpu_call.h"
@@ -12,12 +14,10 @@
 #include "needed_keys.h"
 #include "neutral_rows.h"
 #include "no_keys.h"
-#include "../contract/tensors.h"
 #include "scratch_bytes.h"
 #include "status.h"
 #include "threads.h"
 #include "validate.h"
-#include "../contract/weight_layout.h"
 
 #ifndef POLYHEAD_VERSION
 #error "the build defines POLYHEAD_VERSION"
@@ -67,16 +67,16 @@ void describe_features(const polyhead_problem &p, Text *text) noexcept {
             between = ", ";
         }
     };
-    if (p.op != POLYHEAD_LINEAR) {
+    if (attends(p)) {
         name(p.causal != POLYHEAD_NOT_CAUSAL, "causal mask");
         name(p.window != 0, "window");
         name(p.softcap != 0, "softcap");
-        for (const OptionalTensor &row : optional_inputs) {
-            name(row.exists(p), row.feature);
+        for (const TensorRow &row : tensors) {
+            name(row.place == Place::option && takes(p, row), row.feature);
         }
         name(p.expression && p.expression[0], "expression");
-        for (const OptionalTensor &row : optional_outputs) {
-            name(row.exists(p) && !is_cache(row), row.feature); // whose lengths have named it
+        for (const TensorRow &row : tensors) {
+            name(row.place == Place::result && row.feature && takes(p, row) && !row.updated, row.feature); // lengths of a cache named it
         }
     }
     text->append("%s", *last ? "\n" : "");
@@ -88,7 +88,7 @@ void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, con
     if (s.ragged()) {
         text->append(", %lld sequences, %lld %s, %lld %s", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),
                      s.packed_q ? "queries" : "queries each", static_cast<long long>(s.seq_len_kv), s.packed_kv ? "keys" : "keys each");
-    } else if (p.op == POLYHEAD_LINEAR) {
+    } else if (!attends(p)) {
         text->append(", %lld rows", static_cast<long long>(s.seq_len_q));
     } else {
         text->append(", batch %lld, seq_len_q %lld, seq_len_kv %lld", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),

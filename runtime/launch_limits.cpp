@@ -12,7 +12,7 @@ namespace polyhead::runtime {
 namespace {
 
 bool has_score_outputs(const polyhead_problem &p) noexcept {
-    return p.op != POLYHEAD_LINEAR && (p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0);
+    return attends(p) && (p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0);
 }
 
 // Rows of one block of a linear layer or of a layer's projections, a number of the variant's tiling.
@@ -27,7 +27,7 @@ int64_t linear_block(const polyhead_variant &variant) noexcept {
 int64_t rows_of_launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_device &device,
                        const CallShape &shape) noexcept {
     const polyhead_problem &p = kernel.problem;
-    if (p.op == POLYHEAD_LINEAR) {
+    if (!attends(p)) {
         return device.most_blocks * linear_block(variant);
     }
     return has_score_outputs(p) ? std::max<int64_t>(1, device.most_blocks / shape.num_heads) : device.most_blocks;
@@ -38,7 +38,7 @@ bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant
     constexpr int64_t keys_of_block = 64; // schedules/score_output_gpu.cpp
     const polyhead_problem &p = kernel.problem;
     const int64_t rows = args.device->most_blocks * linear_block(variant), keys = args.device->most_blocks * keys_of_block;
-    if (p.op == POLYHEAD_MHA && std::max(shape.seq_len_q, shape.seq_len_kv) > rows) {
+    if (attends(p) && has_weights(p) && std::max(shape.seq_len_q, shape.seq_len_kv) > rows) {
         const bool query = shape.seq_len_q > rows;
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: extent %lld of dimension 1, expected at most %lld, the limit of device %s",
                       query ? "input" : "key", static_cast<long long>(query ? shape.seq_len_q : shape.seq_len_kv),
@@ -47,8 +47,7 @@ bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant
     if (has_score_outputs(p) && shape.seq_len_kv > keys) {
         return refuse(status, POLYHEAD_UNSUPPORTED,
                       "key: extent %lld of dimension %d, expected at most %lld, the limit of device %s where scores are an output",
-                      static_cast<long long>(shape.seq_len_kv), p.op == POLYHEAD_SDPA ? 2 : 1, static_cast<long long>(keys),
-                      args.device->name);
+                      static_cast<long long>(shape.seq_len_kv), by_heads(p) ? 2 : 1, static_cast<long long>(keys), args.device->name);
     }
     return true;
 }

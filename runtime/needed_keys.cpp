@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "contract.h"
 #include "../contract/tensors.h"
+#include "contract.h"
 #include "tensor_rules.h"
 
 namespace polyhead::runtime {
@@ -17,9 +17,8 @@ int32_t span(const polyhead_args &args, int32_t given) noexcept {
 
 // Something of the call has T_kv itself: an output, a length that was built in, a user's expression.
 bool keeps_all_keys(const polyhead_problem &p) noexcept {
-    const bool layer = p.op == POLYHEAD_MHA;
-    return p.op == POLYHEAD_LINEAR || p.seq_len_kv > 0 || (layer && !p.cross && !p.cache) || p.scores != POLYHEAD_NO_SCORES ||
-           p.weights_mean || (p.expression && std::strstr(p.expression, "seq_len_kv"));
+    return !attends(p) || p.seq_len_kv > 0 || (attends_itself(p) && !p.cache) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
+           (p.expression && std::strstr(p.expression, "seq_len_kv"));
 }
 
 // Query q sees no key after q, and nothing else of the call asks how many keys there are.

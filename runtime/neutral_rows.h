@@ -7,8 +7,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "contract.h"
 #include "../contract/tensors.h"
+#include "contract.h"
 
 namespace polyhead::runtime {
 
@@ -31,7 +31,8 @@ public:
 
 private:
     struct Row {
-        const OptionalTensor *of;
+        const TensorRow *of;
+        int32_t dtype;
         void *memory;
     };
     static constexpr int most = 2; // mask, score_bias

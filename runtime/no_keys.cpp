@@ -8,9 +8,9 @@
 
 #include <polyhead/half.h>
 
+#include "../contract/weight_layout.h"
 #include "status.h"
 #include "tensor_rules.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -75,7 +75,7 @@ void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char 
 // one head.
 bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char *row, int64_t width, polyhead_status *status) noexcept {
     const size_t bytes = static_cast<size_t>(width) * bias_element_bytes;
-    if (problem.op != POLYHEAD_MHA || !problem.bias) {
+    if (!has_weights(problem) || !problem.bias) {
         std::memset(row, 0, bytes); // 0 in every storage type
         return true;
     }

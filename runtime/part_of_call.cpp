@@ -9,69 +9,49 @@
 namespace polyhead::runtime {
 namespace {
 
-constexpr int32_t B = POLYHEAD_EXTENT_B, H = POLYHEAD_EXTENT_H, Q = POLYHEAD_EXTENT_Q, KV = POLYHEAD_EXTENT_KV, any = POLYHEAD_EXTENT_FREE;
+constexpr int32_t B = POLYHEAD_EXTENT_B, Q = POLYHEAD_EXTENT_Q, KV = POLYHEAD_EXTENT_KV;
 
-// What the dimensions of a tensor are; a tensor of a lower rank has the last ones of them.
-struct Dimensions {
-    const int32_t *declared; // POLYHEAD_EXTENT_
-    int32_t rank;
-    uint32_t may_have_one = 0; // bits of dimensions in which one element may serve for all
+// What the dimensions of a tensor count; a tensor of a lower rank has the last ones of them.
+class Dimensions {
+public:
+    Dimensions(const TensorRow &row, const polyhead_problem &problem) noexcept : rank_(row.rank) {
+        for (int i = 0; i < rank_; ++i) {
+            add(i, row.extents[i] == extent_rows ? B : counted(row.extents[i], problem), may_have_one(row, problem, i));
+        }
+    }
+    explicit Dimensions(const polyhead_declaration &declaration) noexcept : rank_(declaration.rank) {
+        for (int i = 0; i < rank_; ++i) {
+            add(i, declaration.extents[i], may_have_one(declaration, i));
+        }
+    }
 
-    int of(const polyhead_tensor &tensor) const noexcept { return std::min(tensor.rank, rank); }
-    int32_t at(const polyhead_tensor &tensor, int i) const noexcept { return declared[rank - of(tensor) + i]; }
+    int of(const polyhead_tensor &tensor) const noexcept { return std::min(tensor.rank, rank_); }
+    int32_t at(const polyhead_tensor &tensor, int i) const noexcept { return counted_[rank_ - of(tensor) + i]; }
     // One element serves for all of dimension i. Where it may not, an extent of 1 counts: that of one token in all, say.
     bool spread(const polyhead_tensor &tensor, int i) const noexcept {
-        return tensor.shape[i] == 1 && (may_have_one >> (rank - of(tensor) + i) & 1) != 0;
+        return tensor.shape[i] == 1 && may_have_one_[rank_ - of(tensor) + i];
     }
+
+private:
+    void add(int i, int32_t what, bool or_one) noexcept {
+        counted_[i] = what;
+        may_have_one_[i] = or_one;
+    }
+
+    int32_t rank_, counted_[4] = {};
+    bool may_have_one_[4] = {};
 };
-
-constexpr int32_t of_query[] = {B, H, Q, any}, of_key[] = {B, H, KV, any}, of_input[] = {B, Q, any}, of_keys_input[] = {B, KV, any},
-                  of_linear[] = {B, any}, of_cache[] = {B, any, any, any};
-
-template <typename Row> uint32_t dimensions_with_one(int32_t rank, const Row &may_have_one) noexcept {
-    uint32_t bits = 0;
-    for (int i = 0; i < rank; ++i) {
-        bits |= may_have_one(i) ? 1u << i : 0;
-    }
-    return bits;
-}
-
-Dimensions of_row(const OptionalTensor &row, const polyhead_problem &problem) noexcept {
-    return {row.extents, row.rank, dimensions_with_one(row.rank, [&](int i) { return may_have_one(row, problem, i); })};
-}
-
-Dimensions of_declaration(const polyhead_declaration &d) noexcept {
-    return {d.extents, d.rank, dimensions_with_one(d.rank, [&](int i) { return may_have_one(d, i); })};
-}
 
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
 template <typename Args, typename Tensor, typename Visit>
 void for_each_tensor(const polyhead_kernel &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
-    const polyhead_problem &p = kernel.problem;
-    const bool sdpa = p.op == POLYHEAD_SDPA;
-    const Dimensions rows = sdpa ? Dimensions{of_query, 4} : p.op == POLYHEAD_LINEAR ? Dimensions{of_linear, 2} : Dimensions{of_input, 3};
-    visit(&args->query, rows);
-    visit(&args->out, rows);
-    if (p.page_size == 0) { // pages belong to no batch row
-        visit(&args->key, sdpa ? Dimensions{of_key, 4} : Dimensions{of_keys_input, 3});
-        visit(&args->value, sdpa ? Dimensions{of_key, 4} : Dimensions{of_keys_input, 3});
-    }
-    for (const OptionalTensor &row : optional_inputs) {
-        if (takes(p, row)) {
-            visit(&(args->*row.tensor), of_row(row, p));
-        }
-    }
-    for (const OptionalTensor &row : optional_outputs) {
-        if (takes(p, row) && is_cache(row)) {
-            if (p.page_size == 0) {
-                visit(&(args->*row.tensor), Dimensions{of_cache, 4});
-            }
-        } else if (takes(p, row)) {
-            visit(&(args->*row.tensor), of_row(row, p));
+    for (const TensorRow &row : tensors) {
+        if (row.place != Place::host && takes(kernel.problem, row)) {
+            visit(&(args->*row.tensor), Dimensions(row, kernel.problem));
         }
     }
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
-        visit(&of_expression[i], of_declaration(kernel.declarations[i]));
+        visit(&of_expression[i], Dimensions(kernel.declarations[i]));
     }
 }
 
@@ -139,7 +119,7 @@ void PartOfCall::keep_positions(const polyhead_problem &problem, const polyhead_
 }
 
 bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) noexcept {
-    const bool own = p.op == POLYHEAD_SDPA || (p.op == POLYHEAD_MHA && p.cross), expression = p.expression && p.expression[0];
+    const bool own = attends(p) && !attends_itself(p), expression = p.expression && p.expression[0];
     return own && p.seq_len_q == 0 && !expression && (!knows_positions(p) || (p.position_offsets && !args.position_offsets.device));
 }
 

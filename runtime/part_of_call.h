@@ -6,8 +6,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "contract.h"
 #include "../contract/tensors.h"
+#include "contract.h"
 #include "validate.h"
 
 namespace polyhead::runtime {

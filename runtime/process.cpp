@@ -3,8 +3,8 @@
 
 #include <atomic>
 
-#include "contract.h"
 #include "../contract/cpu_features.h"
+#include "contract.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>

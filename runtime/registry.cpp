@@ -81,7 +81,7 @@ std::string why_this(const Kernel &kernel) {
     const Problem &p = kernel.problem;
     const std::string q = p.seq_len_q > 0 ? std::to_string(p.seq_len_q) : "free",
                       kv = p.seq_len_kv > 0 ? std::to_string(p.seq_len_kv) : "free";
-    text += p.op == POLYHEAD_LINEAR ? " (rows " + q + ")" : " (seq_len_q " + q + ", seq_len_kv " + kv + ")";
+    text += !contract::attends(p) ? " (rows " + q + ")" : " (seq_len_q " + q + ", seq_len_kv " + kv + ")";
     text += kernel.supported() || for_devices_only(kernel) ? "; variants:" : ", but this CPU lacks what each of its variants needs:";
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         text += std::string("\n  ") + kernel.variants[i].name + ": needs " + needs_of(kernel.variants[i]);

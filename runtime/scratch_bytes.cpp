@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "needed_keys.h"
-#include "contract.h"
 #include "../contract/weight_layout.h"
+#include "contract.h"
+#include "needed_keys.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -96,7 +96,7 @@ Fit fit_of(const polyhead_problem &problem, const polyhead_variant &variant, con
             fit.queries = std::min(fit.queries, terms.queries_in(most, term));
         }
     }
-    if (problem.op == POLYHEAD_LINEAR) { // whose rows are counted as queries
+    if (!attends(problem)) { // whose rows are counted as queries
         fit.rows = fit.queries;
     }
     return fit;

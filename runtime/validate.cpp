@@ -3,23 +3,16 @@
 #include "validate.h"
 
 #include "../contract/tensors.h"
+#include "../contract/weight_layout.h"
+#include "bound_extents.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {
 
 constexpr int32_t most_heads = 65535; // of a call, where the number is free: what the grids of devices have
-
-Extent fixed_or_any(int32_t length) noexcept {
-    return {length > 0 ? length : any_extent, nullptr};
-}
-
-Extent built(int64_t extent) noexcept {
-    return {extent, nullptr};
-}
 
 // Structs of another size were written by another version of the headers: nothing else in them can be read.
 bool check_sizes(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
@@ -46,51 +39,9 @@ bool check_operation(const polyhead_kernel &kernel, const polyhead_args &args, p
                   op_name(kernel.problem.op), kernel.name);
 }
 
-bool refuse_given(const polyhead_tensor &tensor, const char *name, const char *reason, polyhead_status *status) noexcept {
-    if (absent(tensor)) {
-        return true;
-    }
-    return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel %s", name, reason);
-}
-
-bool check_surplus(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
-    const bool linear = p.op == POLYHEAD_LINEAR;
-    if (linear || self_attention(p)) {
-        const char *reason = linear ? "is a linear layer" : "is self-attention";
-        if (!refuse_given(args.key, "key", reason, status) || !refuse_given(args.value, "value", reason, status)) {
-            return false;
-        }
-    }
-    if (p.value_in_key && !refuse_given(args.value, "value", "takes it from key (value_in_key)", status)) {
-        return false;
-    }
-    if (p.op != POLYHEAD_SDPA || p.page_size > 0) {
-        const char *reason = p.op != POLYHEAD_SDPA ? "does not compute sdpa" : "takes keys in pages, whose lengths are kv_lengths";
-        if ((p.op != POLYHEAD_SDPA && !refuse_given(args.cu_seqlens_q, "cu_seqlens_q", reason, status)) ||
-            !refuse_given(args.cu_seqlens_kv, "cu_seqlens_kv", reason, status)) {
-            return false;
-        }
-    }
-    if (p.op == POLYHEAD_SDPA && args.weights) {
-        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel computes sdpa");
-    }
-    return true;
-}
-
-// A fixed length holds for each sequence of packed tokens: check_sequences() and the rules of the parts.
-bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
-    const bool packed_q = !absent(a.cu_seqlens_q), packed_kv = !absent(a.cu_seqlens_kv);
-    const Extent queries = packed_q ? Extent{} : fixed_or_any(p.seq_len_q), one{1, "calls with packed tokens"};
-    if (!check_tensor({"query",
-                       &a.query,
-                       p.dtype,
-                       Role::input,
-                       4,
-                       {packed_q ? one : Extent{}, fixed_or_any(p.num_heads), queries, built(p.head_dim)}},
-                      status)) {
-        return false;
-    }
-    const int64_t num_heads = a.query.shape[1];
+// Heads of a call, where their number is free, and how many sequences packed tokens have.
+bool check_query(const polyhead_problem &p, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
+    const int64_t num_heads = args.query.shape[1];
     if (free_heads(p) && (num_heads % group_size_of(p) != 0 || num_heads > most_heads)) {
         return refuse(status, POLYHEAD_WRONG_SHAPE, "query: extent %lld of dimension 1, expected a multiple of group_size %d, at most %d",
                       static_cast<long long>(num_heads), group_size_of(p), most_heads);
@@ -99,72 +50,34 @@ bool check_sdpa_tensors(const polyhead_problem &p, const polyhead_args &a, CallS
         return refuse(status, POLYHEAD_WRONG_SHAPE,
                       "query: extent 0 of dimension 1, expected at least 1, because weights_mean is the mean over heads");
     }
-    const Extent heads{num_heads, free_heads(p) ? "query" : nullptr}, kv_heads = built(num_heads / group_size_of(p));
-    int64_t sequences = a.query.shape[0];
-    if (!check_sequences(a, &sequences, status)) {
+    int64_t sequences = args.query.shape[0];
+    if (!check_sequences(args, &sequences, status)) {
         return false;
     }
-    const Extent batch = packed_q ? Extent{sequences, "the sequences of cu_seqlens_q"} : Extent{sequences, "query"};
-    const Extent seq_len_q{a.query.shape[2], "query"};
-    const bool pages = p.page_size > 0;
-    if (pages && !check_tensor({"page_table", &a.page_table, POLYHEAD_I32, Role::input, 2, {batch, {}}}, status)) {
-        return false;
-    }
-    const Extent key_rows = pages ? built(p.page_size) : packed_kv ? Extent{} : fixed_or_any(p.seq_len_kv);
-    const Extent key_batch = pages ? Extent{} : packed_kv ? one : batch;
-    if (!check_tensor({"key", &a.key, key_dtype(p), Role::input, 4, {key_batch, kv_heads, key_rows, built(p.head_dim)}}, status)) {
-        return false;
-    }
-    const Extent outermost{a.key.shape[0], "key"}, value_rows{a.key.shape[2], "key"};
-    if (!p.value_in_key &&
-        !check_tensor({"value", &a.value, key_dtype(p), Role::input, 4, {outermost, kv_heads, value_rows, built(p.head_dim_v)}},
-                      status)) {
-        return false;
-    }
-    const Extent out_batch{a.query.shape[0], "query"};
-    if (!check_tensor({"out", &a.out, p.dtype, Role::output, 4, {out_batch, heads, seq_len_q, built(p.head_dim_v)}}, status)) {
-        return false;
-    }
-    *shape = {sequences, a.query.shape[2], pages ? a.page_table.shape[1] * p.page_size : a.key.shape[2], num_heads};
-    shape->packed_q = packed_q;
-    shape->packed_kv = packed_kv;
-    return true;
-}
-
-bool check_mha_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
-    const bool self = self_attention(p);
-    const Extent length = fixed_or_any(p.seq_len_q > 0 || !self ? p.seq_len_q : p.seq_len_kv);
-    if (!check_tensor({"input", &a.query, p.dtype, Role::input, 3, {{}, length, built(p.embed_dim)}}, status)) {
-        return false;
-    }
-    const Extent batch{a.query.shape[0], "input"}, seq_len_q{a.query.shape[1], "input"};
-    *shape = {a.query.shape[0], a.query.shape[1], a.query.shape[1], p.num_heads};
-    if (p.cache && !check_cache_tensors(p, a, shape, status)) {
-        return false;
-    }
-    if (!self) {
-        if (!check_tensor({"key", &a.key, p.dtype, Role::input, 3, {batch, fixed_or_any(p.seq_len_kv), built(p.kdim)}}, status)) {
-            return false;
-        }
-        shape->seq_len_kv = a.key.shape[1];
-        const Extent seq_len_kv{a.key.shape[1], "key"};
-        if (!check_tensor({"value", &a.value, p.dtype, Role::input, 3, {batch, seq_len_kv, built(p.vdim)}}, status)) {
-            return false;
-        }
-    }
-    if (!check_tensor({"out", &a.out, p.dtype, Role::output, 3, {batch, seq_len_q, built(p.embed_dim)}}, status)) {
-        return false;
+    if (!absent(args.cu_seqlens_q)) {
+        bound->give(POLYHEAD_EXTENT_B, sequences, "the sequences of cu_seqlens_q");
     }
     return true;
 }
 
-bool check_linear_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
-    if (!check_tensor({"input", &a.query, p.dtype, Role::input, 2, {fixed_or_any(p.seq_len_q), built(p.embed_dim)}}, status)) {
-        return false;
+// The lengths of a call, from the tensors that have them.
+bool check_lengths(const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
+    const polyhead_problem problem = bound->problem();
+    for (const TensorRow &row : tensors) {
+        if (!row.gives_lengths || !takes(problem, row)) {
+            continue;
+        }
+        if (!check_lengths_of(row, args, bound, status) ||
+            (row.tensor == &polyhead_args::query && by_heads(problem) && !check_query(problem, args, bound, status))) {
+            return false;
+        }
     }
-    const Extent rows{a.query.shape[0], "input"};
-    *shape = {1, a.query.shape[0], 1};
-    return check_tensor({"out", &a.out, p.dtype, Role::output, 2, {rows, built(p.out_features)}}, status);
+    if (problem.page_size > 0) { // with pages the table says how many keys there are
+        bound->give(POLYHEAD_EXTENT_KV, args.page_table.shape[1] * problem.page_size, "page_table");
+    } else if (attends_itself(problem) && !problem.cache) { // a layer of its own keys
+        bound->give(POLYHEAD_EXTENT_KV, args.query.shape[1], first_tensor_name(problem));
+    }
+    return !problem.cache || check_capacity(problem, args, bound->shape(), status);
 }
 
 bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
@@ -198,10 +111,6 @@ bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weight
 
 } // namespace
 
-const char *first_tensor_name(const polyhead_problem &problem) noexcept {
-    return problem.op == POLYHEAD_SDPA ? "query" : "input";
-}
-
 bool check_size(const polyhead_kernel &kernel, polyhead_status *status) noexcept {
     if (kernel.problem.size == sizeof kernel.problem) {
         return true;
@@ -214,26 +123,19 @@ bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShap
     if (!check_sizes(kernel, args, status) || !check_reserved(args, status)) {
         return false;
     }
-    polyhead_problem p = with_defaults(kernel.problem);
-    if (!check_operation(kernel, args, status) || !check_surplus(p, args, status) || !check_surplus_optional(kernel, args, status) ||
-        !check_numbers(p, args, status) || !check_places(kernel, args, status)) {
+    const polyhead_problem given = with_defaults(kernel.problem);
+    if (!check_operation(kernel, args, status) || !check_surplus(kernel, args, status) || !check_numbers(given, args, status) ||
+        !check_places(kernel, args, status)) {
         return false;
     }
-    if (!(p.op == POLYHEAD_SDPA  ? check_sdpa_tensors(p, args, shape, status)
-          : p.op == POLYHEAD_MHA ? check_mha_tensors(p, args, shape, status)
-                                 : check_linear_tensors(p, args, shape, status))) {
+    BoundExtents bound(given, !absent(args.cu_seqlens_q), !absent(args.cu_seqlens_kv));
+    if (!check_lengths(args, &bound, status) || (has_weights(given) && !check_weights(kernel, args.weights, status))) {
         return false;
     }
-    p = with_heads(p, shape->num_heads);
-    if (p.op != POLYHEAD_SDPA && !check_weights(kernel, args.weights, status)) {
-        return false;
-    }
-    if (shape->ragged()) { // what its tensors hold is checked in parts, as distances are
-        if (!check_ragged(kernel, args, *shape, status) || !check_optional_tensors(kernel, p, args, *shape, status)) {
-            return false;
-        }
-    } else if (p.op != POLYHEAD_LINEAR &&
-               !(check_optional_tensors(kernel, p, args, *shape, status) && check_values(p, args, *shape, status))) {
+    *shape = bound.shape();
+    const bool ragged = shape->ragged(); // what its tensors hold is checked in parts, as distances are
+    if ((ragged && !check_ragged(kernel, args, *shape, status)) || !check_other_tensors(kernel, bound, args, status) ||
+        (!ragged && attends(given) && !check_values(bound.problem(), args, *shape, status))) {
         return false;
     }
     return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status);

@@ -17,9 +17,6 @@ struct CallShape {
     bool no_keys() const noexcept { return seq_len_kv == 0; }
 };
 
-// "input" or "query": what the first tensor is called in messages.
-const char *first_tensor_name(const polyhead_problem &problem) noexcept;
-
 // Whether the problem of a kernel is the struct of these headers; checked before anything else of it is read.
 bool check_size(const polyhead_kernel &kernel, polyhead_status *status) noexcept;
 

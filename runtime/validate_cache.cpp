@@ -1,34 +1,20 @@
-// Checks the cache of a layer: its tensors, then whether the new keys have a place that nobody else uses.
-#include "cache_rules.h"
+// Checks the cache of a layer: whether it has room, and whether the new keys have a place that nobody else uses.
 #include "../contract/tensors.h"
+#include "cache_rules.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
 
 namespace polyhead::runtime {
 
-bool check_cache_tensors(const polyhead_problem &p, const polyhead_args &a, CallShape *shape, polyhead_status *status) noexcept {
-    const bool pages = p.page_size > 0;
-    const Extent batch{shape->batch, "input"}, blocks = pages ? Extent{} : batch, heads{p.num_kv_heads};
-    const Extent keys = pages ? Extent{p.page_size} : Extent{};
-    if (pages && !check_tensor({"page_table", &a.page_table, POLYHEAD_I32, Role::input, 2, {batch, {}}}, status)) {
-        return false;
-    }
-    if (!check_tensor({"key_cache", &a.key_cache, p.dtype, Role::output, 4, {blocks, heads, keys, {p.head_dim}}}, status)) {
-        return false;
-    }
-    const Extent as_key[] = {{a.key_cache.shape[0], "key_cache"}, {a.key_cache.shape[2], "key_cache"}};
-    if (!check_tensor({"value_cache", &a.value_cache, p.dtype, Role::output, 4, {as_key[0], heads, as_key[1], {p.head_dim_v}}}, status) ||
-        !check_tensor({"cache_lengths", &a.cache_lengths, POLYHEAD_I32, Role::lengths, 1, {batch}}, status)) {
-        return false;
-    }
-    shape->seq_len_kv = pages ? a.page_table.shape[1] * p.page_size : a.key_cache.shape[2];
-    if (a.key_cache.shape[0] == 0 && !shape->nothing_to_do()) {
+bool check_capacity(const polyhead_problem &p, const polyhead_args &a, const CallShape &shape, polyhead_status *status) noexcept {
+    if (a.key_cache.shape[0] == 0 && !shape.nothing_to_do()) {
         return refuse(status, POLYHEAD_WRONG_SHAPE, "key_cache: extent 0 of dimension 0, expected at least 1 page");
     }
-    return shape->seq_len_q <= shape->seq_len_kv ||
+    return shape.seq_len_q <= shape.seq_len_kv ||
            refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 1, expected at most %lld, the capacity of %s",
-                  static_cast<long long>(shape->seq_len_q), static_cast<long long>(shape->seq_len_kv), pages ? "page_table" : "key_cache");
+                  static_cast<long long>(shape.seq_len_q), static_cast<long long>(shape.seq_len_kv),
+                  p.page_size > 0 ? "page_table" : "key_cache");
 }
 
 bool check_cache_values(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, polyhead_status *status) noexcept {

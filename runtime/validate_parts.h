@@ -4,21 +4,17 @@
 
 #include <polyhead/c_api.h>
 
+#include "bound_extents.h"
 #include "tensor_rules.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
 
-// A layer whose one input is query, key and value.
-inline bool self_attention(const polyhead_problem &problem) noexcept {
-    return problem.op == POLYHEAD_MHA && !problem.cross;
-}
-
-// validate_attention.cpp: optional tensors and those of the expression. First whether the kernel takes what was given, whatever its
-// operation; then their shapes, in a call whose lengths are known. The problem has its defaults filled in.
-bool check_surplus_optional(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
-bool check_optional_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
-                            const CallShape &shape, polyhead_status *status) noexcept;
+// validate_tensors.cpp: first whether the kernel takes what was given; then one tensor that gives lengths of the call; then all others.
+bool check_surplus(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept;
+bool check_other_tensors(const polyhead_kernel &kernel, const BoundExtents &bound, const polyhead_args &args,
+                         polyhead_status *status) noexcept;
 
 // validate_values.cpp: the numbers of a call; then what integer tensors on the host hold, after their shapes.
 bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
@@ -31,8 +27,8 @@ inline bool readable(const polyhead_tensor &t) noexcept {
     return !absent(t) && !t.device && !empty(t);
 }
 
-// validate_cache.cpp: the cache of a layer. First its tensors, which give the capacity; then what lengths and page table on the host hold.
-bool check_cache_tensors(const polyhead_problem &problem, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
+// validate_cache.cpp: the cache of a layer. First whether it has room for the new keys; then what lengths and page table on the host hold.
+bool check_capacity(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
 bool check_cache_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape,
                         polyhead_status *status) noexcept;
 

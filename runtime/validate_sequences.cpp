@@ -1,8 +1,8 @@
 // Checks calls with packed tokens: where their sequences begin, and whether the kernel can compute them one by one.
 #include <cstring>
 
-#include "call_tensors.h"
 #include "../contract/expression_text.h"
+#include "call_tensors.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"

@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "needed_keys.h"
 #include "../contract/tensors.h"
+#include "needed_keys.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
@@ -19,7 +19,7 @@ bool check_scale(const polyhead_problem &p, const polyhead_args &args, polyhead_
     if (!args.has_softmax_scale) {
         return true;
     }
-    if (p.op == POLYHEAD_LINEAR) {
+    if (!attends(p)) {
         return refuse(status, POLYHEAD_WRONG_OPERATION, "softmax_scale: given, expected none, because the kernel is a linear layer");
     }
     // The kernel multiplies by log2 e as well; the product must stay finite.
@@ -35,7 +35,7 @@ bool check_alignment(const polyhead_problem &p, const polyhead_args &args, polyh
         return refuse(status, POLYHEAD_BAD_VALUE, "alignment: value %d, expected 0 (of the problem), 1 (bottom_right) or 2 (top_left)",
                       args.alignment);
     }
-    if (args.alignment != 0 && (p.op == POLYHEAD_LINEAR || !knows_positions(p))) {
+    if (args.alignment != 0 && (!attends(p) || !knows_positions(p))) {
         return refuse(status, POLYHEAD_BAD_VALUE,
                       "alignment: value %d, expected 0, because the kernel uses no positions (causal, window, alibi, rope)",
                       args.alignment);
@@ -54,14 +54,14 @@ bool check_window(const polyhead_problem &p, const polyhead_args &args, polyhead
     if (!args.has_window) {
         return true;
     }
-    if (!p.window || p.op == POLYHEAD_LINEAR) {
+    if (!p.window || !attends(p)) {
         return refuse(status, POLYHEAD_WRONG_OPERATION, "window: given, expected none, because the kernel was built without window");
     }
     return check_span("window_left", args.window_left, status) && check_span("window_right", args.window_right, status);
 }
 
 bool check_softcap(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
-    if (!p.softcap || p.op == POLYHEAD_LINEAR) {
+    if (!p.softcap || !attends(p)) {
         return args.softcap == 0 ||
                refuse(status, POLYHEAD_WRONG_OPERATION, "softcap: given, expected none, because the kernel was built without softcap");
     }

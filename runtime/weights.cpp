@@ -4,11 +4,11 @@
 
 #include <polyhead/half.h>
 
+#include "../contract/weight_layout.h"
 #include "call_guard.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate.h"
-#include "../contract/weight_layout.h"
 
 namespace polyhead::runtime {
 namespace {

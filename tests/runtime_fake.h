@@ -10,8 +10,8 @@
 
 #include <polyhead/polyhead.h>
 
-#include "../runtime/halide_runtime.h"
 #include "../contract/weight_layout.h"
+#include "../runtime/halide_runtime.h"
 
 namespace polyhead::test {
 

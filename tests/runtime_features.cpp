@@ -22,8 +22,8 @@ halide_type_t type_of(int32_t dtype) {
 // Where the entry has an argument: counted through the table.
 int place_of(const Problem &problem, const std::string &name) {
     int place = first_optional;
-    for (const contract::OptionalTensor &row : contract::optional_inputs) {
-        if (row.exists(problem)) {
+    for (const contract::TensorRow &row : contract::tensors) {
+        if (row.place == contract::Place::option && takes(problem, row)) {
             if (row.name == name) {
                 return place;
             }
@@ -31,8 +31,8 @@ int place_of(const Problem &problem, const std::string &name) {
         }
     }
     place += 3; // the expression's
-    for (const contract::ScalarArgument &row : contract::scalar_arguments) {
-        if (row.exists(problem)) {
+    for (const contract::NumberRow &row : contract::numbers) {
+        if (takes(problem, row)) {
             if (row.name == name) {
                 return place;
             }
@@ -45,12 +45,12 @@ int place_of(const Problem &problem, const std::string &name) {
 
 void check_table_order(FakeKernel &f, const FeatureCall &call) {
     int at = first_optional;
-    for (const contract::OptionalTensor &row : contract::optional_inputs) {
-        if (row.exists(f.table.problem)) {
+    for (const contract::TensorRow &row : contract::tensors) {
+        if (row.place == contract::Place::option && takes(f.table.problem, row)) {
             INFO(row.name);
             CHECK(f.buffer(at).host == (call.args.*row.tensor).data);
             CHECK(f.buffer(at).extents.size() == static_cast<size_t>(row.rank));
-            CHECK(f.buffer(at).type == type_of(row.dtype));
+            CHECK(f.buffer(at).type == type_of(row.dtype(f.table.problem)));
             ++at;
         }
     }
@@ -59,8 +59,8 @@ void check_table_order(FakeKernel &f, const FeatureCall &call) {
     CHECK(f.buffer(at++).host == call.kept.data());
     at += 7; // numbers, which have a test of their own
     CHECK(f.buffer(at++).host == call.out.data());
-    for (const contract::OptionalTensor &row : contract::optional_outputs) {
-        if (row.exists(f.table.problem)) {
+    for (const contract::TensorRow &row : contract::tensors) {
+        if (row.place == contract::Place::result && row.feature && takes(f.table.problem, row)) {
             INFO(row.name);
             CHECK(f.buffer(at).host == (call.args.*row.tensor).data);
             CHECK(f.buffer(at++).extents.size() == static_cast<size_t>(row.rank));

@@ -17,9 +17,10 @@ LOOP_DIRECTIVES = re.compile(
     r"|reorder|reorder_storage|vectorize|unroll|parallel|serial|prefetch|specialize|async|ring_buffer|atomic|gpu\w*|partition\w*)\s*\(")
 MACHINE_WORDS = re.compile(
     r"\b(Target|get_target|get_host_target|Machine|machine_of|natural_vector_size|has_feature|vector_width|native_vector\w*)\b")
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 # Folders that a folder must not include: only variants/ includes both generators/ and schedules/.
 STRANGERS = {
+    "contract": ("runtime", "generators", "schedules", "variants", "tools", "python", "Halide"),  # the ground floor
     "generators": ("schedules", "variants", "tools"),
     "schedules": ("variants", "tools"),
     "variants": ("tools", "python", "bench", "tests"),
@@ -146,8 +147,8 @@ def check_includes(name, lines):
         match = INCLUDE.match(line)
         included = os.path.normpath(os.path.join(os.path.dirname(name), match.group(1))) if match else ""
         for stranger in STRANGERS.get(room, ()):
-            if included.startswith(stranger + "/") or (match and match.group(1).startswith(stranger + "/")):
-                yield number, "%s/ must not include %s/" % (room, stranger)
+            if included.startswith(stranger + "/") or (match and match.group(1).startswith((stranger + "/", stranger + ".h"))):
+                yield number, "%s/ must not include %s" % (room, stranger)
 
 
 def frame_names():

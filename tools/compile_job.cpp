@@ -11,8 +11,8 @@
 #include <Halide.h>
 #include <nlohmann/json.hpp>
 
-#include "../generators/expressions/source.h"
 #include "../contract/problem_fields.h"
+#include "../generators/expressions/source.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

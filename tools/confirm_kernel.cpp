@@ -42,22 +42,9 @@ polyhead_tensor tensor_of(std::istringstream &line, Bytes *bytes, const std::str
 
 // Where a tensor of this name goes; null when it is a weight.
 polyhead_tensor *place_of(const std::string &name, polyhead_args *args) {
-    const std::map<std::string, polyhead_tensor polyhead_args::*> always = {{"input", &polyhead_args::query},
-                                                                            {"query", &polyhead_args::query},
-                                                                            {"key", &polyhead_args::key},
-                                                                            {"value", &polyhead_args::value},
-                                                                            {"out", &polyhead_args::out}};
-    const auto found = always.find(name);
-    if (found != always.end()) {
-        return &(args->*(found->second));
-    }
-    for (const auto *table : {&polyhead::contract::optional_inputs[0], &polyhead::contract::optional_outputs[0]}) {
-        const size_t count = table == &polyhead::contract::optional_inputs[0] ? std::size(polyhead::contract::optional_inputs)
-                                                                             : std::size(polyhead::contract::optional_outputs);
-        for (size_t i = 0; i < count; i++) {
-            if (name == table[i].name) {
-                return &(args->*(table[i].tensor));
-            }
+    for (const polyhead::contract::TensorRow &row : polyhead::contract::tensors) {
+        if (name == row.name || name == polyhead::contract::said_of(row)) {
+            return &(args->*row.tensor);
         }
     }
     return nullptr;

@@ -2,8 +2,8 @@
 // name for the whole process would be the first one that is loaded, also for another kernel of that name in another library.
 #include <cinttypes>
 
-#include "../generators/text.h"
 #include "../contract/problem_fields.h"
+#include "../generators/text.h"
 #include "library.h"
 
 namespace polyhead::tools {

@@ -1,8 +1,8 @@
 // Compiles a problem into this process and makes a Kernel of it.
 #include "in_process.h"
 
-#include "../generators/expressions/expression.h"
 #include "../contract/weight_layout.h"
+#include "../generators/expressions/expression.h"
 #include "../variants/compile.h"
 
 namespace polyhead {

@@ -2,11 +2,11 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "../generators/text.h"
 #include "../contract/apis.h"
 #include "../contract/cpu_features.h"
 #include "../contract/dtypes.h"
 #include "../contract/problem_fields.h"
+#include "../generators/text.h"
 #include "library.h"
 
 namespace polyhead::tools {

@@ -7,9 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "../contract/problem_fields.h"
 #include "../generators/expressions/source.h"
 #include "../generators/text.h"
-#include "../contract/problem_fields.h"
 #include "../variants/compile.h"
 #include "../variants/knob_rules.h"
 #include "../variants/tuning/tuned_records.h"

@@ -4,8 +4,8 @@
 
 #include <Halide.h>
 
-#include "../generators/layer.h"
 #include "../contract/tensors.h"
+#include "../generators/layer.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
@@ -31,36 +31,24 @@ public:
     POLYHEAD_TILING_KNOBS(POLYHEAD_PARAM)
 #undef POLYHEAD_PARAM
 
+    // In the order of contract/tensors.h.
     void configure() {
         const Problem p = problem();
-        query_ = input(p.op == POLYHEAD_LINEAR ? "input" : "query", p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
-        if (p.op == POLYHEAD_SDPA) {
-            const Halide::Type keys = key_storage(p).type;
-            key_ = add_input<Buffer<void>>("key", keys, 4);
-            value_ = p.value_in_key ? nullptr : add_input<Buffer<void>>("value", keys, 4);
-        } else if (p.op == POLYHEAD_MHA) {
-            key_ = p.cross ? input("key", 3) : query_;
-            value_ = p.cross ? input("value", 3) : query_;
-            for (const char *name : {"weight_q", "weight_k", "weight_v", "weight_out"}) {
-                add_weight(p, name);
-            }
-            for (const char *name : {"bias_q", "bias_k", "bias_v", "bias_out"}) {
-                add_bias(p, name);
-            }
-        } else {
-            add_weight(p, "weight");
-            add_bias(p, "bias_out");
-        }
-        out_type_ = storage().type;
-        if (p.op != POLYHEAD_LINEAR) {
-            declare_optional(p);
-        }
-        out_ = add_output<Buffer<void>>("out", out_type_, p.op == POLYHEAD_SDPA ? 4 : p.op == POLYHEAD_MHA ? 3 : 2);
-        for (const contract::OptionalTensor &t : contract::optional_outputs) {
-            if (p.op != POLYHEAD_LINEAR && t.exists(p)) {
-                outputs_[t.name] = add_output<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
+        declare_tensors(p, contract::Place::operand);
+        for (const contract::WeightRow &row : contract::weight_rows) {
+            if (takes(p, row)) {
+                weights_.push_back(add_input<Buffer<void>>(row.weight, type_of(contract::weight_dtype(p)), 3));
             }
         }
+        for (const contract::WeightRow &row : contract::weight_rows) {
+            if (takes(p, row)) {
+                biases_.push_back(p.bias ? add_input<Buffer<void>>(row.bias, Halide::Float(32), 1) : nullptr);
+            }
+        }
+        declare_tensors(p, contract::Place::option);
+        declare_expression_tensors();
+        declare_numbers(p);
+        declare_tensors(p, contract::Place::result);
     }
 
     void generate() {
@@ -98,44 +86,53 @@ private:
     std::map<std::string, std::function<Expr()>> scalars_; // read in generate()
     std::map<std::string, Result *> outputs_;              // beside out
     Result *out_ = nullptr;
-    Halide::Type out_type_;
     mutable std::string expression_text_; // what problem().expression points to
     Expression expression_;
     KernelStages plan_;
     std::map<Tensor *, Halide::Func> staged_inputs_; // of layers
 
-    Tensor *input(const char *name, int dimensions) { return add_input<Buffer<void>>(name, storage().type, dimensions); }
-
-    void add_weight(const Problem &p, const char *name) {
-        weights_.push_back(add_input<Buffer<void>>(name, type_of(contract::weight_dtype(p)), 3));
-    }
-    void add_bias(const Problem &p, const char *name) {
-        biases_.push_back(p.bias ? add_input<Buffer<void>>(name, Halide::Float(32), 1) : nullptr);
-    }
-
     // Arguments and Funcs share a namespace in the code.
     static std::string port_name(const std::string &name) { return name + "_arg"; }
 
-    // In the order of contract/tensors.h.
-    void declare_optional(const Problem &p) {
-        for (const contract::OptionalTensor &t : contract::optional_inputs) {
-            if (t.exists(p)) {
-                optional_[t.name] = add_input<Buffer<void>>(port_name(t.name), type_of(t.dtype), t.rank);
+    void declare_tensors(const Problem &p, contract::Place place) {
+        for (const contract::TensorRow &row : contract::tensors) {
+            if (row.place != place || !takes(p, row)) {
+                continue;
+            }
+            const Halide::Type type = type_of(row.dtype(p));
+            if (row.tensor == &polyhead_args::out) {
+                out_ = add_output<Buffer<void>>(row.name, type, row.rank);
+            } else if (place == contract::Place::result) {
+                outputs_[row.name] = add_output<Buffer<void>>(port_name(row.name), type, row.rank);
+            } else if (place == contract::Place::option) {
+                optional_[row.name] = add_input<Buffer<void>>(port_name(row.name), type, row.rank);
+            } else {
+                Tensor *const tensor = add_input<Buffer<void>>(row.name, type, row.rank);
+                const bool first = row.tensor == &polyhead_args::query, self = first && contract::attends_itself(p);
+                query_ = first ? tensor : query_;
+                key_ = self || row.tensor == &polyhead_args::key ? tensor : key_;
+                value_ = self || row.tensor == &polyhead_args::value ? tensor : value_;
             }
         }
+    }
+
+    void declare_expression_tensors() {
         const std::string refused = expression_text_.empty() ? "" : Expression::parse(expression_text_, "expression", &expression_);
         _halide_user_assert(refused.empty()) << refused;
         for (const ExpressionTensor &t : expression_.tensors()) {
             expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));
         }
-        for (const contract::ScalarArgument &t : contract::scalar_arguments) {
-            if (!t.exists(p)) {
+    }
+
+    void declare_numbers(const Problem &p) {
+        for (const contract::NumberRow &row : contract::numbers) {
+            if (!takes(p, row)) {
                 continue;
             }
-            if (t.dtype == POLYHEAD_F32) {
-                scalars_[t.name] = [port = add_input<float>(port_name(t.name))] { return estimated(port, 1.0f); };
+            if (row.dtype == POLYHEAD_F32) {
+                scalars_[row.name] = [port = add_input<float>(port_name(row.name))] { return estimated(port, 1.0f); };
             } else {
-                scalars_[t.name] = [port = add_input<int32_t>(port_name(t.name))] { return estimated(port, 1); };
+                scalars_[row.name] = [port = add_input<int32_t>(port_name(row.name))] { return estimated(port, 1); };
             }
         }
     }
@@ -176,23 +173,20 @@ private:
         return t;
     }
 
+    // Width and length of a tensor, where the problem fixes them.
+    template <class Port> static void constrain_extents(const Problem &p, const contract::TensorRow &row, Port &port) {
+        constrain(port, contract::fixed_extent(row.extents[row.rank - 1], p), 1, contract::fixed_extent(row.extents[row.rank - 2], p));
+    }
+
     void constrain_inputs(const Problem &p) {
-        if (p.op == POLYHEAD_SDPA) {
-            constrain(*query_, p.head_dim, 1, p.seq_len_q);
-            constrain(*key_, p.head_dim, 1, p.page_size);
-            if (value_) {
-                constrain(*value_, p.head_dim_v, 1, p.page_size);
+        for (const contract::TensorRow &row : contract::tensors) {
+            if (row.place != contract::Place::operand || !takes(p, row)) {
+                continue;
             }
-            for (Tensor *tensor : {query_, key_, value_}) {
-                if (tensor && tiling().load_width > 1) {
-                    align(*tensor, tiling().load_width);
-                }
-            }
-        } else {
-            constrain(*query_, p.embed_dim, 1, p.seq_len_q);
-            if (p.cross) {
-                constrain(*key_, p.kdim, 1, p.seq_len_kv);
-                constrain(*value_, p.vdim, 1, p.seq_len_kv);
+            Tensor *const tensor = row.tensor == &polyhead_args::query ? query_ : row.tensor == &polyhead_args::key ? key_ : value_;
+            constrain_extents(p, row, *tensor);
+            if (contract::by_heads(p) && tiling().load_width > 1) {
+                align(*tensor, tiling().load_width);
             }
         }
         for (size_t i = 0; i < weights_.size(); i++) {
@@ -223,10 +217,11 @@ private:
     }
 
     void constrain_outputs(const Problem &p) {
-        constrain(*out_, p.op == POLYHEAD_SDPA ? p.head_dim_v : p.op == POLYHEAD_MHA ? p.embed_dim : p.out_features, 1, p.seq_len_q);
-        for (const auto &[name, result] : outputs_) {
-            const bool key = name == "key_cache", value = name == "value_cache";
-            key || value ? constrain(*result, key ? p.head_dim : p.head_dim_v, 1, p.page_size) : starts_at_0(*result);
+        for (const contract::TensorRow &row : contract::tensors) {
+            if (row.place == contract::Place::result && takes(p, row)) {
+                Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
+                row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
+            }
         }
     }
 
@@ -280,7 +275,7 @@ private:
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
-        if ((p.op == POLYHEAD_SDPA || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
+        if ((contract::by_heads(p) || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
             in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.staged);
         }
         const AttentionFormulas formulas(p, expression_, numerics(), in);

@@ -1,8 +1,8 @@
 // Target strings become Halide targets here, and nowhere else; `host` becomes this machine.
 #include "target.h"
 
-#include "../runtime/amx.h"
 #include "../contract/cpu_features.h"
+#include "../runtime/amx.h"
 #include "compile.h"
 #include "target_features.h"
 

@@ -3,54 +3,16 @@
 
 #include <limits>
 
-#include "../../contract/tensors.h"
-
 namespace polyhead::python {
 namespace {
 
-struct Slot {
-    const char *name;
-    polyhead_tensor polyhead_args::*tensor;
-};
-
-constexpr Slot attention_slots[] = {
-    {"query", &polyhead_args::query}, {"key", &polyhead_args::key}, {"value", &polyhead_args::value}, {"out", &polyhead_args::out}};
-constexpr Slot linear_slots[] = {{"input", &polyhead_args::query}, {"out", &polyhead_args::out}};
-
-// Visits the tensors that a kernel takes: visit(name, member, element, access).
-template <class Visit> void for_each_slot(const polyhead_problem &p, Visit visit) {
-    const auto storage = Element(p.dtype);
-    const bool linear = p.op == POLYHEAD_LINEAR;
-    const Slot *slots = linear ? linear_slots : attention_slots;
-    for (size_t i = 0; i < (linear ? std::size(linear_slots) : std::size(attention_slots)); ++i) {
-        if (slots[i].tensor == &polyhead_args::value && p.value_in_key) {
-            continue;
-        }
-        const bool is_key = slots[i].tensor == &polyhead_args::key || slots[i].tensor == &polyhead_args::value;
-        visit(slots[i].name, slots[i].tensor, is_key ? Element(contract::key_dtype(p)) : storage,
-              slots[i].tensor == &polyhead_args::out ? Access::write : Access::read);
-    }
-    if (linear) {
-        return;
-    }
-    if (p.op == POLYHEAD_SDPA) {
-        visit("cu_seqlens_q", &polyhead_args::cu_seqlens_q, Element::i32, Access::read);
-        visit("cu_seqlens_kv", &polyhead_args::cu_seqlens_kv, Element::i32, Access::read);
-    }
-    for (const contract::OptionalTensor &t : contract::optional_inputs) {
-        if (t.exists(p)) {
-            visit(t.name, t.tensor, Element(t.dtype), Access::read);
+// Visits the tensors that a kernel takes: visit(row).
+template <class Visit> void for_each_tensor(const polyhead_problem &p, Visit visit) {
+    for (const contract::TensorRow &row : contract::tensors) {
+        if (takes(p, row)) {
+            visit(row);
         }
     }
-    for (const contract::OptionalTensor &t : contract::optional_outputs) {
-        if (t.exists(p)) {
-            visit(t.name, t.tensor, Element(t.dtype), Access::write);
-        }
-    }
-}
-
-bool is_cache(polyhead_tensor polyhead_args::*member) {
-    return member == &polyhead_args::key_cache || member == &polyhead_args::value_cache;
 }
 
 std::string shape_text(const polyhead_tensor &tensor) {
@@ -116,12 +78,12 @@ CallArguments::CallArguments(const LoadedKernel &kernel, nb::dict arguments, Dev
 }
 
 bool CallArguments::read_number(const std::string &name, nb::handle value) {
-    if (name == "weights" && (table_.problem.op != POLYHEAD_SDPA || nb::isinstance<PackedWeights>(value))) {
+    if (name == "weights" && (contract::has_weights(table_.problem) || nb::isinstance<PackedWeights>(value))) {
         args_.weights = number<const PackedWeights *>(name, value, "what pack() returned")->weights.raw();
         weights_ = nb::borrow(value);
         return true;
     }
-    return table_.problem.op != POLYHEAD_LINEAR && read_attention_number(name, value);
+    return contract::attends(table_.problem) && read_attention_number(name, value);
 }
 
 bool CallArguments::read_attention_number(const std::string &name, nb::handle value) {
@@ -148,18 +110,18 @@ bool CallArguments::read_attention_number(const std::string &name, nb::handle va
 
 bool CallArguments::read_tensor(const std::string &name, nb::handle value) {
     bool found = false;
-    for_each_slot(table_.problem, [&](const char *known, polyhead_tensor polyhead_args::*member, Element element, Access access) {
-        if (found || name != known) {
+    for_each_tensor(table_.problem, [&](const contract::TensorRow &row) {
+        if (found || name != row.name) {
             return;
         }
         found = true;
-        Array &array = arrays_.emplace_back(name, value, access);
+        Array &array = arrays_.emplace_back(name, value, row.place == contract::Place::result ? Access::write : Access::read);
         array.place(device_.get());
-        if (!is_cache(member)) { // a copy in another type would not have what the cache holds: the runtime refuses that type
-            array.want(element);
+        if (!row.updated) { // a copy in another type would not have what the cache holds: the runtime refuses that type
+            array.want(Element(row.dtype(table_.problem)));
         }
-        args_.*member = array.tensor();
-        read_heads(&array, member);
+        args_.*row.tensor = array.tensor();
+        read_heads(&array, row);
     });
     return found || read_expression_tensor(name, value);
 }
@@ -177,30 +139,28 @@ bool CallArguments::read_expression_tensor(const std::string &name, nb::handle v
     return false;
 }
 
-// Layouts are views of one kernel.
-void CallArguments::read_heads(Array *array, polyhead_tensor polyhead_args::*member) {
-    const bool is_scales = member == &polyhead_args::key_scales || member == &polyhead_args::value_scales;
-    const bool is_key = is_scales || member == &polyhead_args::key || member == &polyhead_args::value;
-    const bool has_heads = is_key || member == &polyhead_args::query || member == &polyhead_args::out;
-    if (layout_ == Layout::bhsd || (!is_cache(member) && (table_.problem.op != POLYHEAD_SDPA || !has_heads))) {
+// Layouts are views of one kernel: of tensors with heads and entries, [B,H,T,d].
+void CallArguments::read_heads(Array *array, const contract::TensorRow &row) {
+    const polyhead_problem &p = table_.problem;
+    const int32_t heads_extent = row.extents[1];
+    const bool of_keys = heads_extent == contract::extent_kv_heads, of_queries = heads_extent == POLYHEAD_EXTENT_H;
+    const bool has_heads = row.rank == 4 && (of_keys || (of_queries && row.place != contract::Place::option && !row.feature));
+    if (layout_ == Layout::bhsd || !has_heads) {
         return;
     }
     TensorView view;
-    static_cast<polyhead_tensor &>(view) = args_.*member;
-    const polyhead_problem &p = table_.problem;
+    static_cast<polyhead_tensor &>(view) = args_.*row.tensor;
     // Free heads: as many as the width holds.
-    const bool of_value = member == &polyhead_args::value || member == &polyhead_args::out || member == &polyhead_args::value_scales;
-    const int32_t entries = of_value ? p.head_dim_v : p.head_dim;
-    const int64_t width = is_scales ? contract::scales_of(p, entries) : entries;
+    const int64_t width = contract::fixed_extent(row.extents[3], p);
     const bool free = contract::free_heads(p) && view.rank == 3;
-    const int64_t heads = free ? view.shape[2] / width : is_key || is_cache(member) ? p.num_kv_heads : p.num_heads;
+    const int64_t heads = free ? view.shape[2] / width : of_keys ? p.num_kv_heads : p.num_heads;
     const TensorView seen = layout_ == Layout::bshd ? from_bshd(view) : from_bsd(view, heads);
     if (seen.data == nullptr && view.data != nullptr) {
         const std::string expected =
             layout_ == Layout::bshd ? "[batch, seq_len, heads, head_dim]" : "[batch, seq_len, " + std::to_string(heads) + " * head_dim]";
         throw Refusal(POLYHEAD_WRONG_SHAPE, array->name() + ": found " + shape_text(view) + ", expected " + expected);
     }
-    args_.*member = seen;
+    args_.*row.tensor = seen;
 }
 
 void CallArguments::unexpected(const std::string &name) const {
@@ -213,7 +173,7 @@ void CallArguments::unexpected(const std::string &name) const {
 
 std::vector<std::string> CallArguments::tensor_names(const polyhead_kernel &table) {
     std::vector<std::string> names;
-    for_each_slot(table.problem, [&](const char *known, polyhead_tensor polyhead_args::*, Element, Access) { names.emplace_back(known); });
+    for_each_tensor(table.problem, [&](const contract::TensorRow &row) { names.emplace_back(row.name); });
     for (int32_t i = 0; i < table.num_declarations; ++i) {
         names.emplace_back(table.declarations[i].name);
     }
@@ -228,9 +188,9 @@ std::vector<std::string> CallArguments::names(const LoadedKernel &kernel) {
             names.emplace_back(name);
         }
     };
-    add(p.op != POLYHEAD_SDPA, "weights");
-    add(p.op != POLYHEAD_LINEAR, "softmax_scale");
-    add(p.op != POLYHEAD_LINEAR && contract::knows_positions(p), "alignment");
+    add(contract::has_weights(p), "weights");
+    add(contract::attends(p), "softmax_scale");
+    add(contract::attends(p) && contract::knows_positions(p), "alignment");
     add(p.window != 0, "window");
     add(p.softcap != 0, "softcap");
     return names;

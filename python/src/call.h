@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "../../contract/tensors.h"
 #include "arrays.h"
 #include "loaded_kernel.h"
 
@@ -42,7 +43,7 @@ private:
     bool read_expression_tensor(const std::string &name, nb::handle value);
     // What the runtime cannot see, because it gets converted copies: an output that lies over another tensor or over itself.
     void check_converted() const;
-    void read_heads(Array *array, polyhead_tensor polyhead_args::*member);
+    void read_heads(Array *array, const contract::TensorRow &row);
     static std::vector<std::string> tensor_names(const polyhead_kernel &table);
     [[noreturn]] void unexpected(const std::string &name) const;
 

@@ -19,8 +19,8 @@
 #include <sys/wait.h>
 #include <thread>
 
-#include "../../generators/text.h"
 #include "../../contract/weight_layout.h"
+#include "../../generators/text.h"
 #include "../../tools/elf_symbols.h"
 #include "errors.h"
 #include "no_fork.h"

@@ -5,11 +5,11 @@
 #include <memory>
 #include <string>
 
+#include "contract/weight_layout.h"
 #include "edits.h"
 #include "memory.h"
 #include "runtime/call_tensors.h"
 #include "runtime/tensor_rules.h"
-#include "contract/weight_layout.h"
 #include "tests/support/call_tensors.h"
 
 namespace polyhead::fuzz {
@@ -65,7 +65,8 @@ struct Call {
 
 private:
     void add(polyhead_tensor *tensor, char *first, int32_t dtype, std::vector<int64_t> extents);
-    void add_optional(int *place, const runtime::CallShape &shape, const polyhead_problem &p);
+    void add_row(int *place, const contract::TensorRow &row, const runtime::CallShape &shape, const polyhead_problem &p);
+    void add_expression_tensors(int *place, const runtime::CallShape &shape, const polyhead_problem &p);
     void add_weights(const polyhead_problem &p);
     int64_t batch_of(const int32_t *declared, int32_t rank, const runtime::CallShape &shape) const;
     void edit_weights(Bytes *bytes);
@@ -101,19 +102,23 @@ void Call::write_begins() const {
     }
 }
 
-void Call::add_optional(int *place, const runtime::CallShape &given, const polyhead_problem &p) {
+void Call::add_row(int *place, const contract::TensorRow &row, const runtime::CallShape &given, const polyhead_problem &p) {
+    int32_t what[4] = {};
+    std::transform(row.extents, row.extents + row.rank, what, [&](int32_t extent) { return contract::counted(extent, p); });
     runtime::CallShape shape = given;
-    for (const contract::OptionalTensor &row : contract::optional_inputs) {
-        int64_t full[4];
-        shape.batch = batch_of(row.extents, row.rank, given);
-        runtime::full_extents(row, p, shape, full);
-        for (int64_t &extent : full) {
-            extent = extent == runtime::any_extent ? p.page_size > 0 && row.rank == 4 ? pages : rope_rows : extent;
-        }
-        if (row.exists(p)) {
-            add(&(args.*row.tensor), Memory::get().input((*place)++), row.dtype, {full, full + row.rank});
-        }
+    shape.batch = row.place == contract::Place::host ? given.batch : batch_of(what, row.rank, given);
+    int64_t full[4];
+    runtime::full_extents(row, p, shape, full);
+    for (int i = 0; i < row.rank; ++i) {
+        full[i] = full[i] != runtime::any_extent ? full[i] : row.extents[i] == contract::extent_blocks ? pages : rope_rows;
     }
+    const bool result = row.place == contract::Place::result;
+    char *const first = result ? Memory::get().output(output_number(row.tensor)) : Memory::get().input((*place)++);
+    add(&(args.*row.tensor), first, row.dtype(p), {full, full + row.rank});
+}
+
+void Call::add_expression_tensors(int *place, const runtime::CallShape &given, const polyhead_problem &p) {
+    runtime::CallShape shape = given;
     for (int i = 0; i < subject.table.num_declarations; ++i) {
         const polyhead_declaration &declared = subject.table.declarations[i];
         shape.batch = batch_of(declared.extents, declared.rank, given);
@@ -126,14 +131,6 @@ void Call::add_optional(int *place, const runtime::CallShape &given, const polyh
     }
     args.expression_tensors = expression_tensors;
     args.num_expression_tensors = subject.table.num_declarations;
-    for (const contract::OptionalTensor &row : contract::optional_outputs) {
-        int64_t full[4];
-        shape.batch = batch_of(row.extents, row.rank, given);
-        runtime::full_extents(row, p, shape, full);
-        if (row.exists(p)) {
-            add(&(args.*row.tensor), Memory::get().output(output_number(row.tensor)), row.dtype, {full, full + row.rank});
-        }
-    }
 }
 
 void Call::add_weights(const polyhead_problem &p) {
@@ -149,48 +146,24 @@ void Call::add_weights(const polyhead_problem &p) {
 Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys, bool packed)
     : subject(*subject_), devices(*devices_) {
     const polyhead_problem p = contract::with_heads(contract::with_defaults(subject.table.problem), 4);
-    const Memory &memory = Memory::get();
     queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
-    keys = p.cache ? queries + keys : p.op == POLYHEAD_MHA && !p.cross ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
-    int place = 0;
+    keys = p.cache ? queries + keys : contract::attends_itself(p) ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
+    keys = p.page_size > 0 ? (keys + p.page_size - 1) / p.page_size * p.page_size : keys;
     args.op = p.op;
     runtime::CallShape shape{batch, queries, keys};
-    if (packed && p.op == POLYHEAD_SDPA) {
-        batch = 1;
+    if (packed && contract::by_heads(p)) {
         shape.batch = sequences;
         shape.packed_q = true;
         shape.packed_kv = p.page_size == 0;
-        add(&args.cu_seqlens_q, memory.input(place++), POLYHEAD_I32, {sequences + 1});
-        if (shape.packed_kv) {
-            add(&args.cu_seqlens_kv, memory.input(place++), POLYHEAD_I32, {sequences + 1});
+    }
+    int place = 0;
+    for (const contract::TensorRow &row : contract::tensors) {
+        if (takes(p, row) && (row.place != contract::Place::host || shape.packed_q)) {
+            add_row(&place, row, shape, p);
         }
     }
-    if (p.op == POLYHEAD_SDPA) {
-        add(&args.query, memory.input(place++), p.dtype, {batch, p.num_heads, queries, p.head_dim});
-        const int64_t rows = p.page_size > 0 ? p.page_size : keys, outermost = p.page_size > 0 ? pages : batch;
-        keys = (keys + rows - 1) / std::max<int64_t>(rows, 1) * rows;
-        const int32_t stored = contract::key_dtype(p);
-        add(&args.key, memory.input(place++), stored, {outermost, p.num_kv_heads, rows, p.head_dim});
-        if (!p.value_in_key) {
-            add(&args.value, memory.input(place++), stored, {outermost, p.num_kv_heads, rows, p.head_dim_v});
-        }
-        add(&args.out, memory.output(0), p.dtype, {batch, p.num_heads, queries, p.head_dim_v});
-    } else if (p.op == POLYHEAD_MHA) {
-        add(&args.query, memory.input(place++), p.dtype, {batch, queries, p.embed_dim});
-        if (p.cross) {
-            add(&args.key, memory.input(place++), p.dtype, {batch, keys, p.kdim});
-            add(&args.value, memory.input(place++), p.dtype, {batch, keys, p.vdim});
-        }
-        add(&args.out, memory.output(0), p.dtype, {batch, queries, p.embed_dim});
-    } else {
-        add(&args.query, memory.input(place++), p.dtype, {queries, p.embed_dim});
-        add(&args.out, memory.output(0), p.dtype, {queries, p.out_features});
-    }
-    if (p.op != POLYHEAD_LINEAR) {
-        shape.seq_len_kv = keys;
-        add_optional(&place, shape, p);
-    }
-    if (p.op != POLYHEAD_SDPA) {
+    add_expression_tensors(&place, shape, p);
+    if (contract::has_weights(p)) {
         add_weights(p);
     }
     args.softcap = p.softcap ? 30.0f : 0.0f;

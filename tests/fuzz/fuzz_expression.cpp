@@ -13,8 +13,8 @@
 
 #include <polyhead/c_problem.h>
 
-#include "generators/expressions/expression.h"
 #include "contract/expression_text.h"
+#include "generators/expressions/expression.h"
 #include "sentence.h"
 
 namespace polyhead::fuzz {

@@ -3,9 +3,9 @@
 #include <cstring>
 #include <string>
 
+#include "contract/weight_layout.h"
 #include "edits.h"
 #include "memory.h"
-#include "contract/weight_layout.h"
 
 namespace polyhead::fuzz {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <everything_h4_kv2_d24.h>
 
+#include "contract/tensors.h"
+#include "contract/weight_layout.h"
 #include "memory.h"
 #include "runtime/halide_runtime.h"
-#include "contract/tensors.h"
 #include "runtime/status.h"
-#include "contract/weight_layout.h"
 #include "tests/runtime_fake.h"
 
 namespace polyhead::fuzz {
@@ -204,36 +204,27 @@ void Subject::check_buffers(void **argv) const {
             write_elements(buffer, 0, reinterpret_cast<char *>(buffer.host));
         }
     };
-    input("query");
-    if (p.op == POLYHEAD_SDPA || p.cross) {
-        input("key");
-        if (!p.value_in_key) {
-            input("value");
-        }
-    }
-    const int weights = p.op == POLYHEAD_MHA ? 4 : p.op == POLYHEAD_LINEAR ? 1 : 0;
-    for (int i = 0; i < weights * (p.bias ? 2 : 1); ++i) {
-        input("weights");
-    }
-    if (p.op != POLYHEAD_LINEAR) {
-        for (const contract::OptionalTensor &row : contract::optional_inputs) {
-            if (row.exists(p)) {
-                input(row.name);
+    const auto rows = [&](contract::Place place, const auto &visit) {
+        for (const contract::TensorRow &row : contract::tensors) {
+            if (row.place == place && takes(p, row)) {
+                visit(contract::said_of(row));
             }
         }
-        for (const polyhead_declaration &declared : declarations) {
-            input(declared.name);
-        }
-        for (const contract::ScalarArgument &number : contract::scalar_arguments) {
-            argv += number.exists(p) ? 1 : 0;
-        }
-    }
-    output("out");
-    for (const contract::OptionalTensor &row : contract::optional_outputs) {
-        if (p.op != POLYHEAD_LINEAR && row.exists(p)) {
-            output(row.name);
+    };
+    rows(contract::Place::operand, input);
+    for (const contract::WeightRow &row : contract::weight_rows) {
+        for (int i = 0; i < (takes(p, row) ? 1 + (p.bias ? 1 : 0) : 0); ++i) {
+            input("weights");
         }
     }
+    rows(contract::Place::option, input);
+    for (const polyhead_declaration &declared : declarations) {
+        input(declared.name);
+    }
+    for (const contract::NumberRow &number : contract::numbers) {
+        argv += takes(p, number) ? 1 : 0;
+    }
+    rows(contract::Place::result, output);
 }
 
 } // namespace polyhead::fuzz

@@ -2,58 +2,69 @@
 #ifndef POLYHEAD_TESTS_CALL_TENSORS_H
 #define POLYHEAD_TESTS_CALL_TENSORS_H
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include <polyhead/polyhead.h>
 
+#include "../../contract/tensors.h"
 #include "half.h"
 
 namespace polyhead::test {
-
-// Tensors of keys and values, which lie in pages where the problem has them.
-inline bool lies_in_pages(polyhead_tensor polyhead_args::*tensor) {
-    return tensor == &polyhead_args::key || tensor == &polyhead_args::value || tensor == &polyhead_args::key_scales ||
-           tensor == &polyhead_args::value_scales || tensor == &polyhead_args::key_cache || tensor == &polyhead_args::value_cache;
-}
 
 struct CallTensor {
     const char *name;
     polyhead_tensor polyhead_args::*tensor;
 };
 
-constexpr std::array<CallTensor, 18> input_tensors = {{
-    {"query", &polyhead_args::query},
-    {"key", &polyhead_args::key},
-    {"value", &polyhead_args::value},
-    {"kv_lengths", &polyhead_args::kv_lengths},
-    {"page_table", &polyhead_args::page_table},
-    {"key_scales", &polyhead_args::key_scales},
-    {"value_scales", &polyhead_args::value_scales},
-    {"cache_lengths", &polyhead_args::cache_lengths},
-    {"position_offsets", &polyhead_args::position_offsets},
-    {"mask", &polyhead_args::mask},
-    {"score_bias", &polyhead_args::score_bias},
-    {"alibi_slopes", &polyhead_args::alibi_slopes},
-    {"sinks", &polyhead_args::sinks},
-    {"rope_cos", &polyhead_args::rope_cos},
-    {"rope_sin", &polyhead_args::rope_sin},
-    {"positions_q", &polyhead_args::positions_q},
-    {"positions_kv", &polyhead_args::positions_kv},
-    {"head_gate", &polyhead_args::head_gate},
-}}; // and those of a user expression, an array of their own
+// The tensors of the rows (contract/tensors.h) of which this is true, each once, in their order.
+template <size_t count> using CallTensors = std::array<CallTensor, count>;
+template <size_t most> struct Found {
+    CallTensor tensors[most]{};
+    size_t count = 0;
+};
+template <class Wanted> constexpr auto find_tensors(Wanted wanted) {
+    Found<contract::num_tensors> found;
+    for (const contract::TensorRow &row : contract::tensors) {
+        bool known = !wanted(row);
+        for (size_t i = 0; i < found.count; i++) {
+            known = known || found.tensors[i].tensor == row.tensor;
+        }
+        if (!known) {
+            found.tensors[found.count++] = {row.name, row.tensor};
+        }
+    }
+    return found;
+}
+template <size_t count, size_t most> constexpr CallTensors<count> first_of(const Found<most> &found) {
+    CallTensors<count> tensors{};
+    for (size_t i = 0; i < count; i++) {
+        tensors[i] = found.tensors[i];
+    }
+    return tensors;
+}
 
-constexpr std::array<CallTensor, 4> output_tensors = {{
-    {"out", &polyhead_args::out},
-    {"lse", &polyhead_args::lse},
-    {"scores", &polyhead_args::scores},
-    {"weights_mean", &polyhead_args::weights_mean},
-}};
+constexpr bool is_input(const contract::TensorRow &row) {
+    return row.place == contract::Place::operand || row.place == contract::Place::option;
+}
+constexpr bool is_output(const contract::TensorRow &row) {
+    return row.place == contract::Place::result && !row.updated;
+}
+constexpr bool is_cache(const contract::TensorRow &row) {
+    return row.updated;
+}
 
+constexpr auto input_tensors = first_of<find_tensors(is_input).count>(find_tensors(is_input)); // and those of a user expression
+constexpr auto output_tensors = first_of<find_tensors(is_output).count>(find_tensors(is_output));
 // Of a layer with a cache: a call writes some of their rows, and reads others.
-constexpr std::array<CallTensor, 2> cache_tensors = {{
-    {"key_cache", &polyhead_args::key_cache},
-    {"value_cache", &polyhead_args::value_cache},
-}};
+constexpr auto cache_tensors = first_of<find_tensors(is_cache).count>(find_tensors(is_cache));
+
+// Tensors of keys and values, which lie in pages where the problem has them.
+inline bool lies_in_pages(polyhead_tensor polyhead_args::*tensor) {
+    return std::any_of(std::begin(contract::tensors), std::end(contract::tensors),
+                       [&](const contract::TensorRow &row) { return row.tensor == tensor && row.extents[0] == contract::extent_blocks; });
+}
 
 // Of the elements of a tensor, without what lies between them.
 inline double tensor_bytes(const polyhead_tensor &tensor) {

@@ -1,9 +1,9 @@
 // The frame "head lanes": decoding on CPUs.
 #include <algorithm>
 
-#include "../../generators/frames/head_lanes.h"
 #include "../../contract/dtypes.h"
 #include "../../contract/tensors.h"
+#include "../../generators/frames/head_lanes.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"
@@ -36,8 +36,7 @@ int lanes_of(const Problem &p, const Machine &machine) {
 // Vectors of words cover both head dims. With 16 registers two halves of each word are too many: 1.12 of the time.
 bool reads_words(const Problem &p, const Machine &machine) {
     const int entries = 2 * lanes_of(p, machine);
-    return machine.registers == 32 && contract::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 &&
-           p.head_dim_v % entries == 0;
+    return machine.registers == 32 && contract::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 && p.head_dim_v % entries == 0;
 }
 
 // How keys of int8 are multiplied: sums of products of integers side by side, and entries of each; no lanes: keys become floats.

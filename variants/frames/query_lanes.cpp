@@ -1,8 +1,8 @@
 // The frame "query lanes": prefill on CPUs.
 #include <algorithm>
 
-#include "../../generators/frames/query_lanes.h"
 #include "../../contract/tensors.h"
+#include "../../generators/frames/query_lanes.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
 #include "limits.h"

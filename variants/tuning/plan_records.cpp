@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "../../generators/text.h"
-#include "../../contract/tensors.h"
 #include "../../contract/problem_fields.h"
+#include "../../contract/tensors.h"
+#include "../../generators/text.h"
 
 namespace polyhead::gen {
 namespace {

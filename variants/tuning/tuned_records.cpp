@@ -11,9 +11,9 @@
 #include <Halide.h>
 #include <nlohmann/json.hpp>
 
-#include "../../generators/text.h"
 #include "../../contract/apis.h"
 #include "../../contract/problem_fields.h"
+#include "../../generators/text.h"
 #include "../knob_rules.h"
 #include "shipped_records.h"
 

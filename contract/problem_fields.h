@@ -155,10 +155,9 @@ constexpr ProblemField problem_fields[] = {
     field::yes_no("cache", &polyhead_problem::cache, ops::mha, field::same_truth,
                   "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };
-static_assert(sizeof(polyhead_problem) ==
+static_assert(offsetof(polyhead_problem, expression) ==
                   (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /
-                          alignof(const char *) * alignof(const char *) +
-                      sizeof(const char *),
+                      alignof(const char *) * alignof(const char *),
               "a field of polyhead_problem is missing here");
 
 // The problem with every number that was left 0 "as usual" written out.

@@ -9,6 +9,7 @@
 #include "call_guard.h"
 #include "floating_point.h"
 #include "head_rows.h"
+#include "served.h"
 #include "shared_elements.h"
 
 namespace polyhead::runtime {
@@ -63,6 +64,9 @@ bool check_tensors_apart(const polyhead_cache &cache, polyhead_status *status) n
 }
 
 // A cache and what is appended to it.
+// A struct of another version, in sentences.
+constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
+
 class Append {
 public:
     Append(const polyhead_cache &cache, const polyhead_new_keys &keys) noexcept
@@ -171,8 +175,7 @@ private:
 
     bool check_cache(polyhead_status *status) noexcept {
         const polyhead_tensor &key = cache_.key, &value = cache_.value, &table = cache_.page_table;
-        if (!check_struct("cache", cache_.size, sizeof cache_, status) || !check_struct("new keys", keys_.size, sizeof keys_, status) ||
-            !check_storage("cache key", key, status, true) ||
+        if (!check_storage("cache key", key, status, true) ||
             !check_host_tensor({"cache key", &key, key.dtype, Role::output, 4, {}}, status) ||
             (has_value_ && !check_host_tensor({"cache value",
                                                &value,
@@ -282,6 +285,13 @@ polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_
         refuse(&status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", cache ? "keys" : "cache");
         return status;
     }
+    polyhead_cache cache_room;
+    polyhead_new_keys keys_room;
+    cache = served(*cache, &cache_room, {"cache", of_struct, of_headers}, &status);
+    keys = cache ? served(*keys, &keys_room, {"new keys", of_struct, of_headers}, &status) : nullptr;
+    if (!keys) {
+        return status;
+    }
     Append append(*cache, *keys);
     if (append.check(&status)) {
         append.run();
@@ -297,7 +307,9 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
         refuse(&status, POLYHEAD_NULL_POINTER, "cache: null pointer, expected a struct");
         return status;
     }
-    if (!check_struct("cache", cache->size, sizeof *cache, &status)) {
+    polyhead_cache room;
+    cache = served(*cache, &room, {"cache", of_struct, of_headers}, &status);
+    if (!cache) {
         return status;
     }
     const polyhead_tensor &key = cache->key;

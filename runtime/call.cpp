@@ -75,9 +75,9 @@ uint32_t neutral_bits(Neutral neutral, const CallShape &shape) noexcept {
 
 } // namespace
 
-Call::Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
+Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
     : context_(context) {
-    const polyhead_problem problem = with_heads(with_defaults(kernel.problem), shape.num_heads);
+    const polyhead_problem problem = with_heads(kernel.problem, shape.num_heads);
     argv_[num_arguments_++] = &context_;
     const auto add_rows = [&](Place place) {
         for (const TensorRow &row : tensors) {
@@ -172,7 +172,7 @@ void Call::add_option(const TensorRow &row, const polyhead_problem &problem, con
     neutral_[num_buffers_ - 1] = bits;
 }
 
-void Call::add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
+void Call::add_expression_tensors(const KernelTable &kernel, const polyhead_problem &problem, const polyhead_args &args,
                                   const CallShape &shape) noexcept {
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         const polyhead_declaration &declared = kernel.declarations[i];

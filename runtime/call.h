@@ -10,6 +10,7 @@
 #include "contract.h"
 #include "device.h"
 #include "halide_runtime.h"
+#include "kernel_table.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -18,7 +19,7 @@ class Call {
 public:
     // Of checked arguments whose tensors all have elements. They must outlive this object, and so must the user context, which comes
     // first; a buffer whose memory lies on a device has no host pointer yet.
-    Call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept;
+    Call(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
@@ -42,7 +43,7 @@ private:
     void add_row(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_option(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_spread(const char *name, const polyhead_tensor &tensor, int32_t rank, const int64_t *extents) noexcept;
-    void add_expression_tensors(const polyhead_kernel &kernel, const polyhead_problem &problem, const polyhead_args &args,
+    void add_expression_tensors(const KernelTable &kernel, const polyhead_problem &problem, const polyhead_args &args,
                                 const CallShape &shape) noexcept;
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
     void add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept;

@@ -43,7 +43,7 @@ void name_sequences(const Part &part, polyhead_status *status) noexcept {
 
 } // namespace
 
-bool refuse_unfit(const polyhead_kernel &kernel, const Fit &fit, polyhead_status *status) noexcept {
+bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept {
     const polyhead_problem &p = kernel.problem;
     const bool own = attends(p) && !attends_itself(p);
     const char *advice = !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
@@ -54,8 +54,8 @@ bool refuse_unfit(const polyhead_kernel &kernel, const Fit &fit, polyhead_status
                   kernel.name, static_cast<long long>(fit.bytes), advice);
 }
 
-bool check_divisible(const polyhead_kernel &kernel, int64_t rows, int64_t most, const char *limit, polyhead_status *status) noexcept {
-    return rows <= most || batch_row_only_as_index(kernel) ||
+bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, const char *limit, polyhead_status *status) noexcept {
+    return rows <= most || !kernel.reads_batch_row() ||
            refuse(status, POLYHEAD_UNSUPPORTED,
                   "%s: extent %lld of dimension 0, expected at most %lld, the limit %s where the expression uses b otherwise than as the "
                   "index of a dimension b: split the batch",
@@ -123,7 +123,7 @@ bool CallInParts::plan(Planned *planned, polyhead_status *status) noexcept {
     planned->shape = CallShape{};
     bool right = validate(kernel_, part.args(), &planned->shape, status);
     if (right && !planned->shape.no_keys()) {
-        planned->shape.needed_keys = needed_keys(with_defaults(kernel_.problem), part.args(), planned->shape);
+        planned->shape.needed_keys = needed_keys(kernel_, part.args(), planned->shape);
         planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
         right = planned->variant && cut_to(fit_of(kernel_.problem, *planned->variant, part.args(), planned->shape), planned, status);
     }

@@ -8,6 +8,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "kernel_table.h"
 #include "neutral_rows.h"
 #include "part_of_call.h"
 #include "scratch_bytes.h"
@@ -19,16 +20,16 @@ class Text;
 class ThreadPool;
 
 // Why a kernel cannot compute a batch row, of which it would hold fit.bytes in one piece.
-bool refuse_unfit(const polyhead_kernel &kernel, const Fit &fit, polyhead_status *status) noexcept;
+bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept;
 // A part counts its batch rows from 0, which an expression may not bear. `limit` says why there are parts.
-bool check_divisible(const polyhead_kernel &kernel, int64_t rows, int64_t most, const char *limit, polyhead_status *status) noexcept;
+bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, const char *limit, polyhead_status *status) noexcept;
 
 // A checked call as parts, each of which is an ordinary call. Of packed tokens: a sequence, or neighbouring sequences of equal lengths. So
 // every kernel takes packed tokens, each sequence gets the variant for its own length, and its result has the bits of a call with this
 // sequence alone. Of a large call: some of its batch rows, or some queries of one; all with the variant of the whole call.
 class CallInParts {
 public:
-    CallInParts(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape) noexcept
+    CallInParts(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept
         : kernel_(kernel), args_(args), shape_(shape) {}
     ~CallInParts();
     CallInParts(const CallInParts &) = delete;
@@ -70,7 +71,7 @@ private:
     polyhead_status run_on_threads() noexcept;
     polyhead_status run_on_device() noexcept;
 
-    const polyhead_kernel &kernel_;
+    const KernelTable &kernel_;
     const polyhead_args &args_;
     const CallShape shape_;
     Planned *parts_ = nullptr;

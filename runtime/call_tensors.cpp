@@ -5,7 +5,7 @@
 
 namespace polyhead::runtime {
 
-CallTensors::CallTensors(const polyhead_kernel &kernel, const polyhead_args &args) noexcept {
+CallTensors::CallTensors(const KernelTable &kernel, const polyhead_args &args) noexcept {
     const auto add_rows = [&](bool results) {
         for (const TensorRow &row : tensors) {
             if ((row.place == Place::result) == results && takes(kernel.problem, row)) {

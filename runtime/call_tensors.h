@@ -6,6 +6,7 @@
 
 #include "../contract/tensors.h"
 #include "contract.h"
+#include "kernel_table.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -18,7 +19,7 @@ struct NamedTensor {
 // The tensors that a call was given, inputs first. Its expression tensors have been counted.
 class CallTensors {
 public:
-    CallTensors(const polyhead_kernel &kernel, const polyhead_args &args) noexcept;
+    CallTensors(const KernelTable &kernel, const polyhead_args &args) noexcept;
 
     const NamedTensor *begin() const noexcept { return tensors_; }
     const NamedTensor *end() const noexcept { return tensors_ + count_; }

@@ -4,95 +4,11 @@
 #include <utility>
 
 #include "dispatch.h"
+#include "kernel_table.h"
 #include "memory.h"
 #include "status.h"
 
 namespace polyhead {
-namespace {
-
-// What bare attention and the whole layer have in common.
-polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
-    static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
-    polyhead_args args = polyhead_args_of(op);
-    args.kv_lengths = a.kv_lengths;
-    args.has_softmax_scale = a.softmax_scale.has_value();
-    args.softmax_scale = a.softmax_scale.value_or(0.0f);
-    args.alignment = static_cast<int32_t>(a.alignment);
-    args.device = a.device ? a.device->raw() : nullptr;
-    args.position_offsets = a.position_offsets;
-    args.has_window = a.window.has_value();
-    args.window_left = a.window ? a.window->left : -1;
-    args.window_right = a.window ? a.window->right : -1;
-    args.mask = a.mask;
-    args.score_bias = a.score_bias;
-    args.softcap = a.softcap;
-    args.alibi_slopes = a.alibi_slopes;
-    args.sinks = a.sinks;
-    args.rope_cos = a.rope_cos;
-    args.rope_sin = a.rope_sin;
-    args.positions_q = a.positions_q;
-    args.positions_kv = a.positions_kv;
-    args.head_gate = a.head_gate;
-    args.expression_tensors = a.expression_tensors;
-    args.num_expression_tensors = a.num_expression_tensors;
-    args.lse = a.lse;
-    args.scores = a.scores;
-    args.weights_mean = a.weights_mean;
-    return args;
-}
-
-polyhead_args c_args(const SdpaArgs &a) noexcept {
-    polyhead_args args = attention_args(a, POLYHEAD_SDPA);
-    args.query = a.query;
-    args.key = a.key;
-    args.value = a.value;
-    args.page_table = a.page_table;
-    args.key_scales = a.key_scales;
-    args.value_scales = a.value_scales;
-    args.cu_seqlens_q = a.cu_seqlens_q;
-    args.cu_seqlens_kv = a.cu_seqlens_kv;
-    args.out = a.out;
-    return args;
-}
-
-polyhead_args c_args(const MhaArgs &a) noexcept {
-    polyhead_args args = attention_args(a, POLYHEAD_MHA);
-    args.query = a.input;
-    args.key = a.key;
-    args.value = a.value;
-    args.weights = a.weights ? a.weights->raw() : nullptr;
-    args.cache_lengths = a.cache_lengths;
-    args.key_cache = a.key_cache;
-    args.value_cache = a.value_cache;
-    args.page_table = a.page_table;
-    args.out = a.out;
-    return args;
-}
-
-polyhead_args c_args(const LinearArgs &a) noexcept {
-    polyhead_args args = polyhead_args_of(POLYHEAD_LINEAR);
-    args.query = a.input;
-    args.weights = a.weights ? a.weights->raw() : nullptr;
-    args.out = a.out;
-    args.device = a.device ? a.device->raw() : nullptr;
-    return args;
-}
-
-std::string explain_call(const Kernel &kernel, const polyhead_args &args) {
-    constexpr size_t bytes_per_variant = 1024;
-    std::string text(bytes_per_variant * (static_cast<size_t>(kernel.num_variants) + 1), '\0');
-    polyhead_explain(&kernel, &args, &text[0], text.size());
-    text.resize(text.find('\0'));
-    return text;
-}
-
-int64_t scratch_of(const Kernel &kernel, const polyhead_args &args) noexcept {
-    polyhead_status status;
-    const int64_t bytes = polyhead_scratch_bytes(&kernel, &args, &status);
-    return status.code == POLYHEAD_OK ? bytes : -1;
-}
-
-} // namespace
 
 TensorView::TensorView(const void *data_, DType dtype_, int32_t rank_, const int64_t *shape_, const int64_t *stride_) noexcept
     : polyhead_tensor{} {
@@ -212,21 +128,6 @@ Weights &Weights::operator=(Weights &&other) noexcept {
     return *this;
 }
 
-Status Kernel::run(const SdpaArgs &args) const noexcept {
-    const polyhead_args c = c_args(args);
-    return Status(polyhead_run(this, &c));
-}
-
-Status Kernel::run(const MhaArgs &args) const noexcept {
-    const polyhead_args c = c_args(args);
-    return Status(polyhead_run(this, &c));
-}
-
-Status Kernel::run(const LinearArgs &args) const noexcept {
-    const polyhead_args c = c_args(args);
-    return Status(polyhead_run(this, &c));
-}
-
 Status Kernel::pack(const WeightTensors &tensors, Weights *weights) const noexcept {
     using namespace runtime;
     if (!weights) {
@@ -256,37 +157,27 @@ Status Device::put(const Weights &host, Weights *on_device) const noexcept {
     return status;
 }
 
-int64_t Kernel::scratch_bytes(const SdpaArgs &args) const noexcept {
-    return scratch_of(*this, c_args(args));
+int64_t Kernel::scratch_bytes(const polyhead_args &args) const noexcept {
+    polyhead_status status;
+    const int64_t bytes = polyhead_scratch_bytes(this, &args, &status);
+    return status.code == POLYHEAD_OK ? bytes : -1;
 }
 
-int64_t Kernel::scratch_bytes(const MhaArgs &args) const noexcept {
-    return scratch_of(*this, c_args(args));
-}
-
-int64_t Kernel::scratch_bytes(const LinearArgs &args) const noexcept {
-    return scratch_of(*this, c_args(args));
-}
-
-std::string Kernel::explain(const SdpaArgs &args) const {
-    return explain_call(*this, c_args(args));
-}
-
-std::string Kernel::explain(const MhaArgs &args) const {
-    return explain_call(*this, c_args(args));
-}
-
-std::string Kernel::explain(const LinearArgs &args) const {
-    return explain_call(*this, c_args(args));
+std::string Kernel::explain(const polyhead_args &args) const {
+    constexpr size_t bytes_per_variant = 1024;
+    polyhead_status status = runtime::success();
+    runtime::KernelTable table;
+    const int32_t variants_of_table = table.read(this, &status) ? table.num_variants : 0;
+    std::string text(bytes_per_variant * (static_cast<size_t>(variants_of_table) + 1), '\0');
+    polyhead_explain(this, &args, &text[0], text.size());
+    text.resize(text.find('\0'));
+    return text;
 }
 
 bool Kernel::supported(const Device *device) const noexcept {
-    for (int32_t i = 0; i < num_variants; ++i) {
-        if (variants[i].abi == POLYHEAD_ABI_VERSION && runtime::runs_on(variants[i], device ? device->raw() : nullptr)) {
-            return true;
-        }
-    }
-    return false;
+    polyhead_status status = runtime::success();
+    runtime::KernelTable table;
+    return table.read(this, &status) && runtime::any_runs_on(table, device ? device->raw() : nullptr);
 }
 
 } // namespace polyhead

@@ -12,7 +12,7 @@
 
 namespace polyhead::runtime {
 
-bool cpu_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+bool cpu_bytes(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                CpuBytes *bytes) noexcept {
     constexpr int64_t most = int64_t(1) << 48; // sums over threads do not overflow; more than an address space has
     *bytes = {scratch_bytes(kernel.problem, variant, args, shape, 1), thread_scratch_bytes(variant, shape)};
@@ -23,8 +23,8 @@ size_t held_bytes(int64_t bytes) noexcept {
     return static_cast<size_t>(bytes) + Scratch::overhead;
 }
 
-polyhead_status run_in_memory(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
-                              const CallShape &shape, ThreadPool *pool, void *memory, size_t bytes) noexcept {
+polyhead_status run_in_memory(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                              ThreadPool *pool, void *memory, size_t bytes) noexcept {
     polyhead_status status = success();
     CallContext context(pool);
     const ScratchInUse scratch(&context, memory, bytes);
@@ -35,7 +35,7 @@ polyhead_status run_in_memory(const polyhead_kernel &kernel, const polyhead_vari
     return status;
 }
 
-polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+polyhead_status run_on_cpu(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
                            const CallShape &shape) noexcept {
     const ThreadsInUse threads;
     CpuBytes bytes;

@@ -7,6 +7,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "kernel_table.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -19,17 +20,17 @@ struct CpuBytes {
 };
 
 // False when they are more than a machine can have.
-bool cpu_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+bool cpu_bytes(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                CpuBytes *bytes) noexcept;
 
 // What has to be held for so many bytes of scratch.
 size_t held_bytes(int64_t bytes) noexcept;
 
 // memory: aligned, at least held_bytes(of_caller) bytes; the helpers of the pool (null: none) have held_bytes(of_helper).
-polyhead_status run_in_memory(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
-                              const CallShape &shape, ThreadPool *pool, void *memory, size_t bytes) noexcept;
+polyhead_status run_in_memory(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                              ThreadPool *pool, void *memory, size_t bytes) noexcept;
 
-polyhead_status run_on_cpu(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+polyhead_status run_on_cpu(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
                            const CallShape &shape) noexcept;
 
 } // namespace polyhead::runtime

@@ -23,7 +23,7 @@ namespace {
 class Staging {
 public:
     // Of a copy of the arguments, which it changes.
-    Staging(const polyhead_kernel &kernel, polyhead_args *args) noexcept : kernel_(kernel), args_(args) {
+    Staging(const KernelTable &kernel, polyhead_args *args) noexcept : kernel_(kernel), args_(args) {
         std::copy_n(args->expression_tensors, kernel.num_declarations, expression_tensors_);
         args->expression_tensors = expression_tensors_;
     }
@@ -84,7 +84,7 @@ private:
         return true;
     }
 
-    const polyhead_kernel &kernel_;
+    const KernelTable &kernel_;
     polyhead_args *args_;
     polyhead_tensor expression_tensors_[most_expression_tensors];
     polyhead_tensor original_[Call::most_buffers], packed_[Call::most_buffers];
@@ -160,7 +160,7 @@ private:
     bool on_host_ = false;
 };
 
-polyhead_status launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+polyhead_status launch(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
                        const CallShape &shape) noexcept {
     polyhead_status status = success();
     polyhead_args placed = args;
@@ -194,7 +194,7 @@ polyhead_status launch(const polyhead_kernel &kernel, const polyhead_variant &va
 
 } // namespace
 
-polyhead_status run_on_device(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+polyhead_status run_on_device(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
                               const CallShape &shape) noexcept {
     polyhead_status status = success();
     if (!check_launch(kernel, variant, args, shape, &status)) {

@@ -22,9 +22,19 @@ bool serves_length(const polyhead_variant &variant, int64_t seq_len_q) noexcept 
     return seq_len_q >= variant.min_seq_len_q && (variant.max_seq_len_q == 0 || seq_len_q <= variant.max_seq_len_q);
 }
 
-bool well_formed(const polyhead_kernel &kernel, const polyhead_variant &variant) noexcept {
-    return variant.abi == POLYHEAD_ABI_VERSION && (variant.entry || variant.call) &&
-           variant.weight_layout == weight_layout_id(kernel.problem);
+// Facts of a later version may be requirements: a variant that has some is left to a library that knows them.
+bool only_known_facts(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
+    const auto *const bytes = reinterpret_cast<const unsigned char *>(&variant);
+    const uint32_t all = kernel.variants.bytes();
+    return all <= sizeof variant || std::all_of(bytes + sizeof variant, bytes + all, [](unsigned char byte) { return byte == 0; });
+}
+
+bool serves_abi(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
+    return variant.abi >= POLYHEAD_ABI_LOWEST && variant.abi <= POLYHEAD_ABI_VERSION && only_known_facts(kernel, variant);
+}
+
+bool well_formed(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
+    return serves_abi(kernel, variant) && (variant.entry || variant.call) && variant.weight_layout == weight_layout_id(kernel.problem);
 }
 
 // An environment that is not understood allows nothing: to guess could hide which code a test or a comparison ran.
@@ -37,7 +47,7 @@ bool capable(const polyhead_variant &variant, const polyhead_device *device) noe
 }
 
 // Code compiled in process has its own Halide runtime, which has neither our contexts nor our memory.
-const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &args) noexcept {
+const char *first_on_device(const KernelTable &kernel, const polyhead_args &args) noexcept {
     for (const NamedTensor &t : CallTensors(kernel, args)) {
         if (t.tensor->device) {
             return t.name;
@@ -47,7 +57,7 @@ const char *first_on_device(const polyhead_kernel &kernel, const polyhead_args &
 }
 
 // What address and outer strides of a tensor must be multiples of, in bytes: a load takes as many elements of every tensor.
-int64_t alignment_of(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
+int64_t alignment_of(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_tensor &t) noexcept {
     const int64_t elements = std::max(1, variant.alignment / dtype_bytes(kernel.problem.dtype));
     return elements * dtype_bytes(t.dtype);
 }
@@ -75,7 +85,7 @@ struct Unaligned {
     int64_t expected = 0; // bytes
 };
 
-Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args) noexcept {
+Unaligned first_unaligned(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args) noexcept {
     if (variant.alignment <= 1) {
         return {};
     }
@@ -90,10 +100,12 @@ Unaligned first_unaligned(const polyhead_kernel &kernel, const polyhead_variant 
 }
 
 // Only for variants that were not chosen.
-void say_why_not(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                  Text *text) noexcept {
     const uint64_t missing = variant.cpu_features & ~cpu_features(variant.cpu_features);
-    if (variant.abi != POLYHEAD_ABI_VERSION) {
+    if (!only_known_facts(kernel, variant)) {
+        text->append("has facts that polyhead %s does not know", polyhead_version());
+    } else if (!serves_abi(kernel, variant)) {
         text->append("was generated for ABI %u, expected %u", variant.abi, POLYHEAD_ABI_VERSION);
     } else if (!variant.entry && !variant.call) {
         text->append("has no entry");
@@ -126,7 +138,15 @@ bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noe
            (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
 }
 
-bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+bool any_runs_on(const KernelTable &kernel, const polyhead_device *device) noexcept {
+    bool any = false;
+    for (int32_t i = 0; i < kernel.num_variants; ++i) {
+        any = any || (serves_abi(kernel, kernel.variants[i]) && runs_on(kernel.variants[i], device));
+    }
+    return any;
+}
+
+bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
               Text *why_not) noexcept {
     if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_length(variant, shape.seq_len_q) &&
         !first_unaligned(kernel, variant, args).tensor && (variant.entry || !args.device || !first_on_device(kernel, args))) {
@@ -138,7 +158,7 @@ bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, co
     return false;
 }
 
-const polyhead_variant *select_variant(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape,
+const polyhead_variant *select_variant(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape,
                                        polyhead_status *status) noexcept {
     bool too_old = false; // a variant of the device's API needs a newer device
     for (int32_t i = 0; i < kernel.num_variants; ++i) {

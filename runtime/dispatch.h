@@ -5,6 +5,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "kernel_table.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -14,12 +15,15 @@ class Text;
 // True when this machine, and the device if one is given, has what the variant needs; without a device only CPU variants run.
 bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept;
 
+// True when a variant of the kernel does.
+bool any_runs_on(const KernelTable &kernel, const polyhead_device *device) noexcept;
+
 // True when the variant may serve this call; otherwise why_not, if given, gets half a sentence ("needs avx512_skylake").
-bool eligible(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
               Text *why_not) noexcept;
 
 // The first eligible variant, or null and a status that says what is missing.
-const polyhead_variant *select_variant(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape,
+const polyhead_variant *select_variant(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape,
                                        polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime

@@ -82,12 +82,6 @@ bool check_in_place(const char *name, const polyhead_tensor &output, const char 
            refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
 }
 
-bool check_struct(const char *name, uint32_t size, size_t expected, polyhead_status *status) noexcept {
-    return size == expected ||
-           refuse(status, POLYHEAD_UNSUPPORTED, "%s: a struct of %u bytes, expected %zu: compile with the headers of polyhead %s", name,
-                  size, expected, polyhead_version());
-}
-
 int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
     const bool each = r_.positions.rank == 2;
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;

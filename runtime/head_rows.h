@@ -31,8 +31,6 @@ bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_sta
 // An output may be an input itself, element for element, and may otherwise share no memory with it.
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept;
-// A struct of these functions that another version of the headers wrote is refused.
-bool check_struct(const char *name, uint32_t size, size_t expected, polyhead_status *status) noexcept;
 
 // A checked rotation.
 class Rotation {

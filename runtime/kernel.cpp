@@ -15,6 +15,7 @@
 #include "neutral_rows.h"
 #include "no_keys.h"
 #include "scratch_bytes.h"
+#include "served.h"
 #include "status.h"
 #include "threads.h"
 #include "validate.h"
@@ -27,33 +28,39 @@ namespace polyhead::runtime {
 namespace {
 
 // Checks the whole call. False and a status when it is refused.
-bool check(const polyhead_kernel *kernel, const polyhead_args *args, CallShape *shape, polyhead_status *status) noexcept {
-    if (!kernel) {
+// *args: those of the caller, or as this library knows them in *room.
+bool check(const polyhead_kernel *table, KernelTable *kernel, const polyhead_args **args, polyhead_args *room, CallShape *shape,
+           polyhead_status *status) noexcept {
+    if (!table) {
         return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
-    if (!args) {
+    if (!*args) {
         return refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
     }
-    if (args->device && !args->device->usable()) {
-        *status = device_of_parent(args->device->name);
+    *args =
+        served(**args, room, {"arguments", "polyhead_args", "begin them with polyhead_args_of() and compile with the headers of"}, status);
+    if (!*args || !kernel->read(table, status)) {
         return false;
     }
-    return validate(*kernel, *args, shape, status);
+    if ((*args)->device && !(*args)->device->usable()) {
+        *status = device_of_parent((*args)->device->name);
+        return false;
+    }
+    return validate(*kernel, **args, shape, status);
 }
 
 // Chooses the variant of a checked call with something to compute; null and a status when there is none. Null also for packed tokens, of
 // which each part has its own.
-const polyhead_variant *choose(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape,
-                               polyhead_status *status) noexcept {
+const polyhead_variant *choose(const KernelTable &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
     if (shape->ragged()) {
         return nullptr;
     }
-    shape->needed_keys = needed_keys(with_defaults(kernel.problem), args, *shape); // once: another thread may change the lengths
+    shape->needed_keys = needed_keys(kernel, args, *shape); // once: another thread may change the lengths
     return select_variant(kernel, args, *shape, status);
 }
 
 // What a call takes with the present number of threads.
-int64_t call_bytes(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s) noexcept {
+int64_t call_bytes(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s) noexcept {
     return scratch_bytes(kernel.problem, variant, args, s, num_threads()) + neutral_row_bytes(kernel.problem, args, s.needed_keys);
 }
 
@@ -82,7 +89,7 @@ void describe_features(const polyhead_problem &p, Text *text) noexcept {
     text->append("%s", *last ? "\n" : "");
 }
 
-void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &s, Text *text) noexcept {
+void describe_call(const KernelTable &kernel, const polyhead_args &args, const CallShape &s, Text *text) noexcept {
     const polyhead_problem &p = kernel.problem;
     text->append("%s: %s", kernel.name, op_name(p.op));
     if (s.ragged()) {
@@ -98,7 +105,7 @@ void describe_call(const polyhead_kernel &kernel, const polyhead_args &args, con
     describe_features(p, text);
 }
 
-polyhead_status run_variant(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args,
+polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
                             const CallShape &shape) noexcept {
     polyhead_status status = success();
     NeutralRows rows;
@@ -131,27 +138,29 @@ polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead
 } // namespace
 } // namespace polyhead::runtime
 
-polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args) {
+polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *args) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
+    KernelTable kernel;
+    polyhead_args room;
     CallShape shape;
     polyhead_status status = success();
-    if (!check(kernel, args, &shape, &status) || shape.nothing_to_do()) {
+    if (!check(table, &kernel, &args, &room, &shape, &status) || shape.nothing_to_do()) {
         return status;
     }
-    const polyhead_variant *variant = choose(*kernel, *args, &shape, &status);
+    const polyhead_variant *variant = choose(kernel, *args, &shape, &status);
     if (variant && shape.no_keys()) {
-        return run_without_keys(kernel->problem, *args);
+        return run_without_keys(kernel.problem, *args);
     }
-    CallInParts parts(*kernel, *args, shape);
+    CallInParts parts(kernel, *args, shape);
     if (status.code != POLYHEAD_OK || !parts.prepare(variant, &status)) {
         return status;
     }
-    return parts.needed() ? parts.run() : run_variant(*kernel, *variant, *args, shape);
+    return parts.needed() ? parts.run() : run_variant(kernel, *variant, *args, shape);
 }
 
-polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes) {
+polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_args *args, char *text, size_t text_bytes) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
@@ -160,18 +169,20 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
         out.append("refused: %s\n", status.message);
         return status;
     };
+    KernelTable kernel;
+    polyhead_args room;
     CallShape shape;
     polyhead_status status = success();
-    if (!check(kernel, args, &shape, &status)) {
+    if (!check(table, &kernel, &args, &room, &shape, &status)) {
         return refused(status);
     }
-    const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(*kernel, *args, &shape, &status);
-    CallInParts parts(*kernel, *args, shape);
+    const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(kernel, *args, &shape, &status);
+    CallInParts parts(kernel, *args, shape);
     const bool runs = !shape.nothing_to_do() && !(chosen && shape.no_keys());
     if (status.code != POLYHEAD_OK || (runs && !parts.prepare(chosen, &status))) {
         return refused(status);
     }
-    describe_call(*kernel, *args, shape, &out);
+    describe_call(kernel, *args, shape, &out);
     if (!runs) {
         out.append("  runs nothing: there %s\n",
                    shape.nothing_to_do() ? "is nothing to compute" : "are no keys, every row is an empty row");
@@ -181,28 +192,30 @@ polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_a
         parts.describe(num_threads(), &out);
         return status;
     }
-    for (const polyhead_variant *v = kernel->variants; v != chosen; ++v) {
-        out.append("  not %s: ", v->name);
-        eligible(*kernel, *v, *args, shape, &out);
+    for (int32_t i = 0; &kernel.variants[i] != chosen; ++i) {
+        out.append("  not %s: ", kernel.variants[i].name);
+        eligible(kernel, kernel.variants[i], *args, shape, &out);
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
-               static_cast<long long>(call_bytes(*kernel, *chosen, *args, shape)), chosen->tiling ? chosen->tiling : "unknown");
+               static_cast<long long>(call_bytes(kernel, *chosen, *args, shape)), chosen->tiling ? chosen->tiling : "unknown");
     return status;
 }
 
-int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status) {
+int64_t polyhead_scratch_bytes(const polyhead_kernel *table, const polyhead_args *args, polyhead_status *status) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
+    KernelTable kernel;
+    polyhead_args room;
     CallShape shape;
     polyhead_status found = success();
     int64_t bytes = 0;
-    if (check(kernel, args, &shape, &found) && !shape.nothing_to_do()) {
-        const polyhead_variant *variant = choose(*kernel, *args, &shape, &found);
-        CallInParts parts(*kernel, *args, shape);
+    if (check(table, &kernel, &args, &room, &shape, &found) && !shape.nothing_to_do()) {
+        const polyhead_variant *variant = choose(kernel, *args, &shape, &found);
+        CallInParts parts(kernel, *args, shape);
         if (found.code == POLYHEAD_OK && !(variant && shape.no_keys()) && parts.prepare(variant, &found)) {
-            bytes = parts.needed() ? parts.scratch_bytes(num_threads()) : call_bytes(*kernel, *variant, *args, shape);
+            bytes = parts.needed() ? parts.scratch_bytes(num_threads()) : call_bytes(kernel, *variant, *args, shape);
         }
     }
     if (status) {

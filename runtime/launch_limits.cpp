@@ -24,7 +24,7 @@ int64_t linear_block(const polyhead_variant &variant) noexcept {
 
 } // namespace
 
-int64_t rows_of_launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_device &device,
+int64_t rows_of_launch(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_device &device,
                        const CallShape &shape) noexcept {
     const polyhead_problem &p = kernel.problem;
     if (!attends(p)) {
@@ -33,7 +33,7 @@ int64_t rows_of_launch(const polyhead_kernel &kernel, const polyhead_variant &va
     return has_score_outputs(p) ? std::max<int64_t>(1, device.most_blocks / shape.num_heads) : device.most_blocks;
 }
 
-bool check_launch(const polyhead_kernel &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+bool check_launch(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                   polyhead_status *status) noexcept {
     constexpr int64_t keys_of_block = 64; // schedules/score_output_gpu.cpp
     const polyhead_problem &p = kernel.problem;

@@ -2,7 +2,6 @@
 #include "needed_keys.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "../contract/tensors.h"
 #include "contract.h"
@@ -16,9 +15,10 @@ int32_t span(const polyhead_args &args, int32_t given) noexcept {
 }
 
 // Something of the call has T_kv itself: an output, a length that was built in, a user's expression.
-bool keeps_all_keys(const polyhead_problem &p) noexcept {
+bool keeps_all_keys(const KernelTable &kernel) noexcept {
+    const polyhead_problem &p = kernel.problem;
     return !attends(p) || p.seq_len_kv > 0 || (attends_itself(p) && !p.cache) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
-           (p.expression && std::strstr(p.expression, "seq_len_kv"));
+           (kernel.expression_facts & POLYHEAD_EXPRESSION_KEY_LENGTH) != 0;
 }
 
 // Query q sees no key after q, and nothing else of the call asks how many keys there are.
@@ -29,10 +29,11 @@ bool sees_its_own_position(const polyhead_problem &p, const polyhead_args &args)
 
 } // namespace
 
-int64_t needed_keys(const polyhead_problem &p, const polyhead_args &args, const CallShape &s) noexcept {
+int64_t needed_keys(const KernelTable &kernel, const polyhead_args &args, const CallShape &s) noexcept {
+    const polyhead_problem &p = kernel.problem;
     const polyhead_tensor &lengths = p.cache ? args.cache_lengths : args.kv_lengths;
     const int64_t added = p.cache ? s.seq_len_q : 0; // to the keys that were valid before
-    if (keeps_all_keys(p) || (p.cache && args.device)) {
+    if (keeps_all_keys(kernel) || (p.cache && args.device)) {
         return s.seq_len_kv;
     }
     int64_t longest = 1;

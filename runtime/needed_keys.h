@@ -4,6 +4,7 @@
 
 #include <polyhead/c_api.h>
 
+#include "kernel_table.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -12,7 +13,7 @@ namespace polyhead::runtime {
 // behind it; without lengths as many as there are queries, where no query sees a key after its own position (causal, top-left). A kernel
 // is given no more, so that it costs what is valid and not what a cache could hold. With pages: whole pages. The call was
 // checked and has keys.
-int64_t needed_keys(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
+int64_t needed_keys(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
 
 // Keys that the windows of all queries of a batch row reach together, of as many.
 int64_t keys_in_windows(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;

@@ -44,7 +44,7 @@ private:
 
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
 template <typename Args, typename Tensor, typename Visit>
-void for_each_tensor(const polyhead_kernel &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
+void for_each_tensor(const KernelTable &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
     for (const TensorRow &row : tensors) {
         if (row.place != Place::host && takes(kernel.problem, row)) {
             visit(&(args->*row.tensor), Dimensions(row, kernel.problem));
@@ -95,7 +95,7 @@ void take(polyhead_tensor *tensor, const Dimensions &dimensions, const Part &par
 
 } // namespace
 
-PartOfCall::PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args, const Part &part) noexcept : args_(args) {
+PartOfCall::PartOfCall(const KernelTable &kernel, const polyhead_args &args, const Part &part) noexcept : args_(args) {
     std::copy_n(args.expression_tensors, kernel.num_declarations, expression_tensors_);
     args_.expression_tensors = expression_tensors_;
     args_.cu_seqlens_q = args_.cu_seqlens_kv = polyhead_tensor{};
@@ -123,7 +123,7 @@ bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) no
     return own && p.seq_len_q == 0 && !expression && (!knows_positions(p) || (p.position_offsets && !args.position_offsets.device));
 }
 
-bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
+bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
     bool can = true;
     for_each_tensor(kernel, &args, args.expression_tensors, [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
         bool batch = false, packed = false;

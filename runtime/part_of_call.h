@@ -8,6 +8,7 @@
 
 #include "../contract/tensors.h"
 #include "contract.h"
+#include "kernel_table.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
@@ -28,7 +29,7 @@ struct Part {
 // queries of a batch row keep their positions.
 class PartOfCall {
 public:
-    PartOfCall(const polyhead_kernel &kernel, const polyhead_args &args, const Part &part) noexcept;
+    PartOfCall(const KernelTable &kernel, const polyhead_args &args, const Part &part) noexcept;
     PartOfCall(const PartOfCall &) = delete;
     PartOfCall &operator=(const PartOfCall &) = delete;
     polyhead_args &args() noexcept { return args_; }
@@ -45,7 +46,7 @@ private:
 bool can_divide_queries(const polyhead_problem &problem, const polyhead_args &args) noexcept;
 
 // True when a part of several sequences is one call: every packed tensor has a dimension for the batch.
-bool can_be_batched(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
+bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
 
 } // namespace polyhead::runtime
 #endif

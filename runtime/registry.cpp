@@ -5,10 +5,23 @@
 #include <polyhead/polyhead.h>
 
 #include "../contract/problem_fields.h"
+#include "dispatch.h"
+#include "kernel_table.h"
+#include "served.h"
 #include "status.h"
 
 namespace polyhead {
 namespace {
+
+using runtime::KernelTable;
+
+constexpr runtime::ServedName of_problem{"problem", "polyhead_problem", "begin it with polyhead_problem_of() of"};
+
+// A kernel that this library cannot read computes nothing here.
+bool readable(const Kernel &kernel, KernelTable *table) noexcept {
+    polyhead_status status;
+    return table->read(&kernel, &status);
+}
 
 // Calls visit(field, kernel's value, wanted value) for every field in which the kernel does not serve the problem of the same operation.
 template <typename Visit> void differences(const Problem &kernel_problem, const Problem &wanted_problem, Visit visit) {
@@ -31,7 +44,7 @@ template <typename Visit> void differences(const Problem &kernel_problem, const 
 
 // 0 when the kernel computes the problem.
 int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
-    if (kernel.size != wanted.size || kernel.op != wanted.op) {
+    if (kernel.op != wanted.op) {
         return INT32_MAX;
     }
     int count = contract::same_expression(kernel.expression, wanted.expression) ? 0 : 1;
@@ -41,12 +54,13 @@ int num_differences(const Problem &kernel, const Problem &wanted) noexcept {
 
 // Among kernels that compute a problem: one that runs here, then the one with more fixed at build time, then the one with the least to
 // leave out.
-int preference(const Kernel &kernel, const Problem &wanted) noexcept {
+int preference(const KernelTable &kernel, const Problem &wanted) noexcept {
     int same = 0;
     for (const contract::ProblemField &field : contract::problem_fields) {
         same += kernel.problem.*field.value == wanted.*field.value;
     }
-    return 1000 * kernel.supported() + 100 * (kernel.problem.seq_len_q != 0) + 100 * (kernel.problem.seq_len_kv != 0) + same;
+    return 1000 * runtime::any_runs_on(kernel, nullptr) + 100 * (kernel.problem.seq_len_q != 0) + 100 * (kernel.problem.seq_len_kv != 0) +
+           same;
 }
 
 std::string generate_line(const Problem &p) {
@@ -67,7 +81,7 @@ std::string needs_of(const Variant &variant) {
     return text;
 }
 
-bool for_devices_only(const Kernel &kernel) {
+bool for_devices_only(const KernelTable &kernel) {
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         if (kernel.variants[i].api == POLYHEAD_CPU) {
             return false;
@@ -76,13 +90,14 @@ bool for_devices_only(const Kernel &kernel) {
     return kernel.num_variants > 0;
 }
 
-std::string why_this(const Kernel &kernel) {
+std::string why_this(const KernelTable &kernel) {
     std::string text = std::string(kernel.name) + " computes this problem";
     const Problem &p = kernel.problem;
     const std::string q = p.seq_len_q > 0 ? std::to_string(p.seq_len_q) : "free",
                       kv = p.seq_len_kv > 0 ? std::to_string(p.seq_len_kv) : "free";
     text += !contract::attends(p) ? " (rows " + q + ")" : " (seq_len_q " + q + ", seq_len_kv " + kv + ")";
-    text += kernel.supported() || for_devices_only(kernel) ? "; variants:" : ", but this CPU lacks what each of its variants needs:";
+    text += runtime::any_runs_on(kernel, nullptr) || for_devices_only(kernel) ? "; variants:"
+                                                                              : ", but this CPU lacks what each of its variants needs:";
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         text += std::string("\n  ") + kernel.variants[i].name + ": needs " + needs_of(kernel.variants[i]);
     }
@@ -90,33 +105,34 @@ std::string why_this(const Kernel &kernel) {
 }
 
 std::string nearest(const Kernel *const *set, size_t count, const Problem &wanted) {
-    const Kernel *best = nullptr;
+    KernelTable best;
     int fewest = INT32_MAX;
     for (size_t i = 0; i < count; ++i) {
-        const int differing = num_differences(set[i]->problem, wanted);
+        KernelTable kernel;
+        const int differing = readable(*set[i], &kernel) ? num_differences(kernel.problem, wanted) : INT32_MAX;
         if (differing < fewest) {
             fewest = differing;
-            best = set[i];
+            best = kernel;
         }
     }
-    if (!best) {
+    if (fewest == INT32_MAX) {
         return std::string("No kernel of the set has operation ") + contract::op_name(wanted.op) + ".\n";
     }
-    std::string text = std::string("No kernel of the set computes this problem; the nearest, ") + best->name + ", differs:";
+    std::string text = std::string("No kernel of the set computes this problem; the nearest, ") + best.name + ", differs:";
     const char *separator = " ";
     const auto differs = [&](const char *name, const std::string &has, const std::string &wants) {
         text += separator + std::string(name) + " " + has + ", wanted " + wants;
         separator = "; ";
     };
-    differences(best->problem, wanted, [&](const contract::ProblemField &field, int32_t has, int32_t wants) {
+    differences(best.problem, wanted, [&](const contract::ProblemField &field, int32_t has, int32_t wants) {
         differs(field.name, contract::word_of(field, has), contract::word_of(field, wants));
     });
-    if (!contract::same_expression(best->problem.expression, wanted.expression)) {
+    if (!contract::same_expression(best.problem.expression, wanted.expression)) {
         const auto quoted = [](const char *expression) {
             const std::string line = contract::one_line(expression);
             return line.empty() ? "none" : "'" + line + "'";
         };
-        differs("expression", quoted(best->problem.expression), quoted(wanted.expression));
+        differs("expression", quoted(best.problem.expression), quoted(wanted.expression));
     }
     return text + ".\n";
 }
@@ -124,15 +140,19 @@ std::string nearest(const Kernel *const *set, size_t count, const Problem &wante
 } // namespace
 
 const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem &problem) noexcept {
-    if (problem.size != sizeof problem) {
-        return nullptr;
-    }
+    polyhead_status status = runtime::success();
+    Problem room;
+    const Problem *const wanted = runtime::served(problem, &room, of_problem, &status);
     const Kernel *best = nullptr;
-    for (size_t i = 0; i < count; ++i) {
-        if (num_differences(set[i]->problem, problem) > 0) {
+    int most = INT32_MIN;
+    for (size_t i = 0; wanted && i < count; ++i) {
+        KernelTable kernel;
+        if (!readable(*set[i], &kernel) || num_differences(kernel.problem, *wanted) > 0) {
             continue;
         }
-        if (!best || preference(*set[i], problem) > preference(*best, problem)) {
+        const int preferred = preference(kernel, *wanted);
+        if (preferred > most) {
+            most = preferred;
             best = set[i];
         }
     }
@@ -140,14 +160,18 @@ const Kernel *find_kernel(const Kernel *const *set, size_t count, const Problem 
 }
 
 std::string explain(const Kernel *const *set, size_t count, const Problem &problem) {
-    if (problem.size != sizeof problem) {
-        return "problem: polyhead_problem of " + std::to_string(problem.size) + " bytes, expected " + std::to_string(sizeof problem) +
-               ": begin it with polyhead_problem_of()\n";
+    polyhead_status status = runtime::success();
+    Problem room;
+    const Problem *const wanted = runtime::served(problem, &room, of_problem, &status);
+    if (!wanted) {
+        return std::string(status.message) + "\n";
     }
-    if (const Kernel *kernel = find_kernel(set, count, problem)) {
-        return why_this(*kernel);
+    KernelTable found;
+    if (const Kernel *kernel = find_kernel(set, count, *wanted)) {
+        readable(*kernel, &found);
+        return why_this(found);
     }
-    return nearest(set, count, problem) + "Add one with:\n  " + generate_line(problem) + "\n";
+    return nearest(set, count, *wanted) + "Add one with:\n  " + generate_line(*wanted) + "\n";
 }
 
 } // namespace polyhead

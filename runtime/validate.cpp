@@ -14,24 +14,16 @@ namespace {
 
 constexpr int32_t most_heads = 65535; // of a call, where the number is free: what the grids of devices have
 
-// Structs of another size were written by another version of the headers: nothing else in them can be read.
-bool check_sizes(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
-    if (args.size != sizeof args) {
-        return refuse(
-            status, POLYHEAD_UNSUPPORTED,
-            "arguments: polyhead_args of %u bytes, expected %zu: begin them with polyhead_args_of() and compile with the headers of "
-            "polyhead %s",
-            args.size, sizeof args, polyhead_version());
-    }
-    return check_size(kernel, status);
-}
-
 bool check_reserved(const polyhead_args &args, polyhead_status *status) noexcept {
-    const char *given = args.scratch ? "scratch" : args.scratch_bytes != 0 ? "scratch_bytes" : args.executor ? "executor" : nullptr;
+    const char *given = args.scratch              ? "scratch"
+                        : args.scratch_bytes != 0 ? "scratch_bytes"
+                        : args.executor           ? "executor"
+                        : args.plan               ? "plan"
+                                                  : nullptr;
     return !given || refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because this version has no use for it", given);
 }
 
-bool check_operation(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_operation(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     if (args.op == kernel.problem.op) {
         return true;
     }
@@ -80,7 +72,7 @@ bool check_lengths(const polyhead_args &args, BoundExtents *bound, polyhead_stat
     return !problem.cache || check_capacity(problem, args, bound->shape(), status);
 }
 
-bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
+bool check_weights(const KernelTable &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
     if (!weights) {
         return refuse(status, POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel %s", kernel.name);
     }
@@ -111,19 +103,11 @@ bool check_weights(const polyhead_kernel &kernel, const polyhead_weights *weight
 
 } // namespace
 
-bool check_size(const polyhead_kernel &kernel, polyhead_status *status) noexcept {
-    if (kernel.problem.size == sizeof kernel.problem) {
-        return true;
-    }
-    return refuse(status, POLYHEAD_UNSUPPORTED, "kernel %s: polyhead_problem of %u bytes, expected %zu: generate it with polyhead %s",
-                  kernel.name, kernel.problem.size, sizeof kernel.problem, polyhead_version());
-}
-
-bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
-    if (!check_sizes(kernel, args, status) || !check_reserved(args, status)) {
+bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
+    if (!check_reserved(args, status)) {
         return false;
     }
-    const polyhead_problem given = with_defaults(kernel.problem);
+    const polyhead_problem &given = kernel.problem;
     if (!check_operation(kernel, args, status) || !check_surplus(kernel, args, status) || !check_numbers(given, args, status) ||
         !check_places(kernel, args, status)) {
         return false;

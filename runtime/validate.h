@@ -4,6 +4,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "kernel_table.h"
+
 namespace polyhead::runtime {
 
 // The free extents of a checked call.
@@ -17,10 +19,7 @@ struct CallShape {
     bool no_keys() const noexcept { return seq_len_kv == 0; }
 };
 
-// Whether the problem of a kernel is the struct of these headers; checked before anything else of it is read.
-bool check_size(const polyhead_kernel &kernel, polyhead_status *status) noexcept;
-
-bool validate(const polyhead_kernel &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
+bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

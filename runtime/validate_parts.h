@@ -5,16 +5,16 @@
 #include <polyhead/c_api.h>
 
 #include "bound_extents.h"
+#include "kernel_table.h"
 #include "tensor_rules.h"
 #include "validate.h"
 
 namespace polyhead::runtime {
 
 // validate_tensors.cpp: first whether the kernel takes what was given; then one tensor that gives lengths of the call; then all others.
-bool check_surplus(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept;
-bool check_other_tensors(const polyhead_kernel &kernel, const BoundExtents &bound, const polyhead_args &args,
-                         polyhead_status *status) noexcept;
+bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept;
 
 // validate_values.cpp: the numbers of a call; then what integer tensors on the host hold, after their shapes.
 bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept;
@@ -35,16 +35,13 @@ bool check_cache_values(const polyhead_problem &problem, const polyhead_args &ar
 // validate_sequences.cpp: packed tokens. First how many sequences there are, where they are packed; then, when the lengths of the call are
 // known, where each begins, and whether the kernel can compute them one by one.
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept;
-bool check_ragged(const polyhead_kernel &kernel, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
-
-// Whether the kernel's expression uses b only as the index of a dimension b, so that a part of the batch gives the same answer.
-bool batch_row_only_as_index(const polyhead_kernel &kernel) noexcept;
+bool check_ragged(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
 
 // validate_places.cpp: whether tensors and weights are where the call can use them. After shapes and strides were checked: whether device
 // memory is on the device that the arguments name, and whether an output shares memory with another tensor.
-bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
-bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
-bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_places(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_device_memory(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_aliasing(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

@@ -30,7 +30,7 @@ bool check_place(const char *name, const polyhead_device *place, const polyhead_
 
 } // namespace
 
-bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_places(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     for (const NamedTensor &t : CallTensors(kernel, args)) {
         if (!check_place(t.name, t.tensor->device, args.device, status)) {
             return false;
@@ -39,7 +39,7 @@ bool check_places(const polyhead_kernel &kernel, const polyhead_args &args, poly
     return !args.weights || check_place("weights", args.weights->device, args.device, status);
 }
 
-bool check_device_memory(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_device_memory(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     if (!args.device) {
         return true;
     }
@@ -61,7 +61,7 @@ polyhead_tensor bytes_of(const polyhead_weights &weights) noexcept {
 
 } // namespace
 
-bool check_aliasing(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_aliasing(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     // On a device one tensor may be a part of memory, or a copy, that reaches over another one beside it.
     const Apart apart = args.device ? Apart::ranges : Apart::elements;
     const CallTensors tensors(kernel, args);

@@ -97,7 +97,7 @@ bool check_expression_tensor(const BoundExtents &bound, const polyhead_declarati
     return true;
 }
 
-bool check_expression_tensors(const polyhead_kernel &kernel, const BoundExtents &bound, const polyhead_args &args,
+bool check_expression_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args,
                               polyhead_status *status) noexcept {
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         if (!check_expression_tensor(bound, kernel.declarations[i], args.expression_tensors[i], status)) {
@@ -129,7 +129,7 @@ bool check_rows(Place place, const BoundExtents &bound, const polyhead_args &arg
 
 } // namespace
 
-bool check_surplus(const polyhead_kernel &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     const polyhead_problem &problem = kernel.problem;
     for (const TensorRow &row : tensors) {
         if (!absent(args.*row.tensor) && !takes_tensor(problem, row.tensor)) {
@@ -161,7 +161,7 @@ bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExte
     return true;
 }
 
-bool check_other_tensors(const polyhead_kernel &kernel, const BoundExtents &bound, const polyhead_args &args,
+bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args,
                          polyhead_status *status) noexcept {
     return check_rows(Place::option, bound, args, status) &&
            (bound.problem().rope == POLYHEAD_NO_ROPE || check_rope_tables(args, status)) &&

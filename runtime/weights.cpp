@@ -6,6 +6,8 @@
 
 #include "../contract/weight_layout.h"
 #include "call_guard.h"
+#include "kernel_table.h"
+#include "served.h"
 #include "status.h"
 #include "tensor_rules.h"
 #include "validate.h"
@@ -235,10 +237,9 @@ void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyh
     }
 }
 
-bool check_destination(const polyhead_kernel &kernel, const void *memory, const polyhead_weights *packed,
-                       polyhead_status *status) noexcept {
+bool check_destination(const KernelTable &kernel, const void *memory, const polyhead_weights *packed, polyhead_status *status) noexcept {
     if (!memory) {
-        return refuse(status, POLYHEAD_NULL_POINTER, "memory: null pointer, expected %zu bytes", polyhead_weights_bytes(&kernel));
+        return refuse(status, POLYHEAD_NULL_POINTER, "memory: null pointer, expected %zu bytes", weight_layout(kernel.problem).bytes);
     }
     if (!packed) {
         return refuse(status, POLYHEAD_NULL_POINTER, "packed: null pointer, expected a polyhead_weights to fill");
@@ -249,11 +250,10 @@ bool check_destination(const polyhead_kernel &kernel, const void *memory, const 
     return true;
 }
 
-bool check_takes_weights(const polyhead_kernel &kernel, polyhead_status *status) noexcept {
-    const int32_t op = kernel.problem.op;
-    if (op != POLYHEAD_MHA && op != POLYHEAD_LINEAR) {
+bool check_takes_weights(const KernelTable &kernel, polyhead_status *status) noexcept {
+    if (!has_weights(kernel.problem)) {
         return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because kernel %s computes %s", kernel.name,
-                      op_name(op));
+                      op_name(kernel.problem.op));
     }
     const int32_t dtype = kernel.problem.dtype;
     if (dtype != POLYHEAD_F32 && dtype != POLYHEAD_F16 && dtype != POLYHEAD_BF16) {
@@ -267,30 +267,41 @@ bool check_takes_weights(const polyhead_kernel &kernel, polyhead_status *status)
 } // namespace polyhead::runtime
 
 size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
-    return kernel && kernel->problem.size == sizeof kernel->problem ? polyhead::contract::weight_layout(kernel->problem).bytes : 0;
+    using namespace polyhead::runtime;
+    KernelTable table;
+    polyhead_status status;
+    return table.read(kernel, &status) ? weight_layout(table.problem).bytes : 0;
 }
 
-polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
+polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *given_tensors, void *memory,
                               polyhead_weights *packed) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     if (!kernel) {
         return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
-    if (!tensors) {
+    if (!given_tensors) {
         return failure(POLYHEAD_NULL_POINTER, "tensors: null pointer, expected weight tensors");
     }
     polyhead_status status = success();
-    if (!check_size(*kernel, &status) || !check_takes_weights(*kernel, &status) || !check_destination(*kernel, memory, packed, &status)) {
+    KernelTable table;
+    polyhead_weight_tensors room;
+    if (!table.read(kernel, &status)) {
+        return status;
+    }
+    const polyhead_weight_tensors *const tensors = served(
+        *given_tensors, &room,
+        {"tensors", "polyhead_weight_tensors", "begin them with polyhead_weight_tensors_of() and compile with the headers of"}, &status);
+    if (!tensors || !check_takes_weights(table, &status) || !check_destination(table, memory, packed, &status)) {
         return status;
     }
 
-    const polyhead_problem p = with_defaults(kernel->problem);
+    const polyhead_problem &p = table.problem;
     const WeightLayout layout = weight_layout(p);
     const uintptr_t begin = reinterpret_cast<uintptr_t>(memory);
     const MemoryRange range{begin, begin + layout.bytes};
     const Given given = given_forms(p, *tensors);
-    const bool mha = p.op == POLYHEAD_MHA;
+    const bool mha = attends(p);
     if (!(mha ? check_mha_sources(p, *tensors, given, range, &status) : check_linear_sources(p, *tensors, range, &status))) {
         return status;
     }

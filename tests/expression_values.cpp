@@ -186,3 +186,23 @@ TEST_CASE("expressions: a value that is used several times is one value") {
     parsed(text).score(scope).accept(&found);
     CHECK(found.count == levels);
 }
+
+TEST_CASE("expressions: what they read of the call", "[expressions]") {
+    const std::string declarations = "tensor doc: i32[b, kv]; tensor table: f32[*]\n";
+    for (const char *text :
+         {"mask = doc[b, kv] == doc[b, max(kv - 1, 0)]", "let bb = doc[b, kv]; mask = bb < 3 # b", "score = score + table[doc[b, q]]",
+          "mask = doc[ b , kv] == 0 and doc[(b)\n, kv] != 1", "score = score * kv_length"}) {
+        for (const gen::Expression &expression : both_forms((declarations + text).c_str())) {
+            INFO(text);
+            CHECK(expression.facts() == 0);
+        }
+    }
+    for (const char *text : {"mask = b == 0", "mask = doc[b + 1, kv] == 0", "mask = doc[kv, b] == 0", "score = score * b",
+                             "score = score + table[b]", "let c = b; mask = c == 0", "mask = doc[b, kv] == 0 and b < 3"}) {
+        INFO(text);
+        CHECK(parsed(declarations + text).facts() == POLYHEAD_EXPRESSION_BATCH_ROW);
+    }
+    CHECK(parsed("score = score * seq_len_kv").facts() == POLYHEAD_EXPRESSION_KEY_LENGTH);
+    CHECK(parsed("mask = kv < seq_len_kv - b").facts() == (POLYHEAD_EXPRESSION_BATCH_ROW | POLYHEAD_EXPRESSION_KEY_LENGTH));
+    CHECK(gen::Expression().facts() == 0);
+}

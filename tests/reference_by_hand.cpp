@@ -113,7 +113,7 @@ TEST_CASE("reference: linear is x W^T + b") {
     const std::vector<float> x = {1, 2, 3, 4}, weight = {1, 0, 0, 1, 1, 1}, bias = {10, 20, 30};
     polyhead_args args = polyhead_args_of(POLYHEAD_LINEAR);
     args.query = dense(x, {2, 2});
-    polyhead_weight_tensors weights{};
+    polyhead_weight_tensors weights = polyhead_weight_tensors_of();
     weights.out_proj = dense(weight, {3, 2});
     weights.out_bias = dense(bias, {3});
     CHECK(truth(p, args, weights).out == std::vector<double>{11, 22, 33, 13, 24, 37});
@@ -126,7 +126,7 @@ TEST_CASE("reference: a layer of one head and one feature") {
     const std::vector<float> x = {0, log3}, in = {1, 1, 2}, in_bias = {1, 0, 1}, out = {3}, out_bias = {-1};
     polyhead_args args = polyhead_args_of(POLYHEAD_MHA);
     args.query = dense(x, {1, 2, 1});
-    polyhead_weight_tensors weights{};
+    polyhead_weight_tensors weights = polyhead_weight_tensors_of();
     weights.in_proj = dense(in, {3, 1});
     weights.in_bias = dense(in_bias, {3});
     weights.out_proj = dense(out, {1, 1});

@@ -131,7 +131,7 @@ TEST_CASE("reference: a layer of one head with identity weights is bare attentio
     }
     polyhead_args args = polyhead_args_of(POLYHEAD_MHA);
     args.query = dense(x, {1, 7, 6});
-    polyhead_weight_tensors weights{};
+    polyhead_weight_tensors weights = polyhead_weight_tensors_of();
     weights.in_proj = dense(in, {18, 6});
     weights.out_proj = dense(out, {6, 6});
     const Answer<double> a = truth(layer, args, weights), b = truth(bare, sdpa_args(bare, 1, x, x, x));

@@ -332,7 +332,7 @@ TEST_CASE("reference: in a layer, too, rotation and gates act on projected heads
         args->head_gate = dense(gate, {1});
         args->softcap = 2;
     }
-    polyhead_weight_tensors weights{};
+    polyhead_weight_tensors weights = polyhead_weight_tensors_of();
     weights.in_proj = dense(in, {18, 6});
     weights.out_proj = dense(out, {6, 6});
     const Answer<double> by_layer = truth(layer, a, weights), by_sdpa = truth(p, b);

@@ -16,6 +16,7 @@ static int entry(void **argv) {
 static const polyhead_variant variants[] = {
     {.name = "c_variant", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
 static const polyhead_kernel kernel = {
+    .sizes = POLYHEAD_SIZES,
     .name = "c_kernel",
     .problem = {SMALLEST_PROBLEM},
     .variants = variants,
@@ -25,6 +26,7 @@ static const polyhead_kernel kernel = {
 /* A kernel with a mask and an expression of one tensor. */
 static const polyhead_declaration declarations[] = {{.name = "slope", .dtype = POLYHEAD_F32, .rank = 0}};
 static const polyhead_kernel masked = {
+    .sizes = POLYHEAD_SIZES,
     .name = "c_masked",
     .problem = {SMALLEST_PROBLEM, .window = 1, .mask = POLYHEAD_ADDITIVE_MASK, .expression = "score * slope()"},
     .variants = variants,

@@ -10,6 +10,7 @@ static int entry(void **argv) {
 static const polyhead_variant variants[] = {
     {.name = "plain", .target = "x86-64-linux", .tiling = "", .entry = entry, .abi = POLYHEAD_ABI_VERSION}};
 static const polyhead_kernel kernel = {
+    .sizes = POLYHEAD_SIZES,
     .name = "told",
     .problem = {SMALLEST_PROBLEM},
     .variants = variants,

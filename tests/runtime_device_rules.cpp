@@ -168,7 +168,7 @@ namespace {
 // A table of three variants of one api: one needs a newer device, one alignment to 8 bytes, one nothing.
 struct ThreeVariants : DeviceCall {
     polyhead_variant variants[3] = {fake.variant, fake.variant, fake.variant};
-    polyhead_kernel kernel{"three", fake.table.problem, variants, 3, 0, nullptr};
+    polyhead_kernel kernel{POLYHEAD_SIZES, fake.table.problem, "three", variants, nullptr, 3, 0, 0, 0};
     ThreeVariants() {
         variants[0].name = "newest";
         variants[0].capability = 90;
@@ -183,7 +183,7 @@ struct ThreeVariants : DeviceCall {
     }
     // A table of one of them alone.
     polyhead_status run_only(int which) const {
-        const polyhead_kernel only{"three", fake.table.problem, variants + which, 1, 0, nullptr};
+        const polyhead_kernel only{POLYHEAD_SIZES, fake.table.problem, "three", variants + which, nullptr, 1, 0, 0, 0};
         return polyhead_run(&only, &args);
     }
 };

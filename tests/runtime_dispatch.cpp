@@ -49,7 +49,9 @@ struct Table {
         v.abi = POLYHEAD_ABI_VERSION;
         variants.push_back(v);
     }
-    Kernel kernel() const { return Kernel({"table", problem, variants.data(), static_cast<int32_t>(variants.size()), 0, nullptr}); }
+    Kernel kernel() const {
+        return Kernel({POLYHEAD_SIZES, problem, "table", variants.data(), nullptr, static_cast<int32_t>(variants.size()), 0, 0, 0});
+    }
     SdpaArgs args(int64_t seq_len_q) {
         SdpaArgs a;
         a.query = view(data.data(), {1, 1, seq_len_q, 4});
@@ -235,7 +237,7 @@ TEST_CASE("registry: which kernel of a set", "[runtime]") {
             v.abi = POLYHEAD_ABI_VERSION;
             return v;
         }();
-        return Kernel({name, p, &variant, 1, 0, nullptr});
+        return Kernel({POLYHEAD_SIZES, p, name, &variant, nullptr, 1, 0, 0, 0});
     };
     Problem p = sdpa(12, 12, 64, 64), fixed = p, padded = p;
     fixed.seq_len_q = 128;

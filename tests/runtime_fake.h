@@ -59,7 +59,7 @@ public:
     }
 
     polyhead_variant variant{};
-    polyhead_kernel table{};
+    polyhead_kernel table{POLYHEAD_SIZES, {}, nullptr, nullptr, nullptr, 0, 0, 0, 0};
     std::atomic<int> calls{0}; // parts of a call run on several threads
     int result = 0;
     void *user_context = nullptr; // valid inside on_call only, as the arguments behind it

@@ -266,7 +266,7 @@ TEST_CASE("on a device: weights", "[device]") {
     Problem p = polyhead_problem_of(POLYHEAD_LINEAR);
     p.embed_dim = 40;
     p.out_features = 20;
-    const Kernel kernel(polyhead_kernel{"weights", p, nullptr, 0, 0, nullptr});
+    const Kernel kernel(polyhead_kernel{POLYHEAD_SIZES, p, "weights", nullptr, nullptr, 0, 0, 0, 0});
     std::vector<float> w(40 * 20);
     for (size_t i = 0; i < w.size(); ++i) {
         w[i] = static_cast<float>(i);

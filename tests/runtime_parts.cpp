@@ -249,6 +249,7 @@ TEST_CASE("large calls: batch rows that do not fit at once", "[runtime]") {
     SECTION("an expression that uses b") {
         call.keeps(0, 600 * mebi);
         call.fake.table.problem.expression = "score = score * b";
+        call.fake.table.expression_facts = POLYHEAD_EXPRESSION_BATCH_ROW;
         CHECK(call.run() ==
               "query: extent 10 of dimension 0, expected at most 3, the limit of memory in one piece where the expression uses "
               "b otherwise than as the index of a dimension b: split the batch");

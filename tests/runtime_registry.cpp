@@ -15,7 +15,7 @@ const Kernel *find(const Problem &kernel_problem, const Problem &wanted) {
         return v;
     }();
     static Kernel kernel(polyhead_kernel{});
-    kernel = Kernel(polyhead_kernel{"kernel", kernel_problem, &variant, 1, 0, nullptr});
+    kernel = Kernel(polyhead_kernel{POLYHEAD_SIZES, kernel_problem, "kernel", &variant, nullptr, 1, 0, 0, 0});
     const Kernel *const set[] = {&kernel};
     return find_kernel(set, 1, wanted);
 }
@@ -74,11 +74,11 @@ TEST_CASE("registry: a kernel with free heads serves every number of them in its
     CHECK(!serves(sdpa_problem(8, 16, 2), free));
     Problem unsized = free;
     unsized.size = 0;
-    const Kernel kernel(polyhead_kernel{"free", free, nullptr, 0, 0, nullptr});
+    const Kernel kernel(polyhead_kernel{POLYHEAD_SIZES, free, "free", nullptr, nullptr, 0, 0, 0, 0});
     const Kernel *const set[] = {&kernel};
     CHECK(find_kernel(set, 1, unsized) == nullptr);
-    CHECK(explain(set, 1, unsized) ==
-          "problem: polyhead_problem of 0 bytes, expected " + std::to_string(sizeof(Problem)) + ": begin it with polyhead_problem_of()\n");
+    CHECK(explain(set, 1, unsized) == "problem: polyhead_problem of 0 bytes, expected " + std::to_string(sizeof(Problem)) +
+                                          ": begin it with polyhead_problem_of() of polyhead " + polyhead_version() + "\n");
 }
 
 TEST_CASE("registry: a mask of one row fits a kernel that takes one per query", "[runtime]") {
@@ -111,7 +111,7 @@ TEST_CASE("registry: the set says how the nearest kernel differs, and the line t
     wanted.rope = POLYHEAD_ROPE_INTERLEAVED;
     wanted.scores = POLYHEAD_WEIGHTS;
     wanted.window = wanted.weights_mean = 1;
-    const Kernel kernel(polyhead_kernel{"plain", plain, nullptr, 0, 0, nullptr});
+    const Kernel kernel(polyhead_kernel{POLYHEAD_SIZES, plain, "plain", nullptr, nullptr, 0, 0, 0, 0});
     const Kernel *const set[] = {&kernel};
     CHECK(explain(set, 1, wanted) ==
           "No kernel of the set computes this problem; the nearest, plain, differs: window 0, wanted 1; mask none, wanted additive; "

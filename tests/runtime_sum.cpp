@@ -214,7 +214,7 @@ const Kernel &sum_kernel() {
         variant_of("sum_opencl", POLYHEAD_OPENCL, 0, [](void **argv) { return run_sum(opencl, argv, false); }),
         variant_of("sum_cuda", POLYHEAD_CUDA, 80, [](void **argv) { return run_sum(cuda, argv, false); }),
         variant_of("sum_cpu", POLYHEAD_CPU, 0, sum_on_cpu)};
-    static const Kernel kernel(polyhead_kernel{"sum", sum_problem(false), variants, 3, 0, nullptr});
+    static const Kernel kernel(polyhead_kernel{POLYHEAD_SIZES, sum_problem(false), "sum", variants, nullptr, 3, 0, 0, 0});
     return kernel;
 }
 
@@ -222,7 +222,7 @@ const Kernel &sum_kernel_with_lengths() {
     static const polyhead_variant variants[] = {
         variant_of("sum_lengths_opencl", POLYHEAD_OPENCL, 0, [](void **argv) { return run_sum(opencl, argv, true); }),
         variant_of("sum_lengths_cuda", POLYHEAD_CUDA, 80, [](void **argv) { return run_sum(cuda, argv, true); })};
-    static const Kernel kernel(polyhead_kernel{"sum_lengths", sum_problem(true), variants, 2, 0, nullptr});
+    static const Kernel kernel(polyhead_kernel{POLYHEAD_SIZES, sum_problem(true), "sum_lengths", variants, nullptr, 2, 0, 0, 0});
     return kernel;
 }
 

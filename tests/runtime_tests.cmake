@@ -27,6 +27,7 @@ polyhead_test(
         runtime_process.cpp
         runtime_ragged.cpp
         runtime_registry.cpp
+        runtime_sizes.cpp
         runtime_stack.cpp
         runtime_states.cpp
         runtime_threads.cpp

@@ -142,7 +142,7 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
         }
         return 0;
     };
-    const Kernel kernel({"adds", p, &variant, 1, 0, nullptr});
+    const Kernel kernel({POLYHEAD_SIZES, p, "adds", &variant, nullptr, 1, 0, 0, 0});
     std::atomic<int> wrong{0};
     std::vector<std::thread> threads;
     for (int t = 0; t < 4; ++t) {

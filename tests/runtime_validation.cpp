@@ -31,7 +31,7 @@ TEST_CASE("runtime: structs of another version, and fields without a use yet", "
                                      " bytes, expected " + std::to_string(sizeof(polyhead_problem)) + ": generate it with polyhead " +
                                      polyhead_version();
         call.refused(POLYHEAD_UNSUPPORTED, sentence);
-        polyhead_weight_tensors tensors{};
+        polyhead_weight_tensors tensors = polyhead_weight_tensors_of();
         CHECK(std::string(polyhead_pack(&call.fake.table, &tensors, nullptr, nullptr).message) == sentence);
         CHECK(polyhead_weights_bytes(&call.fake.table) == 0);
     }

@@ -7,10 +7,10 @@ SPOKEN = {
     "num_expression_tensors": "expression_tensors",
 }
 # Written by the library, or reserved: no door offers them.
-WITHOUT_DOOR = {"size", "op", "scratch", "scratch_bytes", "executor"}
+WITHOUT_DOOR = {"size", "op", "scratch", "scratch_bytes", "executor", "plan"}
 
 PROBLEM, ARGUMENTS = "runtime/include/polyhead/c_problem.h", "runtime/include/polyhead/c_api.h"
-CPP, CPP_CALL = "runtime/include/polyhead/polyhead.h", "runtime/cpp_api.cpp"
+CPP = CPP_CALL = "runtime/include/polyhead/arguments.h"
 PYTHON_CALL, TABLE = "python/src/call.cpp", "contract/tensors.h"
 WORDS, PARAMETERS, CMAKE = "contract/problem_fields.h", "generators/problem.h", "cmake/polyhead_problem_words.cmake"
 

@@ -115,7 +115,7 @@ int main(int argc, char **argv) {
     polyhead_set_num_threads(argc > 3 ? std::atoi(argv[3]) : 1);
     const polyhead_kernel &kernel = KERNEL;
     polyhead_args args = polyhead_args_of(kernel.problem.op);
-    polyhead_weight_tensors tensors{};
+    polyhead_weight_tensors tensors = polyhead_weight_tensors_of();
     polyhead_weights weights{};
     std::map<std::string, Bytes> memory;
     if (!read_call(folder, &args, &tensors, &memory)) {

@@ -48,16 +48,18 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
     } catch (...) {
         error_ = gen::thrown_sentence();
     }
+    uint32_t facts = 0;
     if (!error_.empty()) {
         variants_.clear();
     } else if (!expression_.empty()) {
         const auto expression = std::make_shared<gen::Expression>();
         error_ = gen::Expression::parse(expression_, "expression", expression.get());
         declarations_ = declarations_of(*expression);
+        facts = expression->facts();
         parsed_ = expression;
     }
-    kernel_ = Kernel(polyhead_kernel{name_.c_str(), problem, variants_.data(), static_cast<int32_t>(variants_.size()),
-                                     static_cast<int32_t>(declarations_.size()), declarations_.data()});
+    kernel_ = Kernel(polyhead_kernel{POLYHEAD_SIZES, problem, name_.c_str(), variants_.data(), declarations_.data(),
+                                     static_cast<int32_t>(variants_.size()), static_cast<int32_t>(declarations_.size()), facts, 0});
 }
 
 } // namespace polyhead

@@ -1,6 +1,7 @@
 // User expressions: a small text language that changes the score of a query and a key, or says whether they take part.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,6 +42,7 @@ public:
     const std::vector<ExpressionTensor> &tensors() const;
     bool changes_score() const;
     bool masks() const;
+    uint32_t facts() const;                                 // bits POLYHEAD_EXPRESSION_
     Halide::Expr score(const ExpressionScope &scope) const; // f32; scope.score where the text has no score
     Halide::Expr mask(const ExpressionScope &scope) const;  // bool: takes part; true where the text has no mask
 

@@ -81,4 +81,7 @@ struct KeyBounds {
 };
 KeyBounds key_bounds(const Node &mask, const ExpressionScope &scope);
 
+// Variables in place of everything, to find out what an expression reads. b as the index of a dimension that is declared as b is none.
+ExpressionScope scope_of_variables(const std::vector<ExpressionTensor> &tensors);
+
 } // namespace polyhead::gen::language

@@ -82,25 +82,7 @@ std::string type_of(const Expr &expr) {
 
 // Calls both functions once with variables. Returns a sentence when they give what no kernel can use.
 std::string try_out(const ExpressionSource &source, const std::vector<ExpressionTensor> &tensors) {
-    const auto variable = [](const char *name) { return Expr(Halide::Var(name)); };
-    ExpressionScope s{Halide::cast<float>(variable("score")),
-                      variable("b"),
-                      variable("h"),
-                      variable("q"),
-                      variable("kv"),
-                      variable("p"),
-                      variable("seq_len_q"),
-                      variable("seq_len_kv"),
-                      variable("kv_length"),
-                      nullptr,
-                      [](const Expr &x) { return Halide::exp(x); },
-                      [](const Expr &x) { return Halide::tanh(x); }};
-    s.element = [&](size_t i, const std::vector<Expr> &index) {
-        const Expr number = index.empty() ? Expr(0) : index[0];
-        const int dtype = tensors[i].dtype;
-        return dtype == POLYHEAD_F32 ? Halide::cast<float>(number) : dtype == POLYHEAD_I32 ? number : number != 0;
-    };
-    const Scope scope = scope_for_source(s, tensors);
+    const Scope scope = scope_for_source(language::scope_of_variables(tensors), tensors);
     try { // Halide's errors about an Expr
         const Expr score = source.score ? source.score(scope) : Expr(0.0f);
         const Expr mask = source.mask ? source.mask(scope) : Expr(Halide::cast<bool>(true));

@@ -165,8 +165,15 @@ LoadedKernel::LoadedKernel(const Problem &problem, const std::string &target, co
     library_.tuned = tiling_.empty() ? gen::records_file(tuning) : "";
     declare();
     compile();
-    table_ = polyhead_kernel{library_.name.c_str(),         library_.problem,    variants_.data(), int32_t(variants_.size()),
-                             int32_t(declarations_.size()), declarations_.data()};
+    table_ = polyhead_kernel{POLYHEAD_SIZES,
+                             library_.problem,
+                             library_.name.c_str(),
+                             variants_.data(),
+                             declarations_.data(),
+                             int32_t(variants_.size()),
+                             int32_t(declarations_.size()),
+                             library_.expression.facts(),
+                             0};
 }
 
 void LoadedKernel::declare() {

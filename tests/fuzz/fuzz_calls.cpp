@@ -233,7 +233,8 @@ void Call::edit_numbers(Bytes *bytes) {
         break;
     }
     case 5:
-        args.size ^= bytes->byte();
+        // EXCLUDED: more bytes than there are: the struct is as long as its size (c_api.h)
+        args.size = std::min(args.size ^ bytes->byte(), static_cast<uint32_t>(sizeof args));
         args.scratch = bytes->below(2) ? &args : nullptr;
         break;
     default:

@@ -57,7 +57,7 @@ void fuzz_pack(Bytes *bytes, int number) {
     const int with_weights[] = {6, 7, 8, 9, 10, 1};
     Subject subject(with_weights[number % 6]);
     static Devices devices;
-    polyhead_weight_tensors tensors{};
+    polyhead_weight_tensors tensors = polyhead_weight_tensors_of();
     const std::vector<Place> places = correct(subject.table.problem, number / 6 % 2 == 0, &tensors);
     const size_t size = polyhead_weights_bytes(&subject.table);
     if (size > size_t(Memory::window)) {

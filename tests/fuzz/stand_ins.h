@@ -25,7 +25,7 @@ struct Devices {
 class Subject {
 public:
     explicit Subject(int number);
-    polyhead_kernel table{};
+    polyhead_kernel table{POLYHEAD_SIZES, {}, nullptr, nullptr, nullptr, 0, 0, 0, 0};
     polyhead_variant variants[3]{};
     std::vector<polyhead_declaration> declarations;
     bool real = false;                   // generated code

@@ -18,7 +18,7 @@ namespace polyhead::test {
 struct Subject {
     std::string name;
     Problem problem{};
-    polyhead_weight_tensors weights{}; // unpacked, in f32, for the reference; zeroed for sdpa
+    polyhead_weight_tensors weights = polyhead_weight_tensors_of(); // unpacked, in f32, for the reference; zeroed for sdpa
     std::function<polyhead_status(const polyhead_args &)> run;
     std::function<void(int)> set_threads = polyhead_set_num_threads;
 };

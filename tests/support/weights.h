@@ -22,7 +22,7 @@ public:
 private:
     void add(polyhead_tensor polyhead_weight_tensors::*place, const std::vector<int64_t> &shape, float scale, Random &random);
     int32_t dtype_, packed_;
-    polyhead_weight_tensors tensors_{}, reference_{};
+    polyhead_weight_tensors tensors_ = polyhead_weight_tensors_of(), reference_ = polyhead_weight_tensors_of();
     std::vector<Tensor> storage_;
 };
 

@@ -14,8 +14,13 @@
 extern "C" {
 #endif
 
-/* Version of the table structs and of the argument order of entries; a kernel with another version is refused. */
-#define POLYHEAD_ABI_VERSION 9
+/* Version of the table structs and of the argument order of entries. Kernels that were generated for a version from the lowest to this
+ * one are served.
+ *
+ * Structs that begin with their size may grow: fields are only added at the end. One of an earlier header lacks some, and they count as 0.
+ * One of a later header has some that this library does not know: they must be 0. Other sizes are refused with a sentence. */
+#define POLYHEAD_ABI_VERSION 10
+#define POLYHEAD_ABI_LOWEST 10
 #define POLYHEAD_MAX_RANK 6
 /* Columns of one panel of packed weights. Packed weights store this number; a call refuses weights with another one. */
 #define POLYHEAD_WEIGHT_PANEL 16
@@ -107,15 +112,28 @@ typedef struct polyhead_variant {
     uint32_t abi;           /* POLYHEAD_ABI_VERSION it was generated for */
 } polyhead_variant;
 
+/* Sizes of the structs that a table is made of, as the program that holds it was compiled. */
+typedef struct polyhead_sizes {
+    uint32_t kernel, problem, variant, declaration;
+} polyhead_sizes;
+#define POLYHEAD_SIZES {sizeof(polyhead_kernel), sizeof(polyhead_problem), sizeof(polyhead_variant), sizeof(polyhead_declaration)}
+
 /* A named problem and its variants, best first. Constant data, no initialisation needed. */
 typedef struct polyhead_kernel {
-    const char *name;
+    polyhead_sizes sizes; /* POLYHEAD_SIZES */
     polyhead_problem problem;
+    const char *name;
     const polyhead_variant *variants;
+    const polyhead_declaration *declarations; /* tensors of problem.expression, in the order of args.expression_tensors */
     int32_t num_variants;
     int32_t num_declarations;
-    const polyhead_declaration *declarations; /* tensors of problem.expression, in the order of args.expression_tensors */
+    uint32_t expression_facts; /* bits POLYHEAD_EXPRESSION_ */
+    uint32_t reserved;         /* 0 */
 } polyhead_kernel;
+
+/* What problem.expression reads, beside the score and its tensors. */
+#define POLYHEAD_EXPRESSION_BATCH_ROW 1u  /* b, otherwise than as the index of a dimension that is declared as b */
+#define POLYHEAD_EXPRESSION_KEY_LENGTH 2u /* seq_len_kv */
 
 /* A caller-owned tensor. shape and stride are outermost first, strides in elements; rank 0 with data null = absent. The innermost stride
  * is 1 (kv_lengths and unpacked weights: any); strides of inputs may be 0 or negative; the stride of a dimension of one element is ignored.
@@ -143,15 +161,24 @@ typedef struct polyhead_weights {
 /* Weights as nn.Linear stores them: [out_features, in_features], y = x W^T + b. Either in_proj (rows: query, key, value)
  * or the three separate ones. Biases are given exactly when the problem has them. linear uses out_proj and out_bias. */
 typedef struct polyhead_weight_tensors {
+    uint32_t size; /* sizeof(polyhead_weight_tensors) of the program's header */
     polyhead_tensor in_proj, in_bias;
     polyhead_tensor query, key, value;
     polyhead_tensor query_bias, key_bias, value_bias;
     polyhead_tensor out_proj, out_bias;
 } polyhead_weight_tensors;
 
+/* Weight tensors of which none is given. */
+static inline polyhead_weight_tensors polyhead_weight_tensors_of(void) {
+    polyhead_weight_tensors tensors;
+    memset(&tensors, 0, sizeof tensors);
+    tensors.size = (uint32_t)sizeof tensors;
+    return tensors;
+}
+
 /* Arguments of one call, begun by polyhead_args_of(). Unused tensors stay zeroed. */
 typedef struct polyhead_args {
-    uint32_t size;                   /* sizeof(polyhead_args) of the program's header; another size is refused with a sentence */
+    uint32_t size;                   /* sizeof(polyhead_args) of the program's header */
     int32_t op;                      /* polyhead_op these arguments are for */
     polyhead_tensor query;           /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear [M,K] */
     polyhead_tensor key;             /* sdpa [B,H_kv,T_kv,d]; mha with cross [B,T_kv,kdim] */
@@ -196,10 +223,11 @@ typedef struct polyhead_args {
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
     polyhead_tensor weights_mean; /* f32 [B,T_q,T_kv], exactly when the kernel was built with weights_mean */
-    /* Reserved: scratch memory of the caller, and who runs the tasks of a call. Null in this version. */
+    /* Reserved: scratch memory of the caller, who runs the tasks of a call, and a call that was checked before. Null in this version. */
     void *scratch;
     size_t scratch_bytes;
     const struct polyhead_executor *executor;
+    const struct polyhead_plan *plan;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

@@ -16,7 +16,7 @@ extern "C" {
 
 /* A cache: memory of the caller that sdpa reads, with kv_lengths and, if it has pages, page_table. */
 typedef struct polyhead_cache {
-    uint32_t size;              /* sizeof(polyhead_cache) of the program's header; another size is refused with a sentence */
+    uint32_t size;              /* sizeof(polyhead_cache) of the program's header */
     polyhead_tensor key;        /* [B,H_kv,capacity,d]; with a page table [pages,H_kv,page_size,d] */
     polyhead_tensor value;      /* the same with d_v; absent where value is the leading part of key */
     polyhead_tensor page_table; /* int32 [B,max_pages], as in polyhead_args: the capacity is max_pages * page_size; absent: no pages */

@@ -29,7 +29,7 @@ typedef enum polyhead_causal {
 
 /* What a kernel computes. Zero in a length means "free at run time". */
 typedef struct polyhead_problem {
-    uint32_t size;        /* sizeof(polyhead_problem) of the program's header; another size is refused with a sentence */
+    uint32_t size;        /* sizeof(polyhead_problem) of the program's header */
     int32_t op;           /* polyhead_op */
     int32_t dtype;        /* storage type, polyhead_dtype; accumulation is f32 */
     int32_t num_heads;    /* H; 0 = free at run time, a multiple of group_size */

@@ -1,0 +1,49 @@
+// Reads the table of a kernel.
+#include "kernel_table.h"
+
+#include "served.h"
+#include "status.h"
+
+namespace polyhead::runtime {
+
+bool KernelTable::read(const polyhead_kernel *table, polyhead_status *status) noexcept {
+    if (!table) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
+    }
+    const polyhead_sizes &sizes = table->sizes;
+    constexpr uint32_t most = 1 << 16; // no struct: memory that was not set
+    const bool known = sizes.variant >= lowest_bytes<polyhead_variant> && sizes.declaration >= lowest_bytes<polyhead_declaration> &&
+                       sizes.problem >= lowest_bytes<polyhead_problem>;
+    if (!known || sizes.kernel > most || sizes.problem > most || sizes.kernel < lowest_bytes<polyhead_kernel> + sizes.problem) {
+        return refuse(status, POLYHEAD_UNSUPPORTED,
+                      "kernel: a table without the sizes of its structs, expected POLYHEAD_SIZES: generate it with polyhead %s",
+                      polyhead_version());
+    }
+    // What lies behind the problem begins where that ends.
+    const polyhead_problem *const given = &table->problem;
+    const auto *const rest =
+        reinterpret_cast<const polyhead_kernel *>(reinterpret_cast<const char *>(table) + sizes.problem - sizeof *given);
+    char subject[160];
+    Text(subject, sizeof subject).append("kernel %s", rest->name ? rest->name : "without a name");
+    const ServedName of_problem{subject, "polyhead_problem", "generate it with"};
+    if (given->size != sizes.problem) {
+        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: %s of %u bytes, expected %u: %s polyhead %s", subject, of_problem.type,
+                      given->size, sizes.problem, of_problem.advice, polyhead_version());
+    }
+    polyhead_problem room;
+    const polyhead_problem *const given_problem = served(*given, &room, of_problem, status);
+    if (!given_problem) {
+        return false;
+    }
+    name = rest->name;
+    variants = {rest->variants, sizes.variant};
+    declarations = {rest->declarations, sizes.declaration};
+    num_variants = rest->num_variants;
+    num_declarations = rest->num_declarations;
+    expression_facts = rest->expression_facts;
+    problem = with_defaults(*given_problem);
+    problem.size = sizeof problem;
+    return true;
+}
+
+} // namespace polyhead::runtime

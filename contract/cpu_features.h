@@ -12,10 +12,13 @@
 
 namespace polyhead::contract {
 
+enum class Architecture : uint8_t { x86, arm, riscv };
+
 // One feature; `level` is all that a processor with it has: the feature and those that it builds on.
 struct CpuFeature {
     const char *name;
     uint64_t bit, level;
+    Architecture architecture = Architecture::x86;
 };
 
 namespace cpu_level {
@@ -43,6 +46,12 @@ inline constexpr CpuFeature cpu_feature_table[] = {
     {"avxvnni", POLYHEAD_CPU_AVXVNNI, cpu_level::avx2 | POLYHEAD_CPU_AVXVNNI},
     {"amx", POLYHEAD_CPU_AMX, cpu_level::fp16 | POLYHEAD_CPU_AMX},
     {"avx512_fp16", POLYHEAD_CPU_AVX512_FP16, cpu_level::fp16},
+    {"arm_atomics", POLYHEAD_CPU_ARM_ATOMICS, POLYHEAD_CPU_ARM_ATOMICS, Architecture::arm},
+    {"arm_dot_prod", POLYHEAD_CPU_ARM_DOT_PROD, POLYHEAD_CPU_ARM_DOT_PROD, Architecture::arm},
+    {"arm_fp16", POLYHEAD_CPU_ARM_FP16, POLYHEAD_CPU_ARM_FP16, Architecture::arm},
+    {"arm_sve", POLYHEAD_CPU_ARM_SVE, POLYHEAD_CPU_ARM_SVE, Architecture::arm},
+    {"arm_sve2", POLYHEAD_CPU_ARM_SVE2, POLYHEAD_CPU_ARM_SVE | POLYHEAD_CPU_ARM_SVE2, Architecture::arm},
+    {"riscv_vector", POLYHEAD_CPU_RISCV_VECTOR, POLYHEAD_CPU_RISCV_VECTOR, Architecture::riscv},
 };
 
 // The features that words such as "avx2", "avx512_skylake sse4a" or "none" allow: those named and what they build on. Words are separated

@@ -1,4 +1,5 @@
-// Reads CPUID and XCR0 once. A bit is set only if everything that a compiler may emit for that target is there.
+// Finds out once what this CPU has: on x86 by CPUID and XCR0, elsewhere by what Linux tells. A bit is set only if everything that a
+// compiler may emit for that target is there.
 #include "cpu_features.h"
 
 #include <atomic>
@@ -10,6 +11,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if (defined(__aarch64__) || defined(__riscv)) && defined(__linux__)
+#include <sys/auxv.h>
 #endif
 #if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
@@ -126,10 +130,53 @@ uint64_t detect_amx() noexcept {
     return 0;
 }
 
-#else
+#elif defined(__aarch64__) && defined(__linux__)
 
 uint64_t detect() noexcept {
+    const unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    const struct {
+        unsigned long word;
+        int bit; // of the words that Linux gives a program
+        uint64_t feature;
+    } known[] = {{first, 8, POLYHEAD_CPU_ARM_ATOMICS},
+                 {first, 20, POLYHEAD_CPU_ARM_DOT_PROD},
+                 {first, 10, POLYHEAD_CPU_ARM_FP16},
+                 {first, 22, POLYHEAD_CPU_ARM_SVE},
+                 {second, 1, POLYHEAD_CPU_ARM_SVE2}};
+    uint64_t found = 0;
+    for (const auto &row : known) {
+        found |= (row.word >> row.bit & 1) != 0 ? row.feature : 0;
+    }
+    return found;
+}
+uint64_t detect_amx() noexcept {
     return 0;
+}
+
+#elif defined(__riscv) && defined(__linux__)
+
+uint64_t detect() noexcept {
+    return (getauxval(AT_HWCAP) >> ('v' - 'a') & 1) != 0 ? POLYHEAD_CPU_RISCV_VECTOR : 0;
+}
+uint64_t detect_amx() noexcept {
+    return 0;
+}
+
+#else
+
+// What the compiler of this library was allowed to use.
+uint64_t detect() noexcept {
+    uint64_t found = 0;
+#if defined(__ARM_FEATURE_ATOMICS)
+    found |= POLYHEAD_CPU_ARM_ATOMICS;
+#endif
+#if defined(__ARM_FEATURE_DOTPROD)
+    found |= POLYHEAD_CPU_ARM_DOT_PROD;
+#endif
+#if defined(__ARM_FEATURE_FP16_VECTOR_ARITHMETIC)
+    found |= POLYHEAD_CPU_ARM_FP16;
+#endif
+    return found;
 }
 uint64_t detect_amx() noexcept {
     return 0;

@@ -10,6 +10,7 @@
 #include "variants/compile.h"
 #include "variants/compiler_warnings.h"
 #include "variants/knob_rules.h"
+#include "variants/target.h"
 #include "variants/tuning/tiling_space.h"
 
 #include "support/catch.h"
@@ -419,4 +420,16 @@ TEST_CASE("generator: whatever the compiler throws becomes one sentence") {
     CHECK(sentence([] { Halide::Expr(3) + Halide::Expr(); }).find("undefined") != std::string::npos);
     CHECK(sentence([] { throw std::runtime_error("two\nlines\n"); }) == "two lines");
     CHECK(sentence([] { throw 1; }) == "the compiler failed with an unknown exception");
+}
+
+TEST_CASE("generator: what targets of ARM and RISC-V require", "[algorithm]") {
+    const auto required = [](const std::string &target) { return gen::cpu_features_of(Halide::Target(target)); };
+    CHECK(required("arm-64-linux") == 0);
+    CHECK(required("arm-64-linux-arm_dot_prod") == POLYHEAD_CPU_ARM_DOT_PROD);
+    CHECK(required("arm-64-linux-arm_fp16-sve") == (POLYHEAD_CPU_ARM_FP16 | POLYHEAD_CPU_ARM_SVE));
+    CHECK(required("arm-64-linux-sve2") == (POLYHEAD_CPU_ARM_SVE | POLYHEAD_CPU_ARM_SVE2));
+    CHECK(required("arm-64-linux-armv84a") == (POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD));
+    CHECK(required("riscv-64-linux") == 0);
+    CHECK(required("riscv-64-linux-rvv-vector_bits_256") == POLYHEAD_CPU_RISCV_VECTOR);
+    CHECK(required("x86-64-linux") == 0);
 }

@@ -19,15 +19,17 @@ uint64_t parsed(const char *text) {
 } // namespace
 
 TEST_CASE("CPU features: each has its bit and a level that holds the levels below it", "[runtime]") {
-    uint64_t bit = 1;
+    uint64_t last = 0;
     for (const CpuFeature &feature : cpu_feature_table) {
         INFO(feature.name);
-        CHECK(feature.bit == bit);
+        CHECK((feature.bit & (feature.bit - 1)) == 0);
+        CHECK(feature.bit > last);
+        last = feature.bit;
         CHECK((feature.level & feature.bit) != 0);
         for (const CpuFeature &below : cpu_feature_table) {
             CHECK(((feature.level & below.bit) == 0 || (below.level & ~feature.level) == 0));
+            CHECK(((feature.level & below.bit) == 0 || below.architecture == feature.architecture));
         }
-        bit <<= 1;
     }
 }
 

@@ -10,10 +10,40 @@ namespace polyhead::gen {
 
 using Halide::Target;
 
+namespace {
+
+// Features whose instructions LLVM may use for a target, beyond the plain target of their architecture.
+constexpr struct {
+    Target::Feature feature;
+    Target::Arch arch;
+    uint64_t bits;
+} features_of_targets[] = {
+    {Target::ARMDotProd, Target::ARM, POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::ARMFp16, Target::ARM, POLYHEAD_CPU_ARM_FP16},
+    {Target::SVE, Target::ARM, POLYHEAD_CPU_ARM_SVE},
+    {Target::SVE2, Target::ARM, POLYHEAD_CPU_ARM_SVE | POLYHEAD_CPU_ARM_SVE2},
+    {Target::ARMv81a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS},
+    {Target::ARMv82a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS},
+    {Target::ARMv83a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS},
+    {Target::ARMv84a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::ARMv85a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::ARMv86a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::ARMv87a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::ARMv88a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::ARMv89a, Target::ARM, POLYHEAD_CPU_ARM_ATOMICS | POLYHEAD_CPU_ARM_DOT_PROD},
+    {Target::RVV, Target::RISCV, POLYHEAD_CPU_RISCV_VECTOR},
+};
+
+} // namespace
+
 // Halide's features in polyhead's bits; a flag of the AVX-512 ladder includes those below it.
 uint64_t cpu_features_of(const Target &t) {
     if (t.arch != Target::X86) {
-        return 0;
+        uint64_t bits = 0;
+        for (const auto &row : features_of_targets) {
+            bits |= row.arch == t.arch && t.has_feature(row.feature) ? row.bits : 0;
+        }
+        return bits;
     }
     const bool spr = t.has_feature(Target::AVX512_SapphireRapids), zen5 = t.has_feature(Target::AVX512_Zen5);
     const bool zen4 = t.has_feature(Target::AVX512_Zen4) || zen5;

@@ -75,6 +75,14 @@ typedef struct polyhead_device polyhead_device;
 #define POLYHEAD_CPU_AMX (UINT64_C(1) << 11)         /* tiles of bf16 and int8, and the operating system's permission */
 #define POLYHEAD_CPU_AVX512_FP16 (UINT64_C(1) << 12) /* + GFNI; what compilers emit for Sapphire Rapids, without AMX */
 
+/* The same of 64-bit ARM and RISC-V. */
+#define POLYHEAD_CPU_ARM_ATOMICS (UINT64_C(1) << 32) /* what ARMv8.1-A and later have beyond ARMv8.0-A */
+#define POLYHEAD_CPU_ARM_DOT_PROD (UINT64_C(1) << 33)
+#define POLYHEAD_CPU_ARM_FP16 (UINT64_C(1) << 34)
+#define POLYHEAD_CPU_ARM_SVE (UINT64_C(1) << 35)
+#define POLYHEAD_CPU_ARM_SVE2 (UINT64_C(1) << 36)
+#define POLYHEAD_CPU_RISCV_VECTOR (UINT64_C(1) << 48)
+
 /* Bytes for each batch row, times the number of blocks of row_block rows, times the number of blocks of key_block keys. The last block may
  * be incomplete and counts in full; a block size of 0 counts as one block. A key/value head has seq_len_q * num_heads / num_kv_heads rows.
  * Where the kernel reads no keys after the longest key length of the call, only keys up to that length count. in_window: only keys that

@@ -258,6 +258,58 @@ inline bool takes(const polyhead_problem &problem, const TensorRow &row) noexcep
     return (row.ops & op_bit(problem.op)) != 0 && row.exists(problem);
 }
 
+// Some of the rows, in their order.
+class TensorSet {
+public:
+    class Iterator {
+    public:
+        constexpr explicit Iterator(uint64_t left) noexcept : left_(left) {}
+        const TensorRow &operator*() const noexcept { return tensors[__builtin_ctzll(left_)]; }
+        constexpr Iterator &operator++() noexcept {
+            left_ &= left_ - 1;
+            return *this;
+        }
+        constexpr bool operator!=(const Iterator &other) const noexcept { return left_ != other.left_; }
+
+    private:
+        uint64_t left_;
+    };
+
+    constexpr TensorSet() noexcept = default;
+    constexpr Iterator begin() const noexcept { return Iterator(bits_); }
+    constexpr Iterator end() const noexcept { return Iterator(0); }
+    constexpr void add(size_t row) noexcept { bits_ |= uint64_t(1) << row; }
+    constexpr TensorSet operator&(const TensorSet &other) const noexcept { return TensorSet(bits_ & other.bits_); }
+    constexpr TensorSet operator~() const noexcept { return TensorSet(~bits_ & ((uint64_t(1) << num_tensors) - 1)); }
+    constexpr bool empty() const noexcept { return bits_ == 0; }
+
+private:
+    constexpr explicit TensorSet(uint64_t bits) noexcept : bits_(bits) {}
+    uint64_t bits_ = 0;
+};
+static_assert(num_tensors < 64, "a row is a bit");
+
+template <class Wanted> constexpr TensorSet rows_where(const Wanted &wanted) noexcept {
+    TensorSet set;
+    for (size_t i = 0; i < num_tensors; ++i) {
+        if (wanted(tensors[i])) {
+            set.add(i);
+        }
+    }
+    return set;
+}
+constexpr TensorSet rows_at(Place place) noexcept {
+    return rows_where([place](const TensorRow &row) { return row.place == place; });
+}
+constexpr TensorSet operand_rows = rows_at(Place::operand), option_rows = rows_at(Place::option), result_rows = rows_at(Place::result),
+                    host_rows = rows_at(Place::host), length_rows = rows_where([](const TensorRow &row) { return row.gives_lengths; }),
+                    broadcast_rows = rows_where([](const TensorRow &row) { return row.broadcasts; });
+
+// The tensors that a kernel of this problem takes.
+inline TensorSet taken_by(const polyhead_problem &problem) noexcept {
+    return rows_where([&](const TensorRow &row) { return takes(problem, row); });
+}
+
 constexpr const char *said_of(const TensorRow &row) noexcept {
     return row.said ? row.said : row.name;
 }

@@ -24,6 +24,9 @@ BoundExtents::BoundExtents(const polyhead_problem &problem, bool packed_q, bool 
 }
 
 bool BoundExtents::is_packed(int32_t what) const noexcept {
+    if (!packed_q_ && !packed_kv_) {
+        return false;
+    }
     const int32_t length = counted(what, problem_);
     return (length == POLYHEAD_EXTENT_Q && packed_q_) || (length == POLYHEAD_EXTENT_KV && packed_kv_);
 }

@@ -79,21 +79,19 @@ Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape
     : context_(context) {
     const polyhead_problem problem = with_heads(kernel.problem, shape.num_heads);
     argv_[num_arguments_++] = &context_;
-    const auto add_rows = [&](Place place) {
-        for (const TensorRow &row : tensors) {
-            if (row.place == place && takes(problem, row)) {
-                add_row(row, problem, args, shape);
-            }
+    const auto add_rows = [&](const TensorSet &rows) {
+        for (const TensorRow &row : kernel.tensors &rows) {
+            add_row(row, problem, args, shape);
         }
     };
-    add_rows(Place::operand);
+    add_rows(operand_rows);
     if (has_weights(problem)) {
         add_weights(problem, *args.weights);
     }
-    add_rows(Place::option);
+    add_rows(option_rows);
     add_expression_tensors(kernel, problem, args, shape);
     add_numbers(problem, args);
-    add_rows(Place::result);
+    add_rows(result_rows);
 }
 
 halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {

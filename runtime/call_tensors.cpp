@@ -6,19 +6,16 @@
 namespace polyhead::runtime {
 
 CallTensors::CallTensors(const KernelTable &kernel, const polyhead_args &args) noexcept {
-    const auto add_rows = [&](bool results) {
-        for (const TensorRow &row : tensors) {
-            if ((row.place == Place::result) == results && takes(kernel.problem, row)) {
-                add(said_of(row), args.*row.tensor);
-            }
-        }
-    };
-    add_rows(false);
+    for (const TensorRow &row : kernel.tensors & ~result_rows) {
+        add(said_of(row), args.*row.tensor);
+    }
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         add(kernel.declarations[i].name, args.expression_tensors[i]);
     }
     first_output_ = count_;
-    add_rows(true);
+    for (const TensorRow &row : kernel.tensors &result_rows) {
+        add(said_of(row), args.*row.tensor);
+    }
 }
 
 void CallTensors::add(const char *name, const polyhead_tensor &tensor) noexcept {
@@ -50,6 +47,9 @@ int64_t extent_of(int32_t declared, const polyhead_problem &problem, const CallS
 }
 
 bool one_element(const TensorRow &row, const polyhead_problem &problem, int dimension) noexcept {
+    if (!row.broadcasts) {
+        return false;
+    }
     const int32_t broadcast = broadcast_of(problem, row.tensor), declared = row.extents[dimension];
     return (declared == POLYHEAD_EXTENT_Q && (broadcast & POLYHEAD_BROADCAST_Q)) ||
            (declared == POLYHEAD_EXTENT_KV && (broadcast & POLYHEAD_BROADCAST_KV));

@@ -37,9 +37,9 @@ public:
 
     // Puts packed tensors into the arguments; those that are read with their elements.
     bool pack(polyhead_status *status) noexcept {
-        for (const TensorRow &row : tensors) {
-            const bool result = row.place == Place::result, packs = row.place != Place::host && takes(kernel_.problem, row);
-            if (packs && !pack_one(&(args_->*row.tensor), !result || row.updated, result, status)) {
+        for (const TensorRow &row : kernel_.tensors & ~host_rows) {
+            const bool result = row.place == Place::result;
+            if (!pack_one(&(args_->*row.tensor), !result || row.updated, result, status)) {
                 return false;
             }
         }

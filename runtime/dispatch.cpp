@@ -89,10 +89,10 @@ Unaligned first_unaligned(const KernelTable &kernel, const polyhead_variant &var
     if (variant.alignment <= 1) {
         return {};
     }
-    for (const TensorRow &row : tensors) {
+    for (const TensorRow &row : kernel.tensors &operand_rows) {
         const polyhead_tensor &tensor = args.*row.tensor;
         const int64_t expected = alignment_of(kernel, variant, tensor);
-        if (row.place == Place::operand && takes(kernel.problem, row) && !aligned(tensor, expected)) {
+        if (!aligned(tensor, expected)) {
             return {said_of(row), expected};
         }
     }

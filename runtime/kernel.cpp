@@ -65,7 +65,8 @@ int64_t call_bytes(const KernelTable &kernel, const polyhead_variant &variant, c
 }
 
 // A line that names what was built into the kernel, when anything was.
-void describe_features(const polyhead_problem &p, Text *text) noexcept {
+void describe_features(const KernelTable &kernel, Text *text) noexcept {
+    const polyhead_problem &p = kernel.problem;
     const char *last = "", *between = "  with ";
     const auto name = [&](bool exists, const char *feature) {
         if (exists && std::strcmp(feature, last) != 0) { // several tensors may serve one feature
@@ -78,12 +79,12 @@ void describe_features(const polyhead_problem &p, Text *text) noexcept {
         name(p.causal != POLYHEAD_NOT_CAUSAL, "causal mask");
         name(p.window != 0, "window");
         name(p.softcap != 0, "softcap");
-        for (const TensorRow &row : tensors) {
-            name(row.place == Place::option && takes(p, row), row.feature);
+        for (const TensorRow &row : kernel.tensors &option_rows) {
+            name(true, row.feature);
         }
         name(p.expression && p.expression[0], "expression");
-        for (const TensorRow &row : tensors) {
-            name(row.place == Place::result && row.feature && takes(p, row) && !row.updated, row.feature); // lengths of a cache named it
+        for (const TensorRow &row : kernel.tensors &result_rows) {
+            name(row.feature && !row.updated, row.feature); // lengths of a cache named it
         }
     }
     text->append("%s", *last ? "\n" : "");
@@ -102,7 +103,7 @@ void describe_call(const KernelTable &kernel, const polyhead_args &args, const C
                      static_cast<long long>(s.seq_len_kv));
     }
     args.device ? text->append(", on %s\n", args.device->name) : text->append(", %d threads\n", num_threads());
-    describe_features(p, text);
+    describe_features(kernel, text);
 }
 
 polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,

@@ -5,6 +5,22 @@
 #include "status.h"
 
 namespace polyhead::runtime {
+namespace {
+
+const polyhead_problem *problem_of_other_size(const char *kernel, const polyhead_problem &given, uint32_t expected, polyhead_problem *room,
+                                              polyhead_status *status) noexcept {
+    char subject[160];
+    Text(subject, sizeof subject).append("kernel %s", kernel ? kernel : "without a name");
+    const ServedName name{subject, "polyhead_problem", "generate it with"};
+    if (given.size != expected) {
+        refuse(status, POLYHEAD_UNSUPPORTED, "%s: %s of %u bytes, expected %u: %s polyhead %s", subject, name.type, given.size, expected,
+               name.advice, polyhead_version());
+        return nullptr;
+    }
+    return served(given, room, name, status);
+}
+
+} // namespace
 
 bool KernelTable::read(const polyhead_kernel *table, polyhead_status *status) noexcept {
     if (!table) {
@@ -23,15 +39,10 @@ bool KernelTable::read(const polyhead_kernel *table, polyhead_status *status) no
     const polyhead_problem *const given = &table->problem;
     const auto *const rest =
         reinterpret_cast<const polyhead_kernel *>(reinterpret_cast<const char *>(table) + sizes.problem - sizeof *given);
-    char subject[160];
-    Text(subject, sizeof subject).append("kernel %s", rest->name ? rest->name : "without a name");
-    const ServedName of_problem{subject, "polyhead_problem", "generate it with"};
-    if (given->size != sizes.problem) {
-        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: %s of %u bytes, expected %u: %s polyhead %s", subject, of_problem.type,
-                      given->size, sizes.problem, of_problem.advice, polyhead_version());
-    }
     polyhead_problem room;
-    const polyhead_problem *const given_problem = served(*given, &room, of_problem, status);
+    const polyhead_problem *const given_problem = given->size == sizes.problem && given->size == sizeof room
+                                                      ? given
+                                                      : problem_of_other_size(rest->name, *given, sizes.problem, &room, status);
     if (!given_problem) {
         return false;
     }
@@ -43,6 +54,7 @@ bool KernelTable::read(const polyhead_kernel *table, polyhead_status *status) no
     expression_facts = rest->expression_facts;
     problem = with_defaults(*given_problem);
     problem.size = sizeof problem;
+    tensors = taken_by(problem);
     return true;
 }
 

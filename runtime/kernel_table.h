@@ -6,6 +6,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "../contract/tensors.h"
+
 namespace polyhead::runtime {
 
 // An array of structs of another size: with fields that this library does not know, or without those that came after the lowest ABI that
@@ -35,6 +37,7 @@ struct KernelTable {
     int32_t num_variants = 0, num_declarations = 0;
     uint32_t expression_facts = 0;
     polyhead_problem problem{}; // every default is written out
+    contract::TensorSet tensors;
 };
 
 } // namespace polyhead::runtime

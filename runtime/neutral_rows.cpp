@@ -19,7 +19,7 @@ bool needs_row(const polyhead_problem &problem, const TensorRow &row, const poly
 
 int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, int64_t keys) noexcept {
     int64_t bytes = 0;
-    for (const TensorRow &row : tensors) {
+    for (const TensorRow &row : broadcast_rows) {
         bytes += needs_row(problem, row, args) ? keys * dtype_bytes(row.dtype(problem)) : 0;
     }
     return bytes;
@@ -32,7 +32,7 @@ NeutralRows::~NeutralRows() {
 }
 
 bool NeutralRows::make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, polyhead_status *status) noexcept {
-    for (const TensorRow &row : tensors) {
+    for (const TensorRow &row : broadcast_rows) {
         if (!needs_row(problem, row, args)) {
             continue;
         }

@@ -45,10 +45,8 @@ private:
 // Calls visit(tensor, dimensions) for every tensor of which a part of a call has a part.
 template <typename Args, typename Tensor, typename Visit>
 void for_each_tensor(const KernelTable &kernel, Args *args, Tensor *of_expression, const Visit &visit) noexcept {
-    for (const TensorRow &row : tensors) {
-        if (row.place != Place::host && takes(kernel.problem, row)) {
-            visit(&(args->*row.tensor), Dimensions(row, kernel.problem));
-        }
+    for (const TensorRow &row : kernel.tensors & ~host_rows) {
+        visit(&(args->*row.tensor), Dimensions(row, kernel.problem));
     }
     for (int32_t i = 0; i < kernel.num_declarations; ++i) {
         visit(&of_expression[i], Dimensions(kernel.declarations[i]));

@@ -53,12 +53,9 @@ bool check_query(const polyhead_problem &p, const polyhead_args &args, BoundExte
 }
 
 // The lengths of a call, from the tensors that have them.
-bool check_lengths(const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
+bool check_lengths(const TensorSet &taken, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
     const polyhead_problem problem = bound->problem();
-    for (const TensorRow &row : tensors) {
-        if (!row.gives_lengths || !takes(problem, row)) {
-            continue;
-        }
+    for (const TensorRow &row : taken &length_rows) {
         if (!check_lengths_of(row, args, bound, status) ||
             (row.tensor == &polyhead_args::query && by_heads(problem) && !check_query(problem, args, bound, status))) {
             return false;
@@ -113,7 +110,7 @@ bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *s
         return false;
     }
     BoundExtents bound(given, !absent(args.cu_seqlens_q), !absent(args.cu_seqlens_kv));
-    if (!check_lengths(args, &bound, status) || (has_weights(given) && !check_weights(kernel, args.weights, status))) {
+    if (!check_lengths(kernel.tensors, args, &bound, status) || (has_weights(given) && !check_weights(kernel, args.weights, status))) {
         return false;
     }
     *shape = bound.shape();

@@ -12,9 +12,13 @@ namespace polyhead::runtime {
 namespace {
 
 // Another row of the same tensor may serve other operations, or problems.
-bool takes_tensor(const polyhead_problem &problem, polyhead_tensor polyhead_args::*tensor) noexcept {
-    return std::any_of(std::begin(tensors), std::end(tensors),
-                       [&](const TensorRow &row) { return row.tensor == tensor && takes(problem, row); });
+bool takes_tensor(const TensorSet &taken, polyhead_tensor polyhead_args::*tensor) noexcept {
+    for (const TensorRow &row : taken) {
+        if (row.tensor == tensor) {
+            return true;
+        }
+    }
+    return false;
 }
 
 bool refuse_surplus(const polyhead_problem &problem, const TensorRow &given, polyhead_status *status) noexcept {
@@ -120,19 +124,21 @@ bool check_rope_tables(const polyhead_args &args, polyhead_status *status) noexc
     return true;
 }
 
-bool check_rows(Place place, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept {
-    return std::all_of(std::begin(tensors), std::end(tensors), [&](const TensorRow &row) {
-        const bool left = row.place == place && !row.gives_lengths && takes(bound.problem(), row);
-        return !left || check_row(row, bound, args, status);
-    });
+bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept {
+    for (const TensorRow &row : rows & ~length_rows) {
+        if (!check_row(row, bound, args, status)) {
+            return false;
+        }
+    }
+    return true;
 }
 
 } // namespace
 
 bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     const polyhead_problem &problem = kernel.problem;
-    for (const TensorRow &row : tensors) {
-        if (!absent(args.*row.tensor) && !takes_tensor(problem, row.tensor)) {
+    for (const TensorRow &row : ~kernel.tensors) {
+        if (!absent(args.*row.tensor) && !takes_tensor(kernel.tensors, row.tensor)) {
             return refuse_surplus(problem, row, status);
         }
     }
@@ -163,9 +169,9 @@ bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExte
 
 bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args,
                          polyhead_status *status) noexcept {
-    return check_rows(Place::option, bound, args, status) &&
+    return check_rows(kernel.tensors & option_rows, bound, args, status) &&
            (bound.problem().rope == POLYHEAD_NO_ROPE || check_rope_tables(args, status)) &&
-           check_expression_tensors(kernel, bound, args, status) && check_rows(Place::result, bound, args, status);
+           check_expression_tensors(kernel, bound, args, status) && check_rows(kernel.tensors & result_rows, bound, args, status);
 }
 
 } // namespace polyhead::runtime

@@ -66,6 +66,10 @@ constexpr bool has_weights(const polyhead_problem &p) noexcept {
 constexpr bool by_heads(const polyhead_problem &p) noexcept {
     return (ops::where(&Operation::by_heads) & op_bit(p.op)) != 0;
 }
+// Projections, attention and the output projection.
+constexpr bool is_attention_layer(const polyhead_problem &p) noexcept {
+    return attends(p) && has_weights(p);
+}
 
 } // namespace polyhead::contract
 #endif

@@ -56,7 +56,7 @@ inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
 
 // A layer whose one input is query, key and value.
 inline bool attends_itself(const polyhead_problem &p) noexcept {
-    return attends(p) && has_weights(p) && p.cross == 0;
+    return is_attention_layer(p) && p.cross == 0;
 }
 
 // Positions of queries among the keys matter: the entry takes from_end.

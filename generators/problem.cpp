@@ -70,7 +70,7 @@ std::string refuse_value(const Problem &p) {
 }
 
 std::string refuse_pages(const Problem &p) {
-    if (p.page_size > 0 && p.op == POLYHEAD_MHA && p.cache == 0) {
+    if (p.page_size > 0 && contract::is_attention_layer(p) && p.cache == 0) {
         return number("page_size", p.page_size) + " is not allowed without cache: a layer of its own keys has no pages";
     }
     if (p.page_size > 0 && (p.page_size & (p.page_size - 1)) != 0) {
@@ -113,7 +113,7 @@ std::string refuse_scales(const Problem &p) {
 }
 
 std::string refuse_layer(const Problem &p) {
-    if (p.op != POLYHEAD_MHA || p.cross) {
+    if (!contract::is_attention_layer(p) || p.cross) {
         return "";
     }
     if (p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
@@ -153,8 +153,8 @@ std::string refuse_expression(const Problem &p) {
         return "";
     }
     Expression expression;
-    return p.op == POLYHEAD_LINEAR ? "expression is not a parameter of op linear"
-                                   : Expression::parse(p.expression, "expression", &expression);
+    return !contract::attends(p) ? "expression is not a parameter of op linear"
+                                 : Expression::parse(p.expression, "expression", &expression);
 }
 
 } // namespace
@@ -176,13 +176,13 @@ std::string refusal(const Problem &p) {
 }
 
 std::string complete(Problem *p) {
-    if (p->op == POLYHEAD_MHA && p->head_dim == 0 && p->num_heads > 0 && p->embed_dim > 0 && p->embed_dim % p->num_heads != 0) {
+    if (contract::is_attention_layer(*p) && p->head_dim == 0 && p->num_heads > 0 && p->embed_dim > 0 && p->embed_dim % p->num_heads != 0) {
         return number("embed_dim", p->embed_dim) + " is not divisible by " + number("num_heads", p->num_heads);
     }
     p->size = sizeof *p;
     *p = contract::written_out(*p);
     p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
-    if (p->op == POLYHEAD_MHA && !p->cross && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
+    if (contract::is_attention_layer(*p) && !p->cross && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
         p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;
     }
     return refusal(*p);

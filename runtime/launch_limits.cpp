@@ -38,7 +38,7 @@ bool check_launch(const KernelTable &kernel, const polyhead_variant &variant, co
     constexpr int64_t keys_of_block = 64; // schedules/score_output_gpu.cpp
     const polyhead_problem &p = kernel.problem;
     const int64_t rows = args.device->most_blocks * linear_block(variant), keys = args.device->most_blocks * keys_of_block;
-    if (attends(p) && has_weights(p) && std::max(shape.seq_len_q, shape.seq_len_kv) > rows) {
+    if (is_attention_layer(p) && std::max(shape.seq_len_q, shape.seq_len_kv) > rows) {
         const bool query = shape.seq_len_q > rows;
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: extent %lld of dimension 1, expected at most %lld, the limit of device %s",
                       query ? "input" : "key", static_cast<long long>(query ? shape.seq_len_q : shape.seq_len_kv),

@@ -5,6 +5,7 @@
 
 #include <optional>
 
+#include "../contract/problem.h"
 #include "../generators/linear.h"
 #include "../generators/problem.h"
 #include "machine.h"
@@ -34,7 +35,7 @@ inline void fill(int &knob, int value) {
 
 // Scores and probs x values of query lanes are made by AMX. Rotated query and key are floats, which it does not multiply.
 inline bool multiplies_by_amx(const Problem &problem, const Tiling &tiling) {
-    return tiling.amx != 0 && tiling.pair == 2 && problem.op != POLYHEAD_LINEAR && problem.rope == POLYHEAD_NO_ROPE;
+    return tiling.amx != 0 && tiling.pair == 2 && contract::attends(problem) && problem.rope == POLYHEAD_NO_ROPE;
 }
 
 // How a GPU's threads share a linear layer; nothing on a CPU.

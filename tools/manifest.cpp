@@ -146,7 +146,7 @@ Json problem_json(const Library &library) {
     Json j;
     for (const contract::ProblemField &field : contract::problem_fields) {
         if (field.belongs_to(p.op)) {
-            const bool is_rows = p.op == POLYHEAD_LINEAR && field.value == &polyhead_problem::seq_len_q;
+            const bool is_rows = !contract::attends(p) && field.value == &polyhead_problem::seq_len_q;
             j[is_rows ? "rows" : field.name] = value_json(field, p.*field.value);
         }
     }
@@ -242,7 +242,7 @@ std::string readable(const std::string &text) {
 
 std::string manifest_text(const Library &library) {
     const polyhead_problem &p = library.problem;
-    const Counts c = p.op == POLYHEAD_LINEAR ? count_linear(p) : p.op == POLYHEAD_SDPA ? count_sdpa(p) : count_mha(p);
+    const Counts c = !contract::attends(p) ? count_linear(p) : contract::by_heads(p) ? count_sdpa(p) : count_mha(p);
     Json j;
     j["name"] = library.name;
     j["problem"] = problem_json(library);

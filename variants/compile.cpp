@@ -1,5 +1,6 @@
 // Planned variants become code here.
 #include "compile.h"
+#include "../contract/problem.h"
 
 #include <algorithm>
 #include <exception>
@@ -28,7 +29,7 @@ VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &t
     facts.cpu_features = cpu_features_of(target) | (plan.tiling.amx != 0 ? POLYHEAD_CPU_AMX : 0);
     facts.api = machine.api;
     facts.capability = machine.capability;
-    if (p.op == POLYHEAD_SDPA && plan.tiling.load_width > 1) {
+    if (contract::by_heads(p) && plan.tiling.load_width > 1) {
         facts.alignment = plan.tiling.load_width * contract::dtype_bytes(p.dtype);
     }
     facts.scratch = scratch_terms(*plan.frame, p, plan.tiling, machine);

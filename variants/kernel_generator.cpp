@@ -54,9 +54,9 @@ public:
     void generate() {
         const Problem p = problem();
         constrain_inputs(p);
-        if (p.op == POLYHEAD_SDPA) {
+        if (contract::by_heads(p)) {
             generate_sdpa(p);
-        } else if (p.op == POLYHEAD_MHA) {
+        } else if (contract::attends(p)) {
             generate_mha(p);
         } else {
             generate_linear(p);

@@ -1,5 +1,6 @@
 // The table of knobs applied to a frame: which knobs it reads, which values are refused, which a tuner tries; and the table as text.
 #include "knob_rules.h"
+#include "../contract/problem.h"
 
 #include <algorithm>
 #include <climits>
@@ -24,7 +25,7 @@ std::string name_of(Reader reader) {
 }
 
 bool reads(const Frame &frame, Reader reader, const Problem &p, const Machine &machine) {
-    const bool of_layers = p.op != POLYHEAD_SDPA && reader == (machine.gpu() ? Reader::linear_gpu : Reader::linear_cpu);
+    const bool of_layers = contract::has_weights(p) && reader == (machine.gpu() ? Reader::linear_gpu : Reader::linear_cpu);
     return reader == Reader::everyone || frame.reads(reader) || of_layers;
 }
 

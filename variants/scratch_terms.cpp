@@ -45,7 +45,7 @@ void ScratchTerms::add_staged_inputs() {
         return;
     }
     add_per_query(p_.embed_dim);
-    if (p_.op == POLYHEAD_MHA && p_.cross) {
+    if (contract::is_attention_layer(p_) && p_.cross) {
         add(p_.kdim + p_.vdim, 0, 1);
     }
 }
@@ -55,7 +55,7 @@ void ScratchTerms::add_staged_keys() {
 }
 
 void ScratchTerms::add_attended() {
-    const bool layer = p_.op == POLYHEAD_MHA;
+    const bool layer = contract::is_attention_layer(p_);
     const int stored = contract::dtype_bytes(p_.dtype);
     const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
     const bool pairs = layer && t_.pair > 1; // the context of a layer is kept as it is stored
@@ -102,7 +102,7 @@ void ScratchTerms::add_splits() {
     const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
     add(tile, t_.row_tile, t_.split_len, p_.window != 0);
     add(tile, t_.row_tile, 0);
-    if (p_.op == POLYHEAD_MHA) { // the context of a layer, and its result before it is copied
+    if (contract::is_attention_layer(p_)) { // the context of a layer, and its result before it is copied
         add_per_query(p_.num_heads * p_.head_dim_v);
         add_per_query(p_.embed_dim, contract::dtype_bytes(p_.dtype));
     }
@@ -115,16 +115,16 @@ void ScratchTerms::add_gpu_splits() {
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
     const Problem p = contract::with_heads(given, contract::group_size_of(given)); // free heads: of one key/value head
     ScratchTerms terms(p, t, machine);
-    if (p.op != POLYHEAD_SDPA) {
+    if (contract::has_weights(p)) {
         terms.add_staged_inputs();
     }
-    if (p.op == POLYHEAD_LINEAR) {
+    if (!contract::attends(p)) {
         return terms.scratch();
     }
-    if (p.op == POLYHEAD_MHA) {
+    if (contract::is_attention_layer(p)) {
         terms.add_projections();
     }
-    if ((p.op == POLYHEAD_SDPA || p.cache != 0) && frame.stages_keys(p, t, machine)) {
+    if ((contract::by_heads(p) || p.cache != 0) && frame.stages_keys(p, t, machine)) {
         terms.add_staged_keys();
     }
     terms.add_score_output();

@@ -1,4 +1,5 @@
 // The table of frames, and what is the same for all of them: the linear layers of a problem.
+#include "../../contract/problem.h"
 #include "frame.h"
 
 #include <algorithm>
@@ -23,7 +24,7 @@ class Linear : public Frame {
 public:
     const char *name() const override { return "linear"; }
     int schedule_version() const override { return 1; }
-    bool serves(const Problem &p, const Machine &) const override { return p.op == POLYHEAD_LINEAR; }
+    bool serves(const Problem &p, const Machine &) const override { return contract::has_weights(p) && !contract::attends(p); }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
     // Such a call reads the weights once, from memory; with the usual tile, multiplying takes longer than that.
     int few_rows(const Machine &machine) const override {
@@ -51,15 +52,15 @@ void fill_linear_defaults(Tiling *t, const Machine &machine) {
 // AMX takes rows and weights as they lie in memory.
 std::string amx_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(contract::weight_dtype(p));
-    const int odd = (p.embed_dim | (p.op == POLYHEAD_MHA ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
-    return t.amx == 0                            ? ""
-           : !pairs                              ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
-           : p.cache != 0                        ? "tiling: amx 1 is not for layers with a cache"
-           : odd != 0                            ? "tiling: amx 1 needs an even number of inputs in every layer"
-           : p.op == POLYHEAD_MHA && t.pair != 2 ? "tiling: amx 1 needs pair 2 in a layer of attention, whose heads it reads"
-           : t.linear_rows != 0                  ? "tiling: amx 1 has no linear_rows: its tiles have 16 rows"
-           : t.unscheduled != 0                  ? "tiling: amx 1 needs a schedule, found unscheduled 1"
-                                                 : "";
+    const int odd = (p.embed_dim | (contract::is_attention_layer(p) ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
+    return t.amx == 0     ? ""
+           : !pairs       ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
+           : p.cache != 0 ? "tiling: amx 1 is not for layers with a cache"
+           : odd != 0     ? "tiling: amx 1 needs an even number of inputs in every layer"
+           : contract::is_attention_layer(p) && t.pair != 2 ? "tiling: amx 1 needs pair 2 in a layer of attention, whose heads it reads"
+           : t.linear_rows != 0                             ? "tiling: amx 1 has no linear_rows: its tiles have 16 rows"
+           : t.unscheduled != 0                             ? "tiling: amx 1 needs a schedule, found unscheduled 1"
+                                                            : "";
 }
 
 std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
@@ -109,7 +110,7 @@ std::string frame_names() {
 
 Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling t) {
     frame.fill_defaults(&t, problem, machine);
-    if (problem.op != POLYHEAD_SDPA) {
+    if (contract::has_weights(problem)) {
         fill_linear_defaults(&t, machine);
     }
     forget_unread(frame, problem, machine, &t);
@@ -121,7 +122,7 @@ std::string tiling_refusal(const Frame &frame, const Problem &p, const Tiling &t
     if (refusal.empty()) {
         refusal = frame.refusal(p, t, machine);
     }
-    return refusal.empty() && p.op != POLYHEAD_SDPA ? linear_refusal(p, t, machine) : refusal;
+    return refusal.empty() && contract::has_weights(p) ? linear_refusal(p, t, machine) : refusal;
 }
 
 } // namespace polyhead::gen

@@ -89,7 +89,7 @@ public:
     Reader reader() const override { return Reader::head_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override {
         // A layer without a cache has as many keys as queries.
-        return !machine.gpu() && (p.op == POLYHEAD_SDPA || p.cache != 0) && lanes_of(p, machine) >= 4;
+        return !machine.gpu() && (contract::by_heads(p) || p.cache != 0) && lanes_of(p, machine) >= 4;
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override { return p.seq_len_q <= best_up_to(p, machine); }
     int max_seq_len_q() const override { return 16; }
@@ -120,8 +120,8 @@ public:
         // (docs/internals/schedules.md, section 2).
         fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
         fill(t->split_len, keys_of_split(p, machine));
-        constexpr int long_row = 512; // bytes
-        if (p.op == POLYHEAD_MHA) {   // one row, mostly, and weights from memory, as in a linear layer of few rows
+        constexpr int long_row = 512;          // bytes
+        if (contract::is_attention_layer(p)) { // one row, mostly, and weights from memory, as in a linear layer of few rows
             constexpr int rows = 4;
             fill(t->linear_rows, rows);
         }

@@ -1,5 +1,6 @@
 // The frame "plain": attention as a textbook writes it, without a schedule of ours.
 #include "../../generators/frames/plain.h"
+#include "../../contract/problem.h"
 #include "frame.h"
 
 namespace polyhead::gen {
@@ -9,7 +10,7 @@ class Plain : public Frame {
 public:
     const char *name() const override { return "plain"; }
     int schedule_version() const override { return 0; }
-    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && p.op != POLYHEAD_LINEAR; }
+    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::attends(p); }
     bool wanted(const Problem &, const Machine &, bool) const override { return false; }
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &, const Machine &) const override {
         return std::make_shared<PlainStages>(plain(formulas));

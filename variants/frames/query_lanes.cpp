@@ -120,12 +120,12 @@ public:
     const char *name() const override { return "query_lanes"; }
     int schedule_version() const override { return 2; }
     Reader reader() const override { return Reader::query_lanes; }
-    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && p.op != POLYHEAD_LINEAR; }
+    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::attends(p); }
     // A fixed length may be served by a frame before it.
     bool wanted(const Problem &p, const Machine &, bool first) const override { return first || p.seq_len_q == 0; }
 
     // Tiles of bare attention hold whole chunks of keys, and few queries come with few keys. A layer is mostly linear.
-    int amx_from(const Problem &p) const override { return p.op == POLYHEAD_SDPA ? 33 : 0; }
+    int amx_from(const Problem &p) const override { return contract::by_heads(p) ? 33 : 0; }
 
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const bool many = machine.registers == 32;
@@ -155,7 +155,7 @@ public:
         const bool transposes = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
         return first_of({
             t.pair > pair_of(p, machine) ? "tiling: pair 2 needs bf16, an even head_dim and a machine with dot products of pairs" : "",
-            p.op == POLYHEAD_SDPA && t.amx != 0 && !multiplies_by_amx(p, t) ? "tiling: amx 1 needs pair 2 and no rope" : "",
+            contract::by_heads(p) && t.amx != 0 && !multiplies_by_amx(p, t) ? "tiling: amx 1 needs pair 2 and no rope" : "",
             t.key_panel % t.pair != 0 ? "tiling: key_panel " + std::to_string(t.key_panel) + " is not a multiple of pair" : "",
             transposes && (t.q_tile & (t.q_tile - 1)) != 0
                 ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which the transposed tiles of masks need"
@@ -196,7 +196,8 @@ public:
                                           machine.registers == 32, // with 16 LLVM 21 would store a sum at every key
                                           multiplies_by_amx(formulas.problem(), t),
                                           fetch_bytes,
-                                          formulas.problem().op == POLYHEAD_MHA ? POLYHEAD_WEIGHT_PANEL / words.pair : machine.lanes};
+                                          contract::is_attention_layer(formulas.problem()) ? POLYHEAD_WEIGHT_PANEL / words.pair
+                                                                                           : machine.lanes};
         return std::make_shared<QueryLanesStages>(query_lanes(formulas, blocking));
     }
 

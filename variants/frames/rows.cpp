@@ -1,6 +1,7 @@
 // The frames "thread rows" and "block tiles": attention on GPUs.
 #include <algorithm>
 
+#include "../../contract/problem.h"
 #include "../../generators/frames/rows.h"
 #include "../../schedules/schedules.h"
 #include "../schedule_kernel.h"
@@ -59,7 +60,7 @@ int lanes_for(int entries, int least, int warp) {
 class Rows : public Frame {
 public:
     int schedule_version() const override { return 1; }
-    bool serves(const Problem &p, const Machine &machine) const override { return machine.gpu() && p.op != POLYHEAD_LINEAR; }
+    bool serves(const Problem &p, const Machine &machine) const override { return machine.gpu() && contract::attends(p); }
     void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
 
     bool schedule(KernelStages *k, const Tiling &t, const Machine &) const override {
@@ -92,7 +93,7 @@ public:
     bool wanted(const Problem &, const Machine &machine, bool) const override { return machine.warp() > 1; }
 
     int wide_load(const Problem &p, const Tiling &t) const override {
-        return p.op == POLYHEAD_SDPA && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 ? whole_piece(p, t.row_lanes) : 0;
+        return contract::by_heads(p) && p.rope == POLYHEAD_NO_ROPE && t.row_lanes > 1 ? whole_piece(p, t.row_lanes) : 0;
     }
 
     // Registers of a thread (CUDA, f32, d 64): 4 rows x 16 entries of query and as many of acc, 4 x 8 scores, 16 of a key and its value.
@@ -122,11 +123,11 @@ public:
         fill(t->masked_kv_tile, masked);
         // Heads of a layer are ours and lie in panels of 16; tensors of a caller may lie anywhere.
         // Rotated keys are made entry by entry.
-        fill(t->load_width, p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);
+        fill(t->load_width, contract::is_attention_layer(p) && machine.wide() && p.rope == POLYHEAD_NO_ROPE ? 4 : 1);
     }
 
     std::string refusal(const Problem &p, const Tiling &t, const Machine &) const override {
-        if (p.op == POLYHEAD_SDPA && t.row_lanes == 1 &&
+        if (contract::by_heads(p) && t.row_lanes == 1 &&
             t.load_width > 1) { // reads behind the last entry of a row, which a layer's panels allow
             return "tiling: load_width is " + std::to_string(t.load_width) + " with row_lanes 1, expected 1 for tensors of the caller";
         }
@@ -200,7 +201,7 @@ constexpr int most_split_queries = 16;
 // Where tests run them and find right answers: on Vulkan (lavapipe) they are wrong, on Metal and WebGPU nothing runs.
 bool serves_splits(const Problem &p, const Machine &machine) {
     const bool tested = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
-    return tested && p.op == POLYHEAD_SDPA && p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
+    return tested && contract::by_heads(p) && p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
 }
 
 bool wants_splits(const Problem &p, int split_len) {

@@ -105,7 +105,7 @@ std::vector<VariantPlan> recorded(const TunedRecords &records, const Problem &p,
                                   const std::string &target) {
     std::vector<VariantPlan> plans = usable(nearest_records(records, p, target_class), p, machine, target);
     const int key_dtype = contract::key_dtype(p);
-    if (!plans.empty() || p.op != POLYHEAD_SDPA || key_dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(key_dtype)) {
+    if (!plans.empty() || contract::has_weights(p) || key_dtype == POLYHEAD_F32 || machine.gpu() || machine.multiplies_pairs(key_dtype)) {
         return plans;
     }
     Problem floats = p;

@@ -1,5 +1,6 @@
 // The points that a tuner may try, for each frame.
 #include "tiling_space.h"
+#include "../../contract/problem.h"
 
 #include "../frames/limits.h"
 #include "../knob_rules.h"
@@ -28,7 +29,7 @@ std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &p, const
         const KnobUse *use = use_of(knob, frame, p, machine);
         // Of a call's tensors every sdpa kernel gets a variant with wide loads and one without.
         const bool by_dispatch =
-            knob.value == &Tiling::load_width && !(p.op == POLYHEAD_MHA && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
+            knob.value == &Tiling::load_width && !(contract::is_attention_layer(p) && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
         const bool cannot_run = knob.value == &Tiling::amx && !this_cpu_has_amx(); // a tuner measures on this machine
         if (use && !use->values.empty() && !by_dispatch && !cannot_run) {
             const std::vector<int> values = values_of(*use, p, machine, defaults.*knob.value);
@@ -45,7 +46,7 @@ std::string candidate_refusal(const Frame &frame, const Problem &p, const Tiling
     if (refusal.empty()) {
         refusal = frame.waste(p, t, machine);
     }
-    return refusal.empty() && p.op != POLYHEAD_SDPA && !machine.gpu() ? linear_waste(t, machine) : refusal;
+    return refusal.empty() && contract::has_weights(p) && !machine.gpu() ? linear_waste(t, machine) : refusal;
 }
 
 } // namespace polyhead::gen

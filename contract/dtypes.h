@@ -46,8 +46,12 @@ constexpr const char *dtype_name(int32_t id) noexcept {
 
 // Of one element; 0 for a number that is no dtype.
 constexpr int dtype_bytes(int32_t id) noexcept {
-    const DTypeRow *const row = find_dtype(id);
-    return row ? row->bytes : 0;
+    for (const DTypeRow &row : dtypes) {
+        if (row.id == id) {
+            return row.bytes;
+        }
+    }
+    return 0;
 }
 
 } // namespace polyhead::contract

@@ -86,7 +86,7 @@ CALLED = re.compile(r"polyhead_(?!.*(?:argv|par_for))\w+|mem\w+|exp2f?|\w+f")
 def instructions(listing):
     """The instructions of an assembly, with symbols numbered and without comments and directives."""
     numbers, lines = {}, []
-    for line in listing.splitlines():
+    for line in HASH.sub("_HASH_", listing).splitlines():
         line = line.partition("#")[0].strip()
         if not line or line.startswith(".") and not line.startswith(".LBB") or line.endswith(":") and not line.startswith(".L"):
             continue

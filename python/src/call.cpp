@@ -6,10 +6,12 @@
 namespace polyhead::python {
 namespace {
 
-// Visits the tensors that a kernel takes: visit(row).
+// Visits the tensors that a kernel takes, those of every call first: visit(row).
 template <class Visit> void for_each_tensor(const polyhead_problem &p, Visit visit) {
-    for (const contract::TensorRow &row : contract::tensors) {
-        if (takes(p, row)) {
+    constexpr contract::TensorSet always = contract::rows_where([](const contract::TensorRow &row) { return row.feature == nullptr; });
+    for (const contract::TensorSet &rows : {contract::operand_rows, contract::result_rows & always, contract::host_rows,
+                                            contract::option_rows, contract::result_rows & ~always}) {
+        for (const contract::TensorRow &row : contract::taken_by(p) & rows) {
             visit(row);
         }
     }

@@ -32,7 +32,7 @@ public:
         for (const CallTensor &cache : cache_tensors) {
             add_for_tensor(cache.name, cache.tensor);
         }
-        add("arguments of another size", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.size -= 8; });
+        add("arguments of another size", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.size = 8; });
         add("scratch of the caller", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.scratch = a.out.data; });
         add("another operation", POLYHEAD_WRONG_OPERATION,
             [this](polyhead_args &a) { a.op = is_linear(p_) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });

@@ -63,7 +63,7 @@ std::string growth(const std::vector<Gauges> &rounds) {
         long Gauges::*value;
         long slack; // what an allocator may still move about
     } all[] = {{"KiB of memory", &Gauges::resident_kib, memory_slack},
-               {"mappings", &Gauges::mappings, 8},
+               {"mappings", &Gauges::mappings, 16},
                {"descriptors", &Gauges::descriptors, 0},
                {"threads", &Gauges::threads, 0}};
     const auto third = static_cast<std::ptrdiff_t>(rounds.size() / 3);

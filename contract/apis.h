@@ -6,6 +6,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "rows.h"
+
 namespace polyhead::contract {
 
 struct ApiRow {
@@ -20,20 +22,9 @@ inline constexpr ApiRow apis[] = {
     {"vulkan", POLYHEAD_VULKAN, "vulkan"}, {"metal", POLYHEAD_METAL, "metal"}, {"webgpu", POLYHEAD_WEBGPU, "webgpu"},
 };
 
-// Null for a number that is no API.
-constexpr const ApiRow *find_api(int32_t id) noexcept {
-    for (const ApiRow &row : apis) {
-        if (row.id == id) {
-            return &row;
-        }
-    }
-    return nullptr;
-}
-
 // "the CPU", "cuda": as sentences call it.
 constexpr const char *api_name(int32_t id) noexcept {
-    const ApiRow *const row = find_api(id);
-    return row ? row->in_sentences : "an unknown interface";
+    return fact_of(apis, id, &ApiRow::in_sentences, "an unknown interface");
 }
 
 } // namespace polyhead::contract

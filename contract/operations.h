@@ -6,6 +6,8 @@
 
 #include <polyhead/c_problem.h>
 
+#include "rows.h"
+
 namespace polyhead::contract {
 
 struct Operation {
@@ -24,20 +26,13 @@ inline constexpr Operation operations[] = {
     {"linear", POLYHEAD_LINEAR, false, true, false, "is a linear layer"},
 };
 
-// Null for a number that is no operation.
-constexpr const Operation *find_operation(int32_t id) noexcept {
-    for (const Operation &row : operations) {
-        if (row.id == id) {
-            return &row;
-        }
-    }
-    return nullptr;
-}
-
 // "sdpa", or "unknown".
 constexpr const char *op_name(int32_t id) noexcept {
-    const Operation *const row = find_operation(id);
-    return row ? row->name : "unknown";
+    return fact_of(operations, id, &Operation::name, "unknown");
+}
+// "computes sdpa": what a kernel of the operation does, in sentences.
+constexpr const char *what_op(int32_t id) noexcept {
+    return fact_of(operations, id, &Operation::what, "is of an unknown operation");
 }
 
 // A set of operations, as bits.

@@ -281,7 +281,6 @@ public:
     constexpr void add(size_t row) noexcept { bits_ |= uint64_t(1) << row; }
     constexpr TensorSet operator&(const TensorSet &other) const noexcept { return TensorSet(bits_ & other.bits_); }
     constexpr TensorSet operator~() const noexcept { return TensorSet(~bits_ & ((uint64_t(1) << num_tensors) - 1)); }
-    constexpr bool empty() const noexcept { return bits_ == 0; }
 
 private:
     constexpr explicit TensorSet(uint64_t bits) noexcept : bits_(bits) {}

@@ -113,7 +113,7 @@ std::string refuse_scales(const Problem &p) {
 }
 
 std::string refuse_layer(const Problem &p) {
-    if (!contract::is_attention_layer(p) || p.cross) {
+    if (!contract::attends_itself(p)) {
         return "";
     }
     if (p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
@@ -182,7 +182,7 @@ std::string complete(Problem *p) {
     p->size = sizeof *p;
     *p = contract::written_out(*p);
     p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
-    if (contract::is_attention_layer(*p) && !p->cross && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
+    if (contract::attends_itself(*p) && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
         p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;
     }
     return refusal(*p);

@@ -27,10 +27,9 @@ bool KernelTable::read(const polyhead_kernel *table, polyhead_status *status) no
         return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
     const polyhead_sizes &sizes = table->sizes;
-    constexpr uint32_t most = 1 << 16; // no struct: memory that was not set
     const bool known = sizes.variant >= lowest_bytes<polyhead_variant> && sizes.declaration >= lowest_bytes<polyhead_declaration> &&
                        sizes.problem >= lowest_bytes<polyhead_problem>;
-    if (!known || sizes.kernel > most || sizes.problem > most || sizes.kernel < lowest_bytes<polyhead_kernel> + sizes.problem) {
+    if (!known || sizes.kernel > most_bytes || sizes.problem > most_bytes || sizes.kernel < lowest_bytes<polyhead_kernel> + sizes.problem) {
         return refuse(status, POLYHEAD_UNSUPPORTED,
                       "kernel: a table without the sizes of its structs, expected POLYHEAD_SIZES: generate it with polyhead %s",
                       polyhead_version());

@@ -8,8 +8,7 @@
 namespace polyhead::runtime {
 
 bool check_served(const void *given, uint32_t size, size_t lowest, size_t own, const ServedName &name, polyhead_status *status) noexcept {
-    constexpr uint32_t most = 1 << 16; // no struct: memory that was not set
-    if (size < lowest || size > most) {
+    if (size < lowest || size > most_bytes) {
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: %s of %u bytes, expected %zu: %s polyhead %s", name.subject, name.type, size, own,
                       name.advice, polyhead_version());
     }

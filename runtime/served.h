@@ -18,6 +18,9 @@ struct ServedName {
     const char *advice;  // "begin them with polyhead_args_of()"
 };
 
+// No struct has more: memory that was not set.
+constexpr uint32_t most_bytes = 1 << 16;
+
 // Sizes from the first version that can be served, to what no version will have.
 bool check_served(const void *given, uint32_t size, size_t lowest, size_t own, const ServedName &name, polyhead_status *status) noexcept;
 

@@ -26,9 +26,7 @@ bool refuse_surplus(const polyhead_problem &problem, const TensorRow &given, pol
                                   [&](const TensorRow &row) { return row.tensor == given.tensor && (row.ops & op_bit(problem.op)) != 0; });
     const TensorRow &row = own != std::end(tensors) ? *own : given;
     const bool with_feature = row.feature != nullptr;
-    const char *reason = with_feature                              ? row.feature
-                         : own != std::end(tensors) && row.without ? row.without
-                                                                   : find_operation(problem.op)->what;
+    const char *reason = with_feature ? row.feature : own != std::end(tensors) && row.without ? row.without : what_op(problem.op);
     return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel %s%s", given.name,
                   with_feature ? "was built without " : "", reason);
 }
@@ -143,8 +141,7 @@ bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhea
         }
     }
     if (!has_weights(problem) && args.weights) {
-        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel %s",
-                      find_operation(problem.op)->what);
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "weights: given, expected none, because the kernel %s", what_op(problem.op));
     }
     const int32_t found = args.num_expression_tensors, expected = kernel.num_declarations;
     if (found != expected) {

@@ -12,7 +12,7 @@ namespace polyhead::gen {
 template <class Tensor, class Result>
 void estimate_tensors(const Problem &p, Tensor *query, Tensor *key, Tensor *value, Result *out, const std::vector<Tensor *> &weights,
                       const std::vector<Tensor *> &biases) {
-    const bool self = contract::is_attention_layer(p) && !p.cross;
+    const bool self = contract::attends_itself(p);
     _halide_user_assert(p.seq_len_q > 0 && (!contract::attends(p) || p.seq_len_kv > 0))
         << "an autoscheduler needs estimates: found a free length, expected seq_len_q and seq_len_kv to be fixed";
     if (contract::by_heads(p)) {

@@ -95,10 +95,7 @@ private:
     static std::string port_name(const std::string &name) { return name + "_arg"; }
 
     void declare_tensors(const Problem &p, contract::Place place) {
-        for (const contract::TensorRow &row : contract::tensors) {
-            if (row.place != place || !takes(p, row)) {
-                continue;
-            }
+        for (const contract::TensorRow &row : contract::taken_by(p) & contract::rows_at(place)) {
             const Halide::Type type = type_of(row.dtype(p));
             if (row.tensor == &polyhead_args::out) {
                 out_ = add_output<Buffer<void>>(row.name, type, row.rank);
@@ -179,10 +176,7 @@ private:
     }
 
     void constrain_inputs(const Problem &p) {
-        for (const contract::TensorRow &row : contract::tensors) {
-            if (row.place != contract::Place::operand || !takes(p, row)) {
-                continue;
-            }
+        for (const contract::TensorRow &row : contract::taken_by(p) & contract::operand_rows) {
             Tensor *const tensor = row.tensor == &polyhead_args::query ? query_ : row.tensor == &polyhead_args::key ? key_ : value_;
             constrain_extents(p, row, *tensor);
             if (contract::by_heads(p) && tiling().load_width > 1) {
@@ -217,11 +211,9 @@ private:
     }
 
     void constrain_outputs(const Problem &p) {
-        for (const contract::TensorRow &row : contract::tensors) {
-            if (row.place == contract::Place::result && takes(p, row)) {
-                Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
-                row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
-            }
+        for (const contract::TensorRow &row : contract::taken_by(p) & contract::result_rows) {
+            Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
+            row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
         }
     }
 

@@ -9,9 +9,10 @@ namespace {
 // Visits the tensors that a kernel takes, those of every call first: visit(row).
 template <class Visit> void for_each_tensor(const polyhead_problem &p, Visit visit) {
     constexpr contract::TensorSet always = contract::rows_where([](const contract::TensorRow &row) { return row.feature == nullptr; });
+    const contract::TensorSet taken = contract::taken_by(p);
     for (const contract::TensorSet &rows : {contract::operand_rows, contract::result_rows & always, contract::host_rows,
                                             contract::option_rows, contract::result_rows & ~always}) {
-        for (const contract::TensorRow &row : contract::taken_by(p) & rows) {
+        for (const contract::TensorRow &row : taken &rows) {
             visit(row);
         }
     }

@@ -204,27 +204,25 @@ void Subject::check_buffers(void **argv) const {
             write_elements(buffer, 0, reinterpret_cast<char *>(buffer.host));
         }
     };
-    const auto rows = [&](contract::Place place, const auto &visit) {
-        for (const contract::TensorRow &row : contract::tensors) {
-            if (row.place == place && takes(p, row)) {
-                visit(contract::said_of(row));
-            }
+    const auto rows = [taken = contract::taken_by(p)](const contract::TensorSet &set, const auto &visit) {
+        for (const contract::TensorRow &row : taken &set) {
+            visit(contract::said_of(row));
         }
     };
-    rows(contract::Place::operand, input);
+    rows(contract::operand_rows, input);
     for (const contract::WeightRow &row : contract::weight_rows) {
         for (int i = 0; i < (takes(p, row) ? 1 + (p.bias ? 1 : 0) : 0); ++i) {
             input("weights");
         }
     }
-    rows(contract::Place::option, input);
+    rows(contract::option_rows, input);
     for (const polyhead_declaration &declared : declarations) {
         input(declared.name);
     }
     for (const contract::NumberRow &number : contract::numbers) {
         argv += takes(p, number) ? 1 : 0;
     }
-    rows(contract::Place::result, output);
+    rows(contract::result_rows, output);
 }
 
 } // namespace polyhead::fuzz

@@ -12,7 +12,7 @@
 
 namespace polyhead::contract {
 
-enum class Architecture : uint8_t { x86, arm, riscv };
+enum class Architecture : uint8_t { x86, arm, riscv, other };
 
 // One feature; `level` is all that a processor with it has: the feature and those that it builds on.
 struct CpuFeature {
@@ -53,6 +53,15 @@ inline constexpr CpuFeature cpu_feature_table[] = {
     {"arm_sve2", POLYHEAD_CPU_ARM_SVE2, POLYHEAD_CPU_ARM_SVE | POLYHEAD_CPU_ARM_SVE2, Architecture::arm},
     {"riscv_vector", POLYHEAD_CPU_RISCV_VECTOR, POLYHEAD_CPU_RISCV_VECTOR, Architecture::riscv},
 };
+
+// What the features of these bits build on, without them.
+constexpr uint64_t levels_below(uint64_t bits) noexcept {
+    uint64_t below = 0;
+    for (const CpuFeature &feature : cpu_feature_table) {
+        below |= (feature.bit & bits) != 0 ? feature.level : 0;
+    }
+    return below & ~bits;
+}
 
 // The features that words such as "avx2", "avx512_skylake sse4a" or "none" allow: those named and what they build on. Words are separated
 // by spaces or commas; no words mean no limit. Returns false for a word that is no feature.

@@ -12,6 +12,7 @@
 #include "key_source.h"
 #include "numerics.h"
 #include "problem.h"
+#include "storage.h"
 #include <Halide.h>
 
 namespace polyhead::gen {
@@ -159,7 +160,7 @@ public:
     Expr reference(const Expr &row_max) const;
     // The prob of a logit <= 0, relative to a reference; exactly 0 where the key is excluded.
     Expr power(const Expr &difference) const;
-    // The same for Words::cut, which then rounds it to nearest.
+    // The same for LaneProduct::cut, which then rounds it to nearest.
     Expr power_to_cut(const Expr &difference) const;
     // The factor from one reference to a higher one, from their difference; exactly 1 for 0.
     Expr rescaling(const Expr &difference) const;

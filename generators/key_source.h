@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "numerics.h"
+#include "storage.h"
 #include <Halide.h>
 
 namespace polyhead::gen {

@@ -31,10 +31,9 @@ HeadProjection project_heads(const std::string &name, const LayerRows &rows, con
         return rows.stored(block * in.inner + k, token, batch_row);
     };
     in.weight = weight;
-    in.words = numbers.words;
-    if (numbers.tiles) {
-        in.tensor = rows.tensor;
-    }
+    in.product = numbers.product;
+    in.tiles = numbers.tiles;
+    in.tensor = rows.tensor;
     in.panels = num_heads * panels_per_head;
     in.num_rows = numbers.joined.count(rows.count);
     p.joined = numbers.joined;
@@ -79,7 +78,7 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
     LinearInputs in;
     // Blocks lie within a head, so that both indices stay affine.
     const int width = problem.head_dim_v;
-    in.inner = numbers.tiles ? width : reduction_block(width, numbers.reduction_block, weight.pair); // AMX reads a head as it lies
+    in.inner = numbers.tiles ? width : reduction_block(width, numbers.reduction_block, weight.pair); // tiles read a head as it lies
     in.outer = width / in.inner * problem.num_heads;
     in.storage = numbers.heads;
     const int blocks_per_head = width / in.inner, inner = in.inner;
@@ -88,10 +87,9 @@ LinearStages project_out(const Problem &problem, const Halide::Func &context, co
         return context(block % blocks_per_head * inner + k, block / blocks_per_head, token, batch_row);
     };
     in.weight = weight;
-    in.words = numbers.heads.type == Halide::Float(32) ? std::nullopt : numbers.words;
-    if (numbers.tiles) {
-        in.tensor = context;
-    }
+    in.product = numbers.heads.type == Halide::Float(32) ? nullptr : numbers.product;
+    in.tiles = numbers.tiles;
+    in.tensor = context;
     in.panels = panels_of(problem.embed_dim);
     in.num_rows = numbers.joined.count(count);
     return linear("out_linear", in);

@@ -14,7 +14,7 @@ struct LayerRows {
     std::function<Halide::Expr(Halide::Expr k, Halide::Expr t, Halide::Expr b)> stored;
     int width;
     Halide::Expr count;
-    Halide::ExternFuncArgument tensor = {}; // what AMX reads
+    Halide::ExternFuncArgument tensor = {}; // what tiles read
 };
 
 // The rows of all batch rows as those of one, [B*T], so that a weight that is read serves all of them: where a batch row has few.
@@ -30,10 +30,9 @@ struct JoinedRows {
 // What is the same for all linear layers of a kernel.
 struct LayerNumbers {
     int reduction_block;
-    std::optional<Words> words;            // as in LinearInputs
+    const Product *product, *tiles;        // as in LinearInputs
     std::optional<ThreadBlocking> threads; // with it heads are written in the coordinates of threads
     Storage heads;                         // how projected heads and context are kept
-    bool tiles;                            // AMX multiplies
     JoinedRows joined;
 };
 

@@ -25,9 +25,9 @@ Expr add_step(const LinearInputs &in, int inputs, Expr sum, const Expr &k, const
     if (inputs == 1) {
         return sum + in.storage.load(stored_row(0)) * in.weight.storage.load(stored_weight(0));
     }
-    if (in.words) {
-        return in.words->add_products(sum, in.words->join({stored_row(0), stored_row(1)}),
-                                      in.words->join({stored_weight(0), stored_weight(1)}));
+    if (in.product) {
+        const LaneProduct product = lane_product(in.product);
+        return product.add_products(sum, product.word(stored_row), product.word(stored_weight));
     }
     const std::vector<Expr> entries =
         in.weight.wide ? floats_of_bf16_pair(stored_weight(0), stored_weight(1))
@@ -59,11 +59,11 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
     Expr row = min(s.m, in.num_rows - 1), panel = min(s.panel, in.panels - 1);
     Expr bias = in.weight.bias ? in.weight.bias(panel * POLYHEAD_WEIGHT_PANEL + s.column) : Expr(0.0f);
-    if (in.tensor) {
-        // Of a tile that reaches beyond them, AMX leaves what is too much as it is; nobody reads it.
+    if (in.tiles) {
+        // Of a tile that reaches beyond them, what is too much is left as it is; nobody reads it.
         s.products = Halide::Func(name + "_products");
-        s.products.define_extern("polyhead_amx_linear",
-                                 {*in.tensor, in.weight.tensor, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
+        s.products.define_extern(in.tiles->helper("linear"),
+                                 {in.tensor, in.weight.tensor, in.inner, in.outer, Halide::ExternFuncArgument(in.num_rows), in.panels},
                                  Halide::Float(32), {s.column, s.panel, s.m, s.b});
         s.acc(s.column, s.panel, s.m, s.b) = bias + s.products(s.column, s.panel, s.m, s.b);
         return s;
@@ -71,7 +71,7 @@ LinearStages linear(const std::string &name, const LinearInputs &in) {
     s.block_sum = Halide::Func(name + "_block_sum");
     const int pair = in.weight.pair, inputs = in.inner % pair == 0 || in.outer == 1 ? pair : 1; // of a step
     s.k = Halide::RDom(0, (in.inner + inputs - 1) / inputs, name + "_k");
-    s.widens_pairs = inputs == 2 && !in.words;
+    s.widens_pairs = inputs == 2 && !in.product;
     s.blocks = Halide::RDom(0, in.outer, name + "_blocks");
     // block_sum = sum over the block's k of rows(k) * weight(k)
     s.block_sum(s.column, s.panel, s.m, s.b, s.block) = 0.0f;

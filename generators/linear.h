@@ -5,7 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "numerics.h"
+#include "products.h"
+#include "storage.h"
 #include <Halide.h>
 #include <polyhead/c_api.h>
 
@@ -16,7 +17,7 @@ struct LinearWeight {
     Storage storage;
     int pair = 1;                      // inputs whose entries of a column lie side by side
     bool wide = false;                 // such neighbours are loaded as one word
-    Halide::ExternFuncArgument tensor; // what AMX reads
+    Halide::ExternFuncArgument tensor; // what tiles read
     std::function<Halide::Expr(Halide::Expr column, Halide::Expr k, Halide::Expr panel)> stored;
     std::function<Halide::Expr(Halide::Expr column)> bias; // empty: none
 };
@@ -27,8 +28,9 @@ struct LinearInputs {
     Storage storage; // of rows
     std::function<Halide::Expr(Halide::Expr k_inner, Halide::Expr k_outer, Halide::Expr m, Halide::Expr b)> stored_rows;
     LinearWeight weight;
-    std::optional<Words> words; // multiplied where pairs of inputs of rows and weight lie side by side; otherwise floats are
-    std::optional<Halide::ExternFuncArgument> tensor; // rows (k, [block,] m [, b]) as they lie in memory, where AMX multiplies them
+    const Product *product = nullptr;  // of neighbouring inputs of rows and weight as they are stored; null: they become floats
+    const Product *tiles = nullptr;    // not null: of tiles, which read all of `tensor`
+    Halide::ExternFuncArgument tensor; // rows (k, [block,] m [, b]) as they lie in memory
     int inner, outer;
     int panels;
     Halide::Expr num_rows;
@@ -48,7 +50,7 @@ struct LinearStages {
     int panels;
     bool widens_pairs; // words of two weights become floats: twice as many of them are in registers
     Halide::Expr num_rows;
-    Halide::Func products;  // (column in panel, panel, m, b): all that is summed, where AMX makes it; then there are no block sums
+    Halide::Func products;  // (column in panel, panel, m, b): all that is summed, where tiles make it; then there are no block sums
     Halide::Func block_sum; // (column in panel, panel, m, b, block), in registers
     Halide::Func acc;       // (column in panel, panel, m, b)
     // Every Func, producers first.

@@ -32,7 +32,6 @@ constexpr int most_serial_floats = 1 << 16, most_serial_lse = 1 << 12;
 constexpr int registers_beside_acc = 8;
 // Rows of a pass over values, and keys whose values stay in the L1 cache for all passes.
 constexpr int rows_of_pass = 4, keys_of_block = 16;
-constexpr int floats_of_line = 16; // of the L1 cache
 
 // sum or max over the keys of a split: by lane, then over the lanes.
 void reduce_keys(Func f, const HeadLanesStages &s) {
@@ -45,8 +44,7 @@ void reduce_keys(Func f, const HeadLanesStages &s) {
 // What each key of a split has, filled vector by vector by the first update.
 void schedule_of_keys(Func f, const HeadLanesStages &s, int rows, const Machine &machine) {
     f.compute_at(s.partial, s.rt).bound_extent(s.kk, s.blocking.split_len).bound_extent(s.r, rows);
-    // Rows whose keys lie 4 KB apart share a set of the L1 cache. With 32 registers: 1.00 to 1.02 of the time.
-    f.align_storage(s.kk, s.blocking.split_len + (machine.registers == 32 ? 0 : floats_of_line));
+    f.align_storage(s.kk, s.blocking.split_len + machine.row_padding);
     f.update(0).allow_race_conditions().vectorize(s.keys.x);
 }
 
@@ -76,7 +74,7 @@ RVar schedule_block_of_values(Halide::Stage sums, const HeadLanesStages &s, cons
             .reorder(d_inner, d_outer, r_inner, in_block, pass, r_outer, block);
         // In a loop of two passes LLVM 21 may store all sums at every key. With 16 registers there are more passes, and code for each of
         // them takes up to 1.3 of the time.
-        if (machine.registers == 32) {
+        if (machine.many_registers()) {
             sums.unroll(pass);
         }
     }
@@ -124,7 +122,7 @@ RVar schedule_scores(HeadLanesStages &s, Func taken, const Machine &machine) {
     // Without a bound on keys Halide 21 may take memory from the heap for every few of them.
     s.scores.compute_at(taken, keys).bound_extent(s.r, rows).bound_extent(s.kk, s.blocking.key_unroll);
     s.scores.update().reorder(s.rl, s.r, s.kk).atomic().vectorize(s.rl);
-    const bool keys_together = together && machine.registers == 32;
+    const bool keys_together = together && machine.many_registers();
     for (Halide::Stage sums : {Halide::Stage(s.scores), s.scores.update()}) {
         together ? sums.vectorize(s.r, rows) : sums.unroll(s.r);
         keys_together ? sums.vectorize(s.kk) : sums.unroll(s.kk);
@@ -168,7 +166,7 @@ void schedule_query(HeadLanesStages &s) {
         s.query_columns.compute_at(s.partial, s.rt).bound_extent(s.r, rows).vectorize(s.x, s.blocking.lanes);
     }
     if (s.query_step.defined()) {
-        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_shorts, s.query_quads, s.query_sums}) {
+        for (Func f : {s.query_largest, s.query_poison, s.query_step, s.query_shorts, s.query_bytes, s.query_sums}) {
             if (f.defined()) {
                 f.compute_at(s.partial, s.rt).bound_extent(s.r, rows);
             }
@@ -179,7 +177,7 @@ void schedule_query(HeadLanesStages &s) {
         if (s.query_shorts.defined()) {
             s.query_shorts.vectorize(s.d, lanes);
         } else {
-            s.query_quads.vectorize(s.l, lanes);
+            s.query_bytes.vectorize(s.l, lanes);
             s.query_sums.vectorize(s.l, lanes).update().vectorize(s.l, lanes);
         }
     }

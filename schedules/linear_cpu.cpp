@@ -31,16 +31,28 @@ struct RegisterTile {
 
 // Without a knob: panels are tried in this order, as many as the machine's registers are worth; then rows, as many as fit beside them.
 constexpr int panels_tried[] = {3, 2, 4, 5}, panels_if_none_divides = 3;
-constexpr int most_panel_vectors = 5, most_panel_vectors_16_registers = 2;
-constexpr int panels_of_amx = 4; // 64 columns: with 128 rows 32 KB of sums
-constexpr int most_rows_of_one_vector = 12, most_rows = 8, most_rows_16_registers = 6;
+constexpr int least_rows = 5;      // that panels leave registers for: with 32 registers 5 vectors of weights, with 16 2
+constexpr int panels_of_tiles = 4; // 64 columns: with 128 rows 32 KB of sums
+constexpr int most_rows_of_one_vector = 12, most_rows = 8;
+
+// Rows whose sums fit beside so many vectors of weights and a broadcast.
+int rows_beside(int weights, int vectors, const Machine &machine) {
+    return (machine.registers - weights - 1) / vectors;
+}
+
+int most_vectors(const Machine &machine) {
+    int vectors = 1;
+    while (rows_beside(vectors + 1, vectors + 1, machine) >= least_rows) {
+        vectors++;
+    }
+    return vectors;
+}
 
 RegisterTile register_tile(const LinearStages &s, const Tiling &tiling, const Machine &machine) {
-    const bool many = machine.registers == 32;
     const int vectors_per_panel = POLYHEAD_WEIGHT_PANEL / machine.lanes;
     RegisterTile tile{tiling.linear_panels, tiling.linear_rows};
     if (tile.panels == 0) {
-        const int most = std::max(1, (many ? most_panel_vectors : most_panel_vectors_16_registers) / vectors_per_panel);
+        const int most = std::max(1, most_vectors(machine) / vectors_per_panel);
         tile.panels = 1;
         for (const int p : panels_tried) {
             if (p <= most && s.panels % p == 0) {
@@ -54,9 +66,8 @@ RegisterTile register_tile(const LinearStages &s, const Tiling &tiling, const Ma
     }
     if (tile.rows == 0) {
         const int vectors = tile.panels * vectors_per_panel;
-        const int most = vectors == 1 ? most_rows_of_one_vector : many ? most_rows : most_rows_16_registers;
-        const int weights = s.widens_pairs ? 2 * vectors : vectors;
-        tile.rows = std::clamp((machine.registers - weights - 1) / vectors, 1, most);
+        const int most = vectors == 1 ? most_rows_of_one_vector : most_rows;
+        tile.rows = std::clamp(rows_beside(s.widens_pairs ? 2 * vectors : vectors, vectors, machine), 1, most);
     }
     return tile;
 }
@@ -76,10 +87,10 @@ void fuse_tasks(Halide::Func out, std::vector<Halide::VarOrRVar> inside, const V
     }
 }
 
-// With AMX a task is a block of rows and some panels, whose sums wait in L1 and L2 for bias and store.
+// With tiles a task is a block of rows and some panels, whose sums wait in L1 and L2 for bias and store.
 void schedule_tiles(LinearStages &s, Halide::Func out, Var column, Var panel, Var m, const std::vector<Var> &outer, const Tiling &t,
                     const Machine &machine) {
-    const int panels = std::min(s.panels, t.linear_panels > 0 ? t.linear_panels : panels_of_amx);
+    const int panels = std::min(s.panels, t.linear_panels > 0 ? t.linear_panels : panels_of_tiles);
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
     Var po("po"), pi("pi"), mo("mo"), mi("mi"), task("task");
     out.split(panel, po, pi, panels, TailStrategy::GuardWithIf).split(m, mo, mi, t.linear_block, TailStrategy::GuardWithIf);

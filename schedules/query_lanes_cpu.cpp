@@ -66,8 +66,8 @@ void sums_in_registers(Halide::Stage f, const QueryLanesStages &s, const QueryLa
 }
 
 // What is read of an extern stage has bounds of run time: its tile is told to be one.
-void bound_by_amx(Func f, const QueryLanesStages &s) {
-    if (s.blocking.amx) {
+void bound_by_tiles(Func f, const QueryLanesStages &s) {
+    if (s.blocking.tiles) {
         f.bound_extent(s.qi, s.blocking.q_tile);
     }
 }
@@ -175,10 +175,10 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
     }
     if (s.key_words.defined()) {
         Var task("task");
-        s.key_words.compute_root().bound(s.word, 0, s.head_dim / s.blocking.words.pair);
+        s.key_words.compute_root().bound(s.word, 0, s.head_dim / s.blocking.product.k);
         s.key_words.fuse(s.row, s.hkv, task)
             .fuse(task, s.b, task)
-            .vectorize(s.word, std::min(vec, s.head_dim / s.blocking.words.pair), TailStrategy::GuardWithIf);
+            .vectorize(s.word, std::min(vec, s.head_dim / s.blocking.product.k), TailStrategy::GuardWithIf);
         s.key_words.specialize(s.key_count >= most_serial_values).parallel(task, rows_of_task);
         s.value_words.reorder_storage(s.word, s.d, s.hkv, s.b);
     }
@@ -204,10 +204,10 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
 }
 
 void schedule_chunk(QueryLanesStages &s, int vec) {
-    const int q_tile = s.blocking.q_tile, pair = s.blocking.words.pair;
+    const int q_tile = s.blocking.q_tile, pair = s.blocking.product.k;
     in_chunk(s.logits, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     lanes(s.logits.update().reorder(s.qi, s.key_blocks.x, s.key_blocks.y), s, vec).unroll(s.key_blocks.x);
-    if (s.blocking.amx) {
+    if (s.blocking.tiles) {
         in_chunk(s.scores, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
     } else {
         in_registers(s.scores.compute_at(s.logits, s.key_blocks.y), s, s.in_panel, s.blocking.key_panel, vec).bound_extent(s.panel, 1);
@@ -226,7 +226,7 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
         }
     }
     for (Func f : {s.row_max, s.row_reference, s.row_sum}) {
-        bound_by_amx(f, s);
+        bound_by_tiles(f, s);
     }
     lanes(in_chunk(s.row_reference, s), s, vec);
     reduce_keys(s.row_max, s.keys, s, vec);
@@ -237,7 +237,7 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
         reduce_keys(s.row_sum, s.keys, s, vec);
     }
     if (s.keeps_exact_sum) {
-        bound_by_amx(s.exact_sum, s);
+        bound_by_tiles(s.exact_sum, s);
         lanes(in_chunk(s.exact_sum, s), s, vec);
         lanes(s.exact_sum.update().reorder(s.qi, s.keys), s, vec);
         in_chunk(s.prob_floats, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
@@ -251,7 +251,7 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     for (size_t i = 0; i < s.acc_loops.size(); i++) {
         sums_in_registers(s.acc.update(int(i)), s, s.acc_loops[i], s.d, vec);
     }
-    if (s.blocking.amx) {
+    if (s.blocking.tiles) {
         in_chunk(s.value_products, s).bound(s.d, 0, s.head_dim_v).bound_extent(s.qi, q_tile);
     }
     schedule_inputs(s, vec);
@@ -284,7 +284,7 @@ void schedule_query_lanes(QueryLanesStages &s, const AttentionOut &o, const Mach
     }
     lanes(s.out_factor.compute_at(out, tile), s, vec);
     for (Func f : s.rows.funcs()) {
-        bound_by_amx(f, s);
+        bound_by_tiles(f, s);
         lanes(f.compute_at(out, tile), s, vec);
     }
     for (Func f : {s.first_end, s.second_begin, s.vectors_with_rows}) {

@@ -5,7 +5,7 @@
 
 #include <Halide.h>
 
-#include "machine.h"
+#include "../machines/machine.h"
 
 namespace polyhead::gen {
 

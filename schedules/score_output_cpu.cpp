@@ -23,7 +23,7 @@ using Halide::Var;
 namespace {
 
 // Queries of a task, in blocks whose dot products share registers with vectors of keys: 6 x 4 accumulators of 32 registers, 4 x 2 of 16.
-constexpr int query_blocks = 5, block_queries = 6, block_queries_16_registers = 4, key_vectors = 4, key_vectors_16_registers = 2;
+constexpr int query_blocks = 5, block_queries = 6, few_block_queries = 4, key_vectors = 4, few_key_vectors = 2;
 constexpr int gpu_threads_of_a_row = 64; // that add up its probs
 
 // Blocks of 6 or 4 queries (`rows`) and of 4 or 2 vectors of keys share registers.
@@ -56,9 +56,9 @@ ScoreOutputTile score_output_tile(const Machine &machine) {
     if (machine.gpu()) {
         return {1, 1, gpu_threads_of_a_row};
     }
-    const bool many = machine.registers == 32;
-    const int keys = machine.lanes * (many ? key_vectors : key_vectors_16_registers);
-    return {query_blocks * (many ? block_queries : block_queries_16_registers), keys, keys};
+    const bool fits = machine.fits(block_queries * key_vectors, key_vectors + 1);
+    const int keys = machine.lanes * (fits ? key_vectors : few_key_vectors);
+    return {query_blocks * (fits ? block_queries : few_block_queries), keys, keys};
 }
 
 void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {

@@ -8,7 +8,7 @@
 #include "../contract/problem.h"
 #include "../generators/linear.h"
 #include "../generators/problem.h"
-#include "machine.h"
+#include "../machines/machine.h"
 #include "tiling_knobs.h"
 
 namespace polyhead::gen {
@@ -33,8 +33,8 @@ inline void fill(int &knob, int value) {
     }
 }
 
-// Scores and probs x values of query lanes are made by AMX. Rotated query and key are floats, which it does not multiply.
-inline bool multiplies_by_amx(const Problem &problem, const Tiling &tiling) {
+// Scores and probs x values of query lanes are products of tiles. Rotated query and key are floats, which they do not multiply.
+inline bool multiplies_by_tiles(const Problem &problem, const Tiling &tiling) {
     return tiling.amx != 0 && tiling.pair == 2 && contract::attends(problem) && problem.rope == POLYHEAD_NO_ROPE;
 }
 

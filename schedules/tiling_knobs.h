@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "../generators/problem.h"
-#include "machine.h"
+#include "../machines/machine.h"
 
 namespace polyhead::gen {
 
@@ -15,7 +15,7 @@ struct Tiling;
 enum class Reader { query_lanes, head_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_cpu, linear_gpu, everyone };
 
 // Numbers of machine and problem that a knob is measured against.
-enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, amx, unlimited };
+enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
 
 // A knob must be a multiple of something, or divide it: a quantity, or another knob.
 struct Divisibility {
@@ -118,8 +118,8 @@ inline KnobUse in(Reader reader, int least, int most) {
     X(linear_columns, "columns of a thread",                                                                                               \
       in(Reader::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                         \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
-      in(Reader::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::amx),                                                           \
-      in(Reader::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::amx))                                                            \
+      in(Reader::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                           \
+      in(Reader::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles))                                                            \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)",                                                              \
       in(Reader::everyone, 0, 1))
 // clang-format on

@@ -7,6 +7,7 @@
 #include "in_process.h"
 #include "runtime/amx.h"
 #include "variants/compile.h"
+#include "variants/target.h"
 
 #include "support/amx_emulator.h"
 #include "support/guard.h"

@@ -6,6 +6,7 @@
 #include "in_process.h"
 #include "variants/compile.h"
 #include "variants/knob_rules.h"
+#include "variants/target.h"
 
 #include "random_tiling.h"
 #include "support/device.h"

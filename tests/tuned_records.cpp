@@ -8,6 +8,7 @@
 #include "contract/problem_fields.h"
 #include "variants/compile.h"
 #include "variants/knob_rules.h"
+#include "variants/target.h"
 #include "variants/tuning/tiling_space.h"
 #include "variants/tuning/tuned_records.h"
 

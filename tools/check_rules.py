@@ -20,21 +20,29 @@ MACHINE_WORDS = re.compile(
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
 # Folders that a folder must not include: only variants/ includes both generators/ and schedules/.
 STRANGERS = {
-    "contract": ("runtime", "generators", "schedules", "variants", "tools", "python", "Halide"),  # the ground floor
+    "contract": ("machines", "runtime", "generators", "schedules", "variants", "tools", "python", "Halide"),  # the ground floor
+    "machines": ("runtime", "generators", "schedules", "variants", "tools", "python", "Halide"),
     "generators": ("schedules", "variants", "tools"),
     "schedules": ("variants", "tools"),
     "variants": ("tools", "python", "bench", "tests"),
-    "runtime": ("generators", "schedules", "variants", "tools"),
+    "runtime": ("machines", "generators", "schedules", "variants", "tools"),
 }
 FRAME_NAME = re.compile(r'const char \*name\(\) const override \{ return "(\w+_\w+)"; \}')
 # A Func made from a name or an expression is a new one; an empty Func and a copy are not.
 FUNC_MADE = re.compile(r'\bFunc\s+\w+\s*[({]\s*("|\w+\s*[)}])|\bFunc\s*[({]\s*["\w]')
 CALLED = re.compile(r"\s*[\w.\->\[\]]+\(")
 ASSIGNED = re.compile(r"\s*[+*|&-]?=[^=]")
-# Numbers from 3 on, but places in a list, counts of dimensions and the two sizes of register files.
+# Numbers from 3 on, but places in a list and counts of dimensions.
 TUNED_NUMBER = re.compile(r"(?<![\w.])([3-9]|\d{2,})(?![\w.])")
-STRUCTURAL = re.compile(r"\[\d+\]|\.size\(\) == \d+|registers == 32")
-NUMBERS_ALLOWED = ("schedules/machine.cpp", "schedules/machine.h", "schedules/tiling.cpp", "schedules/tiling_knobs.h")
+STRUCTURAL = re.compile(r"\[\d+\]|\.size\(\) == \d+")
+# What machines/ knows, and where else its names stand: where targets are read, and where the code of a kernel is bound to its helpers.
+REGISTERS_COMPARED = re.compile(r"\bregisters\s*[=!<>]=?\s*\d")
+INSTRUCTION_OR_API = re.compile(
+    r"\bv?(?:pmaddwd|pdpbusd|dpbf16ps|dpbusd)\b|\btdpbf16ps\b|\bpolyhead_amx_\w*|\bPOLYHEAD_CPU_\w+|\bPOLYHEAD_(?:CUDA|OPENCL|VULKAN|METAL|WEBGPU)\b"
+    r"|\bTarget::(?:CUDA|OpenCL|Vulkan|Metal|WebGPU)\b")
+MACHINE_ROOMS = ("generators", "schedules", "variants", "tools")
+MACHINES_NAMED = ("variants/target.cpp", "variants/target_features.cpp", "variants/compile.cpp", "tools/elf_symbols.cpp", "tools/library.cpp")
+NUMBERS_ALLOWED = ("schedules/tiling.cpp", "schedules/tiling_knobs.h")
 # What follows the locale of the process, and where texts with numbers are made without it.
 LOCALE_CODE = re.compile(r"\b(strto(?:d|f|ld)|atof|sto[dfl]|setlocale|is(?:alpha|digit|alnum|space|upper|lower|punct|xdigit)|to(?:lower|upper)"
                          r"|[io]?stringstream)\b(?=\s*[({\w>&*])")
@@ -183,6 +191,18 @@ def check_schedules(name, lines):
             yield number, "schedules/ must not define a Func"
 
 
+def check_machines(name, lines):
+    """A fact of a machine, an instruction or an API is a row of machines/; code asks the row."""
+    if name in MACHINES_NAMED:
+        return
+    for number, line in enumerate(lines, 1):
+        code = re.split(r"//|^\s*\*|^#", line)[0]
+        if REGISTERS_COMPARED.search(code):
+            yield number, "a number of registers: ask Machine::fits() or another question of machines/machine.h"
+        for match in INSTRUCTION_OR_API.finditer(code):
+            yield number, "%s is a name of machines/ (products.h, machines.h): ask the row" % match.group(0)
+
+
 def check_numbers(name, lines):
     """A number of a schedule is a knob, a fact of the machine, or a constant that has a name and a reason."""
     if name in NUMBERS_ALLOWED:
@@ -256,6 +276,8 @@ def complaints():
             checks += [check_includes, check_locale]
         if name.startswith("generators/") and name.endswith(CODE):
             checks.append(check_generators)
+        if name.split("/")[0] in MACHINE_ROOMS and name.endswith(CODE):
+            checks.append(check_machines)
         if name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tests/"):
             checks.append(named_frames)
         if name.startswith("schedules/") and name.endswith(CODE):

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../contract/problem_fields.h"
+#include "../variants/target.h"
 #include "../variants/tuning/tiling_space.h"
 #include "../variants/tuning/tuned_records.h"
 #include "library.h"

@@ -26,8 +26,9 @@ namespace {
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
     const Machine machine = machine_of(target);
-    facts.cpu_features = cpu_features_of(target) | (plan.tiling.amx != 0 ? POLYHEAD_CPU_AMX : 0);
-    facts.api = machine.api;
+    const Product *tiles = plan.tiling.amx != 0 ? machine.core_product(p.dtype) : nullptr;
+    facts.cpu_features = machine.cpu_features | (tiles ? tiles->required : 0);
+    facts.api = machine.device.api;
     facts.capability = machine.capability;
     if (contract::by_heads(p) && plan.tiling.load_width > 1) {
         facts.alignment = plan.tiling.load_width * contract::dtype_bytes(p.dtype);

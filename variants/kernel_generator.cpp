@@ -13,6 +13,7 @@
 #include "lowering.h"
 #include "ports.h"
 #include "schedule_kernel.h"
+#include "target.h"
 
 namespace polyhead::gen {
 
@@ -141,16 +142,16 @@ private:
         return *found;
     }
     Numerics numerics() const {
-        const int api = machine().api;
         // lse, scores and weights are f32, also beside probs of bf16.
         const bool coarse = tiling().pair == 2 && !param_lse && !param_weights_mean && param_scores == POLYHEAD_NO_SCORES;
-        return api == POLYHEAD_CUDA     ? cuda_numerics()
-               : api == POLYHEAD_OPENCL ? opencl_numerics()
-               : coarse                 ? bf16_numerics()
-                                        : portable_numerics();
+        const DeviceFunctions functions = machine().device.functions;
+        return functions == DeviceFunctions::cuda     ? cuda_numerics()
+               : functions == DeviceFunctions::opencl ? opencl_numerics()
+               : coarse                               ? bf16_numerics()
+                                                      : portable_numerics();
     }
-    Storage storage() const { return storage_of(param_dtype, machine().half_floats); }
-    Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().half_floats); }
+    Storage storage() const { return storage_of(param_dtype, machine().converts_f16()); }
+    Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().converts_f16()); }
 
     Problem problem() const {
         Problem p{};
@@ -248,7 +249,7 @@ private:
 
     AttentionInputs attention_inputs(const Problem &p) {
         AttentionInputs in;
-        in.additive_storage = storage_of(contract::additive_dtype(p), machine().half_floats);
+        in.additive_storage = storage_of(contract::additive_dtype(p), machine().converts_f16());
         in.batch = query_->dim(query_->dimensions() - 1).extent();
         in.num_heads = p.num_heads > 0 ? Expr(p.num_heads) : query_->dim(2).extent();
         in.num_kv_heads = p.num_heads > 0 ? Expr(p.num_kv_heads) : key_->dim(2).extent();
@@ -344,7 +345,10 @@ private:
     // Layers multiply pairs of bf16 where the machine does.
     bool multiplies_pairs(int dtype) const { return machine().multiplies_pairs(dtype) && !param_unscheduled; }
     bool multiplies_weight_pairs() const { return multiplies_pairs(contract::weight_dtype(problem())); }
-    std::optional<Words> layer_words() const { return multiplies_weight_pairs() ? std::optional<Words>(bf16_pairs()) : std::nullopt; }
+    const Product *layer_product() const {
+        return multiplies_weight_pairs() ? machine().lane_product(contract::weight_dtype(problem())) : nullptr;
+    }
+    const Product *layer_tiles() const { return tiling().amx == 1 ? machine().core_product(contract::weight_dtype(problem())) : nullptr; }
     // Projected heads and context: f32 but where pairs are multiplied.
     Storage heads_storage() const {
         return multiplies_pairs(param_dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
@@ -354,7 +358,7 @@ private:
         Tensor *const weight = weights_[i], *const bias = biases_[i];
         const int pair = int(contract::weight_pair(p));
         LinearWeight w;
-        w.storage = storage_of(contract::weight_dtype(p), machine().half_floats);
+        w.storage = storage_of(contract::weight_dtype(p), machine().converts_f16());
         w.pair = pair;
         w.tensor = *weight;
         w.wide = pair == 2 && !machine().gpu();
@@ -401,8 +405,8 @@ private:
         }
         AttentionInputs in = attention_inputs(p);
         const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
-        const LayerNumbers numbers{tiling().reduction_block, layer_words(),     thread_blocking(tiling(), machine()),
-                                   heads_storage(),          tiling().amx == 1, joined_rows(p, in)};
+        const LayerNumbers numbers{tiling().reduction_block, layer_product(),   layer_tiles(), thread_blocking(tiling(), machine()),
+                                   heads_storage(),          joined_rows(p, in)};
         auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
             return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
         };
@@ -448,10 +452,9 @@ private:
         in.stored_rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) {
             return rows.stored(block * in.inner + k, m, 0);
         };
-        in.words = layer_words();
-        if (tiling().amx == 1) {
-            in.tensor = rows.tensor;
-        }
+        in.product = layer_product();
+        in.tiles = layer_tiles();
+        in.tensor = rows.tensor;
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);

@@ -45,8 +45,10 @@ int number_of(Quantity quantity, const Problem &p, const Machine &machine) {
         return p.head_dim_v;
     case Quantity::all_keys: // a chunk longer than all keys is padding
         return p.seq_len_kv > 0 ? p.seq_len_kv + 31 : INT_MAX;
-    case Quantity::amx:
-        return machine.may_have_amx ? 1 : 0;
+    case Quantity::tiles: {
+        const Product *tiles = machine.core_product(p.dtype);
+        return tiles && machine.some_have(*tiles) ? 1 : 0;
+    }
     case Quantity::unlimited:
         break;
     }

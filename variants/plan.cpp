@@ -40,12 +40,13 @@ std::string read_overrides(const std::string &text, Overrides *overrides) {
 }
 
 std::string target_refusal(const Problem &p, const std::string &target, const Machine &machine) {
-    const bool has_16_bits = !machine.gpu() || machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
-    if (p.dtype != POLYHEAD_F32 && !has_16_bits) {
+    const bool stores_16_bits = machine.device.stores_16_bits;
+    if (p.dtype != POLYHEAD_F32 && !stores_16_bits) {
         return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CPU, CUDA or OpenCL target";
     }
-    return p.int8_cache != 0 && !has_16_bits ? "int8_cache is not supported on target " + target + ": expected a CPU, CUDA or OpenCL target"
-                                             : "";
+    return p.int8_cache != 0 && !stores_16_bits
+               ? "int8_cache is not supported on target " + target + ": expected a CPU, CUDA or OpenCL target"
+               : "";
 }
 
 // A kernel for one query length that its only frame never takes.
@@ -99,7 +100,7 @@ std::vector<VariantPlan> with_few_rows(const Problem &p, const Machine &machine,
     return plans;
 }
 
-// The frame's default variant with AMX (amx 1) or without it (0), put at a place of the plans unless the problem has no such variant.
+// The frame's default variant with tiles (amx 1) or without it (0), put at a place of the plans unless the problem has no such variant.
 void insert_default(const Frame &frame, int amx, int from, const Problem &p, const Machine &machine, std::vector<VariantPlan> *plans,
                     std::vector<VariantPlan>::iterator place) {
     Tiling tiling;
@@ -110,19 +111,23 @@ void insert_default(const Frame &frame, int amx, int from, const Problem &p, con
     }
 }
 
-// For a target whose machines may have AMX: a variant with it in front of the frame's others, and one without it behind them, which
-// dispatch takes where AMX is missing. Where a record chose the tiling, it also chose whether there is one with AMX.
-std::vector<VariantPlan> with_amx(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
+// For a target some of whose processors multiply by tiles: a variant with them in front of the frame's others, and one without them behind
+// them, which dispatch takes where they are missing. Where a record chose the tiling, it also chose whether there is one with tiles.
+std::vector<VariantPlan> with_tiles(const Problem &p, const Machine &machine, std::vector<VariantPlan> plans) {
+    const Product *tiles = machine.core_product(p.dtype);
+    if (!tiles || !machine.some_have(*tiles)) {
+        return plans;
+    }
     for (const Frame *frame : frames()) {
         const auto of_frame = [&](const VariantPlan &plan) { return plan.frame == frame; };
         const auto first = std::find_if(plans.begin(), plans.end(), of_frame);
-        const int from = frame->amx_from(p);
-        if (!machine.may_have_amx || first == plans.end() || from < 0) {
+        const int from = frame->tiles_from(p);
+        if (first == plans.end() || from < 0) {
             continue;
         }
         const auto recorded = [&](const VariantPlan &plan) { return of_frame(plan) && !plan.record.empty(); };
-        const auto by_amx = [&](const VariantPlan &plan) { return of_frame(plan) && plan.tiling.amx != 0; };
-        if (std::any_of(plans.begin(), plans.end(), by_amx)) {
+        const auto by_tiles = [&](const VariantPlan &plan) { return of_frame(plan) && plan.tiling.amx != 0; };
+        if (std::any_of(plans.begin(), plans.end(), by_tiles)) {
             insert_default(*frame, 0, 0, p, machine, &plans, std::find_if(plans.rbegin(), plans.rend(), of_frame).base());
         } else if (std::none_of(plans.begin(), plans.end(), recorded) && (p.seq_len_q == 0 || p.seq_len_q >= from)) {
             insert_default(*frame, 1, from, p, machine, &plans, first);
@@ -160,7 +165,7 @@ std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string
             return {};
         }
         if (!overridden) {
-            here = with_amx(p, machine, with_few_rows(p, machine, finder.apply(p, machine, target_class(target), here)));
+            here = with_tiles(p, machine, with_few_rows(p, machine, finder.apply(p, machine, target_class(target), here)));
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine});

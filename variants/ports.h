@@ -6,7 +6,7 @@
 
 #include "../contract/dtypes.h"
 #include "../generators/formulas.h"
-#include "../generators/numerics.h"
+#include "../generators/storage.h"
 #include <Halide.h>
 
 namespace polyhead::gen {

@@ -84,7 +84,7 @@ void ScratchTerms::add_score_output() {
 
 void ScratchTerms::add_clean_chunks() {
     const bool by_pairs = p_.mask != POLYHEAD_NO_MASK || p_.score_bias != 0 || (p_.expression && p_.expression[0]);
-    if (by_pairs || multiplies_by_amx(p_, t_)) {
+    if (by_pairs || multiplies_by_tiles(p_, t_)) {
         add(p_.num_kv_heads * (p_.head_dim_v + 1), 0, t_.kv_tile);
     }
 }
@@ -93,7 +93,7 @@ void ScratchTerms::add_value_words() {
     if (t_.pair > 1) {
         add(p_.num_kv_heads * p_.head_dim_v, 0, t_.pair);
     }
-    if (multiplies_by_amx(p_, t_)) {
+    if (multiplies_by_tiles(p_, t_)) {
         add(p_.num_kv_heads * p_.head_dim / t_.pair, 0, 1);
     }
 }

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "../generators/problem.h"
-#include "../schedules/machine.h"
+#include "../machines/machine.h"
 #include "../schedules/tiling.h"
 
 namespace polyhead::gen {

@@ -2,6 +2,7 @@
 #include "target.h"
 
 #include "../contract/cpu_features.h"
+#include "../machines/machines.h"
 #include "../runtime/amx.h"
 #include "compile.h"
 #include "target_features.h"
@@ -9,15 +10,30 @@
 namespace polyhead::gen {
 
 using Halide::Target;
+namespace cpu_level = contract::cpu_level;
 
 namespace {
 
-// Features whose instructions LLVM may use for a target, beyond the plain target of their architecture.
+// Features whose instructions LLVM may use for a target, beyond the plain target of their architecture, in polyhead's bits. A flag of the
+// AVX-512 ladder includes those below it. AMX is only used where it is asked for by name.
 constexpr struct {
     Target::Feature feature;
     Target::Arch arch;
     uint64_t bits;
 } features_of_targets[] = {
+    {Target::SSE41, Target::X86, cpu_level::sse41},
+    {Target::AVX, Target::X86, cpu_level::avx},
+    {Target::F16C, Target::X86, POLYHEAD_CPU_F16C},
+    {Target::FMA, Target::X86, POLYHEAD_CPU_FMA},
+    {Target::AVX2, Target::X86, cpu_level::avx | POLYHEAD_CPU_AVX2},
+    {Target::AVX512, Target::X86, cpu_level::avx512},
+    {Target::AVX512_Skylake, Target::X86, cpu_level::skylake},
+    {Target::AVX512_Cannonlake, Target::X86, cpu_level::cannonlake},
+    // Halide 21 compiles zen4 code for AMD, which may hold SSE4a.
+    {Target::AVX512_Zen4, Target::X86, cpu_level::bf16_vnni | POLYHEAD_CPU_SSE4A},
+    {Target::AVX512_Zen5, Target::X86, cpu_level::bf16_vnni | POLYHEAD_CPU_SSE4A | POLYHEAD_CPU_AVXVNNI},
+    {Target::AVX512_SapphireRapids, Target::X86, cpu_level::fp16},
+    {Target::AVXVNNI, Target::X86, POLYHEAD_CPU_AVXVNNI},
     {Target::ARMDotProd, Target::ARM, POLYHEAD_CPU_ARM_DOT_PROD},
     {Target::ARMFp16, Target::ARM, POLYHEAD_CPU_ARM_FP16},
     {Target::SVE, Target::ARM, POLYHEAD_CPU_ARM_SVE},
@@ -36,55 +52,54 @@ constexpr struct {
 
 } // namespace
 
-// Halide's features in polyhead's bits; a flag of the AVX-512 ladder includes those below it.
 uint64_t cpu_features_of(const Target &t) {
-    if (t.arch != Target::X86) {
-        uint64_t bits = 0;
-        for (const auto &row : features_of_targets) {
-            bits |= row.arch == t.arch && t.has_feature(row.feature) ? row.bits : 0;
-        }
-        return bits;
-    }
-    const bool spr = t.has_feature(Target::AVX512_SapphireRapids), zen5 = t.has_feature(Target::AVX512_Zen5);
-    const bool zen4 = t.has_feature(Target::AVX512_Zen4) || zen5;
-    const bool cannonlake = t.has_feature(Target::AVX512_Cannonlake) || zen4 || spr;
-    const bool skylake = t.has_feature(Target::AVX512_Skylake) || cannonlake;
-    const bool avx512 = t.has_feature(Target::AVX512) || skylake;
-    const bool avx2 = t.has_feature(Target::AVX2) || avx512, avx = t.has_feature(Target::AVX) || avx2;
     uint64_t bits = 0;
-    auto add = [&bits](bool there, uint64_t bit) { bits |= there ? bit : 0; };
-    add(t.has_feature(Target::SSE41) || avx, POLYHEAD_CPU_SSE41);
-    add(avx, POLYHEAD_CPU_AVX);
-    add(t.has_feature(Target::F16C) || avx512, POLYHEAD_CPU_F16C);
-    add(t.has_feature(Target::FMA) || avx512, POLYHEAD_CPU_FMA);
-    add(avx2, POLYHEAD_CPU_AVX2);
-    add(avx512, POLYHEAD_CPU_AVX512);
-    add(skylake, POLYHEAD_CPU_AVX512_SKYLAKE);
-    add(cannonlake, POLYHEAD_CPU_AVX512_CANNONLAKE);
-    add(zen4 || spr, POLYHEAD_CPU_AVX512_BF16_VNNI);
-    add(zen4, POLYHEAD_CPU_SSE4A);      // Halide 21 compiles zen4 code for AMD, which may hold SSE4a
-    add(spr, POLYHEAD_CPU_AVX512_FP16); // AMX is only used where it is asked for by name: compile.cpp
-    add(zen5 || spr || t.has_feature(Target::AVXVNNI), POLYHEAD_CPU_AVXVNNI);
+    for (const auto &row : features_of_targets) {
+        bits |= row.arch == t.arch && t.has_feature(row.feature) ? row.bits : 0;
+    }
     return bits;
 }
 
 namespace {
 
-#if defined(__x86_64__)
-// Halide's CPU features that have a bit of ours.
-constexpr Target::Feature named_features[] = {Target::SSE41,
-                                              Target::AVX,
-                                              Target::F16C,
-                                              Target::FMA,
-                                              Target::AVX2,
-                                              Target::AVX512,
-                                              Target::AVX512_Skylake,
-                                              Target::AVX512_Cannonlake,
-                                              Target::AVX512_Zen4,
-                                              Target::AVX512_Zen5,
-                                              Target::AVX512_SapphireRapids,
-                                              Target::AVXVNNI};
-#endif
+constexpr struct {
+    Target::Feature feature;
+    int api;
+} apis_of_targets[] = {{Target::CUDA, POLYHEAD_CUDA},
+                       {Target::OpenCL, POLYHEAD_OPENCL},
+                       {Target::Vulkan, POLYHEAD_VULKAN},
+                       {Target::Metal, POLYHEAD_METAL},
+                       {Target::WebGPU, POLYHEAD_WEBGPU}};
+
+constexpr struct {
+    Target::Arch arch;
+    Architecture architecture;
+} architectures[] = {{Target::X86, Architecture::x86}, {Target::ARM, Architecture::arm}, {Target::RISCV, Architecture::riscv}};
+
+} // namespace
+
+Machine machine_of(const Target &target) {
+    for (const auto &row : apis_of_targets) {
+        if (target.has_feature(row.feature)) {
+            return machine_for(device_of(row.api), row.api == POLYHEAD_CUDA ? target.get_cuda_capability_lower_bound() : 0);
+        }
+    }
+    Architecture architecture = Architecture::other;
+    for (const auto &row : architectures) {
+        architecture = row.arch == target.arch ? row.architecture : architecture;
+    }
+    return machine_for(Processor{architecture, target.bits, target.vector_bits, cpu_features_of(target)});
+}
+
+std::string target_class(const Target &target) {
+    if (const char *kind = machine_of(target).kind) {
+        return kind;
+    }
+    const std::string text = target.to_string();
+    return text.substr(0, text.find('-', text.find('-') + 1)); // architecture and bits
+}
+
+namespace {
 
 // This machine, as far as POLYHEAD_CPU_FEATURES allows. Halide's code for zen4 may use SSE4a, which only AMD has; its code for Sapphire
 // Rapids is the way to dot products of bf16 pairs on Intel.
@@ -105,9 +120,9 @@ std::string host_target() {
     }
     if (allowed != ~UINT64_C(0)) {
         Target limited(host.os, host.arch, host.bits);
-        for (const Target::Feature feature : named_features) {
-            if (host.has_feature(feature) && (cpu_features_of(Target(host.os, host.arch, host.bits, {feature})) & ~allowed) == 0) {
-                limited.set_feature(feature);
+        for (const auto &row : features_of_targets) {
+            if (row.arch == host.arch && host.has_feature(row.feature) && (row.bits & ~allowed) == 0) {
+                limited.set_feature(row.feature);
             }
         }
         return limited.to_string();

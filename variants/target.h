@@ -7,10 +7,18 @@
 
 #include <Halide.h>
 
+#include "../machines/machine.h"
+
 namespace polyhead::gen {
 
 // A complete target, `host` resolved; on refusal false, and *error has one sentence.
 bool parse_target(const std::string &text, Halide::Target *target, std::string *error);
+
+// The row of the machine that a target names (machines/machines.h).
+Machine machine_of(const Halide::Target &target);
+// The kind of machine that measured tilings are shared within: "x86-64-avx512", "x86-64-avx512_amx", "x86-64-avx512_zen4", "x86-64-avx2",
+// "cuda" ...
+std::string target_class(const Halide::Target &target);
 
 // Bits of polyhead_variant.cpu_features that code for this target needs.
 uint64_t cpu_features_of(const Halide::Target &target);

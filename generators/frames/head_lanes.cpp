@@ -115,11 +115,12 @@ AttentionFormulas with_pages_of_split(HeadLanesStages &s, const AttentionFormula
     return formulas.reading(inputs);
 }
 
-// query_shorts or query_quads = query_rows / query_step, rounded to integers: a sum of head_dim products with -128 to 127 is below 2^31
+// query_shorts or query_bytes = query_rows / query_step, rounded to integers: a sum of head_dim products with -128 to 127 is below 2^31
 void define_query_integers(HeadLanesStages &s, int head_dim) {
     const auto &[l, d, r, rt, task] = std::tie(s.l, s.d, s.r, s.rt, s.task);
-    const int lanes = s.blocking.integer_lanes, entries = s.blocking.integer_entries;
-    const auto most = static_cast<float>(entries == 4 ? INT8_MAX : std::min(INT16_MAX, INT32_MAX / (128 * head_dim)));
+    const Product &integers = *s.blocking.integers;
+    const int lanes = s.blocking.integer_lanes, of_type = integers.b == Number::s8 ? INT8_MAX : INT16_MAX;
+    const auto most = static_cast<float>(std::min(of_type, INT32_MAX / (128 * head_dim)));
     s.rd = RDom(0, head_dim, "rd");
     // Of a row with NaN or infinity it is NaN, and with it all scores of the row.
     s.query_largest(r, rt, task) = 0.0f;
@@ -133,16 +134,16 @@ void define_query_integers(HeadLanesStages &s, int head_dim) {
         // The conversion of what is not finite is not defined.
         return select(largest > 0.0f, Halide::cast<int32_t>(Halide::clamp(Halide::round(exact), -most, most)), 0);
     };
-    if (entries == 2) {
+    if (integers.form == Form::pattern) {
         s.query_shorts(d, r, rt, task) = Halide::cast<int16_t>(steps(d));
         return;
     }
-    const auto byte = [&](int part) { return Halide::cast<uint8_t>(steps(4 * l + part)); };
-    s.query_quads(l, r, rt, task) = ByteQuads::join({byte(0), byte(1), byte(2), byte(3)});
-    s.rv = RDom(0, head_dim / lanes / 4, "rv");
+    const LaneProduct product = lane_product(&integers);
+    s.query_bytes(l, r, rt, task) = product.word([&](int part) { return Halide::cast<uint8_t>(steps(product.k * l + part)); });
+    s.rv = RDom(0, head_dim / lanes / product.k, "rv");
     s.query_sums(l, r, rt, task) = 0;
     s.query_sums(l, r, rt, task) =
-        ByteQuads::add_products(s.query_sums(l, r, rt, task), ByteQuads::repeated(128), s.query_quads(l + lanes * s.rv, r, rt, task));
+        product.add_products(s.query_sums(l, r, rt, task), product.repeated(128), s.query_bytes(l + lanes * s.rv, r, rt, task));
 }
 
 // query_rows = query in the unit of scores; key_rows = keys; both rotated where the problem has it.
@@ -151,8 +152,9 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     const auto &[d, r, kk, rt, task] = std::tie(s.d, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task), q = at.query(r, rt), h = at.head(r, rt, hkv);
     if (at.blocking.pairs && !formulas.rotates()) {
-        const auto element = [&](int part) { return formulas.inputs().stored_query(2 * s.l + part, q, h, b); };
-        s.query_words(s.l, r, rt, task) = bf16_pairs().join({element(0), element(1)});
+        const LaneProduct product = lane_product(at.blocking.pairs);
+        s.query_words(s.l, r, rt, task) =
+            product.word([&](int part) { return formulas.inputs().stored_query(product.k * s.l + part, q, h, b); });
         s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
         return;
     }
@@ -162,7 +164,7 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     }
     s.query_rows(d, r, rt, task) = formulas.plain_query(d, q, h, b);
     if (!formulas.rotates()) {
-        if (at.blocking.integer_lanes > 0) {
+        if (at.blocking.integers) {
             define_query_integers(s, formulas.problem().head_dim);
         }
         return;
@@ -174,7 +176,7 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
 }
 
-// lane_scores = sums of query_quads . key, or query_shorts . key, by lane, as integers. A key of bytes is the unsigned operand, so 128 is
+// lane_scores = sums of query_bytes . key, or query_shorts . key, by lane, as integers. A key of bytes is the unsigned operand, so 128 is
 // added to each of its entries.
 void define_integer_scores(HeadLanesStages &s, const Coordinates &at, const Expr &nothing) {
     const auto &[l, r, kk, rt, task] = std::tie(s.l, s.r, s.kk, s.rt, s.task);
@@ -187,12 +189,13 @@ void define_integer_scores(HeadLanesStages &s, const Coordinates &at, const Expr
         s.lane_scores(l, r, kk, rt, task) = nothing;
         s.lane_scores(l, r, kk, rt, task) += Halide::cast<int32_t>(s.query_shorts(entry, r, rt, task)) * Halide::cast<int32_t>(key);
     } else {
+        const LaneProduct product = lane_product(at.blocking.integers);
         const Expr word = l + lanes * s.rv;
-        const auto stored = [&](int part) { return keys.stored_key(4 * word + part, row, hkv, b); };
-        const Expr key = ByteQuads::join({stored(0), stored(1), stored(2), stored(3)}) ^ ByteQuads::repeated(128);
+        const Expr key =
+            product.word([&](int part) { return keys.stored_key(product.k * word + part, row, hkv, b); }) ^ product.repeated(128);
         s.lane_scores(l, r, kk, rt, task) = nothing - s.query_sums(l, r, rt, task);
         const Expr sum = s.lane_scores(l, r, kk, rt, task);
-        s.lane_scores(l, r, kk, rt, task) = ByteQuads::add_products(sum, key, s.query_quads(word, r, rt, task));
+        s.lane_scores(l, r, kk, rt, task) = product.add_products(sum, key, s.query_bytes(word, r, rt, task));
     }
     s.rl = RDom(0, lanes, "rl");
     s.scores(r, kk, rt, task) = 0;
@@ -261,8 +264,8 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
                      : keys.scales_rows() ? keys.storage().load(keys.stored_key(entry, row, hkv, b))
                                           : keys.key(entry, row, hkv, b);
     if (s.query_words.defined()) {
-        const Words words = bf16_pairs();
-        s.lane_scores(l, r, kk, rt, task) = words.add_products(sum, s.query_words(entry, r, rt, task), words.join({stored(0), stored(1)}));
+        const LaneProduct product = lane_product(blocking.pairs);
+        s.lane_scores(l, r, kk, rt, task) = product.add_products(sum, s.query_words(entry, r, rt, task), product.word(stored));
     } else if (s.query_parts.defined()) {
         const auto key = floats_of_bf16_pair(stored(0), stored(1));
         const auto query = [&](int part) { return s.query_parts(entry, part, r, rt, task); };
@@ -483,7 +486,7 @@ std::vector<Halide::Func> HeadLanesStages::funcs() const {
     all.insert(all.end(), fetched_values.begin(), fetched_values.end());
     for (const Halide::Func &f :
          {pages,      query_rows,   query_columns, query_parts,  query_words, score_factor, query_largest, query_poison,
-          query_step, query_shorts, query_quads,   query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,
+          query_step, query_shorts, query_bytes,   query_sums,   key_rows,    fetched_keys, fetched_first, lane_scores,
           scores,     row_scores,   key_scales,    value_scales, weights,     logits,       row_max,       row_reference,
           probs,      row_sum,      acc,           acc_columns,  partial,     reference,    sums,          merged}) {
         if (f.defined()) {

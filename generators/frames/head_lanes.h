@@ -16,10 +16,10 @@ struct HeadLanesBlocking {
     int key_unroll;                 // keys whose dot products are computed together
     int keys_side_by_side;          // keys of a vector; divides split_len
     std::array<int, 2> fetch_ahead; // bytes ahead of which rows are asked from memory, the furthest first; 0: once is enough
-    bool words;          // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
-    bool pairs;          // words of query and key are multiplied as they are
-    int integer_lanes;   // int8: sums of products of integers side by side; 0: keys become floats
-    int integer_entries; // entries of a lane: four of a query of int8 (vpdpbusd), or two of a query of int16 (vpmaddwd)
+    bool words;              // bf16: two neighbouring entries are loaded as one word, whose halves become floats with one instruction each
+    const Product *pairs;    // of words of query and key as they are; null: they become floats
+    const Product *integers; // of keys of int8 and a query of integers; null: they become floats
+    int integer_lanes;       // their sums side by side
 };
 
 // A row of entries as vectors. Where lanes do not divide it, the last vector begins earlier and repeats entries of the one before, so that
@@ -66,7 +66,7 @@ struct HeadLanesStages : MergedRowsStages {
     Halide::Func query_poison{"query_poison"};   // (r, rt, task): NaN where an entry is not finite, otherwise 0
     Halide::Func query_step{"query_step"};       // (r, rt, task): what 1 of a query of integers is worth; undefined without integers
     Halide::Func query_shorts{"query_shorts"};   // (d, r, rt, task): query in steps
-    Halide::Func query_quads{"query_quads"};     // (l, r, rt, task): query in steps, four entries a word
+    Halide::Func query_bytes{"query_bytes"};     // (l, r, rt, task): query in steps, in words of bytes
     Halide::Func query_sums{"query_sums"};       // (l, r, rt, task): 128 times the sums of these entries, by lane
     Halide::Func pages{"pages"};                 // (page_slot, task): of the keys of a split, and of those asked for ahead
     Halide::Func key_rows{"key_rows"};           // (d, kk, rt, task): rotated keys; undefined without rotation

@@ -15,10 +15,10 @@ namespace {
 
 // A word of several elements has them as they are stored, so that they are not rounded: its scores are scaled afterwards.
 Expr query_word(const QueryLanesCoordinates &at, const Expr &entry, const Expr &row, const Expr &h, const Expr &b) {
-    const Words &words = at.blocking.query_words;
+    const LaneProduct &product = at.blocking.query_product;
     const auto &stored = at.formulas.inputs().stored_query;
-    return words.pair == 1 ? at.formulas.plain_query(entry, row, h, b)
-                           : words.join({stored(2 * entry, row, h, b), stored(2 * entry + 1, row, h, b)});
+    return product.k == 1 ? at.formulas.plain_query(entry, row, h, b)
+                          : product.word([&](int part) { return stored(product.k * entry + part, row, h, b); });
 }
 
 // query_tile = query in the unit of scores, transposed: rows of the tile lie side by side. key_tile: keys of a chunk, rotated.
@@ -26,7 +26,7 @@ void define_query_and_key(QueryLanesStages &s, const QueryLanesCoordinates &at) 
     const auto &formulas = at.formulas;
     const auto &[qi, d, kk, c, qt, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.h, s.b);
     const Expr q = at.query(qi, qt);
-    const int lanes = at.blocking.lanes(), entries = s.head_dim / at.blocking.query_words.pair;
+    const int lanes = at.blocking.lanes(), entries = s.head_dim / at.blocking.query_product.k;
     auto word = [&at, &s](const Expr &entry, const Expr &row) { return query_word(at, entry, row, s.h, s.b); };
     if (!formulas.rotates() && entries >= lanes) {
         auto source = [&](const Expr &entry, const Expr &row) { return word(entry, at.query(s.vector * lanes + row, qt)); };
@@ -36,7 +36,7 @@ void define_query_and_key(QueryLanesStages &s, const QueryLanesCoordinates &at) 
             s.squares.where(s.squares.w < s.vectors_with_rows(qt, b));
         }
         const Expr lane = s.squares.x, column = s.squares.y, block = s.squares.z, vector = s.squares.w;
-        s.query_tile(qi, d, qt, h, b) = undef(at.blocking.query_words.type);
+        s.query_tile(qi, d, qt, h, b) = undef(at.blocking.query_product.type);
         s.query_tile(vector * lanes + lane, s.query_squares->first_column(block) + column, qt, h, b) =
             s.query_squares->transposed()(column * lanes + lane, block, vector, qt, h, b);
         return;
@@ -85,7 +85,7 @@ RDom panels(const QueryLanesStages &s, const QueryLanesCoordinates &at, const st
     const int keys = at.blocking.key_panel;
     RDom domain(0, entries, 0, at.blocking.kv_tile / keys, name);
     const Expr first = at.key_of_chunk(domain.y * keys, s.c, s.qt, s.b);
-    if (!at.blocking.amx) { // it reads the whole chunk
+    if (!at.blocking.tiles) { // it reads the whole chunk
         at.range(s.qt, s.b).limit(&domain, first, first + keys);
     }
     return domain;
@@ -94,20 +94,21 @@ RDom panels(const QueryLanesStages &s, const QueryLanesCoordinates &at, const st
 // The word of a key as it is stored.
 Expr stored_key_word(const QueryLanesCoordinates &at, const KeySource &keys, const Expr &word, const Expr &row, const Expr &hkv,
                      const Expr &b) {
-    return at.blocking.query_words.join({keys.stored_key(2 * word, row, hkv, b), keys.stored_key(2 * word + 1, row, hkv, b)});
+    const LaneProduct &product = at.blocking.query_product;
+    return product.word([&](int part) { return keys.stored_key(product.k * word + part, row, hkv, b); });
 }
 
 // scores = query_tile . key
 void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeySource &keys, const std::vector<TilePart> &parts) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
-    const Words &words = blocking.query_words;
-    if (blocking.amx) {
+    const LaneProduct &product = blocking.query_product;
+    if (blocking.tiles) {
         const AttentionInputs &in = formulas.inputs();
-        const int entries = s.head_dim / words.pair;
+        const int entries = s.head_dim / product.k;
         s.key_words(s.word, s.row, s.hkv, b) = stored_key_word(at, keys, s.word, s.row, s.hkv, b);
         s.key_count = keys.rows() * entries * in.num_kv_heads * in.batch;
-        s.scores.define_extern("polyhead_amx_scores",
+        s.scores.define_extern(blocking.tiles->helper("scores"),
                                {s.key_words, s.query_tile, blocking.kv_tile, Expr(formulas.group_size()), keys.rows(), entries},
                                Halide::Float(32), {qi, kk, c, qt, h, b});
         return;
@@ -119,11 +120,11 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const K
         // Panels that end before the last key have a loop of their own, without clamps.
         const Expr row = min(Halide::likely(at.key(key_in_chunk, c, qt, b)), last), hkv = at.kv_head(h);
         return formulas.rotates() ? Expr(s.key_tile(d, key_in_chunk, c, qt, h, b))
-               : words.pair == 1  ? keys.key(d, row, hkv, b)
+               : product.k == 1   ? keys.key(d, row, hkv, b)
                                   : stored_key_word(at, keys, d, row, hkv, b);
     };
     Expr none = 0.0f;
-    const bool reads_as_stored = words.pair > 1 && table; // it waits for little, and asking takes 1.02 to 1.05 of the time
+    const bool reads_as_stored = product.k > 1 && table; // it waits for little, and asking takes 1.02 to 1.05 of the time
     const auto &whole = formulas.inputs().whole;
     if (whole && whole->query.defined() && !reads_as_stored) {
         define_fetched(s, at);
@@ -133,7 +134,7 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const K
     s.scores(s.lane, s.vector, s.in_panel, s.panel, c, qt, h, b) = none;
     const Expr first_key = at.key_of_chunk(s.panel * blocking.key_panel, c, qt, b);
     for (const TilePart part : parts) {
-        const int entries = s.head_dim / words.pair / blocking.products;
+        const int entries = s.head_dim / product.k / blocking.products;
         RDom rd(0, entries, "rd");
         Halide::Func words_of_part;
         if (part != TilePart::whole) { // the end of the loop: Halide 21 would test a plain condition at every multiply-add
@@ -149,7 +150,7 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const K
             products = products.defined() ? products + product : product;
         }
         s.scores(s.lane, vector, s.in_panel, s.panel, c, qt, h, b) =
-            products.defined() ? score + products : words.add_products(score, query_word_at(rd), key_word(rd));
+            products.defined() ? score + products : product.add_products(score, query_word_at(rd), key_word(rd));
         s.score_loops.push_back({part, rd, words_of_part});
     }
 }
@@ -158,18 +159,18 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const K
 void define_logits(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, kk, c, qt, h, b] = std::tie(s.qi, s.kk, s.c, s.qt, s.h, s.b);
-    const Words &words = blocking.query_words;
+    const LaneProduct &product = blocking.query_product;
     s.key_blocks = panels(s, at, "key_blocks", blocking.key_panel);
     Expr key = s.key_blocks.x + blocking.key_panel * s.key_blocks.y;
     s.logits(qi, kk, c, qt, h, b) = undef<float>();
     const int lanes = blocking.tile_lanes();
     const Expr score =
-        blocking.amx ? s.scores(qi, key, c, qt, h, b) : s.scores(qi % lanes, qi / lanes, s.key_blocks.x, s.key_blocks.y, c, qt, h, b);
-    if (words.pair > 1) {
+        blocking.tiles ? s.scores(qi, key, c, qt, h, b) : s.scores(qi % lanes, qi / lanes, s.key_blocks.x, s.key_blocks.y, c, qt, h, b);
+    if (product.k > 1) {
         s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
     }
     s.logits(qi, key, c, qt, h, b) =
-        formulas.logit(words.pair == 1 ? score : score * s.score_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
+        formulas.logit(product.k == 1 ? score : score * s.score_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
                        at.key(key, c, qt, b), h, b, define_pairs(s, at, key), formulas.rows_differ());
 }
 
@@ -183,45 +184,45 @@ void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
     s.row_reference(qi, c, qt, h, b) = formulas.reference(s.row_max(qi, c, qt, h, b));
     // probs = power(logits - row_reference)
-    const Words &words = blocking.words;
-    s.prob_blocks = panels(s, at, "prob_blocks", blocking.key_panel / words.pair);
-    Expr word = s.prob_blocks.x + blocking.key_panel / words.pair * s.prob_blocks.y;
+    const LaneProduct &product = blocking.product;
+    s.prob_blocks = panels(s, at, "prob_blocks", blocking.key_panel / product.k);
+    Expr word = s.prob_blocks.x + blocking.key_panel / product.k * s.prob_blocks.y;
     auto difference = [&](const Expr &key) { return s.logits(qi, key, c, qt, h, b) - s.row_reference(qi, c, qt, h, b); };
-    s.probs(qi, kk, c, qt, h, b) = undef(words.type);
+    s.probs(qi, kk, c, qt, h, b) = undef(product.type);
     // row_sum = sum over keys of probs
     s.row_sum(qi, c, qt, h, b) = 0.0f;
-    if (words.pair == 1) {
+    if (product.k == 1) {
         s.probs(qi, word, c, qt, h, b) = formulas.power(difference(word));
         s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
         return;
     }
-    // Where rows do not differ, no logit says that the second key of the last word does not exist; nor with AMX, which reads the whole
+    // Where rows do not differ, no logit says that the second key of the last word does not exist; nor with tiles, which read the whole
     // chunk, that any of its keys does not.
     auto existing = [&](const Expr &key, const Expr &value) {
-        return formulas.rows_differ() && !blocking.amx
+        return formulas.rows_differ() && !blocking.tiles
                    ? value
                    : select(Halide::likely(at.key(key, c, qt, b) < at.range(qt, b).end_some), value, 0.0f);
     };
-    auto first_existing = [&](const Expr &key, const Expr &value) { return blocking.amx ? existing(key, value) : value; };
+    auto first_existing = [&](const Expr &key, const Expr &value) { return blocking.tiles ? existing(key, value) : value; };
     const Expr first = 2 * word, second = first + 1;
-    s.chunk_words = RDom(0, blocking.kv_tile / words.pair, "chunk_words");
-    const Expr first_key = at.key_of_chunk(s.chunk_words * words.pair, c, qt, b);
-    at.range(qt, b).limit(&s.chunk_words, first_key, first_key + words.pair);
+    s.chunk_words = RDom(0, blocking.kv_tile / product.k, "chunk_words");
+    const Expr first_key = at.key_of_chunk(s.chunk_words * product.k, c, qt, b);
+    at.range(qt, b).limit(&s.chunk_words, first_key, first_key + product.k);
     if (s.keeps_exact_sum) {
         s.float_blocks = panels(s, at, "float_blocks", blocking.key_panel);
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
         s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
         s.prob_floats(qi, place, c, qt, h, b) = formulas.power(difference(place));
-        s.probs(qi, word, c, qt, h, b) = words.round(
+        s.probs(qi, word, c, qt, h, b) = product.round(
             {first_existing(first, s.prob_floats(qi, first, c, qt, h, b)), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
         s.exact_sum(qi, c, qt, h, b) = 0.0f;
         s.exact_sum(qi, c, qt, h, b) += s.prob_floats(qi, s.keys, c, qt, h, b);
     } else {
-        s.probs(qi, word, c, qt, h, b) = words.cut(
+        s.probs(qi, word, c, qt, h, b) = product.cut(
             {first_existing(first, formulas.power_to_cut(difference(first))), existing(second, formulas.power_to_cut(difference(second)))});
     }
     // Of the rounded probs, so that weights sum to 1.
-    s.row_sum(qi, c, qt, h, b) = words.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.chunk_words, c, qt, h, b), words.ones);
+    s.row_sum(qi, c, qt, h, b) = product.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.chunk_words, c, qt, h, b), product.ones);
 }
 
 // Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
@@ -240,12 +241,12 @@ Expr define_clean(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     return s.chunk_bits(min(at.first_chunk(s.qt, b) + c, max(at.all_chunks(), 1) - 1), at.kv_head(s.h), b) < infinity;
 }
 
-// Values of neighbouring keys in one word; 0 behind the last key, as its prob says nothing. With AMX those that are finite or those that
+// Values of neighbouring keys in one word; 0 behind the last key, as its prob says nothing. With tiles those that are finite or those that
 // are not, and 0 in place of the others.
 enum class Values { all, finite, special };
 Expr value_word(const QueryLanesCoordinates &at, Values which, const Expr &d, const Expr &word, const Expr &hkv, const Expr &b) {
     const KeySource &keys = at.formulas.inputs().keys;
-    const int pair = at.blocking.words.pair;
+    const int pair = at.blocking.product.k;
     auto value = [&](const Expr &key) {
         const Expr element = keys.stored_value(d, keys.row(key), hkv, b), zero = Halide::cast(element.type(), 0);
         const Expr exists = key < at.formulas.kv_length(b);
@@ -255,14 +256,14 @@ Expr value_word(const QueryLanesCoordinates &at, Values which, const Expr &d, co
         const Expr exponent = Halide::cast(element.type(), 0x7f80), is_special = (element & exponent) == exponent;
         return select(exists && (which == Values::special ? is_special : !is_special), element, zero);
     };
-    return at.blocking.words.join({value(pair * word), value(pair * word + 1)});
+    return at.blocking.product.word([&](int part) { return value(pair * word + part); });
 }
 
 void define_value_words(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[d, word, hkv, b] = std::tie(s.d, s.word, s.hkv, s.b);
     const KeySource &keys = at.formulas.inputs().keys;
-    const int pair = at.blocking.words.pair;
-    s.value_words(d, word, hkv, b) = value_word(at, at.blocking.amx ? Values::finite : Values::all, d, word, hkv, b);
+    const int pair = at.blocking.product.k;
+    s.value_words(d, word, hkv, b) = value_word(at, at.blocking.tiles ? Values::finite : Values::all, d, word, hkv, b);
     s.last_value_word = (keys.rows() + pair - 1) / pair - 1;
     const AttentionInputs &in = at.formulas.inputs();
     s.value_count = (s.last_value_word + 1) * s.head_dim_v * in.num_kv_heads * in.batch;
@@ -273,32 +274,32 @@ Expr value_column(const QueryLanesStages &s, const Expr &d, const Expr &panel) {
     return clamp(panel * s.blocking.value_panel + d, 0, s.head_dim_v - 1);
 }
 
-// acc where AMX multiplies. A prob of 0 times a value that is not finite is NaN, also in rows that do not see the key. So AMX gets the
+// acc where tiles multiply. A prob of 0 times a value that is not finite is NaN, also in rows that do not see the key. So tiles get the
 // finite values of the whole chunk, whatever its rows see, and what is not finite is added afterwards, key by key, where there is any.
-void define_amx_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
+void define_tiles_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const auto &[qi, d, vp, c, qt, h, b] = std::tie(s.qi, s.d, s.vp, s.c, s.qt, s.h, s.b);
-    const Words &words = blocking.words;
-    const int chunk_words = blocking.kv_tile / words.pair;
+    const LaneProduct &product = blocking.product;
+    const int chunk_words = blocking.kv_tile / product.k;
     s.finds_clean = true;
     const Expr clean = define_clean(s, at);
     define_value_words(s, at);
-    s.value_products.define_extern("polyhead_amx_values",
+    s.value_products.define_extern(blocking.tiles->helper("values"),
                                    {s.value_words, s.probs, chunk_words, Expr(formulas.group_size()), s.last_value_word + 1, s.head_dim_v},
                                    Halide::Float(32), {qi, d, c, qt, h, b});
     s.special_words = RDom(0, chunk_words, "special_words");
-    const Expr word = s.special_words, first = at.key_of_chunk(word * words.pair, c, qt, b);
-    at.range(qt, b).limit(&s.special_words, first, first + words.pair);
+    const Expr word = s.special_words, first = at.key_of_chunk(word * product.k, c, qt, b);
+    at.range(qt, b).limit(&s.special_words, first, first + product.k);
     s.special_words.where(!clean && vp >= 0);
     std::vector<Expr> dropped;
-    for (int i = 0; i < words.pair; i++) {
-        dropped.push_back(AttentionFormulas::excluded(s.logits(s.row_of(s.vector), word * words.pair + i, c, qt, h, b)));
+    for (int i = 0; i < product.k; i++) {
+        dropped.push_back(AttentionFormulas::excluded(s.logits(s.row_of(s.vector), word * product.k + i, c, qt, h, b)));
     }
     const Expr column = value_column(s, d, vp), tile_row = s.row_of(s.vector);
     const Expr special = value_word(at, Values::special, column, c * chunk_words + word, at.kv_head(h), b);
     s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = s.value_products(tile_row, column, c, qt, h, b);
-    s.acc(s.lane, s.vector, d, vp, c, qt, h, b) =
-        words.add_products(s.acc(s.lane, s.vector, d, vp, c, qt, h, b), s.probs(tile_row, word, c, qt, h, b), words.drop(special, dropped));
+    s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = product.add_products(
+        s.acc(s.lane, s.vector, d, vp, c, qt, h, b), s.probs(tile_row, word, c, qt, h, b), product.drop(special, dropped));
     s.acc_loops.push_back({TilePart::whole, s.special_words, {}});
 }
 
@@ -308,20 +309,20 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeyS
     const auto &[d, vp, c, qt, h, b] = std::tie(s.d, s.vp, s.c, s.qt, s.h, s.b);
     const Expr column = value_column(s, d, vp);
     s.finds_clean = formulas.excludes_pairs();
-    const Words &words = blocking.words;
+    const LaneProduct &product = blocking.product;
     const Expr clean = s.finds_clean ? define_clean(s, at) : Expr();
     s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = 0.0f;
-    if (words.pair > 1) {
+    if (product.k > 1) {
         define_value_words(s, at);
     }
     auto value_word = [&](const Expr &word) -> Expr {
-        return words.pair == 1
+        return product.k == 1
                    ? rows.value(column, s.pages.defined() ? at.key(word, c, qt, b) : at.existing_key(word, c, qt, b), at.kv_head(h), b)
-                   : s.value_words(column, Halide::unsafe_promise_clamped(at.key(0, c, qt, b) / words.pair + word, 0, s.last_value_word),
+                   : s.value_words(column, Halide::unsafe_promise_clamped(at.key(0, c, qt, b) / product.k + word, 0, s.last_value_word),
                                    at.kv_head(h), b);
     };
     auto keys_of = [&](TilePart part) {
-        TileKeys keys(formulas, blocking.kv_tile, at.key_of_chunk(0, c, qt, b), at.range(qt, b), clean, words.pair);
+        TileKeys keys(formulas, blocking.kv_tile, at.key_of_chunk(0, c, qt, b), at.range(qt, b), clean, product.k);
         // The panels before the first column hold numbers.
         keys.where([&](const Expr &first, const Expr &last) { return vp >= 0 && in_part(s, part, first, last); });
         return keys;
@@ -342,10 +343,10 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeyS
             }
             const Expr word = *domain, vector = vector_of(s, part), tile_row = s.row_of(vector);
             std::vector<Expr> logits;
-            for (int k = 0; k < words.pair; k++) {
-                logits.push_back(s.logits(tile_row, word * words.pair + k, c, qt, h, b));
+            for (int k = 0; k < product.k; k++) {
+                logits.push_back(s.logits(tile_row, word * product.k + k, c, qt, h, b));
             }
-            s.acc(s.lane, vector, d, vp, c, qt, h, b) = keys.accumulate(domain, words, s.acc(s.lane, vector, d, vp, c, qt, h, b),
+            s.acc(s.lane, vector, d, vp, c, qt, h, b) = keys.accumulate(domain, product, s.acc(s.lane, vector, d, vp, c, qt, h, b),
                                                                         s.probs(tile_row, word, c, qt, h, b), value_word(word), logits);
             s.acc_loops.push_back({part, *domain, {}});
         }
@@ -405,7 +406,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.head_dim_v = p.head_dim_v;
     s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
     // Probs are cut downwards, all alike: their own sum divides that out. lse, and the share of a sink, need what they were.
-    s.keeps_exact_sum = blocking.words.pair > 1 && (p.lse != 0 || p.sinks != 0);
+    s.keeps_exact_sum = blocking.product.k > 1 && (p.lse != 0 || p.sinks != 0);
     const QueryLanesCoordinates at{formulas, blocking};
     s.rows.define(formulas, {s.qi, s.qt, s.b}, at.query(s.qi, s.qt), s.b);
     const std::vector<TilePart> halves = define_halves(s, at);
@@ -414,7 +415,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     define_scores(s, at, keys, halves);
     define_logits(s, at);
     define_softmax(s, at);
-    blocking.amx ? define_amx_acc(s, at) : define_acc(s, at, keys, halves);
+    blocking.tiles ? define_tiles_acc(s, at) : define_acc(s, at, keys, halves);
     define_merge(s, at);
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);

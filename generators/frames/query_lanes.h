@@ -11,18 +11,18 @@ namespace polyhead::gen {
 
 // Blocking numbers of the frame.
 struct QueryLanesBlocking {
-    int q_tile;          // queries of a tile (lanes)
-    int kv_tile;         // keys of a chunk; a multiple of key_panel
-    int key_panel;       // keys whose scores are computed together
-    int value_panel;     // columns of value accumulated together
-    int transpose_bytes; // tensors over pairs are transposed in blocks of so many bytes along the keys
-    int products;        // words of head_dim whose products are added up before they meet the score; divides their number
-    Words query_words;   // of query and key, along head_dim, which pair divides; rotated ones are floats
-    Words words;         // of probs and value, along the keys; pair divides key_panel
-    bool cuts_ends;      // acc has parts (TilePart) also where the logits of some keys decide which rows see them
-    bool amx;            // scores, and probs x values, are products of its tiles; words have two elements then
-    int64_t fetch_bytes; // of a call, from which rows are asked from memory before they are needed
-    int row_words;       // words of a query row that lie side by side at least, or as many as the lanes of a vector
+    int q_tile;                // queries of a tile (lanes)
+    int kv_tile;               // keys of a chunk; a multiple of key_panel
+    int key_panel;             // keys whose scores are computed together
+    int value_panel;           // columns of value accumulated together
+    int transpose_bytes;       // tensors over pairs are transposed in blocks of so many bytes along the keys
+    int products;              // words of head_dim whose products are added up before they meet the score; divides their number
+    LaneProduct query_product; // of query and key, along head_dim, which k divides; rotated ones are floats
+    LaneProduct product;       // of probs and value, along the keys; k divides key_panel
+    bool cuts_ends;            // acc has parts (TilePart) also where the logits of some keys decide which rows see them
+    const Product *tiles;      // of which scores, and probs x values, are made; words have two elements then; null: lanes hold all products
+    int64_t fetch_bytes;       // of a call, from which rows are asked from memory before they are needed
+    int row_words;             // words of a query row that lie side by side at least, or as many as the lanes of a vector
     int lanes() const { return transpose_bytes / int(sizeof(float)); }
     // Rows of a tile whose sums share a register.
     int tile_lanes() const { return q_tile % lanes() == 0 ? lanes() : q_tile; }
@@ -72,9 +72,9 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func query_tile{"query_tile"};          // (qi, d, qt, h, b): d counts words
     Halide::Func pages{"pages"};                    // (slot, c, qt, b): of the keys of a chunk; undefined without a table
     Halide::Func key_tile{"key_tile"};              // (d, kk, c, qt, h, b): rotated keys of a chunk; undefined without rotation
-    Halide::Func key_words{"key_words"};            // (word, row, hkv, b): keys as AMX reads them, once per call
+    Halide::Func key_words{"key_words"};            // (word, row, hkv, b): keys as tiles read them, once per call
     Halide::Func value_words{"value_words"};        // (d, word of keys, hkv, b): values that share words, once per call
-    Halide::Func value_products{"value_products"};  // (qi, d, c, qt, h, b): probs x finite values, where AMX makes it
+    Halide::Func value_products{"value_products"};  // (qi, d, c, qt, h, b): probs x finite values, where tiles make it
     std::vector<TransposedTile> pair_tiles;         // tiles (qi, kk, c, qt, h, b) of tensors over pairs
     Halide::Func value_bits{"value_bits"};          // (d, c, hkv, b): the largest |value| of a chunk's column, as an integer
     Halide::Func chunk_bits{"chunk_bits"};          // (c, hkv, b): of a chunk
@@ -83,7 +83,7 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func first_end{"first_end"};         // (qt, b): where the keys end that rows of the first half of a tile see
     Halide::Func second_begin{"second_begin"};   // (qt, b): where those of the second half begin; behind every key where it has no rows
     Halide::Func vectors_with_rows{"vectors_with_rows"}; // (qt, b): of the tile; undefined where all have some
-    Halide::Func scores{"scores"};                       // (lane, vector, in_panel, panel, c, qt, h, b); with AMX (qi, kk, c, qt, h, b)
+    Halide::Func scores{"scores"};                       // (lane, vector, in_panel, panel, c, qt, h, b); with tiles (qi, kk, c, qt, h, b)
     Halide::Func score_factor{"score_factor"};           // of scores whose query is not scaled
     Halide::Func logits{"logits"};                       // (qi, kk, c, qt, h, b)
     Halide::Func row_max{"row_max"};                     // (qi, c, qt, h, b)

@@ -11,7 +11,7 @@ std::vector<TilePart> define_halves(QueryLanesStages &s, const QueryLanesCoordin
     const auto &[formulas, blocking] = at;
     const int lanes = blocking.lanes(), length = formulas.problem().seq_len_q, rest = length % blocking.q_tile;
     const bool always_whole = length > 0 && (rest == 0 || rest > lanes) && !formulas.rows_differ();
-    if (blocking.amx || blocking.q_tile != 2 * lanes || always_whole) {
+    if (blocking.tiles || blocking.q_tile != 2 * lanes || always_whole) {
         return {TilePart::whole};
     }
     const Expr in_second = s.qt * blocking.q_tile + lanes, begin = formulas.keys_begin(at.query(lanes, s.qt), s.b);

@@ -9,7 +9,7 @@ using Halide::min;
 KeySource keys_of_chunks(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const AttentionInputs &in = at.formulas.inputs();
     const auto &table = in.keys.page_table();
-    if (!table || at.blocking.amx || at.blocking.query_words.pair > 1 || at.blocking.kv_tile % table->page_size != 0) {
+    if (!table || at.blocking.tiles || at.blocking.query_product.k > 1 || at.blocking.kv_tile % table->page_size != 0) {
         return in.keys;
     }
     const Expr first = at.key(0, s.c, s.qt, s.b), last = table->existing(in.seq_len_kv, s.b);

@@ -80,16 +80,16 @@ std::vector<const RDom *> TileKeys::loops() const {
 }
 
 Expr TileKeys::accumulate(const RDom *loop, const Expr &acc, const Expr &prob, const Expr &value, const Expr &logit) const {
-    return accumulate(loop, float_words(), acc, prob, value, {logit});
+    return accumulate(loop, lane_product(nullptr), acc, prob, value, {logit});
 }
 
-Expr TileKeys::accumulate(const RDom *loop, const Words &words, const Expr &acc, const Expr &probs, const Expr &values,
+Expr TileKeys::accumulate(const RDom *loop, const LaneProduct &product, const Expr &acc, const Expr &probs, const Expr &values,
                           const std::vector<Expr> &logits) const {
     std::vector<Expr> dropped;
     for (const Expr &logit : logits) {
         dropped.push_back(AttentionFormulas::excluded(logit));
     }
-    return words.add_products(acc, probs, loop == &whole ? values : words.drop(values, dropped));
+    return product.add_products(acc, probs, loop == &whole ? values : product.drop(values, dropped));
 }
 
 void RowBounds::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {

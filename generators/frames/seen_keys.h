@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "../formulas.h"
+#include "../products.h"
 
 namespace polyhead::gen {
 
@@ -61,7 +62,7 @@ struct TileKeys {
     Halide::Expr accumulate(const Halide::RDom *loop, const Halide::Expr &acc, const Halide::Expr &prob, const Halide::Expr &value,
                             const Halide::Expr &logit) const;
     // The same after a word of keys, one logit for each.
-    Halide::Expr accumulate(const Halide::RDom *loop, const Words &words, const Halide::Expr &acc, const Halide::Expr &probs,
+    Halide::Expr accumulate(const Halide::RDom *loop, const LaneProduct &product, const Halide::Expr &acc, const Halide::Expr &probs,
                             const Halide::Expr &values, const std::vector<Halide::Expr> &logits) const;
 };
 

@@ -43,8 +43,8 @@ public:
     // Does a batch row of a layer have so few queries that the linear layers take those of all batch rows together?
     virtual bool joins_rows() const { return false; }
 
-    // The shortest query length, or number of rows, from which a variant that multiplies by AMX is faster; -1: never.
-    virtual int amx_from(const Problem &) const { return -1; }
+    // The shortest query length, or number of rows, from which a variant that multiplies by tiles is faster; -1: never.
+    virtual int tiles_from(const Problem &) const { return -1; }
 
     // Fills the knobs that are 0; those of linear layers are filled for every frame.
     virtual void fill_defaults(Tiling *, const Problem &, const Machine &) const {}

@@ -31,7 +31,7 @@ public:
         constexpr int rows = 4, most_vectors = 2; // of a panel; beyond that the usual tile is no larger
         return !machine.gpu() && POLYHEAD_WEIGHT_PANEL <= most_vectors * machine.lanes ? rows : 0;
     }
-    int amx_from(const Problem &) const override { return 0; }
+    int tiles_from(const Problem &) const override { return 0; }
 };
 
 void fill_linear_defaults(Tiling *t, const Machine &machine) {
@@ -49,8 +49,8 @@ void fill_linear_defaults(Tiling *t, const Machine &machine) {
     fill(t->reduction_block, 1024); // 64 costs 4 % and makes the rounding error of a sum over 768 inputs 3 times smaller
 }
 
-// AMX takes rows and weights as they lie in memory.
-std::string amx_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
+// Tiles take rows and weights as they lie in memory.
+std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(contract::weight_dtype(p));
     const int odd = (p.embed_dim | (contract::is_attention_layer(p) ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
     return t.amx == 0     ? ""
@@ -73,7 +73,7 @@ std::string linear_refusal(const Problem &p, const Tiling &t, const Machine &mac
                      int64_t(POLYHEAD_WEIGHT_PANEL) / t.linear_columns * t.linear_panels * row_threads, most_threads, "threads")});
     }
     const int vectors = std::max(1, POLYHEAD_WEIGHT_PANEL / machine.lanes);
-    return first_of({amx_refusal(p, t, machine),
+    return first_of({tiles_refusal(p, t, machine),
                      at_most("sums (linear_rows x linear_panels)",
                              int64_t(std::max(1, t.linear_rows)) * std::max(1, t.linear_panels) * vectors, most_sums, "registers")});
 }

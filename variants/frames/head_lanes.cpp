@@ -20,7 +20,8 @@ std::array<int, 2> bytes_ahead(const Problem &p, const Machine &machine) {
     if (dtype == POLYHEAD_F32) {
         return {of_f32, 0};
     }
-    return dtype == POLYHEAD_I8 || machine.registers != 32 ? std::array<int, 2>{of_bytes, 0} : std::array<int, 2>{first, again};
+    const bool once = dtype == POLYHEAD_I8 || !machine.many_registers();
+    return once ? std::array<int, 2>{of_bytes, 0} : std::array<int, 2>{first, again};
 }
 
 // Entries of head_dim side by side: as many as fit into both head dims. If they do not divide them, the last vector repeats entries; fewer
@@ -36,27 +37,30 @@ int lanes_of(const Problem &p, const Machine &machine) {
 // Vectors of words cover both head dims. With 16 registers two halves of each word are too many: 1.12 of the time.
 bool reads_words(const Problem &p, const Machine &machine) {
     const int entries = 2 * lanes_of(p, machine);
-    return machine.registers == 32 && contract::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 && p.head_dim_v % entries == 0;
+    return machine.many_registers() && contract::key_dtype(p) == POLYHEAD_BF16 && p.head_dim % entries == 0 && p.head_dim_v % entries == 0;
 }
 
-// How keys of int8 are multiplied: sums of products of integers side by side, and entries of each; no lanes: keys become floats.
+// How keys of int8 are multiplied, and how many sums are side by side; no product: keys become floats.
 struct Integers {
-    int lanes = 0, entries = 1;
+    const Product *product = nullptr;
+    int lanes = 0;
 };
 
 // Vectors of integers cover a key that is multiplied as it is stored. Two instructions for two entries of a lane take the place of one
 // multiply-add for one entry, so they need whole vectors; the instruction for four entries does not.
 Integers integers_of(const Problem &p, const Tiling &t, const Machine &machine) {
+    constexpr int least_lanes = 4;
     const bool as_stored = p.int8_cache != 0 && p.scale_channels == 0 && p.rope == POLYHEAD_NO_ROPE;
-    if (!as_stored || !(machine.byte_quads || machine.short_pairs) || t.unscheduled != 0) { // the instructions have vectors only
+    const Product *product = as_stored ? machine.lane_product(POLYHEAD_I8) : nullptr;
+    if (!product || t.unscheduled != 0) { // the instructions have vectors only
         return {};
     }
-    const int entries = machine.byte_quads ? 4 : 2, least = machine.byte_quads ? 4 : machine.lanes;
+    const int least = product->form == Form::pattern ? machine.lanes : least_lanes;
     int lanes = machine.lanes;
-    while (lanes >= least && p.head_dim % (entries * lanes) != 0) {
+    while (lanes >= least && p.head_dim % (product->k * lanes) != 0) {
         lanes /= 2;
     }
-    return lanes >= least ? Integers{lanes, entries} : Integers{};
+    return lanes >= least ? Integers{product, lanes} : Integers{};
 }
 
 // Of a row, as it is stored.
@@ -74,10 +78,10 @@ int keys_of_split(const Problem &p, const Machine &machine) {
         constexpr int multiple = 32, most_bytes = 448 << 10;
         return std::clamp(most_bytes / (4 * p.head_dim) / multiple * multiple, multiple, least);
     }
-    // With 16 registers a row of scores is a line of the cache longer: four rows of 1024 keys would not fit into the 16 KB that Halide
-    // leaves on the stack (docs/internals/schedules.md, section 3).
-    const int most = machine.registers == 32 ? 1024 : 768;
-    const int most_bytes = machine.registers == 32 ? 256 << 10 : 128 << 10; // of L2 caches of 1 MB, and of 256 KB
+    // Four rows of scores fit into the 16 KB that Halide leaves on the stack (docs/internals/schedules.md, section 3).
+    constexpr int floats_of_row = 1024;
+    const int most = (floats_of_row - machine.row_padding) / least * least;
+    const int most_bytes = std::min(machine.l2_bytes / 2, 256 << 10);
     const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * p.num_kv_heads});
     return std::max(keys / least * least, least);
 }
@@ -106,7 +110,7 @@ public:
         if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (dtype != POLYHEAD_F32 && !pairs)) {
             return max_seq_len_q();
         }
-        return machine.registers == 32 && !pairs && p.head_dim >= wide_head ? longer : shorter;
+        return machine.many_registers() && !pairs && p.head_dim >= wide_head ? longer : shorter;
     }
 
     // Rows of one pass: the heads of a group, at most 8 (4 with few registers); without groups two queries, so that several of them
@@ -114,18 +118,18 @@ public:
     // enough loads in flight; from rows of 512 bytes on one key is enough, and two take up to twice the time from memory
     // (docs/internals/schedules.md, section 3).
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
+        constexpr int most_rows = 8, rows = 4, most_keys = 4, keys = 2;
         const int group_size = contract::group_size_of(p);
-        const bool many = machine.registers == 32;
         // Value in key: many heads share a row, which is bound by multiply-adds; four rows and four keys load least
         // (docs/internals/schedules.md, section 2).
-        fill(t->row_tile, std::clamp(group_size, 2, many && p.value_in_key == 0 ? 8 : 4));
+        fill(t->row_tile, std::clamp(group_size, 2, machine.fits(most_rows * keys, keys + 1) && p.value_in_key == 0 ? most_rows : rows));
         fill(t->split_len, keys_of_split(p, machine));
         constexpr int long_row = 512;          // bytes
         if (contract::is_attention_layer(p)) { // one row, mostly, and weights from memory, as in a linear layer of few rows
-            constexpr int rows = 4;
             fill(t->linear_rows, rows);
         }
-        fill(t->key_unroll, p.value_in_key != 0 ? (many ? 4 : 2) : key_bytes(p) >= long_row ? 1 : 2);
+        const int keys_of_latent = machine.fits(rows * most_keys, most_keys + 1) ? most_keys : keys;
+        fill(t->key_unroll, p.value_in_key != 0 ? keys_of_latent : key_bytes(p) >= long_row ? 1 : keys);
     }
 
     std::vector<std::string> reasons(const Problem &p, const Tiling &t, const Machine &machine) const override {
@@ -150,16 +154,11 @@ public:
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
         const bool words = reads_words(formulas.problem(), machine), query_words = formulas.inputs().query_storage.type.bits() == 16;
         const Integers integers = integers_of(formulas.problem(), t, machine);
-        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine),
-                                         t.row_tile,
-                                         t.split_len,
-                                         t.key_unroll,
-                                         machine.lanes,
-                                         bytes_ahead(formulas.problem(), machine),
-                                         words,
-                                         words && machine.bf16_pairs && query_words, // projected queries are floats
-                                         integers.lanes,
-                                         integers.entries};
+        const HeadLanesBlocking blocking{lanes_of(formulas.problem(), machine), t.row_tile, t.split_len, t.key_unroll, machine.lanes,
+                                         bytes_ahead(formulas.problem(), machine), words,
+                                         // projected queries are floats
+                                         words && query_words ? machine.lane_product(contract::key_dtype(formulas.problem())) : nullptr,
+                                         integers.product, integers.lanes};
         return std::make_shared<HeadLanesStages>(head_lanes(formulas, blocking));
     }
 

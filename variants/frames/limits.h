@@ -6,7 +6,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "../../schedules/machine.h"
+#include "../../machines/machine.h"
 
 namespace polyhead::gen {
 

@@ -21,26 +21,30 @@ int round_up(int value, int multiple) {
     return (value + multiple - 1) / multiple * multiple;
 }
 
+constexpr int enough_sums = 12; // in registers, to hide every delay of a load
+
 // Sums of a product that are in registers together: `rows` vectors of queries by `panel` keys, or columns of value.
 struct RegisterPanel {
     int vectors, most;
+    bool hides_loads; // the other registers hold what was loaded ahead
 
     // Machine::sums_at_once() are the least that keep the units busy, where nothing is ever late: 8 on Zen 4. With so few every delay
     // of a load is lost: 8, 10 and 12 sums took 1.05, 1.03 and 1 of the time for each column (AVX2, d 64 to 96, 384 queries, 1 thread).
     double time_of_column(int panel) const {
         const int sums = vectors * panel;
-        return sums >= 12 ? 1.0 : sums >= 10 ? 1.03 : 1.05;
+        return hides_loads || sums >= enough_sums ? 1.0 : sums >= 10 ? 1.03 : 1.05;
     }
 };
 
-// With 32 registers half of them are sums, which is more than enough. With 16 all that a vector of each row and a broadcast leave, up to
-// 12: 2 x 6. Where multiply and add are two instructions, products take registers, too.
+// Half of the registers are sums where that is more than enough. Elsewhere all that a vector of each row and a broadcast leave: 2 x 6 of
+// 16. Where multiply and add are two instructions, products take registers, too.
 RegisterPanel register_panel(int vectors, const Machine &machine) {
-    if (machine.registers == 32) {
-        return {vectors, std::max(1, 16 / std::max(2, vectors))};
+    const int half = machine.registers / 2;
+    if (half > enough_sums) {
+        return {vectors, std::max(1, half / std::max(2, vectors)), true};
     }
-    const int sums = machine.fused ? std::min(12, machine.registers - vectors - 1) : 8;
-    return {vectors, std::max(1, sums / vectors)};
+    const int sums = machine.fused ? std::min(enough_sums, machine.registers - vectors - 1) : half;
+    return {vectors, std::max(1, sums / vectors), false};
 }
 
 // Keys whose scores share registers. Where loads have slots to spare, one vector of queries needs no more sums than keep the multiply-adds
@@ -51,9 +55,9 @@ int most_keys_of_panel(const RegisterPanel &registers, int pair, const Machine &
 }
 
 // The panel of value columns with the least time, of equals the widest. Columns of padding are work thrown away.
-int value_panel_for(int head_dim_v, const RegisterPanel &registers, bool many) {
+int value_panel_for(int head_dim_v, const RegisterPanel &registers) {
     int best = std::min(head_dim_v, registers.most);
-    const auto time_of = [&](int panel) { return round_up(head_dim_v, panel) * (many ? 1.0 : registers.time_of_column(panel)); };
+    const auto time_of = [&](int panel) { return round_up(head_dim_v, panel) * registers.time_of_column(panel); };
     for (int panel = best - 1; panel >= registers.most / 2 && panel >= 1; panel--) {
         if (time_of(panel) < time_of(best)) {
             best = panel;
@@ -93,7 +97,7 @@ int queries_of_tile(const Problem &p, const Machine &machine) {
 // with 258 keys / with 132: d 40 1.05, d 48 1.05, d 56 1.02, d 64 0.99, d 128 0.98).
 int keys_of_chunk(const Problem &p, const Tiling &t, const Machine &machine) {
     constexpr int long_value = 64;
-    const bool long_values = machine.registers < 32 && p.head_dim_v >= long_value;
+    const bool long_values = !machine.many_registers() && p.head_dim_v >= long_value;
     const int most = t.q_tile <= machine.lanes || p.seq_len_kv > 0 || p.causal != POLYHEAD_NOT_CAUSAL || long_values ? 256 : 128;
     const int chunks = (p.seq_len_kv + most - 1) / most;
     return round_up(chunks > 0 ? (p.seq_len_kv + chunks - 1) / chunks : most, t.key_panel);
@@ -125,15 +129,14 @@ public:
     bool wanted(const Problem &p, const Machine &, bool first) const override { return first || p.seq_len_q == 0; }
 
     // Tiles of bare attention hold whole chunks of keys, and few queries come with few keys. A layer is mostly linear.
-    int amx_from(const Problem &p) const override { return contract::by_heads(p) ? 33 : 0; }
+    int tiles_from(const Problem &p) const override { return contract::by_heads(p) ? 33 : 0; }
 
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        const bool many = machine.registers == 32;
         fill(t->pair, pair_of(p, machine));
         fill(t->q_tile, queries_of_tile(p, machine));
         const RegisterPanel registers = register_panel(std::max(1, t->q_tile / machine.lanes), machine);
         fill(t->key_panel, key_panel_for(t->kv_tile, most_keys_of_panel(registers, t->pair, machine), t->pair));
-        fill(t->value_panel, value_panel_for(p.head_dim_v, registers, many));
+        fill(t->value_panel, value_panel_for(p.head_dim_v, registers));
         fill(t->kv_tile, keys_of_chunk(p, *t, machine));
     }
 
@@ -155,7 +158,7 @@ public:
         const bool transposes = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
         return first_of({
             t.pair > pair_of(p, machine) ? "tiling: pair 2 needs bf16, an even head_dim and a machine with dot products of pairs" : "",
-            contract::by_heads(p) && t.amx != 0 && !multiplies_by_amx(p, t) ? "tiling: amx 1 needs pair 2 and no rope" : "",
+            contract::by_heads(p) && t.amx != 0 && !multiplies_by_tiles(p, t) ? "tiling: amx 1 needs pair 2 and no rope" : "",
             t.key_panel % t.pair != 0 ? "tiling: key_panel " + std::to_string(t.key_panel) + " is not a multiple of pair" : "",
             transposes && (t.q_tile & (t.q_tile - 1)) != 0
                 ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a power of 2, which the transposed tiles of masks need"
@@ -184,19 +187,20 @@ public:
     }
 
     std::shared_ptr<AttentionStages> make(const AttentionFormulas &formulas, const Tiling &t, const Machine &machine) const override {
-        const Words floats = float_words(), words = t.pair == 2 ? bf16_pairs() : floats;
+        const int dtype = contract::key_dtype(formulas.problem());
+        const LaneProduct floats = lane_product(nullptr), product = t.pair == 2 ? lane_product(machine.lane_product(dtype)) : floats;
         const QueryLanesBlocking blocking{t.q_tile,
                                           t.kv_tile,
                                           t.key_panel,
                                           t.value_panel,
                                           4 * machine.lanes,
                                           products_of(formulas.problem(), machine),
-                                          formulas.rotates() ? floats : words,
-                                          words,
-                                          machine.registers == 32, // with 16 LLVM 21 would store a sum at every key
-                                          multiplies_by_amx(formulas.problem(), t),
+                                          formulas.rotates() ? floats : product,
+                                          product,
+                                          machine.many_registers(), // with 16 LLVM 21 would store a sum at every key
+                                          multiplies_by_tiles(formulas.problem(), t) ? machine.core_product(dtype) : nullptr,
                                           fetch_bytes,
-                                          contract::is_attention_layer(formulas.problem()) ? POLYHEAD_WEIGHT_PANEL / words.pair
+                                          contract::is_attention_layer(formulas.problem()) ? POLYHEAD_WEIGHT_PANEL / product.k
                                                                                            : machine.lanes};
         return std::make_shared<QueryLanesStages>(query_lanes(formulas, blocking));
     }

@@ -16,7 +16,7 @@ namespace {
 // Partial merges of a row side by side, with splits. Each is a chain of loads: on an H100 the step over 32,768 keys takes 0.82 to 0.97 of
 // the time with 32 of them. With 32 columns they are as many threads as CUDA gives a block; elsewhere a block has 256.
 int merge_lanes(const Machine &machine) {
-    return machine.api == POLYHEAD_CUDA ? 32 : 8;
+    return machine.device.merge_lanes;
 }
 
 // acc (3 statistics and head_dim_v / row_lanes entries per thread), a chunk of key and of a value of its own, scores and probs.
@@ -168,7 +168,7 @@ public:
             fill(t->thread_rows, rows);
             fill(t->row_groups, groups);
             fill(t->kv_tile, keys);
-            if (shared_bytes(*t, p) <= machine.shared_bytes) {
+            if (shared_bytes(*t, p) <= machine.device.shared_bytes) {
                 return;
             }
         }
@@ -181,7 +181,7 @@ public:
         const int sums_of_row = (std::max(t.kv_tile, p.head_dim_v) + t.row_lanes - 1) / t.row_lanes;
         return first_of({shared_out("kv_tile keys of a chunk", t.kv_tile, t.row_lanes),
                          shared_out("thread_rows x row_groups rows of a block", rows, t.row_lanes),
-                         at_most("a block's tiles", shared_bytes(t, p), machine.shared_bytes, "bytes of shared memory"),
+                         at_most("a block's tiles", shared_bytes(t, p), machine.device.shared_bytes, "bytes of shared memory"),
                          // More spill on a GPU; PoCL 3.1 compiles 640 of them for ten minutes, 240 in 14 seconds.
                          at_most("sums of a thread (thread_rows x kv_tile or head_dim_v / row_lanes)", int64_t(t.thread_rows) * sums_of_row,
                                  most_thread_sums, "registers"),
@@ -198,10 +198,8 @@ public:
 // Few queries and many keys: blocks of threads for splits of the keys.
 constexpr int most_split_queries = 16;
 
-// Where tests run them and find right answers: on Vulkan (lavapipe) they are wrong, on Metal and WebGPU nothing runs.
 bool serves_splits(const Problem &p, const Machine &machine) {
-    const bool tested = machine.api == POLYHEAD_CUDA || machine.api == POLYHEAD_OPENCL;
-    return tested && contract::by_heads(p) && p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
+    return machine.device.merges_splits && contract::by_heads(p) && p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0;
 }
 
 bool wants_splits(const Problem &p, int split_len) {

@@ -11,9 +11,9 @@
 #include <Halide.h>
 #include <nlohmann/json.hpp>
 
-#include "../../contract/apis.h"
 #include "../../contract/problem_fields.h"
 #include "../../generators/text.h"
+#include "../../machines/machines.h"
 #include "../knob_rules.h"
 #include "shipped_records.h"
 
@@ -93,11 +93,8 @@ std::string staleness(const Json &entry, const Frame &frame) {
 
 // What no machine of the record's kind can be given.
 std::string unusable_tiling(const TunedRecord &record) {
-    const std::string &kind = record.target_class;
-    Machine machine{1, 1};
-    const bool gpu = std::any_of(std::begin(contract::apis), std::end(contract::apis),
-                                 [&](const contract::ApiRow &api) { return api.id != POLYHEAD_CPU && kind == api.name; });
-    machine.api = gpu ? POLYHEAD_OPENCL : POLYHEAD_CPU;
+    Machine machine{nullptr, 1, 1};
+    machine.device = device_of_kind(record.target_class);
     const std::string unread = unread_knobs({{record.frame, machine}}, record.problem, record.tiling);
     return unread.empty() ? range_refusal(*record.frame, record.problem, record.tiling, machine) : unread;
 }

@@ -1,0 +1,64 @@
+// The products that machines have an instruction for: one row each. How a row becomes an Expr stands in generators/products.cpp.
+#ifndef POLYHEAD_MACHINES_PRODUCTS_H
+#define POLYHEAD_MACHINES_PRODUCTS_H
+
+#include <cstdint>
+#include <string>
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::gen {
+
+// What is multiplied and summed.
+enum class Number : uint8_t { f32, bf16, u8, s8, s16, s32 };
+
+// Who holds the operands and the sums of one instruction: a lane of a vector, a warp of a GPU, or a core with registers for tiles.
+enum class Holder : uint8_t { lane, warp, core };
+
+// How code asks for it.
+enum class Form : uint8_t {
+    pattern, // an Expr in which compilers see the instruction
+    named,   // a function of Halide's runtime, `function`, of which a vector becomes the instruction
+    helpers, // functions of libpolyhead whose names begin with `function`: they multiply whole operands
+};
+
+struct Product {
+    const char *name; // of the instruction
+    int32_t dtype;    // polyhead_dtype: elements of this type are multiplied as they are stored
+    Number a, b, sum; // `a` is the stored operand
+    int m, n, k;      // of one instruction and holder
+    Holder held_by;
+    Form form;
+    const char *function;
+    uint64_t cpu_features; // of targets whose code may have it
+    uint64_t required;     // CPU features beyond those of a target: a variant with the product requires them
+
+    constexpr bool sums_floats() const { return sum == Number::f32; }
+    // The helper function for an operation: "polyhead_amx_scores".
+    std::string helper(const char *operation) const { return function + std::string(operation); }
+};
+
+// Of the products for a type and a holder the fastest comes first.
+inline constexpr Product products[] = {
+    // name, dtype, a, b, sum, m, n, k, held by, form, function, CPU features of targets, required
+    {"vdpbf16ps", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 1, 1, 2, Holder::lane, Form::named, "dpbf16ps",
+     POLYHEAD_CPU_AVX512_BF16_VNNI, 0},
+    {"tdpbf16ps", POLYHEAD_BF16, Number::bf16, Number::bf16, Number::f32, 16, 16, 32, Holder::core, Form::helpers, "polyhead_amx_",
+     POLYHEAD_CPU_AVX512_BF16_VNNI, POLYHEAD_CPU_AMX},
+    {"vpdpbusd", POLYHEAD_I8, Number::u8, Number::s8, Number::s32, 1, 1, 4, Holder::lane, Form::named, "dpbusd",
+     POLYHEAD_CPU_AVX512_BF16_VNNI, 0},
+    {"vpmaddwd", POLYHEAD_I8, Number::s16, Number::s16, Number::s32, 1, 1, 2, Holder::lane, Form::pattern, nullptr, POLYHEAD_CPU_SSE41, 0},
+};
+
+// The fastest product of stored elements that a target with these CPU features has, or null: elements become floats.
+constexpr const Product *product_of(int32_t dtype, Holder held_by, uint64_t cpu_features) {
+    for (const Product &product : products) {
+        if (product.dtype == dtype && product.held_by == held_by && (product.cpu_features & ~cpu_features) == 0) {
+            return &product;
+        }
+    }
+    return nullptr;
+}
+
+} // namespace polyhead::gen
+#endif

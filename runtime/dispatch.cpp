@@ -46,6 +46,10 @@ bool capable(const polyhead_variant &variant, const polyhead_device *device) noe
     return variant.capability == 0 || (device && device->capability >= variant.capability);
 }
 
+bool has_shared_memory(const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return variant.shared_bytes == 0 || (device && (device->shared_bytes == 0 || device->shared_bytes >= variant.shared_bytes));
+}
+
 // Code compiled in process has its own Halide runtime, which has neither our contexts nor our memory.
 const char *first_on_device(const KernelTable &kernel, const polyhead_args &args) noexcept {
     for (const NamedTensor &t : CallTensors(kernel, args)) {
@@ -121,6 +125,9 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
         text->append("needs %s", names);
     } else if (!capable(variant, args.device)) {
         text->append("needs compute capability %d.%d", variant.capability / 10, variant.capability % 10);
+    } else if (!has_shared_memory(variant, args.device)) {
+        text->append("needs %d bytes of shared memory, of which a block has %lld", variant.shared_bytes,
+                     static_cast<long long>(args.device ? args.device->shared_bytes : 0));
     } else if (!serves_length(variant, shape.seq_len_q)) {
         variant.max_seq_len_q == 0 ? text->append("serves seq_len_q from %d", variant.min_seq_len_q)
                                    : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
@@ -134,7 +141,7 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
 } // namespace
 
 bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return variant.api == api_of(device) && environment_allows(variant) && capable(variant, device) &&
+    return variant.api == api_of(device) && environment_allows(variant) && capable(variant, device) && has_shared_memory(variant, device) &&
            (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
 }
 
@@ -160,19 +167,20 @@ bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const 
 
 const polyhead_variant *select_variant(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape,
                                        polyhead_status *status) noexcept {
-    bool too_old = false; // a variant of the device's API needs a newer device
+    bool too_little = false; // a variant of the device's API needs a device that has more
     for (int32_t i = 0; i < kernel.num_variants; ++i) {
         const polyhead_variant &variant = kernel.variants[i];
         if (eligible(kernel, variant, args, shape, nullptr)) {
             return &variant;
         }
-        too_old = too_old || (variant.api == api_of(args.device) && !capable(variant, args.device));
+        too_little = too_little ||
+                     (variant.api == api_of(args.device) && !(capable(variant, args.device) && has_shared_memory(variant, args.device)));
     }
     if (!args.device && cpu_feature_limit().refusal) {
         *status = failure(POLYHEAD_UNSUPPORTED, "%s", cpu_feature_limit().refusal);
         return nullptr;
     }
-    status->code = too_old ? POLYHEAD_NO_DEVICE : POLYHEAD_UNSUPPORTED;
+    status->code = too_little ? POLYHEAD_NO_DEVICE : POLYHEAD_UNSUPPORTED;
     Text text(status->message, sizeof status->message);
     text.append("kernel %s: no variant for seq_len_q %lld on %s", kernel.name, static_cast<long long>(shape.seq_len_q),
                 args.device ? args.device->name : "this CPU");

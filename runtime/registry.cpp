@@ -76,6 +76,9 @@ std::string needs_of(const Variant &variant) {
         if (variant.capability > 0) {
             text += " " + std::to_string(variant.capability / 10) + "." + std::to_string(variant.capability % 10) + " or newer";
         }
+        if (variant.shared_bytes > 0) {
+            text += " with " + std::to_string(variant.shared_bytes) + " bytes of shared memory";
+        }
         text += names[0] ? std::string(", and ") + names : "";
     }
     return text;

@@ -226,6 +226,29 @@ TEST_CASE("cuda: a device that is too old for the code", "[device]") {
     CHECK(call.out == call.expected());
 }
 
+TEST_CASE("cuda: a device with too little shared memory for the code", "[device]") {
+    const Restarted restarted("POLYHEAD_CUDA_DRIVER_SHARED", "1024");
+    const Device device = opened();
+    const polyhead_kernel &own = sum_kernel();
+    std::vector<polyhead_variant> variants(own.variants, own.variants + own.num_variants);
+    polyhead_kernel table = own;
+    table.variants = variants.data();
+    SumCall call;
+    call.args.device = &device;
+    for (const int32_t bytes : {1025, 1024}) {
+        for (polyhead_variant &variant : variants) {
+            variant.shared_bytes = bytes;
+        }
+        const Status status = Kernel(table).run(call.args);
+        INFO(status.message());
+        CHECK(status.code() == (bytes > 1024 ? POLYHEAD_NO_DEVICE : POLYHEAD_OK));
+        const bool said = std::string(status.message()).find("sum_cuda needs 1025 bytes of shared memory, of which a block has 1024") !=
+                          std::string::npos;
+        CHECK(said == (bytes > 1024));
+    }
+    CHECK(call.out == call.expected());
+}
+
 TEST_CASE("cuda: a driver without devices", "[device]") {
     const Restarted restarted("POLYHEAD_CUDA_DRIVER_DEVICES", "0");
     CHECK(Device::count(Api::cuda) == 0);

@@ -205,6 +205,22 @@ TEST_CASE("device rules: capability", "[runtime]") {
           "kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest needs compute capability 9.0");
 }
 
+TEST_CASE("device rules: shared memory", "[runtime]") {
+    ThreeVariants call;
+    call.variants[0].capability = 0;
+    call.variants[0].shared_bytes = 32 << 10;
+    CHECK(call.explain().find("runs newest:") != std::string::npos); // the driver does not tell
+    call.device.shared_bytes = 32 << 10;
+    CHECK(call.explain().find("runs newest:") != std::string::npos);
+    call.device.shared_bytes = (32 << 10) - 1;
+    CHECK(call.explain().find("not newest: needs 32768 bytes of shared memory, of which a block has 32767\n") != std::string::npos);
+    CHECK(call.explain().find("runs wide:") != std::string::npos);
+    const polyhead_status status = call.run_only(0);
+    CHECK(status.code == POLYHEAD_NO_DEVICE);
+    CHECK(std::string(status.message) == "kernel three: no variant for seq_len_q 3 on Fake (cuda 8.0): newest needs 32768 bytes of shared "
+                                         "memory, of which a block has 32767");
+}
+
 TEST_CASE("device rules: alignment", "[runtime]") {
     ThreeVariants call;
     SECTION("on the device") {

@@ -41,13 +41,9 @@ Json facts_json(const gen::VariantFacts &facts) {
     for (const polyhead_scratch_term &term : facts.scratch.terms) {
         terms.push_back(term_json(term));
     }
-    return {{"per_thread", facts.scratch.per_thread},
-            {"thread_keys", term_json(facts.scratch.thread_keys)},
-            {"terms", terms},
-            {"cpu_features", facts.cpu_features},
-            {"api", facts.api},
-            {"capability", facts.capability},
-            {"alignment", facts.alignment}};
+    Json j = {{"per_thread", facts.scratch.per_thread}, {"thread_keys", term_json(facts.scratch.thread_keys)}, {"terms", terms}};
+    contract::for_each_requirement(facts, [&](const char *name, auto value) { j[name] = value; });
+    return j;
 }
 
 void read_facts(const Json &j, gen::VariantFacts *facts) {
@@ -56,10 +52,7 @@ void read_facts(const Json &j, gen::VariantFacts *facts) {
     for (size_t i = 0; i < std::size(facts->scratch.terms); i++) {
         facts->scratch.terms[i] = read_term(j.at("terms").at(i));
     }
-    facts->cpu_features = j.at("cpu_features").get<uint64_t>();
-    facts->api = j.at("api").get<int32_t>();
-    facts->capability = j.at("capability").get<int32_t>();
-    facts->alignment = j.at("alignment").get<int32_t>();
+    contract::for_each_requirement(*facts, [&](const char *name, auto &value) { j.at(name).get_to(value); });
 }
 
 // As CBOR, whose strings may hold the bytes of any path.

@@ -41,9 +41,12 @@ std::string scratch_text(const polyhead_scratch &scratch) {
 std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const char *null) {
     gen::TextWriter text;
     text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v)
-         << ", " << null << ", " << null << ", UINT64_C(" << v.compiled.cpu_features << "), " << v.compiled.api << ", "
-         << v.compiled.capability << ", " << v.compiled.alignment << ", " << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", "
-         << scratch_text(v.compiled.scratch) << ", " << weight_layout << "u, " << POLYHEAD_ABI_VERSION << "u}";
+         << ", " << null << ", " << null << ", ";
+    contract::for_each_requirement(v.compiled, [&](const char *, auto value) {
+        text << (sizeof value > sizeof(int32_t) ? "UINT64_C(" : "") << value << (sizeof value > sizeof(int32_t) ? "), " : ", ");
+    });
+    text << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", " << scratch_text(v.compiled.scratch) << ", " << weight_layout
+         << "u, " << POLYHEAD_ABI_VERSION << "u}";
     return text.str();
 }
 

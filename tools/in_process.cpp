@@ -40,10 +40,19 @@ InProcessKernel::InProcessKernel(const Problem &given, const InProcessOptions &o
                 std::make_unique<Texts>(Texts{options.name + "_" + std::to_string(variants_.size()), plan.target, plan.text()}));
             contexts_.push_back(compiled.context);
             const Texts &texts = *texts_.back();
-            variants_.push_back({texts.name.c_str(), texts.target.c_str(), texts.tiling.c_str(), nullptr, compiled.call,
-                                 compiled.context.get(), compiled.cpu_features, compiled.api, compiled.capability, compiled.alignment,
-                                 plan.min_seq_len_q, plan.max_seq_len_q, compiled.scratch, contract::weight_layout_id(problem),
-                                 POLYHEAD_ABI_VERSION});
+            polyhead_variant variant{};
+            variant.name = texts.name.c_str();
+            variant.target = texts.target.c_str();
+            variant.tiling = texts.tiling.c_str();
+            variant.call = compiled.call;
+            variant.context = compiled.context.get();
+            contract::require(compiled, &variant);
+            variant.min_seq_len_q = plan.min_seq_len_q;
+            variant.max_seq_len_q = plan.max_seq_len_q;
+            variant.scratch = compiled.scratch;
+            variant.weight_layout = contract::weight_layout_id(problem);
+            variant.abi = POLYHEAD_ABI_VERSION;
+            variants_.push_back(variant);
         }
     } catch (...) {
         error_ = gen::thrown_sentence();

@@ -201,12 +201,11 @@ Json variant_json(const LibraryVariant &v) {
     j["target"] = v.plan.target;
     j["cpu_features"] = features_json(v.compiled.cpu_features);
     j["api"] = contract::apis[v.compiled.api].name;
-    if (v.compiled.capability > 0) {
-        j["capability"] = v.compiled.capability;
-    }
-    if (v.compiled.alignment > 0) {
-        j["alignment"] = v.compiled.alignment;
-    }
+    contract::for_each_requirement(v.compiled, [&](const char *name, auto value) {
+        if (value > 0 && !j.contains(name)) {
+            j[name] = value;
+        }
+    });
     j["min_seq_len_q"] = v.plan.min_seq_len_q;
     j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? Json(v.plan.max_seq_len_q) : Json("unlimited");
     j["tiling"] = v.plan.tiling.to_string();

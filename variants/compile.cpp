@@ -13,6 +13,7 @@
 #include "compiler_warnings.h"
 #include "lowered_text.h"
 #include "lowering.h"
+#include "shared_memory.h"
 #include "target.h"
 #include "task_scratch.h"
 
@@ -22,7 +23,12 @@ using Halide::Target;
 
 namespace {
 
-// What a thread takes is read off the code while it is compiled.
+// What is read off the code while it is compiled.
+void read_lowered(const Halide::Internal::Stmt &lowered, VariantFacts *facts) {
+    facts->scratch.per_thread = task_scratch(lowered);
+    facts->shared_bytes = shared_memory(lowered);
+}
+
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
     const Machine machine = machine_of(target);
@@ -167,7 +173,7 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         }
         module.compile(files);
         *error = warnings.sentence();
-        out.scratch.per_thread = task_scratch(lowering.statement());
+        read_lowered(lowering.statement(), &out);
     } catch (...) {
         *error = thrown_sentence();
     }
@@ -213,7 +219,7 @@ InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, c
         compiled->callable = generator->compile_to_callable(nullptr, &externs);
         compiled->num_arguments = generator->arginfos().size();
         compiled->calls = calls;
-        out.scratch.per_thread = task_scratch(lowering.statement());
+        read_lowered(lowering.statement(), &out);
         out.context = compiled;
         out.call = call_in_process;
         *error = warnings.sentence();

@@ -5,16 +5,15 @@
 #include <string>
 #include <vector>
 
+#include "../contract/requirements.h"
 #include "../runtime/kernel_calls.h"
 #include "plan.h"
 
 namespace polyhead::gen {
 
 // Facts of a compiled variant, for polyhead_variant.
-struct VariantFacts {
+struct VariantFacts : contract::Requirements {
     polyhead_scratch scratch{};
-    uint64_t cpu_features = 0;
-    int32_t api = POLYHEAD_CPU, capability = 0, alignment = 0;
 };
 
 struct CompiledVariant : VariantFacts {

@@ -228,10 +228,18 @@ void LoadedKernel::link(const std::string &folder) {
         tilings_.push_back(v.plan.text());
     }
     for (const tools::LibraryVariant &v : library_.variants) {
-        const auto entry = reinterpret_cast<int (*)(void **)>(code_.symbol(v.compiled.symbol + "_argv"));
-        variants_.push_back({v.name.c_str(), v.plan.target.c_str(), tilings_[variants_.size()].c_str(), entry, nullptr, nullptr,
-                             v.compiled.cpu_features, v.compiled.api, v.compiled.capability, v.compiled.alignment, v.plan.min_seq_len_q,
-                             v.plan.max_seq_len_q, v.compiled.scratch, contract::weight_layout_id(library_.problem), POLYHEAD_ABI_VERSION});
+        polyhead_variant variant{};
+        variant.name = v.name.c_str();
+        variant.target = v.plan.target.c_str();
+        variant.tiling = tilings_[variants_.size()].c_str();
+        variant.entry = reinterpret_cast<int (*)(void **)>(code_.symbol(v.compiled.symbol + "_argv"));
+        contract::require(v.compiled, &variant);
+        variant.min_seq_len_q = v.plan.min_seq_len_q;
+        variant.max_seq_len_q = v.plan.max_seq_len_q;
+        variant.scratch = v.compiled.scratch;
+        variant.weight_layout = contract::weight_layout_id(library_.problem);
+        variant.abi = POLYHEAD_ABI_VERSION;
+        variants_.push_back(variant);
     }
 }
 

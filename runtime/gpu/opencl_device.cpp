@@ -1,6 +1,8 @@
 // OpenCL devices: memory, copies and checks on a context and a queue, which Halide's runtime uses, too.
 #include "opencl_device.h"
 
+#include <algorithm>
+
 #include "../status.h"
 #include "halide_devices.h"
 #include "opencl_programs.h"
@@ -10,6 +12,7 @@ namespace {
 
 enum : unsigned {
     device_base_alignment = 0x1019, // CL_DEVICE_MEM_BASE_ADDR_ALIGN, in bits
+    device_local_memory = 0x1023,   // CL_DEVICE_LOCAL_MEM_SIZE, in bytes
     memory_type = 0x1100,
     memory_flags = 0x1101,
     memory_bytes = 0x1102,
@@ -34,6 +37,10 @@ Device::Device(const Driver &driver, Object device, Object context, Object queue
     unsigned bits = 0;
     if (driver_.device_info(device, device_base_alignment, sizeof bits, &bits, nullptr) == 0 && bits >= 8) {
         part_alignment_ = bits / 8;
+    }
+    uint64_t bytes = 0;
+    if (driver_.device_info(device, device_local_memory, sizeof bytes, &bytes, nullptr) == 0) {
+        shared_bytes = static_cast<int64_t>(std::min<uint64_t>(bytes, INT64_MAX));
     }
 }
 

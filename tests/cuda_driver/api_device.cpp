@@ -57,7 +57,7 @@ int attribute_value(const State &s, int attribute) {
     case 7:
         return static_cast<int>(s.most_blocks); // grid y, z
     case 8:
-        return 48 * 1024; // shared memory of a block
+        return static_cast<int>(s.shared_bytes); // of a block
     case 9:
         return 64 * 1024; // constant memory
     case 10:

@@ -12,7 +12,7 @@ namespace {
 
 enum JitOption { jit_max_registers = 0, jit_error_log = 5, jit_error_log_bytes = 6 };
 enum FunctionAttribute { attribute_threads = 0, attribute_shared = 1, attribute_local = 3, attribute_dynamic_shared = 8 };
-constexpr int usual_shared = 48 * 1024, largest_shared = 163 * 1024;
+constexpr int largest_shared = 163 * 1024;
 
 CUresult code_of(LoadResult result) {
     switch (result) {
@@ -151,6 +151,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned count,
     }
     for (const auto &[name, kernel] : made->module.kernels) {
         auto function = std::make_unique<CUfunc_st>();
+        function->dynamic_shared = static_cast<int>(s.shared_bytes);
         function->module = made.get();
         function->kernel = &kernel;
         s.functions.insert(function.get());
@@ -237,7 +238,7 @@ CUresult cuFuncSetAttribute(CUfunction function, int attribute, int value) {
         return s.fail(CUDA_ERROR_INVALID_VALUE,
                       "cuFuncSetAttribute: attribute " + std::to_string(attribute) + ", value " + std::to_string(value));
     }
-    function->dynamic_shared = std::max(value, usual_shared);
+    function->dynamic_shared = std::max(value, static_cast<int>(s.shared_bytes));
     return CUDA_SUCCESS;
 }
 

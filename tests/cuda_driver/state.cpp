@@ -35,6 +35,7 @@ void State::start() {
     capability = static_cast<int>(environment("POLYHEAD_CUDA_DRIVER_CAPABILITY", 80));
     step_limit = environment("POLYHEAD_CUDA_DRIVER_STEPS", 100000000000);
     most_blocks = static_cast<uint32_t>(environment("POLYHEAD_CUDA_DRIVER_BLOCKS", 65535));
+    shared_bytes = static_cast<uint32_t>(environment("POLYHEAD_CUDA_DRIVER_SHARED", 48 * 1024));
     wait_ms = environment("POLYHEAD_CUDA_DRIVER_WAIT", 0);
     quiet = environment("POLYHEAD_CUDA_DRIVER_QUIET", 0) != 0;
     count_traffic = environment("POLYHEAD_CUDA_DRIVER_TRAFFIC", 0) != 0;

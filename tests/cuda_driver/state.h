@@ -32,7 +32,7 @@ struct CUevent_st {
 struct CUfunc_st {
     CUmodule module = nullptr;
     const polyhead::cuda_driver::Kernel *kernel = nullptr;
-    int dynamic_shared = 48 * 1024; // what a launch may ask for
+    int dynamic_shared = 0; // what a launch may ask for
 };
 
 struct CUmod_st {
@@ -58,7 +58,8 @@ struct State {
     bool initialised = false;
     int capability = 80;
     uint64_t step_limit = 0, wait_ms = 0;
-    uint32_t most_blocks = 65535; // of a grid in y and z
+    uint32_t shared_bytes = 48 * 1024; // of a block
+    uint32_t most_blocks = 65535;      // of a grid in y and z
     bool quiet = false, count_traffic = false;
     std::vector<Device> devices;
     std::map<CUcontext, std::unique_ptr<CUctx_st>> contexts;

@@ -40,10 +40,17 @@ def check_source(language, source, problem, runs):
     return check_spirv.check(source, runs), []
 
 
+def wrong_shared_memory(stated, runs):
+    """Sentences when the manifest states other bytes of a block than the code asks for."""
+    asked = max([run["shared_bytes"] or 0 for run in runs.values()], default=0)
+    return [] if stated == asked else ["the manifest states %s bytes of shared memory, the code asks for %d" % (stated, asked)]
+
+
 def check_archive(stem, language):
     """(sentences, records) of STEM.a, with STEM.json and the listings beside it."""
     with open(stem + ".json", encoding="utf-8") as file:
-        problem = json.load(file)["problem"]
+        manifest = json.load(file)
+    problem, stated = manifest["problem"], {v["name"]: v.get("shared_bytes", 0) for v in manifest["variants"]}
     found = embedded.sources(stem + ".a", language)
     faults, records = [] if found else ["%s.a holds no %s" % (stem, language)], []
     for name, source in found:
@@ -51,8 +58,9 @@ def check_archive(stem, language):
         if not os.path.exists(listing):
             faults.append("%s is missing; the kernel must be generated with --emit stmt" % listing)
             continue
-        more, numbers = check_source(language, source, problem, launches(listing))
-        faults += more
+        runs = launches(listing)
+        more, numbers = check_source(language, source, problem, runs)
+        faults += more + wrong_shared_memory(stated.get(os.path.splitext(name)[0]), runs)
         records += [dict(record, object=name) for record in numbers]
     return faults, records
 

@@ -1,6 +1,7 @@
 """Shows that the checks of GPU sources find what they are for: each is given a good source and spoiled ones."""
 import sys
 
+import check
 import check_metal
 import check_ptx
 import check_spirv
@@ -153,6 +154,8 @@ def check_launch_cases(cases):
         file.flush()
         found = launches.launches(file.name)
     cases.equal("launch of f", list(found["f"].values()), [None, 1, 1, 32, 16, 1, 32])
+    cases.equal("shared memory as stated", check.wrong_shared_memory(32, {"f": found["f"]}), [])
+    cases.bad("shared memory that is not stated", check.wrong_shared_memory(0, found), "asks for 32")
     cases.equal("launch of g", list(found["g"].values()), [None, 1, 1, 9, 1, 1, None])
 
 

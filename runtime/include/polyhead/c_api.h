@@ -38,7 +38,7 @@ typedef enum polyhead_code {
     POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, another ABI version, a batch row too large for a kernel */
     POLYHEAD_OUT_OF_MEMORY = 10,
     POLYHEAD_INTERNAL = 11,
-    POLYHEAD_NO_DEVICE = 12,   /* no driver, no such device, a device of too low a capability */
+    POLYHEAD_NO_DEVICE = 12,   /* no driver, no such device, a device that lacks what the code needs */
     POLYHEAD_WRONG_DEVICE = 13 /* a tensor or the weights: not on the device that the arguments name, or not where the call can use it */
 } polyhead_code;
 
@@ -112,6 +112,7 @@ typedef struct polyhead_variant {
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */
+    int32_t shared_bytes;                 /* shared memory of a block on the device, at most; 0 on a CPU */
     int32_t alignment;                    /* of query, key and value: address and outer strides are multiples of so many bytes, for tensors
                                              of another dtype than the problem's of as many elements; 0 = any */
     int32_t min_seq_len_q, max_seq_len_q; /* query lengths, inclusive; max 0 = no limit */

@@ -1,0 +1,47 @@
+// The shared memory of a block, read off the lowered code.
+#include "shared_memory.h"
+
+#include <algorithm>
+
+namespace polyhead::gen {
+
+namespace {
+
+using namespace Halide::Internal;
+
+class SharedByBlock : public IRVisitor {
+public:
+    int64_t most() const { return most_; }
+
+private:
+    using IRVisitor::visit;
+
+    int64_t held_ = 0, most_ = 0;
+
+    void visit(const Allocate *op) override {
+        int64_t bytes = 0;
+        if (op->memory_type == Halide::MemoryType::GPUShared) {
+            bytes = op->type.bytes();
+            for (const Halide::Expr &extent : op->extents) {
+                const Halide::Expr bound = find_constant_bound(extent, Direction::Upper);
+                bytes *= bound.defined() ? as_const_int(bound).value_or(1) : 1;
+            }
+        }
+        held_ += bytes;
+        most_ = std::max(most_, held_);
+        IRVisitor::visit(op);
+        held_ -= bytes;
+    }
+};
+
+} // namespace
+
+int32_t shared_memory(const Halide::Internal::Stmt &lowered) {
+    SharedByBlock held;
+    if (lowered.defined()) {
+        lowered.accept(&held);
+    }
+    return static_cast<int32_t>(std::min<int64_t>(held.most(), INT32_MAX));
+}
+
+} // namespace polyhead::gen

@@ -41,7 +41,7 @@ void HeadRows::define(const Halide::Func &func, const Halide::Type &type, bool o
 void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const HeadPlace &place) {
     const AttentionInputs &in = formulas.inputs();
     head_dim = heads == Heads::value ? formulas.problem().head_dim_v : formulas.problem().head_dim;
-    rotary_dim = heads != Heads::value && formulas.rotates() ? formulas.rotary_dim() : 0;
+    rotary_dim = heads != Heads::value && formulas.rotation().active() ? formulas.rotation().dim() : 0;
     const Expr tokens = in.seq_len_q, number = heads == Heads::query ? in.num_heads : in.num_kv_heads;
     count = tokens * number * in.batch * head_dim;
     if (rotary_dim < head_dim) {
@@ -52,8 +52,9 @@ void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Stora
     if (rotary_dim > 0) {
         rotated = RDom({{0, 2}, {0, rotary_dim / 2}, {0, tokens}, {0, number}, {0, in.batch}}, rows.name() + "_rotated");
         const Expr part = rotated[0], pair = rotated[1], t = rotated[2], h = rotated[3], b = rotated[4];
-        rows(place(formulas.rotary_entry(part, pair), t, h, b)) = storage.store(
-            heads == Heads::key ? formulas.rotated_key(part, pair, t, h, b) : formulas.rotated_plain_query(part, pair, t, h, b));
+        rows(place(formulas.rotation().entry(part, pair), t, h, b)) =
+            storage.store(heads == Heads::key ? formulas.operands().rotated_key(part, pair, t, h, b)
+                                              : formulas.operands().rotated_plain_query(part, pair, t, h, b));
     }
 }
 
@@ -78,7 +79,7 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
     const HeadPlace place = place_in_cache(*p, *in, outermost);
     (*rows)[0].write(HeadRows::Heads::key, formulas, storage, place);
     (*rows)[1].write(HeadRows::Heads::value, formulas, storage, place);
-    if (formulas.rotates()) {
+    if (formulas.rotation().active()) {
         rows->emplace_back();
         HeadRows &query = rows->back();
         query.define(Halide::Func("rotated_query"), in->query_storage.type, false);

@@ -23,19 +23,19 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     const auto &[kv, q, h, b, d, hkv, l] = std::tie(s.kv, s.q, s.h, s.b, s.d, s.hkv, s.l);
     const AttentionInputs &in = formulas.inputs();
     const Expr query = Halide::min(q, in.seq_len_q - 1), key = in.keys.row(kv);
-    s.query_rows(d, q, h, b) = formulas.scaled_query(d, q, h, b);
-    s.key_lanes(kv, d, hkv, b) = formulas.key(d, key, hkv, b);
+    s.query_rows(d, q, h, b) = formulas.operands().scaled_query(d, q, h, b);
+    s.key_lanes(kv, d, hkv, b) = formulas.operands().key(d, key, hkv, b);
     // dot = query . key, in the unit of scores
     s.rd = Halide::RDom(0, p.head_dim, "rd");
     s.dot(kv, q, h, b) = 0.0f;
     // Clamped here, or Halide 21 takes almost twice the rows: a block's first query and its length each have their largest value.
     s.dot(kv, q, h, b) += s.query_rows(s.rd, query, h, b) * s.key_lanes(kv, s.rd, h / formulas.group_size(), b);
     std::vector<Expr> pairs;
-    for (const PairTensor &tensor : formulas.pair_tensors()) {
+    for (const PairTensor &tensor : formulas.logits().pair_tensors()) {
         pairs.push_back(tensor.at(Halide::min(Halide::likely(kv), in.seq_len_kv - 1), query, h, b));
     }
-    const Row row = {query, formulas.keys_begin(query, b), formulas.keys_end(query, b),
-                     formulas.uses_position() ? formulas.position(query, b) : Expr()};
+    const Row row = {query, formulas.visibility().keys_begin(query, b), formulas.visibility().keys_end(query, b),
+                     formulas.logits().uses_position() ? formulas.visibility().position(query, b) : Expr()};
     s.of_head(kv, q, h, b) =
         formulas.stage(stage, s.dot(kv, q, h, b), row, kv, h, b, pairs, s.weights ? reference(query, h, b) : Expr(0.0f));
     if (!s.weights) {
@@ -52,7 +52,7 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     s.row_sum = Func(of + "row_sum");
     s.row_sum(q, h, b) = 0.0f;
     s.row_sum(q, h, b) += s.lane_sums(s.rl, q, h, b);
-    s.factor(q, h, b) = formulas.weight_factor(reference(query, h, b), s.row_sum(q, h, b), h);
+    s.factor(q, h, b) = formulas.softmax().weight_factor(reference(query, h, b), s.row_sum(q, h, b), h);
     if (mean) {
         s.rh = Halide::RDom(0, in.num_heads, "rh");
         s.result(kv, q, b) = 0.0f;

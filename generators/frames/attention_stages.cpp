@@ -37,7 +37,7 @@ void MergedRowsStages::write(const AttentionOut &o, const AttentionFormulas &for
 }
 
 Expr MergedRowsStages::statistic(Statistic which, const AttentionFormulas &formulas, const Expr &q, const Expr &h, const Expr &b) const {
-    return formulas.statistic(which, reference_of(q, h, b), sum_of(q, h, b), h);
+    return formulas.softmax().statistic(which, reference_of(q, h, b), sum_of(q, h, b), h);
 }
 
 } // namespace polyhead::gen

@@ -45,7 +45,7 @@ struct Coordinates {
     // A table of pages clamps by itself; tables of rotations do not.
     Expr clamped(const Expr &key) const {
         const KeySource &keys = formulas.inputs().keys;
-        return keys.page_table() && !formulas.rotates() ? key : keys.row(key);
+        return keys.page_table() && !formulas.rotation().active() ? key : keys.row(key);
     }
     Expr split_count() const { return splits().count(); }
 };
@@ -151,29 +151,29 @@ void define_query_and_key(HeadLanesStages &s, const Coordinates &at) {
     const auto &formulas = at.formulas;
     const auto &[d, r, kk, rt, task] = std::tie(s.d, s.r, s.kk, s.rt, s.task);
     const Expr sp = at.split_of(task), hkv = at.kv_head(task), b = at.batch(task), q = at.query(r, rt), h = at.head(r, rt, hkv);
-    if (at.blocking.pairs && !formulas.rotates()) {
+    if (at.blocking.pairs && !formulas.rotation().active()) {
         const LaneProduct product = lane_product(at.blocking.pairs);
         s.query_words(s.l, r, rt, task) =
             product.word([&](int part) { return formulas.inputs().stored_query(product.k * s.l + part, q, h, b); });
-        s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
+        s.score_factor() = formulas.operands().query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
         return;
     }
-    if (at.blocking.words && !formulas.rotates()) {
-        s.query_parts(s.l, s.part, r, rt, task) = formulas.plain_query(2 * s.l + s.part, q, h, b);
+    if (at.blocking.words && !formulas.rotation().active()) {
+        s.query_parts(s.l, s.part, r, rt, task) = formulas.operands().plain_query(2 * s.l + s.part, q, h, b);
         return;
     }
-    s.query_rows(d, r, rt, task) = formulas.plain_query(d, q, h, b);
-    if (!formulas.rotates()) {
+    s.query_rows(d, r, rt, task) = formulas.operands().plain_query(d, q, h, b);
+    if (!formulas.rotation().active()) {
         if (at.blocking.integers) {
             define_query_integers(s, formulas.problem().head_dim);
         }
         return;
     }
-    s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
-    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, sp, b);
-    s.query_rows(entry, r, rt, task) = formulas.rotated_query(part, pair, q, h, b);
+    s.rotary = RDom(0, 2, 0, formulas.rotation().dim() / 2, "rotary");
+    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotation().entry(part, pair), key = at.clamped_key(kk, sp, b);
+    s.query_rows(entry, r, rt, task) = formulas.operands().rotated_query(part, pair, q, h, b);
     s.key_rows(d, kk, rt, task) = formulas.inputs().keys.key(d, key, hkv, b);
-    s.key_rows(entry, kk, rt, task) = formulas.rotated_key(part, pair, key, hkv, b);
+    s.key_rows(entry, kk, rt, task) = formulas.operands().rotated_key(part, pair, key, hkv, b);
 }
 
 // lane_scores = sums of query_bytes . key, or query_shorts . key, by lane, as integers. A key of bytes is the unsigned operand, so 128 is
@@ -260,9 +260,9 @@ void define_scores(HeadLanesStages &s, const Coordinates &at) {
     const auto stored = [&](int part) { return keys.stored_key(2 * entry + part, row, hkv, b); };
     const Expr sum = s.lane_scores(l, r, kk, rt, task);
     // One scale for a row waits until its score is made.
-    const Expr key = formulas.rotates()   ? Expr(s.key_rows(entry, kk, rt, task))
-                     : keys.scales_rows() ? keys.storage().load(keys.stored_key(entry, row, hkv, b))
-                                          : keys.key(entry, row, hkv, b);
+    const Expr key = formulas.rotation().active() ? Expr(s.key_rows(entry, kk, rt, task))
+                     : keys.scales_rows()         ? keys.storage().load(keys.stored_key(entry, row, hkv, b))
+                                                  : keys.key(entry, row, hkv, b);
     if (s.query_words.defined()) {
         const LaneProduct product = lane_product(blocking.pairs);
         s.lane_scores(l, r, kk, rt, task) = product.add_products(sum, s.query_words(entry, r, rt, task), product.word(stored));
@@ -285,7 +285,7 @@ void define_scales(HeadLanesStages &s, const Coordinates &at) {
     const auto &[kk, rt, task] = std::tie(s.kk, s.rt, s.task);
     const Expr key = s.key_in_split(), hkv = at.kv_head(task), b = at.batch(task),
                row = at.clamped(Halide::likely(at.key(key, at.split_of(task), b)));
-    if (source.scales_rows() && !at.formulas.rotates()) {
+    if (source.scales_rows() && !at.formulas.rotation().active()) {
         s.key_scales(kk, rt, task) = Halide::undef<float>();
         s.key_scales(key, rt, task) = source.key_scale(0, row, hkv, b);
     }
@@ -308,11 +308,11 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     auto logit = [&](const Expr &score, const Expr &kk_) {
         const Expr existing = min(Halide::likely(at.key(kk_, sp, b)), formulas.inputs().seq_len_kv - 1), q = at.query(r, rt);
         std::vector<Expr> pairs;
-        for (const PairTensor &tensor : formulas.pair_tensors()) {
+        for (const PairTensor &tensor : formulas.logits().pair_tensors()) {
             pairs.push_back(tensor.at(existing, q, at.head(r, rt, hkv), b));
         }
-        return formulas.logit(s.score_factor.defined() ? score * s.score_factor() : score, s.row_bounds.at({r, rt, task}, q),
-                              at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
+        return formulas.logits().logit(s.score_factor.defined() ? score * s.score_factor() : score, s.row_bounds.at({r, rt, task}, q),
+                                       at.key(kk_, sp, b), at.head(r, rt, hkv), b, pairs, true);
     };
     // Vectors of keys, of which some row sees one, are filled first: what is behind the last block is excluded.
     const int side_by_side = blocking.keys_side_by_side;
@@ -322,7 +322,7 @@ void define_logits(HeadLanesStages &s, const Coordinates &at) {
     const Expr any_key = s.key_in_split();
     define_scales(s, at);
     // What is more than a comparison goes along the keys, where masks lie.
-    if (formulas.plain_logits() && !s.key_scales.defined()) {
+    if (formulas.logits().plain() && !s.key_scales.defined()) {
         s.logits(kk, r, rt, task) = Halide::undef<float>();
         s.logits(any_key, r, rt, task) = excluded_logit;
         s.logits(key, r, rt, task) = logit(s.scores(r, key, rt, task), key);
@@ -348,20 +348,20 @@ void define_probs(HeadLanesStages &s, const Coordinates &at) {
     const Expr any_key = s.key_in_split();
     s.row_max(r, rt, task) = row_reference_floor;
     s.row_max(r, rt, task) = max(s.row_max(r, rt, task), s.logits(any_key, r, rt, task));
-    s.row_reference(r, rt, task) = formulas.reference(s.row_max(r, rt, task));
+    s.row_reference(r, rt, task) = formulas.softmax().reference(s.row_max(r, rt, task));
     s.probs(kk, r, rt, task) = Halide::undef<float>();
     Expr reference = s.row_reference(r, rt, task);
     if (formulas.inputs().whole && !formulas.inputs().keys.value_in_key()) {
         s.fetched_first(x, r, rt, task) = Halide::cast<float>(fetch_first_values(s, at, x, r));
         reference += s.fetched_first(s.keys.y, r, rt, task);
     }
-    s.probs(any_key, r, rt, task) = formulas.power(s.logits(any_key, r, rt, task) - reference);
+    s.probs(any_key, r, rt, task) = formulas.softmax().power(s.logits(any_key, r, rt, task) - reference);
     s.row_sum(r, rt, task) = 0.0f;
     s.row_sum(r, rt, task) += s.probs(any_key, r, rt, task);
     if (s.value_scales.defined()) { // what is behind the last key may have any scale
         const Expr weight = s.probs(any_key, r, rt, task) * s.value_scales(any_key, rt, task);
         s.weights(kk, r, rt, task) = Halide::undef<float>();
-        s.weights(any_key, r, rt, task) = select(AttentionFormulas::excluded(s.logits(any_key, r, rt, task)), 0.0f, weight);
+        s.weights(any_key, r, rt, task) = select(Logits::excluded(s.logits(any_key, r, rt, task)), 0.0f, weight);
     }
 }
 
@@ -421,7 +421,7 @@ void define_merge(HeadLanesStages &s, const Coordinates &at) {
     s.reference(r, rt, hkv, b) = row_reference_floor;
     s.reference(r, rt, hkv, b) = max(s.reference(r, rt, hkv, b), row_reference);
     s.sums(x, r, rt, hkv, b) = 0.0f;
-    s.sums(x, r, rt, hkv, b) += at.formulas.rescaling(row_reference - s.reference(r, rt, hkv, b)) * s.partial(x, r, rt, task);
+    s.sums(x, r, rt, hkv, b) += at.formulas.softmax().rescaling(row_reference - s.reference(r, rt, hkv, b)) * s.partial(x, r, rt, task);
     s.merged(x, r, rt, hkv, b) =
         select(x <= s.head_dim_v, Halide::likely(s.sums(min(x, s.head_dim_v), r, rt, hkv, b)), s.reference(r, rt, hkv, b));
 }
@@ -436,7 +436,7 @@ HeadLanesStages head_lanes(const AttentionFormulas &given, const HeadLanesBlocki
     s.key_vectors = {formulas.problem().head_dim, blocking.lanes};
     s.value_vectors = {s.head_dim_v, blocking.lanes};
     s.group_size = formulas.group_size();
-    s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
+    s.rotary_dim = formulas.rotation().active() ? formulas.rotation().dim() : 0;
     s.rows_of_call = formulas.inputs().batch * formulas.inputs().num_heads * formulas.inputs().seq_len_q;
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.rt, s.task}, at.query(s.r, s.rt), at.batch(s.task));
@@ -470,7 +470,7 @@ Expr HeadLanesStages::merged_column(const Expr &column, const Expr &q, const Exp
 }
 
 Expr HeadLanesStages::out_of(const AttentionFormulas &formulas, const Expr &d, const Expr &q, const Expr &h, const Expr &batch) const {
-    return merged_column(d, q, h, batch) * formulas.out_factor(reference_of(q, h, batch), sum_of(q, h, batch), h);
+    return merged_column(d, q, h, batch) * formulas.softmax().out_factor(reference_of(q, h, batch), sum_of(q, h, batch), h);
 }
 
 Expr HeadLanesStages::sum_of(const Expr &q, const Expr &h, const Expr &batch) const {

@@ -17,7 +17,7 @@ namespace {
 Expr query_word(const QueryLanesCoordinates &at, const Expr &entry, const Expr &row, const Expr &h, const Expr &b) {
     const LaneProduct &product = at.blocking.query_product;
     const auto &stored = at.formulas.inputs().stored_query;
-    return product.k == 1 ? at.formulas.plain_query(entry, row, h, b)
+    return product.k == 1 ? at.formulas.operands().plain_query(entry, row, h, b)
                           : product.word([&](int part) { return stored(product.k * entry + part, row, h, b); });
 }
 
@@ -28,7 +28,7 @@ void define_query_and_key(QueryLanesStages &s, const QueryLanesCoordinates &at) 
     const Expr q = at.query(qi, qt);
     const int lanes = at.blocking.lanes(), entries = s.head_dim / at.blocking.query_product.k;
     auto word = [&at, &s](const Expr &entry, const Expr &row) { return query_word(at, entry, row, s.h, s.b); };
-    if (!formulas.rotates() && entries >= lanes) {
+    if (!formulas.rotation().active() && entries >= lanes) {
         auto source = [&](const Expr &entry, const Expr &row) { return word(entry, at.query(s.vector * lanes + row, qt)); };
         s.query_squares = transpose_squares("query", lanes, entries, {s.vector, qt, h, b}, source);
         s.squares = RDom(0, lanes, 0, lanes, 0, s.query_squares->blocks(), 0, at.blocking.q_tile / lanes, "squares");
@@ -41,17 +41,17 @@ void define_query_and_key(QueryLanesStages &s, const QueryLanesCoordinates &at) 
             s.query_squares->transposed()(column * lanes + lane, block, vector, qt, h, b);
         return;
     }
-    if (!formulas.rotates()) {
+    if (!formulas.rotation().active()) {
         s.query_tile(qi, d, qt, h, b) = word(d, q);
         return;
     }
-    const bool all_rotated = formulas.rotary_dim() == formulas.problem().head_dim;
-    s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.plain_query(d, q, h, b);
-    s.rotary = RDom(0, 2, 0, formulas.rotary_dim() / 2, "rotary");
-    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotary_entry(part, pair), key = at.clamped_key(kk, c, qt, b);
-    s.query_tile(qi, entry, qt, h, b) = formulas.rotated_query(part, pair, q, h, b);
+    const bool all_rotated = formulas.rotation().dim() == formulas.problem().head_dim;
+    s.query_tile(qi, d, qt, h, b) = all_rotated ? undef<float>() : formulas.operands().plain_query(d, q, h, b);
+    s.rotary = RDom(0, 2, 0, formulas.rotation().dim() / 2, "rotary");
+    const Expr part = s.rotary.x, pair = s.rotary.y, entry = formulas.rotation().entry(part, pair), key = at.clamped_key(kk, c, qt, b);
+    s.query_tile(qi, entry, qt, h, b) = formulas.operands().rotated_query(part, pair, q, h, b);
     s.key_tile(d, kk, c, qt, h, b) = all_rotated ? undef<float>() : formulas.inputs().keys.key(d, key, at.kv_head(h), b);
-    s.key_tile(entry, kk, c, qt, h, b) = formulas.rotated_key(part, pair, key, at.kv_head(h), b);
+    s.key_tile(entry, kk, c, qt, h, b) = formulas.operands().rotated_key(part, pair, key, at.kv_head(h), b);
 }
 
 // Elements of the pair tensors for a key of a chunk: transposed tiles of those that differ by query, others as they lie.
@@ -59,7 +59,7 @@ std::vector<Expr> define_pairs(QueryLanesStages &s, const QueryLanesCoordinates 
     const auto &[qi, c, qt, h, b] = std::tie(s.qi, s.c, s.qt, s.h, s.b);
     const Expr last = at.formulas.inputs().seq_len_kv - 1;
     std::vector<Expr> elements;
-    for (const PairTensor &tensor : at.formulas.pair_tensors()) {
+    for (const PairTensor &tensor : at.formulas.logits().pair_tensors()) {
         if (!tensor.per_query) {
             elements.push_back(tensor.at(min(at.key(key_in_chunk, c, qt, b), last), 0, h, b));
             continue;
@@ -119,9 +119,9 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const K
     auto key_word = [&](const Expr &d) -> Expr {
         // Panels that end before the last key have a loop of their own, without clamps.
         const Expr row = min(Halide::likely(at.key(key_in_chunk, c, qt, b)), last), hkv = at.kv_head(h);
-        return formulas.rotates() ? Expr(s.key_tile(d, key_in_chunk, c, qt, h, b))
-               : product.k == 1   ? keys.key(d, row, hkv, b)
-                                  : stored_key_word(at, keys, d, row, hkv, b);
+        return formulas.rotation().active() ? Expr(s.key_tile(d, key_in_chunk, c, qt, h, b))
+               : product.k == 1             ? keys.key(d, row, hkv, b)
+                                            : stored_key_word(at, keys, d, row, hkv, b);
     };
     Expr none = 0.0f;
     const bool reads_as_stored = product.k > 1 && table; // it waits for little, and asking takes 1.02 to 1.05 of the time
@@ -167,11 +167,11 @@ void define_logits(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const Expr score =
         blocking.tiles ? s.scores(qi, key, c, qt, h, b) : s.scores(qi % lanes, qi / lanes, s.key_blocks.x, s.key_blocks.y, c, qt, h, b);
     if (product.k > 1) {
-        s.score_factor() = formulas.query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
+        s.score_factor() = formulas.operands().query_factor(); // a Func, or Halide 21 multiplies every score by each of its factors
     }
     s.logits(qi, key, c, qt, h, b) =
-        formulas.logit(product.k == 1 ? score : score * s.score_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
-                       at.key(key, c, qt, b), h, b, define_pairs(s, at, key), formulas.rows_differ());
+        formulas.logits().logit(product.k == 1 ? score : score * s.score_factor(), s.rows.at({qi, qt, b}, qt * blocking.q_tile + qi),
+                                at.key(key, c, qt, b), h, b, define_pairs(s, at, key), formulas.visibility().rows_differ());
 }
 
 void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
@@ -182,7 +182,7 @@ void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     // row_max = max over keys of logits; row_reference = what probs are relative to
     s.row_max(qi, c, qt, h, b) = row_reference_floor;
     s.row_max(qi, c, qt, h, b) = max(s.row_max(qi, c, qt, h, b), s.logits(qi, s.keys, c, qt, h, b));
-    s.row_reference(qi, c, qt, h, b) = formulas.reference(s.row_max(qi, c, qt, h, b));
+    s.row_reference(qi, c, qt, h, b) = formulas.softmax().reference(s.row_max(qi, c, qt, h, b));
     // probs = power(logits - row_reference)
     const LaneProduct &product = blocking.product;
     s.prob_blocks = panels(s, at, "prob_blocks", blocking.key_panel / product.k);
@@ -192,14 +192,14 @@ void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     // row_sum = sum over keys of probs
     s.row_sum(qi, c, qt, h, b) = 0.0f;
     if (product.k == 1) {
-        s.probs(qi, word, c, qt, h, b) = formulas.power(difference(word));
+        s.probs(qi, word, c, qt, h, b) = formulas.softmax().power(difference(word));
         s.row_sum(qi, c, qt, h, b) += s.probs(qi, s.keys, c, qt, h, b);
         return;
     }
     // Where rows do not differ, no logit says that the second key of the last word does not exist; nor with tiles, which read the whole
     // chunk, that any of its keys does not.
     auto existing = [&](const Expr &key, const Expr &value) {
-        return formulas.rows_differ() && !blocking.tiles
+        return formulas.visibility().rows_differ() && !blocking.tiles
                    ? value
                    : select(Halide::likely(at.key(key, c, qt, b) < at.range(qt, b).end_some), value, 0.0f);
     };
@@ -212,14 +212,14 @@ void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
         s.float_blocks = panels(s, at, "float_blocks", blocking.key_panel);
         const Expr place = s.float_blocks.x + blocking.key_panel * s.float_blocks.y;
         s.prob_floats(qi, kk, c, qt, h, b) = undef<float>();
-        s.prob_floats(qi, place, c, qt, h, b) = formulas.power(difference(place));
+        s.prob_floats(qi, place, c, qt, h, b) = formulas.softmax().power(difference(place));
         s.probs(qi, word, c, qt, h, b) = product.round(
             {first_existing(first, s.prob_floats(qi, first, c, qt, h, b)), existing(second, s.prob_floats(qi, second, c, qt, h, b))});
         s.exact_sum(qi, c, qt, h, b) = 0.0f;
         s.exact_sum(qi, c, qt, h, b) += s.prob_floats(qi, s.keys, c, qt, h, b);
     } else {
-        s.probs(qi, word, c, qt, h, b) = product.cut(
-            {first_existing(first, formulas.power_to_cut(difference(first))), existing(second, formulas.power_to_cut(difference(second)))});
+        s.probs(qi, word, c, qt, h, b) = product.cut({first_existing(first, formulas.softmax().power_to_cut(difference(first))),
+                                                      existing(second, formulas.softmax().power_to_cut(difference(second)))});
     }
     // Of the rounded probs, so that weights sum to 1.
     s.row_sum(qi, c, qt, h, b) = product.add_products(s.row_sum(qi, c, qt, h, b), s.probs(qi, s.chunk_words, c, qt, h, b), product.ones);
@@ -249,7 +249,7 @@ Expr value_word(const QueryLanesCoordinates &at, Values which, const Expr &d, co
     const int pair = at.blocking.product.k;
     auto value = [&](const Expr &key) {
         const Expr element = keys.stored_value(d, keys.row(key), hkv, b), zero = Halide::cast(element.type(), 0);
-        const Expr exists = key < at.formulas.kv_length(b);
+        const Expr exists = key < at.formulas.visibility().kv_length(b);
         if (which == Values::all) {
             return select(exists, element, zero);
         }
@@ -293,7 +293,7 @@ void define_tiles_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     s.special_words.where(!clean && vp >= 0);
     std::vector<Expr> dropped;
     for (int i = 0; i < product.k; i++) {
-        dropped.push_back(AttentionFormulas::excluded(s.logits(s.row_of(s.vector), word * product.k + i, c, qt, h, b)));
+        dropped.push_back(Logits::excluded(s.logits(s.row_of(s.vector), word * product.k + i, c, qt, h, b)));
     }
     const Expr column = value_column(s, d, vp), tile_row = s.row_of(s.vector);
     const Expr special = value_word(at, Values::special, column, c * chunk_words + word, at.kv_head(h), b);
@@ -308,7 +308,7 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeyS
     const auto &[formulas, blocking] = at;
     const auto &[d, vp, c, qt, h, b] = std::tie(s.d, s.vp, s.c, s.qt, s.h, s.b);
     const Expr column = value_column(s, d, vp);
-    s.finds_clean = formulas.excludes_pairs();
+    s.finds_clean = formulas.logits().excludes_pairs();
     const LaneProduct &product = blocking.product;
     const Expr clean = s.finds_clean ? define_clean(s, at) : Expr();
     s.acc(s.lane, s.vector, d, vp, c, qt, h, b) = 0.0f;
@@ -373,7 +373,7 @@ void define_merge(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     if (s.keeps_exact_sum) {
         row_sum = select(column == s.last_sum_column(), s.exact_sum(qi, c, qt, h, b), row_sum);
     }
-    const Expr factor = formulas.rescaling(select(column == s.keep_column(), before, added) - now);
+    const Expr factor = formulas.softmax().rescaling(select(column == s.keep_column(), before, added) - now);
     const Expr numbers =
         select(column == s.reference_column(), now, column >= s.sum_column(), sum(row_sum), column >= s.keep_column(), factor, 0.0f);
     const Expr acc = s.acc(qi % blocking.tile_lanes(), qi / blocking.tile_lanes(), s.merge.x, vp, c, qt, h, b);
@@ -404,7 +404,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.blocking = blocking;
     s.head_dim = p.head_dim;
     s.head_dim_v = p.head_dim_v;
-    s.rotary_dim = formulas.rotates() ? formulas.rotary_dim() : 0;
+    s.rotary_dim = formulas.rotation().active() ? formulas.rotation().dim() : 0;
     // Probs are cut downwards, all alike: their own sum divides that out. lse, and the share of a sink, need what they were.
     s.keeps_exact_sum = blocking.product.k > 1 && (p.lse != 0 || p.sinks != 0);
     const QueryLanesCoordinates at{formulas, blocking};
@@ -420,7 +420,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     // out = acc / row_sum
     const Expr reference = s.merged(s.qi, s.reference_column(), s.qt, s.h, s.b), sum = s.merged(s.qi, s.sum_column(), s.qt, s.h, s.b);
     const Expr exact_sum = s.keeps_exact_sum ? Expr(s.merged(s.qi, s.last_sum_column(), s.qt, s.h, s.b)) : Expr();
-    s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.out_factor(reference, sum, s.h, exact_sum);
+    s.out_factor(s.qi, s.qt, s.h, s.b) = formulas.softmax().out_factor(reference, sum, s.h, exact_sum);
     s.normalised(s.qi, s.d, s.qt, s.h, s.b) = s.merged(s.qi, s.d, s.qt, s.h, s.b) * s.out_factor(s.qi, s.qt, s.h, s.b);
     return s;
 }

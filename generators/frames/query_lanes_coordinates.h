@@ -34,7 +34,7 @@ struct QueryLanesCoordinates {
     TileRange range(const Expr &qt, const Expr &b) const { return {formulas, first_query(qt), last_query(qt), b}; }
     Expr kv_head(const Expr &h) const { return h / formulas.group_size(); }
     // Tiles count chunks from key 0.
-    bool skips_chunks() const { return formulas.has_begin() && !blocking.tiles; }
+    bool skips_chunks() const { return formulas.visibility().has_begin() && !blocking.tiles; }
     Expr first_chunk(const Expr &qt, const Expr &b) const {
         return skips_chunks() ? first_piece(formulas, range(qt, b), blocking.kv_tile) : Expr(0);
     }

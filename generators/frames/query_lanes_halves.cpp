@@ -10,19 +10,19 @@ using Halide::Expr;
 std::vector<TilePart> define_halves(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const int lanes = blocking.lanes(), length = formulas.problem().seq_len_q, rest = length % blocking.q_tile;
-    const bool always_whole = length > 0 && (rest == 0 || rest > lanes) && !formulas.rows_differ();
+    const bool always_whole = length > 0 && (rest == 0 || rest > lanes) && !formulas.visibility().rows_differ();
     if (blocking.tiles || blocking.q_tile != 2 * lanes || always_whole) {
         return {TilePart::whole};
     }
-    const Expr in_second = s.qt * blocking.q_tile + lanes, begin = formulas.keys_begin(at.query(lanes, s.qt), s.b);
+    const Expr in_second = s.qt * blocking.q_tile + lanes, begin = formulas.visibility().keys_begin(at.query(lanes, s.qt), s.b);
     constexpr int behind_all = 1 << 30;
     const Expr has_second = in_second < formulas.inputs().seq_len_q;
     s.second_begin(s.qt, s.b) = Halide::select(has_second, begin.defined() ? begin : Expr(0), behind_all);
     s.vectors_with_rows(s.qt, s.b) = Halide::select(has_second, 2, 1);
-    if (!formulas.rows_differ()) {
+    if (!formulas.visibility().rows_differ()) {
         return {TilePart::first, TilePart::both};
     }
-    s.first_end(s.qt, s.b) = formulas.keys_end(at.query(lanes - 1, s.qt), s.b);
+    s.first_end(s.qt, s.b) = formulas.visibility().keys_end(at.query(lanes - 1, s.qt), s.b);
     return {TilePart::first, TilePart::both, TilePart::second};
 }
 

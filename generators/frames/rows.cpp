@@ -71,17 +71,17 @@ Expr logit(const RowsStages &s, const ChunkStages &chunk, const Coordinates &at,
     const Expr key = at.key(chunk, s.kk, s.c, g), existing = min(key, at.formulas.inputs().seq_len_kv - 1);
     const Expr q = at.query(tile_row, s.qt), h = at.head(tile_row, s.qt, s.h);
     std::vector<Expr> pairs;
-    for (const PairTensor &tensor : at.formulas.pair_tensors()) {
+    for (const PairTensor &tensor : at.formulas.logits().pair_tensors()) {
         pairs.push_back(tensor.at(existing, q, h, s.b));
     }
-    return at.formulas.logit(score, s.row_bounds.at({r, g, s.qt, s.b}, q), key, h, s.b, pairs, chunk.masked);
+    return at.formulas.logits().logit(score, s.row_bounds.at({r, g, s.qt, s.b}, q), key, h, s.b, pairs, chunk.masked);
 }
 
 // query_rows = query in the unit of scores, 0 beyond head_dim
 void define_query(RowsStages &s, const Coordinates &at) {
     const Expr entry = at.entry(s.x, s.l), row = at.row(s.r, s.g);
-    const Expr query =
-        at.formulas.scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), at.query(row, s.qt), at.head(row, s.qt, s.h), s.b);
+    const Expr query = at.formulas.operands().scaled_query(s.whole_pieces ? entry : min(entry, s.head_dim - 1), at.query(row, s.qt),
+                                                           at.head(row, s.qt, s.h), s.b);
     s.query_rows(s.x, s.r, s.l, s.g, s.qt, s.h, s.b) = s.whole_pieces ? query : select(entry < s.head_dim, query, 0.0f);
 }
 
@@ -91,7 +91,7 @@ void define_thread_scores(const RowsStages &s, ChunkStages &chunk, const Coordin
     const auto &[x, r, l, g, kk, c, qt, sp, h, b] = std::tie(s.x, s.r, s.l, s.g, s.kk, s.c, s.qt, s.sp, s.h, s.b);
     const Expr entry = at.entry(x, l), row = at.clamped_key(chunk, kk, c, g);
     auto within = [&](int width) { return s.whole_pieces ? entry : min(entry, width - 1); };
-    const Expr key = at.formulas.key(within(s.head_dim), row, at.kv_head(h), b);
+    const Expr key = at.formulas.operands().key(within(s.head_dim), row, at.kv_head(h), b);
     chunk.key_rows(x, kk, c, l, g, qt, sp, h, b) = s.whole_pieces ? key : select(entry < s.head_dim, key, 0.0f);
     chunk.value_rows(x, kk, c, l, g, qt, sp, h, b) = in.keys.value(within(s.head_dim_v), row, at.kv_head(h), b);
     // dot = query_rows . key_rows, a lane's part of it
@@ -108,13 +108,13 @@ void define_block_scores(const RowsStages &s, ChunkStages &chunk, const Coordina
     const auto &in = at.formulas.inputs();
     const auto &[qi, d, kk, c, qt, sp, h, b] = std::tie(s.qi, s.d, s.kk, s.c, s.qt, s.sp, s.h, s.b);
     const Expr row = at.clamped_key(chunk, kk, c, 0);
-    chunk.key_chunk(d, kk, c, qt, sp, h, b) = at.formulas.key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
+    chunk.key_chunk(d, kk, c, qt, sp, h, b) = at.formulas.operands().key(min(d, s.head_dim - 1), row, at.kv_head(h), b);
     if (stages_values(at.formulas.problem())) {
         chunk.value_chunk(d, kk, c, qt, sp, h, b) = in.keys.value(min(d, s.head_dim_v - 1), row, at.kv_head(h), b);
     }
     // dot = query . key, in the unit of scores
     chunk.rd = RDom(0, s.head_dim, "rd");
-    const Expr query = at.formulas.scaled_query(chunk.rd, at.query(qi, qt), at.head(qi, qt, h), b);
+    const Expr query = at.formulas.operands().scaled_query(chunk.rd, at.query(qi, qt), at.head(qi, qt, h), b);
     chunk.dot(kk, qi, c, qt, sp, h, b) = 0.0f;
     chunk.dot(kk, qi, c, qt, sp, h, b) += query * chunk.key_chunk(chunk.rd, kk, c, qt, sp, h, b);
     chunk.logits(kk, qi, c, qt, sp, h, b) =
@@ -134,9 +134,9 @@ void define_softmax(const RowsStages &s, ChunkStages &chunk, const AttentionForm
     // row_max = max over keys of logits; row_reference = what probs are relative to
     chunk.row_max(row) = row_reference_floor;
     chunk.row_max(row) = max(chunk.row_max(row), chunk.logits(with(chunk.keys)));
-    chunk.row_reference(row) = formulas.reference(chunk.row_max(row));
+    chunk.row_reference(row) = formulas.softmax().reference(chunk.row_max(row));
     // probs = power(logits - row_reference)
-    chunk.probs(with_key) = formulas.power(chunk.logits(with_key) - chunk.row_reference(row));
+    chunk.probs(with_key) = formulas.softmax().power(chunk.logits(with_key) - chunk.row_reference(row));
     chunk.row_sum(row) = 0.0f;
     chunk.row_sum(row) += chunk.probs(with(chunk.keys));
 }
@@ -166,7 +166,7 @@ Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, Expr sum, const E
         Expr value = chunk.value_rows(entry, kk, c, l, g, qt, sp, h, b);
         // A row must not use the value of a key that it does not see, which may be NaN. Selecting the value, which all rows of a thread
         // share, keeps the sum free of branches.
-        value = chunk.masked ? select(AttentionFormulas::excluded(chunk.logits(kk, r, c, l, g, qt, sp, h, b)), 0.0f, value) : value;
+        value = chunk.masked ? select(Logits::excluded(chunk.logits(kk, r, c, l, g, qt, sp, h, b)), 0.0f, value) : value;
         sum += chunk.probs(kk, r, c, l, g, qt, sp, h, b) * weight * value;
     }
     return sum;
@@ -179,8 +179,8 @@ void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &
     const Expr column = chunk.domain.x, c = chunk.domain.y, tile_row = at.row(r, g);
     auto acc = [&](const Expr &x) { return s.acc(x, r, l, g, qt, sp, h, b); };
     auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, sp, h, b) : f(r, c, l, g, qt, sp, h, b); };
-    const Expr reference = acc(reference_column), rescale = at.formulas.rescaling(acc(before_column) - reference);
-    const Expr weight = at.formulas.rescaling(of_row(chunk.row_reference) - reference);
+    const Expr reference = acc(reference_column), rescale = at.formulas.softmax().rescaling(acc(before_column) - reference);
+    const Expr weight = at.formulas.softmax().rescaling(of_row(chunk.row_reference) - reference);
     const Expr entry = with_chunk(s, chunk, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
     s.acc(column, r, l, g, qt, sp, h, b) = select(column == before_column, reference, column == reference_column,
                                                   max(reference, of_row(chunk.row_reference)), column == sum_column,
@@ -206,7 +206,7 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
         chunk.domain = RDom(0, columns, 0, count, kind + "chunks");
         return chunk;
     };
-    if (s.blocking.staged || range.begin_some.defined() || at.formulas.excludes_pairs()) {
+    if (s.blocking.staged || range.begin_some.defined() || at.formulas.logits().excludes_pairs()) {
         // Every chunk has keys that some rows may not see.
         const int tile = s.blocking.staged ? kv_tile : s.blocking.masked_kv_tile, step = at.step(tile);
         ChunkStages &all = add(s.blocking.staged ? "" : "masked_", tile, begin, steps(tile), true);
@@ -222,7 +222,8 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
     whole.domain.where(whole.domain.y < whole_chunks);
     // From the first chunk that is not whole, as many keys as the rows of a tile can differ by, and no condition at all: what is too
     // much is excluded key by key.
-    const int masked_tile = s.blocking.masked_kv_tile, most_keys = step - 1 + (at.formulas.rows_differ() ? at.queries_apart() : 0);
+    const int masked_tile = s.blocking.masked_kv_tile,
+              most_keys = step - 1 + (at.formulas.visibility().rows_differ() ? at.queries_apart() : 0);
     const int most_steps = (most_keys + at.step(masked_tile) - 1) / at.step(masked_tile);
     ChunkStages &masked =
         add("masked_", masked_tile, begin + whole_chunks * step, min(most_steps, steps(kv_tile) * (kv_tile / masked_tile)), true);
@@ -299,9 +300,9 @@ void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas,
     auto own = [&](const Expr &x) { return acc(x, r_, l_, g_, qt_, 0, o.h, o.b); };
     const Expr reference = own(reference_column), sum = own(sum_column);
     // out = acc / row_sum
-    Expr value = own(stat_columns + min(x_, value_entries - 1)) * formulas.out_factor(reference, sum, o.h);
+    Expr value = own(stat_columns + min(x_, value_entries - 1)) * formulas.softmax().out_factor(reference, sum, o.h);
     for (size_t i = 0; i < o.statistics.size(); i++) {
-        value = select(column < head_dim_v + int(i), value, formulas.statistic(o.statistics[i], reference, sum, o.h));
+        value = select(column < head_dim_v + int(i), value, formulas.softmax().statistic(o.statistics[i], reference, sum, o.h));
     }
     value = store(value);
     out(at(o.d, o.q)) = Halide::undef(value.type());

@@ -8,8 +8,8 @@ using Halide::Func;
 using Halide::RDom;
 
 TileRange::TileRange(const AttentionFormulas &formulas, const Expr &first_query, const Expr &last_query, const Expr &b)
-    : begin_some(formulas.keys_begin(first_query, b)), begin_all(formulas.keys_begin(last_query, b)),
-      end_all(formulas.keys_end(first_query, b)), end_some(formulas.keys_end(last_query, b)) {}
+    : begin_some(formulas.visibility().keys_begin(first_query, b)), begin_all(formulas.visibility().keys_begin(last_query, b)),
+      end_all(formulas.visibility().keys_end(first_query, b)), end_some(formulas.visibility().keys_end(last_query, b)) {}
 
 void TileRange::limit(RDom *domain, const Expr &first, const Expr &behind) const {
     domain->where(first < end_some);
@@ -39,12 +39,12 @@ Expr KeySplits::count() const {
 TileKeys::TileKeys(const AttentionFormulas &formulas, int length, const Expr &first_key, const TileRange &range, const Expr &clean,
                    int keys_of_word, bool mostly_whole)
     : low(0, length / keys_of_word, "low_keys"), whole(0, length / keys_of_word, "whole_keys"), high(0, length / keys_of_word, "high_keys"),
-      has_low(range.begin_some.defined()), has_high(formulas.rows_differ() || formulas.excludes_pairs()), first(first_key),
-      pair(keys_of_word) {
+      has_low(range.begin_some.defined()), has_high(formulas.visibility().rows_differ() || formulas.logits().excludes_pairs()),
+      first(first_key), pair(keys_of_word) {
     const auto first_of = [&](const RDom &word) { return first + Expr(word) * pair; };
     const auto last_of = [&](const RDom &word) { return first_of(word) + (pair - 1); };
     Expr whole_end = range.end_all;
-    if (formulas.excludes_pairs()) {
+    if (formulas.logits().excludes_pairs()) {
         whole_end = clean.defined() ? Halide::select(clean, whole_end, 0) : Expr(0);
     }
     Expr high_begin = whole_end;
@@ -87,18 +87,18 @@ Expr TileKeys::accumulate(const RDom *loop, const LaneProduct &product, const Ex
                           const std::vector<Expr> &logits) const {
     std::vector<Expr> dropped;
     for (const Expr &logit : logits) {
-        dropped.push_back(AttentionFormulas::excluded(logit));
+        dropped.push_back(Logits::excluded(logit));
     }
     return product.add_products(acc, probs, loop == &whole ? values : product.drop(values, dropped));
 }
 
 void RowBounds::define(const AttentionFormulas &formulas, const std::vector<Halide::Var> &row, const Expr &q, const Expr &b) {
-    end(row) = formulas.keys_end(q, b);
-    if (formulas.has_begin()) {
-        begin(row) = formulas.keys_begin(q, b);
+    end(row) = formulas.visibility().keys_end(q, b);
+    if (formulas.visibility().has_begin()) {
+        begin(row) = formulas.visibility().keys_begin(q, b);
     }
-    if (formulas.uses_position()) {
-        position(row) = formulas.position(q, b);
+    if (formulas.logits().uses_position()) {
+        position(row) = formulas.visibility().position(q, b);
     }
 }
 

@@ -23,7 +23,7 @@ void define_groups(RowsStages &s, const AttentionFormulas &formulas) {
     const int groups = s.blocking.groups, lanes = s.blocking.lanes;
     auto acc = [&](const Expr &column) { return s.acc(column, r, l, g, qt, sp, h, b); };
     s.merge.group_reference(r, l, g, qt, sp, h, b) = numerics.max_over_lanes(acc(reference_column), groups, lanes);
-    const Expr weight = formulas.rescaling(acc(reference_column) - s.merge.group_reference(r, l, g, qt, sp, h, b));
+    const Expr weight = formulas.softmax().rescaling(acc(reference_column) - s.merge.group_reference(r, l, g, qt, sp, h, b));
     const Expr column = select(x < s.value_entries, s.stat_columns + min(x, s.value_entries - 1), sum_column);
     s.merge.of_groups(x, r, l, g, qt, sp, h, b) = numerics.sum_over_lanes(acc(column) * weight, groups, lanes);
 }
@@ -87,7 +87,7 @@ void define_merge(RowsStages &s, const AttentionFormulas &formulas, const Attent
     const Expr its_reference = partial(s.head_dim_v + 1);
     t.lane_reference(t.m, o.q, o.h, o.b) = row_reference_floor;
     t.lane_reference(t.m, o.q, o.h, o.b) = max(t.lane_reference(t.m, o.q, o.h, o.b), its_reference);
-    const Expr weight = formulas.rescaling(its_reference - t.lane_reference(t.m, o.q, o.h, o.b));
+    const Expr weight = formulas.softmax().rescaling(its_reference - t.lane_reference(t.m, o.q, o.h, o.b));
     t.lane_sum(t.m, o.q, o.h, o.b) = 0.0f;
     t.lane_sum(t.m, o.q, o.h, o.b) += weight * partial(s.head_dim_v);
     t.lane_acc(t.x, t.m, o.q, o.h, o.b) = 0.0f;
@@ -96,7 +96,7 @@ void define_merge(RowsStages &s, const AttentionFormulas &formulas, const Attent
     t.lanes = RDom(0, lanes, "merge_lanes");
     t.reference(o.q, o.h, o.b) = row_reference_floor;
     t.reference(o.q, o.h, o.b) = max(t.reference(o.q, o.h, o.b), t.lane_reference(t.lanes, o.q, o.h, o.b));
-    t.lane_weight(t.m, o.q, o.h, o.b) = formulas.rescaling(t.lane_reference(t.m, o.q, o.h, o.b) - t.reference(o.q, o.h, o.b));
+    t.lane_weight(t.m, o.q, o.h, o.b) = formulas.softmax().rescaling(t.lane_reference(t.m, o.q, o.h, o.b) - t.reference(o.q, o.h, o.b));
     t.row_sum(o.q, o.h, o.b) = 0.0f;
     t.row_sum(o.q, o.h, o.b) += t.lane_weight(t.lanes, o.q, o.h, o.b) * t.lane_sum(t.lanes, o.q, o.h, o.b);
     t.acc(t.x, o.q, o.h, o.b) = 0.0f;
@@ -107,9 +107,9 @@ Expr write_merged(const RowsStages &s, const AttentionFormulas &formulas, const 
     const Expr reference = s.merge.reference(o.q, o.h, o.b), sum = s.merge.row_sum(o.q, o.h, o.b);
     // out = acc / row_sum
     const Expr entry = o.statistics.empty() ? Expr(o.d) : min(o.d, s.head_dim_v - 1);
-    Expr value = s.merge.acc(entry, o.q, o.h, o.b) * formulas.out_factor(reference, sum, o.h);
+    Expr value = s.merge.acc(entry, o.q, o.h, o.b) * formulas.softmax().out_factor(reference, sum, o.h);
     for (size_t i = 0; i < o.statistics.size(); i++) {
-        value = select(o.d < s.head_dim_v + int(i), value, formulas.statistic(o.statistics[i], reference, sum, o.h));
+        value = select(o.d < s.head_dim_v + int(i), value, formulas.softmax().statistic(o.statistics[i], reference, sum, o.h));
     }
     return value;
 }

@@ -195,7 +195,7 @@ public:
                                           t.value_panel,
                                           4 * machine.lanes,
                                           products_of(formulas.problem(), machine),
-                                          formulas.rotates() ? floats : product,
+                                          formulas.rotation().active() ? floats : product,
                                           product,
                                           machine.many_registers(), // with 16 LLVM 21 would store a sum at every key
                                           multiplies_by_tiles(formulas.problem(), t) ? machine.core_product(dtype) : nullptr,

@@ -1,0 +1,75 @@
+// From logits to probs, and how a row ends.
+#include "softmax.h"
+
+#include "infinity.h"
+#include "logit.h"
+
+namespace polyhead::gen {
+
+using Halide::Expr;
+
+Expr Softmax::natural_of(const Expr &logit) const {
+    return in().natural_logits() ? logit : logit * ln_2;
+}
+
+Expr Softmax::reference(const Expr &row_max) const {
+    return in().natural_logits() ? row_max : in().numerics.round_up(row_max);
+}
+
+Expr Softmax::exponent(const Expr &difference) const {
+    return in().natural_logits() ? difference * log2_e : difference;
+}
+
+Expr Softmax::power(const Expr &difference) const {
+    return in().numerics.exp2(exponent(difference));
+}
+
+Expr Softmax::power_to_cut(const Expr &difference) const {
+    return in().numerics.exp2_to_cut(exponent(difference));
+}
+
+Expr Softmax::rescaling(const Expr &difference) const {
+    // Polynomials differ from 1 by a unit in the last place: the result of a row would depend on how many chunks other rows see.
+    return in().natural_logits() ? Halide::select(difference == 0.0f, 1.0f, power(difference)) : in().numerics.pow2(difference);
+}
+
+Softmax::Ending Softmax::ending(const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    if (problem().sinks == 0) {
+        return {reference, 1.0f, row_sum};
+    }
+    const Expr given = in().element("sinks", {h});
+    const Expr finite = Halide::max(given, lowest_addend);
+    const Expr sink = Halide::select(storage_of(POLYHEAD_F32, false).is_minus_infinity(given), excluded_logit,
+                                     in().natural_logits() ? finite : finite * log2_e);
+    const Expr higher = Halide::max(reference, this->reference(sink));
+    const Expr shrink = rescaling(reference - higher);
+    return {higher, shrink, row_sum * shrink + power(sink - higher)};
+}
+
+Expr Softmax::lse(const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    // log() of a positive sum; the select decides emptiness, never the size of a logit.
+    const Ending end = ending(reference, row_sum, h);
+    return finite_or_minus_infinity(row_sum > 0.0f, natural_of(end.reference) + Halide::log(Halide::max(end.sum, 1e-37f)));
+}
+
+Expr Softmax::out_factor(const Expr &reference, const Expr &row_sum, const Expr &h, const Expr &exact_sum) const {
+    const bool rescales = exact_sum.defined() && problem().sinks != 0; // to the share that the exact probs have beside the sink
+    const Ending end = ending(reference, rescales ? exact_sum : row_sum, h);
+    const Expr shrink = rescales ? end.shrink * exact_sum / Halide::max(row_sum, 1e-37f) : end.shrink;
+    const Expr factor = Halide::select(row_sum > 0.0f, shrink / Halide::max(end.sum, 1e-37f), 0.0f);
+    return problem().head_gate != 0 ? factor * in().element("head_gate", {h}) : factor;
+}
+
+Expr Softmax::weight_reference(const Expr &reference, const Expr &h) const {
+    return ending(reference, 1.0f, h).reference;
+}
+
+Expr Softmax::weight_factor(const Expr &weight_reference, const Expr &row_sum, const Expr &h) const {
+    return Halide::select(row_sum > 0.0f, 1.0f / Halide::max(ending(weight_reference, row_sum, h).sum, 1e-37f), 0.0f);
+}
+
+Expr Softmax::statistic(Statistic statistic, const Expr &reference, const Expr &row_sum, const Expr &h) const {
+    return statistic == Statistic::lse ? lse(reference, row_sum, h) : weight_reference(reference, h);
+}
+
+} // namespace polyhead::gen

@@ -3,8 +3,10 @@
 #ifndef POLYHEAD_CONTRACT_PROBLEM_FIELDS_H
 #define POLYHEAD_CONTRACT_PROBLEM_FIELDS_H
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -155,10 +157,17 @@ constexpr ProblemField problem_fields[] = {
     field::yes_no("cache", &polyhead_problem::cache, ops::mha, field::same_truth,
                   "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };
+constexpr size_t num_problem_fields = sizeof(problem_fields) / sizeof(ProblemField);
 static_assert(offsetof(polyhead_problem, expression) ==
-                  (sizeof(uint32_t) + sizeof(problem_fields) / sizeof(ProblemField) * 4 + alignof(const char *) - 1) /
-                      alignof(const char *) * alignof(const char *),
+                  (sizeof(uint32_t) + num_problem_fields * 4 + alignof(const char *) - 1) / alignof(const char *) * alignof(const char *),
               "a field of polyhead_problem is missing here");
+
+// The fields in the order of polyhead_problem, where they lie side by side.
+inline std::array<int32_t, num_problem_fields> field_values(const polyhead_problem &problem) noexcept {
+    std::array<int32_t, num_problem_fields> values;
+    std::memcpy(values.data(), reinterpret_cast<const char *>(&problem) + offsetof(polyhead_problem, op), sizeof values);
+    return values;
+}
 
 // The problem with every number that was left 0 "as usual" written out.
 inline polyhead_problem written_out(const polyhead_problem &given) noexcept {

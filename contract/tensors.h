@@ -395,6 +395,12 @@ struct NumberRow {
     const char *name;
     int32_t dtype; // POLYHEAD_F32 or POLYHEAD_I32
     Exists exists;
+    // Of a number that the caller gives, exactly where it exists: where it lies, what is allowed, and what a tuner measures with. The
+    // others follow from the call.
+    float polyhead_args::*given = nullptr;
+    float least = 0, most = 0;
+    const char *allowed = "";
+    float usual = 0;
 };
 
 constexpr NumberRow numbers[] = {
@@ -403,7 +409,9 @@ constexpr NumberRow numbers[] = {
     // Both >= 0; 2^28 means unbounded. For a causal kernel window_right is 0.
     {"window_left", POLYHEAD_I32, rows::has<&polyhead_problem::window>},
     {"window_right", POLYHEAD_I32, rows::has<&polyhead_problem::window>},
-    {"softcap", POLYHEAD_F32, rows::has<&polyhead_problem::softcap>},
+    // The kernel divides by it, and multiplies it by log2 e.
+    {"softcap", POLYHEAD_F32, rows::has<&polyhead_problem::softcap>, &polyhead_args::softcap, 1e-37f, 1e38f, "a number from 1e-37 to 1e38",
+     30.0f},
     // 1 where positions were left out: the position is p or the index of the key, and the tensor one 0.
     {"position_step_q", POLYHEAD_I32, rows::has<&polyhead_problem::rope>},
     {"position_step_kv", POLYHEAD_I32, rows::has<&polyhead_problem::rope>},

@@ -44,9 +44,15 @@ constexpr size_t place_of(std::string_view name) {
     return i;
 }
 constexpr size_t softmax_scale = place_of("softmax_scale"), from_end = place_of("from_end"), window_left = place_of("window_left"),
-                 window_right = place_of("window_right"), softcap = place_of("softcap"), step_q = place_of("position_step_q"),
-                 step_kv = place_of("position_step_kv");
-static_assert(num_numbers == 7, "add_numbers sets each of them");
+                 window_right = place_of("window_right"), step_q = place_of("position_step_q"), step_kv = place_of("position_step_kv");
+constexpr size_t numbers_given() {
+    size_t count = 0;
+    for (const NumberRow &row : numbers) {
+        count += row.given != nullptr ? 1 : 0;
+    }
+    return count;
+}
+static_assert(num_numbers == 6 + numbers_given(), "add_numbers sets each of them");
 
 static_assert(num_tensors + 2 * num_weights + most_expression_tensors <= Call::most_buffers, "a call has room for every tensor");
 static_assert(1 + Call::most_buffers + num_numbers <= Call::most_arguments, "a call has room for every argument");
@@ -216,10 +222,12 @@ void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &arg
     numbers_[from_end].whole = counts_from_end(problem, args);
     numbers_[window_left].whole = window_left_of(args);
     numbers_[window_right].whole = window_right_of(problem, args);
-    numbers_[softcap].real = args.softcap;
     numbers_[step_q].whole = absent(args.positions_q);
     numbers_[step_kv].whole = absent(args.positions_kv);
     for (size_t i = 0; i < num_numbers; ++i) {
+        if (numbers[i].given) {
+            numbers_[i].real = args.*numbers[i].given;
+        }
         if (takes(problem, numbers[i])) {
             argv_[num_arguments_++] = &numbers_[i];
         }

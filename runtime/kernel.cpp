@@ -78,7 +78,9 @@ void describe_features(const KernelTable &kernel, Text *text) noexcept {
     if (attends(p)) {
         name(p.causal != POLYHEAD_NOT_CAUSAL, "causal mask");
         name(p.window != 0, "window");
-        name(p.softcap != 0, "softcap");
+        for (const NumberRow &row : numbers) {
+            name(row.given && takes(p, row), row.name);
+        }
         for (const TensorRow &row : kernel.tensors &option_rows) {
             name(true, row.feature);
         }

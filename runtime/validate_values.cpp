@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 
 #include "../contract/tensors.h"
 #include "needed_keys.h"
@@ -60,17 +61,16 @@ bool check_window(const polyhead_problem &p, const polyhead_args &args, polyhead
     return check_span("window_left", args.window_left, status) && check_span("window_right", args.window_right, status);
 }
 
-bool check_softcap(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
-    if (!p.softcap || !attends(p)) {
-        return args.softcap == 0 ||
-               refuse(status, POLYHEAD_WRONG_OPERATION, "softcap: given, expected none, because the kernel was built without softcap");
+bool check_given(const NumberRow &row, const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    const float value = args.*row.given;
+    if (!takes(p, row)) {
+        return value == 0 || refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel was built without %s",
+                                    row.name, row.name);
     }
-    // The kernel divides by it, and multiplies it by log2 e.
-    constexpr float least = 1e-37f, most = 1e38f;
-    if (args.softcap >= least && args.softcap <= most) { // false for NaN
+    if (value >= row.least && value <= row.most) { // false for NaN
         return true;
     }
-    return refuse(status, POLYHEAD_BAD_VALUE, "softcap: value %s, expected a number from 1e-37 to 1e38", NumberText(args.softcap).text);
+    return refuse(status, POLYHEAD_BAD_VALUE, "%s: value %s, expected %s", row.name, NumberText(value).text, row.allowed);
 }
 
 bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int64_t most, const char *meaning,
@@ -173,7 +173,8 @@ bool check_distances(const polyhead_problem &p, const CallShape &s, polyhead_sta
 
 bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, polyhead_status *status) noexcept {
     return check_scale(problem, args, status) && check_alignment(problem, args, status) && check_window(problem, args, status) &&
-           check_softcap(problem, args, status);
+           std::all_of(std::begin(numbers), std::end(numbers),
+                       [&](const NumberRow &row) { return !row.given || check_given(row, problem, args, status); });
 }
 
 bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {

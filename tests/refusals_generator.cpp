@@ -386,8 +386,9 @@ TEST_CASE("generator: a bool mask compiles where bytes are slow (WebGPU) or a fe
     const auto plans = gen::plan_variants(p, {target}, "", &error);
     REQUIRE(plans.size() == 1);
     const std::string object = "bool_mask_" + std::to_string(getpid()) + ".o";
-    gen::compile_variant(p, plans[0], "bool_mask", object, {}, &error);
+    const gen::CompiledVariant compiled = gen::compile_variant(p, plans[0], "bool_mask", object, {}, &error);
     CHECK(error == "");
+    CHECK((compiled.shared_bytes > 0 && compiled.shared_bytes <= 32 << 10)); // exactly: tests/gpu_sources/check.py
     std::remove(object.c_str());
 }
 

@@ -87,10 +87,10 @@ CASES = [  # check, file name, text, complaints
 # A door that lacks a field of polyhead_args or polyhead_problem: file, text, what stands there instead, complaints.
 FIELDS = [
     (check_fields.ARGUMENTS, "polyhead_tensor scores;", "polyhead_tensor scores, newcomer;", 3),
-    (check_fields.PROBLEM, "int32_t rotary_dim;", "int32_t rotary_dim, newcomer;", 2),
+    (check_fields.PROBLEM, "int32_t rotary_dim;", "int32_t rotary_dim, newcomer;", 1),
     (check_fields.CMAKE, "VALUE_IN_KEY", "VALUE", 1),
     (check_fields.WORDS, "yes_no(\"sinks\"", "yes_no(\"sink\"", 2),
-    (check_fields.PYTHON_CALL, "args_.softcap =", "args_.cap =", 1),
+    (check_fields.PYTHON_CALL, "args_.softmax_scale =", "args_.scale =", 1),
     (check_fields.CPP_CALL, "args.sinks =", "args.sink =", 1),
     (check_fields.CPP, "Window> window", "Window> span", 3),
 ]

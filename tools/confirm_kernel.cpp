@@ -67,8 +67,10 @@ bool read_call(const std::string &folder, polyhead_args *args, polyhead_weight_t
         std::istringstream line(text);
         std::string kind, name;
         line >> kind;
-        if (kind == "softcap") {
-            line >> args->softcap;
+        const auto *const number = std::find_if(std::begin(polyhead::contract::numbers), std::end(polyhead::contract::numbers),
+                                                [&](const polyhead::contract::NumberRow &row) { return row.given && kind == row.name; });
+        if (number != std::end(polyhead::contract::numbers)) {
+            line >> args->*number->given;
         } else if (kind == "window") {
             args->has_window = 1;
             line >> args->window_left >> args->window_right;

@@ -53,9 +53,9 @@ std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const 
 // The initialiser of polyhead_problem, in the order of c_problem.h.
 std::string problem_text(const polyhead_problem &p, const char *null) {
     std::string text = "{sizeof(polyhead_problem), "; // of the machine that compiles the header
-#define POLYHEAD_APPEND(name) text += std::to_string(p.name) + ", ";
-    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_APPEND)
-#undef POLYHEAD_APPEND
+    for (const int32_t value : contract::field_values(p)) {
+        text += std::to_string(value) + ", ";
+    }
     const std::string expression = contract::one_line(p.expression);
     return text + (expression.empty() ? null : quoted(expression)) + "}";
 }

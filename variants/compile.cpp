@@ -8,6 +8,7 @@
 #include <Halide.h>
 
 #include "../contract/dtypes.h"
+#include "../contract/problem_fields.h"
 #include "../generators/expressions/expression.h"
 #include "../runtime/call_context.h"
 #include "compiler_warnings.h"
@@ -48,9 +49,9 @@ Halide::Internal::AbstractGeneratorPtr make_generator(const Problem &p, const Va
     generator->set_generatorparam_value("frame", std::string(plan.frame->name()));
     generator->set_generatorparam_value("scheduled_by", plan.autoscheduler);
     generator->set_generatorparam_value("expression", std::string(p.expression ? p.expression : ""));
-#define POLYHEAD_SET(name) generator->set_generatorparam_value(#name, std::to_string(p.name));
-    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_SET)
-#undef POLYHEAD_SET
+    for (const contract::ProblemField &field : contract::problem_fields) {
+        generator->set_generatorparam_value(field.name, std::to_string(p.*field.value));
+    }
 #define POLYHEAD_SET(name, meaning, ...) generator->set_generatorparam_value(#name, std::to_string(plan.tiling.name));
     POLYHEAD_TILING_KNOBS(POLYHEAD_SET)
 #undef POLYHEAD_SET

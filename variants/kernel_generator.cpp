@@ -10,6 +10,7 @@
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
 #include "estimates.h"
+#include "field_params.h"
 #include "lowering.h"
 #include "ports.h"
 #include "schedule_kernel.h"
@@ -25,9 +26,7 @@ public:
     GeneratorParam<std::string> param_frame{"frame", ""};
     GeneratorParam<std::string> param_expression{"expression", ""};
     GeneratorParam<std::string> scheduled_by{"scheduled_by", ""}; // an autoscheduler of Halide and its parameters
-#define POLYHEAD_PARAM(name) GeneratorParam<int> param_##name{#name, 0};
-    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_PARAM)
-#undef POLYHEAD_PARAM
+    FieldParams fields;
 #define POLYHEAD_PARAM(name, meaning, ...) GeneratorParam<int> param_##name{#name, 0};
     POLYHEAD_TILING_KNOBS(POLYHEAD_PARAM)
 #undef POLYHEAD_PARAM
@@ -142,22 +141,20 @@ private:
         return *found;
     }
     Numerics numerics() const {
+        const Problem p = problem();
         // lse, scores and weights are f32, also beside probs of bf16.
-        const bool coarse = tiling().pair == 2 && !param_lse && !param_weights_mean && param_scores == POLYHEAD_NO_SCORES;
+        const bool coarse = tiling().pair == 2 && p.lse == 0 && p.weights_mean == 0 && p.scores == POLYHEAD_NO_SCORES;
         const DeviceFunctions functions = machine().device.functions;
         return functions == DeviceFunctions::cuda     ? cuda_numerics()
                : functions == DeviceFunctions::opencl ? opencl_numerics()
                : coarse                               ? bf16_numerics()
                                                       : portable_numerics();
     }
-    Storage storage() const { return storage_of(param_dtype, machine().converts_f16()); }
+    Storage storage() const { return storage_of(problem().dtype, machine().converts_f16()); }
     Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().converts_f16()); }
 
     Problem problem() const {
-        Problem p{};
-#define POLYHEAD_READ(name) p.name = param_##name;
-        POLYHEAD_PROBLEM_FIELDS(POLYHEAD_READ)
-#undef POLYHEAD_READ
+        Problem p = fields.problem();
         expression_text_ = param_expression.value();
         p.expression = expression_text_.c_str();
         return p;
@@ -351,7 +348,7 @@ private:
     const Product *layer_tiles() const { return tiling().amx == 1 ? machine().core_product(contract::weight_dtype(problem())) : nullptr; }
     // Projected heads and context: f32 but where pairs are multiplied.
     Storage heads_storage() const {
-        return multiplies_pairs(param_dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
+        return multiplies_pairs(problem().dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
     }
 
     LinearWeight layer_weight(const Problem &p, size_t i) const {

@@ -4,6 +4,7 @@ from typing import Any, Mapping, Optional, Sequence
 codes: dict[str, int]
 kernels_kept: int
 problem_fields: dict[str, Optional[tuple[str, ...]]]  # None: True or False; the words of a choice; no words: a number
+usual_numbers: dict[str, float]  # numbers of a call, and what a tuner measures with
 version: str
 
 def set_num_threads(threads: int) -> None:

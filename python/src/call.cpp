@@ -95,8 +95,6 @@ bool CallArguments::read_attention_number(const std::string &name, nb::handle va
         args_.softmax_scale = number<float>(name, value, "a number");
     } else if (name == "alignment") {
         args_.alignment = alignment_named(number<std::string>(name, value, "top_left or bottom_right"));
-    } else if (name == "softcap") {
-        args_.softcap = number<float>(name, value, "a number");
     } else if (name == "window") {
         const auto pair = number<nb::sequence>(name, value, "a pair of integers");
         if (nb::len(pair) != 2) {
@@ -106,6 +104,12 @@ bool CallArguments::read_attention_number(const std::string &name, nb::handle va
         args_.window_left = window_side(pair[0]);
         args_.window_right = window_side(pair[1]);
     } else {
+        for (const contract::NumberRow &row : contract::numbers) {
+            if (row.given && name == row.name) {
+                args_.*row.given = number<float>(name, value, "a number");
+                return true;
+            }
+        }
         return false;
     }
     return true;
@@ -195,7 +199,9 @@ std::vector<std::string> CallArguments::names(const LoadedKernel &kernel) {
     add(contract::attends(p), "softmax_scale");
     add(contract::attends(p) && contract::knows_positions(p), "alignment");
     add(p.window != 0, "window");
-    add(p.softcap != 0, "softcap");
+    for (const contract::NumberRow &row : contract::numbers) {
+        add(row.given && takes(p, row), row.name);
+    }
     return names;
 }
 

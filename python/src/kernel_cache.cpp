@@ -1,5 +1,6 @@
 // Kernels of this process by problem, target, tiling and range of query lengths.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <future>
@@ -9,6 +10,7 @@
 #include <pthread.h>
 #include <tuple>
 
+#include "../../contract/problem_fields.h"
 #include "errors.h"
 #include "loaded_kernel.h"
 #include "no_fork.h"
@@ -17,7 +19,7 @@ namespace polyhead::python {
 namespace {
 
 using Pointer = std::shared_ptr<const LoadedKernel>;
-using Key = std::tuple<std::vector<int32_t>, std::string, std::string, std::string, int32_t, int32_t>;
+using Key = std::tuple<std::array<int32_t, contract::num_problem_fields>, std::string, std::string, std::string, int32_t, int32_t>;
 
 struct Entry {
     std::shared_future<Pointer> kernel;
@@ -90,11 +92,7 @@ Key key_of(const Problem &p, const std::string &target, const std::string &tilin
     for (const gen::VariantPlan &variant : plan.variants) {
         plans += "\n" + variant.text();
     }
-    std::vector<int32_t> numbers;
-#define POLYHEAD_NUMBER(name) numbers.push_back(p.name);
-    POLYHEAD_PROBLEM_FIELDS(POLYHEAD_NUMBER)
-#undef POLYHEAD_NUMBER
-    return {numbers, p.expression ? p.expression : "", target, plans, plan.min_seq_len_q, plan.max_seq_len_q};
+    return {contract::field_values(p), p.expression ? p.expression : "", target, plans, plan.min_seq_len_q, plan.max_seq_len_q};
 }
 
 bool serves(const gen::VariantPlan &plan, int64_t seq_len_q) {

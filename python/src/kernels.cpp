@@ -209,6 +209,13 @@ void bind_kernels(nb::module_ &module) {
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
     module.def("kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
     module.attr("problem_fields") = problem_fields();
+    nb::dict usual; // numbers of calls, and what a tuner measures with
+    for (const contract::NumberRow &row : contract::numbers) {
+        if (row.given) {
+            usual[row.name] = row.usual;
+        }
+    }
+    module.attr("usual_numbers") = usual;
     module.def("clear_kernels", clear_kernels, release);
     module.attr("kernels_kept") = kernels_kept();
     module.def("tiling_space", tiling_space, "flags"_a);

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy
 
-from .. import _arrays
+from .. import _arrays, _core
 from .problem import LINEAR, MHA, SDPA, Shape
 
 Arrays = dict[str, Any]
@@ -107,8 +107,7 @@ def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator,
         found["position_offsets"] = numpy.zeros(batch, numpy.int32)
     if fields["window"]:
         found["window"] = (256, 0)
-    if fields["softcap"]:
-        found["softcap"] = 30.0
+    found.update({name: usual for name, usual in _core.usual_numbers.items() if fields[name]})
     if fields["mask"]:
         extents = _pair_extents(fields["mask_broadcast"], seq_len_q, seq_len_kv)
         found["mask"] = rng.random((1, 1, *extents)) < 0.9 if fields["mask"] == 1 else normal(1, 1, *extents)

@@ -50,7 +50,7 @@ class Candidate:
             arrays = {name: self._typed(stored[name]) for name in stored.files}
         expected = {name: arrays.pop("expected." + name) for name in ("rows", "out", "tolerance")}
         call = {name[5:]: value for name, value in arrays.items() if name.startswith("call.")}
-        for name in ("softcap", "window"):  # numbers
+        for name in ("window", *_core.usual_numbers):
             if name in call:
                 call[name] = call[name].tolist()
         call.update(inputs.expression_tensors(self.kernel.declarations, self.fields, shape))

@@ -3,10 +3,10 @@
 #ifndef POLYHEAD_CONTRACT_PROBLEM_FIELDS_H
 #define POLYHEAD_CONTRACT_PROBLEM_FIELDS_H
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -158,15 +158,27 @@ constexpr ProblemField problem_fields[] = {
                   "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
 };
 constexpr size_t num_problem_fields = sizeof(problem_fields) / sizeof(ProblemField);
-static_assert(offsetof(polyhead_problem, expression) ==
-                  (sizeof(uint32_t) + num_problem_fields * 4 + alignof(const char *) - 1) / alignof(const char *) * alignof(const char *),
+// All but the size and the expression; the last ones may end with padding.
+static_assert((sizeof(polyhead_problem) - sizeof(uint32_t) - sizeof(const char *)) / sizeof(int32_t) - num_problem_fields <= 1,
               "a field of polyhead_problem is missing here");
 
-// The fields in the order of polyhead_problem, where they lie side by side.
-inline std::array<int32_t, num_problem_fields> field_values(const polyhead_problem &problem) noexcept {
-    std::array<int32_t, num_problem_fields> values;
-    std::memcpy(values.data(), reinterpret_cast<const char *>(&problem) + offsetof(polyhead_problem, op), sizeof values);
-    return values;
+// Where a field lies in polyhead_problem.
+inline ptrdiff_t offset_of(const ProblemField &field) noexcept {
+    const polyhead_problem problem{};
+    return reinterpret_cast<const char *>(&(problem.*field.value)) - reinterpret_cast<const char *>(&problem);
+}
+
+// The table in the order of polyhead_problem. Fields that came later lie behind the expression.
+inline const std::array<const ProblemField *, num_problem_fields> &fields_by_offset() {
+    static const auto sorted = [] {
+        std::array<const ProblemField *, num_problem_fields> all;
+        for (size_t i = 0; i < all.size(); ++i) {
+            all[i] = &problem_fields[i];
+        }
+        std::sort(all.begin(), all.end(), [](const ProblemField *a, const ProblemField *b) { return offset_of(*a) < offset_of(*b); });
+        return all;
+    }();
+    return sorted;
 }
 
 // The problem with every number that was left 0 "as usual" written out.

@@ -53,11 +53,16 @@ std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const 
 // The initialiser of polyhead_problem, in the order of c_problem.h.
 std::string problem_text(const polyhead_problem &p, const char *null) {
     std::string text = "{sizeof(polyhead_problem), "; // of the machine that compiles the header
-    for (const int32_t value : contract::field_values(p)) {
-        text += std::to_string(value) + ", ";
+    const std::string expression = contract::one_line(p.expression), words = expression.empty() ? null : quoted(expression);
+    bool behind = false; // the expression
+    for (const contract::ProblemField *field : contract::fields_by_offset()) {
+        if (!behind && contract::offset_of(*field) > ptrdiff_t(offsetof(polyhead_problem, expression))) {
+            text += words + ", ";
+            behind = true;
+        }
+        text += std::to_string(p.*field->value) + ", ";
     }
-    const std::string expression = contract::one_line(p.expression);
-    return text + (expression.empty() ? null : quoted(expression)) + "}";
+    return behind ? text.substr(0, text.size() - 2) + "}" : text + words + "}";
 }
 
 std::string declarations_text(const Library &library, const char *storage) {

@@ -92,7 +92,10 @@ Key key_of(const Problem &p, const std::string &target, const std::string &tilin
     for (const gen::VariantPlan &variant : plan.variants) {
         plans += "\n" + variant.text();
     }
-    return {contract::field_values(p), p.expression ? p.expression : "", target, plans, plan.min_seq_len_q, plan.max_seq_len_q};
+    std::array<int32_t, contract::num_problem_fields> numbers;
+    std::transform(std::begin(contract::problem_fields), std::end(contract::problem_fields), numbers.begin(),
+                   [&](const contract::ProblemField &field) { return p.*field.value; });
+    return {numbers, p.expression ? p.expression : "", target, plans, plan.min_seq_len_q, plan.max_seq_len_q};
 }
 
 bool serves(const gen::VariantPlan &plan, int64_t seq_len_q) {

@@ -54,9 +54,6 @@ constexpr size_t numbers_given() {
 }
 static_assert(num_numbers == 6 + numbers_given(), "add_numbers sets each of them");
 
-static_assert(num_tensors + 2 * num_weights + most_expression_tensors <= Call::most_buffers, "a call has room for every tensor");
-static_assert(1 + Call::most_buffers + num_numbers <= Call::most_arguments, "a call has room for every argument");
-
 template <typename T> uint32_t bits_of(T value) noexcept {
     static_assert(sizeof(T) == sizeof(uint32_t), "one word");
     uint32_t bits = 0;

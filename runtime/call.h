@@ -35,7 +35,9 @@ public:
     // For a buffer in place of a tensor that the call left out: the bits of its one element. Else null.
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
-    static constexpr int most_buffers = 72, most_arguments = 80;
+    // A context, every tensor, and every number.
+    static constexpr int most_buffers = static_cast<int>(num_tensors + 2 * num_weights) + most_expression_tensors;
+    static constexpr int most_arguments = 1 + most_buffers + static_cast<int>(num_numbers);
 
 private:
     halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;

@@ -49,7 +49,8 @@ constexpr int where(bool Operation::*fact) noexcept {
     }
     return bits;
 }
-constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), any = attention | layers;
+constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights),
+              any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
 } // namespace ops
 
 constexpr bool attends(const polyhead_problem &p) noexcept {

@@ -101,6 +101,10 @@ class Kernel:
     @property
     def problem(self) -> dict[str, Any]: ...
     @property
+    def operation(self) -> dict[str, Any]:
+        """attends, by_heads: facts of the operation; first_input: a name; out_width: the last extent of out."""
+
+    @property
     def declarations(self) -> list[tuple[str, str, tuple[int, ...]]]: ...
     @property
     def arguments(self) -> list[str]: ...

@@ -21,7 +21,7 @@ class Kernel:
     def __init__(self, core: _core.Kernel, flags: Sequence[str] = ()) -> None:
         self._core = core
         self._flags = tuple(flags)  # that it was made from
-        self._problem = core.problem  # every call needs it, and the core makes it again each time
+        self._problem, self._operation = core.problem, core.operation  # every call needs them, and the core makes them again each time
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, and what is read from a pickle, is compiled again, for the same problem and target."""
@@ -107,17 +107,17 @@ class Kernel:
 
     def _prepare(self, arguments: dict[str, Any], out: Any, layout: str, device: Any) -> tuple[Any, list[Any]]:
         """Adds the outputs to the arguments; returns the device and all outputs."""
-        problem = self._problem
-        if problem["op"] == 2:
-            return self._prepare_linear(arguments, out, device, problem)
-        for name in ("query", "key", "value"):
+        problem, first = self._problem, self._operation["first_input"]
+        for name in (first, "key", "value"):
             if arguments.get(name) is not None:
                 _arrays.require_arrays(**{name: arguments[name]})
-        query = arguments.get("query")
+        query = arguments.get(first)
         if query is None:
-            raise TypeError("query: missing")
-        arguments["out"] = out if out is not None else _arrays.empty(query, self._out_shape(arguments, layout, problem))
-        sizes = self._sizes(arguments, layout, problem)
+            raise TypeError("%s: missing" % first)
+        arguments["out"] = out if out is not None else _arrays.empty(query, self._out_shape(query, layout))
+        if not self._operation["attends"]:
+            return _arrays.device_of(query, device), [arguments["out"]]
+        sizes = self._sizes(arguments, layout)
         results = [arguments["out"]]
         for name, dimensions in EXTRA_OUTPUTS:
             if problem[name]:
@@ -126,30 +126,17 @@ class Kernel:
                 results.append(arguments[name])
         return _arrays.device_of(query, device), results
 
-    @staticmethod
-    def _prepare_linear(arguments: dict[str, Any], out: Any, device: Any, problem: dict[str, Any]) -> tuple[Any, list[Any]]:
-        rows = arguments.get("input")
-        if rows is None:
-            raise TypeError("input: missing")
-        _arrays.require_arrays(input=rows)
-        arguments["out"] = out if out is not None else _arrays.empty(rows, (*rows.shape[:-1], problem["out_features"]))
-        return _arrays.device_of(rows, device), [arguments["out"]]
+    def _out_shape(self, query: Any, layout: str) -> tuple[int, ...]:
+        width: int = self._operation["out_width"]
+        heads = self._num_heads(query, layout) if self._operation["by_heads"] and layout == "bsd" else 1
+        return (*query.shape[:-1], width * heads)
 
-    @staticmethod
-    def _out_shape(arguments: dict[str, Any], layout: str, problem: dict[str, Any]) -> tuple[int, ...]:
-        query = arguments["query"]
-        if problem["op"] == 1:
-            return tuple(query.shape)
-        width = problem["head_dim_v"] * (Kernel._num_heads(query, layout, problem) if layout == "bsd" else 1)
-        return (*query.shape[:-1], width)
-
-    @staticmethod
-    def _num_heads(query: Any, layout: str, problem: dict[str, Any]) -> int:
+    def _num_heads(self, query: Any, layout: str) -> int:
         """Query heads of a call: those of the problem, or of the tensor where the problem leaves them free."""
-        if problem["num_heads"] or problem["op"] != 0:
-            return problem["num_heads"]
+        if self._problem["num_heads"] or not self._operation["by_heads"]:
+            return self._problem["num_heads"]
         shape = (1,) * (4 - len(query.shape)) + tuple(query.shape)
-        return shape[-1] // problem["head_dim"] if layout == "bsd" else shape[2 if layout == "bshd" else 1]
+        return shape[-1] // self._problem["head_dim"] if layout == "bsd" else shape[2 if layout == "bshd" else 1]
 
     @staticmethod
     def _capacity(arguments: dict[str, Any], layout: str, problem: dict[str, Any]) -> int:
@@ -159,16 +146,15 @@ class Kernel:
             return table.shape[1] * problem["page_size"] if table is not None and len(table.shape) == 2 else 1
         return cache.shape[2 if layout == "bhsd" else 1] if cache is not None and len(cache.shape) == 4 else 1
 
-    @staticmethod
-    def _sizes(arguments: dict[str, Any], layout: str, problem: dict[str, Any]) -> dict[str, int]:
+    def _sizes(self, arguments: dict[str, Any], layout: str) -> dict[str, int]:
         """Extents by letter. The runtime refuses wrong ranks, with a message."""
-        query = arguments["query"]
+        problem, query = self._problem, arguments["query"]
         key = query if arguments.get("key") is None else arguments["key"]
-        axis = -2 if problem["op"] == 1 or layout in ("bhsd", "bsd") else -3
+        axis = -2 if not self._operation["by_heads"] or layout in ("bhsd", "bsd") else -3
         q, k = (x.shape[axis] if len(x.shape) >= 3 else 1 for x in (query, key))
         if problem["cache"]:
             k = Kernel._capacity(arguments, layout, problem)
-        return {"b": query.shape[0], "h": Kernel._num_heads(query, layout, problem), "q": q, "k": k}
+        return {"b": query.shape[0], "h": self._num_heads(query, layout), "q": q, "k": k}
 
 
 def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: Union[None, bool, str, "os.PathLike[str]"] = None,

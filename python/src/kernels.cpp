@@ -112,6 +112,22 @@ nb::dict problem_dict(const LoadedKernel &kernel) {
     return fields;
 }
 
+// What the package asks of an operation: its first input, and what out is like beside it.
+nb::dict operation_facts(const LoadedKernel &kernel) {
+    const polyhead_problem &p = kernel.table().problem;
+    nb::dict facts;
+    facts["attends"] = contract::attends(p);
+    facts["by_heads"] = contract::by_heads(p);
+    for (const contract::TensorRow &row : contract::taken_by(p)) {
+        if (row.tensor == &polyhead_args::query) {
+            facts["first_input"] = row.name;
+        } else if (row.tensor == &polyhead_args::out) {
+            facts["out_width"] = contract::fixed_extent(row.extents[row.rank - 1], p);
+        }
+    }
+    return facts;
+}
+
 // The fields of a problem by name: None where True or False is said, the words of a choice, or no words for a number.
 nb::dict problem_fields() {
     nb::dict fields;
@@ -183,6 +199,7 @@ void bind_kernels(nb::module_ &module) {
     const auto release = nb::call_guard<WithoutLock>();
     nb::class_<LoadedKernel>(module, "Kernel", "A kernel compiled and loaded into this process.")
         .def_prop_ro("problem", problem_dict)
+        .def_prop_ro("operation", operation_facts)
         .def_prop_ro("declarations", declarations)
         .def_prop_ro("arguments", &CallArguments::names)
         .def_prop_ro("seq_len_q_range",

@@ -1,0 +1,37 @@
+"""Tries a toy: applies tests/toys/NAME.patch to a copy of the tree, builds generator, runtime and Python module there, and runs NAME.py.
+
+    .venv/bin/python tests/toys/run.py NAME
+"""
+import os
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+BUILD = """
+import sys
+sys.path.insert(0, "tools")
+from command import build
+build.configure("release", ["PYTHON"], **build.launcher())
+build.build("release", ["polyhead", "polyhead-generate", "polyhead_python"])
+"""
+
+
+def main(name):
+    copy = os.path.join(ROOT, "build", "toys", name)
+    shutil.rmtree(copy, ignore_errors=True)
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode()
+    for path in filter(None, listed.split("\0")):
+        os.makedirs(os.path.dirname(os.path.join(copy, path)), exist_ok=True)
+        shutil.copy2(os.path.join(ROOT, path), os.path.join(copy, path))
+    os.symlink(os.path.join(ROOT, ".venv"), os.path.join(copy, ".venv"))
+    # git must not find the repository around the copy: it would take the paths of the patch for ones outside, and apply nothing.
+    subprocess.run(["git", "apply", os.path.join(HERE, name + ".patch")], cwd=copy, check=True, env=dict(os.environ, GIT_CEILING_DIRECTORIES=os.path.dirname(copy)))
+    subprocess.run([sys.executable, "-c", BUILD], cwd=copy, check=True)
+    environment = dict(os.environ, PYTHONPATH=os.path.join(copy, "build", "release", "python"))
+    return subprocess.run([sys.executable, os.path.join(HERE, name + ".py")], cwd=copy, env=environment).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

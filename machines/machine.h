@@ -2,7 +2,6 @@
 #ifndef POLYHEAD_MACHINES_MACHINE_H
 #define POLYHEAD_MACHINES_MACHINE_H
 
-#include <algorithm>
 #include <cstdint>
 
 #include <polyhead/c_api.h>
@@ -21,10 +20,12 @@ struct Device {
     int shared_bytes = 0;        // shared memory that a block may have everywhere
     int widest_load = 1;         // elements that a thread may load at once
     int warp = 1, warp_from = 0; // threads that can exchange values without memory, from this capability on
-    int merge_lanes = 1;         // threads that merge the splits of a row
-    bool converts_f16 = false;   // f16 is converted by an instruction
-    bool stores_16_bits = true;  // tensors may have elements of 16 bits, and of 8
-    bool merges_splits = false;  // split frames were run there, and were right
+    // Partial merges of a row side by side, with splits. Each is a chain of loads: on an H100 the step over 32,768 keys takes 0.82 to 0.97
+    // of the time with 32 of them. With 32 columns they are as many threads as CUDA gives a block; elsewhere a block has 256.
+    int merge_lanes = 1;
+    bool converts_f16 = false;  // f16 is converted by an instruction
+    bool stores_16_bits = true; // tensors may have elements of 16 bits, and of 8
+    bool merges_splits = false; // split frames were run there, and were right
     DeviceFunctions functions = DeviceFunctions::none;
 };
 

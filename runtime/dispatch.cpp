@@ -42,12 +42,16 @@ bool environment_allows(const polyhead_variant &variant) noexcept {
     return variant.api != POLYHEAD_CPU || cpu_feature_limit().refusal == nullptr;
 }
 
-bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
+bool new_enough(const polyhead_variant &variant, const polyhead_device *device) noexcept {
     return variant.capability == 0 || (device && device->capability >= variant.capability);
 }
 
 bool has_shared_memory(const polyhead_variant &variant, const polyhead_device *device) noexcept {
     return variant.shared_bytes == 0 || (device && (device->shared_bytes == 0 || device->shared_bytes >= variant.shared_bytes));
+}
+
+bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
+    return new_enough(variant, device) && has_shared_memory(variant, device);
 }
 
 // Code compiled in process has its own Halide runtime, which has neither our contexts nor our memory.
@@ -123,7 +127,7 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
         char names[128];
         polyhead_cpu_feature_names(missing, names, sizeof names);
         text->append("needs %s", names);
-    } else if (!capable(variant, args.device)) {
+    } else if (!new_enough(variant, args.device)) {
         text->append("needs compute capability %d.%d", variant.capability / 10, variant.capability % 10);
     } else if (!has_shared_memory(variant, args.device)) {
         text->append("needs %d bytes of shared memory, of which a block has %lld", variant.shared_bytes,
@@ -141,7 +145,7 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
 } // namespace
 
 bool runs_on(const polyhead_variant &variant, const polyhead_device *device) noexcept {
-    return variant.api == api_of(device) && environment_allows(variant) && capable(variant, device) && has_shared_memory(variant, device) &&
+    return variant.api == api_of(device) && environment_allows(variant) && capable(variant, device) &&
            (variant.cpu_features & ~cpu_features(variant.cpu_features)) == 0;
 }
 
@@ -173,8 +177,7 @@ const polyhead_variant *select_variant(const KernelTable &kernel, const polyhead
         if (eligible(kernel, variant, args, shape, nullptr)) {
             return &variant;
         }
-        too_little = too_little ||
-                     (variant.api == api_of(args.device) && !(capable(variant, args.device) && has_shared_memory(variant, args.device)));
+        too_little = too_little || (variant.api == api_of(args.device) && !capable(variant, args.device));
     }
     if (!args.device && cpu_feature_limit().refusal) {
         *status = failure(POLYHEAD_UNSUPPORTED, "%s", cpu_feature_limit().refusal);

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "task_scratch.h"
+
 namespace polyhead::gen {
 
 namespace {
@@ -19,14 +21,7 @@ private:
     int64_t held_ = 0, most_ = 0;
 
     void visit(const Allocate *op) override {
-        int64_t bytes = 0;
-        if (op->memory_type == Halide::MemoryType::GPUShared) {
-            bytes = op->type.bytes();
-            for (const Halide::Expr &extent : op->extents) {
-                const Halide::Expr bound = find_constant_bound(extent, Direction::Upper);
-                bytes *= bound.defined() ? as_const_int(bound).value_or(1) : 1;
-            }
-        }
+        const int64_t bytes = op->memory_type == Halide::MemoryType::GPUShared ? bytes_at_most(op) : 0;
         held_ += bytes;
         most_ = std::max(most_, held_);
         IRVisitor::visit(op);

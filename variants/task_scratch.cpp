@@ -7,9 +7,9 @@
 
 namespace polyhead::gen {
 
-namespace {
-
 using namespace Halide::Internal;
+
+namespace {
 
 // Halide puts an allocation of a constant size on the stack, up to this size.
 constexpr int64_t most_on_stack = 16 * 1024;
@@ -32,15 +32,8 @@ private:
     std::vector<Block> stack_;
     int64_t most_ = 0;
 
-    // Every Func of a task is bounded in its own tile and computed for one point of each coordinate around it. Halide writes the extent
-    // of such a coordinate as a difference of bounds, mostly without seeing that it is 1.
     static int64_t bytes_of(const Allocate *op) {
-        int64_t elements = 1;
-        for (const Halide::Expr &extent : op->extents) {
-            const Halide::Expr bound = find_constant_bound(extent, Direction::Upper);
-            elements *= bound.defined() ? as_const_int(bound).value_or(1) : 1;
-        }
-        const int64_t bytes = elements * op->type.bytes();
+        const int64_t bytes = bytes_at_most(op);
         const bool on_stack = op->memory_type == Halide::MemoryType::Register ||
                               (op->memory_type != Halide::MemoryType::Heap && op->constant_allocation_size() > 0 && bytes <= most_on_stack);
         return on_stack ? 0 : bytes + int64_t(op->padding) * op->type.bytes();
@@ -97,6 +90,15 @@ private:
 };
 
 } // namespace
+
+int64_t bytes_at_most(const Allocate *op) {
+    int64_t bytes = op->type.bytes();
+    for (const Halide::Expr &extent : op->extents) {
+        const Halide::Expr bound = find_constant_bound(extent, Direction::Upper);
+        bytes *= bound.defined() ? as_const_int(bound).value_or(1) : 1;
+    }
+    return bytes;
+}
 
 int64_t task_scratch(const Halide::Internal::Stmt &lowered) {
     HeldByTask held;

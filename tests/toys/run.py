@@ -3,12 +3,14 @@
     .venv/bin/python tests/toys/run.py NAME
 """
 import os
-import shutil
 import subprocess
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path.insert(0, os.path.join(ROOT, "tools"))
+from command import faults  # noqa: E402
+
 BUILD = """
 import sys
 sys.path.insert(0, "tools")
@@ -20,12 +22,7 @@ build.build("release", ["polyhead", "polyhead-generate", "polyhead_python"])
 
 def main(name):
     copy = os.path.join(ROOT, "build", "toys", name)
-    shutil.rmtree(copy, ignore_errors=True)
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, stdout=subprocess.PIPE).stdout.decode()
-    for path in filter(None, listed.split("\0")):
-        os.makedirs(os.path.dirname(os.path.join(copy, path)), exist_ok=True)
-        shutil.copy2(os.path.join(ROOT, path), os.path.join(copy, path))
-    os.symlink(os.path.join(ROOT, ".venv"), os.path.join(copy, ".venv"))
+    faults.copy_tree(copy)
     # git must not find the repository around the copy: it would take the paths of the patch for ones outside, and apply nothing.
     subprocess.run(["git", "apply", os.path.join(HERE, name + ".patch")], cwd=copy, check=True, env=dict(os.environ, GIT_CEILING_DIRECTORIES=os.path.dirname(copy)))
     subprocess.run([sys.executable, "-c", BUILD], cwd=copy, check=True)

@@ -121,11 +121,11 @@ def compile_targets(targets, seconds):
     return run([tool("ninja"), "-C", os.path.join(TREE, "build", "release"), "-j", str(jobs()), *targets], seconds)
 
 
-def copy_tree():
+def copy_tree(copy=TREE):
     """Brings the copy to the state of the tree. Files that are equal keep their times, so that little is compiled again."""
     wanted = set(tracked())
     for name in wanted:
-        source, target = os.path.join(ROOT, name), os.path.join(TREE, name)
+        source, target = os.path.join(ROOT, name), os.path.join(copy, name)
         with open(source, "rb") as file:
             text = file.read()
         old = None
@@ -137,13 +137,16 @@ def copy_tree():
             with open(target, "wb") as file:
                 file.write(text)
             shutil.copymode(source, target)
-    for folder, folders, files in os.walk(TREE):
-        folders[:] = [name for name in folders if os.path.join(folder, name) not in (os.path.join(TREE, "build"), os.path.join(TREE, ".venv"))]
+    for folder, folders, files in os.walk(copy):
+        folders[:] = [name for name in folders if os.path.join(folder, name) not in (os.path.join(copy, "build"), os.path.join(copy, ".venv"))]
         for name in files:
-            if os.path.relpath(os.path.join(folder, name), TREE) not in wanted:
+            if os.path.relpath(os.path.join(folder, name), copy) not in wanted:
                 os.unlink(os.path.join(folder, name))
-    if not os.path.islink(os.path.join(TREE, ".venv")):
-        os.symlink(VENV, os.path.join(TREE, ".venv"))
+    if not os.path.islink(os.path.join(copy, ".venv")):
+        os.symlink(VENV, os.path.join(copy, ".venv"))
+
+
+def configure():
     variables = dict(POLYHEAD_KERNEL_TIER="fast", POLYHEAD_KERNEL_SAMPLE="planted faults", POLYHEAD_CPU_FEATURES=build.cpu_features("release"),
                      **fuzzing.variables("release"), **build.launcher(), **{"POLYHEAD_BUILD_" + part: "ON" for part in environment.parts()})
     status, text = run([tool("cmake"), "--preset", "release"] + ["-D%s=%s" % item for item in sorted(variables.items())], 300)
@@ -204,6 +207,7 @@ def test_faults(options):
     step("a copy of the tree in %s" % os.path.relpath(TREE, ROOT))
     os.makedirs(TREE, exist_ok=True)
     copy_tree()
+    configure()
     real = [fault for fault in faults if not fault.equivalent]
     check_without_faults(real)
     step("%d faults" % len(real))

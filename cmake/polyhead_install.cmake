@@ -17,7 +17,11 @@ get_filename_component(_polyhead_halide_dir "${POLYHEAD_HALIDE_LIBRARY}" DIRECTO
 # an empty element is the current folder.
 add_executable(polyhead_generate_installed $<TARGET_OBJECTS:polyhead-generate>)
 polyhead_target_defaults(polyhead_generate_installed NO_SANITIZE)
-target_link_libraries(polyhead_generate_installed PRIVATE polyhead_library_writer)
+target_link_libraries(
+    polyhead_generate_installed
+    PRIVATE polyhead_library_writer polyhead_generators
+)
+target_link_options(polyhead_generate_installed PRIVATE LINKER:--build-id)
 set_target_properties(
     polyhead_generate_installed
     PROPERTIES

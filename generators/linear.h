@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "../plan/tiling.h"
 #include "products.h"
 #include "storage.h"
 #include <Halide.h>
@@ -34,13 +35,6 @@ struct LinearInputs {
     int inner, outer;
     int panels;
     Halide::Expr num_rows;
-};
-
-// Blocking numbers of a GPU.
-struct ThreadBlocking {
-    int columns, rows; // of a thread; columns divides a panel
-    int panels;        // of a block
-    int row_threads;   // of a block
 };
 
 struct LinearStages {

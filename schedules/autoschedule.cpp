@@ -5,7 +5,7 @@
 
 #include <dlfcn.h>
 
-#include "../generators/text.h"
+#include "../plan/text.h"
 
 namespace polyhead::gen {
 

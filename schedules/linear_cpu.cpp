@@ -15,7 +15,7 @@
 #include <algorithm>
 
 #include "../generators/layer.h"
-#include "tiling.h"
+#include "../plan/tiling.h"
 
 namespace polyhead::gen {
 

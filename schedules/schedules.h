@@ -6,6 +6,7 @@
 #include <Halide.h>
 
 #include "../machines/machine.h"
+#include "../plan/score_output_tile.h"
 
 namespace polyhead::gen {
 
@@ -48,13 +49,5 @@ void schedule_head_rows_gpu(HeadRows &rows);
 void schedule_score_output_gpu(ScoreOutputStages &stages);
 // A Func without reductions at root: `inner` along threads, the two or three others along blocks.
 void schedule_copy_gpu(Halide::Func func, const Halide::Var &inner, const std::vector<Halide::Var> &outer);
-
-// ---- both
-
-// Scores as an output: queries of a task, keys whose scores share registers, and sums of a row's probs side by side.
-struct ScoreOutputTile {
-    int queries, keys, lanes;
-};
-ScoreOutputTile score_output_tile(const Machine &machine);
 
 } // namespace polyhead::gen

@@ -22,10 +22,6 @@ using Halide::Var;
 
 namespace {
 
-// Queries of a task, in blocks whose dot products share registers with vectors of keys: 6 x 4 accumulators of 32 registers, 4 x 2 of 16.
-constexpr int query_blocks = 5, block_queries = 6, few_block_queries = 4, key_vectors = 4, few_key_vectors = 2;
-constexpr int gpu_threads_of_a_row = 64; // that add up its probs
-
 // Blocks of 6 or 4 queries (`rows`) and of 4 or 2 vectors of keys share registers.
 void schedule_dot(ScoreOutputStages &s, const LoopLevel &level, const ScoreOutputTile &tile, int rows, int vec) {
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_tile("q_tile"), q_inner("q_inner"), lane("lane");
@@ -52,18 +48,9 @@ void schedule_sums(ScoreOutputStages &s, const LoopLevel &level, int vec) {
 
 } // namespace
 
-ScoreOutputTile score_output_tile(const Machine &machine) {
-    if (machine.gpu()) {
-        return {1, 1, gpu_threads_of_a_row};
-    }
-    const bool fits = machine.fits(block_queries * key_vectors, key_vectors + 1);
-    const int keys = machine.lanes * (fits ? key_vectors : few_key_vectors);
-    return {query_blocks * (fits ? block_queries : few_block_queries), keys, keys};
-}
-
 void schedule_score_output(ScoreOutputStages &s, const Machine &machine) {
     const ScoreOutputTile whole = score_output_tile(machine);
-    const int vec = machine.lanes, rows = whole.queries / query_blocks;
+    const int vec = machine.lanes, rows = whole.queries / whole.query_blocks;
     Var kv_tile("kv_tile"), kv_inner("kv_inner"), q_block("q_block"), q_row("q_row"), q_tile("q_tile"), task("task");
     s.key_lanes.compute_root()
         .fuse(s.hkv, s.b, task)

@@ -4,10 +4,10 @@
 
 #include <Halide.h>
 
+#include "compile/compile.h"
 #include "in_process.h"
+#include "plan/target.h"
 #include "runtime/amx.h"
-#include "variants/compile.h"
-#include "variants/target.h"
 
 #include "support/amx_emulator.h"
 #include "support/guard.h"
@@ -158,7 +158,7 @@ bool check_with_amx(Problem p, int number, uint64_t seed, int shapes) {
 
 bool multiplies_pairs_here() {
     std::string error;
-    const gen::Machine machine = gen::machine_of(Halide::Target(gen::resolve_target("host", &error)));
+    const gen::Machine machine = gen::machine_of(gen::parsed_target(gen::resolve_target("host", &error)));
     if (AmxEmulator::possible() && machine.multiplies_pairs(POLYHEAD_BF16)) {
         return true;
     }

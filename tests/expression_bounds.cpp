@@ -154,7 +154,8 @@ TEST_CASE("expressions: a text without a mask bounds nothing") {
     gen::Expression expression;
     REQUIRE(gen::Expression::parse("score = score * (kv < 3)", "expression", &expression) != "");
     REQUIRE(gen::Expression::parse("score = select(kv < 3, score, 0)", "expression", &expression) == "");
-    CHECK(!expression.keys_begin({}).defined());
-    CHECK(!expression.keys_end({}).defined());
-    CHECK(!gen::Expression().keys_end({}).defined());
+    const gen::KeyBounds bounds = gen::key_bounds(expression, {});
+    CHECK(!bounds.begin.defined());
+    CHECK(!bounds.end.defined());
+    CHECK(!gen::key_bounds(gen::Expression(), {}).end.defined());
 }

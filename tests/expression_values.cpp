@@ -183,7 +183,7 @@ TEST_CASE("expressions: a value that is used several times is one value") {
     scope.score = Halide::Internal::Variable::make(Halide::Float(32), "score");
     scope.tanh = [](const Halide::Expr &x) { return Halide::select(x < 0.0f, -x, x) * x + x; };
     Selects found;
-    parsed(text).score(scope).accept(&found);
+    score_of(parsed(text), scope).accept(&found);
     CHECK(found.count == levels);
 }
 

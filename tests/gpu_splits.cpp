@@ -3,10 +3,10 @@
 // by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one.
 #include <Halide.h>
 
+#include "compile/compile.h"
 #include "in_process.h"
-#include "variants/compile.h"
-#include "variants/knob_rules.h"
-#include "variants/target.h"
+#include "plan/knob_rules.h"
+#include "plan/target.h"
 
 #include "random_tiling.h"
 #include "support/device.h"
@@ -71,7 +71,7 @@ Problem random_decoding(bool masks, bool window, Random &random) {
 
 // A tiling whose splits are so short that the shapes have many.
 gen::VariantPlan random_plan(const std::string &frame, const Problem &p, Random &random, std::string *text) {
-    const gen::Machine machine = gen::machine_of(Halide::Target(target()));
+    const gen::Machine machine = gen::machine_of(gen::parsed_target(target()));
     for (;;) {
         std::string error;
         *text = random_tiling(frame, p, machine, random);

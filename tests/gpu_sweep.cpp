@@ -3,10 +3,10 @@
 // POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 #include <Halide.h>
 
+#include "compile/compile.h"
 #include "in_process.h"
-#include "variants/compile.h"
-#include "variants/knob_rules.h"
-#include "variants/target.h"
+#include "plan/knob_rules.h"
+#include "plan/target.h"
 
 #include "random_tiling.h"
 #include "support/device.h"
@@ -101,7 +101,7 @@ void sweep_rows(int begin, int end, int sample) {
 void sweep_tilings(const std::string &frame) {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
-    const gen::Machine machine = gen::machine_of(Halide::Target(target()));
+    const gen::Machine machine = gen::machine_of(gen::parsed_target(target()));
     for_each_of_sweep("gpu/tilings/" + frame + "/", rotating_numbers(0, all_tilings, quick_tilings), [&](int number, uint64_t seed) {
         Random random(seed);
         Problem p = tiled_problem(frame, random);

@@ -11,8 +11,8 @@
 
 #include <Halide.h>
 
+#include "compile/compile.h"
 #include "in_process.h"
-#include "variants/compile.h"
 
 #include "support/catch.h"
 #include "support/check.h"

@@ -1,11 +1,12 @@
 // A C++ locale that groups digits and has a decimal comma changes nothing that the generator reads or writes. (C's locale: tool_places.py.)
 #include <locale>
+#include <sstream>
 
 #include "in_process.h"
+#include "plan/tuning/tuned_records.h"
 #include "tools/library.h"
 #include "tools/limits.h"
 #include "tools/space.h"
-#include "variants/tuning/tuned_records.h"
 
 #include "support/catch.h"
 #include "support/problems.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <string>
 
-#include "variants/knob_rules.h"
+#include "plan/knob_rules.h"
 
 #include "support/problems.h"
 #include "support/random.h"
@@ -54,7 +54,7 @@ inline int random_value(const gen::KnobUse &use, const Problem &p, const gen::Ma
 // "frame=NAME knob=value ..." that the frame can be built with; most of its knobs are set.
 inline std::string random_tiling(const std::string &frame, const Problem &p, const gen::Machine &machine, Random &random) {
     const gen::Frame &of = *gen::frame_named(frame);
-    // EXCLUDED: tilings that the frame refuses: variants/knob_rules.h, which the generator asks, too
+    // EXCLUDED: tilings that the frame refuses: plan/knob_rules.h, which the generator asks, too
     for (int attempt = 0; attempt < 10000; attempt++) {
         gen::Tiling drawn;
         for (const gen::Knob &knob : gen::knobs()) {

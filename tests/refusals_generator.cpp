@@ -7,11 +7,11 @@
 
 #include <Halide.h>
 
-#include "variants/compile.h"
-#include "variants/compiler_warnings.h"
-#include "variants/knob_rules.h"
-#include "variants/target.h"
-#include "variants/tuning/tiling_space.h"
+#include "compile/compile.h"
+#include "compile/compiler_warnings.h"
+#include "plan/knob_rules.h"
+#include "plan/target.h"
+#include "plan/tuning/tiling_space.h"
 
 #include "support/catch.h"
 #include "support/problems.h"
@@ -316,7 +316,7 @@ TEST_CASE("generator: every value that a tuner tries lies in the range of its kn
         REQUIRE(gen::complete(&p) == "");
         for (const char *text :
              {"x86-64-linux", "x86-64-linux-avx512_skylake", "x86-64-linux-opencl", "x86-64-linux-cuda-cuda_capability_80"}) {
-            const gen::Machine machine = gen::machine_of(Halide::Target(text));
+            const gen::Machine machine = gen::machine_of(gen::parsed_target(text));
             for (const gen::Frame *frame : gen::frames()) {
                 if (!frame->serves(p, machine)) {
                     continue;
@@ -424,7 +424,7 @@ TEST_CASE("generator: whatever the compiler throws becomes one sentence") {
 }
 
 TEST_CASE("generator: what targets of ARM and RISC-V require", "[algorithm]") {
-    const auto required = [](const std::string &target) { return gen::cpu_features_of(Halide::Target(target)); };
+    const auto required = [](const std::string &target) { return gen::cpu_features_of(gen::parsed_target(target)); };
     CHECK(required("arm-64-linux") == 0);
     CHECK(required("arm-64-linux-arm_dot_prod") == POLYHEAD_CPU_ARM_DOT_PROD);
     CHECK(required("arm-64-linux-arm_fp16-sve") == (POLYHEAD_CPU_ARM_FP16 | POLYHEAD_CPU_ARM_SVE));

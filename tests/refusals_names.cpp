@@ -1,18 +1,19 @@
 // Names and targets that polyhead-generate refuses: every row of its tables, and headers of accepted names through the compilers.
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <random>
 #include <sstream>
 
 #include <unistd.h>
 
 #include <Halide.h>
 
+#include "plan/target_features.h"
 #include "tools/library.h"
 #include "tools/reserved_names.h"
-#include "variants/target_features.h"
 
 #include "support/catch.h"
 #include "support/problems.h"
@@ -60,19 +61,6 @@ std::string header_of(const std::string &name) {
     variant.compiled.symbol = tools::variant_symbol(name, library.problem, {variant.plan}, 0);
     library.variants.push_back(variant);
     return tools::header_text(library);
-}
-
-// A target of the feature, on the first processor that may have it.
-Halide::Target with_feature(Halide::Target::Feature feature) {
-    using Halide::Target;
-    for (const auto &[processor, bits] : {std::pair{Target::X86, 64}, {Target::ARM, 64}, {Target::ARM, 32}, {Target::POWERPC, 64}}) {
-        try {
-            return Target(Target::Linux, processor, bits, {feature});
-        } catch (const Halide::Error &) {
-            continue; // not this one
-        }
-    }
-    throw std::runtime_error("no processor has this feature");
 }
 
 struct Folder {
@@ -165,23 +153,95 @@ TEST_CASE("generator: every public header compiles alone, without a warning") {
 }
 
 TEST_CASE("generator: every feature of Halide has a row, and is taken or refused by it") {
-    std::set<int> seen;
     for (int i = 0; i < Halide::Target::FeatureEnd; i++) {
-        const auto feature = static_cast<Halide::Target::Feature>(i);
-        const gen::FeatureRule *rule = gen::feature_rule(feature);
-        const std::string name = Halide::Target::feature_to_name(feature);
+        const std::string name = Halide::Target::feature_to_name(static_cast<Halide::Target::Feature>(i));
+        const gen::FeatureRule *rule = gen::feature_rule(name);
         INFO(name);
         REQUIRE(rule != nullptr);
         CHECK((rule->use == gen::FeatureUse::allowed) == (rule->reason[0] == 0));
-        const Halide::Target target = with_feature(feature);
-        const bool refused = rule->use == gen::FeatureUse::refused, untested = rule->use == gen::FeatureUse::untested;
+        const gen::Target target{rule->architecture ? rule->architecture : "x86", "linux", 64, "", {name}, 0};
+        const bool refused = rule->use == gen::FeatureUse::refused, untested = rule->use == gen::FeatureUse::untested,
+                   run = target.architecture == "x86" || target.architecture == "arm";
         CHECK(gen::refused_features("t", target).empty() == !refused);
-        CHECK(gen::untested_part(target).empty() == !untested);
+        CHECK(gen::untested_part(target).empty() == (run && !untested));
         if (refused) {
             CHECK(gen::refused_features("t", target).find("found " + name + ", expected") != std::string::npos);
         }
-        CHECK(gen::with_allowed_features(target).has_feature(feature) == (rule->use == gen::FeatureUse::allowed));
     }
+}
+
+TEST_CASE("generator: a feature of another architecture is refused by name") {
+    for (const auto &[text, of] :
+         {std::pair("x86-64-linux-sve2", "arm"), std::pair("arm-64-linux-avx2", "x86"), std::pair("riscv-64-linux-vsx", "powerpc")}) {
+        gen::Target target;
+        std::string sentence;
+        CHECK(!gen::parse_target(text, &target, &sentence));
+        CHECK(sentence.find(std::string("expected no such feature, because it is one of ") + of) != std::string::npos);
+    }
+}
+
+namespace {
+
+// Words of a target in any order, some of them not Halide's.
+std::string random_target_text(std::mt19937 *random) {
+    const std::vector<std::string> heads = {"x86", "arm", "riscv", "wasm", "hexagon", "powerpc"},
+                                   systems = {"linux", "osx", "windows", "noos"};
+    std::vector<std::string> words = {heads[(*random)() % heads.size()], (*random)() % 4 == 0 ? "32" : "64",
+                                      systems[(*random)() % systems.size()]};
+    const std::vector<std::string> others = {"tune_znver3", "tune_generic", "vector_bits_256", "vector_bits_", "trace_all",
+                                             "trace_loads", "32",           "linux",           "ssse3",        ""};
+    for (unsigned count = (*random)() % 6; count > 0; count--) {
+        words.push_back((*random)() % 8 == 0
+                            ? others[(*random)() % others.size()]
+                            : Halide::Target::feature_to_name(Halide::Target::Feature((*random)() % Halide::Target::FeatureEnd)));
+    }
+    if ((*random)() % 8 == 0) {
+        words.erase(words.begin() + long((*random)() % 3));
+    }
+    std::shuffle(words.begin(), words.end(), *random);
+    std::string text;
+    for (const std::string &word : words) {
+        text += (text.empty() ? "" : "-") + word;
+    }
+    return text;
+}
+
+} // namespace
+
+TEST_CASE("generator: targets are read and written as Halide reads and writes them") {
+    std::mt19937 random(41);
+    int taken = 0;
+    for (int i = 0; i < 20000; i++) {
+        const std::string text = random_target_text(&random);
+        INFO(text);
+        gen::Target target;
+        std::string sentence;
+        const bool known = gen::parse_target(text, &target, &sentence) || sentence.find("is not known") == std::string::npos;
+        bool halide = false;
+        try { // it asks some numbers for what they are
+            halide = Halide::Target::validate_target_string(text);
+        } catch (const std::exception &) {
+        }
+        REQUIRE(known == halide);
+        if (sentence.empty()) {
+            REQUIRE(target.to_string() == Halide::Target(text).to_string());
+            taken++;
+        }
+    }
+    CHECK(taken > 1000);
+}
+
+TEST_CASE("generator: host is what Halide finds, as far as dispatch finds it, too") {
+    std::string error;
+    const gen::Target ours = gen::parsed_target(gen::resolve_target("host", &error));
+    const Halide::Target theirs = Halide::get_host_target();
+    CHECK(gen::parsed_target(theirs.to_string()).same_machine(ours));
+    for (const std::string &feature : ours.features) {
+        INFO(feature);
+        CHECK((theirs.has_feature(Halide::Target::feature_from_name(feature)) || feature == "avxvnni"));
+    }
+    const uint64_t needed = gen::cpu_features_of(ours);
+    CHECK((needed & ~polyhead_cpu_features()) == 0);
 }
 
 TEST_CASE("generator: targets whose code was never run are made only where that is asked for") {

@@ -4,10 +4,10 @@
 // one of each frame.
 #include <Halide.h>
 
+#include "compile/compile.h"
 #include "in_process.h"
-#include "variants/compile.h"
-#include "variants/knob_rules.h"
-#include "variants/target.h"
+#include "plan/knob_rules.h"
+#include "plan/target.h"
 
 #include "random_tiling.h"
 #include "support/not_run.h"
@@ -68,7 +68,7 @@ void sweep(const std::string &frame) {
         std::string error;
         const std::string text = gen::resolve_target(name, &error);
         REQUIRE(error == "");
-        const gen::Machine machine = gen::machine_of(Halide::Target(text));
+        const gen::Machine machine = gen::machine_of(gen::parsed_target(text));
         Problem p = tiled_problem(frame, random);
         REQUIRE(gen::complete(&p) == "");
         if (!gen::frame_named(frame)->serves(p, machine)) { // head lanes take dims that lanes divide

@@ -5,12 +5,12 @@
 #include <fstream>
 #include <unistd.h>
 
+#include "compile/compile.h"
 #include "contract/problem_fields.h"
-#include "variants/compile.h"
-#include "variants/knob_rules.h"
-#include "variants/target.h"
-#include "variants/tuning/tiling_space.h"
-#include "variants/tuning/tuned_records.h"
+#include "plan/knob_rules.h"
+#include "plan/target.h"
+#include "plan/tuning/tiling_space.h"
+#include "plan/tuning/tuned_records.h"
 
 #include "support/catch.h"
 #include "support/problems.h"
@@ -309,7 +309,7 @@ TEST_CASE("the shipped records are all usable") {
 TEST_CASE("the space has the default tiling, every knob of its frame, and reasons") {
     for (const std::string &target : {avx512, avx2, std::string("x86-64-linux"), std::string("x86-64-linux-cuda-cuda_capability_80"),
                                       std::string("x86-64-linux-opencl")}) {
-        const gen::Machine machine = gen::machine_of(Halide::Target(target));
+        const gen::Machine machine = gen::machine_of(gen::parsed_target(target));
         for (const Problem &given : {sdpa_problem(12, 64), sdpa_problem(8, 40), linear_problem(768, 2304)}) {
             const Problem p = complete(given);
             for (const gen::Frame *frame : gen::frames()) {
@@ -330,7 +330,7 @@ TEST_CASE("the space has the default tiling, every knob of its frame, and reason
             }
         }
     }
-    const gen::Machine machine = gen::machine_of(Halide::Target(avx512));
+    const gen::Machine machine = gen::machine_of(gen::parsed_target(avx512));
     const Problem p = complete(sdpa_problem(12, 64));
     const auto why = [&](const std::string &text) {
         gen::Tiling t;

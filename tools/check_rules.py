@@ -18,14 +18,16 @@ LOOP_DIRECTIVES = re.compile(
 MACHINE_WORDS = re.compile(
     r"\b(Target|get_target|get_host_target|Machine|machine_of|natural_vector_size|has_feature|vector_width|native_vector\w*)\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]')
-# Folders that a folder must not include: only variants/ includes both generators/ and schedules/.
+# Folders that a folder must not include: only compile/ includes both generators/ and schedules/. Halide stays in those three.
 STRANGERS = {
-    "contract": ("machines", "runtime", "generators", "schedules", "variants", "tools", "python", "Halide"),  # the ground floor
-    "machines": ("runtime", "generators", "schedules", "variants", "tools", "python", "Halide"),
-    "generators": ("schedules", "variants", "tools"),
-    "schedules": ("variants", "tools"),
-    "variants": ("tools", "python", "bench", "tests"),
-    "runtime": ("machines", "generators", "schedules", "variants", "tools"),
+    "contract": ("machines", "runtime", "plan", "generators", "schedules", "compile", "tools", "python", "Halide"),  # the ground floor
+    "machines": ("runtime", "plan", "generators", "schedules", "compile", "tools", "python", "Halide"),
+    "plan": ("generators", "schedules", "compile", "tools", "python", "Halide"),
+    "generators": ("schedules", "compile", "tools"),
+    "schedules": ("compile", "tools"),
+    "compile": ("python", "bench", "tests"),
+    "runtime": ("machines", "plan", "generators", "schedules", "compile", "tools", "Halide"),
+    "python": ("generators", "schedules", "compile", "Halide"),
 }
 FRAME_NAME = re.compile(r'const char \*name\(\) const override \{ return "(\w+_\w+)"; \}')
 # A Func made from a name or an expression is a new one; an empty Func and a copy are not.
@@ -40,15 +42,14 @@ REGISTERS_COMPARED = re.compile(r"\bregisters\s*[=!<>]=?\s*\d")
 INSTRUCTION_OR_API = re.compile(
     r"\bv?(?:pmaddwd|pdpbusd|dpbf16ps|dpbusd)\b|\btdpbf16ps\b|\bpolyhead_amx_\w*|\bPOLYHEAD_CPU_\w+|\bPOLYHEAD_(?:CUDA|OPENCL|VULKAN|METAL|WEBGPU)\b"
     r"|\bTarget::(?:CUDA|OpenCL|Vulkan|Metal|WebGPU)\b")
-MACHINE_ROOMS = ("generators", "schedules", "variants", "tools")
-MACHINES_NAMED = ("variants/target.cpp", "variants/target_features.cpp", "variants/compile.cpp", "tools/elf_symbols.cpp", "tools/library.cpp")
-NUMBERS_ALLOWED = ("schedules/tiling.cpp", "schedules/tiling_knobs.h")
+MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "tools")
+MACHINES_NAMED = ("plan/host.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
 # What follows the locale of the process, and where texts with numbers are made without it.
 LOCALE_CODE = re.compile(r"\b(strto(?:d|f|ld)|atof|sto[dfl]|setlocale|is(?:alpha|digit|alnum|space|upper|lower|punct|xdigit)|to(?:lower|upper)"
                          r"|[io]?stringstream)\b(?=\s*[({\w>&*])")
 LOCALE_FORMAT = re.compile(r'"[^"]*%[-+ #0-9*]*(?:\.(?:[1-9*]\d*))?[eEfgGaA](?![^"]*\bPRI)[^"]*"')
-LOCALE_ROOMS = ("runtime", "generators", "schedules", "variants", "tools", "python")
-LOCALE_ALLOWED = ("generators/text.h", "runtime/status.cpp",  # where it is made the same in every locale
+LOCALE_ROOMS = ("runtime", "plan", "generators", "schedules", "compile", "tools", "python")
+LOCALE_ALLOWED = ("plan/text.h", "runtime/status.cpp",  # where it is made the same in every locale
                   "tools/confirm_kernel.cpp")  # a program of its own, which sets no locale
 # What chooses inputs of tests. An input that it draws again, leaves out or cuts down is one that nothing tests.
 GENERATORS = ["tests/support/%s.cpp" % name for name in (
@@ -161,7 +162,7 @@ def check_includes(name, lines):
 
 def frame_names():
     """The names in the table of frames, without those that are also ordinary words."""
-    return {name for path in files() if path.startswith("variants/frames/") for line in lines_of(path) for name in FRAME_NAME.findall(line)}
+    return {name for path in files() if path.startswith("plan/frames/") for line in lines_of(path) for name in FRAME_NAME.findall(line)}
 
 
 def check_frame_names(name, lines, names=None):
@@ -170,7 +171,7 @@ def check_frame_names(name, lines, names=None):
     compared = re.compile(r"""([!=]=|\bin)\s*\(?["'](%s)["']|["'](%s)["']\s*[!=]=|STREQUAL "(%s)\"""" % (words, words, words))
     for number, line in enumerate(lines, 1):
         if compared.search(line):
-            yield number, "a frame is compared by its name: ask the table of frames (variants/frames/)"
+            yield number, "a frame is compared by its name: ask the table of frames (plan/frames/)"
 
 
 def check_generators(name, lines):
@@ -205,21 +206,19 @@ def check_machines(name, lines):
 
 def check_numbers(name, lines):
     """A number of a schedule is a knob, a fact of the machine, or a constant that has a name and a reason."""
-    if name in NUMBERS_ALLOWED:
-        return
     for number, line in enumerate(code_only(lines), 1):
         rest = STRUCTURAL.sub("", line)
         if not line.lstrip().startswith(("#", "constexpr")) and TUNED_NUMBER.search(rest):
-            yield number, "a number in a schedule: make it a knob (schedules/tiling_knobs.h) or a named constexpr"
+            yield number, "a number in a schedule: make it a knob (plan/tiling_knobs.h) or a named constexpr"
 
 
 def check_locale(name, lines):
-    """Numbers are read and written by what generators/text.h and runtime/status.h offer."""
+    """Numbers are read and written by what plan/text.h and runtime/status.h offer."""
     if name.split("/")[0] not in LOCALE_ROOMS or name in LOCALE_ALLOWED:
         return
     for number, (line, code) in enumerate(zip(lines, code_only(lines)), 1):
         for match in LOCALE_CODE.finditer(code):
-            yield number, "%s follows the locale: use generators/text.h" % match.group(1)
+            yield number, "%s follows the locale: use plan/text.h" % match.group(1)
         if LOCALE_FORMAT.search(line) and not line.lstrip().startswith("//"):
             yield number, "a format of floats follows the locale: use number_text() or NumberText"
 
@@ -239,7 +238,7 @@ def check_excluded(name, lines):
 
 def check_tiling():
     """The list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record of a tiling; there are no other knobs."""
-    header, source = "schedules/tiling.h", "schedules/tiling.cpp"
+    header, source = "plan/tiling.h", "plan/tiling.cpp"
     body = re.search(r"struct Tiling \{(.*?)\n\};", "\n".join(code_only(lines_of(header))), flags=re.S)
     if body is None or "POLYHEAD_TILING_KNOBS(" not in body.group(1):
         yield header, 1, "the fields of Tiling are not made from POLYHEAD_TILING_KNOBS"

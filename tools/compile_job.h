@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "../variants/compile.h"
+#include "../plan/plan.h"
+#include "../plan/variant_facts.h"
 
 namespace polyhead::tools {
 
@@ -29,15 +30,16 @@ struct FileJob {
 };
 
 std::string job_text(const CompileJob &job);
+// Everything of a job that decides the bytes of the object.
+std::string job_key(const CompileJob &job);
 std::string job_text(const FileJob &job);
+// What functions does this source define, and what do they read?
+std::string job_text(const ExpressionSource &source);
 // The sentence of an answer; empty when the file was made.
 std::string read_answer(const std::string &answer);
 // What the other process answered; a sentence in *error when it refused, or when this is no answer.
 gen::CompiledVariant read_answer(const CompileJob &job, const std::string &answer, std::string *error);
-
-// The other process: reads the job from standard input, works, writes the answer to standard output. Returns the exit status.
-int serve_compile_job();
-// Answers with this sentence where a job is served; for the end of a process that cannot unwind.
-void answer_failure(const std::string &sentence) noexcept;
+// Of a source: texts of this process may name it then, and *text does. Returns a sentence or nothing.
+std::string read_source_answer(const std::string &answer, std::string *text);
 
 } // namespace polyhead::tools

@@ -16,14 +16,14 @@
 #include <thread>
 #include <unistd.h>
 
-#include "../generators/text.h"
+#include "../plan/text.h"
 
 extern char **environ;
 
 namespace polyhead::tools {
 namespace {
 
-std::string &compiler_program() {
+std::string &program() {
     static auto *const path = new std::string("polyhead-generate");
     return *path;
 }
@@ -225,7 +225,11 @@ std::string serve_apart(const std::string &job, const std::string &what, const L
 } // namespace
 
 void set_compiler_program(const std::string &path) {
-    compiler_program() = path;
+    program() = path;
+}
+
+const std::string &compiler_program() {
+    return program();
 }
 
 void end_compiler() noexcept {
@@ -246,6 +250,12 @@ std::string make_apart(const FileJob &job, const Limits &limits) {
     const std::string what = job.objects.empty() ? "the runtime of " + job.target : "an archive";
     const std::string answer = serve_apart(job_text(job), what, limits, &error);
     return error.empty() ? read_answer(answer) : error;
+}
+
+std::string describe_source_apart(const ExpressionSource &source, const Limits &limits, std::string *text) {
+    std::string error;
+    const std::string answer = serve_apart(job_text(source), "'" + source.file + "'", limits, &error);
+    return error.empty() ? read_source_answer(answer, text) : error;
 }
 
 } // namespace polyhead::tools

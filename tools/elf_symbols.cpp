@@ -9,7 +9,7 @@
 
 #include <elf.h>
 
-#include "../generators/text.h"
+#include "../plan/text.h"
 
 namespace polyhead::tools {
 namespace {

@@ -6,8 +6,9 @@
 #include <filesystem>
 #include <string>
 
-#include "../generators/text.h"
-#include "../variants/compile.h"
+#include "../compile/compile.h"
+#include "../compile/serve_job.h"
+#include "../plan/text.h"
 #include "elf_symbols.h"
 #include "last_words.h"
 #include "library.h"

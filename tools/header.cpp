@@ -3,7 +3,7 @@
 #include <cinttypes>
 
 #include "../contract/problem_fields.h"
-#include "../generators/text.h"
+#include "../plan/text.h"
 #include "library.h"
 
 namespace polyhead::tools {

@@ -1,9 +1,9 @@
 // Compiles a problem into this process and makes a Kernel of it.
 #include "in_process.h"
 
+#include "../compile/compile.h"
 #include "../contract/weight_layout.h"
-#include "../generators/expressions/expression.h"
-#include "../variants/compile.h"
+#include "../plan/language/expression.h"
 
 namespace polyhead {
 

@@ -5,8 +5,7 @@
 #include <cstdio>
 #include <filesystem>
 
-#include <Halide.h>
-
+#include "../plan/target.h"
 #include "elf_symbols.h"
 #include "output_files.h"
 
@@ -29,10 +28,6 @@ std::string make_runtime(const fs::path &path, const std::string &target, const 
     }
     fs::rename(archived ? archive : object, path);
     return "";
-}
-
-bool same_machine(const Halide::Target &a, const Halide::Target &b) {
-    return a.arch == b.arch && a.bits == b.bits && a.os == b.os;
 }
 
 std::string compile_all(const Request &request, const std::vector<gen::VariantPlan> &plans, const fs::path &folder, Library *library,
@@ -63,38 +58,35 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
 }
 
 // APIs that a runtime can use; those in libpolyhead_gpu.a first.
-constexpr Halide::Target::Feature device_features[] = {Halide::Target::CUDA,  Halide::Target::OpenCL, Halide::Target::Vulkan,
-                                                       Halide::Target::Metal, Halide::Target::WebGPU, Halide::Target::D3D12Compute};
+constexpr const char *device_features[] = {"cuda", "opencl", "vulkan", "metal", "webgpu", "d3d12compute"};
 constexpr size_t carried_features = 3;
 
-bool is_carried(const Halide::Target &target) {
-    if (!same_machine(target, Halide::get_host_target())) {
-        return false;
-    }
-    return std::none_of(std::begin(device_features) + carried_features, std::end(device_features),
-                        [&](Halide::Target::Feature feature) { return target.has_feature(feature); });
+bool is_carried(const gen::Target &target) {
+    return target.same_machine(gen::this_system()) &&
+           std::none_of(std::begin(device_features) + carried_features, std::end(device_features),
+                        [&](const char *feature) { return target.has(feature); });
 }
 
 // The runtimes of targets that libpolyhead.a and libpolyhead_gpu.a of this machine do not contain: one for each machine, with the APIs of
 // all its targets.
 std::string add_runtimes(const Request &request, const fs::path &folder, Library *library) {
-    std::vector<Halide::Target> runtimes;
+    std::vector<gen::Target> runtimes;
     for (const std::string &word : request.targets) {
-        const Halide::Target target(word);
+        const gen::Target target = gen::parsed_target(word);
         if (is_carried(target)) {
             continue;
         }
-        auto runtime = std::find_if(runtimes.begin(), runtimes.end(), [&](const Halide::Target &r) { return same_machine(r, target); });
+        auto runtime = std::find_if(runtimes.begin(), runtimes.end(), [&](const gen::Target &r) { return r.same_machine(target); });
         if (runtime == runtimes.end()) {
-            runtime = runtimes.insert(runtimes.end(), Halide::Target(target.os, target.arch, target.bits));
+            runtime = runtimes.insert(runtimes.end(), {target.architecture, target.system, target.bits, "", {}, 0});
         }
-        for (const Halide::Target::Feature feature : device_features) {
-            if (target.has_feature(feature)) {
-                runtime->set_feature(feature);
+        for (const char *feature : device_features) {
+            if (target.has(feature)) {
+                runtime->features.insert(feature);
             }
         }
     }
-    for (const Halide::Target &runtime : runtimes) {
+    for (const gen::Target &runtime : runtimes) {
         const std::string name = "halide_runtime_" + runtime.to_string() + ".a";
         const std::string error = make_runtime(folder / name, runtime.to_string(), request.limits);
         if (!error.empty()) {

@@ -4,8 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "../generators/expressions/expression.h"
-#include "../variants/compile.h"
+#include "../plan/language/expression.h"
+#include "../plan/plan.h"
+#include "../plan/variant_facts.h"
 #include "request.h"
 
 namespace polyhead::tools {

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../generators/text.h"
+#include "../plan/text.h"
 
 namespace polyhead::tools {
 

@@ -6,7 +6,7 @@
 #include "../contract/cpu_features.h"
 #include "../contract/dtypes.h"
 #include "../contract/problem_fields.h"
-#include "../generators/text.h"
+#include "../plan/text.h"
 #include "library.h"
 
 namespace polyhead::tools {

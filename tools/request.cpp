@@ -8,11 +8,12 @@
 #include <CLI/CLI.hpp>
 
 #include "../contract/problem_fields.h"
-#include "../generators/expressions/source.h"
-#include "../generators/text.h"
-#include "../variants/compile.h"
-#include "../variants/knob_rules.h"
-#include "../variants/tuning/tuned_records.h"
+#include "../plan/knob_rules.h"
+#include "../plan/language/expression.h"
+#include "../plan/plan.h"
+#include "../plan/text.h"
+#include "../plan/tuning/tuned_records.h"
+#include "compile_process.h"
 #include "reserved_names.h"
 
 namespace polyhead::tools {
@@ -212,7 +213,7 @@ std::string read_expression(const CLI::App &app, const Words &words, Request *re
         if (!read_text(words.expression_source, &request->source.text)) {
             return "expression-source: cannot read '" + words.expression_source + "' as text";
         }
-        refusal = gen::load_expression_source(words.expression_source, request->source.text, words.expression_library, &text);
+        refusal = describe_source_apart(request->source, request->limits, &text);
     } else if (from_file || given("--expression")) {
         gen::Expression expression;
         refusal = gen::Expression::parse(text, from_file ? words.expression_file : "expression", &expression);
@@ -282,8 +283,8 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
         return "tuned: found both --tuned and --no-tuned, expected one of them";
     }
     for (const std::string &step :
-         {refuse_name(request->name), read_fields(app, words, &request->problem), read_expression(app, words, request),
-          read_range(words.range, request), read_emit(words.emit, &request->emit), read_limit_words(words, &request->limits)}) {
+         {refuse_name(request->name), read_fields(app, words, &request->problem), read_limit_words(words, &request->limits),
+          read_expression(app, words, request), read_range(words.range, request), read_emit(words.emit, &request->emit)}) {
         if (!step.empty()) {
             return step;
         }

@@ -1,13 +1,12 @@
 // The space of tilings as JSON.
 #include "space.h"
 
-#include <Halide.h>
 #include <nlohmann/json.hpp>
 
 #include "../contract/problem_fields.h"
-#include "../variants/target.h"
-#include "../variants/tuning/tiling_space.h"
-#include "../variants/tuning/tuned_records.h"
+#include "../plan/target.h"
+#include "../plan/tuning/tiling_space.h"
+#include "../plan/tuning/tuned_records.h"
 #include "library.h"
 
 namespace polyhead::tools {
@@ -75,7 +74,7 @@ std::string space_text(const Request &request, std::string *error) {
     j["bytes_moved"] = manifest["bytes_moved"].value("batch_1", Json());
     j["targets"] = Json::array();
     for (const std::string &text : request.targets) {
-        const Halide::Target target(text);
+        const gen::Target target = gen::parsed_target(text);
         Json variants = variants_json(request, text, error);
         if (!error->empty()) {
             return "";
@@ -89,7 +88,7 @@ std::string space_text(const Request &request, std::string *error) {
 }
 
 std::string point_refusal(const Request &request, const std::string &name, const std::string &text) {
-    const gen::Machine machine = gen::machine_of(Halide::Target(request.targets[0]));
+    const gen::Machine machine = gen::machine_of(gen::parsed_target(request.targets[0]));
     gen::Tiling tiling;
     const std::string refusal = tiling.set_all(text);
     if (!refusal.empty()) {

@@ -2,7 +2,9 @@
 //
 // A comparison is solved for kv, so `p - kv < 128` says kv >= p - 127. `and` takes the tighter of its sides, `or` the wider. What is
 // left on the other side must not fall with q, so that the first and the last row of a tile bound the tile.
-#include "program.h"
+#include "values.h"
+
+#include "../../plan/language/program.h"
 
 #include <algorithm>
 #include <cmath>

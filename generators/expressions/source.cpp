@@ -4,16 +4,14 @@
 
 #include <cinttypes>
 #include <cstdio>
-#include <map>
-#include <mutex>
 #include <stdexcept>
 
 #include <dlfcn.h>
 
-#include <polyhead/c_problem.h>
+#include <polyhead/c_api.h>
 #include <polyhead/expression_source.h>
 
-#include "../text.h"
+#include "../../plan/text.h"
 
 namespace polyhead::gen {
 
@@ -21,31 +19,12 @@ using Halide::Expr;
 
 namespace {
 
-// Threads compile kernels while others open sources.
-class LoadedSources {
-public:
-    static LoadedSources &of() {
-        static LoadedSources *const all = new LoadedSources; // never destroyed: threads may compile while the program ends
-        return *all;
-    }
-    void add(const std::string &name, const ExpressionSource &source) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        sources_[name] = source;
-    }
-    bool find(const std::string &name, ExpressionSource *source) {
-        const std::lock_guard<std::mutex> lock(mutex_);
-        const auto found = sources_.find(name);
-        if (found == sources_.end()) {
-            return false;
-        }
-        *source = found->second;
-        return true;
-    }
+constexpr char batch_row[] = "b", key_length[] = "seq_len_kv";
 
-private:
-    std::mutex mutex_;
-    std::map<std::string, ExpressionSource> sources_;
-};
+bool is_batch_row(const Expr &index) {
+    const auto *const variable = index.as<Halide::Internal::Variable>();
+    return variable && variable->name == batch_row;
+}
 
 // The scope of a kernel as a source sees it: tensors by name. A source is tried when it is loaded, so nothing here goes wrong later.
 Scope scope_for_source(const ExpressionScope &s, const std::vector<ExpressionTensor> &tensors) {
@@ -80,9 +59,50 @@ std::string type_of(const Expr &expr) {
     return expr.type() == Halide::Bool() ? "bool" : text.str();
 }
 
+// What a text with this source calls.
+struct Called : language::SourceFunction {
+    Called(Expr (*called)(const Scope &), uint32_t facts_read, std::vector<ExpressionTensor> declared)
+        : SourceFunction(facts_read), function(called), tensors(std::move(declared)) {}
+    Expr (*function)(const Scope &);
+    std::vector<ExpressionTensor> tensors;
+};
+
+// Variables in place of everything, to find out what a source reads. b as the index of a dimension that is declared as b is none.
+ExpressionScope scope_of_variables(const std::vector<ExpressionTensor> &tensors) {
+    const auto variable = [](const char *name) { return Expr(Halide::Var(name)); };
+    ExpressionScope scope{Halide::cast<float>(variable("score")),
+                          variable(batch_row),
+                          variable("h"),
+                          variable("q"),
+                          variable("kv"),
+                          variable("p"),
+                          variable("seq_len_q"),
+                          variable(key_length),
+                          variable("kv_length"),
+                          nullptr,
+                          [](const Expr &x) { return Halide::exp(x); },
+                          [](const Expr &x) { return Halide::tanh(x); }};
+    scope.element = [tensors](size_t i, std::vector<Expr> index) {
+        const ExpressionTensor &tensor = tensors[i];
+        for (size_t d = 0; d < index.size(); d++) { // that dimension is divided as the batch is
+            index[d] = tensor.extents[d] == POLYHEAD_EXTENT_B && is_batch_row(index[d]) ? Expr(0) : index[d];
+        }
+        const Halide::Type type = tensor.dtype == POLYHEAD_F32   ? Halide::Type(Halide::Float(32))
+                                  : tensor.dtype == POLYHEAD_I32 ? Halide::Type(Halide::Int(32))
+                                                                 : Halide::Type(Halide::Bool());
+        return Halide::Internal::Call::make(type, tensor.name, index, Halide::Internal::Call::PureExtern);
+    };
+    return scope;
+}
+
+uint32_t facts_of(const Expr &value) {
+    return (Halide::Internal::expr_uses_var(value, batch_row) ? POLYHEAD_EXPRESSION_BATCH_ROW : 0) |
+           (Halide::Internal::expr_uses_var(value, key_length) ? POLYHEAD_EXPRESSION_KEY_LENGTH : 0);
+}
+
 // Calls both functions once with variables. Returns a sentence when they give what no kernel can use.
-std::string try_out(const ExpressionSource &source, const std::vector<ExpressionTensor> &tensors) {
-    const Scope scope = scope_for_source(language::scope_of_variables(tensors), tensors);
+std::string try_out(const ExpressionSource &source, const std::vector<ExpressionTensor> &tensors, LoadedSource *loaded) {
+    const Scope scope = scope_for_source(scope_of_variables(tensors), tensors);
     try { // Halide's errors about an Expr
         const Expr score = source.score ? source.score(scope) : Expr(0.0f);
         const Expr mask = source.mask ? source.mask(scope) : Expr(Halide::cast<bool>(true));
@@ -92,6 +112,8 @@ std::string try_out(const ExpressionSource &source, const std::vector<Expression
         if (!mask.defined() || mask.type() != Halide::Bool()) {
             return "mask() gives " + type_of(mask) + ", expected bool";
         }
+        loaded->score_facts = source.score ? std::optional(facts_of(score)) : std::nullopt;
+        loaded->mask_facts = source.mask ? std::optional(facts_of(mask)) : std::nullopt;
     } catch (const std::exception &exception) {
         const std::string what = exception.what();
         return what.substr(0, what.find('\n'));
@@ -117,7 +139,7 @@ std::string name_of(const std::string &file, const std::string &content) {
 
 } // namespace
 
-std::string load_expression_source(const std::string &file, const std::string &content, const std::string &library, std::string *text) {
+std::string load_expression_source(const std::string &file, const std::string &content, const std::string &library, LoadedSource *loaded) {
     void *object = dlopen((library.find('/') == std::string::npos ? "./" + library : library).c_str(), RTLD_NOW | RTLD_LOCAL);
     void *entry = object ? dlsym(object, "polyhead_expression_source") : nullptr;
     if (!entry) {
@@ -131,41 +153,26 @@ std::string load_expression_source(const std::string &file, const std::string &c
     if (!source.score && !source.mask) {
         return file + ": defines neither score() nor mask()";
     }
-    const std::string name = name_of(file, content);
-    const std::string declarations = source.declarations ? source.declarations() : "";
-    LoadedSources::of().add(name, source);
-    *text = declarations + "\nsource " + name;
+    loaded->name = name_of(file, content);
+    loaded->text = std::string(source.declarations ? source.declarations() : "") + "\nsource " + loaded->name;
+    know_source(loaded->name, {source.score ? std::make_shared<Called>(source.score, 0, std::vector<ExpressionTensor>()) : nullptr,
+                               source.mask ? std::make_shared<Called>(source.mask, 0, std::vector<ExpressionTensor>()) : nullptr});
     Expression expression;
-    const std::string refusal = Expression::parse(*text, file + ", declarations()", &expression);
+    const std::string refusal = Expression::parse(loaded->text, file + ", declarations()", &expression);
     if (!refusal.empty()) {
         return refusal;
     }
-    const std::string trial = try_out(source, expression.tensors());
+    const std::string trial = try_out(source, expression.tensors(), loaded);
+    const auto called = [&](auto function, const std::optional<uint32_t> &facts) {
+        return facts ? std::make_shared<Called>(function, *facts, expression.tensors()) : nullptr;
+    };
+    know_source(loaded->name, {called(source.score, loaded->score_facts), called(source.mask, loaded->mask_facts)});
     return trial.empty() ? "" : file + ": " + trial;
 }
 
-namespace language {
-
-bool add_source(const std::string &name, Program *program) {
-    ExpressionSource source{};
-    if (!LoadedSources::of().find(name, &source)) {
-        return false;
-    }
-    const auto node = [program](Type type, Expr (*function)(const Scope &)) {
-        auto made = std::make_shared<Node>(Node{Op::source, type, {}});
-        made->source = [function, tensors = program->tensors](const ExpressionScope &scope) {
-            return function(scope_for_source(scope, tensors));
-        };
-        return made;
-    };
-    if (source.score) {
-        program->score = node(Type::real, source.score);
-    }
-    if (source.mask) {
-        program->mask = node(Type::boolean, source.mask);
-    }
-    return true;
+Expr value_of(const language::SourceFunction &function, const ExpressionScope &scope) {
+    const auto &called = static_cast<const Called &>(function); // in the compiler there are no others
+    return called.function(scope_for_source(scope, called.tensors));
 }
 
-} // namespace language
 } // namespace polyhead::gen

@@ -1,21 +1,26 @@
-// User expressions written in C++: a text names a source that this process has loaded as `source NAME`.
+// User expressions written in C++: opened, tried once, and called where a text names them.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
-#include "program.h"
+#include "../../plan/language/sources.h"
+#include "values.h"
 
 namespace polyhead::gen {
 
-// Opens the shared object that was made of a C++ file (its path and content) with <polyhead/expression_source.h>. *text becomes the
-// expression that refers to it in this process: its declarations and `source NAME`, where NAME follows from the file's name and content.
-// Returns one sentence on failure. The object stays open.
-std::string load_expression_source(const std::string &file, const std::string &content, const std::string &library, std::string *text);
+// What a source says of itself.
+struct LoadedSource {
+    std::string name, text;                          // the text that refers to it: its declarations and `source NAME`
+    std::optional<uint32_t> score_facts, mask_facts; // of the functions that it defines: bits POLYHEAD_EXPRESSION_
+};
 
-namespace language {
+// Opens the shared object that was made of a C++ file (its path and content) with <polyhead/expression_source.h>; its name follows from the
+// file's name and content. Texts of this process may name it then. Returns one sentence on failure. The object stays open.
+std::string load_expression_source(const std::string &file, const std::string &content, const std::string &library, LoadedSource *loaded);
 
-// Adds the nodes of a loaded source, which reads the tensors that the program has; false when none of this name is loaded.
-bool add_source(const std::string &name, Program *program);
+// What a function of a source gives in this scope.
+Halide::Expr value_of(const language::SourceFunction &function, const ExpressionScope &scope);
 
-} // namespace language
 } // namespace polyhead::gen

@@ -1,5 +1,8 @@
 // User expressions: nodes as Halide Exprs.
-#include "program.h"
+#include "values.h"
+
+#include "../../plan/language/program.h"
+#include "source.h"
 
 namespace polyhead::gen::language {
 
@@ -122,7 +125,7 @@ Expr value_of(const Node &node, const ExpressionScope &scope) {
     case Op::element:
         return scope.element(node.index, x);
     case Op::source:
-        return node.source(scope);
+        return value_of(*node.source, scope);
     case Op::exp:
         return scope.exp(x[0]);
     case Op::tanh:

@@ -4,7 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "../expressions/expression.h"
+#include "../../plan/language/expression.h"
+#include "../expressions/values.h"
 #include "../numerics.h"
 #include "inputs.h"
 

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "../../plan/problem.h"
 #include "../key_source.h"
-#include "../problem.h"
 #include "../storage.h"
 #include <Halide.h>
 

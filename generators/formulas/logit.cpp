@@ -122,7 +122,7 @@ Expr Logits::takes_part(const Expr &natural_score, const Row &row, const Expr &k
         also(&part, lets_take_part(pair_tensors_[i], pairs[i]));
     }
     if (in().expression.masks()) {
-        also(&part, in().expression.mask(in().scope(natural_score, row, kv, h, b)));
+        also(&part, mask_of(in().expression, in().scope(natural_score, row, kv, h, b)));
     }
     return part;
 }
@@ -132,7 +132,7 @@ Expr Logits::logit(const Expr &score, const Row &row, const Expr &kv, const Expr
     Expr result = score;
     const Expr added = additive_terms(row, kv, h, b, pairs);
     if (in().natural_logits()) {
-        result = in().expression.score(in().scope(natural(score), row, kv, h, b));
+        result = score_of(in().expression, in().scope(natural(score), row, kv, h, b));
         result = added.defined() ? add_in_order(result, added) : result;
     } else if (added.defined()) {
         // One term is a product that is part of a multiply-add: a slope alone has its unit before the distance.

@@ -6,12 +6,12 @@ namespace polyhead::gen {
 using Halide::Expr;
 
 bool Visibility::has_begin() const {
-    return problem().window != 0 || in().expression.keys_begin(in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).defined();
+    return problem().window != 0 || key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).begin.defined();
 }
 
 bool Visibility::rows_differ() const {
     return problem().causal != POLYHEAD_NOT_CAUSAL || has_begin() ||
-           in().expression.keys_end(in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).defined();
+           key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).end.defined();
 }
 
 Expr Visibility::keys_begin(const Expr &q, const Expr &b) const {
@@ -19,7 +19,7 @@ Expr Visibility::keys_begin(const Expr &q, const Expr &b) const {
     if (problem().window != 0) {
         begin = Halide::max(position(q, b) - in().number("window_left"), 0);
     }
-    const Expr derived = in().expression.keys_begin(in().scope(0.0f, {q, 0, 0, 0}, 0, 0, b));
+    const Expr derived = key_bounds(in().expression, in().scope(0.0f, {q, 0, 0, 0}, 0, 0, b)).begin;
     if (derived.defined()) {
         begin = begin.defined() ? Halide::max(begin, derived) : Halide::max(derived, 0);
     }
@@ -40,7 +40,7 @@ Expr Visibility::keys_end(const Expr &q, const Expr &b) const {
         const Expr missing = Halide::max(Halide::min(last + 1 - in().inputs.seq_len_q, 0), -from_end);
         end = Halide::max(Halide::min(end, last + 1 + from_end) + missing, 0);
     }
-    const Expr derived = in().expression.keys_end(in().scope(0.0f, {q, 0, 0, 0}, 0, 0, b));
+    const Expr derived = key_bounds(in().expression, in().scope(0.0f, {q, 0, 0, 0}, 0, 0, b)).end;
     return derived.defined() ? Halide::max(Halide::min(end, derived), 0) : end;
 }
 

@@ -6,6 +6,7 @@
 // tile are then queries of all heads of a group, so that a key is read once for them.
 #pragma once
 
+#include "../../plan/frames/rows.h"
 #include "attention_stages.h"
 #include "seen_keys.h"
 
@@ -29,11 +30,6 @@ struct RowsBlocking {
     int key_groups() const { return shares_keys() ? groups : 1; }
     int tile_rows() const { return shares_keys() ? rows : rows * groups; }
 };
-
-// Block tiles: values are staged beside the keys, unless a chunk of keys as they are stored has them.
-inline bool stages_values(const Problem &problem) {
-    return problem.value_in_key == 0 || problem.rope != POLYHEAD_NO_ROPE;
-}
 
 // What is made of one chunk of keys. Coordinates: r = row in thread, l = lane, g = thread over rows, qt = tile, qi = g * rows + r,
 // kk = key in chunk, c = chunk, x = entry of head_dim in a lane, sp = split (0 where there are none), h = head, with splits the key/value

@@ -8,7 +8,7 @@
 
 #include "../../contract/tensors.h"
 #include "arrays.h"
-#include "loaded_kernel.h"
+#include "kernel_cache.h"
 
 namespace polyhead::python {
 

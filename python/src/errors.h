@@ -9,7 +9,7 @@
 #include <nanobind/stl/string.h> // in every file, because a cast of std::string means something else without it
 #include <polyhead/c_api.h>
 
-#include "../../generators/text.h"
+#include "../../plan/text.h"
 
 namespace polyhead::python {
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <iterator>
 #include <map>
@@ -11,13 +12,16 @@
 #include <tuple>
 
 #include "../../contract/problem_fields.h"
+#include "../../tools/compile_process.h"
 #include "errors.h"
-#include "loaded_kernel.h"
+#include "kernel_cache.h"
 #include "no_fork.h"
+#include "without_lock.h"
 
 namespace polyhead::python {
 namespace {
 
+using load::Plan;
 using Pointer = std::shared_ptr<const LoadedKernel>;
 using Key = std::tuple<std::array<int32_t, contract::num_problem_fields>, std::string, std::string, std::string, int32_t, int32_t>;
 
@@ -131,7 +135,53 @@ Plan plan_for(const Problem &problem, const std::string &target, const std::stri
     return plan;
 }
 
+// In full.
+std::string full_target(const std::string &target) {
+    std::string full;
+    if (const std::string sentence = gen::refuse_target(target, false, &full); !sentence.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+    }
+    return full;
+}
+
+Pointer made(const load::KernelRequest &request) {
+    load::Failure failure;
+    Pointer kernel = LoadedKernel::make(request, &failure);
+    raise(failure);
+    return kernel;
+}
+
 } // namespace
+
+void raise(const load::Failure &failure) {
+    if (failure) {
+        throw Refusal(failure.code, failure.sentence);
+    }
+}
+
+tools::Limits interruptible(tools::Limits limits) {
+    limits.while_waiting = [] {
+        const ForkMeanwhile forks; // the thread that forks has Python's lock
+        const WithLock held;
+        if (PyErr_CheckSignals() != 0) { // looks in Python's main thread only
+            throw Interrupted();
+        }
+    };
+    return limits;
+}
+
+tools::Limits default_limits() {
+    static const bool found = [] { // the compiler lies beside the module
+        tools::set_compiler_program((std::filesystem::path(load::own_file()).parent_path() / "polyhead-generate").string());
+        return true;
+    }();
+    static_cast<void>(found);
+    tools::Limits limits;
+    if (const std::string sentence = tools::read_limits(&limits); !sentence.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+    }
+    return interruptible(limits);
+}
 
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
                                                const gen::TuningChoice &tuning, const tools::Limits &limits) {
@@ -155,7 +205,7 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::strin
     }
     Pointer kernel;
     try {
-        kernel = std::make_shared<const LoadedKernel>(problem, target, tiling, tuning, std::move(plan), limits);
+        kernel = made({problem, full_target(target), tiling, tuning, std::move(plan), limits});
     } catch (...) {
         Cache::of().forget(key);                         // who comes later tries again
         promise.set_exception(std::current_exception()); // for those who wait

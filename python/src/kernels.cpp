@@ -212,13 +212,21 @@ void bind_kernels(nb::module_ &module) {
         .def("reasons", reasons)
         .def("manifest", &LoadedKernel::manifest, release)
         .def(
-            "listing", [](const LoadedKernel &k, const std::string &kind) { return compiling([&] { return k.listing(kind); }); }, "kind"_a)
+            "listing",
+            [](const LoadedKernel &k, const std::string &kind) {
+                return compiling([&] {
+                    std::string text;
+                    raise(k.listing(kind, &text));
+                    return text;
+                });
+            },
+            "kind"_a)
         .def(
             "write",
             [](const LoadedKernel &k, const std::string &name, nb::handle directory) {
                 const std::string path = bytes_of_path(directory);
                 compiling([&] {
-                    k.write(name, path);
+                    raise(k.write(name, path));
                     return 0;
                 });
             },

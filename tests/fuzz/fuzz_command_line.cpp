@@ -2,9 +2,9 @@
 // request whose problem and variants can be planned or are refused in turn.
 #include <cstdint>
 
+#include "plan/plan.h"
 #include "sentence.h"
 #include "tools/request.h"
-#include "variants/compile.h"
 
 namespace {
 

@@ -14,7 +14,8 @@
 #include <polyhead/c_problem.h>
 
 #include "contract/expression_text.h"
-#include "generators/expressions/expression.h"
+#include "generators/expressions/values.h"
+#include "plan/language/expression.h"
 #include "sentence.h"
 
 namespace polyhead::fuzz {
@@ -55,11 +56,10 @@ void evaluate(const gen::Expression &expression) {
         return dtype == POLYHEAD_F32 ? Halide::cast<float>(sum) : dtype == POLYHEAD_BOOL ? sum > 2 : sum;
     };
     try {
-        (void)expression.score(s);
-        (void)expression.mask(s);
+        (void)score_of(expression, s);
+        (void)mask_of(expression, s);
         s.score = s.h = s.kv = Expr();
-        (void)expression.keys_begin(s);
-        (void)expression.keys_end(s);
+        (void)key_bounds(expression, s);
     } catch (const Halide::Error &error) {
         (void)error;
     }

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <cstdint>
 
+#include "plan/tuning/tuned_records.h"
 #include "sentence.h"
-#include "variants/tuning/tuned_records.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     using namespace polyhead;

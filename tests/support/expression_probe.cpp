@@ -71,7 +71,7 @@ template <class T> Halide::Buffer<T> realized(const Expr &value, const Coordinat
 Halide::Buffer<int32_t> realized_bound(const gen::Expression &expression, const Coordinates &at, bool begin) {
     gen::ExpressionScope s = scope_of(expression, at);
     s.score = s.h = s.kv = Expr();
-    const Expr bound = begin ? expression.keys_begin(s) : expression.keys_end(s);
+    const Expr bound = begin ? key_bounds(expression, s).begin : key_bounds(expression, s).end;
     return bound.defined() ? realized<int32_t>(bound, at) : Halide::Buffer<int32_t>();
 }
 
@@ -80,8 +80,8 @@ Halide::Buffer<int32_t> realized_bound(const gen::Expression &expression, const 
 void probe(const gen::Expression &expression, const std::function<void(const ProbePoint &point, const ProbeResult &result)> &visit) {
     const Coordinates at;
     const gen::ExpressionScope scope = scope_of(expression, at);
-    const auto scores = realized<float>(expression.score(scope), at);
-    const auto masks = realized<uint8_t>(expression.mask(scope), at);
+    const auto scores = realized<float>(score_of(expression, scope), at);
+    const auto masks = realized<uint8_t>(mask_of(expression, scope), at);
     const auto begins = realized_bound(expression, at, true), ends = realized_bound(expression, at, false);
     for (int b = 0; b < probe_batch; b++) {
         for (int h = 0; h < probe_heads; h++) {

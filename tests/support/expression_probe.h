@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "generators/expressions/expression.h"
+#include "generators/expressions/values.h"
 
 namespace polyhead::test {
 

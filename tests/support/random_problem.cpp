@@ -50,7 +50,7 @@ Problem random_sdpa(Random &random) {
     }
     // EXCLUDED: values in narrower keys: value_in_key (c_problem.h)
     p.value_in_key = p.head_dim_v <= p.head_dim && random.chance(15);
-    // EXCLUDED: pages with a fixed number of keys: generators/problem.cpp refuses them
+    // EXCLUDED: pages with a fixed number of keys: plan/problem.cpp refuses them
     if (p.seq_len_kv == 0 && random.chance(15)) {
         p.page_size = random.pick(std::vector<int32_t>{1, 2, 16, 32, 64, 256});
     }

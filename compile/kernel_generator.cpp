@@ -1,0 +1,482 @@
+// A kernel as a generator of Halide: the argument list, algorithm and schedule of a planned variant.
+#include "kernel_generator.h"
+
+#include <algorithm>
+#include <map>
+
+#include <Halide.h>
+
+#include "../contract/tensors.h"
+#include "../generators/layer.h"
+#include "../schedules/autoschedule.h"
+#include "../schedules/lowered_code.h"
+#include "../schedules/schedules.h"
+#include "estimates.h"
+#include "frames/frame_builder.h"
+#include "halide_target.h"
+#include "lowering.h"
+#include "ports.h"
+#include "schedule_kernel.h"
+
+namespace polyhead::gen {
+
+using Halide::Buffer;
+using Halide::Expr;
+
+namespace {
+
+class KernelGenerator : public Halide::Generator<KernelGenerator> {
+public:
+    // Before anything else.
+    void make(const Problem &problem, const VariantPlan &plan) {
+        variant_ = plan;
+        expression_text_ = problem.expression ? problem.expression : "";
+        problem_ = problem;
+        problem_.expression = expression_text_.c_str();
+    }
+
+    // In the order of contract/tensors.h.
+    void configure() {
+        const Problem p = problem();
+        declare_tensors(p, contract::Place::operand);
+        for (const contract::WeightRow &row : contract::weight_rows) {
+            if (takes(p, row)) {
+                weights_.push_back(add_input<Buffer<void>>(row.weight, type_of(contract::weight_dtype(p)), 3));
+            }
+        }
+        for (const contract::WeightRow &row : contract::weight_rows) {
+            if (takes(p, row)) {
+                biases_.push_back(p.bias ? add_input<Buffer<void>>(row.bias, Halide::Float(32), 1) : nullptr);
+            }
+        }
+        declare_tensors(p, contract::Place::option);
+        declare_expression_tensors();
+        declare_numbers(p);
+        declare_tensors(p, contract::Place::result);
+    }
+
+    void generate() {
+        const Problem p = problem();
+        constrain_inputs(p);
+        if (contract::by_heads(p)) {
+            generate_sdpa(p);
+        } else if (contract::attends(p)) {
+            generate_mha(p);
+        } else {
+            generate_linear(p);
+        }
+    }
+
+    void schedule() {
+        constrain_outputs(problem());
+        if (!variant_.autoscheduler.empty()) {
+            estimate(problem());
+            autoschedule(get_pipeline(), get_target(), variant_.autoscheduler);
+        } else if (tiling().unscheduled) {
+            schedule_nothing(&plan_);
+        } else {
+            schedule_kernel(&plan_, frame(), tiling(), machine());
+        }
+        adapt_lowered_code(get_pipeline());
+        keep_lowered(get_pipeline());
+    }
+
+private:
+    using Tensor = Input<Buffer<void>>;
+    using Result = Output<Buffer<void>>;
+    Tensor *query_ = nullptr, *key_ = nullptr, *value_ = nullptr;
+    std::vector<Tensor *> weights_, biases_, expression_tensors_;
+    std::map<std::string, Tensor *> optional_;
+    std::map<std::string, std::function<Expr()>> scalars_; // read in generate()
+    std::map<std::string, Result *> outputs_;              // beside out
+    Result *out_ = nullptr;
+    Problem problem_{};
+    VariantPlan variant_;
+    std::string expression_text_; // what problem().expression points to
+    Expression expression_;
+    KernelStages plan_;
+    std::map<Tensor *, Halide::Func> staged_inputs_; // of layers
+
+    // Arguments and Funcs share a namespace in the code.
+    static std::string port_name(const std::string &name) { return name + "_arg"; }
+
+    void declare_tensors(const Problem &p, contract::Place place) {
+        for (const contract::TensorRow &row : contract::taken_by(p) & contract::rows_at(place)) {
+            const Halide::Type type = type_of(row.dtype(p));
+            if (row.tensor == &polyhead_args::out) {
+                out_ = add_output<Buffer<void>>(row.name, type, row.rank);
+            } else if (place == contract::Place::result) {
+                outputs_[row.name] = add_output<Buffer<void>>(port_name(row.name), type, row.rank);
+            } else if (place == contract::Place::option) {
+                optional_[row.name] = add_input<Buffer<void>>(port_name(row.name), type, row.rank);
+            } else {
+                Tensor *const tensor = add_input<Buffer<void>>(row.name, type, row.rank);
+                const bool first = row.tensor == &polyhead_args::query, self = first && contract::attends_itself(p);
+                query_ = first ? tensor : query_;
+                key_ = self || row.tensor == &polyhead_args::key ? tensor : key_;
+                value_ = self || row.tensor == &polyhead_args::value ? tensor : value_;
+            }
+        }
+    }
+
+    void declare_expression_tensors() {
+        const std::string refused = expression_text_.empty() ? "" : Expression::parse(expression_text_, "expression", &expression_);
+        _halide_user_assert(refused.empty()) << refused;
+        for (const ExpressionTensor &t : expression_.tensors()) {
+            expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));
+        }
+    }
+
+    void declare_numbers(const Problem &p) {
+        for (const contract::NumberRow &row : contract::numbers) {
+            if (!takes(p, row)) {
+                continue;
+            }
+            if (row.dtype == POLYHEAD_F32) {
+                scalars_[row.name] = [port = add_input<float>(port_name(row.name))] { return estimated(port, 1.0f); };
+            } else {
+                scalars_[row.name] = [port = add_input<int32_t>(port_name(row.name))] { return estimated(port, 1); };
+            }
+        }
+    }
+
+    Machine machine() const { return machine_of(get_target()); }
+    const Problem &problem() const { return problem_; }
+    const Frame &frame() const { return *variant_.frame; }
+    const Tiling &tiling() const { return variant_.tiling; }
+    Numerics numerics() const {
+        const Problem p = problem();
+        // lse, scores and weights are f32, also beside probs of bf16.
+        const bool coarse = tiling().pair == 2 && p.lse == 0 && p.weights_mean == 0 && p.scores == POLYHEAD_NO_SCORES;
+        const DeviceFunctions functions = machine().device.functions;
+        return functions == DeviceFunctions::cuda     ? cuda_numerics()
+               : functions == DeviceFunctions::opencl ? opencl_numerics()
+               : coarse                               ? bf16_numerics()
+                                                      : portable_numerics();
+    }
+    Storage storage() const { return storage_of(problem().dtype, machine().converts_f16()); }
+    Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().converts_f16()); }
+
+    // Width and length of a tensor, where the problem fixes them.
+    template <class Port> static void constrain_extents(const Problem &p, const contract::TensorRow &row, Port &port) {
+        constrain(port, contract::fixed_extent(row.extents[row.rank - 1], p), 1, contract::fixed_extent(row.extents[row.rank - 2], p));
+    }
+
+    void constrain_inputs(const Problem &p) {
+        for (const contract::TensorRow &row : contract::taken_by(p) & contract::operand_rows) {
+            Tensor *const tensor = row.tensor == &polyhead_args::query ? query_ : row.tensor == &polyhead_args::key ? key_ : value_;
+            constrain_extents(p, row, *tensor);
+            if (contract::by_heads(p) && tiling().load_width > 1) {
+                align(*tensor, tiling().load_width);
+            }
+        }
+        for (size_t i = 0; i < weights_.size(); i++) {
+            Tensor *weight = weights_[i];
+            const int pair = int(contract::weight_pair(p)), row = POLYHEAD_WEIGHT_PANEL * pair,
+                      words = (weight_depth(p, i) + pair - 1) / pair;
+            constrain(*weight, row, 0, 0);
+            weight->dim(1).set_stride(row);
+            weight->dim(2).set_stride(row * words); // as packed: the alignment of wide loads is known
+            weight->set_host_alignment(64);
+        }
+        for (Tensor *bias : biases_) {
+            if (bias) {
+                bias->dim(0).set_min(0);
+                bias->set_host_alignment(64);
+            }
+        }
+        // Strides may be 0 everywhere but along the keys of a tensor over pairs, which is loaded in vectors.
+        for (const auto &[name, tensor] : optional_) {
+            const bool pairs = name == "mask" || name == "score_bias", table = name.rfind("rope_", 0) == 0;
+            const int broadcast = name == "mask" ? p.mask_broadcast : p.score_bias_broadcast;
+            starts_at_0(*tensor);
+            if (!(pairs && (broadcast & POLYHEAD_BROADCAST_KV) == 0) && !table) {
+                tensor->dim(0).set_stride(Expr());
+            }
+        }
+        std::for_each(expression_tensors_.begin(), expression_tensors_.end(), [](Tensor *tensor) { starts_at_0(*tensor); });
+    }
+
+    void constrain_outputs(const Problem &p) {
+        for (const contract::TensorRow &row : contract::taken_by(p) & contract::result_rows) {
+            Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
+            row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
+        }
+    }
+
+    // What autoschedulers need.
+    void estimate(const Problem &p) {
+        _halide_user_assert(optional_.empty() && expression_tensors_.empty() && outputs_.empty())
+            << "an autoscheduler has estimates of plain problems only: found an optional tensor";
+        estimate_tensors(p, query_, key_, value_, out_, weights_, biases_);
+    }
+
+    // An element of a tensor that the expression declares. Indices beyond the tensor read its last element; likely, so that loops are
+    // divided into those where an index that follows keys or queries loads vectors, and the rest.
+    Expr expression_element(size_t i, const std::vector<Expr> &outermost_first) const {
+        Tensor *tensor = expression_tensors_[i];
+        std::vector<Expr> index;
+        for (auto at = outermost_first.rbegin(); at != outermost_first.rend(); ++at) {
+            index.push_back(Halide::clamp(Halide::likely(*at), 0, tensor->dim(int(index.size())).extent() - 1));
+        }
+        if (index.empty()) {
+            index.push_back(0);
+        }
+        const Expr value = (*tensor)(index);
+        return tensor->type() == Halide::UInt(8) ? value != 0 : value;
+    }
+
+    // Keys of a batch row, a run-time value.
+    Expr rows_in_memory(const Problem &p) const {
+        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size
+               : p.cache       ? plan_.head_rows[0].extent(1)
+                               : Expr(key_->dim(1).extent());
+    }
+
+    AttentionInputs attention_inputs(const Problem &p) {
+        AttentionInputs in;
+        in.additive_storage = storage_of(contract::additive_dtype(p), machine().converts_f16());
+        in.batch = query_->dim(query_->dimensions() - 1).extent();
+        in.num_heads = p.num_heads > 0 ? Expr(p.num_heads) : query_->dim(2).extent();
+        in.num_kv_heads = p.num_heads > 0 ? Expr(p.num_kv_heads) : key_->dim(2).extent();
+        in.seq_len_q = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
+        in.seq_len_kv = p.seq_len_kv > 0 ? Expr(p.seq_len_kv) : rows_in_memory(p);
+        in.element = [this](const char *tensor, const std::vector<Expr> &index) -> Expr { return (*optional_.at(tensor))(index); };
+        in.extent = [this](const char *tensor, int dimension) -> Expr { return optional_.at(tensor)->dim(dimension).extent(); };
+        in.number = [this](const char *name) { return scalars_.at(name)(); };
+        in.expression_element = [this](size_t i, const std::vector<Expr> &index) { return expression_element(i, index); };
+        return in;
+    }
+
+    auto reader(Tensor *tensor) const {
+        return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return (*tensor)(d, t, h, b); };
+    }
+
+    // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
+    void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
+        if ((contract::by_heads(p) || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
+            in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.staged);
+        }
+        const AttentionFormulas formulas(p, expression_, numerics(), in);
+        plan_.attention = builder_of(frame()).make(formulas, tiling(), machine());
+        const std::shared_ptr<AttentionStages> attention = plan_.attention;
+        AttentionOut &o = plan_.attention_out;
+        const std::vector<Statistic> statistics = statistics_of(p);
+        const bool joined = !statistics.empty() && attention->writes_one_output();
+        const Storage kept = heads_inside ? heads_storage() : storage();
+        // Statistics are f32: beside elements of another type they are copied from.
+        const bool copied = joined && (!heads_inside || kept.type != Halide::Float(32));
+        o.func = copied ? Halide::Func("attended") : result;
+        o.statistics = joined ? statistics : std::vector<Statistic>();
+        o.columns = p.head_dim_v + int(o.statistics.size());
+        auto at = [&](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+            return heads_inside ? std::vector<Expr>{d, h, q, b} : std::vector<Expr>{d, q, h, b};
+        };
+        attention->write(
+            o, formulas, [&](const Expr &d, const Expr &q) { return at(d, q, o.h, o.b); },
+            joined ? [](const Expr &x) { return x; } : kept.store);
+        if (copied) {
+            plan_.copy = result;
+            plan_.copy_is_kept = heads_inside;
+            const std::vector<Halide::Var> place =
+                heads_inside ? std::vector<Halide::Var>{o.d, o.h, o.q, o.b} : std::vector<Halide::Var>{o.d, o.q, o.h, o.b};
+            plan_.copy(place) = kept.store(o.func(at(o.d, o.q, o.h, o.b)));
+        }
+        auto statistic = [=](Statistic which, const Expr &q, const Expr &h, const Expr &b) -> Expr {
+            if (!joined) {
+                return attention->statistic(which, formulas, q, h, b);
+            }
+            const auto column = std::find(statistics.begin(), statistics.end(), which) - statistics.begin();
+            return o.func(at(p.head_dim_v + int(column), q, h, b));
+        };
+        if (p.lse) {
+            plan_.lse = *outputs_["lse"];
+            plan_.lse(o.q, o.h, o.b) = statistic(Statistic::lse, o.q, o.h, o.b);
+        }
+        auto reference = [=](const Expr &q, const Expr &h, const Expr &b) { return statistic(Statistic::weight_reference, q, h, b); };
+        const int lanes = score_output_tile(machine()).lanes;
+        if (p.scores != POLYHEAD_NO_SCORES) {
+            plan_.scores.push_back(score_output(formulas, ScoreStage(p.scores), false, reference, lanes, *outputs_["scores"]));
+        }
+        if (p.weights_mean) {
+            plan_.scores.push_back(score_output(formulas, ScoreStage::weights, true, reference, lanes, *outputs_["weights_mean"]));
+        }
+    }
+
+    void generate_sdpa(const Problem &p) {
+        AttentionInputs in = attention_inputs(p);
+        in.query_storage = storage();
+        in.stored_query = reader(query_);
+        const auto elements = [&](Tensor *tensor) { return tensor ? KeySource::Element(reader(tensor)) : nullptr; };
+        in.keys = {key_storage(p), elements(key_), elements(value_), rows_in_memory(p)};
+        if (p.int8_cache) {
+            const auto scales = [&](const char *name) { return elements(optional_.at(name)); };
+            in.keys = in.keys.scaled(scales("key_scales"), value_ ? scales("value_scales") : nullptr, p.scale_channels);
+        }
+        if (p.page_size > 0) {
+            const Expr num_pages = key_->dim(3).extent();
+            in.keys = in.keys.in_pages(page_table(p, in, value_ ? Halide::min(num_pages, value_->dim(3).extent()) : num_pages));
+        }
+        if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
+            const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
+            const Expr key = whole(*key_), value = whole(value_ ? *value_ : *key_), none = no_buffer();
+            in.whole = {whole(*query_), p.page_size ? none : key, p.page_size ? none : value, out, whole_pairs(p, optional_), {}, {}, {}};
+            in.whole->key_row = row_addresses(*key_, key);
+            in.whole->value_row = row_addresses(value_ ? *value_ : *key_, value);
+            in.whole->scale_rows = scale_rows(optional_);
+        }
+        attend(p, in, *out_, false);
+    }
+
+    // Layers multiply pairs of bf16 where the machine does.
+    bool multiplies_pairs(int dtype) const { return machine().multiplies_pairs(dtype) && !tiling().unscheduled; }
+    bool multiplies_weight_pairs() const { return multiplies_pairs(contract::weight_dtype(problem())); }
+    const Product *layer_product() const {
+        return multiplies_weight_pairs() ? machine().lane_product(contract::weight_dtype(problem())) : nullptr;
+    }
+    const Product *layer_tiles() const { return tiling().amx == 1 ? machine().core_product(contract::weight_dtype(problem())) : nullptr; }
+    // Projected heads and context: f32 but where pairs are multiplied.
+    Storage heads_storage() const {
+        return multiplies_pairs(problem().dtype) && tiling().pair == 2 ? storage() : storage_of(POLYHEAD_F32, false);
+    }
+
+    LinearWeight layer_weight(const Problem &p, size_t i) const {
+        Tensor *const weight = weights_[i], *const bias = biases_[i];
+        const int pair = int(contract::weight_pair(p));
+        LinearWeight w;
+        w.storage = storage_of(contract::weight_dtype(p), machine().converts_f16());
+        w.pair = pair;
+        w.tensor = *weight;
+        w.wide = pair == 2 && !machine().gpu();
+        w.stored = [=](const Expr &column, const Expr &k, const Expr &panel) -> Expr {
+            return pair == 1 ? (*weight)(column, k, panel) : (*weight)(column * pair + k % pair, k / pair, panel);
+        };
+        if (bias) {
+            w.bias = [bias](const Expr &column) -> Expr { return (*bias)(column); };
+        }
+        return w;
+    }
+
+    // Rows of an input of a layer: 16-bit elements that are multiplied as floats are staged on a CPU, once for all layers that read them.
+    LayerRows layer_rows(Tensor *tensor, int width, const Expr &count, bool batched) {
+        const auto stored = [=](const Expr &k, const Expr &t, const Expr &b) -> Expr {
+            return batched ? (*tensor)(k, t, b) : (*tensor)(k, t);
+        };
+        if (storage().type == Halide::Float(32) || machine().gpu() || multiplies_weight_pairs()) {
+            return {storage(), stored, width, count, *tensor};
+        }
+        const std::string name = "input_" + std::to_string(staged_inputs_.size());
+        Halide::Func &floats = staged_inputs_[tensor];
+        if (!floats.defined()) {
+            const Storage own = storage();
+            const Expr batch = batched ? Expr(tensor->dim(2).extent()) : Expr(1);
+            plan_.staged.push_back(stage(
+                name, [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width,
+                count * batch));
+            floats = plan_.staged.back().floats;
+        }
+        return {storage_of(POLYHEAD_F32, false), [=](const Expr &k, const Expr &t, const Expr &b) -> Expr { return floats(k, t, 0, b); },
+                width, count};
+    }
+
+    // Not with weights in pairs: the output projection widens them, because the context is kept as floats, and LLVM adds up both products
+    // in another order in another row of a tile. Neighbours would change the bits of a row.
+    JoinedRows joined_rows(const Problem &p, const AttentionInputs &in) const {
+        return frame().joins_rows() && contract::weight_pair(p) == 1 ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
+    }
+
+    void generate_mha(Problem p) {
+        if (p.cache != 0) { // first, because attention_inputs() asks for their sizes
+            plan_.head_rows = define_caches(*outputs_["key_cache"], *outputs_["value_cache"], storage().type);
+        }
+        AttentionInputs in = attention_inputs(p);
+        const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
+        const LayerNumbers numbers{tiling().reduction_block, layer_product(),   layer_tiles(), thread_blocking(tiling(), machine()),
+                                   heads_storage(),          joined_rows(p, in)};
+        auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
+            return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
+        };
+        plan_.projections = {project("query_heads", 0, query_, p.embed_dim, in.seq_len_q, p.head_dim, p.num_heads),
+                             project("key_heads", 1, key_, p.kdim, new_keys, p.head_dim, p.num_kv_heads),
+                             project("value_heads", 2, value_, p.vdim, new_keys, p.head_dim_v, p.num_kv_heads)};
+        read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
+        if (p.cache != 0) {
+            read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), machine().gpu(),
+                       &plan_.head_rows);
+            if (!machine().gpu()) { // decoding asks for rows ahead
+                const auto rows = [&](const Result &cache) { return row_addresses(cache, whole(*query_, Halide::Func(cache).name())); };
+                in.whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"]), {}};
+            }
+        }
+        Halide::Func context("context");
+        attend(p, in, context, true);
+        plan_.has_linear = true;
+        plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, 3), numbers);
+        if (numbers.joined.joined()) { // and copied to out
+            write_joined(p.embed_dim, numbers.joined);
+        } else {
+            write_linear(*out_, p.embed_dim, true);
+        }
+    }
+
+    void write_joined(int columns, const JoinedRows &joined) {
+        const Halide::Func rows("out_rows");
+        write_linear(rows, columns, false);
+        const Halide::Var n("n"), t("t"), b("b");
+        plan_.copied_out = *out_;
+        plan_.copied_out(n, t, b) = rows(n, joined.place(t, b).first);
+    }
+
+    void generate_linear(const Problem &p) {
+        LinearInputs in;
+        in.num_rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
+        const LayerRows rows = layer_rows(query_, p.embed_dim, in.num_rows, false);
+        in.weight = layer_weight(p, 0);
+        in.inner = reduction_block(p.embed_dim, tiling().reduction_block, in.weight.pair);
+        in.outer = p.embed_dim / in.inner;
+        in.storage = rows.storage;
+        in.stored_rows = [&](const Expr &k, const Expr &block, const Expr &m, const Expr &) {
+            return rows.stored(block * in.inner + k, m, 0);
+        };
+        in.product = layer_product();
+        in.tiles = layer_tiles();
+        in.tensor = rows.tensor;
+        in.panels = panels_of(p.out_features);
+        plan_.has_linear = true;
+        plan_.linear = linear("linear", in);
+        write_linear(*out_, p.out_features, false);
+    }
+
+    // The linear layer's result is the kernel's out, or is copied there.
+    void write_linear(const Halide::Func &out, int columns, bool batched) {
+        LinearOut &o = plan_.linear_out;
+        o.func = out;
+        o.n = Halide::Var("n");
+        o.m = Halide::Var("m");
+        o.columns = columns;
+        o.outer = batched ? std::vector<Halide::Var>{Halide::Var("b")} : std::vector<Halide::Var>{};
+        const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
+        auto arguments = [&](const Expr &n, const Expr &m) { return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m}; };
+        if (const auto threads = thread_blocking(tiling(), machine())) {
+            std::vector<Halide::Var> vars = {o.n, o.m};
+            vars.insert(vars.end(), o.outer.begin(), o.outer.end());
+            auto at = [&](const Expr &column, const Expr &panel, const Expr &m) {
+                return arguments(Halide::min(panel * POLYHEAD_WEIGHT_PANEL + column, columns - 1), //
+                                 Halide::min(m, plan_.linear.num_rows - 1));
+            };
+            plan_.linear.write(out, vars, batch, columns, *threads, at, storage().store);
+        } else {
+            o.func(arguments(o.n, o.m)) = storage().store(plan_.linear.out(o.n, o.m, batch));
+        }
+    }
+};
+
+} // namespace
+
+Halide::Internal::AbstractGeneratorPtr kernel_generator(const Problem &problem, const VariantPlan &plan, const Halide::Target &target) {
+    auto generator = KernelGenerator::create(Halide::GeneratorContext(target));
+    generator->make(problem, plan);
+    return generator;
+}
+
+} // namespace polyhead::gen

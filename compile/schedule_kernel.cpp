@@ -1,0 +1,74 @@
+// The schedule of a whole kernel: its frame's, and what is the same for every frame.
+#include "schedule_kernel.h"
+
+#include "../schedules/schedules.h"
+#include "frames/frame_builder.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+
+void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, const Machine &machine) {
+    if (k->attention && !builder_of(frame).schedule(k, tiling, machine)) {
+        return schedule_nothing(k);
+    }
+    for (StagedTensor &s : k->staged) {
+        schedule_staged(s, machine);
+    }
+    for (HeadProjection &p : k->projections) {
+        machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
+    }
+    for (HeadRows &r : k->head_rows) {
+        machine.gpu() ? schedule_head_rows_gpu(r) : schedule_head_rows(r, machine);
+    }
+    for (ScoreOutputStages &s : k->scores) {
+        machine.gpu() ? schedule_score_output_gpu(s) : schedule_score_output(s, machine);
+    }
+    if (k->has_linear) {
+        machine.gpu() ? schedule_linear_gpu(k->linear, k->linear_out, machine) : schedule_linear(k->linear, k->linear_out, tiling, machine);
+    }
+    if (k->copied_out.defined()) {
+        k->linear_out.func.compute_root().bound(k->linear_out.m, 0, k->linear.num_rows);
+        schedule_copied_out(k->copied_out, k->linear_out.columns, machine);
+    }
+}
+
+void schedule_nothing(KernelStages *k) {
+    std::vector<Func> funcs;
+    for (const StagedTensor &s : k->staged) {
+        funcs.push_back(s.floats);
+    }
+    for (HeadProjection &p : k->projections) {
+        const std::vector<Func> stages = p.linear.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+        funcs.push_back(p.heads);
+    }
+    for (const HeadRows &r : k->head_rows) {
+        if (!r.is_output) {
+            funcs.push_back(r.rows);
+        }
+    }
+    if (k->attention) {
+        const std::vector<Func> stages = k->attention->funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    for (const ScoreOutputStages &s : k->scores) {
+        const std::vector<Func> stages = s.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    if (k->has_linear) {
+        const std::vector<Func> stages = k->linear.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
+        funcs.push_back(k->attention_out.func);
+    }
+    if (k->copied_out.defined()) {
+        funcs.push_back(k->linear_out.func);
+    }
+    for (Func &f : funcs) {
+        f.compute_root();
+    }
+}
+
+} // namespace polyhead::gen

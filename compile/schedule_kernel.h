@@ -1,0 +1,36 @@
+// The stages of a whole kernel, and how they are scheduled.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "../generators/frames/attention_stages.h"
+#include "../generators/layer_cache.h"
+#include "../generators/score_output.h"
+#include "../generators/staged.h"
+#include "../plan/frames/frame.h"
+
+namespace polyhead::gen {
+
+// Everything a kernel is made of; what an operation does not use stays undefined.
+struct KernelStages {
+    std::vector<StagedTensor> staged;
+    std::vector<HeadProjection> projections;
+    std::vector<HeadRows> head_rows; // key cache, value cache, rotated queries
+    std::shared_ptr<AttentionStages> attention;
+    AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0, {}};
+    Halide::Func copy;         // out, where attention_out is an intermediate
+    bool copy_is_kept = false; // it is an intermediate itself: the context of a layer, heads inside
+    Halide::Func lse;          // (q, h, b)
+    std::vector<ScoreOutputStages> scores;
+    bool has_linear = false;
+    LinearStages linear;
+    LinearOut linear_out;
+    Halide::Func copied_out; // (n, t, b): out, where linear_out has the rows of all batch rows together
+};
+
+void schedule_kernel(KernelStages *stages, const Frame &frame, const Tiling &tiling, const Machine &machine);
+// Every Func at root, no loop changed: the algorithm as written.
+void schedule_nothing(KernelStages *stages);
+
+} // namespace polyhead::gen

@@ -1,0 +1,29 @@
+// Objects of kernels in this process: linked to the runtime that is here, searched for functions, unloaded with everything that they left.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "failure.h"
+
+namespace polyhead::load {
+
+class LoadedCode {
+public:
+    LoadedCode() = default;
+    ~LoadedCode();
+    LoadedCode(const LoadedCode &) = delete;
+    LoadedCode &operator=(const LoadedCode &) = delete;
+
+    // The bytes of one object each, whose functions do not call one another's.
+    Failure load(const std::vector<std::string> &objects);
+    void *function(const std::string &name) const;
+
+private:
+    void *handle_ = nullptr;
+};
+
+// The file that this code was loaded from: the program, or the library that it is in.
+const std::string &own_file();
+
+} // namespace polyhead::load

@@ -1,0 +1,91 @@
+// Objects are compiled by a process of their own, and kept on the disk under everything that decides them.
+#include "maker.h"
+
+#include <vector>
+
+#include "../plan/text.h"
+#include "../tools/compile_process.h"
+#include "../tools/elf_symbols.h"
+#include "../tools/job_json.h"
+#include "build_id.h"
+#include "disk_cache.h"
+#include "temporary_folder.h"
+
+namespace polyhead::load {
+namespace {
+
+using tools::Json;
+
+// The job, the compiler that does it, and what it is linked to. Empty where the compiler is not known: then nothing is kept.
+std::string key_of(const tools::CompileJob &job) {
+    const std::string compiler = compiler_id(tools::compiler_program());
+    return compiler.empty() ? "" : compiler + "\n" + tools::job_key(job);
+}
+
+std::string entry_of(const Made &made) {
+    return tools::text_of(
+        {{"facts", tools::facts_json(made.facts)}, {"object", Json::binary(std::vector<uint8_t>(made.object.begin(), made.object.end()))}});
+}
+
+bool read_entry(const std::string &entry, Made *made) {
+    const Json j = tools::json_of(entry);
+    try {
+        tools::read_facts(j.at("facts"), &made->facts);
+        const auto &bytes = j.at("object").get_binary();
+        made->object.assign(bytes.begin(), bytes.end());
+        return true;
+    } catch (const Json::exception &) {
+        return false;
+    }
+}
+
+Failure compile(tools::CompileJob job, const tools::Limits &limits, Made *made) {
+    const TemporaryFolder folder;
+    if (!folder.error().empty()) {
+        return internal(folder.error());
+    }
+    std::string error;
+    job.object_path = folder.path() + "/kernel.o";
+    made->facts = tools::compile_apart(job, limits, &error);
+    error = error.empty() ? tools::claim_symbols(job.object_path, false) : error; // the process looks for the entry by its name
+    if (error.empty() && !gen::read_file(job.object_path, &made->object)) {
+        error = "the object of the compiler cannot be read";
+    }
+    return internal(error);
+}
+
+} // namespace
+
+Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *made) {
+    const std::optional<std::string> folder = cache_folder();
+    const std::string key = folder ? key_of(job) : "";
+    if (!key.empty()) {
+        const std::optional<std::string> entry = find_cached(*folder, key);
+        if (entry && read_entry(*entry, made)) {
+            return {};
+        }
+    }
+    const Failure failure = compile(job, limits, made);
+    if (!failure && !key.empty()) {
+        store_cached(*folder, key, entry_of(*made));
+    }
+    return failure;
+}
+
+Failure make_listing(tools::CompileJob job, const std::string &kind, const tools::Limits &limits, std::string *text) {
+    const TemporaryFolder folder;
+    if (!folder.error().empty()) {
+        return internal(folder.error());
+    }
+    std::string error;
+    const std::string stem = folder.path() + "/kernel";
+    job.object_path = stem + ".o";
+    job.listings = {kind};
+    tools::compile_apart(job, limits, &error);
+    if (error.empty() && !gen::read_file(stem + (kind == "stmt" ? ".stmt" : ".s"), text)) {
+        error = "the listing of " + job.symbol + " cannot be read";
+    }
+    return internal(error);
+}
+
+} // namespace polyhead::load

@@ -1,0 +1,23 @@
+// The object of one variant: from the disk, or compiled now.
+#pragma once
+
+#include <string>
+
+#include "../plan/variant_facts.h"
+#include "../tools/compile_job.h"
+#include "../tools/limits.h"
+#include "failure.h"
+
+namespace polyhead::load {
+
+struct Made {
+    gen::VariantFacts facts;
+    std::string object; // its bytes; what it calls, the runtime of this process has
+};
+
+// Takes the time of a compilation where no process compiled it before. The job's object_path is not read.
+Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *made);
+// A listing of it, "stmt" or "assembly"; always compiled.
+Failure make_listing(tools::CompileJob job, const std::string &kind, const tools::Limits &limits, std::string *text);
+
+} // namespace polyhead::load

@@ -1,0 +1,191 @@
+// Problem: completion and refusal.
+#include "problem.h"
+
+#include <iterator>
+
+#include "../contract/dtypes.h"
+#include "../contract/problem_fields.h"
+#include "language/expression.h"
+
+namespace polyhead::gen {
+
+namespace {
+
+using contract::FieldKind;
+using contract::ProblemField;
+
+std::string number(const char *name, int value) {
+    return std::string(name) + " " + std::to_string(value);
+}
+
+template <class... Sentences> std::string first(const Sentences &...sentences) {
+    std::string found;
+    ((found.empty() ? void(found = sentences) : void()), ...);
+    return found;
+}
+
+// "f32, f16 or bf16"
+std::string words_of(const ProblemField &field) {
+    std::string text;
+    for (int i = 0; i < field.num_words(); i++) {
+        text += (i == 0 ? "" : i + 1 < field.num_words() ? ", " : " or ") + std::string(field.words[i]);
+    }
+    return text;
+}
+
+// A field by itself.
+std::string refuse_field(const Problem &p, const ProblemField &field) {
+    const int value = p.*field.value;
+    if (field.value != &Problem::op && !field.belongs_to(p.op)) {
+        return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + contract::problem_fields[0].words[p.op];
+    }
+    const bool free =
+        contract::free_heads(p) && p.group_size > 0 && (field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads);
+    if (free && value == 0) {
+        return "";
+    }
+    if (field.kind == FieldKind::yes_no || (value >= field.low && value <= field.high)) {
+        return "";
+    }
+    const bool is_dtype = field.value == &Problem::dtype;
+    return std::string(field.name) + " " + (is_dtype ? dtype_name(value) : std::to_string(value)) + " is not allowed: expected " +
+           (field.kind == FieldKind::choice ? words_of(field) : std::to_string(field.low) + " to " + std::to_string(field.high));
+}
+
+std::string refuse_heads(const Problem &p) {
+    if (p.group_size != 0 && (p.num_heads != 0 || p.num_kv_heads != 0)) {
+        return number("group_size", p.group_size) + " is not allowed with " +
+               (p.num_heads != 0 ? number("num_heads", p.num_heads) : number("num_kv_heads", p.num_kv_heads)) +
+               ": it belongs to a number of heads that is free at run time";
+    }
+    return p.num_kv_heads != 0 && p.num_heads % p.num_kv_heads != 0
+               ? number("num_heads", p.num_heads) + " is not a multiple of " + number("num_kv_heads", p.num_kv_heads)
+               : "";
+}
+
+std::string refuse_value(const Problem &p) {
+    return p.value_in_key != 0 && p.head_dim_v > p.head_dim ? number("head_dim_v", p.head_dim_v) + " is larger than " +
+                                                                  number("head_dim", p.head_dim) + ": value_in_key takes it from key"
+                                                            : "";
+}
+
+std::string refuse_pages(const Problem &p) {
+    if (p.page_size > 0 && contract::is_attention_layer(p) && p.cache == 0) {
+        return number("page_size", p.page_size) + " is not allowed without cache: a layer of its own keys has no pages";
+    }
+    if (p.page_size > 0 && (p.page_size & (p.page_size - 1)) != 0) {
+        return number("page_size", p.page_size) + " is not a power of two";
+    }
+    return p.page_size > 0 && p.seq_len_kv > 0 ? number("seq_len_kv", p.seq_len_kv) + " is not allowed with " +
+                                                     number("page_size", p.page_size) + ": a page table has any length"
+                                               : "";
+}
+
+// The valid keys of a layer with a cache are those that were there and those of the call.
+std::string refuse_cache(const Problem &p) {
+    if (p.cache == 0) {
+        return "";
+    }
+    const char *other = p.cross != 0 ? "cross" : p.kv_lengths != 0 ? "kv_lengths" : nullptr;
+    if (other) {
+        return "cache is not allowed with " + std::string(other) +
+               (p.cross != 0 ? ": only a self-attention layer appends its keys" : ": cache_lengths say which keys are valid");
+    }
+    return p.seq_len_kv > 0 ? number("seq_len_kv", p.seq_len_kv) + " is not allowed with cache: a cache has any capacity" : "";
+}
+
+std::string refuse_scales(const Problem &p) {
+    if (p.scale_channels == 0) {
+        return "";
+    }
+    if (p.int8_cache == 0) {
+        return number("scale_channels", p.scale_channels) + " is not allowed without int8_cache";
+    }
+    if (p.scale_channels != 32 && p.scale_channels != 64) {
+        return number("scale_channels", p.scale_channels) + " is not allowed: expected 0, 32 or 64";
+    }
+    for (const auto &[name, dim] : {std::pair("head_dim", p.head_dim), std::pair("head_dim_v", p.head_dim_v)}) {
+        if (dim % p.scale_channels != 0) {
+            return number(name, dim) + " is not a multiple of " + number("scale_channels", p.scale_channels);
+        }
+    }
+    return "";
+}
+
+std::string refuse_layer(const Problem &p) {
+    if (!contract::attends_itself(p)) {
+        return "";
+    }
+    if (p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
+        const bool key = p.kdim != p.embed_dim;
+        return number(key ? "kdim" : "vdim", key ? p.kdim : p.vdim) + " differs from " + number("embed_dim", p.embed_dim) +
+               ": only a cross layer has key and value inputs of their own";
+    }
+    return p.seq_len_q == p.seq_len_kv || p.cache != 0 ? ""
+                                                       : number("seq_len_kv", p.seq_len_kv) + " differs from " +
+                                                             number("seq_len_q", p.seq_len_q) + ": a self-attention layer has one length";
+}
+
+std::string refuse_masks(const Problem &p) {
+    const auto without = [](const char *name, int value, const char *of, bool exists) {
+        static const char *words[] = {"none", "q", "kv", "q,kv"};
+        return value != 0 && !exists ? std::string(name) + " " + words[value] + " is not allowed without " + of : "";
+    };
+    if (p.additive_in_storage != 0 && p.mask != POLYHEAD_ADDITIVE_MASK && p.score_bias == 0) {
+        return "additive_in_storage is not allowed without an additive mask or score_bias";
+    }
+    return first(without("mask_broadcast", p.mask_broadcast, "mask", p.mask != POLYHEAD_NO_MASK),
+                 without("score_bias_broadcast", p.score_bias_broadcast, "score_bias", p.score_bias != 0));
+}
+
+std::string refuse_rope(const Problem &p) {
+    if (p.rope == POLYHEAD_NO_ROPE) {
+        return p.rotary_dim == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is not allowed without rope";
+    }
+    if (p.rotary_dim > p.head_dim) {
+        return number("rotary_dim", p.rotary_dim) + " is larger than " + number("head_dim", p.head_dim);
+    }
+    return p.rotary_dim % 2 == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is odd: rope rotates pairs, expected an even number";
+}
+
+std::string refuse_expression(const Problem &p) {
+    if (!p.expression) {
+        return "";
+    }
+    Expression expression;
+    return !contract::attends(p) ? "expression is not a parameter of op linear"
+                                 : Expression::parse(p.expression, "expression", &expression);
+}
+
+} // namespace
+
+std::string dtype_name(int dtype) {
+    const contract::DTypeRow *const row = contract::find_dtype(dtype);
+    return row ? row->name : std::to_string(dtype);
+}
+
+std::string refusal(const Problem &p) {
+    for (const ProblemField &field : contract::problem_fields) { // the operation comes first
+        const std::string found = refuse_field(p, field);
+        if (!found.empty()) {
+            return found;
+        }
+    }
+    return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p),
+                 refuse_rope(p), refuse_expression(p));
+}
+
+std::string complete(Problem *p) {
+    if (contract::is_attention_layer(*p) && p->head_dim == 0 && p->num_heads > 0 && p->embed_dim > 0 && p->embed_dim % p->num_heads != 0) {
+        return number("embed_dim", p->embed_dim) + " is not divisible by " + number("num_heads", p->num_heads);
+    }
+    p->size = sizeof *p;
+    *p = contract::written_out(*p);
+    p->expression = p->expression && p->expression[0] ? p->expression : nullptr;
+    if (contract::attends_itself(*p) && !p->cache && (p->seq_len_q == 0) != (p->seq_len_kv == 0)) {
+        p->seq_len_q = p->seq_len_kv = p->seq_len_q + p->seq_len_kv;
+    }
+    return refusal(*p);
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,137 @@
+// Terms of scratch memory, and which a kernel has.
+#include "scratch_terms.h"
+
+#include "../contract/dtypes.h"
+#include "../contract/problem.h"
+#include "../contract/weight_layout.h"
+#include "frames/frame.h"
+#include "score_output_tile.h"
+
+namespace polyhead::gen {
+
+namespace {
+
+constexpr int64_t number = contract::dtype_bytes(POLYHEAD_F32);
+
+int64_t round_up(int64_t value, int64_t multiple) {
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+} // namespace
+
+// `elements` of a batch row for each begun block of rows and of keys.
+void ScratchTerms::add(int64_t elements, int row_block, int key_block, bool in_window, int64_t bytes) {
+    if (elements > 0) {
+        scratch_.terms[count_++] = {bytes * elements, row_block, key_block, in_window};
+    }
+}
+
+void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
+    add(elements, contract::group_size_of(p_), 0, false, bytes);
+}
+
+void ScratchTerms::add_projections() {
+    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? contract::dtype_bytes(p_.dtype) : number;
+    const int64_t key_and_value = p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel));
+    add_per_query(p_.num_heads * round_up(p_.head_dim, panel), bytes);
+    if (p_.cache == 0) {
+        return add(key_and_value, 0, 1, false, bytes);
+    }
+    add_per_query(key_and_value, bytes);
+    add_per_query(p_.rope != POLYHEAD_NO_ROPE ? p_.num_heads * p_.head_dim : 0, bytes); // rotated queries
+}
+
+void ScratchTerms::add_staged_inputs() {
+    if (p_.dtype == POLYHEAD_F32 || machine_.gpu() || machine_.multiplies_pairs(contract::weight_dtype(p_))) {
+        return;
+    }
+    add_per_query(p_.embed_dim);
+    if (contract::is_attention_layer(p_) && p_.cross) {
+        add(p_.kdim + p_.vdim, 0, 1);
+    }
+}
+
+void ScratchTerms::add_staged_keys() {
+    add(p_.num_kv_heads * (p_.head_dim + (p_.value_in_key != 0 ? 0 : p_.head_dim_v)), 0, 1);
+}
+
+void ScratchTerms::add_attended() {
+    const bool layer = contract::is_attention_layer(p_);
+    const int stored = contract::dtype_bytes(p_.dtype);
+    const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
+    const bool pairs = layer && t_.pair > 1; // the context of a layer is kept as it is stored
+    if (layer || statistics > 0) {
+        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? stored : number);
+    }
+    if (pairs && statistics > 0) {
+        add_per_query(p_.num_heads * p_.head_dim_v, stored);
+    }
+}
+
+void ScratchTerms::add_score_output() {
+    if (p_.scores == POLYHEAD_NO_SCORES && p_.weights_mean == 0) {
+        return;
+    }
+    const ScoreOutputTile tile = score_output_tile(machine_);
+    const int queries = tile.queries, keys = tile.keys, lanes = tile.lanes;
+    add(int64_t(queries) * p_.num_heads * p_.head_dim, queries * contract::group_size_of(p_), 0);
+    const int key_block = weights() && machine_.gpu() ? lanes : keys; // sums of probs take whole blocks
+    add(int64_t(key_block) * p_.num_kv_heads * p_.head_dim, 0, key_block);
+    if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
+        add_per_query(p_.num_heads * (lanes + 1));
+    } else if (weights()) { // the probs of a task
+        scratch_.thread_keys = {number * queries * keys, 0, keys, 0};
+    }
+}
+
+void ScratchTerms::add_clean_chunks() {
+    const bool by_pairs = p_.mask != POLYHEAD_NO_MASK || p_.score_bias != 0 || (p_.expression && p_.expression[0]);
+    if (by_pairs || multiplies_by_tiles(p_, t_)) {
+        add(p_.num_kv_heads * (p_.head_dim_v + 1), 0, t_.kv_tile);
+    }
+}
+
+void ScratchTerms::add_value_words() {
+    if (t_.pair > 1) {
+        add(p_.num_kv_heads * p_.head_dim_v, 0, t_.pair);
+    }
+    if (multiplies_by_tiles(p_, t_)) {
+        add(p_.num_kv_heads * p_.head_dim / t_.pair, 0, 1);
+    }
+}
+
+void ScratchTerms::add_splits() {
+    const int64_t tile = int64_t(t_.row_tile) * p_.num_kv_heads * (p_.head_dim_v + 2);
+    add(tile, t_.row_tile, t_.split_len, p_.window != 0);
+    add(tile, t_.row_tile, 0);
+    if (contract::is_attention_layer(p_)) { // the context of a layer, and its result before it is copied
+        add_per_query(p_.num_heads * p_.head_dim_v);
+        add_per_query(p_.embed_dim, contract::dtype_bytes(p_.dtype));
+    }
+}
+
+void ScratchTerms::add_gpu_splits() {
+    add(p_.num_kv_heads * (p_.head_dim_v + 2), 1, t_.split_len, p_.window != 0);
+}
+
+polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
+    const Problem p = contract::with_heads(given, contract::group_size_of(given)); // free heads: of one key/value head
+    ScratchTerms terms(p, t, machine);
+    if (contract::has_weights(p)) {
+        terms.add_staged_inputs();
+    }
+    if (!contract::attends(p)) {
+        return terms.scratch();
+    }
+    if (contract::is_attention_layer(p)) {
+        terms.add_projections();
+    }
+    if ((contract::by_heads(p) || p.cache != 0) && frame.stages_keys(p, t, machine)) {
+        terms.add_staged_keys();
+    }
+    terms.add_score_output();
+    frame.add_scratch(&terms);
+    return terms.scratch();
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,54 @@
+// The tensors that a kernel keeps for a whole call, as terms of its scratch memory.
+#pragma once
+
+#include <string>
+
+#include "../machines/machine.h"
+#include "problem.h"
+#include "tiling.h"
+
+namespace polyhead::gen {
+
+class Frame;
+
+// Never less than what the schedules allocate outside of tasks; what a thread takes (per_thread) is left 0.
+polyhead_scratch scratch_terms(const Frame &frame, const Problem &problem, const Tiling &tiling, const Machine &machine);
+
+// What frames and the rest of a kernel add to it.
+class ScratchTerms {
+public:
+    ScratchTerms(const Problem &problem, const Tiling &tiling, const Machine &machine) : p_(problem), t_(tiling), machine_(machine) {}
+
+    // Inputs of layers, keys and values of 16 bits as floats.
+    void add_staged_inputs();
+    void add_staged_keys();
+    // The heads of a layer, in panels.
+    void add_projections();
+    // The attention output where out does not take it at once: a layer, or statistics of the rows beside out, one more column each.
+    void add_attended();
+    // An output of scores keeps queries and keys, both in whole blocks; two outputs have them one after the other.
+    void add_score_output();
+    // The largest value of every column of a chunk, where some of its keys may be left out one by one, and of the chunk.
+    void add_clean_chunks();
+    // Values of neighbouring keys that share words.
+    void add_value_words();
+    // Partials of every split, and what they are merged into.
+    void add_splits();
+    // The same on a GPU, where rows are not padded to tiles, and what they are merged into is out.
+    void add_gpu_splits();
+
+    const polyhead_scratch &scratch() const { return scratch_; }
+
+private:
+    void add(int64_t elements, int row_block, int key_block, bool in_window = false, int64_t bytes = 4);
+    void add_per_query(int64_t elements, int64_t bytes = 4);
+    bool weights() const { return p_.scores == POLYHEAD_WEIGHTS || p_.weights_mean != 0; }
+
+    const Problem &p_;
+    const Tiling &t_;
+    const Machine &machine_;
+    polyhead_scratch scratch_{};
+    int count_ = 0;
+};
+
+} // namespace polyhead::gen

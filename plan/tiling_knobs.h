@@ -1,0 +1,134 @@
+// The table of knobs: what each means, and for every frame that reads it its range, what it must divide, and the values that a tuner tries.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "../machines/machine.h"
+#include "problem.h"
+
+namespace polyhead::gen {
+
+struct Tiling;
+
+// Who reads a knob: a frame, or the linear layers of a frame on a CPU or a GPU.
+enum class Reader { query_lanes, head_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_cpu, linear_gpu, everyone };
+
+// Numbers of machine and problem that a knob is measured against.
+enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
+
+// A knob must be a multiple of something, or divide it: a quantity, or another knob.
+struct Divisibility {
+    bool is_multiple;
+    Quantity of;
+    int Tiling::*knob; // not null: instead of the quantity
+};
+
+// How one reader reads a knob. 0 always means the default.
+struct KnobUse {
+    Reader reader;
+    int least, most;
+    std::vector<Divisibility> rules = {};
+    std::vector<int> values = {}; // that a tuner tries; none: it leaves the default
+    Quantity unit = Quantity::one, up_to = Quantity::unlimited;
+    bool also_divisors = false; // of up_to
+
+    KnobUse multiple_of(Quantity of) const { return with({true, of, nullptr}); }
+    KnobUse multiple_of(int Tiling::*knob) const { return with({true, Quantity::one, knob}); }
+    KnobUse divides(Quantity of) const { return with({false, of, nullptr}); }
+    KnobUse divides(int Tiling::*knob) const { return with({false, Quantity::one, knob}); }
+    // Values in units, and none above a quantity.
+    KnobUse tried(std::vector<int> list, Quantity in = Quantity::one, Quantity most_tried = Quantity::unlimited) const {
+        KnobUse use = *this;
+        use.values = std::move(list);
+        use.unit = in;
+        use.up_to = most_tried;
+        return use;
+    }
+    KnobUse and_divisors() const {
+        KnobUse use = *this;
+        use.also_divisors = true;
+        return use;
+    }
+
+private:
+    KnobUse with(const Divisibility &rule) const {
+        KnobUse use = *this;
+        use.rules.push_back(rule);
+        return use;
+    }
+};
+
+inline KnobUse in(Reader reader, int least, int most) {
+    return {reader, least, most};
+}
+
+// X(name, meaning, uses...): the one table. Fields, generator parameters, text forms, refusals, the tuner's space, help and the table of
+// docs/guides/tuning.md are made from it. What several knobs take together (registers, bytes, code) is bounded by the frames
+// (variants/frames/).
+// clang-format off
+#define POLYHEAD_TILING_KNOBS(X)                                                                                                           \
+    X(q_tile, "queries of a tile",                                                                                                         \
+      in(Reader::query_lanes, 1, 256).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes))                                   \
+    X(kv_tile, "keys of a chunk",                                                                                                          \
+      in(Reader::query_lanes, 1, 2048).multiple_of(&Tiling::key_panel)                                                                     \
+          .tried({16, 24, 32, 48, 60, 64, 80, 96, 120, 128, 144, 160, 192, 240, 256, 320, 384, 480, 512}, Quantity::one, Quantity::all_keys), \
+      in(Reader::thread_rows, 1, 32).tried({1, 2, 3, 4, 6, 8, 12, 16}),                                                                    \
+      in(Reader::block_tiles, 1, 1024).tried({2, 4, 8, 16, 32, 64}))                                                                       \
+    X(key_panel, "keys whose scores share registers",                                                                                      \
+      in(Reader::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}))                                                    \
+    X(value_panel, "value columns whose sums share registers",                                                                             \
+      in(Reader::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())           \
+    X(pair, "bf16 elements of one instruction: 2 where the machine has dot products of pairs",                                             \
+      in(Reader::query_lanes, 1, 2))                                                                                                       \
+    X(split_len, "keys of one split",                                                                                                      \
+      in(Reader::head_lanes, 1, 4096).multiple_of(Quantity::lanes).multiple_of(&Tiling::key_unroll)                                        \
+          .tried({32, 64, 128, 192, 256, 384, 512, 1024, 2048}),                                                                           \
+      in(Reader::split_rows, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}),                                      \
+      in(Reader::split_tiles, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}))                                     \
+    X(row_tile, "query rows that share one pass over the keys",                                                                            \
+      in(Reader::head_lanes, 1, 32).tried({1, 2, 3, 4, 5, 6, 8, 12, 16}))                                                                  \
+    X(key_unroll, "keys whose dot products share registers",                                                                               \
+      in(Reader::head_lanes, 1, 32).tried({1, 2, 4, 8, 16}))                                                                               \
+    X(linear_rows, "rows of a register tile; on a CPU 0: what fits",                                                                       \
+      in(Reader::linear_cpu, 1, 32).tried({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}),                                                        \
+      in(Reader::linear_gpu, 1, 16).tried({2, 4, 8}))                                                                                      \
+    X(linear_panels, "weight panels of a register tile, on a GPU of a block; on a CPU 0: what fits",                                       \
+      in(Reader::linear_cpu, 1, 16).tried({0, 1, 2, 3, 4, 5, 6}),                                                                          \
+      in(Reader::linear_gpu, 1, 64).tried({1, 2, 4, 8}))                                                                                   \
+    X(linear_block, "rows of a task, on a GPU of a block",                                                                                 \
+      in(Reader::linear_cpu, 1, 65536).tried({16, 32, 48, 64, 96, 128, 192, 256, 384, 512}),                                               \
+      in(Reader::linear_gpu, 1, 1024).multiple_of(&Tiling::linear_rows).tried({16, 32, 64, 128}))                                          \
+    X(reduction_block, "inputs summed on their own before they meet the rest; fewer is more accurate, and slower",                         \
+      in(Reader::linear_cpu, 8, 1 << 20),                                                                                                  \
+      in(Reader::linear_gpu, 8, 1 << 20))                                                                                                  \
+    X(thread_rows, "query rows of a thread",                                                                                               \
+      in(Reader::thread_rows, 1, 16).tried({1, 2, 4, 8}),                                                                                  \
+      in(Reader::block_tiles, 1, 16).tried({1, 2, 4, 8}))                                                                                  \
+    X(row_lanes, "threads that share a query row, each with its part of head_dim",                                                         \
+      in(Reader::thread_rows, 1, 32).divides(Quantity::warp).tried({1, 2, 4, 8, 16}, Quantity::one, Quantity::warp),                       \
+      in(Reader::block_tiles, 1, 32))                                                                                                      \
+    X(masked_kv_tile, "keys of a chunk that some rows see only in part",                                                                   \
+      in(Reader::thread_rows, 1, 32).divides(&Tiling::kv_tile).tried({1, 2, 3, 4, 8}))                                                     \
+    X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split",                                        \
+      in(Reader::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                  \
+      in(Reader::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}))                                                                   \
+    X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \
+      in(Reader::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}))                                                          \
+    X(linear_columns, "columns of a thread",                                                                                               \
+      in(Reader::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                         \
+    X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
+      in(Reader::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                           \
+      in(Reader::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles))                                                            \
+    X(unscheduled, "1: no schedule at all, the algorithm as written (tests)",                                                              \
+      in(Reader::everyone, 0, 1))
+// clang-format on
+
+struct Knob {
+    const char *name, *meaning;
+    int Tiling::*value;
+    std::vector<KnobUse> uses;
+};
+const std::vector<Knob> &knobs();
+
+} // namespace polyhead::gen

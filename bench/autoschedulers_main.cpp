@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "../tests/support/problems.h"
-#include "in_process.h"
+#include "../tests/support/compiled_kernel.h"
 #include "roof.h"
 #include "workload.h"
 
@@ -58,12 +58,12 @@ bench::Shape shape_of(const polyhead::Problem &problem) {
 struct Candidate {
     double compile_seconds = 0;
     std::string error;
-    std::unique_ptr<polyhead::InProcessKernel> kernel;
+    std::unique_ptr<polyhead::test::CompiledKernel> kernel;
     std::unique_ptr<bench::Workload> workload;
 
     Candidate(const polyhead::Problem &problem, const std::string &tiling) {
         const auto start = std::chrono::steady_clock::now();
-        kernel = std::make_unique<polyhead::InProcessKernel>(problem, polyhead::InProcessOptions{"host", tiling});
+        kernel = std::make_unique<polyhead::test::CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{"host", tiling});
         compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
         error = kernel->error();
         if (error.empty()) {

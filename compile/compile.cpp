@@ -9,7 +9,6 @@
 #include "../contract/dtypes.h"
 #include "../contract/problem.h"
 #include "../plan/language/expression.h"
-#include "../runtime/call_context.h"
 #include "compiler_warnings.h"
 #include "halide_target.h"
 #include "kernel_generator.h"
@@ -70,66 +69,10 @@ Halide::Target kernel_target(const Target &given, const Problem &p) {
     return target;
 }
 
-struct InProcessCode {
-    Halide::Callable callable;
-    size_t num_arguments;
-    runtime::KernelCalls calls;
-};
-
-// The user context of code compiled in process, and that of the call, which the runtime knows.
-struct InProcessContext : Halide::JITUserContext {
-    const runtime::KernelCalls *calls;
-    void *call;
-
-    static InProcessContext *of(Halide::JITUserContext *user) { return static_cast<InProcessContext *>(user); }
-};
-
-using InProcessTask = int (*)(Halide::JITUserContext *, int, uint8_t *);
-
-struct InProcessLoop {
-    Halide::JITUserContext *user;
-    InProcessTask task;
-    uint8_t *closure;
-};
-
-int run_loop(Halide::JITUserContext *user, InProcessTask task, int first, int count, uint8_t *closure) {
-    InProcessLoop loop{user, task, closure};
-    const auto run_task = [](void *, int index, uint8_t *state) {
-        const auto *of = reinterpret_cast<const InProcessLoop *>(state);
-        return of->task(of->user, index, of->closure);
-    };
-    const InProcessContext *context = InProcessContext::of(user);
-    return context->calls->do_par_for(context->call, run_task, first, count, reinterpret_cast<uint8_t *>(&loop));
-}
-
-// Memory, threads and the text of errors are those of the call, as in code that is compiled ahead of time.
-int call_in_process(void *context, void **argv) {
-    const auto *code = static_cast<const InProcessCode *>(context);
-    InProcessContext user_context;
-    user_context.calls = &code->calls;
-    user_context.call = *static_cast<void **>(argv[0]);
-    user_context.handlers.custom_malloc = [](Halide::JITUserContext *user, size_t bytes) {
-        return InProcessContext::of(user)->calls->malloc(InProcessContext::of(user)->call, bytes);
-    };
-    user_context.handlers.custom_free = [](Halide::JITUserContext *user, void *block) {
-        InProcessContext::of(user)->calls->free(InProcessContext::of(user)->call, block);
-    };
-    user_context.handlers.custom_do_par_for = run_loop;
-    user_context.handlers.custom_error = [](Halide::JITUserContext *user, const char *text) {
-        if (runtime::CallContext *call = runtime::CallContext::of(InProcessContext::of(user)->call)) {
-            call->report(text);
-        }
-    };
-    Halide::JITUserContext *const user = &user_context;
-    const void *arguments[64] = {&user};
-    std::copy(argv + 1, argv + 1 + code->num_arguments, arguments + 1);
-    return code->callable.call_argv_fast(code->num_arguments + 1, arguments);
-}
-
 } // namespace
 
 CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const std::string &symbol, const std::string &object_path,
-                                const std::vector<std::string> &extra_outputs, std::string *error) {
+                                const std::vector<std::string> &extra_outputs, bool compares, std::string *error) {
     CompiledVariant out;
     Target target;
     error->clear();
@@ -137,8 +80,8 @@ CompiledVariant compile_variant(const Problem &p, const VariantPlan &plan, const
         return out;
     }
     static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
-    if (plan.frame->schedule_version() == 0 || !plan.autoscheduler.empty()) {
-        *error = "the frame plain and Halide's autoschedulers are only for comparisons in process, "
+    if (!compares && (plan.frame->schedule_version() == 0 || !plan.autoscheduler.empty())) {
+        *error = "the frame plain and Halide's autoschedulers are only for comparisons, "
                  "expected another frame and no autoscheduler";
         return out;
     }
@@ -183,38 +126,6 @@ std::string lower_variant(const Problem &p, const VariantPlan &plan, std::string
         *error = thrown_sentence();
     }
     return "";
-}
-
-InProcessVariant compile_in_process(const Problem &p, const VariantPlan &plan, const runtime::KernelCalls &calls, std::string *error) {
-    InProcessVariant out;
-    Target target;
-    error->clear();
-    if (!parse_target(plan.target, &target, error)) {
-        return out;
-    }
-    static_cast<VariantFacts &>(out) = facts_of(p, plan, target);
-    try {
-        const CompilerWarnings warnings;
-        const Lowering lowering;
-        auto generator = kernel_generator(
-            p, plan, kernel_target(target, p).with_feature(Halide::Target::JIT).without_feature(Halide::Target::UserContext));
-        auto compiled = std::make_shared<InProcessCode>();
-        const std::map<std::string, Halide::JITExtern> externs = {{"polyhead_amx_linear", Halide::JITExtern(calls.amx_linear)},
-                                                                  {"polyhead_amx_scores", Halide::JITExtern(calls.amx_scores)},
-                                                                  {"polyhead_amx_values", Halide::JITExtern(calls.amx_values)},
-                                                                  {"polyhead_fetch", Halide::JITExtern(calls.fetch)},
-                                                                  {"polyhead_fetch_pairs", Halide::JITExtern(calls.fetch_pairs)}};
-        compiled->callable = generator->compile_to_callable(nullptr, &externs);
-        compiled->num_arguments = generator->arginfos().size();
-        compiled->calls = calls;
-        read_lowered(lowering.statement(), &out);
-        out.context = compiled;
-        out.call = call_in_process;
-        *error = warnings.sentence();
-    } catch (...) {
-        *error = thrown_sentence();
-    }
-    return out;
 }
 
 std::string compile_runtime(const std::string &path, const std::string &text) {

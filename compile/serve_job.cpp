@@ -82,6 +82,8 @@ std::string read_job(const Json &j, ReadJob *read) {
     job.symbol = j.at("symbol").get<std::string>();
     job.object_path = j.at("object").get<std::string>();
     job.listings = j.at("listings").get<std::vector<std::string>>();
+    job.compares = j.at("compares").get<bool>();
+    job.plan.autoscheduler = j.at("autoscheduler").get<std::string>();
     job.source = read_source(j);
     read->expression = j.at("expression").get<std::string>();
     std::string refusal = job.plan.tiling.set_all(j.at("tiling").get<std::string>());
@@ -107,7 +109,7 @@ std::string compile(const Json &j, gen::CompiledVariant *compiled) {
     std::string name, error = read_job(j, &read);
     error = error.empty() ? enter_folder_of(job.object_path, &name) : error;
     if (error.empty()) {
-        *compiled = gen::compile_variant(job.problem, job.plan, job.symbol, name, job.listings, &error);
+        *compiled = gen::compile_variant(job.problem, job.plan, job.symbol, name, job.listings, job.compares, &error);
     }
     return error;
 }

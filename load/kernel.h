@@ -27,6 +27,7 @@ struct KernelRequest {
     Plan plan;
     tools::Limits limits;
     std::string name = "kernel";
+    bool compares = false; // as in tools::CompileJob
 };
 
 class LoadedKernel {

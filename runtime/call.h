@@ -23,9 +23,7 @@ public:
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
-    int run(const polyhead_variant &variant) noexcept {
-        return variant.entry ? variant.entry(argv_) : variant.call(variant.context, argv_);
-    }
+    int run(const polyhead_variant &variant) noexcept { return variant.entry(argv_); }
 
     int num_buffers() const noexcept { return num_buffers_; }
     halide_buffer_t &buffer(int i) noexcept { return buffers_[i]; }

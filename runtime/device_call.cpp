@@ -95,7 +95,7 @@ private:
 // The buffers of a call while it runs: device memory behind those whose tensors lie there, copies behind the others.
 class PlacedBuffers {
 public:
-    // user_context is what Halide's functions are called with: null for code compiled in process, which has a runtime of its own.
+    // user_context is what Halide's functions are called with.
     PlacedBuffers(Call *call, polyhead_device *device, void *user_context) noexcept
         : call_(call), device_(device), user_context_(user_context) {}
     ~PlacedBuffers() { release(false); }
@@ -112,7 +112,7 @@ public:
                 }
                 attached_[i] = true;
                 call_->buffer(i).set_device_dirty(!call_->range(i).output);
-            } else if (call_->neutral(i) && user_context_ &&
+            } else if (call_->neutral(i) &&
                        device_->attach_element(*call_->neutral(i), &call_->buffer(i), &attachments_[i])) {
                 attached_[i] = true;
             } else {
@@ -170,7 +170,7 @@ polyhead_status launch(const KernelTable &kernel, const polyhead_variant &varian
     }
     CallContext context(args.device);
     Call call(kernel, placed, shape, &context);
-    PlacedBuffers buffers(&call, args.device, variant.entry ? &context : nullptr);
+    PlacedBuffers buffers(&call, args.device, &context);
     if (!buffers.place(&status)) {
         return status;
     }
@@ -181,7 +181,7 @@ polyhead_status launch(const KernelTable &kernel, const polyhead_variant &varian
     buffers.release(result == 0);
     if (!buffers.any_on_host()) {
         args.device->flush();
-    } else if (variant.entry) { // code compiled in process has waited already
+    } else {
         status = args.device->synchronize();
     }
     if (result != 0) {

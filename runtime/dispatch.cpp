@@ -34,7 +34,7 @@ bool serves_abi(const KernelTable &kernel, const polyhead_variant &variant) noex
 }
 
 bool well_formed(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
-    return serves_abi(kernel, variant) && (variant.entry || variant.call) && variant.weight_layout == weight_layout_id(kernel.problem);
+    return serves_abi(kernel, variant) && variant.entry && variant.weight_layout == weight_layout_id(kernel.problem);
 }
 
 // An environment that is not understood allows nothing: to guess could hide which code a test or a comparison ran.
@@ -52,16 +52,6 @@ bool has_shared_memory(const polyhead_variant &variant, const polyhead_device *d
 
 bool capable(const polyhead_variant &variant, const polyhead_device *device) noexcept {
     return new_enough(variant, device) && has_shared_memory(variant, device);
-}
-
-// Code compiled in process has its own Halide runtime, which has neither our contexts nor our memory.
-const char *first_on_device(const KernelTable &kernel, const polyhead_args &args) noexcept {
-    for (const NamedTensor &t : CallTensors(kernel, args)) {
-        if (t.tensor->device) {
-            return t.name;
-        }
-    }
-    return args.weights && args.weights->device ? "weights" : nullptr;
 }
 
 // What address and outer strides of a tensor must be multiples of, in bytes: a load takes as many elements of every tensor.
@@ -115,7 +105,7 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
         text->append("has facts that polyhead %s does not know", polyhead_version());
     } else if (!serves_abi(kernel, variant)) {
         text->append("was generated for ABI %u, expected %u", variant.abi, POLYHEAD_ABI_VERSION);
-    } else if (!variant.entry && !variant.call) {
+    } else if (!variant.entry) {
         text->append("has no entry");
     } else if (variant.weight_layout != weight_layout_id(kernel.problem)) {
         text->append("reads weight layout %08x, expected %08x", variant.weight_layout, weight_layout_id(kernel.problem));
@@ -137,8 +127,6 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
                                    : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
     } else if (const Unaligned found = first_unaligned(kernel, variant, args); found.tensor) {
         text->append("wants address and strides of %s to be multiples of %lld bytes", found.tensor, static_cast<long long>(found.expected));
-    } else if (const char *name = first_on_device(kernel, args)) {
-        text->append("was compiled in process and takes host memory, but %s lies on the device", name);
     }
 }
 
@@ -160,7 +148,7 @@ bool any_runs_on(const KernelTable &kernel, const polyhead_device *device) noexc
 bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
               Text *why_not) noexcept {
     if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_length(variant, shape.seq_len_q) &&
-        !first_unaligned(kernel, variant, args).tensor && (variant.entry || !args.device || !first_on_device(kernel, args))) {
+        !first_unaligned(kernel, variant, args).tensor) {
         return true;
     }
     if (why_not) {

@@ -1,7 +1,7 @@
 // The algorithm without any schedule, on tiny shapes, against the reference: what is computed is right before how is looked at.
 #include <Halide.h>
 
-#include "in_process.h"
+#include "support/compiled_kernel.h"
 
 #include "support/catch.h"
 #include "support/check.h"
@@ -75,7 +75,7 @@ int check_frame(const std::string &frame) {
             continue;
         }
         INFO(generate_line(p) << " --tiling 'frame=" << frame << " unscheduled=1'");
-        const InProcessKernel compiled(p, {"host", "frame=" + frame + " unscheduled=1", "unscheduled"});
+        const CompiledKernel compiled(p, {"host", "frame=" + frame + " unscheduled=1", "unscheduled"});
         if (frame == "head_lanes" && compiled.error().find("serves this problem") != std::string::npos) {
             continue;
         }

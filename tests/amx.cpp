@@ -2,10 +2,9 @@
 // emulated.
 #include <algorithm>
 
-#include <Halide.h>
 
-#include "compile/compile.h"
-#include "in_process.h"
+#include "plan/plan.h"
+#include "support/compiled_kernel.h"
 #include "plan/target.h"
 #include "runtime/amx.h"
 
@@ -15,7 +14,7 @@
 #include "support/not_run.h"
 #include "support/problems.h"
 #include "support/random_problem.h"
-#include "support/sweep_in_process.h"
+#include "support/sweep_compiled.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -135,7 +134,7 @@ bool check_with_amx(Problem p, int number, uint64_t seed, int shapes) {
     const std::string tiling = is_linear(p) ? "amx=1" : "frame=query_lanes amx=1";
     const std::string line = generate_line(p) + " --tiling '" + tiling + "'";
     INFO(line);
-    const InProcessKernel compiled(p, {target, tiling, "amx_" + std::to_string(number)});
+    const CompiledKernel compiled(p, {target, tiling, "amx_" + std::to_string(number)});
     if (compiled.error().find("amx 1 needs") != std::string::npos || compiled.error().find("amx 1 is not for") != std::string::npos) {
         return false;
     }

@@ -1,5 +1,5 @@
 // User expressions inside kernels compiled in process: conditions that Halide could solve for a query or a key, in every frame of this CPU.
-#include "in_process.h"
+#include "support/compiled_kernel.h"
 
 #include "examples/common/plain_attention.h"
 #include "support/catch.h"
@@ -43,7 +43,7 @@ TEST_CASE("expressions: conditions on queries and keys, inside kernels") {
         INFO(c.text);
         Problem problem = sdpa_problem(3, 16);
         problem.expression = c.text;
-        const InProcessKernel kernel(problem);
+        const CompiledKernel kernel(problem);
         REQUIRE(kernel.error() == "");
         for (const int64_t seq_len : {70, 5}) { // query lanes, head lanes
             examples::Attention a(2, 3, seq_len, 16);
@@ -58,7 +58,7 @@ TEST_CASE("expressions: a kernel in process owns its text and declarations") {
     Problem problem = sdpa_problem(1, 8);
     std::string text = "tensor tau: f32; tensor t: i32[b, 3]; score = score - tau + t[b, kv % 3]";
     problem.expression = text.c_str();
-    const InProcessKernel kernel(problem);
+    const CompiledKernel kernel(problem);
     text.assign(text.size(), 'x');
     REQUIRE(kernel.error() == "");
     CHECK(std::string(kernel.kernel().problem.expression).find("tensor tau: f32;") == 0);
@@ -66,7 +66,7 @@ TEST_CASE("expressions: a kernel in process owns its text and declarations") {
     CHECK(std::string(kernel.kernel().declarations[1].name) == "t");
     CHECK(kernel.kernel().declarations[1].extents[0] == POLYHEAD_EXTENT_B);
     problem.expression = "score = sore";
-    const InProcessKernel refused(problem);
+    const CompiledKernel refused(problem);
     CHECK(refused.error().find("expression:1:9: unknown name 'sore'") == 0);
     CHECK(refused.kernel().num_variants == 0);
 }

@@ -16,7 +16,7 @@ polyhead_test(
     LABEL algorithm
     TIMEOUT 600
     SOURCES expression_kernels.cpp
-    LINK polyhead_in_process
+    LINK polyhead_load_in_program
 )
 
 # C++ of Halide Exprs as an expression, held against the same as text; and what is refused.

@@ -1,10 +1,9 @@
 // Decoding on a device with the keys split over blocks of threads: random problems and tilings, compiled in process, over lengths around
 // the borders of splits, against the reference, and with other neighbours and padding for the same bits. Quick tier: a few kernels chosen
 // by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one.
-#include <Halide.h>
 
-#include "compile/compile.h"
-#include "in_process.h"
+#include "plan/plan.h"
+#include "support/compiled_kernel.h"
 #include "plan/knob_rules.h"
 #include "plan/target.h"
 
@@ -148,7 +147,7 @@ void sweep(const std::string &frame) {
         const gen::VariantPlan plan = random_plan(frame, p, random, &tiling);
         const std::string line = generate_line(p) + " --target " + target() + " --tiling '" + tiling + "'";
         INFO(line);
-        const InProcessKernel compiled(p, {target(), tiling, "gpu_splits_" + std::to_string(number)});
+        const CompiledKernel compiled(p, {target(), tiling, "gpu_splits_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
         const std::vector<polyhead_kernel> forced = forced_variants(compiled.kernel(), TestDevice::get().api());
         REQUIRE(forced.size() == 1);

@@ -1,10 +1,9 @@
 // The random sweeps on a device: random problems in every storage type, the first rows of the matrix of features in a frame of their own,
 // and random tilings, compiled in process, each over random shapes, against the reference. Quick tier: a few chosen by POLYHEAD_SWEEP_SEED.
 // POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
-#include <Halide.h>
 
-#include "compile/compile.h"
-#include "in_process.h"
+#include "plan/plan.h"
+#include "support/compiled_kernel.h"
 #include "plan/knob_rules.h"
 #include "plan/target.h"
 
@@ -73,7 +72,7 @@ int sweep_variant(const polyhead_kernel &forced, uint64_t seed, int shapes, doub
 void sweep_compiled(const std::string &name, int number, const Problem &p, uint64_t seed, int shapes, const std::string &tiling) {
     const std::string line = generate_line(p) + " --target " + target() + (tiling.empty() ? "" : " --tiling '" + tiling + "'");
     INFO(line);
-    const InProcessKernel compiled(p, {target(), tiling, "gpu_sweep_" + std::to_string(number)});
+    const CompiledKernel compiled(p, {target(), tiling, "gpu_sweep_" + std::to_string(number)});
     REQUIRE(compiled.error() == "");
     double worst = 0;
     int checked = 0;

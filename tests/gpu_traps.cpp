@@ -12,7 +12,7 @@
 #include <Halide.h>
 
 #include "compile/compile.h"
-#include "in_process.h"
+#include "support/compiled_kernel.h"
 
 #include "support/catch.h"
 #include "support/check.h"
@@ -179,7 +179,7 @@ std::string device_code(const Problem &given, const std::string &target) {
     CHECK(!plans.empty());
     for (const gen::VariantPlan &plan : plans) {
         const TempFolder folder;
-        gen::compile_variant(problem, plan, "trap", folder.file(), {}, &error);
+        gen::compile_variant(problem, plan, "trap", folder.file(), {}, false, &error);
         REQUIRE(error == "");
         text += read_file(folder.file());
     }
@@ -189,7 +189,7 @@ std::string device_code(const Problem &given, const std::string &target) {
 // Answers with as many chunks of keys as a serial loop needs to show a tile that was overwritten, and with logits far apart, so that
 // most steps rescale what came before.
 void check_many_chunks(const Problem &problem, const std::string &tiling) {
-    const InProcessKernel compiled(problem, {"host-opencl", tiling, "trap"});
+    const CompiledKernel compiled(problem, {"host-opencl", tiling, "trap"});
     INFO(generate_line(problem) << " --target host-opencl --tiling '" << tiling << "'");
     REQUIRE(compiled.error() == "");
     for (const polyhead_kernel &forced : forced_variants(compiled.kernel(), Api::opencl)) {

@@ -2,7 +2,7 @@
 #include <locale>
 #include <sstream>
 
-#include "in_process.h"
+#include "support/compiled_kernel.h"
 #include "plan/tuning/tuned_records.h"
 #include "tools/library.h"
 #include "tools/limits.h"

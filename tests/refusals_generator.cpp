@@ -342,7 +342,7 @@ TEST_CASE("generator: a warning of the compiler ends the compilation as one sent
     REQUIRE(plans.size() == 1);
     plans[0].tiling.kv_tile = 155; // threads would read after the end of a chunk
     const std::string object = "warning_" + std::to_string(getpid()) + ".o";
-    gen::compile_variant(p, plans[0], "warned", object, {}, &error);
+    gen::compile_variant(p, plans[0], "warned", object, {}, false, &error);
     std::remove(object.c_str());
     check_sentence(error, {"the compiler warns"});
     const gen::CompilerWarnings outer;
@@ -386,7 +386,7 @@ TEST_CASE("generator: a bool mask compiles where bytes are slow (WebGPU) or a fe
     const auto plans = gen::plan_variants(p, {target}, "", &error);
     REQUIRE(plans.size() == 1);
     const std::string object = "bool_mask_" + std::to_string(getpid()) + ".o";
-    const gen::CompiledVariant compiled = gen::compile_variant(p, plans[0], "bool_mask", object, {}, &error);
+    const gen::CompiledVariant compiled = gen::compile_variant(p, plans[0], "bool_mask", object, {}, false, &error);
     CHECK(error == "");
     CHECK((compiled.shared_bytes > 0 && compiled.shared_bytes <= 32 << 10)); // exactly: tests/gpu_sources/check.py
     std::remove(object.c_str());

@@ -12,21 +12,12 @@ using namespace polyhead::test;
 
 namespace {
 
-// The stand-in kernel as code of a device: ahead of time it has an entry, which is the only difference between the two.
-FakeKernel *entered = nullptr;
-int enter(void **argv) {
-    return entered->variant.call(entered->variant.context, argv);
-}
-
 struct DeviceCall : SdpaCall {
     FakeDevice device;
     DeviceCall() {
-        entered = &fake;
         fake.variant.api = POLYHEAD_CUDA;
-        fake.variant.entry = enter;
         args.device = &device;
     }
-    ~DeviceCall() { entered = nullptr; }
     // Moves a tensor to the device, some elements after the start of its memory.
     void move(polyhead_tensor *tensor, int64_t offset = 0) {
         int64_t elements = 1;
@@ -128,9 +119,7 @@ TEST_CASE("device rules: parts of an OpenCL buffer", "[runtime]") {
 TEST_CASE("device rules: weights", "[runtime]") {
     MhaCall call;
     FakeDevice device, other(Api::cuda, 80, "Other (cuda 8.0)");
-    entered = &call.fake;
     call.fake.variant.api = POLYHEAD_CUDA;
-    call.fake.variant.entry = enter;
     call.args.device = &device;
     polyhead_weights there{};
     REQUIRE(polyhead_weights_to_device(&device, &call.weights, &there).code == POLYHEAD_OK);
@@ -160,7 +149,6 @@ TEST_CASE("device rules: weights", "[runtime]") {
     polyhead_weights_free(&there);
     CHECK(device.blocks.empty());
     CHECK(there.data == nullptr);
-    entered = nullptr;
 }
 
 namespace {
@@ -260,12 +248,6 @@ TEST_CASE("device rules: interfaces", "[runtime]") {
         CHECK(!Kernel(call.kernel).supported());
         call.variants[2].api = POLYHEAD_CPU;
         CHECK(polyhead_run(&call.kernel, &call.args).code == POLYHEAD_OK);
-    }
-    SECTION("code compiled in process takes host memory") {
-        call.variants[2].entry = nullptr;
-        CHECK(call.run_only(2).code == POLYHEAD_OK);
-        call.move(&call.args.value);
-        CHECK(std::string(call.run_only(2).message).find("takes host memory, but value lies on the device") != std::string::npos);
     }
 }
 
@@ -421,7 +403,6 @@ TEST_CASE("device rules: no keys", "[runtime]") {
         MhaCall layer(p);
         layer.weights.dtype = POLYHEAD_F16;
         layer.fake.variant.api = POLYHEAD_CUDA;
-        layer.fake.variant.entry = enter;
         float *packed = static_cast<float *>(const_cast<void *>(layer.weights.data));
         const size_t bias = contract::weight_layout(p).out.bias_offset / sizeof(float);
         for (size_t i = 0; i < 8; ++i) { // rounded down

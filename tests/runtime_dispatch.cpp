@@ -1,11 +1,13 @@
 // Which variant runs: CPU features, lengths, ABI; the message when none does; and which kernel of a set computes a problem.
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "../contract/cpu_features.h"
 #include "runtime_fake.h"
 #include "support/catch.h"
+#include "support/entry.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -24,24 +26,18 @@ struct Table {
     std::vector<float> data = std::vector<float>(1024);
     Problem problem = sdpa(1, 1, 4, 4);
 
-    struct Context {
-        Table *table;
-        const char *name;
-    };
-    std::vector<Context> contexts = std::vector<Context>(8);
+    std::vector<std::unique_ptr<Entry>> entries;
 
     void add(const char *name, uint64_t features, int32_t min_q = 1, int32_t max_q = 0) {
-        Context &context = contexts[variants.size()];
-        context = {this, name};
+        entries.push_back(std::make_unique<Entry>([this, name](void **) {
+            ran.push_back(name);
+            return 0;
+        }));
         polyhead_variant v{};
         v.name = name;
         v.target = "test";
         v.tiling = "q_tile=1";
-        v.call = [](void *c, void **) {
-            static_cast<Context *>(c)->table->ran.push_back(static_cast<Context *>(c)->name);
-            return 0;
-        };
-        v.context = &context;
+        v.entry = entries.back()->function();
         v.cpu_features = features;
         v.min_seq_len_q = min_q;
         v.max_seq_len_q = max_q;
@@ -175,7 +171,7 @@ TEST_CASE("dispatch: tables that are not ours", "[runtime]") {
     CHECK(t.runs(1) == "kernel table: no variant for seq_len_q 1 on this CPU: future was generated for ABI " + next + ", expected " + now);
     CHECK(!t.kernel().supported());
     t.variants[0].abi = POLYHEAD_ABI_VERSION;
-    t.variants[0].call = nullptr;
+    t.variants[0].entry = nullptr;
     CHECK(t.runs(1) == "kernel table: no variant for seq_len_q 1 on this CPU: future has no entry");
     t.variants[0].entry = counting_entry;
     CHECK(t.kernel().run(t.args(1)).ok());

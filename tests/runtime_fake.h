@@ -12,6 +12,7 @@
 
 #include "../contract/weight_layout.h"
 #include "../runtime/halide_runtime.h"
+#include "support/entry.h"
 
 namespace polyhead::test {
 
@@ -28,8 +29,7 @@ public:
         variant.name = "fake_variant";
         variant.target = "x86-64-linux";
         variant.tiling = "q_tile=16";
-        variant.call = &FakeKernel::call;
-        variant.context = this;
+        variant.entry = entry_.function();
         variant.weight_layout = contract::weight_layout_id(problem);
         variant.abi = POLYHEAD_ABI_VERSION;
         table.name = "fake";
@@ -67,16 +67,17 @@ public:
     std::function<void(FakeKernel &)> on_call; // may look at buffer() and scalar()
 
 private:
-    static int call(void *context, void **argv) {
-        FakeKernel &self = *static_cast<FakeKernel *>(context);
-        ++self.calls;
-        if (self.on_call) {
-            self.user_context = *static_cast<void **>(argv[0]);
-            self.argv = argv + 1;
-            self.on_call(self);
-            self.argv = nullptr;
+    Entry entry_{[this](void **arguments) { return call(arguments); }};
+
+    int call(void **arguments) {
+        ++calls;
+        if (on_call) {
+            user_context = *static_cast<void **>(arguments[0]);
+            argv = arguments + 1;
+            on_call(*this);
+            argv = nullptr;
         }
-        return self.result;
+        return result;
     }
 };
 

@@ -11,21 +11,12 @@ using namespace polyhead::test;
 
 namespace {
 
-// The stand-in kernel as code of a device: ahead of time it has an entry, which is the only difference between the two.
-FakeKernel *entered = nullptr;
-int enter(void **argv) {
-    return entered->variant.call(entered->variant.context, argv);
-}
-
 struct DeviceFeatureCall : FeatureCall {
     FakeDevice device;
     DeviceFeatureCall() {
-        entered = &fake;
         fake.variant.api = POLYHEAD_CUDA;
-        fake.variant.entry = enter;
         args.device = &device;
     }
-    ~DeviceFeatureCall() { entered = nullptr; }
     void move(polyhead_tensor *tensor) {
         int64_t bytes = contract::dtype_bytes(tensor->dtype);
         for (int i = 0; i < tensor->rank; ++i) {
@@ -113,12 +104,6 @@ TEST_CASE("features on a device: wrong places", "[runtime]") {
     SECTION("said to be there, but not") {
         call.args.scores.device = &call.device;
         call.refused(POLYHEAD_WRONG_DEVICE, "scores: not there");
-    }
-    SECTION("code compiled in process takes host memory") {
-        call.fake.variant.entry = nullptr;
-        call.accepted();
-        call.move(&call.args.sinks);
-        CHECK(std::string(call.fake.run(call.args).message).find("takes host memory, but sinks lies on the device") != std::string::npos);
     }
 }
 

@@ -54,7 +54,6 @@ constexpr int64_t most_tokens = 12, heads = 2;
 // Sequences of one head dimension each: query, key and value [1,heads,tokens,1].
 struct ShortSequences {
     explicit ShortSequences(Over over_) : over(over_), fake(problem(over_)) {
-        fake.variant.call = nullptr;
         fake.variant.entry =
             over == Over::nothing ? [](void **argv) { return add_up(false, argv); } : [](void **argv) { return add_up(true, argv); };
         for (size_t i = 0; i < query.size(); ++i) {
@@ -381,11 +380,8 @@ TEST_CASE("large calls: packed tokens and devices", "[runtime]") {
         ShortSequences sequences(Over::nothing);
         sequences.fake.variant.scratch.terms[0] = {900 * mebi, 0, 0, 0};
         std::atomic<int> calls{0};
-        sequences.fake.variant.entry = nullptr;
-        sequences.fake.variant.call = [](void *context, void **argv) {
-            return ++*static_cast<std::atomic<int> *>(context), add_up(false, argv);
-        };
-        sequences.fake.variant.context = &calls;
+        const Entry counting([&calls](void **argv) { return ++calls, add_up(false, argv); });
+        sequences.fake.variant.entry = counting.function();
         CHECK(sequences.compare({0, 2, 4, 6, 8, 10}, {0, 1, 2, 3, 4, 5}).empty());
         CHECK(calls == 5 + 3); // alone; two, two and one
         sequences.fake.variant.scratch.terms[0] = {int64_t(1) << 31, 0, 0, 0};

@@ -113,7 +113,6 @@ struct ManySequences {
         args.value = from_packed(view(memory.data(), {total, H_kv, d_v}));
         args.out = from_packed(view(out.data(), {total, H, d_v}));
         args.cu_seqlens_q = args.cu_seqlens_kv = view(begins.data(), {count + 1});
-        fake.variant.call = nullptr;
         fake.variant.entry = [](void **argv) { return count_queries(nullptr, argv); };
         fake.variant.scratch.per_thread = 8 << 10;
     }

@@ -134,7 +134,7 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
     polyhead_variant variant{};
     variant.name = "adds";
     variant.abi = POLYHEAD_ABI_VERSION;
-    variant.call = [](void *, void **argv) {
+    variant.entry = [](void **argv) {
         const auto *query = static_cast<const halide_buffer_t *>(argv[1]);
         const auto *out = static_cast<const halide_buffer_t *>(argv[5]);
         for (int i = 0; i < 4; ++i) {

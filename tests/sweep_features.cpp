@@ -5,7 +5,7 @@
 #include "support/expressions.h"
 #include "support/feature_matrix.h"
 #include "support/problems.h"
-#include "support/sweep_in_process.h"
+#include "support/sweep_compiled.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -20,7 +20,7 @@ const std::vector<std::string> targets = {
 };
 
 // Returns the number of shapes.
-int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, double *worst) {
+int sweep(const CompiledKernel &compiled, uint64_t seed, int most_shapes, double *worst) {
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
@@ -40,7 +40,7 @@ int sweep(const InProcessKernel &compiled, uint64_t seed, int most_shapes, doubl
 }
 
 void sweep_row(const std::string &name, const Problem &p, int number, uint64_t seed, int most_shapes) {
-    compile_in_sweep(name, number, p, Random(seed).pick(targets), [&](const InProcessKernel &compiled, const std::string &line) {
+    compile_in_sweep(name, number, p, Random(seed).pick(targets), [&](const CompiledKernel &compiled, const std::string &line) {
         double worst = 0;
         const int shapes = sweep(compiled, seed, most_shapes, &worst);
         print_swept(name, number, shapes, worst, line);
@@ -103,7 +103,7 @@ TEST_CASE("same bits: loops of one formula add up its terms in one order") {
     p.mask = POLYHEAD_BOOLEAN_MASK;
     p.causal = POLYHEAD_TOP_LEFT;
     p.expression = expression_cases().front().text;
-    const InProcessKernel compiled(p, {"x86-64-linux-avx2-fma-f16c-avx-sse41", "frame=query_lanes kv_tile=24", "terms"});
+    const CompiledKernel compiled(p, {"x86-64-linux-avx2-fma-f16c-avx-sse41", "frame=query_lanes kv_tile=24", "terms"});
     REQUIRE(compiled.error() == "");
     for (uint64_t seed : {8, 14, 16, 18}) {
         const KernelSubject subject(compiled.kernel(), seed);

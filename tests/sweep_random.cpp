@@ -7,7 +7,7 @@
 #include "support/dense.h"
 #include "support/problems.h"
 #include "support/random_problem.h"
-#include "support/sweep_in_process.h"
+#include "support/sweep_compiled.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -27,7 +27,7 @@ struct Swept {
     int shapes = 0;
 };
 
-Swept sweep(const InProcessKernel &compiled, uint64_t seed) {
+Swept sweep(const CompiledKernel &compiled, uint64_t seed) {
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed, random.chance(40));
@@ -76,7 +76,7 @@ void sweep_random_problem(const std::string &name, int number, uint64_t seed, in
     p.dtype = dtype;
     p.f32_weights = dtype != POLYHEAD_F32 && !is_sdpa(p) && random.chance(25);
     const std::string target = random.pick(targets);
-    compile_in_sweep(name, number, p, target, [&](const InProcessKernel &compiled, const std::string &line) {
+    compile_in_sweep(name, number, p, target, [&](const CompiledKernel &compiled, const std::string &line) {
         const Swept swept = sweep(compiled, seed);
         print_swept(name, number, swept.shapes, swept.worst, line);
     });
@@ -89,7 +89,7 @@ TEST_CASE("sweep: every mask with every way of fixing lengths") {
     const size_t step = test_all() ? static_cast<size_t>(sweep_step()) : 4, first = text_seed(sweep_seed_text()) % step;
     for (size_t i = first; i < problems.size(); i += step) {
         INFO(generate_line(problems[i]));
-        const InProcessKernel compiled(problems[i], {"host", "", "masks"});
+        const CompiledKernel compiled(problems[i], {"host", "", "masks"});
         REQUIRE(compiled.error() == "");
         const KernelSubject subject(compiled.kernel(), i);
         for (const Shape &shape : awkward_shapes(problems[i], i, 10)) {
@@ -123,7 +123,7 @@ TEST_CASE("sweep: probs of 16-bit storage that go along with their values") {
     p.seq_len_kv = 300;
     for (const int32_t lse : {0, 1}) {
         p.lse = lse;
-        const InProcessKernel compiled(p, {"host", "frame=query_lanes", "probs"});
+        const CompiledKernel compiled(p, {"host", "frame=query_lanes", "probs"});
         REQUIRE(compiled.error() == "");
         double worst = 0;
         for (uint64_t seed = 1; seed <= 100; seed++) {
@@ -153,7 +153,7 @@ TEST_CASE("sweep: sums of products with int8 keys do not overflow") {
         }
     }
     for (const std::string &target : {targets.front(), targets[3], targets[5]}) {
-        const InProcessKernel compiled(p, {target, "frame=head_lanes", "largest"});
+        const CompiledKernel compiled(p, {target, "frame=head_lanes", "largest"});
         REQUIRE(compiled.error() == "");
         for (const float entry : {0.001f, -0.001f, 1e10f, -1e10f}) {
             const std::vector<float> query(d, entry), scales(keys, scale);

@@ -2,17 +2,16 @@
 // reference and to the same bits. Quick tier: two per frame on a machine that POLYHEAD_SWEEP_SEED chooses. POLYHEAD_TEST_ALL=1: 40 per
 // frame and machine, unless POLYHEAD_CPU_FEATURES makes this machine one that the list has anyhow. POLYHEAD_SWEEP_ONLY=<number> repeats
 // one of each frame.
-#include <Halide.h>
 
-#include "compile/compile.h"
-#include "in_process.h"
+#include "plan/plan.h"
+#include "support/compiled_kernel.h"
 #include "plan/knob_rules.h"
 #include "plan/target.h"
 
 #include "random_tiling.h"
 #include "support/not_run.h"
 #include "support/problems.h"
-#include "support/sweep_in_process.h"
+#include "support/sweep_compiled.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -31,7 +30,7 @@ int64_t many_keys(const gen::Tiling &t) {
 }
 
 // Returns the number of shapes.
-int check(const InProcessKernel &compiled, const gen::VariantPlan &plan, uint64_t seed, double *worst) {
+int check(const CompiledKernel &compiled, const gen::VariantPlan &plan, uint64_t seed, double *worst) {
     const Problem &p = call_problem(compiled.kernel());
     Random random(seed ^ 0x736861706573u);
     KernelSubject subject(compiled.kernel(), seed);
@@ -80,7 +79,7 @@ void sweep(const std::string &frame) {
         REQUIRE(!tiling.empty());
         const std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {text}, tiling, &error);
         REQUIRE(error == "");
-        const InProcessKernel compiled(p, {text, tiling, "tilings_" + std::to_string(number)});
+        const CompiledKernel compiled(p, {text, tiling, "tilings_" + std::to_string(number)});
         REQUIRE(compiled.error() == "");
         if (!compiled.kernel().supported()) {
             note_not_run("kernel of " + line, "no variant for this machine");

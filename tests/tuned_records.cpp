@@ -352,7 +352,7 @@ TEST_CASE("scratch memory does not depend on how many queries a variant may serv
     std::vector<polyhead_scratch> found;
     for (const int32_t most : {16, INT32_MAX}) {
         plans[0].max_seq_len_q = most;
-        found.push_back(gen::compile_variant(p, plans[0], "scratch", object, {}, &error).scratch);
+        found.push_back(gen::compile_variant(p, plans[0], "scratch", object, {}, false, &error).scratch);
         REQUIRE(error == "");
     }
     std::filesystem::remove(object);

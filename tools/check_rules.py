@@ -25,7 +25,8 @@ STRANGERS = {
     "plan": ("generators", "schedules", "compile", "tools", "python", "Halide"),
     "generators": ("schedules", "compile", "tools"),
     "schedules": ("compile", "tools"),
-    "compile": ("python", "bench", "tests"),
+    "compile": ("load", "python", "bench", "tests"),
+    "load": ("generators", "schedules", "compile", "python", "bench", "tests", "Halide"),
     "runtime": ("machines", "plan", "generators", "schedules", "compile", "tools", "Halide"),
     "python": ("generators", "schedules", "compile", "Halide"),
 }
@@ -42,13 +43,13 @@ REGISTERS_COMPARED = re.compile(r"\bregisters\s*[=!<>]=?\s*\d")
 INSTRUCTION_OR_API = re.compile(
     r"\bv?(?:pmaddwd|pdpbusd|dpbf16ps|dpbusd)\b|\btdpbf16ps\b|\bpolyhead_amx_\w*|\bPOLYHEAD_CPU_\w+|\bPOLYHEAD_(?:CUDA|OPENCL|VULKAN|METAL|WEBGPU)\b"
     r"|\bTarget::(?:CUDA|OpenCL|Vulkan|Metal|WebGPU)\b")
-MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "tools")
+MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "load", "tools")
 MACHINES_NAMED = ("plan/host.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
 # What follows the locale of the process, and where texts with numbers are made without it.
 LOCALE_CODE = re.compile(r"\b(strto(?:d|f|ld)|atof|sto[dfl]|setlocale|is(?:alpha|digit|alnum|space|upper|lower|punct|xdigit)|to(?:lower|upper)"
                          r"|[io]?stringstream)\b(?=\s*[({\w>&*])")
 LOCALE_FORMAT = re.compile(r'"[^"]*%[-+ #0-9*]*(?:\.(?:[1-9*]\d*))?[eEfgGaA](?![^"]*\bPRI)[^"]*"')
-LOCALE_ROOMS = ("runtime", "plan", "generators", "schedules", "compile", "tools", "python")
+LOCALE_ROOMS = ("runtime", "plan", "generators", "schedules", "compile", "load", "tools", "python")
 LOCALE_ALLOWED = ("plan/text.h", "runtime/status.cpp",  # where it is made the same in every locale
                   "tools/confirm_kernel.cpp")  # a program of its own, which sets no locale
 # What chooses inputs of tests. An input that it draws again, leaves out or cuts down is one that nothing tests.

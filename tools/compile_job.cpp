@@ -77,7 +77,9 @@ Json content_of(const CompileJob &job) {
             {"max_seq_len_q", job.plan.max_seq_len_q},
             {"symbol", job.symbol},
             {"source_file", job.source.file},
-            {"source_text", job.source.text}};
+            {"source_text", job.source.text},
+            {"autoscheduler", job.plan.autoscheduler},
+            {"compares", job.compares}};
 }
 
 } // namespace

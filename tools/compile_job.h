@@ -21,6 +21,7 @@ struct CompileJob {
     std::string symbol, object_path;
     std::vector<std::string> listings;
     ExpressionSource source;
+    bool compares = false; // what only serves comparisons is not refused
 };
 
 // A file of Halide's: the archive of these objects, or without objects the runtime of the target.

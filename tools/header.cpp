@@ -38,10 +38,9 @@ std::string scratch_text(const polyhead_scratch &scratch) {
 }
 
 // The initialiser of one polyhead_variant, field by field in the order of c_api.h.
-std::string variant_text(const LibraryVariant &v, uint32_t weight_layout, const char *null) {
+std::string variant_text(const LibraryVariant &v, uint32_t weight_layout) {
     gen::TextWriter text;
-    text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v)
-         << ", " << null << ", " << null << ", ";
+    text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v) << ", ";
     contract::for_each_requirement(v.compiled, [&](const char *, auto value) {
         text << (sizeof value > sizeof(int32_t) ? "UINT64_C(" : "") << value << (sizeof value > sizeof(int32_t) ? "), " : ", ");
     });
@@ -79,10 +78,10 @@ std::string declarations_text(const Library &library, const char *storage) {
     return text + "};\n";
 }
 
-std::string tables_text(const Library &library, const char *storage, const char *null) {
+std::string tables_text(const Library &library, const char *storage) {
     std::string text = std::string(storage) + " polyhead_variant " + library.name + "_variants[] = {\n";
     for (const LibraryVariant &variant : library.variants) {
-        text += "    " + variant_text(variant, contract::weight_layout_id(library.problem), null) + ",\n";
+        text += "    " + variant_text(variant, contract::weight_layout_id(library.problem)) + ",\n";
     }
     return text + "};\n" + (library.expression.tensors().empty() ? "" : declarations_text(library, storage));
 }
@@ -109,9 +108,9 @@ std::string header_text(const Library &library) {
         text << "int " << entry_of(variant) << "(void **argv);\n";
     }
     text << "#ifdef __cplusplus\n}\n\n#include <polyhead/polyhead.h>\n\n"
-         << tables_text(library, "constexpr", "nullptr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
+         << tables_text(library, "constexpr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
          << kernel_text(library, "nullptr") << "};\n\n#else\n\n"
-         << tables_text(library, "static const", "NULL") << "static const polyhead_kernel " << library.name << " = "
+         << tables_text(library, "static const") << "static const polyhead_kernel " << library.name << " = "
          << kernel_text(library, "NULL") << ";\n\n#endif\n#endif\n";
     return text.str();
 }

@@ -229,9 +229,9 @@ def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, lon
 
 
 def clear_cache() -> None:
-    """Removes all compiled kernels from the cache. Kernels in use by Kernel objects and running calls stay in memory.
+    """Removes all compiled kernels from the memory. Kernels in use by Kernel objects and running calls stay there, compiled code stays on the disk.
 
-    The cache keeps the last 256 kernels that were used ($POLYHEAD_KERNELS_KEPT sets another number) and removes older ones.
+    The memory keeps the last 256 kernels that were used ($POLYHEAD_KERNELS_KEPT sets another number) and removes older ones.
     """
     with _kernels_lock:
         _kernels.clear()

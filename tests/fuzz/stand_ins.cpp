@@ -172,8 +172,7 @@ Subject::Subject(int number) {
         v.name = "stand_in";
         v.target = "x86-64-linux";
         v.tiling = "q_tile=16";
-        v.call = &Subject::call;
-        v.context = this;
+        v.entry = entry_.function();
         v.weight_layout = contract::weight_layout_id(table.problem);
         v.abi = POLYHEAD_ABI_VERSION;
         v.scratch.per_thread = 1 << 10;
@@ -185,11 +184,10 @@ Subject::Subject(int number) {
     variants[1].capability = 80;
 }
 
-int Subject::call(void *context, void **argv) {
-    Subject &self = *static_cast<Subject *>(context);
-    ++self.calls;
-    if (self.args) {
-        self.check_buffers(argv + 1); // behind the user context
+int Subject::call(void **argv) {
+    ++calls;
+    if (args) {
+        check_buffers(argv + 1); // behind the user context
     }
     return 0;
 }

@@ -8,6 +8,7 @@
 #include <polyhead/polyhead.h>
 
 #include "tests/runtime_fake_device.h"
+#include "tests/support/entry.h"
 
 namespace polyhead::fuzz {
 
@@ -33,7 +34,9 @@ public:
     int calls = 0;
 
 private:
-    static int call(void *context, void **argv);
+    test::Entry entry_{[this](void **argv) { return call(argv); }};
+
+    int call(void **argv);
     void check_buffers(void **argv) const;
 };
 

@@ -2,7 +2,7 @@
 // with generate flags after it the kernel is compiled in process. Prints one line: the number, or a sentence.
 #include <cstdio>
 
-#include "in_process.h"
+#include "support/compiled_kernel.h"
 #include "kernel_table.h"
 #include "request.h"
 
@@ -69,7 +69,7 @@ std::string serve(int argc, char **argv, double *worst) {
     if (!refused.empty()) {
         return refused;
     }
-    const InProcessKernel compiled(request.problem, {request.targets[0], request.tiling, request.name});
+    const CompiledKernel compiled(request.problem, {request.targets[0], request.tiling, request.name});
     return compiled.error().empty() ? worst_error(compiled.kernel(), device, worst) : compiled.error();
 }
 

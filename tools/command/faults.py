@@ -104,7 +104,7 @@ def commands_of(fault):
 def run(command, seconds):
     """The exit status and the output; None for the status when the time was over: then the whole group of processes is ended."""
     child = dict(environment_of_children(), PYTHONPATH=os.path.join(TREE, "build", "release", "python") + os.pathsep + os.path.join(TREE, "tests"),
-                 POLYHEAD_SWEEP_SEED="planted faults")
+                 POLYHEAD_SWEEP_SEED="planted faults", POLYHEAD_CACHE="off")
     process = subprocess.Popen(command, cwd=TREE, env=child, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                                start_new_session=True)
     try:

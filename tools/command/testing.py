@@ -4,7 +4,7 @@ import os
 import time
 
 from . import build, environment, faults, fuzzing, gpu, soaking
-from .places import Failure, call, jobs, step, tool
+from .places import ROOT, Failure, call, jobs, step, tool
 from .places import environment as environment_of_children
 from .report import Tally, read_skips
 
@@ -64,7 +64,8 @@ def run_suite(suite, options, tally):
     if left_out:
         command += ["-LE", "^(%s)$" % "|".join(left_out)]
     step("test (%s)" % preset)
-    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_CPU_FEATURES=build.cpu_features(preset))
+    child = dict(environment_of_children(), POLYHEAD_SWEEP_SEED=build.head_commit(), POLYHEAD_CPU_FEATURES=build.cpu_features(preset),
+                 POLYHEAD_CACHE=os.environ.get("POLYHEAD_CACHE") or os.path.join(ROOT, "build", "kernels"))
     if suite.tier == "all":
         child.setdefault("POLYHEAD_TEST_ALL", suite.amount)
     call(command, check=False, env=child)

@@ -1,10 +1,10 @@
 // What sweeps over kernels that are compiled in process share.
-#ifndef POLYHEAD_TESTS_SWEEP_IN_PROCESS_H
-#define POLYHEAD_TESTS_SWEEP_IN_PROCESS_H
+#ifndef POLYHEAD_TESTS_SWEEP_COMPILED_H
+#define POLYHEAD_TESTS_SWEEP_COMPILED_H
 
 #include <string>
 
-#include "in_process.h"
+#include "compiled_kernel.h"
 
 #include "not_run.h"
 #include "sweep.h"
@@ -19,7 +19,7 @@ void compile_in_sweep(const std::string &name, int number, const Problem &p, con
     }
     const std::string line = generate_line(p) + " --target " + target;
     INFO(line);
-    const InProcessKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
+    const CompiledKernel compiled(p, {target, "", name + "_" + std::to_string(number)});
     REQUIRE(compiled.error() == "");
     if (!compiled.kernel().supported()) {
         note_not_run("kernel of " + line, "no variant for this machine");
@@ -30,7 +30,7 @@ void compile_in_sweep(const std::string &name, int number, const Problem &p, con
 }
 
 // Every variant gives the same bits. Returns how many shapes were compared.
-inline int check_same_bits_of_variants(const InProcessKernel &compiled, uint64_t seed, Random &random) {
+inline int check_same_bits_of_variants(const CompiledKernel &compiled, uint64_t seed, Random &random) {
     const Problem &p = call_problem(compiled.kernel());
     int shapes = 0;
     for (const polyhead_kernel &forced : forced_variants(compiled.kernel())) {

@@ -1,0 +1,41 @@
+// Plans a problem and has its kernel loaded.
+#include "compiled_kernel.h"
+
+#include "../tools/compile_process.h"
+#include "kernel.h"
+
+namespace polyhead::load {
+
+CompiledKernel::CompiledKernel(const Problem &given, const std::string &compiler, const CompiledKernelOptions &options)
+    : name_(options.name), expression_(given.expression ? given.expression : ""), kernel_(polyhead_kernel{}) {
+    tools::set_compiler_program(compiler);
+    KernelRequest request;
+    request.problem = given;
+    request.problem.expression = expression_.empty() ? given.expression : expression_.c_str(); // the caller's text may go away
+    request.name = options.name;
+    request.tiling = options.tiling;
+    request.tuning = {options.tuned, options.use_records};
+    request.compares = true;
+    error_ = gen::complete(&request.problem);
+    error_ = error_.empty() ? gen::refuse_target(options.target, true, &request.target) : error_;
+    error_ = error_.empty() ? tools::read_limits(&request.limits) : error_;
+    if (error_.empty()) {
+        request.plan.variants = gen::plan_variants(request.problem, {request.target}, options.tiling, &error_, request.tuning);
+    }
+    if (error_.empty()) {
+        Failure failure;
+        loaded_ = LoadedKernel::make(request, &failure);
+        error_ = failure.sentence;
+    }
+    polyhead_kernel table{};
+    if (loaded_) {
+        table = loaded_->table();
+    } else { // the problem, and no variants
+        table.sizes = polyhead_kernel{POLYHEAD_SIZES}.sizes;
+        table.problem = request.problem;
+        table.name = name_.c_str();
+    }
+    kernel_ = Kernel(table);
+}
+
+} // namespace polyhead::load

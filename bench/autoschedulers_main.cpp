@@ -1,6 +1,7 @@
 // polyhead_bench_autoschedulers: one case under one of Halide's autoschedulers, in turns with our schedule. Prints one JSON object.
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -145,6 +146,7 @@ int run(const Options &options) {
 } // namespace
 
 int main(int argc, char **argv) {
+    ::setenv("POLYHEAD_CACHE", "off", 1); // compilations are timed
     Options options;
     CLI::App app("Times one case under one of Halide's autoschedulers beside our schedule; ./polyhead bench --autoschedulers runs all.");
     app.add_flag("--list", options.list, "print the cases and their formulations as JSON");

@@ -6,20 +6,20 @@
 
 #include "../tests/support/call_tensors.h"
 #include "../tests/support/check.h"
+#include "../tests/support/compiled_kernel.h"
 #include "../tests/support/problems.h"
 #include "../tests/support/visibility.h"
-#include "shipped_kernel.h"
 
 namespace bench {
 namespace {
 
 // Kernels in use by the line that generates them. softmax_scale needs no kernel of its own.
-std::shared_ptr<ShippedKernel> kernel_for(const polyhead::Problem &problem) {
-    static std::map<std::string, std::weak_ptr<ShippedKernel>> known;
-    std::weak_ptr<ShippedKernel> &entry = known[polyhead::test::generate_line(problem)];
-    std::shared_ptr<ShippedKernel> kernel = entry.lock();
+std::shared_ptr<polyhead::load::CompiledKernel> kernel_for(const polyhead::Problem &problem) {
+    static std::map<std::string, std::weak_ptr<polyhead::load::CompiledKernel>> known;
+    std::weak_ptr<polyhead::load::CompiledKernel> &entry = known[polyhead::test::generate_line(problem)];
+    std::shared_ptr<polyhead::load::CompiledKernel> kernel = entry.lock();
     if (!kernel)
-        entry = kernel = std::make_shared<ShippedKernel>(problem, "--tiling frame=query_lanes");
+        entry = kernel = std::make_shared<polyhead::test::CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{"host", "frame=query_lanes"});
     return kernel;
 }
 

@@ -6,14 +6,13 @@
 #include <string>
 #include <vector>
 
+#include "../load/compiled_kernel.h"
 #include "../tests/support/inputs.h"
 #include "features.h"
 #include "roof.h"
 #include "shared_library.h"
 
 namespace bench {
-
-class ShippedKernel;
 
 class FeatureCall {
 public:
@@ -31,7 +30,7 @@ public:
 
 private:
     const FeatureCase case_;
-    std::shared_ptr<ShippedKernel> kernel_;
+    std::shared_ptr<polyhead::load::CompiledKernel> kernel_;
     polyhead::test::Inputs inputs_;
 };
 

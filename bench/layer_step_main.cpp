@@ -9,9 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <polyhead/cache.h>
 
+#include "../tests/support/compiled_kernel.h"
 #include "../tests/support/problems.h"
 #include "roof.h"
-#include "shipped_kernel.h"
 
 namespace {
 
@@ -44,7 +44,7 @@ public:
         out_weight_ = random_numbers(size_t(embed_dim) * query_dim, 0.05f, &random);
         key_ = random_numbers(size_t(keys) * key_dim, 1, &random);
         value_ = random_numbers(size_t(keys) * key_dim, 1, &random);
-        for (const bench::ShippedKernel *kernel : {&projection_, &attention_, &output_})
+        for (const polyhead::test::CompiledKernel *kernel : {&projection_, &attention_, &output_})
             error_ = error_.empty() ? kernel->error() : error_;
         if (!error_.empty())
             return;
@@ -100,7 +100,7 @@ private:
         return problem;
     }
 
-    static Status linear(const bench::ShippedKernel &kernel, const polyhead::Weights &weights, const std::vector<float> &x,
+    static Status linear(const polyhead::test::CompiledKernel &kernel, const polyhead::Weights &weights, const std::vector<float> &x,
                          std::vector<float> *y) {
         polyhead::LinearArgs args;
         args.input = view(x.data(), {1, static_cast<int64_t>(x.size())});
@@ -156,7 +156,7 @@ private:
     }
 
     std::string error_;
-    bench::ShippedKernel projection_, attention_, output_;
+    polyhead::test::CompiledKernel projection_, attention_, output_;
     std::vector<float> x_, qkv_weight_, out_weight_, key_, value_;
     std::vector<float> qkv_ = std::vector<float>(qkv_dim), context_ = std::vector<float>(query_dim), y_ = std::vector<float>(embed_dim);
     polyhead::Weights packed_qkv_, packed_out_;

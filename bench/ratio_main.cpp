@@ -7,9 +7,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include "../tests/support/compiled_kernel.h"
 #include "roof.h"
 #include "shapes.h"
-#include "shipped_kernel.h"
 #include "workload.h"
 
 namespace {
@@ -27,7 +27,7 @@ struct Options {
 // The kernels of a line, with free lengths and with those of its shape, and the tensors of both.
 struct Compiled {
     std::string error;
-    std::vector<std::unique_ptr<bench::ShippedKernel>> kernels;
+    std::vector<std::unique_ptr<polyhead::test::CompiledKernel>> kernels;
     std::unique_ptr<bench::Workload> workload;
 
     Compiled(const SpeedLine &line, bool records) {
@@ -35,7 +35,7 @@ struct Compiled {
         fixed.seq_len_q = static_cast<int32_t>(line.shape.seq_len_q);
         fixed.seq_len_kv = static_cast<int32_t>(line.shape.seq_len_kv);
         for (const polyhead::Problem &problem : {line.problem, fixed}) {
-            kernels.push_back(std::make_unique<bench::ShippedKernel>(problem, records ? "" : "--no-tuned"));
+            kernels.push_back(std::make_unique<polyhead::test::CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{"host", "", "ratio", "", records}));
             error = kernels.back()->error();
             if (!error.empty())
                 return;

@@ -15,7 +15,7 @@
 #include <string>
 #include <thread>
 
-#include "../runtime/amx_tiles.h"
+#include "../runtime/helpers/amx_tiles.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

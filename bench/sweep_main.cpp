@@ -11,11 +11,11 @@
 #include <nlohmann/json.hpp>
 
 #include "../tests/support/check.h"
+#include "../tests/support/compiled_kernel.h"
 #include "../tests/support/inputs.h"
 #include "../tests/support/problems.h"
 #include "../tests/support/subject.h"
 #include "roof.h"
-#include "shipped_kernel.h"
 
 namespace {
 
@@ -102,7 +102,7 @@ Line measure(int head_dim, bool causal, const Options &options, roof::Team &team
     Line line{head_dim, causal, {}, ""};
     polyhead::Problem problem = polyhead::test::sdpa_problem(heads, head_dim);
     problem.causal = causal ? POLYHEAD_BOTTOM_RIGHT : POLYHEAD_NOT_CAUSAL;
-    const bench::ShippedKernel compiled(problem, "--no-tuned");
+    const polyhead::test::CompiledKernel compiled(problem, {"host", "", "sweep", "", false});
     line.error = compiled.error();
     if (!line.error.empty())
         return line;

@@ -27,15 +27,8 @@ CompiledKernel::CompiledKernel(const Problem &given, const std::string &compiler
         loaded_ = LoadedKernel::make(request, &failure);
         error_ = failure.sentence;
     }
-    polyhead_kernel table{};
-    if (loaded_) {
-        table = loaded_->table();
-    } else { // the problem, and no variants
-        table.sizes = polyhead_kernel{POLYHEAD_SIZES}.sizes;
-        table.problem = request.problem;
-        table.name = name_.c_str();
-    }
-    kernel_ = Kernel(table);
+    const polyhead_kernel none{POLYHEAD_SIZES, request.problem, name_.c_str(), nullptr, nullptr, 0, 0, 0, 0};
+    kernel_ = Kernel(loaded_ ? loaded_->table() : none);
 }
 
 } // namespace polyhead::load

@@ -15,7 +15,7 @@
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
-#include "../runtime/gpu/apis.h"
+#include "../runtime/devices/apis.h"
 #include "temporary_folder.h"
 
 extern char **environ;
@@ -24,6 +24,8 @@ namespace polyhead::load {
 namespace {
 
 namespace fs = std::filesystem;
+
+#if defined(POLYHEAD_HAS_DEVICES)
 
 // The bytes of the object that the loader put at `base`.
 struct Place {
@@ -57,6 +59,12 @@ void unload_device_code(void *handle) {
     }
 }
 // NOLINTEND(performance-no-int-to-ptr)
+
+#else
+
+void unload_device_code(void *) {}
+
+#endif
 
 // Where this code is. Objects name a library as the one they need, so that they use the runtime that is in it; after a rebuild that file
 // would be loaded as a second one. A program shows its functions to everything that it opens.

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "dispatch.h"
-#include "kernel_table.h"
-#include "memory.h"
+#include "call/dispatch.h"
+#include "call/kernel_table.h"
+#include "memory/memory.h"
 #include "status.h"
 
 namespace polyhead {

@@ -7,7 +7,7 @@
 
 #include <polyhead/c_api.h>
 
-#include "amx.h"
+#include "helpers/amx.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>

@@ -4,7 +4,7 @@
 #include <atomic>
 
 #include "../contract/cpu_features.h"
-#include "call_guard.h"
+#include "call/call_guard.h"
 #include "cpu_detection.h"
 #include "status.h"
 

@@ -5,9 +5,9 @@
 #include <polyhead/polyhead.h>
 
 #include "../contract/problem_fields.h"
-#include "dispatch.h"
-#include "kernel_table.h"
-#include "served.h"
+#include "call/dispatch.h"
+#include "call/kernel_table.h"
+#include "rules/served.h"
 #include "status.h"
 
 namespace polyhead {

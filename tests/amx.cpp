@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 #include "support/compiled_kernel.h"
 #include "plan/target.h"
-#include "runtime/amx.h"
+#include "runtime/helpers/amx.h"
 
 #include "support/amx_emulator.h"
 #include "support/guard.h"

@@ -6,7 +6,7 @@
 
 #include <polyhead/polyhead.h>
 
-#include "../runtime/memory.h"
+#include "../runtime/memory/memory.h"
 #include "support/catch.h"
 
 namespace polyhead::test {

@@ -7,7 +7,7 @@
 
 #include <polyhead/cache.h>
 
-#include "../runtime/shared_elements.h"
+#include "../runtime/rules/shared_elements.h"
 #include "../runtime/status.h"
 #include "runtime_calls.h"
 #include "support/random.h"

@@ -4,7 +4,7 @@
 #include <thread>
 #include <vector>
 
-#include "../runtime/memory.h"
+#include "../runtime/memory/memory.h"
 #include "runtime_fake.h"
 #include "support/catch.h"
 

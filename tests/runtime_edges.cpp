@@ -8,8 +8,8 @@
 
 #include <polyhead/cache.h>
 
-#include "../runtime/memory.h"
-#include "../runtime/scratch.h"
+#include "../runtime/memory/memory.h"
+#include "../runtime/memory/scratch.h"
 #include "runtime_calls.h"
 #include "support/catch.h"
 

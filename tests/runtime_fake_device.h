@@ -9,7 +9,7 @@
 
 #include <polyhead/polyhead.h>
 
-#include "../runtime/device.h"
+#include "../runtime/call/device.h"
 #include "../runtime/halide_runtime.h"
 #include "../runtime/status.h"
 

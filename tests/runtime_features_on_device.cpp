@@ -4,7 +4,7 @@
 #include "runtime_fake_device.h"
 #include "runtime_features.h"
 
-#include "../runtime/gpu/element_slots.h"
+#include "../runtime/devices/element_slots.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -5,7 +5,7 @@
 #include <tuple>
 #include <utility>
 
-#include "../runtime/fetch.h"
+#include "../runtime/helpers/fetch.h"
 
 #include "support/catch.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "../runtime/gpu/opencl_driver.h"
+#include "../runtime/devices/opencl_driver.h"
 #include "runtime_sum.h"
 #include "support/catch.h"
 

@@ -11,7 +11,7 @@
 
 #include <polyhead/cache.h>
 
-#include "../runtime/page_pool.h"
+#include "../runtime/caches/page_pool.h"
 #include "child_process.h"
 #include "support/catch.h"
 #include "support/random.h"

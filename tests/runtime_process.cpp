@@ -22,7 +22,7 @@
 
 #include <polyhead/cache.h>
 
-#include "../runtime/threads.h"
+#include "../runtime/threads/threads.h"
 #include "child_process.h"
 #include "runtime_calls.h"
 #include "runtime_loops.h"

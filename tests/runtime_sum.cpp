@@ -4,7 +4,7 @@
 #include <cstring>
 #include <string>
 
-#include "../runtime/gpu/halide_devices.h"
+#include "../runtime/devices/halide_devices.h"
 #include "../runtime/status.h"
 #include "support/catch.h"
 

@@ -14,7 +14,7 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include "../runtime/threads.h"
+#include "../runtime/threads/threads.h"
 #include "runtime_loops.h"
 #include "support/catch.h"
 

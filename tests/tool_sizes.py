@@ -97,7 +97,7 @@ def later_library(options, folder):
     shutil.copytree(ROOT / "contract", folder / "contract")
     patched(folder / "runtime" / "include", LATER)
     run(["ar", "x", options.library, options.halide_object], cwd=folder)
-    sources = sorted((folder / "runtime").glob("*.cpp"))
+    sources = sorted(path for path in (folder / "runtime").rglob("*.cpp") if path.parent.name != "devices")
 
     def compiled(source):
         run([options.cxx, "-std=c++17", "-O0", "-c", "-w", "-DPOLYHEAD_VERSION=\"later\"", "-I", folder / "runtime" / "include", "-isystem",

@@ -1,7 +1,7 @@
 // What the frame "query lanes" asks from memory ahead of time.
 #include "query_lanes_coordinates.h"
 
-#include "../../runtime/fetch.h"
+#include "../../runtime/helpers/fetch.h"
 
 namespace polyhead::gen {
 
@@ -32,7 +32,7 @@ Expr fetch_pairs(const QueryLanesStages &s, const QueryLanesCoordinates &at) {
 
 } // namespace
 
-// 0. In a call of so many bytes that rows come from memory, rows that come soon are asked for, a few with each panel (runtime/fetch.h).
+// 0. In a call of so many bytes that rows come from memory, rows that come soon are asked for, a few with each panel (runtime/helpers/fetch.h).
 void define_fetched(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const AttentionInputs &in = formulas.inputs();

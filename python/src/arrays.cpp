@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "../../runtime/shared_elements.h"
+#include "../../runtime/rules/shared_elements.h"
 
 namespace polyhead::python {
 namespace {

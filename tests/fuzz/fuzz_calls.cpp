@@ -8,8 +8,8 @@
 #include "contract/weight_layout.h"
 #include "edits.h"
 #include "memory.h"
-#include "runtime/call_tensors.h"
-#include "runtime/tensor_rules.h"
+#include "runtime/call/call_tensors.h"
+#include "runtime/rules/tensor_rules.h"
 #include "tests/support/call_tensors.h"
 
 namespace polyhead::fuzz {

@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-#include "../../runtime/memory.h"
+#include "../../runtime/memory/memory.h"
 #include "cases.h"
 #include "gauges.h"
 

@@ -9,7 +9,7 @@
 
 #include <polyhead/c_api.h>
 
-#include "../../runtime/amx.h"
+#include "../../runtime/helpers/amx.h"
 #include "../../runtime/cpu_features.h"
 
 #if defined(__x86_64__) && defined(__linux__)

@@ -17,7 +17,7 @@ CHECK = os.path.join(ROOT, "tests", "gpu_sources", "check.py")
 RUNS = {"opencl": "opencl", "cuda_80": "cuda", "cuda_86": None, "vulkan": "vulkan", "metal": None, "webgpu": None}
 HEADINGS = {"opencl": "OpenCL", "cuda_80": "CUDA 8.0", "cuda_86": "CUDA 8.6", "vulkan": "Vulkan", "metal": "Metal", "webgpu": "WebGPU"}
 SECONDS = 600
-# Kernels compiled in the process have their own Halide runtime, so the setting of runtime/gpu/vulkan_device.cpp does not reach it.
+# Kernels compiled in the process have their own Halide runtime, so the setting of runtime/devices/vulkan_device.cpp does not reach it.
 VULKAN_ALLOCATOR = "0:1:0:0:256"
 
 

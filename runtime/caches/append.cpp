@@ -1,0 +1,340 @@
+// Appends keys and values to a cache: first every check, then the writes.
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "cache_rules.h"
+#include "../call/call_guard.h"
+#include "../threads/floating_point.h"
+#include "head_rows.h"
+#include "../rules/served.h"
+#include "../rules/shared_elements.h"
+
+namespace polyhead::runtime {
+namespace {
+
+struct CacheTensor {
+    const char *name;
+    const polyhead_tensor *tensor;
+};
+
+std::array<CacheTensor, 4> tensors_of(const polyhead_cache &cache) noexcept {
+    return {{{"cache key", &cache.key},
+             {"cache value", &cache.value},
+             {"key_scales", &cache.key_scales},
+             {"value_scales", &cache.value_scales}}};
+}
+
+// Scales are there exactly for integers.
+bool check_scales_of(const char *of, const polyhead_tensor &rows, const polyhead_tensor &scales, polyhead_status *status) noexcept {
+    char name[16];
+    std::snprintf(name, sizeof name, "%s_scales", of);
+    if (absent(rows) || rows.dtype != POLYHEAD_I8) {
+        return absent(scales) ||
+               refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the cache has no %s of int8", name, of);
+    }
+    if (!check_host_tensor({name,
+                            &scales,
+                            POLYHEAD_F32,
+                            Role::output,
+                            4,
+                            {{rows.shape[0], "cache"}, {rows.shape[1], "cache"}, {rows.shape[2], "cache"}, {}}},
+                           status)) {
+        return false;
+    }
+    const int64_t count = scales.shape[3], entries = rows.shape[3];
+    return count == 1 || (count > 0 && (count * 32 == entries || count * 64 == entries)) ||
+           refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension 3, expected 1, or %lld entries of a row divided by 32 or 64",
+                  name, static_cast<long long>(count), static_cast<long long>(entries));
+}
+
+// Tensors of a cache may be interleaved, but share no element.
+bool check_tensors_apart(const polyhead_cache &cache, polyhead_status *status) noexcept {
+    const std::array<CacheTensor, 4> tensors = tensors_of(cache);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        for (size_t j = 0; j < i; ++j) {
+            if (!check_apart(tensors[i].name, *tensors[i].tensor, tensors[j].name, *tensors[j].tensor, Apart::elements, status)) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
+// A cache and what is appended to it.
+// A struct of another version, in sentences.
+constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
+
+class Append {
+public:
+    Append(const polyhead_cache &cache, const polyhead_new_keys &keys) noexcept
+        : cache_(cache), keys_(keys), paged_(!absent(cache.page_table)), has_value_(!absent(cache.value)) {}
+
+    // First the shapes. What the tensors hold is of no account where there is nothing to write.
+    bool check(polyhead_status *status) noexcept {
+        return check_cache(status) && check_new(status) && Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], status) &&
+               check_aliases(status) &&
+               (no_new_entries() || (check_room(written(), status) && check_positions(status) && (!is_int8() || check_finite(status)) &&
+                                     (!paged_ || check_written_pages(written(), status))));
+    }
+
+    // Lengths, counts and pages may change since they were checked: they are read once for a head, and stay inside of the cache.
+    void run() const noexcept {
+        const CacheWrite write = written();
+        if (no_new_entries() || write.capacity == 0 || write.pages == 0) {
+            return;
+        }
+        const Rotation rotation(keys_.rotation, &keys_.lengths);
+        const int64_t heads = keys_.key.shape[1];
+        const int64_t bytes = tokens_ * heads * batch_ * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
+        for_each_row(batch_ * heads, bytes, [&](int64_t i) {
+            const int64_t b = i / heads, h = i % heads, first = write.length(b), end = write.end(first, write.count(b));
+            for (int64_t position = first; position < end; ++position) {
+                const NewRow row{b, h, position - first, paged_ ? write.page(b, position / page_size_) : b, position % page_rows()};
+                put(row, keys_.key, cache_.key, cache_.key_scales, rotation.rotates() ? &rotation : nullptr);
+                if (has_value_) {
+                    put(row, keys_.value, cache_.value, cache_.value_scales, nullptr);
+                }
+            }
+        });
+    }
+
+private:
+    // Token t of head h of batch row b goes to row `row` of a page, or of a batch row of the cache.
+    struct NewRow {
+        int64_t b, h, t, block, row;
+    };
+
+    bool is_int8() const noexcept { return cache_.key.dtype == POLYHEAD_I8; }
+    const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
+    bool no_new_entries() const noexcept { return empty(keys_.key) && (!has_value_ || empty(keys_.value)); }
+    int64_t page_rows() const noexcept { return paged_ ? page_size_ : capacity_; }
+
+    bool check_positions(polyhead_status *status) const noexcept {
+        return Rotation(keys_.rotation, &keys_.lengths).check_positions(batch_, tokens_, counts(), status);
+    }
+
+    // New row t as floats, rotated.
+    static void load(const polyhead_tensor &from, int64_t b, int64_t h, int64_t t, const Rotation *rotation, float *floats) noexcept {
+        load_floats(head_row(from, b, h, t), from.dtype, from.shape[3], floats);
+        if (rotation) {
+            rotation->apply(floats, b, t);
+        }
+    }
+
+    void put(const NewRow &row, const polyhead_tensor &from, const polyhead_tensor &to, const polyhead_tensor &scales,
+             const Rotation *rotation) const noexcept {
+        const int64_t count = from.shape[3];
+        if (count == 0) {
+            return;
+        }
+        char *target = head_row(to, row.block, row.h, row.row);
+        if (!rotation && from.dtype == to.dtype) {
+            std::memcpy(target, head_row(from, row.b, row.h, row.t), static_cast<size_t>(count * dtype_bytes(to.dtype)));
+            return;
+        }
+        float floats[most_head_dim];
+        load(from, row.b, row.h, row.t, rotation, floats);
+        if (is_int8()) {
+            store_scaled(floats, count, scales.shape[3], reinterpret_cast<int8_t *>(target),
+                         reinterpret_cast<float *>(head_row(scales, row.block, row.h, row.row)));
+        } else {
+            store_floats(floats, count, to.dtype, target);
+        }
+    }
+
+    // No scale makes NaN or infinity of an integer.
+    bool check_finite(polyhead_status *status) const noexcept {
+        const Rotation rotation(keys_.rotation, &keys_.lengths);
+        return check_finite("key", keys_.key, rotation.rotates() ? &rotation : nullptr, status) &&
+               (!has_value_ || check_finite("value", keys_.value, nullptr, status));
+    }
+    bool check_finite(const char *name, const polyhead_tensor &from, const Rotation *rotation, polyhead_status *status) const noexcept {
+        const int64_t heads = empty(from) ? 0 : from.shape[1];
+        const CacheWrite write = written();
+        for (int64_t i = 0; i < batch_ * heads; ++i) {
+            const int64_t b = i / heads, h = i % heads, count = write.count(b);
+            for (int64_t t = 0; t < count; ++t) {
+                float floats[most_head_dim];
+                load(from, b, h, t, rotation, floats);
+                const float *const end = floats + from.shape[3];
+                const float *const found =
+                    std::find_if_not(static_cast<const float *>(floats), end, [](float x) { return std::isfinite(x); });
+                if (found != end) {
+                    return refuse(status, POLYHEAD_BAD_VALUE,
+                                  "%s: value %s of token %lld, head %lld, batch row %lld%s, expected finite numbers for a cache of int8",
+                                  name, NumberText(*found).text, static_cast<long long>(t), static_cast<long long>(h),
+                                  static_cast<long long>(b), rotation ? " after its rotation" : "");
+                }
+            }
+        }
+        return true;
+    }
+
+    bool check_cache(polyhead_status *status) noexcept {
+        const polyhead_tensor &key = cache_.key, &value = cache_.value, &table = cache_.page_table;
+        if (!check_storage("cache key", key, status, true) ||
+            !check_host_tensor({"cache key", &key, key.dtype, Role::output, 4, {}}, status) ||
+            (has_value_ && !check_host_tensor({"cache value",
+                                               &value,
+                                               key.dtype,
+                                               Role::output,
+                                               4,
+                                               {{key.shape[0], "cache key"}, {key.shape[1], "cache key"}, {key.shape[2], "cache key"}, {}}},
+                                              status)) ||
+            (paged_ && !check_host_tensor({"page_table", &table, POLYHEAD_I32, Role::lengths, 2, {}}, status))) {
+            return false;
+        }
+        for (const polyhead_tensor *t : {&key, &value}) {
+            if (!absent(*t) && t->shape[3] > most_head_dim) {
+                return refuse(status, POLYHEAD_WRONG_SHAPE, "cache %s: extent %lld of dimension 3, expected at most %lld",
+                              t == &key ? "key" : "value", static_cast<long long>(t->shape[3]), static_cast<long long>(most_head_dim));
+            }
+        }
+        if (!check_scales_of("key", key, cache_.key_scales, status) || !check_scales_of("value", value, cache_.value_scales, status)) {
+            return false;
+        }
+        page_size_ = paged_ ? key.shape[2] : 1;
+        if (paged_ && page_size_ == 0) {
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "cache key: extent 0 of dimension 2, expected at least 1 key in a page");
+        }
+        capacity_ = paged_ ? table.shape[1] * page_size_ : key.shape[2];
+        return true;
+    }
+
+    bool check_new(polyhead_status *status) noexcept {
+        const polyhead_tensor &key = cache_.key;
+        if (is_int8() && (!check_storage("key", keys_.key, status) || !check_storage("value", keys_.value, status))) {
+            return false;
+        }
+        const char *rows = paged_ ? "page_table" : "cache key";
+        const int32_t key_type = is_int8() ? keys_.key.dtype : key.dtype, value_type = is_int8() ? keys_.value.dtype : key.dtype;
+        const Extent batch{paged_ ? cache_.page_table.shape[0] : key.shape[0], rows}, heads{key.shape[1], "cache key"};
+        TensorRule rule{"key", &keys_.key, key_type, Role::input, 4, {batch, heads, {}, {key.shape[3], "cache key"}}, true};
+        if (!check_host_tensor(rule, status)) {
+            return false;
+        }
+        batch_ = batch.extent;
+        tokens_ = keys_.key.shape[2];
+        if (!has_value_ && !absent(keys_.value)) {
+            return refuse(status, POLYHEAD_WRONG_OPERATION, "value: given, expected none, because the cache has no value");
+        }
+        if (keys_.has_window && keys_.window_left < 0) {
+            return refuse(status, POLYHEAD_BAD_VALUE, "window_left: value %d, expected at least 0", keys_.window_left);
+        }
+        rule = {"value", &keys_.value, value_type, Role::input, 4, {batch, heads, {tokens_, "key"}, {cache_.value.shape[3], "cache value"}},
+                true};
+        return (!has_value_ || check_host_tensor(rule, status)) &&
+               check_host_tensor({"lengths", &keys_.lengths, POLYHEAD_I32, Role::lengths, 1, {batch}}, status) &&
+               (absent(keys_.counts) || check_host_tensor({"counts", &keys_.counts, POLYHEAD_I32, Role::lengths, 1, {batch}}, status));
+    }
+
+    bool check_aliases(polyhead_status *status) const noexcept {
+        const polyhead_rotation &r = keys_.rotation;
+        const struct {
+            const char *name;
+            const polyhead_tensor &tensor;
+        } inputs[] = {{"key", keys_.key},  {"value", keys_.value}, {"lengths", keys_.lengths}, {"counts", keys_.counts},
+                      {"rope_cos", r.cos}, {"rope_sin", r.sin},    {"positions", r.positions}, {"page_table", cache_.page_table}};
+        for (const CacheTensor &output : tensors_of(cache_)) {
+            for (const auto &input : inputs) {
+                if (!check_apart(output.name, *output.tensor, input.name, input.tensor, Apart::elements, status)) {
+                    return false;
+                }
+            }
+        }
+        return check_tensors_apart(cache_, status);
+    }
+
+    CacheWrite written() const noexcept {
+        return {"lengths",
+                &keys_.lengths,
+                counts(),
+                paged_ ? &cache_.page_table : nullptr,
+                "the cache",
+                batch_,
+                tokens_,
+                cache_.key.shape[0],
+                page_size_,
+                capacity_,
+                keys_.has_window ? keys_.window_left : int64_t(-1)};
+    }
+
+    const polyhead_cache &cache_;
+    const polyhead_new_keys &keys_;
+    const bool paged_, has_value_;
+    int64_t page_size_ = 1, capacity_ = 0, batch_ = 0, tokens_ = 0;
+};
+
+bool check_page(const char *name, int32_t page, int64_t pages, polyhead_status *status) noexcept {
+    return (page >= 0 && page < pages) || refuse(status, POLYHEAD_BAD_VALUE, "%s: page %d, expected 0 to %lld (pages of the cache)", name,
+                                                 page, static_cast<long long>(pages - 1));
+}
+
+} // namespace
+} // namespace polyhead::runtime
+
+polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys) {
+    using namespace polyhead::runtime;
+    const CallGuard guard;
+    const DefinedArithmetic arithmetic;
+    polyhead_status status = success();
+    if (!cache || !keys) {
+        refuse(&status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", cache ? "keys" : "cache");
+        return status;
+    }
+    polyhead_cache cache_room;
+    polyhead_new_keys keys_room;
+    cache = served(*cache, &cache_room, {"cache", of_struct, of_headers}, &status);
+    keys = cache ? served(*keys, &keys_room, {"new keys", of_struct, of_headers}, &status) : nullptr;
+    if (!keys) {
+        return status;
+    }
+    Append append(*cache, *keys);
+    if (append.check(&status)) {
+        append.run();
+    }
+    return status;
+}
+
+polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, int32_t to) {
+    using namespace polyhead::runtime;
+    const CallGuard guard;
+    polyhead_status status = success();
+    if (!cache) {
+        refuse(&status, POLYHEAD_NULL_POINTER, "cache: null pointer, expected a struct");
+        return status;
+    }
+    polyhead_cache room;
+    cache = served(*cache, &room, {"cache", of_struct, of_headers}, &status);
+    if (!cache) {
+        return status;
+    }
+    const polyhead_tensor &key = cache->key;
+    for (const CacheTensor &t : tensors_of(*cache)) {
+        const bool is_key = t.tensor == &key, is_scales = t.tensor == &cache->key_scales || t.tensor == &cache->value_scales;
+        const Extent pages{is_key ? any_extent : key.shape[0], "cache key"};
+        if ((!is_key && absent(*t.tensor)) ||
+            ((is_scales || check_storage(t.name, *t.tensor, &status, true)) &&
+             check_host_tensor({t.name, t.tensor, is_scales ? POLYHEAD_F32 : t.tensor->dtype, Role::output, 4, {pages}}, &status) &&
+             check_page("from", from, t.tensor->shape[0], &status) && check_page("to", to, t.tensor->shape[0], &status))) {
+            continue;
+        }
+        return status;
+    }
+    if (!check_scales_of("key", key, cache->key_scales, &status) || !check_scales_of("value", cache->value, cache->value_scales, &status) ||
+        !check_tensors_apart(*cache, &status)) {
+        return status;
+    }
+    for (const CacheTensor &copied : tensors_of(*cache)) {
+        const polyhead_tensor *t = copied.tensor;
+        const int64_t rows = absent(*t) || empty(*t) || from == to ? 0 : t->shape[1] * t->shape[2];
+        for (int64_t row = 0; row < rows; ++row) {
+            const int64_t h = row / t->shape[2], n = row % t->shape[2];
+            std::memcpy(head_row(*t, to, h, n), head_row(*t, from, h, n), static_cast<size_t>(t->shape[3] * dtype_bytes(t->dtype)));
+        }
+    }
+    return status;
+}

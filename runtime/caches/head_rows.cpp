@@ -1,0 +1,152 @@
+// Rows of heads: conversion, rotation, and the rules that functions around kernels share.
+#include "head_rows.h"
+
+#include "../rules/shared_elements.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include <polyhead/half.h>
+
+namespace polyhead::runtime {
+namespace {
+
+template <typename Stored, typename Convert> void convert_row(const void *from, void *to, int64_t count, const Convert &convert) noexcept {
+    const auto *source = static_cast<const Stored *>(from);
+    auto *target = static_cast<decltype(convert(*source)) *>(to);
+    for (int64_t i = 0; i < count; ++i) {
+        target[i] = convert(source[i]);
+    }
+}
+
+bool same_place(const polyhead_tensor &a, const polyhead_tensor &b) noexcept {
+    const auto same = [&](int i) { return a.shape[i] == b.shape[i] && (a.shape[i] == 1 || a.stride[i] == b.stride[i]); };
+    bool all = a.rank == b.rank && a.dtype == b.dtype && elements(a, dtype_bytes(a.dtype)) == elements(b, dtype_bytes(b.dtype));
+    for (int i = 0; all && i < a.rank; ++i) {
+        all = same(i);
+    }
+    return all;
+}
+
+} // namespace
+
+void load_floats(const char *row, int32_t dtype, int64_t count, float *floats) noexcept {
+    if (dtype == POLYHEAD_BF16) {
+        convert_row<bf16>(row, floats, count, [](bf16 x) { return to_float(x); });
+    } else if (dtype == POLYHEAD_F16) {
+        convert_row<f16>(row, floats, count, [](f16 x) { return to_float(x); });
+    } else {
+        std::memcpy(floats, row, static_cast<size_t>(count) * sizeof(float));
+    }
+}
+
+void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) noexcept {
+    if (dtype == POLYHEAD_BF16) {
+        convert_row<float>(floats, row, count, [](float x) { return to_bf16(x); });
+    } else if (dtype == POLYHEAD_F16) {
+        convert_row<float>(floats, row, count, [](float x) { return to_f16(x); });
+    } else {
+        std::memcpy(row, floats, static_cast<size_t>(count) * sizeof(float));
+    }
+}
+
+void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *row, float *scale) noexcept {
+    constexpr float most = 127.0f, to_whole = 12582912.0f; // 1.5 * 2^23: a sum with it is rounded to nearest even
+    const int64_t shared = count / scales;
+    for (int64_t s = 0; s < scales; ++s) {
+        const float *const x = floats + s * shared;
+        float largest = 0.0f;
+        for (int64_t i = 0; i < shared; ++i) {
+            largest = std::max(largest, std::fabs(x[i]));
+        }
+        scale[s] = largest / most;
+        for (int64_t i = 0; i < shared; ++i) { // a scale that is subnormal has few digits: quotients may be larger than 127
+            // (What another thread changes to NaN meanwhile becomes a number.)
+            const float steps = scale[s] > 0.0f ? std::min(std::max(-most, x[i] / scale[s]), most) : 0.0f;
+            row[s * shared + i] = static_cast<int8_t>(static_cast<int32_t>((steps + to_whole) - to_whole));
+        }
+    }
+}
+
+bool check_storage(const char *name, const polyhead_tensor &t, polyhead_status *status, bool or_i8) noexcept {
+    const bool known = t.dtype == POLYHEAD_F32 || t.dtype == POLYHEAD_F16 || t.dtype == POLYHEAD_BF16 || (or_i8 && t.dtype == POLYHEAD_I8);
+    return absent(t) || known ||
+           refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s", name, dtype_name(t.dtype),
+                  or_i8 ? "f32, f16, bf16 or i8" : "f32, f16 or bf16");
+}
+
+bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
+                    polyhead_status *status) noexcept {
+    return same_place(output, input) || !may_share_elements(output, input) ||
+           refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
+}
+
+int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
+    const bool each = r_.positions.rank == 2;
+    const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;
+    return each ? integer_at(r_.positions, b, token) : (first ? int64_t(integer_at(*first, b)) : 0) + token;
+}
+
+bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept {
+    if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT) {
+        return refuse(status, POLYHEAD_BAD_VALUE, "rope: value %d, expected 0 (none), 1 (interleaved) or 2 (half_split)", r.rope);
+    }
+    const struct {
+        const char *name;
+        const polyhead_tensor &tensor;
+    } tensors[] = {{"rope_cos", r.cos}, {"rope_sin", r.sin}, {"positions", r.positions}};
+    if (r.rope == POLYHEAD_NO_ROPE) {
+        const auto *given = std::find_if(tensors, tensors + 3, [](const auto &t) { return !absent(t.tensor); });
+        return given == tensors + 3 ||
+               refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because nothing is rotated", given->name);
+    }
+    if (!check_host_tensor({"rope_cos", &r.cos, POLYHEAD_F32, Role::input, 2, {}}, status)) {
+        return false;
+    }
+    const Extent positions{r.cos.shape[0], "rope_cos"}, pairs{r.cos.shape[1], "rope_cos"};
+    if (2 * r.cos.shape[1] > head_dim) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "rope_cos: extent %lld of dimension 1, expected at most %lld, half the head dimension",
+                      static_cast<long long>(r.cos.shape[1]), static_cast<long long>(head_dim / 2));
+    }
+    const int rank = r.positions.rank == 2 ? 2 : 1;
+    return check_host_tensor({"rope_sin", &r.sin, POLYHEAD_F32, Role::input, 2, {positions, pairs}}, status) &&
+           (absent(r.positions) ||
+            check_host_tensor({"positions", &r.positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}}, status));
+}
+
+bool Rotation::check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept {
+    const int64_t rows = r_.cos.shape[0];
+    for (int64_t b = 0; rotates() && b < batch; ++b) {
+        const int64_t count = counts ? index_at(*counts, tokens, b) : tokens;
+        for (int64_t t = 0; t < count; ++t) {
+            const int64_t at = position(b, t);
+            if (at < 0 || at >= rows) {
+                return refuse(status, POLYHEAD_BAD_VALUE,
+                              "positions: token %lld of batch row %lld is at position %lld, expected 0 to %lld (rows of rope_cos)",
+                              static_cast<long long>(t), static_cast<long long>(b), static_cast<long long>(at),
+                              static_cast<long long>(rows - 1));
+            }
+        }
+    }
+    return true;
+}
+
+void Rotation::apply(float *row, int64_t b, int64_t token) const noexcept {
+    const int64_t pairs = r_.cos.shape[1], last = r_.cos.shape[0] - 1;
+    if (pairs == 0 || last < 0) {
+        return;
+    }
+    const int64_t at = std::clamp<int64_t>(position(b, token), 0, last); // another thread may have changed it
+    const float *cos = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0],
+                *sin = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
+    const bool interleaved = r_.rope == POLYHEAD_ROPE_INTERLEAVED;
+    for (int64_t i = 0; i < pairs; ++i) {
+        float &first = row[interleaved ? 2 * i : i], &second = row[interleaved ? 2 * i + 1 : i + pairs];
+        const float x = first, y = second;
+        first = x * cos[i] - y * sin[i];
+        second = y * cos[i] + x * sin[i];
+    }
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,73 @@
+// Rows of one head of one token: read as floats, rotated by position, written in a storage type. For functions around kernels.
+#ifndef POLYHEAD_RUNTIME_HEAD_ROWS_H
+#define POLYHEAD_RUNTIME_HEAD_ROWS_H
+
+#include <cstdint>
+
+#include <polyhead/c_cache.h>
+
+#include "../halide_runtime.h"
+#include "../status.h"
+#include "../rules/tensor_rules.h"
+
+namespace polyhead::runtime {
+
+constexpr int64_t most_head_dim = 576;
+
+// Address of row (i, j, k) of a tensor [i,j,k,d] in host memory. The stride of a dimension of one element means nothing.
+inline char *head_row(const polyhead_tensor &t, int64_t i, int64_t j, int64_t k) noexcept {
+    const int64_t offset = t.offset + i * t.stride[0] + j * t.stride[1] + k * t.stride[2];
+    return static_cast<char *>(t.data) + offset * dtype_bytes(t.dtype);
+}
+
+// Elements as floats and back; 16 bits are rounded to nearest even.
+void load_floats(const char *row, int32_t dtype, int64_t count, float *floats) noexcept;
+void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) noexcept;
+// Integers from -127 to 127 and their scales, of finite floats: so many neighbouring entries share one that `scales` of them cover a row.
+void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *row, float *scale) noexcept;
+
+// A tensor on the host whose elements are f32, f16 or bf16, or i8; false when that is refused. An absent tensor has no type.
+bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_status *status, bool or_i8 = false) noexcept;
+// An output may be an input itself, element for element, and may otherwise share no memory with it.
+bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
+                    polyhead_status *status) noexcept;
+
+// A checked rotation.
+class Rotation {
+public:
+    // The kind and the shapes, for B batch rows of T tokens.
+    static bool check(const polyhead_rotation &rotation, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept;
+    // first: int32 [B] that stands in for absent positions, or null: 0.
+    Rotation(const polyhead_rotation &rotation, const polyhead_tensor *first) noexcept : r_(rotation), first_(first) {}
+    bool rotates() const noexcept { return r_.rope != POLYHEAD_NO_ROPE; }
+    // Of B batch rows of T tokens, of which row b uses counts[b] (null: all): the tables have a row for each position.
+    bool check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept;
+    // Rotates the leading entries of a row.
+    void apply(float *row, int64_t b, int64_t token) const noexcept;
+
+private:
+    int64_t position(int64_t b, int64_t token) const noexcept;
+
+    const polyhead_rotation &r_;
+    const polyhead_tensor *first_;
+};
+
+// Calls row(i) for i = 0 .. count - 1, on the threads of kernels where the bytes that are moved are worth it.
+template <typename Row> void for_each_row(int64_t count, int64_t bytes, const Row &row) noexcept {
+    constexpr int64_t least_bytes = 1 << 18; // waking a thread takes as long as copying a part of this
+    if (bytes < least_bytes || count > INT32_MAX) {
+        for (int64_t i = 0; i < count; ++i) {
+            row(i);
+        }
+        return;
+    }
+    const auto task = [](void *, int index, uint8_t *closure) {
+        (*reinterpret_cast<const Row *>(closure))(index);
+        return 0;
+    };
+    halide_do_par_for(nullptr, task, 0, static_cast<int>(count), reinterpret_cast<uint8_t *>(const_cast<Row *>(&row)));
+}
+
+} // namespace polyhead::runtime
+
+#endif

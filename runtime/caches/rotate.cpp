@@ -1,0 +1,55 @@
+// Rotation by position as an operation of its own.
+#include "../call/call_guard.h"
+#include "../threads/floating_point.h"
+#include "head_rows.h"
+
+namespace polyhead::runtime {
+namespace {
+
+bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotation, const polyhead_tensor &out,
+                  polyhead_status *status) noexcept {
+    if (!check_storage("input", input, status) || !check_host_tensor({"input", &input, input.dtype, Role::input, 4, {}}, status)) {
+        return false;
+    }
+    const auto as_input = [&](int i) { return Extent{input.shape[i], "input"}; };
+    if (input.shape[3] > most_head_dim) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 3, expected at most %lld",
+                      static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
+    }
+    return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status) &&
+           Rotation::check(rotation, input.shape[0], input.shape[2], input.shape[3], status) &&
+           check_in_place("out", out, "input", input, status) && check_in_place("out", out, "rope_cos", rotation.cos, status) &&
+           check_in_place("out", out, "rope_sin", rotation.sin, status) &&
+           check_in_place("out", out, "positions", rotation.positions, status);
+}
+
+} // namespace
+} // namespace polyhead::runtime
+
+polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rotation *rotation, const polyhead_tensor *out) {
+    using namespace polyhead::runtime;
+    const CallGuard guard;
+    const DefinedArithmetic arithmetic;
+    polyhead_status status = success();
+    if (!input || !rotation || !out) {
+        refuse(&status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", !input ? "input" : !rotation ? "rotation" : "out");
+        return status;
+    }
+    const Rotation rotate(*rotation, nullptr);
+    if (!check_rotate(*input, *rotation, *out, &status) || empty(*out) ||
+        !rotate.check_positions(input->shape[0], input->shape[2], nullptr, &status)) {
+        return status;
+    }
+    const int64_t heads = input->shape[1], tokens = input->shape[2], width = input->shape[3];
+    for_each_row(input->shape[0] * heads, input->shape[0] * heads * tokens * width * 4, [&](int64_t i) {
+        for (int64_t t = 0; t < tokens; ++t) {
+            float floats[most_head_dim];
+            load_floats(head_row(*input, i / heads, i % heads, t), input->dtype, width, floats);
+            if (rotate.rotates()) {
+                rotate.apply(floats, i / heads, t);
+            }
+            store_floats(floats, width, out->dtype, head_row(*out, i / heads, i % heads, t));
+        }
+    });
+    return status;
+}

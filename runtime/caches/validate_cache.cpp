@@ -1,0 +1,33 @@
+// Checks the cache of a layer: whether it has room, and whether the new keys have a place that nobody else uses.
+#include "../../contract/tensors.h"
+#include "cache_rules.h"
+#include "../status.h"
+#include "../rules/tensor_rules.h"
+#include "../rules/validate_parts.h"
+
+namespace polyhead::runtime {
+
+bool check_capacity(const polyhead_problem &p, const polyhead_args &a, const CallShape &shape, polyhead_status *status) noexcept {
+    if (a.key_cache.shape[0] == 0 && !shape.nothing_to_do()) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "key_cache: extent 0 of dimension 0, expected at least 1 page");
+    }
+    return shape.seq_len_q <= shape.seq_len_kv ||
+           refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 1, expected at most %lld, the capacity of %s",
+                  static_cast<long long>(shape.seq_len_q), static_cast<long long>(shape.seq_len_kv),
+                  p.page_size > 0 ? "page_table" : "key_cache");
+}
+
+bool check_cache_values(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, polyhead_status *status) noexcept {
+    const bool pages = p.page_size > 0;
+    // Keys of which no query sees any may be written over: where the window is all that says which these are.
+    const bool ring = a.has_window && counts_from_end(p, a) && absent(a.position_offsets);
+    const CacheWrite write{
+        "cache_lengths",      &a.cache_lengths,        nullptr,      pages ? &a.page_table : nullptr,   "key_cache", s.batch, s.seq_len_q,
+        a.key_cache.shape[0], pages ? p.page_size : 1, s.seq_len_kv, ring ? a.window_left : int64_t(-1)};
+    if (a.cache_lengths.device) { // reading memory of a device would wait for it: kernels clamp
+        return true;
+    }
+    return check_room(write, status) && (!pages || a.page_table.device || check_written_pages(write, status));
+}
+
+} // namespace polyhead::runtime

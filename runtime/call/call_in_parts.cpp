@@ -1,0 +1,343 @@
+// Divides a call into parts and runs them.
+#include "call_in_parts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+
+#include "../../contract/weight_layout.h"
+#include "call_context.h"
+#include "cpu_call.h"
+#include "device_call.h"
+#include "dispatch.h"
+#include "../memory/memory.h"
+#include "needed_keys.h"
+#include "no_keys.h"
+#include "scratch_bytes.h"
+#include "../status.h"
+#include "../rules/tensor_rules.h"
+#include "../threads/thread_pool.h"
+#include "../threads/threads.h"
+#include "../rules/validate_parts.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// The tokens of sequence b. Another thread may change the tensor after it was checked; what is read here stays inside of the total.
+Tokens tokens_of(const polyhead_tensor &begins, int64_t b, int64_t total) noexcept {
+    const int64_t first = std::clamp<int64_t>(integer_at(begins, b), 0, total);
+    return {first, std::clamp<int64_t>(integer_at(begins, b + 1) - first, 0, total - first)};
+}
+
+// Says of which sequences a refusal is.
+void name_sequences(const Part &part, polyhead_status *status) noexcept {
+    const polyhead_status of_part = *status;
+    const auto first = static_cast<long long>(part.first), last = static_cast<long long>(part.first + part.count - 1);
+    const auto code = static_cast<polyhead_code>(of_part.code);
+    if (part.count == 1) {
+        refuse(status, code, "sequence %lld: %.200s", first, of_part.message);
+    } else {
+        refuse(status, code, "sequences %lld to %lld: %.200s", first, last, of_part.message);
+    }
+}
+
+} // namespace
+
+bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept {
+    const polyhead_problem &p = kernel.problem;
+    const bool own = attends(p) && !attends_itself(p);
+    const char *advice = !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
+                         : fit.queries == 0 ? "split the keys, and merge the states"
+                                            : "split the queries";
+    return refuse(status, POLYHEAD_UNSUPPORTED,
+                  "%s: kernel %s holds %lld bytes of one batch row between its stages, expected less than 2^31: %s", first_tensor_name(p),
+                  kernel.name, static_cast<long long>(fit.bytes), advice);
+}
+
+bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, const char *limit, polyhead_status *status) noexcept {
+    return rows <= most || !kernel.reads_batch_row() ||
+           refuse(status, POLYHEAD_UNSUPPORTED,
+                  "%s: extent %lld of dimension 0, expected at most %lld, the limit %s where the expression uses b otherwise than as the "
+                  "index of a dimension b: split the batch",
+                  first_tensor_name(kernel.problem), static_cast<long long>(rows), static_cast<long long>(most), limit);
+}
+
+CallInParts::~CallInParts() {
+    give_memory(parts_);
+}
+
+// Sequences without queries are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
+void CallInParts::divide_sequences() noexcept {
+    const bool batched = can_be_batched(kernel_, args_, shape_);
+    for (int64_t b = 0; b < shape_.batch; ++b) {
+        Part part{b, 1, shape_.packed_q, shape_.packed_kv, {}, {}};
+        part.queries = part.packed_q ? tokens_of(args_.cu_seqlens_q, b, shape_.seq_len_q) : Tokens{0, shape_.seq_len_q};
+        part.keys = part.packed_kv ? tokens_of(args_.cu_seqlens_kv, b, shape_.seq_len_kv) : Tokens{0, shape_.seq_len_kv};
+        if (part.queries.each == 0) {
+            continue;
+        }
+        Part *const last = count_ > 0 ? &parts_[count_ - 1].part : nullptr;
+        if (batched && last && last->first + last->count == b && last->queries.each == part.queries.each &&
+            last->keys.each == part.keys.each) {
+            ++last->count;
+        } else {
+            parts_[count_++].part = part;
+        }
+    }
+}
+
+void CallInParts::add_needs(const Planned &planned, const polyhead_args &part) noexcept {
+    if (!planned.variant) {
+        most_.without_keys = std::max(most_.without_keys, static_cast<int64_t>(bytes_without_keys(kernel_.problem, part)));
+        return;
+    }
+    CpuBytes bytes;
+    most_.possible = cpu_bytes(kernel_, *planned.variant, part, planned.shape, &bytes) && most_.possible;
+    most_.of_worker = std::max(most_.of_worker, bytes.of_caller);
+    most_.of_helper = std::max(most_.of_helper, bytes.of_helper);
+    most_.keys = std::max(most_.keys, planned.shape.needed_keys);
+}
+
+// Neighbouring sequences that are too large together become two parts, of which the second is planned later.
+bool CallInParts::cut_to(const Fit &fit, Planned *planned, polyhead_status *status) noexcept {
+    Part &part = planned->part;
+    if (fit.rows >= part.count) {
+        return true;
+    }
+    if (fit.rows == 0) {
+        return refuse_unfit(kernel_, fit, status);
+    }
+    Part rest = part;
+    rest.first += fit.rows;
+    rest.count -= fit.rows;
+    rest.queries.first += fit.rows * rest.queries.each;
+    rest.keys.first += fit.rows * rest.keys.each;
+    part.count = planned->shape.batch = fit.rows;
+    parts_[count_++].part = rest; // there is room for a part for each sequence
+    return true;
+}
+
+bool CallInParts::plan(Planned *planned, polyhead_status *status) noexcept {
+    PartOfCall part(kernel_, args_, planned->part);
+    planned->variant = nullptr;
+    planned->shape = CallShape{};
+    bool right = validate(kernel_, part.args(), &planned->shape, status);
+    if (right && !planned->shape.no_keys()) {
+        planned->shape.needed_keys = needed_keys(kernel_, part.args(), planned->shape);
+        planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
+        right = planned->variant && cut_to(fit_of(kernel_.problem, *planned->variant, part.args(), planned->shape), planned, status);
+    }
+    if (right) {
+        add_needs(*planned, part.args());
+    } else {
+        name_sequences(planned->part, status);
+    }
+    return right;
+}
+
+bool CallInParts::hold_parts(int64_t most, polyhead_status *status) noexcept {
+    const size_t bytes = static_cast<size_t>(most) * sizeof(Planned);
+    parts_ = static_cast<Planned *>(take_memory(bytes));
+    return parts_ || refuse(status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %zu bytes for a list of %lld parts could not be allocated",
+                            kernel_.name, bytes, static_cast<long long>(most));
+}
+
+bool CallInParts::prepare_sequences(polyhead_status *status) noexcept {
+    if (!hold_parts(shape_.batch, status)) {
+        return false;
+    }
+    divide_sequences();
+    for (int64_t i = 0; i < count_; ++i) { // plan() may add one
+        if (!plan(&parts_[i], status)) {
+            return false;
+        }
+    }
+    std::sort(parts_, parts_ + count_, [](const Planned &a, const Planned &b) {
+        const auto work = [](const CallShape &s) { return double(s.batch) * double(s.seq_len_q) * double(s.needed_keys); };
+        return work(a.shape) > work(b.shape);
+    });
+    return true;
+}
+
+// A device launches parts of a batch by itself.
+bool CallInParts::prepare(const polyhead_variant *variant, polyhead_status *status) noexcept {
+    if (!variant) {
+        needed_ = true;
+        return prepare_sequences(status);
+    }
+    const Fit fit = fit_of(kernel_.problem, *variant, args_, shape_);
+    const int64_t rows = !attends(kernel_.problem) ? shape_.seq_len_q : shape_.batch;
+    if (fit.rows >= rows || (args_.device && fit.rows > 0)) {
+        return true;
+    }
+    needed_ = true;
+    return args_.device ? refuse_unfit(kernel_, fit, status) : prepare_rows(*variant, fit, status);
+}
+
+// Keys that the whole call needs serve for a part, too.
+void CallInParts::add_rows(const polyhead_variant &variant, const Part &part, int64_t queries) noexcept {
+    Planned &planned = parts_[count_++];
+    planned.part = part;
+    planned.shape = shape_;
+    planned.variant = &variant;
+    const bool linear = !attends(kernel_.problem);
+    planned.shape.batch = linear ? 1 : part.count;
+    planned.shape.seq_len_q = linear ? part.count : queries;
+    PartOfCall of_part(kernel_, args_, part);
+    add_needs(planned, of_part.args());
+}
+
+bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, polyhead_status *status) noexcept {
+    constexpr int64_t most_tile = 64; // so that a part begins with a tile of the kernel, as far as it has so many queries
+    const bool linear = !attends(kernel_.problem);
+    const int64_t rows = linear ? shape_.seq_len_q : shape_.batch;
+    int64_t each = std::max<int64_t>(fit.rows, 1), queries = shape_.seq_len_q;
+    if (fit.rows == 0) {
+        queries = fit.queries >= most_tile ? fit.queries / most_tile * most_tile : fit.queries;
+        if (linear || queries == 0 || !can_divide_queries(kernel_.problem, args_)) {
+            return refuse_unfit(kernel_, fit, status);
+        }
+    }
+    const int64_t of_row = linear ? 1 : (shape_.seq_len_q + queries - 1) / queries, parts = (rows + each - 1) / each;
+    if (!check_divisible(kernel_, rows, each, "of memory in one piece", status) || !hold_parts(parts * of_row, status)) {
+        return false;
+    }
+    for (int64_t first = 0; first < rows; first += each) {
+        Part part;
+        part.first = first;
+        part.count = std::min(each, rows - first);
+        part.some_queries = of_row > 1;
+        for (int64_t q = 0; q < (linear ? 1 : shape_.seq_len_q); q += queries) {
+            part.queries = {q, std::min(queries, shape_.seq_len_q - q)};
+            add_rows(variant, part, part.queries.each);
+        }
+    }
+    return true;
+}
+
+// How many parts may run at the same time.
+int CallInParts::workers(int threads) const noexcept {
+    return args_.device || !shape_.ragged() ? 1 : static_cast<int>(std::min<int64_t>(threads, count_));
+}
+
+int64_t CallInParts::scratch_bytes(int threads) const noexcept {
+    if (!most_.possible) {
+        return INT64_MAX;
+    }
+    const int here = args_.device ? 1 : threads;
+    return workers(here) * std::max(most_.of_worker, most_.without_keys) + (here - 1) * most_.of_helper +
+           neutral_row_bytes(kernel_.problem, args_, most_.keys);
+}
+
+void CallInParts::describe(int threads, Text *text) const noexcept {
+    text->append("  in %lld parts, scratch %lld bytes\n", static_cast<long long>(count_), static_cast<long long>(scratch_bytes(threads)));
+    for (int32_t i = 0; i < kernel_.num_variants; ++i) {
+        const polyhead_variant &variant = kernel_.variants[i];
+        int64_t rows = 0, shortest = INT64_MAX, longest = 0;
+        for (const Planned *planned = parts_; planned != parts_ + count_; ++planned) {
+            if (planned->variant == &variant) {
+                rows += planned->part.count;
+                shortest = std::min(shortest, planned->shape.seq_len_q);
+                longest = std::max(longest, planned->shape.seq_len_q);
+            }
+        }
+        if (rows > 0) {
+            text->append("  runs %s for %lld %s of %lld to %lld queries: target %s, tiling %s\n", variant.name,
+                         static_cast<long long>(rows), shape_.ragged() ? "sequences" : "batch rows", static_cast<long long>(shortest),
+                         static_cast<long long>(longest), variant.target ? variant.target : "unknown",
+                         variant.tiling ? variant.tiling : "unknown");
+        }
+    }
+}
+
+polyhead_status CallInParts::run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept {
+    PartOfCall part(kernel_, args_, planned.part);
+    if (!planned.variant) {
+        polyhead_status status = success();
+        answer_without_keys(kernel_.problem, part.args(), memory, &status);
+        return status;
+    }
+    neutral_.put_into(&part.args(), planned.shape.needed_keys);
+    return args_.device ? runtime::run_on_device(kernel_, *planned.variant, part.args(), planned.shape)
+                        : run_in_memory(kernel_, *planned.variant, part.args(), planned.shape, pool, memory, bytes);
+}
+
+// Threads that take parts; each has memory for any of them.
+class CallInParts::Workers {
+public:
+    Workers(CallInParts *call, char *memory, size_t bytes, ThreadPool *pool) noexcept
+        : call_(call), memory_(memory), bytes_(bytes), pool_(pool), status_(success()) {}
+
+    polyhead_status run(int workers) noexcept {
+        CallContext context(pool_);
+        ParallelLoop loop(work, &context, reinterpret_cast<uint8_t *>(this), 0, workers, true);
+        (void)(pool_ ? pool_->run(&loop) : loop.run_alone());
+        return status_;
+    }
+
+private:
+    static int work(void *, int worker, uint8_t *self) noexcept {
+        Workers &all = *reinterpret_cast<Workers *>(self);
+        for (;;) {
+            const int64_t i = all.next_.fetch_add(1, std::memory_order_relaxed);
+            if (i >= all.call_->count_) {
+                return 0;
+            }
+            const polyhead_status status =
+                all.call_->run_here(all.call_->parts_[i], all.memory_ + static_cast<size_t>(worker) * all.bytes_, all.bytes_, all.pool_);
+            if (status.code != POLYHEAD_OK) {
+                all.next_.store(all.call_->count_, std::memory_order_relaxed); // the others need not start
+                if (!all.failed_.exchange(true)) {
+                    all.status_ = status;
+                }
+            }
+        }
+    }
+
+    CallInParts *const call_;
+    char *const memory_;
+    const size_t bytes_;
+    ThreadPool *const pool_;
+    std::atomic<int64_t> next_{0};
+    std::atomic<bool> failed_{false};
+    polyhead_status status_;
+};
+
+polyhead_status CallInParts::run_on_threads() noexcept {
+    constexpr size_t unit = 128; // what take_memory() aligns to
+    polyhead_status status = success();
+    const ThreadsInUse threads;
+    const auto count = static_cast<size_t>(workers(threads.threads()));
+    const size_t bytes = most_.possible ? (held_bytes(std::max(most_.of_worker, most_.without_keys)) + unit - 1) / unit * unit : 0;
+    char *const memory = most_.possible && bytes < SIZE_MAX / count ? static_cast<char *>(take_memory(count * bytes)) : nullptr;
+    if (!memory || (threads.pool() && !threads.pool()->hold_scratch(held_bytes(most_.of_helper)))) {
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel_.name,
+               static_cast<long long>(most_.of_worker));
+    } else if (neutral_.make(kernel_.problem, args_, most_.keys, &status)) {
+        status = Workers(this, memory, bytes, threads.pool()).run(static_cast<int>(count));
+    }
+    give_memory(memory);
+    return status;
+}
+
+// One part after another: the device has a queue.
+polyhead_status CallInParts::run_on_device() noexcept {
+    polyhead_status status = success();
+    const auto bytes = static_cast<size_t>(most_.without_keys);
+    void *const memory = bytes > 0 ? take_memory(bytes) : nullptr;
+    if (bytes > 0 && !memory) {
+        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
+    } else if (neutral_.make(kernel_.problem, args_, most_.keys, &status)) {
+        for (int64_t i = 0; i < count_ && status.code == POLYHEAD_OK; ++i) {
+            status = run_here(parts_[i], memory, 0, nullptr);
+        }
+    }
+    give_memory(memory);
+    return status;
+}
+
+polyhead_status CallInParts::run() noexcept {
+    return count_ == 0 ? success() : args_.device ? run_on_device() : run_on_threads();
+}
+
+} // namespace polyhead::runtime

@@ -1,0 +1,79 @@
+// The core's interface to an open device. Its implementations are in runtime/devices and have their own archive.
+#ifndef POLYHEAD_RUNTIME_DEVICE_H
+#define POLYHEAD_RUNTIME_DEVICE_H
+
+#include <cstddef>
+#include <cstdint>
+
+#include <polyhead/c_api.h>
+
+#include "call_context.h"
+#include "../threads/process.h"
+
+struct halide_buffer_t;
+
+namespace polyhead::runtime {
+
+// Memory of a device behind one Halide buffer, while a call runs.
+struct Attachment {
+    uint64_t offset = 0;     // with memory: the two words that Halide's OpenCL runtime expects behind a buffer's device field
+    void *memory = nullptr;  // OpenCL: the buffer that the kernel uses
+    void *copy_of = nullptr; // OpenCL: the caller's buffer, when the kernel uses a copy of its bytes
+    uint64_t copy_offset = 0, bytes = 0;
+    bool owned = false; // OpenCL: memory is released with the attachment
+    int slot = -1;      // of a neutral element
+};
+
+// A range of bytes of one tensor, relative to its data pointer.
+struct DeviceRange {
+    const char *name; // of the tensor, for messages
+    const void *data;
+    int64_t begin, end;  // bytes, of lowest and behind the highest element
+    int64_t first;       // byte of the first element: begin unless a stride is negative
+    bool output = false; // the kernel writes it
+    bool input = false;  // of an output: the kernel reads it, too
+};
+
+} // namespace polyhead::runtime
+
+struct polyhead_device {
+    const int generation = polyhead::runtime::fork_generation(); // of the process that opened it
+    int32_t api = POLYHEAD_CPU;
+    int32_t capability = 0;          // CUDA: compute capability times 10
+    int64_t shared_bytes = 0;        // shared memory of a block, at most; 0: the driver does not tell
+    int64_t most_blocks = INT32_MAX; // of one launch, in the second and third dimension of its grid
+    char name[160] = "";
+
+    polyhead_device() = default;
+    polyhead_device(const polyhead_device &) = delete;
+    polyhead_device &operator=(const polyhead_device &) = delete;
+    // A driver does not outlive a fork: in a child this device must not be touched, not even to close it.
+    bool usable() const noexcept { return generation == polyhead::runtime::fork_generation(); }
+    virtual ~polyhead_device() = default; // waits for the work of the device
+
+    virtual polyhead_status synchronize() noexcept = 0;
+    virtual polyhead_status allocate(size_t bytes, void **data) noexcept = 0;
+    virtual void free(void *data) noexcept = 0;
+    virtual polyhead_status copy_to_device(const void *host, size_t bytes, void *data, size_t byte_offset) noexcept = 0;
+    virtual polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept = 0;
+
+    // Is this memory of this device, and does it hold the range? False and a status when not; nothing is read.
+    virtual bool check(const polyhead::runtime::DeviceRange &range, polyhead_status *status) const noexcept = 0;
+    // Of memory that check() has accepted: the space whose bytes are counted, and the byte of it that data points to. Null are the
+    // addresses of this process, which host memory shares with CUDA: managed memory is seen from both sides at one address.
+    virtual const void *space_of(const void *data, uint64_t *byte) const noexcept {
+        *byte = reinterpret_cast<uint64_t>(data);
+        return nullptr;
+    }
+    // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
+    virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
+                        polyhead_status *status) noexcept = 0;
+    // The same for one element of at most four bytes with known bits, without waiting. Returns false when it is not possible.
+    virtual bool attach_element(uint32_t bits, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
+    // ran: the kernel was started, and what it writes is wanted.
+    virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment, bool ran) noexcept = 0;
+    // Starts queued work, for drivers that do not start it by themselves.
+    virtual void flush() noexcept {}
+};
+
+#endif

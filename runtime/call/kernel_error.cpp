@@ -1,0 +1,64 @@
+// Makes a status from an error inside a kernel. Halide reports an error in two parts: first a text to halide_error, on the thread with the
+// error, which the context of the call keeps; later a code as the result of the call. halide_error is replaced, because Halide's own, a
+// weak symbol, prints and aborts.
+#include "kernel_error.h"
+
+#include <cstring>
+#include <initializer_list>
+
+#include "device.h"
+#include "../halide_runtime.h"
+#include "../status.h"
+
+namespace polyhead::runtime {
+namespace {
+
+bool contains_any(const char *text, std::initializer_list<const char *> words) noexcept {
+    for (const char *word : words) {
+        if (std::strstr(text, word)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+// Halide has one code for whatever a driver refuses; the name of the driver's error is in the text.
+polyhead_code kind_of(const char *text) noexcept {
+    if (contains_any(text, {"OUT_OF_MEMORY", "OUT_OF_HOST_MEMORY", "OUT_OF_DEVICE_MEMORY", "MEM_OBJECT_ALLOCATION_FAILURE",
+                            "CL_INVALID_BUFFER_SIZE"})) {
+        return POLYHEAD_OUT_OF_MEMORY;
+    }
+    // The driver does not support the device, or is older than the code.
+    return contains_any(text, {"NO_BINARY_FOR_GPU", "INVALID_PTX", "UNSUPPORTED_PTX_VERSION"}) ? POLYHEAD_NO_DEVICE : POLYHEAD_INTERNAL;
+}
+
+} // namespace
+
+void kernel_failure(const char *kernel_name, int code, const CallContext &context, polyhead_status *status) noexcept {
+    polyhead_code kind = POLYHEAD_INTERNAL;
+    if (code == halide_error_code_out_of_memory) {
+        kind = POLYHEAD_OUT_OF_MEMORY;
+    }
+    // A tensor between two stages outgrew 2^31 - 1 bytes: too long for the kernel, not an error in it.
+    if (code == halide_error_code_buffer_allocation_too_large || code == halide_error_code_buffer_extents_too_large) {
+        kind = POLYHEAD_UNSUPPORTED;
+    }
+    const char *const on = context.device ? " on " : "", *const device = context.device ? context.device->name : "";
+    if (!context.reported.load(std::memory_order_acquire)) {
+        refuse(status, kind, "kernel %s%s%s: error %d without a text", kernel_name, on, device, code);
+        return;
+    }
+    if (context.device && kind == POLYHEAD_INTERNAL) {
+        kind = kind_of(context.text);
+    }
+    refuse(status, kind, "kernel %s%s%s: %.180s", kernel_name, on, device, context.text);
+}
+
+} // namespace polyhead::runtime
+
+extern "C" void halide_error(void *user_context, const char *text) {
+    using namespace polyhead::runtime;
+    if (CallContext *context = CallContext::of(user_context)) {
+        context->report(text); // without one of our contexts the caller has the code alone
+    }
+}

@@ -1,0 +1,44 @@
+// The table of a kernel as the runtime reads it, whatever version of the headers it was compiled with.
+#ifndef POLYHEAD_RUNTIME_KERNEL_TABLE_H
+#define POLYHEAD_RUNTIME_KERNEL_TABLE_H
+
+#include <cstdint>
+
+#include <polyhead/c_api.h>
+
+#include "../../contract/tensors.h"
+
+namespace polyhead::runtime {
+
+// An array of structs of another size: with fields that this library does not know, or without those that came after the lowest ABI that
+// it serves. Of these, whoever reads one asks first whether bytes() has it.
+template <class T> class Rows {
+public:
+    Rows() noexcept = default;
+    Rows(const T *first, uint32_t bytes) noexcept : first_(reinterpret_cast<const char *>(first)), bytes_(bytes) {}
+    const T &operator[](int32_t i) const noexcept { return *reinterpret_cast<const T *>(first_ + static_cast<int64_t>(i) * bytes_); }
+    uint32_t bytes() const noexcept { return bytes_; } // of one
+
+private:
+    const char *first_ = nullptr;
+    uint32_t bytes_ = 0;
+};
+
+struct KernelTable {
+    // False and a status when the table cannot be served.
+    bool read(const polyhead_kernel *table, polyhead_status *status) noexcept;
+
+    // The expression uses b otherwise than as the index of a dimension that is declared as b: a part of the batch gives other answers.
+    bool reads_batch_row() const noexcept { return (expression_facts & POLYHEAD_EXPRESSION_BATCH_ROW) != 0; }
+
+    const char *name = nullptr;
+    Rows<polyhead_variant> variants;
+    Rows<polyhead_declaration> declarations;
+    int32_t num_variants = 0, num_declarations = 0;
+    uint32_t expression_facts = 0;
+    polyhead_problem problem{}; // every default is written out
+    contract::TensorSet tensors;
+};
+
+} // namespace polyhead::runtime
+#endif

@@ -1,0 +1,122 @@
+// The answer when seq_len_kv is 0: attention is 0 in every row and lse is -inf, so a layer gives the bias of its output projection.
+// It is written here and not by kernels, because Halide refuses an input without elements even if its loops run 0 times.
+#include "no_keys.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include <polyhead/half.h>
+
+#include "../../contract/weight_layout.h"
+#include "../status.h"
+#include "../rules/tensor_rules.h"
+
+namespace polyhead::runtime {
+namespace {
+
+constexpr int64_t most_chunk_elements = 1 << 16;
+
+// Number of elements that follow each other in memory: the innermost dimension, and those outside of it as long as they continue it.
+struct Chunk {
+    int dimensions = 0; // outer ones that are left
+    int64_t elements = 1;
+};
+
+Chunk chunk_of(const polyhead_tensor &t) noexcept {
+    Chunk chunk{t.rank, 1};
+    while (chunk.dimensions > 0) {
+        const int i = chunk.dimensions - 1;
+        const bool continues = t.shape[i] == 1 || t.stride[i] == chunk.elements;
+        if (!continues || (i < t.rank - 1 && chunk.elements * t.shape[i] > most_chunk_elements)) {
+            break;
+        }
+        chunk.elements *= t.shape[i];
+        --chunk.dimensions;
+    }
+    return chunk;
+}
+
+// Calls write(element offset) for the first element of every chunk.
+template <typename Write>
+void for_each_chunk(const polyhead_tensor &t, const Chunk &chunk, int dimension, int64_t offset, const Write &write) noexcept {
+    if (dimension >= std::min(chunk.dimensions, POLYHEAD_MAX_RANK)) {
+        return write(offset);
+    }
+    for (int64_t i = 0; i < t.shape[dimension]; ++i) {
+        for_each_chunk(t, chunk, dimension + 1, offset + i * t.stride[dimension], write);
+    }
+}
+
+// Bytes of what one chunk is written from.
+size_t source_bytes(const polyhead_tensor &t) noexcept {
+    return static_cast<size_t>(chunk_of(t).elements * dtype_bytes(t.dtype));
+}
+
+// Fills the tensor with rows that are all alike; source has room for one chunk.
+void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char *source, polyhead_device *device,
+          polyhead_status *status) noexcept {
+    const Chunk chunk = chunk_of(t);
+    const int64_t bytes = dtype_bytes(t.dtype);
+    const size_t row_bytes = static_cast<size_t>(row_elements * bytes), chunk_bytes = source_bytes(t);
+    for (size_t at = 0; at < chunk_bytes; at += row_bytes) {
+        std::memcpy(source + at, row, row_bytes);
+    }
+    for_each_chunk(t, chunk, 0, t.offset, [&](int64_t offset) {
+        if (!t.device) {
+            std::memcpy(static_cast<char *>(t.data) + offset * bytes, source, chunk_bytes);
+        } else if (status->code == POLYHEAD_OK) {
+            *status = device->copy_to_device(source, chunk_bytes, t.data, static_cast<size_t>(offset * bytes));
+        }
+    });
+}
+
+// A row of out in memory for as many floats: zeros, or the bias of the output projection, which lies packed without gaps because it is
+// one head.
+bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char *row, int64_t width, polyhead_status *status) noexcept {
+    const size_t bytes = static_cast<size_t>(width) * bias_element_bytes;
+    if (!has_weights(problem) || !problem.bias) {
+        std::memset(row, 0, bytes); // 0 in every storage type
+        return true;
+    }
+    const size_t offset = weight_layout(problem).out.bias_offset;
+    if (args.weights->device) {
+        *status = args.device->copy_to_host(args.weights->data, offset, bytes, row);
+        if (status->code != POLYHEAD_OK) {
+            return false;
+        }
+    } else {
+        std::memcpy(row, static_cast<const char *>(args.weights->data) + offset, bytes);
+    }
+    if (problem.dtype == POLYHEAD_F32) {
+        return true;
+    }
+    for (int64_t i = 0; i < width; ++i) { // in place: an element takes fewer bytes than its float
+        float bias;
+        std::memcpy(&bias, row + i * 4, sizeof bias);
+        const uint16_t stored = problem.dtype == POLYHEAD_F16 ? to_f16(bias).bits : to_bf16(bias).bits;
+        std::memcpy(row + i * 2, &stored, sizeof stored);
+    }
+    return true;
+}
+
+} // namespace
+
+size_t bytes_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+    const size_t row_bytes = static_cast<size_t>(args.out.shape[args.out.rank - 1]) * bias_element_bytes;
+    return row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
+}
+
+void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, void *memory, polyhead_status *status) noexcept {
+    const int64_t width = args.out.shape[args.out.rank - 1];
+    char *const row = static_cast<char *>(memory), *const source = row + width * static_cast<int64_t>(bias_element_bytes);
+    if (row_of_out(problem, args, row, width, status)) {
+        fill(args.out, row, width, source, args.device, status);
+        if (problem.lse && status->code == POLYHEAD_OK) {
+            const float nothing = -std::numeric_limits<float>::infinity();
+            fill(args.lse, &nothing, 1, source, args.device, status);
+        }
+    }
+}
+
+} // namespace polyhead::runtime

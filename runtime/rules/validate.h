@@ -1,0 +1,25 @@
+// Are these arguments what this kernel was built for? Every semantic rule of a call has its one place here or in tensor_rules.
+#ifndef POLYHEAD_RUNTIME_VALIDATE_H
+#define POLYHEAD_RUNTIME_VALIDATE_H
+
+#include <polyhead/c_api.h>
+
+#include "../call/kernel_table.h"
+
+namespace polyhead::runtime {
+
+// The free extents of a checked call.
+struct CallShape {
+    int64_t batch = 1, seq_len_q = 0, seq_len_kv = 0; // linear: rows in seq_len_q, and 1 in seq_len_kv
+    int64_t num_heads = 1;                            // query heads of attention
+    int64_t needed_keys = 0;                          // of seq_len_kv, those that the kernel is shown: needed_keys.h
+    bool packed_q = false, packed_kv = false;         // batch counts sequences, and this length is the sum of theirs
+    bool ragged() const noexcept { return packed_q || packed_kv; }
+    bool nothing_to_do() const noexcept { return batch == 0 || seq_len_q == 0 || num_heads == 0; }
+    bool no_keys() const noexcept { return seq_len_kv == 0; }
+};
+
+bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
+
+} // namespace polyhead::runtime
+#endif

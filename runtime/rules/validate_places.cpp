@@ -1,0 +1,81 @@
+// Where the tensors of a call lie: on the host or on the device of the call, inside their memory, and none of the outputs in another's.
+#include <cstring>
+
+#include "../call/call_tensors.h"
+#include "shared_elements.h"
+#include "../status.h"
+#include "tensor_rules.h"
+#include "validate_parts.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// Compares the place of a tensor, or of the weights, with the device of the call.
+bool check_place(const char *name, const polyhead_device *place, const polyhead_device *device, polyhead_status *status) noexcept {
+    if (!place || place == device) {
+        return true;
+    }
+    if (!device) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %s, expected host memory, because the call names no device", name,
+                      place->name);
+    }
+    // Names of OpenCL devices can be longer than fits into a message twice.
+    if (std::strcmp(place->name, device->name) == 0) {
+        return refuse(status, POLYHEAD_WRONG_DEVICE,
+                      "%s: lies on device %.100s, opened separately, expected host memory or the device of the call", name, place->name);
+    }
+    return refuse(status, POLYHEAD_WRONG_DEVICE, "%s: lies on device %.70s, expected host memory or the device of the call, %.70s", name,
+                  place->name, device->name);
+}
+
+} // namespace
+
+bool check_places(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    for (const NamedTensor &t : CallTensors(kernel, args)) {
+        if (!check_place(t.name, t.tensor->device, args.device, status)) {
+            return false;
+        }
+    }
+    return !args.weights || check_place("weights", args.weights->device, args.device, status);
+}
+
+bool check_device_memory(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!args.device) {
+        return true;
+    }
+    for (const NamedTensor &t : CallTensors(kernel, args)) {
+        if (t.tensor->device && !empty(*t.tensor) && !args.device->check(range_of(t.name, *t.tensor), status)) {
+            return false;
+        }
+    }
+    const polyhead_weights *w = args.weights;
+    return !w || !w->device || args.device->check({"weights", w->data, 0, static_cast<int64_t>(w->bytes), 0}, status);
+}
+
+namespace {
+
+// The packed weights as a tensor of bytes.
+polyhead_tensor bytes_of(const polyhead_weights &weights) noexcept {
+    return {const_cast<void *>(weights.data), POLYHEAD_BOOL, 1, {static_cast<int64_t>(weights.bytes)}, {1}, weights.device, 0};
+}
+
+} // namespace
+
+bool check_aliasing(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    // On a device one tensor may be a part of memory, or a copy, that reaches over another one beside it.
+    const Apart apart = args.device ? Apart::ranges : Apart::elements;
+    const CallTensors tensors(kernel, args);
+    for (const NamedTensor *output = tensors.first_output(); output != tensors.end(); ++output) {
+        for (const NamedTensor *other = tensors.begin(); other != output; ++other) { // inputs, and the outputs before it
+            if (!check_apart(output->name, *output->tensor, other->name, *other->tensor, apart, status)) {
+                return false;
+            }
+        }
+        if (args.weights && !check_apart(output->name, *output->tensor, "weights", bytes_of(*args.weights), apart, status)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+} // namespace polyhead::runtime

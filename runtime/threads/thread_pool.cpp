@@ -1,0 +1,297 @@
+// Threads that help calls with the parallel loops of kernels: how they are started, woken and ended.
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <sched.h>
+#include <utility>
+
+#include "floating_point.h"
+#include "helper_thread.h"
+#include "../memory/memory.h"
+#include "threads.h"
+
+namespace polyhead::runtime {
+namespace {
+
+// The owner of a loop looks for the end of its helpers for this long before it sleeps: it is near.
+constexpr std::chrono::microseconds awake{1000}, awake_of_many{20};
+// Neighbouring iterations often read the same rows, such as the keys of a head, so a thread that helps another takes several of them at
+// once.
+constexpr int64_t most_taken = 16;
+constexpr int most_loops_until_retry = 1024;
+
+template <typename Ready> bool within(std::chrono::microseconds time, const Ready &ready) noexcept {
+    using Clock = std::chrono::steady_clock;
+    for (const auto end = Clock::now() + time; !ready(); sched_yield()) {
+        if (Clock::now() >= end) {
+            return false;
+        }
+    }
+    return true;
+}
+
+uint64_t packed(int64_t first, int64_t end) noexcept {
+    return static_cast<uint64_t>(first) << 32 | static_cast<uint64_t>(end);
+}
+
+int64_t first_of(uint64_t left) noexcept {
+    return static_cast<int64_t>(left >> 32);
+}
+
+int64_t end_of(uint64_t left) noexcept {
+    return static_cast<int64_t>(left & 0xffffffff);
+}
+
+} // namespace
+
+void ParallelLoop::share_among(int threads) noexcept {
+    shares_ = std::clamp(std::min(threads, most_shares), 1, std::max(iterations, 1));
+    for (int i = 0; i < shares_; ++i) {
+        share_[i].left.store(packed(int64_t(iterations) * i / shares_, int64_t(iterations) * (i + 1) / shares_), std::memory_order_relaxed);
+    }
+}
+
+// The first iteration of its own share, or else the last ones of another.
+ParallelLoop::Taken ParallelLoop::take(int own) noexcept {
+    for (int i = 0; i < shares_; ++i) {
+        Share &share = share_[(own + i) % shares_];
+        uint64_t left = share.left.load(std::memory_order_relaxed);
+        while (first_of(left) < end_of(left)) {
+            const int64_t first = first_of(left), end = end_of(left);
+            const int64_t count = i == 0 ? 1 : std::clamp<int64_t>((end - first) / 2, 1, most_taken);
+            const uint64_t after = i == 0 ? packed(first + count, end) : packed(first, end - count);
+            if (share.left.compare_exchange_weak(left, after, std::memory_order_relaxed)) {
+                return {i == 0 ? first : end - count, count};
+            }
+        }
+    }
+    all_taken_.store(true, std::memory_order_relaxed);
+    return {};
+}
+
+void ParallelLoop::work(int thread) noexcept {
+    const DefinedArithmetic arithmetic;
+    for (Taken taken = take(thread % shares_); taken.count > 0; taken = take(thread % shares_)) {
+        for (int64_t i = 0; i < taken.count; ++i) {
+            if (error.load(std::memory_order_relaxed) != 0) {
+                return;
+            }
+            if (const int result = task(user_context, static_cast<int>(first + taken.first + i), closure)) {
+                int none = 0;
+                error.compare_exchange_strong(none, result);
+                return;
+            }
+        }
+    }
+}
+
+int ParallelLoop::run_alone() noexcept {
+    share_among(1);
+    work(0);
+    return error.load(std::memory_order_relaxed);
+}
+
+ThreadPool *ThreadPool::make(int threads) noexcept {
+    void *block = new_block(sizeof(ThreadPool) + static_cast<size_t>(threads - 1) * sizeof(Helper));
+    return block ? new (block) ThreadPool(threads, static_cast<char *>(block) + sizeof(ThreadPool)) : nullptr;
+}
+
+ThreadPool::ThreadPool(int threads, void *helpers) noexcept
+    : threads_(threads), crowded_(threads > usable_cpus()), helpers_(static_cast<Helper *>(helpers)) {
+    for (int i = 0; i < threads - 1; ++i) {
+        (new (helpers_ + i) Helper)->pool = this;
+    }
+}
+
+void ThreadPool::remove(ThreadPool *pool) noexcept {
+    pool->~ThreadPool();
+    free_block(pool);
+}
+
+ThreadPool::~ThreadPool() {
+    retire();
+    for (int i = 0; i < started_; ++i) {
+        pthread_join(helpers_[i].thread, nullptr);
+    }
+    for (int i = 0; i < threads_ - 1; ++i) { // what Helper has else needs no destructor
+        void *own = helpers_[i].scratch.memory();
+        helpers_[i].scratch.use(nullptr, 0);
+        free_block(own);
+        free_block(helpers_[i].larger.load());
+    }
+}
+
+bool ThreadPool::hold_scratch(size_t bytes) noexcept {
+    if (scratch_bytes_.load(std::memory_order_acquire) >= bytes) {
+        return true;
+    }
+    const std::lock_guard<std::mutex> lock(growing_);
+    if (scratch_bytes_.load(std::memory_order_relaxed) >= bytes) {
+        return true;
+    }
+    // All or none: each new block is linked by its first word until every one is there.
+    void *blocks = nullptr;
+    for (int i = 0; i < threads_ - 1; ++i) {
+        void *block = new_block(std::max(bytes, sizeof(void *)));
+        if (!block) {
+            while (blocks) {
+                free_block(std::exchange(blocks, *static_cast<void **>(blocks)));
+            }
+            return false;
+        }
+        *static_cast<void **>(block) = blocks;
+        blocks = block;
+    }
+    for (int i = 0; i < threads_ - 1; ++i) {
+        void *block = std::exchange(blocks, *static_cast<void **>(blocks));
+        free_block(helpers_[i].larger.exchange(block, std::memory_order_acq_rel));
+    }
+    scratch_bytes_.store(bytes, std::memory_order_release);
+    return true;
+}
+
+// Called with the lock held. A thread that cannot be made is tried again later, and less and less often.
+void ThreadPool::start_helpers(int64_t wanted) noexcept {
+    const int most = static_cast<int>(std::min<int64_t>(wanted, threads_ - 1));
+    if (started_ >= most || retired_) {
+        return;
+    }
+    if (loops_until_retry_ > 0) {
+        --loops_until_retry_;
+        return;
+    }
+    while (started_ < most) {
+        if (!start_helper_thread(&helpers_[started_].thread, main, &helpers_[started_])) {
+            failures_ = std::min(failures_ + 1, 10);
+            loops_until_retry_ = std::min(1 << failures_, most_loops_until_retry);
+            return;
+        }
+        failures_ = 0;
+        ++started_;
+        ++alive_;
+    }
+}
+
+void *ThreadPool::main(void *helper) noexcept {
+    take_priority_of_process();
+    auto *self = static_cast<Helper *>(helper);
+    self->pool->help(self);
+    return nullptr;
+}
+
+ParallelLoop *ThreadPool::find() const noexcept {
+    for (ParallelLoop *loop = loops_; loop; loop = loop->after) {
+        if (loop->has_more()) {
+            return loop;
+        }
+    }
+    return nullptr;
+}
+
+// Called with the lock held; afterwards the loop may no longer exist.
+void ThreadPool::leave(ParallelLoop *loop) noexcept {
+    const bool wake = loop->owner_sleeps;
+    if (loop->helpers.fetch_sub(1, std::memory_order_acq_rel) == 1 && wake) {
+        loop_done_.notify_all();
+    }
+}
+
+void ThreadPool::help(Helper *helper) noexcept {
+    work_in(&helper->scratch);
+    std::unique_lock<std::mutex> lock(mutex_);
+    for (;;) {
+        if (ParallelLoop *loop = find()) {
+            loop->helpers.fetch_add(1, std::memory_order_relaxed);
+            lock.unlock();
+            if (void *block = helper->larger.exchange(nullptr, std::memory_order_acq_rel)) {
+                void *own = helper->scratch.memory();
+                helper->scratch.use(block, block_bytes(block));
+                free_block(own);
+            }
+            helper->scratch.context = loop->of_a_call ? loop->user_context : nullptr;
+            loop->work(1 + static_cast<int>(helper - helpers_));
+            helper->scratch.context = nullptr;
+            lock.lock();
+            leave(loop);
+            continue;
+        }
+        if (retired_) {
+            break;
+        }
+        const uint32_t seen = published_.load(std::memory_order_relaxed);
+        lock.unlock();
+        within(time_to_look(crowded_), [&] { return published_.load(std::memory_order_relaxed) != seen; });
+        lock.lock();
+        if (published_.load(std::memory_order_relaxed) == seen && !retired_) {
+            ++sleeping_;
+            work_came_.wait(lock);
+            --sleeping_;
+        }
+    }
+    work_in(nullptr);
+    --alive_;
+}
+
+void ThreadPool::unlist(ParallelLoop *loop) noexcept {
+    ParallelLoop **link = &loops_;
+    while (*link != loop) {
+        link = &(*link)->after;
+    }
+    *link = loop->after;
+}
+
+void ThreadPool::wait_for_helpers(ParallelLoop *loop) noexcept {
+    const auto alone = [&] { return loop->helpers.load(std::memory_order_acquire) == 0; };
+    if (!within(crowded_ ? awake_of_many : awake, alone)) {
+        std::unique_lock<std::mutex> lock(mutex_);
+        loop->owner_sleeps = true;
+        loop_done_.wait(lock, alone);
+    }
+}
+
+int ThreadPool::run(ParallelLoop *loop) noexcept {
+    loop->share_among(threads_);
+    const int64_t others = int64_t(loop->iterations) - 1;
+    if (others > 0) {
+        int wake = 0;
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            start_helpers(others);
+            ParallelLoop **link = &loops_;
+            while (*link) {
+                link = &(*link)->after;
+            }
+            *link = loop;
+            published_.fetch_add(1, std::memory_order_relaxed);
+            wake = static_cast<int>(std::min<int64_t>(others, sleeping_));
+        }
+        for (; wake > 0; --wake) {
+            work_came_.notify_one();
+        }
+    }
+    loop->work(0);
+    if (others > 0) {
+        {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            unlist(loop);
+        }
+        wait_for_helpers(loop);
+    }
+    return loop->error.load(std::memory_order_relaxed);
+}
+
+void ThreadPool::retire() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    retired_ = true;
+    published_.fetch_add(1, std::memory_order_relaxed);
+    work_came_.notify_all();
+}
+
+bool ThreadPool::ended() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return retired_ && alive_ == 0;
+}
+
+} // namespace polyhead::runtime

@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "../tests/support/problems.h"
 #include "../tests/support/compiled_kernel.h"
+#include "../tests/support/problems.h"
 #include "roof.h"
 #include "workload.h"
 

@@ -19,7 +19,8 @@ std::shared_ptr<polyhead::load::CompiledKernel> kernel_for(const polyhead::Probl
     std::weak_ptr<polyhead::load::CompiledKernel> &entry = known[polyhead::test::generate_line(problem)];
     std::shared_ptr<polyhead::load::CompiledKernel> kernel = entry.lock();
     if (!kernel)
-        entry = kernel = std::make_shared<polyhead::test::CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{"host", "frame=query_lanes"});
+        entry = kernel =
+            std::make_shared<polyhead::test::CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{"host", "frame=query_lanes"});
     return kernel;
 }
 

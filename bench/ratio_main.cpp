@@ -35,7 +35,8 @@ struct Compiled {
         fixed.seq_len_q = static_cast<int32_t>(line.shape.seq_len_q);
         fixed.seq_len_kv = static_cast<int32_t>(line.shape.seq_len_kv);
         for (const polyhead::Problem &problem : {line.problem, fixed}) {
-            kernels.push_back(std::make_unique<polyhead::test::CompiledKernel>(problem, polyhead::load::CompiledKernelOptions{"host", "", "ratio", "", records}));
+            kernels.push_back(std::make_unique<polyhead::test::CompiledKernel>(
+                problem, polyhead::load::CompiledKernelOptions{"host", "", "ratio", "", records}));
             error = kernels.back()->error();
             if (!error.empty())
                 return;

@@ -18,8 +18,8 @@ struct CompiledKernelOptions {
     bool use_records = true; // false: the default tilings
 };
 
-// Compiles all variants in the constructor; what only serves comparisons (the frame plain, Halide's autoschedulers), too. On refusal error()
-// has one sentence and the kernel has no variants.
+// Compiles all variants in the constructor; what only serves comparisons (the frame plain, Halide's autoschedulers), too. On refusal
+// error() has one sentence and the kernel has no variants.
 class CompiledKernel {
 public:
     // compiler: the program polyhead-generate.

@@ -63,7 +63,8 @@ Failure LoadedKernel::declare() {
 }
 
 tools::CompileJob LoadedKernel::job(const gen::VariantPlan &plan, size_t index) const {
-    return {library_.problem, plan, tools::variant_symbol(library_.name, library_.problem, request_.plan.variants, index), "", {}, {}, request_.compares};
+    return {library_.problem, plan, tools::variant_symbol(library_.name, library_.problem, request_.plan.variants, index), "", {}, {},
+            request_.compares};
 }
 
 Failure LoadedKernel::compile() {

@@ -2,11 +2,10 @@
 // emulated.
 #include <algorithm>
 
-
 #include "plan/plan.h"
-#include "support/compiled_kernel.h"
 #include "plan/target.h"
 #include "runtime/helpers/amx.h"
+#include "support/compiled_kernel.h"
 
 #include "support/amx_emulator.h"
 #include "support/guard.h"

@@ -2,10 +2,10 @@
 // and random tilings, compiled in process, each over random shapes, against the reference. Quick tier: a few chosen by POLYHEAD_SWEEP_SEED.
 // POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 
-#include "plan/plan.h"
-#include "support/compiled_kernel.h"
 #include "plan/knob_rules.h"
+#include "plan/plan.h"
 #include "plan/target.h"
+#include "support/compiled_kernel.h"
 
 #include "random_tiling.h"
 #include "support/device.h"

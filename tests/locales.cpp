@@ -2,8 +2,8 @@
 #include <locale>
 #include <sstream>
 
-#include "support/compiled_kernel.h"
 #include "plan/tuning/tuned_records.h"
+#include "support/compiled_kernel.h"
 #include "tools/library.h"
 #include "tools/limits.h"
 #include "tools/space.h"

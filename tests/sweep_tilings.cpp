@@ -3,10 +3,10 @@
 // frame and machine, unless POLYHEAD_CPU_FEATURES makes this machine one that the list has anyhow. POLYHEAD_SWEEP_ONLY=<number> repeats
 // one of each frame.
 
-#include "plan/plan.h"
-#include "support/compiled_kernel.h"
 #include "plan/knob_rules.h"
+#include "plan/plan.h"
 #include "plan/target.h"
+#include "support/compiled_kernel.h"
 
 #include "random_tiling.h"
 #include "support/not_run.h"

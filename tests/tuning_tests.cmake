@@ -34,6 +34,6 @@ if(TARGET polyhead_python)
         "tune: the tuner: a small problem, kills, poisoned candidates, Ctrl-C"
         PROPERTIES
             ENVIRONMENT
-                "${POLYHEAD_PYTHON_ENVIRONMENT};POLYHEAD_TUNE_GENERATE=$<TARGET_FILE:polyhead-generate>;POLYHEAD_TUNE_LIBRARY=$<TARGET_FILE:polyhead>;POLYHEAD_TUNE_SOURCE=${PROJECT_SOURCE_DIR};CXX=${CMAKE_CXX_COMPILER}"
+                "${POLYHEAD_PYTHON_ENVIRONMENT};POLYHEAD_TUNE_GENERATE=$<TARGET_FILE:polyhead-generate>;POLYHEAD_TUNE_SOURCE=${PROJECT_SOURCE_DIR}"
     )
 endif()

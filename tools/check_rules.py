@@ -50,8 +50,7 @@ LOCALE_CODE = re.compile(r"\b(strto(?:d|f|ld)|atof|sto[dfl]|setlocale|is(?:alpha
                          r"|[io]?stringstream)\b(?=\s*[({\w>&*])")
 LOCALE_FORMAT = re.compile(r'"[^"]*%[-+ #0-9*]*(?:\.(?:[1-9*]\d*))?[eEfgGaA](?![^"]*\bPRI)[^"]*"')
 LOCALE_ROOMS = ("runtime", "plan", "generators", "schedules", "compile", "load", "tools", "python")
-LOCALE_ALLOWED = ("plan/text.h", "runtime/status.cpp",  # where it is made the same in every locale
-                  "tools/confirm_kernel.cpp")  # a program of its own, which sets no locale
+LOCALE_ALLOWED = ("plan/text.h", "runtime/status.cpp")  # where it is made the same in every locale
 # What chooses inputs of tests. An input that it draws again, leaves out or cuts down is one that nothing tests.
 GENERATORS = ["tests/support/%s.cpp" % name for name in (
     "check_ragged", "extras", "feature_matrix", "layouts", "mask_values", "random_problem", "shapes")]

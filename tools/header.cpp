@@ -40,7 +40,8 @@ std::string scratch_text(const polyhead_scratch &scratch) {
 // The initialiser of one polyhead_variant, field by field in the order of c_api.h.
 std::string variant_text(const LibraryVariant &v, uint32_t weight_layout) {
     gen::TextWriter text;
-    text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v) << ", ";
+    text << "{" << quoted(v.name) << ", " << quoted(v.plan.target) << ",\n     " << quoted(v.plan.text()) << ",\n     " << entry_of(v)
+         << ", ";
     contract::for_each_requirement(v.compiled, [&](const char *, auto value) {
         text << (sizeof value > sizeof(int32_t) ? "UINT64_C(" : "") << value << (sizeof value > sizeof(int32_t) ? "), " : ", ");
     });
@@ -110,8 +111,8 @@ std::string header_text(const Library &library) {
     text << "#ifdef __cplusplus\n}\n\n#include <polyhead/polyhead.h>\n\n"
          << tables_text(library, "constexpr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
          << kernel_text(library, "nullptr") << "};\n\n#else\n\n"
-         << tables_text(library, "static const") << "static const polyhead_kernel " << library.name << " = "
-         << kernel_text(library, "NULL") << ";\n\n#endif\n#endif\n";
+         << tables_text(library, "static const") << "static const polyhead_kernel " << library.name << " = " << kernel_text(library, "NULL")
+         << ";\n\n#endif\n#endif\n";
     return text.str();
 }
 

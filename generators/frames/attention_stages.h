@@ -8,7 +8,8 @@
 
 namespace polyhead::gen {
 
-// 0. Where the condition holds, a function of the runtime is called that asks memory for rows before they are needed (runtime/helpers/fetch.h).
+// 0. Where the condition holds, a function of the runtime is called that asks memory for rows before they are needed
+// (runtime/helpers/fetch.h).
 Halide::Expr asked(const Halide::Expr &condition, const char *function, const std::vector<Halide::Expr> &arguments);
 // 0. Asks memory for the line at this address, a number, in one instruction.
 Halide::Expr prefetched(const Halide::Expr &address);

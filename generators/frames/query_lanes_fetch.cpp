@@ -32,7 +32,8 @@ Expr fetch_pairs(const QueryLanesStages &s, const QueryLanesCoordinates &at) {
 
 } // namespace
 
-// 0. In a call of so many bytes that rows come from memory, rows that come soon are asked for, a few with each panel (runtime/helpers/fetch.h).
+// 0. In a call of so many bytes that rows come from memory, rows that come soon are asked for, a few with each panel
+// (runtime/helpers/fetch.h).
 void define_fetched(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[formulas, blocking] = at;
     const AttentionInputs &in = formulas.inputs();

@@ -55,6 +55,7 @@ Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq
 
 // The words of a generate command line, without a name.
 tools::Request request_of(const std::vector<std::string> &flags) {
+    default_limits(); // finds the compiler
     std::vector<const char *> argv = {"polyhead", "kernel"};
     for (const std::string &flag : flags) {
         argv.push_back(flag.c_str());

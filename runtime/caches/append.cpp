@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <cstring>
 
-#include "cache_rules.h"
 #include "../call/call_guard.h"
-#include "../threads/floating_point.h"
-#include "head_rows.h"
 #include "../rules/served.h"
 #include "../rules/shared_elements.h"
+#include "../threads/floating_point.h"
+#include "cache_rules.h"
+#include "head_rows.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "../memory/memory.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
+#include "../status.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -7,8 +7,8 @@
 #include <polyhead/c_cache.h>
 
 #include "../halide_runtime.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
+#include "../status.h"
 
 namespace polyhead::runtime {
 

@@ -4,9 +4,9 @@
 #include <limits>
 
 #include "../call/call_guard.h"
+#include "../rules/shared_elements.h"
 #include "../threads/floating_point.h"
 #include "head_rows.h"
-#include "../rules/shared_elements.h"
 
 namespace polyhead::runtime {
 namespace {

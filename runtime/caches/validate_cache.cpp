@@ -1,9 +1,9 @@
 // Checks the cache of a layer: whether it has room, and whether the new keys have a place that nobody else uses.
 #include "../../contract/tensors.h"
-#include "cache_rules.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
 #include "../rules/validate_parts.h"
+#include "../status.h"
+#include "cache_rules.h"
 
 namespace polyhead::runtime {
 

@@ -10,10 +10,10 @@
 #include <string_view>
 
 #include "../../contract/weight_layout.h"
+#include "../rules/tensor_rules.h"
+#include "../status.h"
 #include "call_tensors.h"
 #include "needed_keys.h"
-#include "../status.h"
-#include "../rules/tensor_rules.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -6,12 +6,12 @@
 
 #include "../../contract/tensors.h"
 #include "../../contract/weight_layout.h"
-#include "call_context.h"
 #include "../contract.h"
-#include "device.h"
 #include "../halide_runtime.h"
-#include "kernel_table.h"
 #include "../rules/validate.h"
+#include "call_context.h"
+#include "device.h"
+#include "kernel_table.h"
 
 namespace polyhead::runtime {
 

@@ -6,19 +6,19 @@
 #include <cstdio>
 
 #include "../../contract/weight_layout.h"
+#include "../memory/memory.h"
+#include "../rules/tensor_rules.h"
+#include "../rules/validate_parts.h"
+#include "../status.h"
+#include "../threads/thread_pool.h"
+#include "../threads/threads.h"
 #include "call_context.h"
 #include "cpu_call.h"
 #include "device_call.h"
 #include "dispatch.h"
-#include "../memory/memory.h"
 #include "needed_keys.h"
 #include "no_keys.h"
 #include "scratch_bytes.h"
-#include "../status.h"
-#include "../rules/tensor_rules.h"
-#include "../threads/thread_pool.h"
-#include "../threads/threads.h"
-#include "../rules/validate_parts.h"
 
 namespace polyhead::runtime {
 namespace {

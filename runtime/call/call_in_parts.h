@@ -8,11 +8,11 @@
 
 #include <polyhead/c_api.h>
 
+#include "../rules/validate.h"
 #include "kernel_table.h"
 #include "neutral_rows.h"
 #include "part_of_call.h"
 #include "scratch_bytes.h"
-#include "../rules/validate.h"
 
 namespace polyhead::runtime {
 

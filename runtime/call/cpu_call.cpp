@@ -1,14 +1,14 @@
 // Runs one checked call on the CPU. All memory that the kernel needs is allocated before it starts.
 #include "cpu_call.h"
 
-#include "call.h"
-#include "kernel_error.h"
 #include "../memory/memory.h"
 #include "../memory/scratch.h"
-#include "scratch_bytes.h"
 #include "../status.h"
 #include "../threads/thread_pool.h"
 #include "../threads/threads.h"
+#include "call.h"
+#include "kernel_error.h"
+#include "scratch_bytes.h"
 
 namespace polyhead::runtime {
 

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "../../contract/weight_layout.h"
-#include "call_guard.h"
 #include "../status.h"
+#include "call_guard.h"
 
 namespace {
 

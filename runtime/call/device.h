@@ -7,8 +7,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "call_context.h"
 #include "../threads/process.h"
+#include "call_context.h"
 
 struct halide_buffer_t;
 

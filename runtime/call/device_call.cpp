@@ -5,16 +5,16 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "../halide_runtime.h"
+#include "../rules/tensor_rules.h"
+#include "../status.h"
 #include "call.h"
 #include "call_in_parts.h"
 #include "call_tensors.h"
-#include "../halide_runtime.h"
 #include "kernel_error.h"
 #include "launch_limits.h"
 #include "part_of_call.h"
 #include "staging.h"
-#include "../status.h"
-#include "../rules/tensor_rules.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -112,8 +112,7 @@ public:
                 }
                 attached_[i] = true;
                 call_->buffer(i).set_device_dirty(!call_->range(i).output);
-            } else if (call_->neutral(i) &&
-                       device_->attach_element(*call_->neutral(i), &call_->buffer(i), &attachments_[i])) {
+            } else if (call_->neutral(i) && device_->attach_element(*call_->neutral(i), &call_->buffer(i), &attachments_[i])) {
                 attached_[i] = true;
             } else {
                 on_host_ = true;

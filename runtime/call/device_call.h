@@ -4,8 +4,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "kernel_table.h"
 #include "../rules/validate.h"
+#include "kernel_table.h"
 
 namespace polyhead::runtime {
 

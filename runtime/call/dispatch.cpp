@@ -5,11 +5,11 @@
 
 #include "../../contract/cpu_features.h"
 #include "../../contract/weight_layout.h"
-#include "call_tensors.h"
 #include "../cpu_features.h"
-#include "staging.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
+#include "../status.h"
+#include "call_tensors.h"
+#include "staging.h"
 
 namespace polyhead::runtime {
 namespace {

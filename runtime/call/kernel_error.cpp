@@ -6,9 +6,9 @@
 #include <cstring>
 #include <initializer_list>
 
-#include "device.h"
 #include "../halide_runtime.h"
 #include "../status.h"
+#include "device.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "device.h"
 #include "../status.h"
+#include "device.h"
 
 namespace polyhead::runtime {
 namespace {

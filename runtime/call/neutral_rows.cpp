@@ -3,10 +3,10 @@
 
 #include <cstring>
 
-#include "call_tensors.h"
 #include "../halide_runtime.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
+#include "../status.h"
+#include "call_tensors.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -9,8 +9,8 @@
 #include <polyhead/half.h>
 
 #include "../../contract/weight_layout.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
+#include "../status.h"
 
 namespace polyhead::runtime {
 namespace {

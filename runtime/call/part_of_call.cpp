@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "call_tensors.h"
 #include "../rules/tensor_rules.h"
+#include "call_tensors.h"
 
 namespace polyhead::runtime {
 namespace {

@@ -8,8 +8,8 @@
 
 #include "../../contract/tensors.h"
 #include "../contract.h"
-#include "kernel_table.h"
 #include "../rules/validate.h"
+#include "kernel_table.h"
 
 namespace polyhead::runtime {
 

@@ -2,8 +2,8 @@
 #include <atomic>
 
 #include "../call/call_guard.h"
-#include "../threads/process.h"
 #include "../status.h"
+#include "../threads/process.h"
 #include "apis.h"
 #include "cuda_modules.h"
 #include "opencl_programs.h"

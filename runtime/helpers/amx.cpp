@@ -4,8 +4,8 @@
 //     for 16 words: 2 tiles of rows, 2 tiles of words, 4 tdpbf16ps
 //
 // A word holds two neighbouring entries of a column. Only the last rows have smaller tiles; the last words are padded with zeros.
-#include "amx_tiles.h"
 #include "../halide_runtime.h"
+#include "amx_tiles.h"
 
 #include <algorithm>
 #include <cstring>

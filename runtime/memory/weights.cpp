@@ -8,9 +8,9 @@
 #include "../call/call_guard.h"
 #include "../call/kernel_table.h"
 #include "../rules/served.h"
-#include "../status.h"
 #include "../rules/tensor_rules.h"
 #include "../rules/validate.h"
+#include "../status.h"
 
 namespace polyhead::runtime {
 namespace {

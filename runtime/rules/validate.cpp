@@ -4,8 +4,8 @@
 
 #include "../../contract/tensors.h"
 #include "../../contract/weight_layout.h"
-#include "bound_extents.h"
 #include "../status.h"
+#include "bound_extents.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
 

@@ -4,8 +4,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "bound_extents.h"
 #include "../call/kernel_table.h"
+#include "bound_extents.h"
 #include "tensor_rules.h"
 #include "validate.h"
 

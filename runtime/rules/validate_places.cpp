@@ -2,8 +2,8 @@
 #include <cstring>
 
 #include "../call/call_tensors.h"
-#include "shared_elements.h"
 #include "../status.h"
+#include "shared_elements.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <iterator>
 
-#include "bound_extents.h"
 #include "../call/call_tensors.h"
 #include "../status.h"
+#include "bound_extents.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
 

@@ -7,9 +7,9 @@
 #include <sched.h>
 #include <utility>
 
+#include "../memory/memory.h"
 #include "floating_point.h"
 #include "helper_thread.h"
-#include "../memory/memory.h"
 #include "threads.h"
 
 namespace polyhead::runtime {

@@ -9,8 +9,8 @@
 
 #include <polyhead/c_api.h>
 
-#include "../../runtime/helpers/amx.h"
 #include "../../runtime/cpu_features.h"
+#include "../../runtime/helpers/amx.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <ucontext.h>

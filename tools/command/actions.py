@@ -112,12 +112,8 @@ def explain(options):
 
 
 def tune(options):
-    """Runs the command in the Python package; it confirms the best tilings with the generator and the runtime of the same build."""
-    child = dict(package.ready("tune", "tune", "plots"), PYTHONSAFEPATH="1")
-    targets = ["polyhead-generate", "polyhead"]
-    build.build("release", targets, quiet=build.ninja_idle("release", targets))
-    child.update(POLYHEAD_TUNE_GENERATE=build.program("release", "polyhead-generate"), POLYHEAD_TUNE_SOURCE=ROOT,
-                 POLYHEAD_TUNE_LIBRARY=os.path.join(build.directory("release"), "runtime", "libpolyhead.a"))
+    """Runs the command in the Python package."""
+    child = dict(package.ready("tune", "tune", "plots"), PYTHONSAFEPATH="1", POLYHEAD_TUNE_SOURCE=ROOT)
     sys.stdout.flush()
     os.execve(PYTHON, [PYTHON, "-m", "polyhead.tuning.command"] + options.arguments, child)
 

@@ -14,7 +14,6 @@ from typing import Any, Optional
 from .. import device_count, num_threads
 from ..error import Error, refuse
 from . import records
-from .confirm import Tools
 from .log import Log
 from .pool import cores
 from .problem import LENGTHS, Task, flags_of_line, flags_of_name, kernel_table, parse
@@ -54,6 +53,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--most", action="append", default=[], metavar="KNOB=N",
                      help="larger values of a knob are not tried, such as split_len=512 for records that more cores than these will use")
     top.add_argument("--timeout", type=float, default=120, metavar="SECONDS", help="after which a compiling candidate is given up (default 120)")
+    top.add_argument("--no-confirm", action="store_true", help="do not check and time the written records once more")
     top.add_argument("--log", metavar="FILE", help="measurements, taken up again by the next run (default: OUTPUT.log)")
     top.add_argument("--check", metavar="FILE", help="measure the records of a file again")
     top.add_argument("--merge", nargs="+", metavar="FILE", help="join files of records into OUTPUT")
@@ -158,7 +158,7 @@ def run(options: argparse.Namespace, flags: list[str]) -> int:
     if log.broken:
         screen.say("%s: %d lines cannot be read and are ignored" % (log.path, log.broken))
     records.add(options.output, [])
-    failures, interrupted = tune(tasks, settings, options.budget, options.output, log, screen, Tools.found())
+    failures, interrupted = tune(tasks, settings, options.budget, options.output, log, screen, not options.no_confirm)
     log.close()
     screen.say("records in %s, measurements in %s" % (options.output, log.path))
     return 128 + _ended_by if interrupted else 1 if failures or refused else 0

@@ -136,7 +136,7 @@ class Laboratory:
         self.task, self.folder, self.threads, self.compile_seconds = task, folder, threads, compile_seconds
         self.flags = [*task.flags, "--target", task.target]
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["polyhead.tuning.worker"])  # so that Halide is loaded only once
+        self.context.set_forkserver_preload(["polyhead.tuning.worker"])  # so that it is loaded only once
         _start_server()
         self.shapes: set[Shape] = set()
 
@@ -191,6 +191,14 @@ class Laboratory:
                 except Poisoned as why:
                     found[i] = why
         return found
+
+    def prepare_flags(self, flags: list[str], shape: Shape) -> Process:
+        """Compiles the problem with flags of polyhead generate, such as a file of records, and checks it. Raises Poisoned."""
+        self.add_shape(shape)
+        process = Process(self, "", {})
+        process.ask("compile_flags", flags, seconds=self.compile_seconds)
+        process.check(shape)
+        return process
 
 
 def ratio_of(candidate: Process, reference_process: Process, shape: Shape, slices: int, seconds: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from typing import Any, Optional
 from .. import _core, _files
 from ..error import Error
 from . import records
-from .confirm import NotConfirmed, Refuted, Tools, confirm
+from .confirm import Refuted, confirm
 from .log import Log
 from .pool import Laboratory, Poisoned, Process
 from .problem import Shape, Task, flags_of_line, knobs_of, tiling_text
@@ -49,7 +49,7 @@ def record_of(task: Task, found: Found, settings: Settings, run: str) -> dict[st
     return record
 
 
-def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log: Log, screen: Screen, tools: Tools) -> tuple[int, bool]:
+def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log: Log, screen: Screen, confirms: bool = True) -> tuple[int, bool]:
     """(number of problems that could not be tuned, whether Ctrl-C ended the run). Writes the records of each problem when it is done."""
     parts = [(task, segment) for task in tasks for segment in task.segments()]
     start, failures, done = time.monotonic(), 0, 0
@@ -66,9 +66,9 @@ def tune(tasks: list[Task], settings: Settings, budget: float, output: str, log:
             failures += answer is None
             if interrupted:
                 return failures, True
-            if answer and tools.usable():
+            if answer and confirms:
                 try:
-                    _confirm(tools, task, answer, output, settings, screen)
+                    _confirm(task, answer, output, settings, screen)
                 except KeyboardInterrupt:
                     return failures, True
     return failures, False
@@ -118,22 +118,20 @@ def line_of(name: str, found: Found, session: Session) -> str:
         "default's time" if found.of_default else "time of %s" % key_of(session.base), result.low, result.high)
 
 
-def _confirm(tools: Tools, task: Task, answer: list[Found], output: str, settings: Settings, screen: Screen) -> None:
+def _confirm(task: Task, answer: list[Found], output: str, settings: Settings, screen: Screen) -> None:
     for found in answer:
-        if task.device or "--expression" in task.flags:
-            continue  # the program supports neither devices nor tensors of expressions
         is_default = key_of(found.point) == key_of(task.default_point(found.shape))
         try:
-            tuned, untuned, record = confirm(tools, task, found.shape, output, settings.threads, is_default)
-        except NotConfirmed as why:
-            screen.result("  not confirmed ahead of time at %s: %s" % (found.shape, why))
+            tuned, untuned, record = confirm(task, found.shape, output, settings.threads, settings.compile_seconds, is_default)
+        except (Error, OSError) as why:
+            screen.result("  not confirmed at %s: %s" % (found.shape, str(why).split("\n", 1)[0]))
             continue
         except Refuted as why:
             records.remove(output, record_of(task, found, settings, ""))
-            screen.result("  refuted ahead of time at %s, the record is removed: %s" % (found.shape, why))
+            screen.result("  refuted at %s, the record is removed: %s" % (found.shape, why))
             continue
         beside = "default %.4g ms, ratio %.3f" % (untuned, tuned / untuned) if untuned else "the default cannot be run"
-        screen.say("  confirmed ahead of time at %s: %.4g ms, %s; manifest: %s" % (found.shape, tuned, beside, record))
+        screen.say("  confirmed at %s: %.4g ms, %s; manifest: %s" % (found.shape, tuned, beside, record))
 
 
 def recheck(path: str, settings: Settings, seconds: float, target: str, screen: Screen) -> list[list[str]]:

@@ -44,6 +44,13 @@ class Candidate:
         text = "frame=%s %s" % (frame, tiling) if frame else tiling
         self.kernel = _core.kernel_of_flags([*self.flags, "--tiling", text] if text else [*self.flags, "--no-tuned"])
 
+    def compile_flags(self, flags: list[str]) -> None:
+        """With these flags of polyhead generate in place of a tiling."""
+        self.kernel = _core.kernel_of_flags([*self.flags, *flags])
+
+    def manifest(self) -> str:
+        return self.kernel.manifest()
+
     def check(self, shape: Shape) -> float:
         """The largest error / the allowed error. After it the arrays of this shape are ready."""
         with numpy.load(os.path.join(self.folder, file_of(shape)), allow_pickle=False) as stored:
@@ -135,6 +142,7 @@ def serve(pipe: connection.Connection, folder: str, fields: dict[str, int], flag
     parent = parent_process()
     if parent is not None:  # otherwise a compiler that hangs would outlive a killed parent
         threading.Thread(target=lambda: (connection.wait([parent.sentinel]), os._exit(1)), daemon=True).start()
+    os.environ["POLYHEAD_CACHE"] = "off"  # nobody asks for these kernels again
     os.environ["TMPDIR"] = folder  # files that this process leaves when it is killed are removed with the parent's folder
     candidate = Candidate(folder, fields, flags, threads, device)
     while True:

@@ -103,10 +103,10 @@ typedef struct polyhead_scratch {
 
 /* One compiled function and its facts. */
 typedef struct polyhead_variant {
-    const char *name;                        /* symbol, unique in a program */
-    const char *target;                      /* Halide target string it was compiled for */
-    const char *tiling;                      /* "key=value ..." of every knob */
-    int (*entry)(void **argv);               /* Halide's argv convention */
+    const char *name;                     /* symbol, unique in a program */
+    const char *target;                   /* Halide target string it was compiled for */
+    const char *tiling;                   /* "key=value ..." of every knob */
+    int (*entry)(void **argv);            /* Halide's argv convention */
     uint64_t cpu_features;                /* all of these must be present */
     int32_t api;                          /* polyhead_api */
     int32_t capability;                   /* CUDA: compute capability times 10 that the code was made for; otherwise 0 */

@@ -1,6 +1,9 @@
 """Kernels in memory: how many stay, that the others leave, and that none leaves under a call; threads at the end of the interpreter."""
 import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -87,6 +90,52 @@ class Memory(unittest.TestCase):
     def test_the_number_is_documented(self):
         self.assertEqual(in_a_process("import polyhead._core; print(polyhead._core.kernels_kept)", POLYHEAD_KERNELS_KEPT=""), "256\n")
         self.assertIn("256", polyhead.clear_cache.__doc__)
+
+
+class Disk(unittest.TestCase):
+    """A process finds what another one compiled; POLYHEAD_LIMIT_MEGABYTES=1 refuses each compilation."""
+
+    CALL = "import numpy, polyhead\nx = numpy.ones((1, 2, 7, 8), numpy.float32)\ntry:\n print(abs(polyhead.sdpa(x, x, x) - 1).max() < 1e-5)\nexcept polyhead.Error as e:\n print(e)"
+
+    def call(self, **environment):
+        return in_a_process(self.CALL, **environment)
+
+    def test_only_the_first_process_compiles(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o700)
+            refused = self.call(POLYHEAD_CACHE=folder, POLYHEAD_LIMIT_MEGABYTES="1")
+            self.assertIn("limit_megabytes", refused)
+            self.assertEqual(self.call(POLYHEAD_CACHE=folder), "True\n")
+            self.assertEqual(self.call(POLYHEAD_CACHE=folder, POLYHEAD_LIMIT_MEGABYTES="1"), "True\n")
+            self.assertEqual(self.call(POLYHEAD_CACHE="off", POLYHEAD_LIMIT_MEGABYTES="1"), refused)
+            for entry in os.scandir(folder):  # each is damaged
+                with open(entry.path, "r+b") as file:
+                    file.seek(entry.stat().st_size // 2)
+                    file.write(b"damage")
+            self.assertEqual(self.call(POLYHEAD_CACHE=folder, POLYHEAD_LIMIT_MEGABYTES="1"), refused)
+            self.assertEqual(self.call(POLYHEAD_CACHE=folder), "True\n")
+
+    def test_another_compiler_does_not_find_them(self):
+        """A copy of the package whose compiler has one byte of its build id changed, as after any change of its code."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o700)
+            self.assertEqual(self.call(POLYHEAD_CACHE=folder), "True\n")
+            copy = os.path.join(folder, "package")
+            shutil.copytree(os.path.dirname(polyhead.__file__), os.path.join(copy, "polyhead"))
+            compiler = os.path.join(copy, "polyhead", "polyhead-generate")
+            with open(compiler, "r+b") as file:
+                content = file.read()
+                file.seek(content.index(b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0") + 16)
+                file.write(bytes([content[file.tell()] ^ 1]))
+            changed = {"PYTHONPATH": copy, "POLYHEAD_CACHE": folder}
+            self.assertIn("limit_megabytes", self.call(POLYHEAD_LIMIT_MEGABYTES="1", **changed))
+            self.assertEqual(self.call(**changed), "True\n")
+            self.assertEqual(self.call(POLYHEAD_LIMIT_MEGABYTES="1", **changed), "True\n")
+
+    def test_halide_is_not_in_the_process(self):
+        self.assertEqual(in_a_process("import polyhead; print('libHalide' in open('/proc/self/maps').read())"), "False\n")
+        linked = subprocess.run(["ldd", polyhead._core.__file__], stdout=subprocess.PIPE, text=True, check=True).stdout
+        self.assertNotIn("libHalide", linked)
 
 
 class End(unittest.TestCase):

@@ -1,6 +1,8 @@
 // What the generator refuses, and the sentence it says: the parameter, the value found, what is allowed.
 #include <cstdio>
+#include <filesystem>
 #include <functional>
+#include <sstream>
 #include <stdexcept>
 
 #include <unistd.h>
@@ -9,8 +11,11 @@
 
 #include "compile/compile.h"
 #include "compile/compiler_warnings.h"
+#include "compile/device_code.h"
+#include "compile/kernel_generator.h"
 #include "plan/knob_rules.h"
 #include "plan/target.h"
+#include "plan/text.h"
 #include "plan/tuning/tiling_space.h"
 
 #include "support/catch.h"
@@ -433,4 +438,38 @@ TEST_CASE("generator: what targets of ARM and RISC-V require", "[algorithm]") {
     CHECK(required("riscv-64-linux") == 0);
     CHECK(required("riscv-64-linux-rvv-vector_bits_256") == POLYHEAD_CPU_RISCV_VECTOR);
     CHECK(required("x86-64-linux") == 0);
+}
+
+TEST_CASE("generator: the code of a device can be changed before it is part of the object", "[algorithm]") {
+    Problem p = sdpa_problem(2, 16);
+    REQUIRE(gen::complete(&p) == "");
+    const std::filesystem::path folder = std::filesystem::temp_directory_path() / ("polyhead_device_code_" + std::to_string(getpid()));
+    std::filesystem::create_directories(folder);
+    for (const auto &[target, comment] : {std::pair("x86-64-linux-cuda-cuda_capability_80", "// as it was changed, and longer"),
+                                          std::pair("x86-64-linux-opencl", "/* as it was changed, and longer */")}) {
+        std::string error, before;
+        const std::vector<gen::VariantPlan> plans = gen::plan_variants(p, {target}, "", &error);
+        REQUIRE(error == "");
+        const Halide::Target full =
+            Halide::Target(target).with_feature(Halide::Target::NoRuntime).with_feature(Halide::Target::UserContext);
+        const Halide::Module module = gen::kernel_generator(p, plans.at(0), full)->build_module("changed");
+        Halide::Module changed = gen::with_device_text(module, [&, end = comment](const std::string &text) {
+            before = text;
+            return text + end;
+        });
+        CHECK(before.size() > 100);
+        CHECK(changed.buffers().size() == module.buffers().size());
+        const std::string object = (folder / "changed.o").string();
+        changed.compile({{Halide::OutputFileType::object, object}});
+        std::string bytes;
+        REQUIRE(gen::read_file(object, &bytes));
+        CHECK(bytes.find(before + comment) != std::string::npos);
+        // The function that loads the code names its size.
+        std::ostringstream printed;
+        for (const Halide::Internal::LoweredFunc &function : changed.functions()) {
+            printed << function.body;
+        }
+        CHECK(printed.str().find(std::to_string(before.size() + std::string(comment).size() + 1)) != std::string::npos);
+    }
+    std::filesystem::remove_all(folder);
 }

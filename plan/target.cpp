@@ -121,6 +121,16 @@ std::string Target::to_string() const {
     return text + (vector_bits != 0 ? std::string("-") + vector_bits_ + std::to_string(vector_bits) : "");
 }
 
+// Halide 21 makes code for RISC-V only with vectors of a known length.
+Target Target::least() const {
+    Target target{architecture, system, bits, "", {}, 0};
+    if (architecture == "riscv") {
+        target.features = {"rvv"};
+        target.vector_bits = vector_bits;
+    }
+    return target;
+}
+
 bool parse_target(const std::string &given, Target *target, std::string *error) {
     const std::string text = resolve_target(given, error);
     if (!error->empty()) {

@@ -21,6 +21,8 @@ struct Target {
     bool same_machine(const Target &other) const {
         return architecture == other.architecture && bits == other.bits && system == other.system;
     }
+    // The least that code for such a machine can be compiled for.
+    Target least() const;
     // As Halide writes it: parts in this order, features by name.
     std::string to_string() const;
 };

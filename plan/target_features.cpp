@@ -156,6 +156,10 @@ std::string refused_features(const std::string &text, const Target &target) {
                    (strange ? std::string("it is one of ") + rule.architecture : rule.reason);
         }
     }
+    if (target.architecture == "riscv" && (!target.has("rvv") || target.vector_bits == 0)) {
+        return "target '" + text +
+               "': expected rvv and vector_bits_N, such as riscv-64-linux-rvv-vector_bits_256: Halide makes no other code for RISC-V";
+    }
     return "";
 }
 

@@ -159,7 +159,8 @@ TEST_CASE("generator: every feature of Halide has a row, and is taken or refused
         INFO(name);
         REQUIRE(rule != nullptr);
         CHECK((rule->use == gen::FeatureUse::allowed) == (rule->reason[0] == 0));
-        const gen::Target target{rule->architecture ? rule->architecture : "x86", "linux", 64, "", {name}, 0};
+        const std::string architecture = rule->architecture ? rule->architecture : "x86";
+        const gen::Target target{architecture, "linux", 64, "", {name}, architecture == "riscv" ? 128 : 0};
         const bool refused = rule->use == gen::FeatureUse::refused, untested = rule->use == gen::FeatureUse::untested,
                    run = target.architecture == "x86" || target.architecture == "arm";
         CHECK(gen::refused_features("t", target).empty() == !refused);
@@ -167,6 +168,15 @@ TEST_CASE("generator: every feature of Halide has a row, and is taken or refused
         if (refused) {
             CHECK(gen::refused_features("t", target).find("found " + name + ", expected") != std::string::npos);
         }
+    }
+}
+
+TEST_CASE("generator: RISC-V without vectors of a known length is refused") {
+    for (const char *text : {"riscv-64-linux", "riscv-64-linux-rvv", "riscv-64-linux-vector_bits_256"}) {
+        CHECK(refused_target(text, true) ==
+              "target '" + std::string(text) +
+                  "': expected rvv and vector_bits_N, such as riscv-64-linux-rvv-vector_bits_256: Halide makes no "
+                  "other code for RISC-V");
     }
 }
 
@@ -245,10 +255,9 @@ TEST_CASE("generator: host is what Halide finds, as far as dispatch finds it, to
 }
 
 TEST_CASE("generator: targets whose code was never run are made only where that is asked for") {
-    for (const char *target :
-         {"arm-64-linux-sve2-vector_bits_256", "arm-64-linux-sve-vector_bits_128", "arm-64-linux-arm_dot_prod", "arm-64-linux-armv8a",
-          "arm-32-linux", "x86-32-linux", "riscv-64-linux-rvv-vector_bits_128", "riscv-64-linux", "powerpc-64-linux-vsx",
-          "arm-64-osx-metal", "x86-64-linux-webgpu", "host-asan", "host-tsan"}) {
+    for (const char *target : {"arm-64-linux-sve2-vector_bits_256", "arm-64-linux-sve-vector_bits_128", "arm-64-linux-arm_dot_prod",
+                               "arm-64-linux-armv8a", "arm-32-linux", "x86-32-linux", "riscv-64-linux-rvv-vector_bits_128",
+                               "powerpc-64-linux-vsx", "arm-64-osx-metal", "x86-64-linux-webgpu", "host-asan", "host-tsan"}) {
         INFO(target);
         const std::string sentence = refused_target(target);
         CHECK(sentence.rfind(std::string("target '") + target + "' is not tested (", 0) == 0);

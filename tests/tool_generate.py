@@ -146,6 +146,10 @@ def check_manifests(tool):
     foreign = tool.written("one_foreign", "--op sdpa --num-heads 1 --head-dim 16 --target arm-64-linux")
     if foreign:
         tool.equal("runtime archive", os.path.exists(os.path.join(tool.folder, "one_foreign", foreign["runtime_archives"][0])), True)
+    riscv = tool.written("one_riscv", "--op sdpa --num-heads 1 --head-dim 16 --target riscv-64-linux-rvv-vector_bits_256 --untested-target")
+    if riscv:
+        tool.equal("features", {tuple(variant["cpu_features"]) for variant in riscv["variants"]}, {("riscv_vector",)})
+        tool.equal("runtime", riscv["runtime_archives"], ["halide_runtime_riscv-64-linux-rvv-vector_bits_256.a"])
 
 
 EXPRESSION = """# A bias that a user learned, é, "quoted" */ ??/

@@ -78,7 +78,7 @@ std::string add_runtimes(const Request &request, const fs::path &folder, Library
         }
         auto runtime = std::find_if(runtimes.begin(), runtimes.end(), [&](const gen::Target &r) { return r.same_machine(target); });
         if (runtime == runtimes.end()) {
-            runtime = runtimes.insert(runtimes.end(), {target.architecture, target.system, target.bits, "", {}, 0});
+            runtime = runtimes.insert(runtimes.end(), target.least());
         }
         for (const char *feature : device_features) {
             if (target.has(feature)) {

@@ -147,7 +147,8 @@ bool parse_target(const std::string &given, Target *target, std::string *error) 
 
 Target parsed_target(const std::string &text) {
     Target target;
-    Words().read(text, &target);
+    std::string error;
+    Words().read(resolve_target(text, &error), &target);
     return target;
 }
 

@@ -29,7 +29,7 @@ struct Target {
 
 // A complete target, `host` resolved; on refusal false, and *error has one sentence.
 bool parse_target(const std::string &text, Target *target, std::string *error);
-// A target that was parsed before.
+// Of a text that parse_target() takes.
 Target parsed_target(const std::string &text);
 
 // Architecture, bits and system of this machine.

@@ -55,7 +55,7 @@ bench::Shape shape_of(const polyhead::Problem &problem) {
     return {1, problem.seq_len_q, problem.seq_len_kv};
 }
 
-// A kernel compiled in process and its tensors; `error` says why it cannot be timed.
+// A kernel and its tensors; `error` says why it cannot be timed.
 struct Candidate {
     double compile_seconds = 0;
     std::string error;

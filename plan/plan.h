@@ -42,7 +42,7 @@ std::string refuse_target(const std::string &word, bool untested, std::string *f
 
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
 // tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";
-// "autoscheduler=NAME autoscheduler.FIELD=VALUE" leaves the schedule to Halide, in process only; with overrides no tuning record is
+// "autoscheduler=NAME autoscheduler.FIELD=VALUE" leaves the schedule to Halide, for comparisons only; with overrides no tuning record is
 // used. On refusal *error has one sentence. *complaints, if given, gets one for each entry of the user's records that is not used.
 std::vector<VariantPlan> plan_variants(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling_overrides,
                                        std::string *error, const TuningChoice &tuning = {}, std::vector<std::string> *complaints = nullptr);

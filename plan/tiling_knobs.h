@@ -65,7 +65,7 @@ inline KnobUse in(Reader reader, int least, int most) {
 
 // X(name, meaning, uses...): the one table. Fields, generator parameters, text forms, refusals, the tuner's space, help and the table of
 // docs/guides/tuning.md are made from it. What several knobs take together (registers, bytes, code) is bounded by the frames
-// (variants/frames/).
+// (plan/frames/).
 // clang-format off
 #define POLYHEAD_TILING_KNOBS(X)                                                                                                           \
     X(q_tile, "queries of a tile",                                                                                                         \

@@ -1,4 +1,5 @@
-// User expressions inside kernels compiled in process: conditions that Halide could solve for a query or a key, in every frame of this CPU.
+// User expressions inside kernels compiled by the test: conditions that Halide could solve for a query or a key, in every frame of this
+// CPU.
 #include "support/compiled_kernel.h"
 
 #include "examples/common/plain_attention.h"
@@ -54,7 +55,7 @@ TEST_CASE("expressions: conditions on queries and keys, inside kernels") {
     }
 }
 
-TEST_CASE("expressions: a kernel in process owns its text and declarations") {
+TEST_CASE("expressions: a compiled kernel owns its text and declarations") {
     Problem problem = sdpa_problem(1, 8);
     std::string text = "tensor tau: f32; tensor t: i32[b, 3]; score = score - tau + t[b, kv % 3]";
     problem.expression = text.c_str();

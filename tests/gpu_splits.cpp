@@ -1,4 +1,4 @@
-// Decoding on a device with the keys split over blocks of threads: random problems and tilings, compiled in process, over lengths around
+// Decoding on a device with the keys split over blocks of threads: random problems and tilings, compiled by the test, over lengths around
 // the borders of splits, against the reference, and with other neighbours and padding for the same bits. Quick tier: a few kernels chosen
 // by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one.
 

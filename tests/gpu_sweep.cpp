@@ -1,6 +1,6 @@
 // The random sweeps on a device: random problems in every storage type, the first rows of the matrix of features in a frame of their own,
-// and random tilings, compiled in process, each over random shapes, against the reference. Quick tier: a few chosen by POLYHEAD_SWEEP_SEED.
-// POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
+// and random tilings, compiled by the test, each over random shapes, against the reference. Quick tier: a few chosen by
+// POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 
 #include "plan/knob_rules.h"
 #include "plan/plan.h"

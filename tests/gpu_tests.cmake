@@ -60,7 +60,7 @@ function(polyhead_gpu_test name)
     endif()
 endfunction()
 
-# What these compile in process runs in PoCL or in the interpreter, neither of which a sanitizer sees.
+# What these compile runs in PoCL or in the interpreter, neither of which a sanitizer sees.
 if(TARGET polyhead::gpu AND NOT POLYHEAD_SANITIZE)
     polyhead_gpu_test(test_gpu_traps SOURCES gpu_traps.cpp LINK polyhead_load_in_program polyhead_generators OPENCL_ONLY)
     polyhead_gpu_test(test_gpu_sweep SOURCES gpu_sweep.cpp gpu_splits.cpp LINK polyhead_load_in_program)

@@ -1,4 +1,4 @@
-// The matrix of features: every row compiled in process and held to the reference over random shapes, each with the same bits for 1
+// The matrix of features: every row compiled by the test and held to the reference over random shapes, each with the same bits for 1
 // and 2 threads. Then the features at heads of models. Quick tier: a row of every second part and one of models, which rotate
 // with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one row.

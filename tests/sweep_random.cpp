@@ -1,4 +1,4 @@
-// The random sweep: random problems compiled in process for several machines, each over random shapes, against the reference.
+// The random sweep: random problems compiled by the test for several machines, each over random shapes, against the reference.
 // Quick tier: eight problems of f32, three of 16-bit storage and three with keys of int8, chosen by POLYHEAD_SWEEP_SEED.
 // POLYHEAD_TEST_ALL=1: the same choice continued to 64, 72 and 48.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.

@@ -1,4 +1,4 @@
-// The sweep over tilings: random points of the table of knobs for every CPU frame and kind of machine, compiled in process, held to the
+// The sweep over tilings: random points of the table of knobs for every CPU frame and kind of machine, compiled by the test, held to the
 // reference and to the same bits. Quick tier: two per frame on a machine that POLYHEAD_SWEEP_SEED chooses. POLYHEAD_TEST_ALL=1: 40 per
 // frame and machine, unless POLYHEAD_CPU_FEATURES makes this machine one that the list has anyhow. POLYHEAD_SWEEP_ONLY=<number> repeats
 // one of each frame.

@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-MOST_FILES = {"modifier": 8, "operation": 7}
+MOST_FILES = {"architecture": 5, "knob": 3, "modifier": 8, "operation": 7}
 NOT_PRODUCT = re.compile(r"^(tests|docs|golden|tools/command/help)/|\.md$")
 
 
@@ -20,7 +20,7 @@ class Toys(unittest.TestCase):
                 self.assertEqual((done.returncode, done.stdout), (0, ""))
                 with open(patch, encoding="utf-8") as file:
                     changed = re.findall(r"^\+\+\+ b/(.*)$", file.read(), re.M)
-                self.assertGreater(len(changed), 1)
+                self.assertGreater(len(changed), 0)
                 self.assertLessEqual(len([path for path in changed if not NOT_PRODUCT.search(path)]), most)
 
 

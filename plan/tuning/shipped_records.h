@@ -1,4 +1,4 @@
-// The files of variants/tuning/records/ inside the program, so that an installed generator needs none of them.
+// The files of plan/tuning/records/ inside the program, so that an installed generator needs none of them.
 #pragma once
 
 #include <string>

@@ -40,7 +40,7 @@ std::string read_problem_flags(const std::string &flags, Problem *problem, std::
 TunedRecords parse_records(const std::string &json, const std::string &file);
 // The same from a file; false and a sentence in *error when there is no such file.
 bool read_records(const std::string &path, TunedRecords *records, std::string *error);
-// Those of variants/tuning/records/, compiled in.
+// Those of plan/tuning/records/, compiled in.
 const TunedRecords &shipped_records();
 
 // How far a problem is from the one that a record was measured for, as docs/guides/tuning.md defines it: 0 is the same, infinity never

@@ -1,4 +1,4 @@
-// What sweeps over kernels that are compiled in process share.
+// What sweeps over kernels that are compiled by the test share.
 #ifndef POLYHEAD_TESTS_SWEEP_COMPILED_H
 #define POLYHEAD_TESTS_SWEEP_COMPILED_H
 

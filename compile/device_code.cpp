@@ -14,8 +14,7 @@ using Buffers = std::map<std::string, Halide::Buffer<>>;
 
 // The text of a buffer with device code; empty where it is binary, or Halide's place for what a device has loaded.
 std::string text_of(const Halide::Buffer<> &code) {
-    std::string text(reinterpret_cast<const char *>(code.data()), code.size_in_bytes());
-    text.erase(text.find_last_not_of('\0') + 1);
+    const std::string text = device_bytes(code);
     return text.find('\0') == std::string::npos ? text : "";
 }
 
@@ -77,6 +76,12 @@ private:
 };
 
 } // namespace
+
+std::string device_bytes(const Halide::Buffer<> &code) {
+    std::string bytes(reinterpret_cast<const char *>(code.data()), code.size_in_bytes());
+    bytes.erase(bytes.find_last_not_of('\0') + 1);
+    return bytes;
+}
 
 const std::vector<DevicePass> &device_passes() {
     static const std::vector<DevicePass> passes; // Halide writes all instructions that the products of machines/ have today

@@ -21,6 +21,9 @@ struct DevicePass {
     DeviceText change;
 };
 
+// The bytes of a device code, without the zeros behind it.
+std::string device_bytes(const Halide::Buffer<> &code);
+
 // In the order in which they run.
 const std::vector<DevicePass> &device_passes();
 

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "../plan/text.h"
+#include "device_code.h"
 
 namespace polyhead::gen {
 namespace {
@@ -92,8 +93,7 @@ bool is_device_name(const std::string &word) {
 }
 
 std::string device_text(const Halide::Buffer<> &code) {
-    std::string text(reinterpret_cast<const char *>(code.data()), code.size_in_bytes());
-    text.erase(text.find_last_not_of('\0') + 1);
+    const std::string text = device_bytes(code);
     if (text.find('\0') != std::string::npos) {
         return in_hexadecimal(text);
     }

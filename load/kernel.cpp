@@ -49,11 +49,10 @@ LoadedKernel::LoadedKernel(const KernelRequest &request)
 }
 
 Failure LoadedKernel::declare() {
-    Failure failure = bad_value(gen::refuse_target(request_.target, true, &request_.target));
-    if (failure || expression_.empty()) {
-        return failure;
+    if (expression_.empty()) {
+        return {};
     }
-    failure = bad_value(gen::Expression::parse(expression_, "expression", &library_.expression));
+    const Failure failure = bad_value(gen::Expression::parse(expression_, "expression", &library_.expression));
     for (const gen::ExpressionTensor &tensor : library_.expression.tensors()) {
         polyhead_declaration declaration{tensor.name.c_str(), tensor.dtype, tensor.rank, {}};
         std::copy(std::begin(tensor.extents), std::end(tensor.extents), declaration.extents);

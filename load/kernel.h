@@ -22,7 +22,7 @@ struct Plan {
 // What is compiled: the problem is complete and its text is copied.
 struct KernelRequest {
     Problem problem{};
-    std::string target, tiling; // as the planner has them
+    std::string target, tiling; // as they were planned with; the target in full
     gen::TuningChoice tuning;
     Plan plan;
     tools::Limits limits;

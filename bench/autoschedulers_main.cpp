@@ -9,9 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "../tests/support/compiled_kernel.h"
-#include "../tests/support/problems.h"
-#include "roof.h"
+#include "../instruments/calls/compiled_kernel.h"
+#include "../instruments/calls/problems.h"
+#include "../instruments/roof/roof.h"
 #include "workload.h"
 
 namespace {
@@ -81,11 +81,11 @@ Json json_of(const roof::Spread &s) {
 
 // Rounds of both and of the peak in turns; a round in which other programs were busy is made once more.
 Json measure(const Candidate &ours, const Candidate &theirs, const Options &options) {
-    roof::Team team(options.threads);
+    roof::Workers workers(options.threads);
     std::vector<double> ours_percent, theirs_percent, ratio, peak, others, ours_ms, theirs_ms;
     const double gflop = ours.workload->flops() / 1e9;
     for (int i = 0; i < options.rounds; i++) {
-        auto round_of_all = [&] { return roof::measure_round(team, {[&] { ours.run(); }, [&] { theirs.run(); }}, 0.05, 3); };
+        auto round_of_all = [&] { return roof::measure_round(workers, {[&] { ours.run(); }, [&] { theirs.run(); }}, 0.05, 3); };
         roof::Round round = round_of_all();
         if (round.others_busy > 0.1) {
             const roof::Round again = round_of_all();

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "../instruments/roof/roof.h"
 #include "kernels.h"
-#include "roof.h"
 #include "workload.h"
 
 namespace bench {
@@ -27,14 +27,14 @@ Shape step_in(int64_t capacity, int64_t valid) {
 }
 
 // "" and the ratios of the rounds, or one sentence.
-std::string measure(const polyhead::Kernel &kernel, const CapacityLine &line, roof::Team &team, int rounds, std::vector<double> *ratios,
-                    std::vector<double> *microseconds) {
+std::string measure(const polyhead::Kernel &kernel, const CapacityLine &line, roof::Workers &workers, int rounds,
+                    std::vector<double> *ratios, std::vector<double> *microseconds) {
     const Workload small(kernel, step_in(line.small, line.valid)), large(kernel, step_in(line.large, line.valid));
     for (const Workload *workload : {&small, &large})
         if (const std::string error = workload->check(); !error.empty())
             return error;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, {[&] { (void)small.run(); }, [&] { (void)large.run(); }}, 0.05);
+        const roof::Round round = roof::measure_round(workers, {[&] { (void)small.run(); }, [&] { (void)large.run(); }}, 0.05);
         ratios->push_back(round.seconds[1] / round.seconds[0]);
         microseconds->push_back(1e6 * round.seconds[0]);
     }
@@ -54,10 +54,10 @@ int print_capacities(int threads, int rounds) {
     std::printf("%10s  %18s  %7s  %14s  %12s  at most\n", "valid keys", "capacities", "threads", "ratio", "small, us");
     for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
-        roof::Team team(count);
+        roof::Workers workers(count);
         for (const CapacityLine &line : capacity_lines) {
             std::vector<double> ratios, microseconds;
-            const std::string error = measure(*kernel, line, team, rounds, &ratios, &microseconds);
+            const std::string error = measure(*kernel, line, workers, rounds, &ratios, &microseconds);
             if (!error.empty()) {
                 std::printf("%10lld  %s\n", static_cast<long long>(line.valid), error.c_str());
                 broken++;

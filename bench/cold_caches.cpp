@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "../tests/support/call_tensors.h"
+#include "../instruments/calls/call_tensors.h"
 
 namespace bench {
 namespace {
@@ -61,11 +61,11 @@ size_t ColdCaches::turns() const {
     return std::max(copies_.size(), least_turns);
 }
 
-ColdCaches::Turn ColdCaches::turn(roof::Team &team) {
+ColdCaches::Turn ColdCaches::turn(roof::Workers &workers) {
     roof::until_helpers_sleep();
-    (void)roof::read_seconds(team, another().blocks);
+    (void)roof::read_seconds(workers, another().blocks);
     Turn turn;
-    turn.read = roof::read_seconds(team, another().blocks);
+    turn.read = roof::read_seconds(workers, another().blocks);
     (void)another().workload->run();
     const Workload &step = *another().workload;
     const double start = roof::now();

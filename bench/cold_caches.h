@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "roof.h"
+#include "../instruments/roof/roof.h"
 #include "workload.h"
 
 namespace bench {
@@ -22,7 +22,7 @@ public:
     // Caches of so many keys. "", or why the kernel's answer is not right.
     std::string make(const polyhead::Kernel &kernel, int64_t keys);
     // A plain read, and a step, each from memory, and by threads that are awake. Pages are read in the order of the table, head by head.
-    Turn turn(roof::Team &team);
+    Turn turn(roof::Workers &workers);
     // So many turns take every cache once, and are at least five.
     size_t turns() const;
     double bytes() const; // of one cache

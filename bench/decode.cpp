@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "../instruments/roof/roof.h"
 #include "cold_caches.h"
 #include "formula_loops.h"
 #include "kernels.h"
-#include "roof.h"
 
 namespace bench {
 namespace {
@@ -36,10 +36,10 @@ struct Measured {
     std::vector<double> percent, microseconds, read;
 };
 
-void measure_round(ColdCaches *caches, roof::Team &team, Measured *m) {
+void measure_round(ColdCaches *caches, roof::Workers &workers, Measured *m) {
     std::vector<double> reads, steps;
     for (size_t i = 0; i < caches->turns(); i++) {
-        const ColdCaches::Turn turn = caches->turn(team);
+        const ColdCaches::Turn turn = caches->turn(workers);
         reads.push_back(turn.read);
         steps.push_back(turn.step);
     }
@@ -49,12 +49,12 @@ void measure_round(ColdCaches *caches, roof::Team &team, Measured *m) {
     m->read.push_back(caches->bytes() / read / 1e9);
 }
 
-std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Team &team, int rounds, Measured *m) {
+std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Workers &workers, int rounds, Measured *m) {
     ColdCaches caches;
     if (const std::string error = caches.make(kernel, keys); !error.empty())
         return error;
     for (int round = 0; round < rounds; round++)
-        measure_round(&caches, team, m);
+        measure_round(&caches, workers, m);
     return "";
 }
 
@@ -69,13 +69,13 @@ bool print_growth(int threads, int rounds) {
         std::printf("%s\n", error.c_str());
         return false;
     }
-    roof::Team one(1), all(threads);
+    roof::Workers one(1), all(threads);
     std::vector<double> growths, of_read;
     for (int round = 0; round < rounds; round++) {
         Measured m;
-        for (roof::Team *team : {&one, &all}) {
-            polyhead::set_num_threads(team->threads());
-            measure_round(&caches, *team, &m);
+        for (roof::Workers *workers : {&one, &all}) {
+            polyhead::set_num_threads(workers->threads());
+            measure_round(&caches, *workers, &m);
         }
         of_read.push_back(m.read[1] / m.read[0]);
         growths.push_back(m.percent[1] / m.percent[0]);
@@ -100,7 +100,7 @@ int print_decode(int threads, int rounds) {
                 "step, GB/s", "read, GB/s", "formula, GB/s");
     for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
-        roof::Team team(count);
+        roof::Workers workers(count);
         for (const DecodeLine &line : decode_lines) {
             const polyhead::Kernel *kernel = kernel_named(line.kernel);
             if (!kernel) {
@@ -111,7 +111,7 @@ int print_decode(int threads, int rounds) {
             const double formula = roof::formula_gbs(line.dtype, 0.05), least = least_percent(line);
             for (const int64_t keys : cache_keys) {
                 Measured m;
-                if (const std::string error = measure(*kernel, keys, team, rounds, &m); !error.empty()) {
+                if (const std::string error = measure(*kernel, keys, workers, rounds, &m); !error.empty()) {
                     std::printf("%-5s  %6lld  %s\n", line.name, static_cast<long long>(keys), error.c_str());
                     broken++;
                     continue;

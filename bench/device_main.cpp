@@ -9,8 +9,8 @@
 #include <CLI/CLI.hpp>
 #include <kernel_table.h>
 
-#include "device_roof.h"
-#include "roof.h"
+#include "../instruments/roof/device_roof.h"
+#include "../instruments/roof/roof.h"
 #include "workload.h"
 
 namespace {

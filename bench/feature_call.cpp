@@ -4,11 +4,11 @@
 #include <cmath>
 #include <map>
 
-#include "../tests/support/call_tensors.h"
-#include "../tests/support/check.h"
-#include "../tests/support/compiled_kernel.h"
-#include "../tests/support/problems.h"
-#include "../tests/support/visibility.h"
+#include "../instruments/calls/call_tensors.h"
+#include "../instruments/calls/compiled_kernel.h"
+#include "../instruments/calls/problems.h"
+#include "../instruments/reference/check_answer.h"
+#include "../instruments/reference/visibility.h"
 
 namespace bench {
 namespace {

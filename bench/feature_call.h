@@ -6,11 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "../instruments/calls/inputs.h"
+#include "../instruments/roof/roof.h"
+#include "../instruments/roof/shared_library.h"
 #include "../load/compiled_kernel.h"
-#include "../tests/support/inputs.h"
 #include "features.h"
-#include "roof.h"
-#include "shared_library.h"
 
 namespace bench {
 

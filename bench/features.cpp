@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
-#include "../tests/support/expressions.h"
-#include "../tests/support/problems.h"
-#include "../tests/support/reference.h"
-#include "../tests/support/visibility.h"
+#include "../instruments/calls/problems.h"
+#include "../instruments/reference/expressions.h"
+#include "../instruments/reference/reference.h"
+#include "../instruments/reference/visibility.h"
 
 namespace bench {
 

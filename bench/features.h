@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "../tests/support/inputs.h"
+#include "../instruments/calls/inputs.h"
 
 namespace bench {
 

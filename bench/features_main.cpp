@@ -11,8 +11,8 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "../instruments/roof/roof.h"
 #include "feature_call.h"
-#include "roof.h"
 
 namespace {
 
@@ -37,15 +37,15 @@ struct Measured {
 };
 
 // The shortest plain read of the tensors over pairs, in the caches where they fit, as for the kernels.
-double seconds_of_a_read(roof::Team &team, const std::vector<roof::Block> &pairs) {
+double seconds_of_a_read(roof::Workers &workers, const std::vector<roof::Block> &pairs) {
     double least = pairs.empty() ? 0 : 1e30;
     for (int times = 0; times < 4 && !pairs.empty(); times++)
-        least = std::min(least, roof::read_seconds(team, pairs));
+        least = std::min(least, roof::read_seconds(workers, pairs));
     return least;
 }
 
 // Rounds of both calls in turns. The shortest time of a round counts, because other programs can only make it longer.
-Measured measure(const bench::FeatureCase &feature_case, const std::function<void()> &off, roof::Team &team, int rounds) {
+Measured measure(const bench::FeatureCase &feature_case, const std::function<void()> &off, roof::Workers &workers, int rounds) {
     Measured measured;
     measured.name = feature_case.name();
     measured.limit = feature_case.limit();
@@ -61,13 +61,13 @@ Measured measure(const bench::FeatureCase &feature_case, const std::function<voi
     const std::function<void()> on = [&] { feature.run(); };
     std::vector<double> raw, ratio, less_a_read, off_ms, on_ms, read_ms, others;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, {off, on}, 0.03, 3, roof::Peak::fma, roof::Calls::repeated);
+        const roof::Round round = roof::measure_round(workers, {off, on}, 0.03, 3, roof::Peak::fma, roof::Calls::repeated);
         off_ms.push_back(1e3 * round.least[0]);
         on_ms.push_back(1e3 * round.least[1]);
         others.push_back(round.others_busy);
         raw.push_back(round.least[1] / round.least[0]);
         ratio.push_back(raw.back() / measured.work_left);
-        read_ms.push_back(1e3 * seconds_of_a_read(team, pairs));
+        read_ms.push_back(1e3 * seconds_of_a_read(workers, pairs));
         less_a_read.push_back((on_ms.back() - read_ms.back()) / off_ms.back() / measured.work_left);
     }
     measured.raw = roof::spread(raw);
@@ -95,7 +95,7 @@ void print(const Measured &m) {
     std::fflush(stdout);
 }
 
-std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, const std::function<void()> &plain, roof::Team &team,
+std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, const std::function<void()> &plain, roof::Workers &workers,
                                   const Options &options) {
     const std::regex wanted(options.filter);
     std::vector<Measured> all;
@@ -104,7 +104,7 @@ std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, 
             if (all.empty())
                 std::printf("\n%-48s %8s %8s   %14s  %8s %8s %11s %5s\n", "feature", "on/off", "work", "by work left", "off ms", "on ms",
                             "others busy", "line");
-            all.push_back(measure(one, plain, team, options.rounds));
+            all.push_back(measure(one, plain, workers, options.rounds));
             print(all.back());
         }
     return all;
@@ -188,8 +188,8 @@ std::vector<bench::FeatureCase> singles(const std::vector<bench::Feature> &featu
 int run(const Options &options) {
     const bench::FeatureCall ours{bench::FeatureCase()};
     polyhead::set_num_threads(options.threads);
-    roof::Team team(options.threads);
-    const double copy_gbs = roof::copy_gbs(team);
+    roof::Workers workers(options.threads);
+    const double copy_gbs = roof::copy_gbs(workers);
     std::string error = ours.check();
     std::unique_ptr<bench::PlainOfCheckout> theirs;
     if (error.empty() && !options.against.empty()) {
@@ -205,13 +205,13 @@ int run(const Options &options) {
     std::printf("B1 H12 T1024 d64 f32, %d thread%s, %d rounds; a copy writes %.1f GB/s%s\n", options.threads,
                 options.threads == 1 ? "" : "s", options.rounds, copy_gbs, theirs ? "; off: the plain kernel of the other checkout" : "");
     if (theirs)
-        print(measure(bench::FeatureCase(), plain, team, options.rounds));
-    const std::vector<Measured> one = measure_all(singles(bench::features()), plain, team, options);
-    const std::vector<Measured> outputs = measure_all(singles(bench::score_outputs()), plain, team, options);
+        print(measure(bench::FeatureCase(), plain, workers, options.rounds));
+    const std::vector<Measured> one = measure_all(singles(bench::features()), plain, workers, options);
+    const std::vector<Measured> outputs = measure_all(singles(bench::score_outputs()), plain, workers, options);
     print_outputs(outputs, copy_gbs);
     std::vector<Measured> two;
     if (options.pairs) {
-        two = measure_all(bench::FeatureCase::pairs(), plain, team, options);
+        two = measure_all(bench::FeatureCase::pairs(), plain, workers, options);
         print_matrix(two);
     }
     std::printf("\n");

@@ -5,7 +5,7 @@
 
 #include <polyhead/c_api.h>
 
-#include "team.h"
+#include "../instruments/roof/workers.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <vector>
 
+#include "../instruments/roof/roof.h"
 #include "kernels.h"
-#include "roof.h"
 #include "workload.h"
 
 namespace bench {
@@ -20,14 +20,15 @@ struct Measured {
 };
 
 // "" and the rounds, or one sentence.
-std::string measure(const polyhead::Kernel &one, const polyhead::Kernel &other, int64_t keys, roof::Team &team, int rounds, Measured *m) {
+std::string measure(const polyhead::Kernel &one, const polyhead::Kernel &other, int64_t keys, roof::Workers &workers, int rounds,
+                    Measured *m) {
     const Workload joined(one, {1, 1, keys}), apart(other, {1, 1, keys});
     for (const Workload *workload : {&joined, &apart})
         if (const std::string error = workload->check(); !error.empty())
             return error;
     for (int i = 0; i < rounds; i++) {
-        const double read = roof::read_gbs(team);
-        const roof::Round round = roof::measure_round(team, {[&] { (void)joined.run(); }, [&] { (void)apart.run(); }}, 0.05);
+        const double read = roof::read_gbs(workers);
+        const roof::Round round = roof::measure_round(workers, {[&] { (void)joined.run(); }, [&] { (void)apart.run(); }}, 0.05);
         m->ratio.push_back(round.seconds[0] / round.seconds[1]);
         m->microseconds.push_back(1e6 * round.seconds[0]);
         m->peak_percent.push_back(100 * joined.flops() / 1e9 / round.seconds[0] / round.peak_gflops);
@@ -49,10 +50,10 @@ int print_latent(int threads, int rounds) {
     std::printf("%8s  %7s  %12s  %14s  %14s  %14s\n", "keys", "threads", "us", "ratio of time", "% of FMA peak", "% of read rate");
     for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
-        roof::Team team(count);
+        roof::Workers workers(count);
         for (const int64_t keys : lengths) {
             Measured m;
-            if (const std::string error = measure(*one, *other, keys, team, rounds, &m); !error.empty()) {
+            if (const std::string error = measure(*one, *other, keys, workers, rounds, &m); !error.empty()) {
                 std::printf("%8lld  %s\n", static_cast<long long>(keys), error.c_str());
                 broken++;
                 continue;

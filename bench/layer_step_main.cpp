@@ -9,9 +9,9 @@
 #include <CLI/CLI.hpp>
 #include <polyhead/cache.h>
 
-#include "../tests/support/compiled_kernel.h"
-#include "../tests/support/problems.h"
-#include "roof.h"
+#include "../instruments/calls/compiled_kernel.h"
+#include "../instruments/calls/problems.h"
+#include "../instruments/roof/roof.h"
 
 namespace {
 
@@ -166,7 +166,7 @@ private:
 // Weights and cache are more than any cache of the processor, so that a step and a read find little of what the other has read.
 bool measure(LayerStep *step, int threads, int rounds) {
     polyhead::set_num_threads(threads);
-    roof::Team team(threads);
+    roof::Workers workers(threads);
     const std::vector<roof::Block> blocks = step->blocks();
     double bytes = 0;
     for (const roof::Block &block : blocks)
@@ -176,7 +176,7 @@ bool measure(LayerStep *step, int threads, int rounds) {
         std::vector<double> reads, steps;
         for (int turn = 0; turn < turns; turn++) {
             roof::until_helpers_sleep();
-            reads.push_back(roof::read_seconds(team, blocks));
+            reads.push_back(roof::read_seconds(workers, blocks));
             const double start = roof::now();
             (void)step->run();
             steps.push_back(roof::now() - start);

@@ -8,12 +8,12 @@
 #include <benchmark/benchmark.h>
 #include <kernel_table.h>
 
+#include "../instruments/roof/roof.h"
 #include "capacity.h"
 #include "decode.h"
 #include "latent.h"
 #include "pages.h"
 #include "ragged.h"
-#include "roof.h"
 #include "storage.h"
 #include "workload.h"
 
@@ -31,15 +31,15 @@ struct Current {
     const polyhead::Kernel *kernel = nullptr;
     std::string name, error;
     std::unique_ptr<bench::Workload> workload;
-    std::unique_ptr<roof::Team> team;
+    std::unique_ptr<roof::Workers> workers;
     double read_gbs = 0;
 };
 
 void prepare(Current *current, const std::string &name, const polyhead::Kernel &kernel, const bench::Shape &shape, int threads) {
     polyhead::set_num_threads(threads);
-    if (!current->team || current->team->threads() != threads) {
-        current->team = std::make_unique<roof::Team>(threads);
-        current->read_gbs = roof::read_gbs(*current->team);
+    if (!current->workers || current->workers->threads() != threads) {
+        current->workers = std::make_unique<roof::Workers>(threads);
+        current->read_gbs = roof::read_gbs(*current->workers);
     }
     if (current->name == name)
         return;
@@ -60,7 +60,7 @@ void round_of(benchmark::State &state, const std::string &name, const polyhead::
     bench::Workload &workload = *current.workload;
     for (auto _ : state) {
         const roof::Round round =
-            roof::measure_round(*current.team, {[&] { (void)workload.run(); }}, 0.02, 5, roof::peak_of(kernel.problem.dtype));
+            roof::measure_round(*current.workers, {[&] { (void)workload.run(); }}, 0.02, 5, roof::peak_of(kernel.problem.dtype));
         const double gflops = workload.flops() / round.seconds[0] / 1e9;
         state.SetIterationTime(round.seconds[0]);
         state.counters["GFLOP/s"] = gflops;

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "../instruments/roof/roof.h"
 #include "cold_caches.h"
 #include "kernels.h"
-#include "roof.h"
 #include "workload.h"
 
 namespace bench {
@@ -30,7 +30,7 @@ struct Measured {
 };
 
 // "" and the rounds, or one sentence. Steps of one query and plain reads, each from memory.
-std::string measure_steps(const polyhead::Kernel &one, const polyhead::Kernel &other, int64_t keys, roof::Team &team, int rounds,
+std::string measure_steps(const polyhead::Kernel &one, const polyhead::Kernel &other, int64_t keys, roof::Workers &workers, int rounds,
                           Measured *m) {
     ColdCaches contiguous, paged;
     for (const std::string &error : {contiguous.make(one, keys), paged.make(other, keys)})
@@ -39,7 +39,7 @@ std::string measure_steps(const polyhead::Kernel &one, const polyhead::Kernel &o
     for (int round = 0; round < rounds; round++) {
         std::vector<double> times[4];
         for (size_t i = 0; i < std::max(contiguous.turns(), paged.turns()); i++) {
-            const ColdCaches::Turn turns[] = {contiguous.turn(team), paged.turn(team)};
+            const ColdCaches::Turn turns[] = {contiguous.turn(workers), paged.turn(workers)};
             for (size_t n = 0; n < 2; n++) {
                 times[2 * n].push_back(turns[n].step);
                 times[2 * n + 1].push_back(turns[n].read);
@@ -54,13 +54,13 @@ std::string measure_steps(const polyhead::Kernel &one, const polyhead::Kernel &o
 }
 
 // The same for many queries, which are bound by multiply-adds.
-std::string measure_prefill(const polyhead::Kernel &one, const polyhead::Kernel &other, roof::Team &team, int rounds, Measured *m) {
+std::string measure_prefill(const polyhead::Kernel &one, const polyhead::Kernel &other, roof::Workers &workers, int rounds, Measured *m) {
     const Workload contiguous(one, prefill), paged(other, prefill);
     for (const Workload *workload : {&contiguous, &paged})
         if (const std::string error = workload->check(); !error.empty())
             return error;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, {[&] { (void)contiguous.run(); }, [&] { (void)paged.run(); }}, 0.05);
+        const roof::Round round = roof::measure_round(workers, {[&] { (void)contiguous.run(); }, [&] { (void)paged.run(); }}, 0.05);
         m->ratio.push_back(round.seconds[0] / round.seconds[1]);
         m->microseconds.push_back(1e6 * round.seconds[1]);
     }
@@ -94,7 +94,7 @@ int print_pages(int threads, int rounds) {
                 "pages, us");
     for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
-        roof::Team team(count);
+        roof::Workers workers(count);
         for (const PagesLine &line : pages_lines) {
             const polyhead::Kernel *one = kernel_named(line.contiguous), *other = kernel_named(line.paged);
             if (!one || !other) {
@@ -110,11 +110,11 @@ int print_pages(int threads, int rounds) {
             };
             for (const int64_t keys : cache_keys) {
                 Measured m;
-                const std::string error = measure_steps(*one, *other, keys, team, rounds, &m);
+                const std::string error = measure_steps(*one, *other, keys, workers, rounds, &m);
                 print({1, 1, keys, 0}, error, m);
             }
             Measured m;
-            const std::string error = measure_prefill(*one, *other, team, rounds, &m);
+            const std::string error = measure_prefill(*one, *other, workers, rounds, &m);
             print(prefill, error, m);
         }
     }

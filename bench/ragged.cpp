@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "../tests/support/half.h"
-#include "../tests/support/random.h"
+#include "../instruments/calls/random.h"
+#include "../instruments/reference/half.h"
+#include "../instruments/roof/roof.h"
 #include "kernels.h"
-#include "roof.h"
 
 namespace bench {
 namespace {
@@ -65,7 +65,7 @@ struct Measured {
 };
 
 // ratio: seconds of all `apart` / seconds of `one`, times `factor`.
-Measured measure(roof::Team &team, int rounds, const Call &one, const std::vector<Call> &apart, double factor) {
+Measured measure(roof::Workers &workers, int rounds, const Call &one, const std::vector<Call> &apart, double factor) {
     Measured m;
     std::vector<Call> all = apart;
     all.insert(all.begin(), one);
@@ -78,7 +78,7 @@ Measured measure(roof::Team &team, int rounds, const Call &one, const std::vecto
         calls.push_back([&call] { (void)call.run(); });
     }
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, calls, 0.1);
+        const roof::Round round = roof::measure_round(workers, calls, 0.1);
         double seconds = 0;
         for (size_t j = 1; j < calls.size(); j++)
             seconds += round.seconds[j];
@@ -89,7 +89,7 @@ Measured measure(roof::Team &team, int rounds, const Call &one, const std::vecto
 }
 
 // Speed per useful FLOP of packed sequences of 1 to 700 tokens / that of as many sequences of the mean length.
-Measured lengths(const polyhead::Kernel &kernel, roof::Team &team, int rounds) {
+Measured lengths(const polyhead::Kernel &kernel, roof::Workers &workers, int rounds) {
     const Problem &p = kernel.problem;
     polyhead::test::Random random(1);
     std::vector<int32_t> each(sequences);
@@ -112,11 +112,11 @@ Measured lengths(const polyhead::Kernel &kernel, roof::Team &team, int rounds) {
     equal.args.key = key.view({sequences, p.num_kv_heads, mean, p.head_dim});
     equal.args.value = value.view({sequences, p.num_kv_heads, mean, p.head_dim_v});
     equal.args.out = out.view({sequences, p.num_heads, mean, p.head_dim_v});
-    return measure(team, rounds, packed, {equal}, pairs / (double(sequences) * double(mean) * double(mean)));
+    return measure(workers, rounds, packed, {equal}, pairs / (double(sequences) * double(mean) * double(mean)));
 }
 
 // Time of a prefill and a decoding call / time of one call with both, over caches of 1,024 keys.
-Measured mixed(const polyhead::Kernel &kernel, roof::Team &team, int rounds) {
+Measured mixed(const polyhead::Kernel &kernel, roof::Workers &workers, int rounds) {
     constexpr int64_t prefills = 4, queries = 256, capacity = 1024;
     const Problem &p = kernel.problem;
     const int64_t page_size = p.page_size > 0 ? p.page_size : capacity, columns = capacity / page_size;
@@ -161,12 +161,12 @@ Measured mixed(const polyhead::Kernel &kernel, roof::Team &team, int rounds) {
             tensor->shape[0] = rows;
         }
     }
-    return measure(team, rounds, packed, apart, 1);
+    return measure(workers, rounds, packed, apart, 1);
 }
 
 struct Line {
     const char *kernel, *call;
-    Measured (*run)(const polyhead::Kernel &, roof::Team &, int);
+    Measured (*run)(const polyhead::Kernel &, roof::Workers &, int);
     double least;
 };
 constexpr Line ragged_lines[] = {
@@ -186,10 +186,10 @@ int print_ragged(int threads, int rounds) {
     std::printf("%-24s  %-18s  %7s  %14s  %10s  at least\n", "kernel", "call", "threads", "ratio", "ms");
     for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
-        roof::Team team(count);
+        roof::Workers workers(count);
         for (const Line &line : ragged_lines) {
             const polyhead::Kernel *kernel = kernel_named(line.kernel);
-            const Measured m = kernel ? line.run(*kernel, team, rounds) : Measured{{}, {}, "not in the table of this build"};
+            const Measured m = kernel ? line.run(*kernel, workers, rounds) : Measured{{}, {}, "not in the table of this build"};
             if (!m.error.empty()) {
                 std::printf("%-24s  %-18s  %s\n", line.kernel, line.call, m.error.c_str());
                 broken++;

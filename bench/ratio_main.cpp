@@ -7,8 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
-#include "../tests/support/compiled_kernel.h"
-#include "roof.h"
+#include "../instruments/calls/compiled_kernel.h"
+#include "../instruments/roof/roof.h"
 #include "shapes.h"
 #include "workload.h"
 
@@ -56,10 +56,10 @@ struct Measured {
 };
 
 // A round in which other programs were busy is measured again, up to twice; the quietest one counts.
-roof::Round quiet_round(roof::Team &team, const std::vector<std::function<void()>> &calls, roof::Peak peak) {
-    roof::Round best = roof::measure_round(team, calls, 0.05, 5, peak, roof::Calls::repeated);
+roof::Round quiet_round(roof::Workers &workers, const std::vector<std::function<void()>> &calls, roof::Peak peak) {
+    roof::Round best = roof::measure_round(workers, calls, 0.05, 5, peak, roof::Calls::repeated);
     for (int i = 0; i < 2 && best.others_busy > 0.1; i++) {
-        roof::Round round = roof::measure_round(team, calls, 0.05, 5, peak, roof::Calls::repeated);
+        roof::Round round = roof::measure_round(workers, calls, 0.05, 5, peak, roof::Calls::repeated);
         if (round.others_busy < best.others_busy)
             best = round;
     }
@@ -72,10 +72,10 @@ Measured measure(const SpeedLine &line, const Compiled &compiled, int threads, i
     std::vector<std::function<void()>> calls; // free, fixed
     for (const auto &kernel : compiled.kernels)
         calls.push_back([&] { (void)compiled.workload->run(kernel->kernel()); }); // checked; it cannot be refused later
-    roof::Team team(threads);
+    roof::Workers workers(threads);
     const double flops = compiled.workload->flops() / 1e9;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = quiet_round(team, calls, roof::peak_of(line.problem.dtype));
+        const roof::Round round = quiet_round(workers, calls, roof::peak_of(line.problem.dtype));
         measured.peak.push_back(round.peak_gflops);
         measured.others.push_back(round.others_busy);
         measured.free_percent.push_back(100 * flops / round.seconds[0] / round.peak_gflops);

@@ -1,7 +1,7 @@
 // Which run-time shapes a kernel is timed over.
 #include "shapes.h"
 
-#include "../tests/support/problems.h"
+#include "../instruments/calls/problems.h"
 
 namespace bench {
 

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "../instruments/roof/roof.h"
 #include "kernels.h"
-#include "roof.h"
 #include "workload.h"
 
 namespace bench {
@@ -23,25 +23,25 @@ const polyhead::Kernel *kernel_of_type(const SpeedLine &line, int32_t dtype) {
 }
 
 // One storage type against f32. Returns false when it is too slow, or wrong.
-bool print_line(const SpeedLine &line, int32_t dtype, const polyhead::Kernel &one, const polyhead::Kernel &other, roof::Team &team,
+bool print_line(const SpeedLine &line, int32_t dtype, const polyhead::Kernel &one, const polyhead::Kernel &other, roof::Workers &workers,
                 int rounds) {
     const Workload f32(one, line.shape), stored(other, line.shape);
     const char *const name = dtype == POLYHEAD_BF16 ? "bf16" : "f16";
     for (const Workload *workload : {&f32, &stored})
         if (const std::string error = workload->check(); !error.empty()) {
-            std::printf("%-28s  %-5s  %7d  %s\n", line.name, name, team.threads(), error.c_str());
+            std::printf("%-28s  %-5s  %7d  %s\n", line.name, name, workers.threads(), error.c_str());
             return false;
         }
     const roof::Peak peak = roof::peak_of(dtype);
     std::vector<double> ratios, percents;
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, {[&] { (void)f32.run(); }, [&] { (void)stored.run(); }}, 0.05, 5, peak);
+        const roof::Round round = roof::measure_round(workers, {[&] { (void)f32.run(); }, [&] { (void)stored.run(); }}, 0.05, 5, peak);
         ratios.push_back(round.seconds[0] / round.seconds[1]);
         percents.push_back(100 * stored.flops() / 1e9 / round.seconds[1] / round.peak_gflops);
     }
     const roof::Spread ratio = roof::spread(ratios), percent = roof::spread(percents);
     const bool within = ratio.median >= least - ratio.iqr() / 2;
-    std::printf("%-28s  %-5s  %7d  %6.3f (%.3f)  %6.1f (%4.1f)  %s%s\n", line.name, name, team.threads(), ratio.median, ratio.iqr(),
+    std::printf("%-28s  %-5s  %7d  %6.3f (%.3f)  %6.1f (%4.1f)  %s%s\n", line.name, name, workers.threads(), ratio.median, ratio.iqr(),
                 percent.median, percent.iqr(), roof::peak_name(peak), within ? "" : "  SLOWER");
     std::fflush(stdout);
     return within;
@@ -55,14 +55,14 @@ int print_storage(int threads, int rounds) {
     std::printf("%-28s  %-5s  %7s  %14s  %13s\n", "", "type", "threads", "time f32/time", "% of peak");
     for (const int count : thread_counts(threads)) {
         polyhead::set_num_threads(count);
-        roof::Team team(count);
+        roof::Workers workers(count);
         for (const SpeedLine &line : speed_lines())
             for (const int32_t dtype : {POLYHEAD_BF16, POLYHEAD_F16}) {
                 if (line.problem.dtype != POLYHEAD_F32)
                     continue;
                 const polyhead::Kernel *one = kernel_of_type(line, POLYHEAD_F32), *other = kernel_of_type(line, dtype);
                 if (one && other)
-                    broken += print_line(line, dtype, *one, *other, team, rounds) ? 0 : 1;
+                    broken += print_line(line, dtype, *one, *other, workers, rounds) ? 0 : 1;
             }
     }
     std::printf("time f32/time: at least %.2f; reached when the median plus half of the interquartile range is\n", least);

@@ -10,12 +10,12 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
-#include "../tests/support/check.h"
-#include "../tests/support/compiled_kernel.h"
-#include "../tests/support/inputs.h"
-#include "../tests/support/problems.h"
-#include "../tests/support/subject.h"
-#include "roof.h"
+#include "../instruments/calls/compiled_kernel.h"
+#include "../instruments/calls/inputs.h"
+#include "../instruments/calls/problems.h"
+#include "../instruments/calls/subject.h"
+#include "../instruments/reference/check_answer.h"
+#include "../instruments/roof/roof.h"
 
 namespace {
 
@@ -98,7 +98,7 @@ double of_neighbours(const std::vector<double> &speeds, size_t at) {
     return speeds[at] / roof::spread(around).median;
 }
 
-Line measure(int head_dim, bool causal, const Options &options, roof::Team &team) {
+Line measure(int head_dim, bool causal, const Options &options, roof::Workers &workers) {
     Line line{head_dim, causal, {}, ""};
     polyhead::Problem problem = polyhead::test::sdpa_problem(heads, head_dim);
     problem.causal = causal ? POLYHEAD_BOTTOM_RIGHT : POLYHEAD_NOT_CAUSAL;
@@ -119,7 +119,7 @@ Line measure(int head_dim, bool causal, const Options &options, roof::Team &team
             return line;
     }
     for (int round = 0; round < options.rounds; round++) {
-        const double peak = roof::peak_gflops(team, 0.02);
+        const double peak = roof::peak_gflops(workers, 0.02);
         std::vector<double> judged;
         for (size_t i = 0; i < line.points.size(); i++) {
             Point &point = line.points[i];
@@ -184,14 +184,14 @@ Json json_of(const Line &line) {
 
 int run(const Options &options) {
     polyhead::set_num_threads(options.threads);
-    roof::Team team(options.threads);
+    roof::Workers workers(options.threads);
     std::printf("B 1, H %d, f32, %d thread%s, %d rounds, no tuning records; FLOPs at the query length rounded up to %d; peak: %s\n", heads,
                 options.threads, options.threads == 1 ? "" : "s", options.rounds, static_cast<int>(whole_queries), roof::peak_name());
     int slow = 0;
     Json lines = Json::array();
     for (const bool causal : {false, true})
         for (const int head_dim : head_dims) {
-            const Line line = measure(head_dim, causal, options, team);
+            const Line line = measure(head_dim, causal, options, workers);
             slow += print(line);
             lines.push_back(json_of(line));
         }

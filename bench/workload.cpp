@@ -1,11 +1,11 @@
 // One kernel with one shape: its tensors, its call and what the call costs.
 #include "workload.h"
 
-#include "../tests/support/call_tensors.h"
-#include "../tests/support/check.h"
-#include "../tests/support/problems.h"
-#include "../tests/support/reference.h"
-#include "../tests/support/visibility.h"
+#include "../instruments/calls/call_tensors.h"
+#include "../instruments/calls/problems.h"
+#include "../instruments/reference/check_answer.h"
+#include "../instruments/reference/reference.h"
+#include "../instruments/reference/visibility.h"
 
 namespace bench {
 

@@ -7,9 +7,9 @@
 
 #include <polyhead/polyhead.h>
 
-#include "../tests/support/device_call.h"
-#include "../tests/support/inputs.h"
-#include "../tests/support/subject.h"
+#include "../instruments/calls/device_call.h"
+#include "../instruments/calls/inputs.h"
+#include "../instruments/calls/subject.h"
 #include "shapes.h"
 
 namespace bench {

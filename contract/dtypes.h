@@ -20,12 +20,15 @@ struct DTypeRow {
     int32_t id; // polyhead_dtype
     int32_t bytes;
     Carrier carrier;
+    // Inputs of a packed weight whose entries of a column lie side by side, because one instruction multiplies them: fixed for a storage
+    // type, so that all variants of a kernel share packed weights.
+    int32_t weight_pair;
 };
 
 // In the order of polyhead_dtype.
 inline constexpr DTypeRow dtypes[] = {
-    {"f32", POLYHEAD_F32, 4, Carrier::real}, {"f16", POLYHEAD_F16, 2, Carrier::bits},    {"bf16", POLYHEAD_BF16, 2, Carrier::bits},
-    {"i8", POLYHEAD_I8, 1, Carrier::bits},   {"i32", POLYHEAD_I32, 4, Carrier::integer}, {"bool", POLYHEAD_BOOL, 1, Carrier::bits},
+    {"f32", POLYHEAD_F32, 4, Carrier::real, 1}, {"f16", POLYHEAD_F16, 2, Carrier::bits, 1},    {"bf16", POLYHEAD_BF16, 2, Carrier::bits, 2},
+    {"i8", POLYHEAD_I8, 1, Carrier::bits, 1},   {"i32", POLYHEAD_I32, 4, Carrier::integer, 1}, {"bool", POLYHEAD_BOOL, 1, Carrier::bits, 1},
 };
 
 // Null for a number that is no dtype.

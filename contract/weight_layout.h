@@ -27,10 +27,9 @@ inline size_t weight_element_bytes(const polyhead_problem &problem) noexcept {
     return static_cast<size_t>(dtype_bytes(weight_dtype(problem)));
 }
 
-// Inputs whose entries of a column lie side by side, because one instruction multiplies them: fixed for a storage type, so that all
-// variants of a kernel share packed weights.
+// Inputs whose entries of a column lie side by side.
 inline int64_t weight_pair(const polyhead_problem &problem) noexcept {
-    return weight_dtype(problem) == POLYHEAD_BF16 ? 2 : 1;
+    return fact_of(dtypes, weight_dtype(problem), &DTypeRow::weight_pair, 1);
 }
 
 // One weight [panels][words][16][pair] and its bias [panels][16], in f32. Output column n of a head lies in panel head * panels_per_head +

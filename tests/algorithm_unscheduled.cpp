@@ -1,12 +1,12 @@
 // The algorithm without any schedule, on tiny shapes, against the reference: what is computed is right before how is looked at.
 #include <Halide.h>
 
-#include "support/compiled_kernel.h"
+#include "instruments/calls/compiled_kernel.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/feature_matrix.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 #include "support/sweep.h"
 

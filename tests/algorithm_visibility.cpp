@@ -3,8 +3,8 @@
 
 #include "generators/formulas/visibility.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

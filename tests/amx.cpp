@@ -2,16 +2,16 @@
 // emulated.
 #include <algorithm>
 
+#include "instruments/calls/compiled_kernel.h"
 #include "plan/plan.h"
 #include "plan/target.h"
 #include "runtime/helpers/amx.h"
-#include "support/compiled_kernel.h"
 
-#include "support/amx_emulator.h"
-#include "support/guard.h"
-#include "support/half.h"
-#include "support/not_run.h"
-#include "support/problems.h"
+#include "instruments/calls/guard.h"
+#include "instruments/calls/not_run.h"
+#include "instruments/calls/problems.h"
+#include "instruments/emulators/amx/amx_emulator.h"
+#include "instruments/reference/half.h"
 #include "support/random_problem.h"
 #include "support/sweep_compiled.h"
 

@@ -5,13 +5,13 @@
 
 #include "kernel_table.h"
 
+#include "instruments/calls/problems.h"
+#include "instruments/calls/subject.h"
+#include "instruments/reference/half.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
-#include "support/half.h"
-#include "support/problems.h"
 #include "support/shapes.h"
-#include "support/subject.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

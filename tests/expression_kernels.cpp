@@ -1,10 +1,10 @@
 // User expressions inside kernels compiled by the test: conditions that Halide could solve for a query or a key, in every frame of this
 // CPU.
-#include "support/compiled_kernel.h"
+#include "instruments/calls/compiled_kernel.h"
 
 #include "examples/common/plain_attention.h"
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

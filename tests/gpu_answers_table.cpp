@@ -1,7 +1,7 @@
 // Every GPU kernel of the table against the float64 reference on the device of this run: awkward shapes and hostile inputs, tensors
 // on the host and on the device, each variant forced in turn.
 #include "gpu_tests.h"
-#include "support/problems.h"
+#include "instruments/calls/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -3,7 +3,7 @@
 
 #include "gpu_tests.h"
 
-#include "support/mirror.h"
+#include "instruments/calls/mirror.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

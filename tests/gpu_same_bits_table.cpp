@@ -1,7 +1,7 @@
 // Every GPU variant of the table gives the same bits when repeated, alone and among other batch rows, with and without padding, and
 // wherever its tensors are. And every GPU kernel refuses wrong arguments and leaves its outputs untouched.
 #include "gpu_tests.h"
-#include "support/problems.h"
+#include "instruments/calls/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

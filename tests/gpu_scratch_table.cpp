@@ -4,7 +4,7 @@
 #include "../runtime/halide_runtime.h"
 
 #include "gpu_tests.h"
-#include "support/problems.h"
+#include "instruments/calls/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -2,15 +2,15 @@
 // the borders of splits, against the reference, and with other neighbours and padding for the same bits. Quick tier: a few kernels chosen
 // by POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one.
 
+#include "instruments/calls/compiled_kernel.h"
 #include "plan/knob_rules.h"
 #include "plan/plan.h"
 #include "plan/target.h"
-#include "support/compiled_kernel.h"
 
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "random_tiling.h"
 #include "support/device.h"
-#include "support/expressions.h"
-#include "support/problems.h"
 #include "support/sweep.h"
 
 using namespace polyhead;

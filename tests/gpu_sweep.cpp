@@ -2,15 +2,15 @@
 // and random tilings, compiled by the test, each over random shapes, against the reference. Quick tier: a few chosen by
 // POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: many more. POLYHEAD_SWEEP_ONLY=<number> repeats one problem of each sweep.
 
+#include "instruments/calls/compiled_kernel.h"
 #include "plan/knob_rules.h"
 #include "plan/plan.h"
 #include "plan/target.h"
-#include "support/compiled_kernel.h"
 
+#include "instruments/calls/problems.h"
 #include "random_tiling.h"
 #include "support/device.h"
 #include "support/feature_matrix.h"
-#include "support/problems.h"
 #include "support/random_problem.h"
 #include "support/sweep.h"
 

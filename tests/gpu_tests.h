@@ -8,12 +8,12 @@
 
 #include "kernel_table.h"
 
+#include "instruments/calls/not_run.h"
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/device.h"
 #include "support/environment.h"
-#include "support/not_run.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 namespace polyhead::test {

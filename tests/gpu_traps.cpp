@@ -12,12 +12,12 @@
 #include <Halide.h>
 
 #include "compile/compile.h"
-#include "support/compiled_kernel.h"
+#include "instruments/calls/compiled_kernel.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/device.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

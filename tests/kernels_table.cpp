@@ -3,12 +3,12 @@
 
 #include "kernel_table.h"
 
-#include "support/amx_emulator.h"
+#include "instruments/calls/not_run.h"
+#include "instruments/calls/problems.h"
+#include "instruments/emulators/amx/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
-#include "support/not_run.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

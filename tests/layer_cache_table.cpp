@@ -4,11 +4,11 @@
 
 #include "kernel_table.h"
 
+#include "instruments/calls/problems.h"
+#include "instruments/calls/random.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
-#include "support/problems.h"
-#include "support/random.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

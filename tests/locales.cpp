@@ -2,14 +2,14 @@
 #include <locale>
 #include <sstream>
 
+#include "instruments/calls/compiled_kernel.h"
 #include "plan/tuning/tuned_records.h"
-#include "support/compiled_kernel.h"
 #include "tools/library.h"
 #include "tools/limits.h"
 #include "tools/space.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

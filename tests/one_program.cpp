@@ -1,5 +1,5 @@
 // For a program that runs all its cases as one test: parts that it leaves out do not make the whole test count as skipped.
-#include "support/not_run.h"
+#include "instruments/calls/not_run.h"
 
 namespace {
 

@@ -2,11 +2,11 @@
 // An access outside ends the program with SIGSEGV; the kernel, variant and shape are in the message of the failed test.
 #include "kernel_table.h"
 
-#include "support/amx_emulator.h"
+#include "instruments/calls/problems.h"
+#include "instruments/emulators/amx/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

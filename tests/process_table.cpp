@@ -9,14 +9,14 @@
 #include "child_process.h"
 #include "failing_system.h"
 #include "floating_point_states.h"
+#include "instruments/calls/not_run.h"
+#include "instruments/calls/problems.h"
+#include "instruments/calls/subject.h"
+#include "instruments/reference/half.h"
 #include "small_stack.h"
 #include "support/catch.h"
 #include "support/environment.h"
-#include "support/half.h"
-#include "support/not_run.h"
-#include "support/problems.h"
 #include "support/shapes.h"
-#include "support/subject.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -1,11 +1,11 @@
 // Every attention kernel of the table takes packed tokens: each sequence has the bits of a call with this sequence alone.
 #include "kernel_table.h"
 
-#include "support/amx_emulator.h"
+#include "instruments/calls/problems.h"
+#include "instruments/emulators/amx/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -7,8 +7,8 @@
 
 #include "plan/knob_rules.h"
 
-#include "support/problems.h"
-#include "support/random.h"
+#include "instruments/calls/problems.h"
+#include "instruments/calls/random.h"
 
 namespace polyhead::test {
 

@@ -2,13 +2,13 @@
 #include <cmath>
 #include <functional>
 
+#include "instruments/calls/dense.h"
+#include "instruments/calls/problems.h"
+#include "instruments/calls/weights.h"
+#include "instruments/reference/tolerance.h"
 #include "support/catch.h"
 #include "support/check.h"
-#include "support/dense.h"
-#include "support/problems.h"
 #include "support/shapes.h"
-#include "support/tolerance.h"
-#include "support/weights.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

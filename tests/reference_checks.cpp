@@ -1,10 +1,10 @@
 // The checks themselves: they accept the plain f32 formula, and each of many planted faults makes the right one fail.
 #include <cmath>
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/plain_subject.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

@@ -1,10 +1,10 @@
 // The matrix of features: every pair occurs, the rows are always the same, and few of them reach every setting.
 #include <set>
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
 #include "support/feature_matrix.h"
 #include "support/pairwise.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

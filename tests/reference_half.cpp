@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
+#include "instruments/reference/half.h"
 #include "support/catch.h"
-#include "support/half.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -3,10 +3,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "instruments/calls/dense.h"
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/dense.h"
 #include "support/difference.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

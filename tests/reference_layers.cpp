@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "instruments/calls/dense.h"
+#include "instruments/calls/inputs.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/visibility.h"
 #include "support/catch.h"
-#include "support/dense.h"
 #include "support/difference.h"
-#include "support/inputs.h"
-#include "support/problems.h"
-#include "support/visibility.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -4,13 +4,13 @@
 #include <limits>
 #include <set>
 
+#include "instruments/calls/dense.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "support/catch.h"
 #include "support/check.h"
-#include "support/dense.h"
-#include "support/expressions.h"
 #include "support/feature_matrix.h"
 #include "support/plain_subject.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

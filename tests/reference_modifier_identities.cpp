@@ -3,12 +3,12 @@
 #include <functional>
 #include <limits>
 
+#include "instruments/calls/dense.h"
+#include "instruments/calls/inputs.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "support/catch.h"
-#include "support/dense.h"
 #include "support/difference.h"
-#include "support/expressions.h"
-#include "support/inputs.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

@@ -2,11 +2,11 @@
 #include <cmath>
 #include <limits>
 
+#include "instruments/calls/dense.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
+#include "instruments/reference/visibility.h"
 #include "support/catch.h"
-#include "support/dense.h"
-#include "support/expressions.h"
-#include "support/problems.h"
-#include "support/visibility.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -18,8 +18,8 @@
 #include "plan/text.h"
 #include "plan/tuning/tiling_space.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

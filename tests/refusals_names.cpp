@@ -15,8 +15,8 @@
 #include "tools/library.h"
 #include "tools/reserved_names.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

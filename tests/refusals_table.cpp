@@ -1,9 +1,9 @@
 // Every kernel of the table refuses wrong arguments with the right code and leaves its outputs untouched.
 #include "kernel_table.h"
 
+#include "instruments/calls/not_run.h"
 #include "support/catch.h"
 #include "support/check.h"
-#include "support/not_run.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

@@ -9,8 +9,8 @@
 
 #include "../runtime/rules/shared_elements.h"
 #include "../runtime/status.h"
+#include "instruments/calls/random.h"
 #include "runtime_calls.h"
-#include "support/random.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -6,10 +6,10 @@
 
 #include <polyhead/cache.h>
 
+#include "instruments/calls/layouts.h"
+#include "instruments/calls/not_run.h"
 #include "runtime_calls.h"
 #include "support/changing_memory.h"
-#include "support/layouts.h"
-#include "support/not_run.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -1,10 +1,11 @@
-// CUDA devices on the driver that executes PTX (tests/cuda_driver), which reports the requests that it got: contexts, streams, memory.
+// CUDA devices on the driver that executes PTX (instruments/emulators/ptx), which reports the requests that it got: contexts, streams,
+// memory.
 #include <cstdlib>
 #include <dlfcn.h>
 #include <string>
 #include <vector>
 
-#include "cuda_driver/cuda_driver.h"
+#include "instruments/emulators/ptx/cuda_driver.h"
 #include "runtime_sum.h"
 #include "support/catch.h"
 

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "child_process.h"
+#include "instruments/calls/not_run.h"
 #include "runtime_fake_device.h"
 #include "runtime_loops.h"
 #include "support/catch.h"
-#include "support/not_run.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

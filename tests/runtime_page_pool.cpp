@@ -13,8 +13,8 @@
 
 #include "../runtime/caches/page_pool.h"
 #include "child_process.h"
+#include "instruments/calls/random.h"
 #include "support/catch.h"
-#include "support/random.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

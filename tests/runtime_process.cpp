@@ -24,10 +24,10 @@
 
 #include "../runtime/threads/threads.h"
 #include "child_process.h"
+#include "instruments/calls/not_run.h"
 #include "runtime_calls.h"
 #include "runtime_loops.h"
 #include "support/environment.h"
-#include "support/not_run.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

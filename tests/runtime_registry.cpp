@@ -1,6 +1,6 @@
 // Kernels of a set with masks, modifiers, outputs and expressions: which one serves a problem, and what the set says when none does.
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

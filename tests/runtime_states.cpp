@@ -6,9 +6,9 @@
 
 #include <polyhead/cache.h>
 
+#include "instruments/calls/random.h"
+#include "instruments/reference/half.h"
 #include "support/catch.h"
-#include "support/half.h"
-#include "support/random.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

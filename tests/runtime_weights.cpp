@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "instruments/reference/half.h"
 #include "runtime_fake.h"
 #include "support/catch.h"
-#include "support/half.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

@@ -1,11 +1,11 @@
 // Every variant of the table gives the same bits with 1, 2 and 5 threads, alone and among seven, with and without padding.
 #include "kernel_table.h"
 
-#include "support/amx_emulator.h"
+#include "instruments/calls/problems.h"
+#include "instruments/emulators/amx/amx_emulator.h"
 #include "support/catch.h"
 #include "support/check.h"
 #include "support/environment.h"
-#include "support/problems.h"
 #include "support/shapes.h"
 
 using namespace polyhead;

@@ -16,13 +16,12 @@ get_target_property(_sanitized_test test_runtime SOURCES)
 # Arithmetic of a header, and what the compiler makes of it without a sanitizer.
 list(REMOVE_ITEM _sanitized_test runtime_fetch.cpp)
 set(_sanitized_support
-    changing_memory.cpp
-    guard.cpp
-    layouts.cpp
-    not_run.cpp
-    problems.cpp
+    ../instruments/calls/guard.cpp
+    ../instruments/calls/layouts.cpp
+    ../instruments/calls/not_run.cpp
+    ../instruments/calls/problems.cpp
+    support/changing_memory.cpp
 )
-list(TRANSFORM _sanitized_support PREPEND support/)
 # These have names of their own that others have, too.
 set_source_files_properties(
     failing_system.cpp
@@ -43,7 +42,10 @@ function(_sanitized target level sanitizers)
     )
     target_include_directories(
         ${target}
-        PRIVATE "${PROJECT_SOURCE_DIR}/tests" "${PROJECT_SOURCE_DIR}/runtime/include"
+        PRIVATE
+            "${PROJECT_SOURCE_DIR}"
+            "${PROJECT_SOURCE_DIR}/tests"
+            "${PROJECT_SOURCE_DIR}/runtime/include"
     )
     target_include_directories(${target} SYSTEM PRIVATE "${POLYHEAD_HALIDE_INCLUDE_DIR}")
     # Tools that read the compile commands see each source once, as it is compiled for users.

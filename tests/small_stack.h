@@ -6,7 +6,7 @@
 #include <functional>
 #include <pthread.h>
 
-#include "support/guard.h"
+#include "instruments/calls/guard.h"
 
 namespace polyhead::test {
 

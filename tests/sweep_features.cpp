@@ -2,9 +2,9 @@
 // and 2 threads. Then the features at heads of models. Quick tier: a row of every second part and one of models, which rotate
 // with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: all rows.
 // POLYHEAD_SWEEP_ONLY=<number> repeats one row.
-#include "support/expressions.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "support/feature_matrix.h"
-#include "support/problems.h"
 #include "support/sweep_compiled.h"
 
 using namespace polyhead;

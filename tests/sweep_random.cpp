@@ -4,8 +4,8 @@
 // POLYHEAD_SWEEP_ONLY=<number> repeats one problem of the sweep.
 #include <cmath>
 
-#include "support/dense.h"
-#include "support/problems.h"
+#include "instruments/calls/dense.h"
+#include "instruments/calls/problems.h"
 #include "support/random_problem.h"
 #include "support/sweep_compiled.h"
 

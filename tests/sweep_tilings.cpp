@@ -3,14 +3,14 @@
 // frame and machine, unless POLYHEAD_CPU_FEATURES makes this machine one that the list has anyhow. POLYHEAD_SWEEP_ONLY=<number> repeats
 // one of each frame.
 
+#include "instruments/calls/compiled_kernel.h"
 #include "plan/knob_rules.h"
 #include "plan/plan.h"
 #include "plan/target.h"
-#include "support/compiled_kernel.h"
 
+#include "instruments/calls/not_run.h"
+#include "instruments/calls/problems.h"
 #include "random_tiling.h"
-#include "support/not_run.h"
-#include "support/problems.h"
 #include "support/sweep_compiled.h"
 
 using namespace polyhead;

@@ -1,4 +1,5 @@
 """The rule checker itself: each rule must fire on a line that breaks it and stay silent on one that does not."""
+import functools
 import os
 import sys
 
@@ -6,6 +7,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
 import check_fields  # noqa: E402
 import check_rules  # noqa: E402
+
+NESTS = functools.partial(check_rules.check_loop_nests, names={"q_tile", "scores"})
 
 CASES = [  # check, file name, text, complaints
     (check_rules.check_generators, "generators/x.cpp", "scores.compute_at(out, t);", 1),
@@ -52,6 +55,26 @@ CASES = [  # check, file name, text, complaints
     (check_rules.check_machines, "generators/x.cpp", 'return pure_call("dpbf16ps", {sum, a, b}); // vdpbf16ps', 1),
     (check_rules.check_machines, "generators/x.cpp", "// as vpmaddwd", 0),
     (check_rules.check_machines, "plan/target.cpp", "{Target::CUDA, POLYHEAD_CUDA},", 0),
+    (check_rules.check_includes, "examples/x/main.cpp", '#include "../../bench/shapes.h"', 1),
+    (check_rules.check_includes, "bench/x.cpp", '#include "../tests/support/check.h"', 1),
+    (check_rules.check_includes, "bench/x.cpp", '#include "shapes.h"', 0),
+    (check_rules.check_includes, "tests/x.cpp", '#include "../bench/shapes.h"', 1),
+    (check_rules.check_includes, "tests/x.cpp", '#include "instruments/reference/reference.h"', 0),
+    (check_rules.check_includes, "instruments/calls/x.cpp", '#include "../../tests/support/check.h"', 1),
+    (check_rules.check_operations, "runtime/rules/x.cpp", "if (problem.op == POLYHEAD_SDPA) {", 1),
+    (check_rules.check_operations, "runtime/rules/x.cpp", "if (kernel.op != wanted.op) { // POLYHEAD_SDPA", 0),
+    (check_rules.check_operations, "python/polyhead/x.py", 'if fields["op"] == "linear":', 1),
+    (check_rules.check_operations, "python/polyhead/x.py", 'if op in ("sdpa", "mha"):', 1),
+    (check_rules.check_operations, "python/polyhead/x.py", 'return kernel("sdpa", **fields)', 0),
+    (check_rules.check_bytes, "runtime/x.cpp", "const int bytes = problem.dtype == POLYHEAD_F32 ? 4 : 2;", 1),
+    (check_rules.check_bytes, "plan/x.cpp", "const int64_t bytes = rows * (is_16_bit(t.dtype) ? 2 : 4);", 1),
+    (check_rules.check_bytes, "python/polyhead/x.py", 'size = 2 if dtype == "bf16" else 4', 1),
+    (check_rules.check_bytes, "runtime/x.cpp", "const int bytes = dtype_bytes(problem.dtype); // 4 or 2", 0),
+    (check_rules.check_bytes, "runtime/x.cpp", "const int rank = by_heads(p) ? 4 : 2;", 0),
+    (NESTS, "docs/internals/schedules.md", "    parallel (batch, tile of q_tile queries)\n      scores: sums          with lane_count", 0),
+    (NESTS, "docs/internals/schedules.md", "    parallel (batch, tile of lane_rows queries)\n      scores: sums", 1),
+    (NESTS, "docs/internals/schedules.md", "    blocks (batch)\n      scores, sums", 1),
+    (NESTS, "docs/internals/schedules.md", "A text with other_names\n\n    and a command: with_flags", 0),
     (check_rules.check_frame_names, "compile/x.cpp", 'if (frame == "head_lanes") {', 1),
     (check_rules.check_locale, "compile/x.cpp", "std::ostringstream text;", 1),
     (check_rules.check_locale, "compile/x.cpp", "TextWriter text; // not std::ostringstream", 0),

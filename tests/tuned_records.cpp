@@ -12,8 +12,8 @@
 #include "plan/tuning/tiling_space.h"
 #include "plan/tuning/tuned_records.h"
 
+#include "instruments/calls/problems.h"
 #include "support/catch.h"
-#include "support/problems.h"
 
 using namespace polyhead;
 using namespace polyhead::test;

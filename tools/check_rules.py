@@ -25,11 +25,15 @@ STRANGERS = {
     "plan": ("generators", "schedules", "compile", "tools", "python", "Halide"),
     "generators": ("schedules", "compile", "tools"),
     "schedules": ("compile", "tools"),
-    "compile": ("load", "python", "bench", "tests"),
-    "load": ("generators", "schedules", "compile", "python", "bench", "tests", "Halide"),
+    "compile": ("load", "python"),
+    "load": ("generators", "schedules", "compile", "python", "Halide"),
+    "instruments": ("plan", "generators", "schedules", "compile", "python", "Halide"),
+    "bench": ("generators", "schedules"),
     "runtime": ("machines", "plan", "generators", "schedules", "compile", "tools", "Halide"),
     "python": ("generators", "schedules", "compile", "Halide"),
 }
+# The leaves: nothing else is made of them, but tests of the examples.
+LEAVES = ("bench", "tests", "examples")
 FRAME_NAME = re.compile(r'const char \*name\(\) const override \{ return "(\w+_\w+)"; \}')
 # A Func made from a name or an expression is a new one; an empty Func and a copy are not.
 FUNC_MADE = re.compile(r'\bFunc\s+\w+\s*[({]\s*("|\w+\s*[)}])|\bFunc\s*[({]\s*["\w]')
@@ -45,6 +49,15 @@ INSTRUCTION_OR_API = re.compile(
     r"|\bTarget::(?:CUDA|OpenCL|Vulkan|Metal|WebGPU)\b")
 MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "load", "tools")
 MACHINES_NAMED = ("plan/host.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
+# An operation that is compared by its name, in C++ and in Python; bytes of a dtype that are chosen by a condition.
+OPERATION = re.compile(r"""\bPOLYHEAD_(?:SDPA|MHA|LINEAR)\b|(?:[!=]=|\bin) *\(?["'](?:sdpa|mha|linear)["']|["'](?:sdpa|mha|linear)["'] *[!=]=""")
+BYTES_CHOSEN = re.compile(r"(?:\bPOLYHEAD_(?:F32|F16|BF16|I8|I32|BOOL)\b|\bdtype\b).*\?[^:?]*\b[1248]u? *:[^:?]*\b[1248]u?\b"
+                          r"|\b[1248] if [^#]*\bdtype\b.* else [1248]\b")
+PRODUCT_ROOMS = ("machines", "plan", "generators", "schedules", "compile", "load", "runtime", "tools", "python", "cmake")
+# A loop nest in the documents: a block whose first line is a parallel loop or the blocks of a grid. Its left column names Funcs and knobs.
+LOOP_NEST = re.compile(r"^    (?:parallel|blocks) \(")
+NEST_WORD = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
+NEST_NAMES = re.compile(r"^ +([a-z_]+(?:, [a-z_]+)*)(?::|$)")
 # What follows the locale of the process, and where texts with numbers are made without it.
 LOCALE_CODE = re.compile(r"\b(strto(?:d|f|ld)|atof|sto[dfl]|setlocale|is(?:alpha|digit|alnum|space|upper|lower|punct|xdigit)|to(?:lower|upper)"
                          r"|[io]?stringstream)\b(?=\s*[({\w>&*])")
@@ -52,8 +65,8 @@ LOCALE_FORMAT = re.compile(r'"[^"]*%[-+ #0-9*]*(?:\.(?:[1-9*]\d*))?[eEfgGaA](?![
 LOCALE_ROOMS = ("runtime", "plan", "generators", "schedules", "compile", "load", "tools", "python")
 LOCALE_ALLOWED = ("plan/text.h", "runtime/status.cpp")  # where it is made the same in every locale
 # What chooses inputs of tests. An input that it draws again, leaves out or cuts down is one that nothing tests.
-GENERATORS = ["tests/support/%s.cpp" % name for name in (
-    "check_ragged", "extras", "feature_matrix", "layouts", "mask_values", "random_problem", "shapes")]
+GENERATORS = ["tests/support/%s.cpp" % name for name in ("check_ragged", "feature_matrix", "random_problem", "shapes")]
+GENERATORS += ["instruments/calls/%s.cpp" % name for name in ("extras", "layouts", "mask_values")]
 GENERATORS += ["tests/fuzz/%s.cpp" % name for name in ("edits", "fuzz_cache", "fuzz_calls", "fuzz_pack", "fuzz_pool", "stand_ins")]
 GENERATORS += ["tests/" + name for name in (
     "gpu_splits.cpp", "gpu_sweep.cpp", "python_histories.py", "random_tiling.h", "soak/cases.cpp", "sweep_features.cpp", "sweep_random.cpp",
@@ -155,7 +168,7 @@ def check_includes(name, lines):
     for number, line in enumerate(lines, 1):
         match = INCLUDE.match(line)
         included = os.path.normpath(os.path.join(os.path.dirname(name), match.group(1))) if match else ""
-        for stranger in STRANGERS.get(room, ()):
+        for stranger in STRANGERS.get(room, ()) + tuple(leaf for leaf in LEAVES if leaf != room and (room, leaf) != ("tests", "examples")):
             if included.startswith(stranger + "/") or (match and match.group(1).startswith((stranger + "/", stranger + ".h"))):
                 yield number, "%s/ must not include %s" % (room, stranger)
 
@@ -202,6 +215,40 @@ def check_machines(name, lines):
             yield number, "a number of registers: ask Machine::fits() or another question of machines/machine.h"
         for match in INSTRUCTION_OR_API.finditer(code):
             yield number, "%s is a name of machines/ (products.h, machines.h): ask the row" % match.group(0)
+
+
+def check_operations(name, lines):
+    """What an operation is, is a row of contract/operations.h and contract/tensors.h; code asks the row."""
+    for number, line in enumerate(lines, 1):
+        if OPERATION.search(re.split(r"//|^\s*\*", line)[0]) and not name.startswith("runtime/include/"):
+            yield number, "an operation is named: ask its row (contract/operations.h, contract/tensors.h)"
+
+
+def check_bytes(name, lines):
+    for number, line in enumerate(lines, 1):
+        if BYTES_CHOSEN.search(line.split("//")[0]):
+            yield number, "bytes of a dtype: ask dtype_bytes() (contract/dtypes.h), in Python the dtype's itemsize"
+
+
+def known_names():
+    """Identifiers of the code that makes and schedules Funcs, knobs among them."""
+    rooms = ("generators/", "schedules/", "plan/tiling", "contract/", "runtime/include/")
+    return {word for path in files() if path.startswith(rooms) and path.endswith(CODE)
+            for line in code_only(lines_of(path)) for word in re.findall(r"\w+", line)}
+
+
+def check_loop_nests(name, lines, names=None):
+    """Funcs and knobs that a loop nest of the documents names exist in the code."""
+    inside = False
+    for number, line in enumerate(lines, 1):
+        inside = bool(LOOP_NEST.match(line)) or (inside and line.startswith("    "))
+        if not inside:
+            continue
+        left = re.split(r"(?<=\S)  ", line)[0]
+        listed = NEST_NAMES.match(left)
+        for word in {*NEST_WORD.findall(left), *(listed.group(1).split(", ") if listed else ())}:
+            if word not in names:
+                yield number, "%s is no name of generators/, schedules/ or the knobs" % word
 
 
 def check_numbers(name, lines):
@@ -265,6 +312,7 @@ def check_table():
 
 def complaints():
     named_frames = functools.partial(check_frame_names, names=frame_names())
+    loop_nests = functools.partial(check_loop_nests, names=known_names())
     for name in files():
         try:
             lines = lines_of(name)
@@ -281,6 +329,10 @@ def complaints():
             checks.append(named_frames)
         if name.startswith("schedules/") and name.endswith(CODE):
             checks += [check_schedules, check_numbers]
+        if name.split("/")[0] in PRODUCT_ROOMS and name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tools/check_"):
+            checks += [check_operations, check_bytes]
+        if name.startswith("docs/internals/schedules"):
+            checks.append(loop_nests)
         if name in GENERATORS:
             checks.append(check_excluded)
         for check in checks:

@@ -10,7 +10,7 @@
 #include <sched.h>
 #include <sys/prctl.h>
 
-#include "../roof.h"
+#include "../../instruments/roof/roof.h"
 
 namespace {
 
@@ -28,17 +28,17 @@ void confine(int threads) {
     sched_setaffinity(0, sizeof wanted, &wanted);
 }
 
-double rate(roof::Team &team, roof::Peak peak, const std::string &kind, double seconds) {
+double rate(roof::Workers &workers, roof::Peak peak, const std::string &kind, double seconds) {
     if (kind == "fma")
-        return roof::peak_gflops(team, seconds, peak);
-    return kind == "read" ? roof::read_gbs(team) : roof::copy_gbs(team);
+        return roof::peak_gflops(workers, seconds, peak);
+    return kind == "read" ? roof::read_gbs(workers) : roof::copy_gbs(workers);
 }
 
-Json answer(roof::Team &team, roof::Peak peak, const Json &order) {
+Json answer(roof::Workers &workers, roof::Peak peak, const Json &order) {
     if (!order.is_object() || !order.contains("kind") || !order["kind"].is_string() || !order.contains("seconds") ||
         !order["seconds"].is_number())
         return {{"error", R"(expected {"kind": "fma", "read" or "copy", "seconds": number})"}};
-    return {{"rate", rate(team, peak, order["kind"].get<std::string>(), order["seconds"].get<double>())}};
+    return {{"rate", rate(workers, peak, order["kind"].get<std::string>(), order["seconds"].get<double>())}};
 }
 
 } // namespace
@@ -55,10 +55,10 @@ int main(int argc, char **argv) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); // ends with the bench, also while it is stopped
     std::signal(SIGINT, SIG_IGN);     // Ctrl-C is the bench's to answer
     confine(threads);
-    roof::Team team(threads);
+    roof::Workers workers(threads);
     const roof::Peak peak = roof::peak_of(dtype == "bf16" ? POLYHEAD_BF16 : POLYHEAD_F32);
     std::cout << Json{{"fma", roof::peak_name(peak)}} << '\n' << std::flush;
     for (std::string line; std::getline(std::cin, line);)
-        std::cout << answer(team, peak, Json::parse(line, nullptr, false)) << '\n' << std::flush;
+        std::cout << answer(workers, peak, Json::parse(line, nullptr, false)) << '\n' << std::flush;
     return 0;
 }

@@ -8,7 +8,7 @@
 #include <functional>
 #include <limits>
 
-#include "../../bench/roof.h"
+#include "../../instruments/roof/roof.h"
 #include "../common/npy.h"
 #include "elements.h"
 #include "encoder_f64.h"
@@ -181,24 +181,24 @@ std::string print_speed(const std::vector<Run> &runs, const Batch &batch, int ro
     std::vector<std::function<void()>> calls;
     for (AttentionOnly &attention : attentions)
         calls.emplace_back([&attention] { attention(); });
-    roof::Team team(polyhead::num_threads());
+    roof::Workers workers(polyhead::num_threads());
     const double flops = attention_flops(batch);
     std::vector<Speed> speeds(runs.size());
     for (int i = 0; i < rounds; i++) {
-        const roof::Round round = roof::measure_round(team, calls, 0.03);
+        const roof::Round round = roof::measure_round(workers, calls, 0.03);
         for (size_t n = 0; n < runs.size(); n++) {
             if (!attentions[n].status().ok())
                 return attentions[n].status().message();
             const roof::Peak peak = roof::peak_of(runs[n].encoder->kernels().attention->problem.dtype);
             Speed &speed = speeds[n];
             speed.seconds.push_back(round.seconds[n] / num_layers);
-            speed.peaks.push_back(peak == roof::Peak::fma ? round.peak_gflops : roof::peak_gflops(team, 0.03, peak));
+            speed.peaks.push_back(peak == roof::Peak::fma ? round.peak_gflops : roof::peak_gflops(workers, 0.03, peak));
             speed.percents.push_back(100 * flops / speed.seconds.back() / 1e9 / speed.peaks.back());
             speed.ratios.push_back(round.seconds[0] / round.seconds[n]);
         }
     }
     std::printf("Attention layer, %lld x %lld tokens, %d thread%s (median of %d rounds)\n", static_cast<long long>(batch.batch),
-                static_cast<long long>(batch.seq_len), team.threads(), team.threads() == 1 ? "" : "s", rounds);
+                static_cast<long long>(batch.seq_len), workers.threads(), workers.threads() == 1 ? "" : "s", rounds);
     for (size_t n = 0; n < runs.size(); n++)
         print_one(runs[n], speeds[n], flops);
     if (runs.size() > 1)

@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include <vector>
 
-#include "../../bench/roof.h"
+#include "../../instruments/roof/roof.h"
 #include "decoder.h"
 #include "decoder_f64.h"
 
@@ -39,8 +39,8 @@ struct Times {
     Round round;
     std::vector<double> tokens_per_second, milliseconds, gbs, percent, read;
 
-    void end_round(roof::Team &team) {
-        read.push_back(roof::read_gbs(team));
+    void end_round(roof::Workers &workers) {
+        read.push_back(roof::read_gbs(workers));
         tokens_per_second.push_back(round.tokens / round.seconds);
         milliseconds.push_back(1e3 * round.seconds / round.steps);
         gbs.push_back(round.bytes / 1e9 / round.seconds);
@@ -169,16 +169,16 @@ int main(int argc, char **argv) {
         static_cast<long long>(page_size), polyhead::num_threads());
     std::vector<Request> all = requests(steps);
     Times times;
-    roof::Team team(polyhead::num_threads());
+    roof::Workers workers(polyhead::num_threads());
     for (int number = 0; !std::all_of(all.begin(), all.end(), [](const Request &r) { return r.done(); }); number++) {
         if (!step(&decoder, &all, number, &times))
             return 1;
         if (times.round.steps >= steps_of_round)
-            times.end_round(team);
+            times.end_round(workers);
         show_progress(all);
     }
     if (times.read.empty() && times.round.steps > 0)
-        times.end_round(team);
+        times.end_round(workers);
     std::printf("steps with parts of prompts: %.0f tokens, %.0f tokens/s\n", times.prefill_tokens,
                 times.prefill_tokens / times.prefill_seconds);
     if (!times.read.empty()) {

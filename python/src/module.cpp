@@ -1,5 +1,5 @@
 // The module polyhead._core: what the Python package needs of C++.
-#include "../../bench/roof.h"
+#include "../../instruments/roof/roof.h"
 #include "call.h"
 #include "without_lock.h"
 
@@ -18,8 +18,8 @@ void set_num_threads(nb::handle given) {
 
 // The peak that % of peak of kernels of this storage type refers to, by the loops of the bench.
 double peak_gflops(int threads, double seconds, int32_t dtype) {
-    roof::Team team(threads);
-    return roof::peak_gflops(team, seconds, roof::peak_of(dtype));
+    roof::Workers workers(threads);
+    return roof::peak_gflops(workers, seconds, roof::peak_of(dtype));
 }
 
 } // namespace

@@ -1,5 +1,5 @@
 // Values of instructions: whole numbers, floats, halves, conversions, comparisons, bits.
-#include "numbers.h"
+#include "instruments/emulators/ptx/numbers.h"
 #include "test_program.h"
 
 #include <cmath>

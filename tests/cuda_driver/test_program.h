@@ -2,7 +2,7 @@
 #ifndef POLYHEAD_TESTS_CUDA_DRIVER_TEST_PROGRAM_H
 #define POLYHEAD_TESTS_CUDA_DRIVER_TEST_PROGRAM_H
 
-#include "cuda_driver.h"
+#include "instruments/emulators/ptx/cuda_driver.h"
 #include "support/catch.h"
 
 #include <cstdlib>

@@ -7,10 +7,10 @@
 
 #include "contract/weight_layout.h"
 #include "edits.h"
+#include "instruments/calls/call_tensors.h"
 #include "memory.h"
 #include "runtime/call/call_tensors.h"
 #include "runtime/rules/tensor_rules.h"
-#include "tests/support/call_tensors.h"
 
 namespace polyhead::fuzz {
 namespace {

@@ -2,9 +2,9 @@
 // with generate flags after it the kernel is compiled in process. Prints one line: the number, or a sentence.
 #include <cstdio>
 
+#include "instruments/calls/compiled_kernel.h"
 #include "kernel_table.h"
 #include "request.h"
-#include "support/compiled_kernel.h"
 
 #include "support/check.h"
 #include "support/device.h"

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support/subject.h"
+#include "instruments/calls/subject.h"
 
 namespace polyhead::soak {
 

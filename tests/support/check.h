@@ -1,17 +1,13 @@
-// The checks that every kernel must pass. Each returns an empty string, or sentences that say what failed and how to repeat it.
+// The checks that every kernel must pass, beside its answers. Each returns an empty string, or sentences that say what failed and how to
+// repeat it.
 #ifndef POLYHEAD_TESTS_CHECK_H
 #define POLYHEAD_TESTS_CHECK_H
 
 #include <string>
 
-#include "inputs.h"
-#include "subject.h"
+#include "instruments/reference/check_answer.h"
 
 namespace polyhead::test {
-
-// Runs once and compares with the float64 reference under the tolerance; the outputs must be written completely, the gaps
-// between their rows and the memory around them not at all. worst, when given, is raised to the largest error / tolerance.
-std::string check_answer(const Subject &subject, const Shape &shape, double *worst = nullptr, double max_flops = 1e8);
 
 // The same bits with 1, 2 and 5 threads, for a batch row alone and among the others, and for T_kv longer than the row's length.
 // The lengths in shape leave room for the latter: T_kv is narrowed step by step down to the largest length.
@@ -27,9 +23,6 @@ bool takes_packed_tokens(const Problem &problem);
 
 // Wrong arguments of many kinds: each must be refused with a sentence, and leave the outputs untouched.
 std::string check_refusals(const Subject &subject, const Shape &shape);
-
-// "reproduce: ..." for a failure message.
-std::string reproduce(const Subject &subject, const Shape &shape);
 
 } // namespace polyhead::test
 #endif

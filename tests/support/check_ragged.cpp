@@ -4,10 +4,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "call_tensors.h"
 #include "check.h"
-#include "expressions.h"
-#include "problems.h"
+#include "instruments/calls/call_tensors.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 
 namespace polyhead::test {
 

@@ -1,11 +1,11 @@
 // Wrong arguments leave the outputs untouched.
 #include <cmath>
 
-#include "call_tensors.h"
 #include "check.h"
-#include "expressions.h"
-#include "problems.h"
-#include "reference.h"
+#include "instruments/calls/call_tensors.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
+#include "instruments/reference/reference.h"
 
 namespace polyhead::test {
 

@@ -2,12 +2,12 @@
 #include <algorithm>
 #include <array>
 
-#include "call_tensors.h"
 #include "check.h"
-#include "expressions.h"
-#include "half.h"
-#include "problems.h"
-#include "reference.h"
+#include "instruments/calls/call_tensors.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
+#include "instruments/reference/half.h"
+#include "instruments/reference/reference.h"
 
 namespace polyhead::test {
 

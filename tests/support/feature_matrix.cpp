@@ -3,9 +3,9 @@
 
 #include <iterator>
 
-#include "expressions.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "pairwise.h"
-#include "problems.h"
 
 namespace polyhead::test {
 

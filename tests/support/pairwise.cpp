@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "random.h"
+#include "instruments/calls/random.h"
 
 namespace polyhead::test {
 

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "int8_cache.h"
-#include "reference.h"
-#include "subject.h"
-#include "visibility.h"
-#include "weights.h"
+#include "instruments/calls/int8_cache.h"
+#include "instruments/calls/subject.h"
+#include "instruments/calls/weights.h"
+#include "instruments/reference/reference.h"
+#include "instruments/reference/visibility.h"
 
 namespace polyhead::test {
 

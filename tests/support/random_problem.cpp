@@ -1,7 +1,7 @@
 // Choice of random problems.
 #include "random_problem.h"
 
-#include "problems.h"
+#include "instruments/calls/problems.h"
 
 namespace polyhead::test {
 

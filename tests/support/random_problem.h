@@ -4,7 +4,7 @@
 
 #include <polyhead/polyhead.h>
 
-#include "random.h"
+#include "instruments/calls/random.h"
 
 namespace polyhead::test {
 

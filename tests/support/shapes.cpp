@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include "environment.h"
-#include "expressions.h"
-#include "problems.h"
-#include "visibility.h"
+#include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
+#include "instruments/reference/visibility.h"
 
 namespace polyhead::test {
 

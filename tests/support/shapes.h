@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "inputs.h"
+#include "instruments/calls/inputs.h"
 
 namespace polyhead::test {
 

@@ -10,7 +10,7 @@
 #include "catch.h"
 #include "check.h"
 #include "environment.h"
-#include "problems.h"
+#include "instruments/calls/problems.h"
 #include "shapes.h"
 
 namespace polyhead::test {

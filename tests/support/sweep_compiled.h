@@ -4,9 +4,9 @@
 
 #include <string>
 
-#include "compiled_kernel.h"
+#include "instruments/calls/compiled_kernel.h"
 
-#include "not_run.h"
+#include "instruments/calls/not_run.h"
 #include "sweep.h"
 
 namespace polyhead::test {

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ElementTree
 
 from .places import ROOT
 
-# Lines that tests/support/not_run.h and tests/run_script.py print, and unittest's count of skipped tests.
+# Lines that instruments/calls/not_run.h and tests/run_script.py print, and unittest's count of skipped tests.
 NOT_RUN = re.compile(r"^NOT RUN: (.*): ([^:\n]*)$", re.MULTILINE)
 UNITTEST = re.compile(r"^OK \(skipped=(\d+)\)$", re.MULTILINE)
 WHOLE = "the whole test"

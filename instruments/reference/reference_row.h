@@ -1,0 +1,76 @@
+// Attention of one row of one head: scores, modifiers, masks, softmax, in the order of the interface.
+#ifndef POLYHEAD_INSTRUMENTS_REFERENCE_ROW_H
+#define POLYHEAD_INSTRUMENTS_REFERENCE_ROW_H
+
+#include <cstdint>
+#include <vector>
+
+#include "reference.h"
+#include "reference_matrix.h"
+
+namespace polyhead::test {
+
+// Key and value of one head: key transposed to [d][n] so that one query uses all keys in a contiguous loop.
+template <class Real> struct HeadKeys {
+    Matrix<Real> key_transposed, value;
+    std::vector<double> max_value; // largest |value| of each key
+    HeadKeys(int64_t keys, int64_t head_dim, int64_t head_dim_v)
+        : key_transposed(head_dim, keys), value(keys, head_dim_v), max_value(static_cast<size_t>(keys), 0.0) {}
+    int64_t keys() const { return value.rows; }
+    void find_max_values();
+};
+
+// The results of a row beside its entries of out.
+template <class Real> struct RowResult {
+    Real lse;
+    double max_value;         // largest |value| that the row attends to, times |gate|
+    double largest;           // absolute value of the largest logit, the sink included; 0 for a row that sees no key
+    double rounding;          // change of a weight, relative, when logits are rounded to f32 twice: for the sum and for the weight
+    double spread;            // sum of weight * (1 - weight): 0 where one key has all the weight, up to 1 where many share it
+    double products;          // root of the sum over keys of (weight * largest |value| of the key)^2, times |gate|
+    bool empty;               // it sees no key
+    std::vector<Real> scores; // of the stage that the problem has as an output; empty if none
+    std::vector<Real> weights;
+};
+
+// Evaluates rows of a call one after another; keeps its vectors between them.
+template <class Real> class RowAttention {
+public:
+    // Scores, probs and out are rounded to a 16-bit storage type. The sums of scores begin at a quarter of head_dim.
+    RowAttention(const Problem &problem, const polyhead_args &args, int32_t storage, int first_quarter);
+
+    // Rotates the leading entries of one head of query (row q of batch row b) or key (key n), where the problem has rope.
+    void rotate_query(Real *head, int64_t b, int64_t q) const;
+    void rotate_key(Real *head, int64_t b, int64_t n) const;
+    // out = gate * softmax(logits) value; a row that sees no key gives 0.
+    const RowResult<Real> &attend(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q, Real *out);
+
+private:
+    void rotate(Real *head, int64_t position) const;
+    void make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q);
+    void keep_scores(int32_t stage);
+    // Turns the logits into probs; false when no key is seen.
+    bool softmax(int64_t h);
+
+    const Problem &p_;
+    const polyhead_args &args_;
+    int32_t storage_;
+    int64_t first_entry_; // of the sums of scores
+    Real scale_;
+    std::vector<Real> logits_;
+    std::vector<uint8_t> seen_;
+    Real row_sum_ = 0;
+    RowResult<Real> result_;
+};
+
+template <class Real> void round_all(Real *values, int64_t count, int32_t storage);
+
+extern template class RowAttention<double>;
+extern template class RowAttention<float>;
+extern template struct HeadKeys<double>;
+extern template struct HeadKeys<float>;
+extern template void round_all(double *, int64_t, int32_t);
+extern template void round_all(float *, int64_t, int32_t);
+
+} // namespace polyhead::test
+#endif

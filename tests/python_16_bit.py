@@ -10,7 +10,8 @@ import numpy as np
 import polyhead
 import polyhead.kernel
 import polyhead.layer
-from python_reference import attention, layer, random, state_dict, visible
+from python_inputs import random, state_dict
+from polyhead.reference import attention, layer, visible
 from tier import sampled_cases
 
 try:

@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
-from python_reference import attention, layer, random, state_dict, visible
+from python_inputs import random, state_dict
+from polyhead.reference import attention, layer, visible
 from tier import sampled_cases
 
 DEVICE = os.environ.get("POLYHEAD_TEST_DEVICE", "")

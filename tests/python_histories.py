@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
-from python_reference import attention, visible
+from polyhead.reference import attention, visible
 
 H, H_KV, D, D_V, ROWS, POSITIONS, STEPS, LONGEST_STEP = 4, 2, 16, 24, 4, 64, 8, 6
 HISTORIES = {"1": 250, "third": 84}.get(os.environ.get("POLYHEAD_TEST_ALL", ""), 10)  # of each form

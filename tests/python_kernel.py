@@ -12,7 +12,8 @@ import unittest
 import numpy as np
 
 import polyhead
-from python_reference import attention, layer, random, state_dict, visible
+from python_inputs import random, state_dict
+from polyhead.reference import attention, layer, visible
 from tier import sampled_cases
 
 QUERY, KEY, VALUE = random(1, 2, 4, 7, 16), random(2, 2, 4, 9, 16), random(3, 2, 4, 9, 16)

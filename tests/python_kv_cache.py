@@ -5,7 +5,8 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
-from python_reference import attention, random
+from python_inputs import random
+from polyhead.reference import attention
 
 B, H, H_KV, D, D_V, CAPACITY, PAGE = 2, 4, 2, 16, 24, 32, 8
 COS, SIN = (f(np.arange(64)[:, None] / 100.0 ** (np.arange(6) / 6)).astype(np.float32) for f in (np.cos, np.sin))

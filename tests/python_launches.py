@@ -7,7 +7,8 @@ import numpy as np
 
 import polyhead
 from polyhead.kernel import target_of
-from python_reference import layer, random, state_dict
+from python_inputs import random, state_dict
+from polyhead.reference import layer
 
 BLOCKS = int(os.environ.get("POLYHEAD_CUDA_DRIVER_BLOCKS", "0"))
 B, H, T_Q, T_KV, D = 12, 2, 9, 7, 8

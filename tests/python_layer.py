@@ -4,7 +4,8 @@ import unittest
 import numpy as np
 
 import polyhead
-from python_reference import layer, random, state_dict
+from python_inputs import random, state_dict
+from polyhead.reference import layer
 from tier import sampled_cases
 
 B, T, S, EMBED, HEADS = 2, 7, 9, 48, 4

@@ -5,7 +5,8 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
-from python_reference import layer, random, state_dict
+from python_inputs import random, state_dict
+from polyhead.reference import layer
 
 EMBED, HEADS, KV_HEADS, D, CAPACITY = 48, 4, 2, 12, 40
 PARTS = (5, 1, 1, 3, 1, 17)  # tokens of the calls of a text

@@ -7,7 +7,8 @@ import numpy as np
 
 import polyhead
 from polyhead import expressions as x
-from python_reference import attention, random, visible
+from python_inputs import random
+from polyhead.reference import attention, visible
 from tier import sampled_cases
 
 B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 19, 23, 16, 24

@@ -8,7 +8,8 @@ import unittest
 import numpy as np
 
 import polyhead
-from python_reference import attention, layer, random, state_dict, visible
+from python_inputs import random, state_dict
+from polyhead.reference import attention, layer, visible
 
 DEVICE = os.environ.get("POLYHEAD_TEST_DEVICE", "")
 FILE = pathlib.Path(__file__).resolve().parents[1] / "bench" / "peers" / "torch_cuda.py"

@@ -13,7 +13,7 @@ import unittest.mock
 
 import ml_dtypes
 import numpy as np
-from python_reference import attention, visible
+from polyhead.reference import attention, visible
 
 from polyhead import Error, _core
 from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, screen, session, worker

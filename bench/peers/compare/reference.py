@@ -1,4 +1,7 @@
-"""The truth: attention in float64 with NumPy, for a sample of the rows of an answer."""
+"""The truth: attention in float64 by polyhead.reference, for a sample of the rows of an answer."""
+
+import importlib.util
+import pathlib
 
 import numpy as np
 
@@ -19,50 +22,46 @@ def sample(case):
     return np.unravel_index(rows, sizes)
 
 
-def softmax(logits, sink=None):
-    largest = max(logits.max(), -np.inf if sink is None else sink)
-    weights = np.exp(logits - largest)
-    return weights / (weights.sum() + (0.0 if sink is None else np.exp(sink - largest)))
+def package_reference():
+    """The module polyhead.reference, from its file: it needs NumPy alone, and the package need not be built."""
+    path = pathlib.Path(__file__).resolve().parents[3] / "python" / "polyhead" / "reference.py"
+    spec = importlib.util.spec_from_file_location("polyhead_reference", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def sdpa_row(s, tensors, b, h, q):
+def sdpa_row(formulas, s, tensors, b, h, q):
     query, key, value = tensors[:3]
     extras = tensors[3] if len(tensors) > 3 else {}
-    group = s["H"] // s["Hkv"]
-    keys, values = key[b, h // group].astype(np.float64), value[b, h // group].astype(np.float64)
-    logits = keys @ query[b, h, q].astype(np.float64) / np.sqrt(s["d"])
-    if s["softcap"]:
-        logits = s["softcap"] * np.tanh(logits / s["softcap"])
-    visible = cases.seen(s, [q], cases.key_lengths(s)[b])[0]
+    kv = h // (s["H"] // s["Hkv"])
+    seen, add = cases.seen(s, [q], cases.key_lengths(s)[b])[0], 0.0
     if "mask" in extras:
         row = extras["mask"][..., h, q, :] if extras["mask"].ndim == 3 else extras["mask"][q]
-        visible, logits = (visible & row, logits) if row.dtype == bool else (visible, logits + row)
-    sink = float(extras["sinks"][h]) if "sinks" in extras else None
-    return softmax(np.where(visible, logits, -np.inf), sink) @ values
+        seen, add = (seen & row, add) if row.dtype == bool else (seen, row)
+    sinks = extras["sinks"][h : h + 1] if "sinks" in extras else None
+    tiles = query[b, h, q][None, None, None], key[b, kv][None, None], value[b, kv][None, None]
+    return formulas.attention(*tiles, seen, add, softcap=s["softcap"], sinks=sinks).out[0, 0, 0]
 
 
-def layer_rows(s, tensors, index):
-    x, in_proj, in_bias, out_proj, out_bias = (t.astype(np.float64) for t in tensors)
-    size, heads = s["D"], s["H"]
-    rows = np.empty((len(index[0]), size))
+def layer_rows(formulas, s, tensors, index):
+    x, in_proj, in_bias, out_proj, out_bias = tensors
+    weights, biases = np.split(in_proj, 3), np.split(in_bias, 3)
+    rows = np.empty((len(index[0]), s["D"]))
     for b in np.unique(index[0]):
         here = index[0] == b
-        key, value = (x[b] @ in_proj[i * size : (i + 1) * size].T + in_bias[i * size : (i + 1) * size] for i in (1, 2))
-        query = x[b][index[1][here]] @ in_proj[:size].T + in_bias[:size]
-        key, value, query = (t.reshape(len(t), heads, -1).swapaxes(0, 1) for t in (key, value, query))
-        logits = query @ key.swapaxes(1, 2) / np.sqrt(size // heads)
-        weights = np.exp(logits - logits.max(-1, keepdims=True))
-        joined = (weights / weights.sum(-1, keepdims=True) @ value).swapaxes(0, 1).reshape(-1, size)
-        rows[here] = joined @ out_proj.T + out_bias
+        inputs = (x[b : b + 1, index[1][here]], x[b : b + 1], x[b : b + 1])
+        heads = [formulas.split_heads(formulas.linear(*one), s["H"]) for one in zip(inputs, weights, biases)]
+        rows[here] = formulas.linear(formulas.join_heads(formulas.attention(*heads).out), out_proj, out_bias)[0]
     return rows
 
 
 def truth(case, dtype):
     """The rows of sample(case), [rows, width], of inputs that the type has."""
-    tensors, index = cases.inputs(case, dtype), sample(case)
+    tensors, index, formulas = cases.inputs(case, dtype), sample(case), package_reference()
     if case.shape["kind"] == "layer":
-        return layer_rows(case.shape, tensors, index)
-    return np.stack([sdpa_row(case.shape, tensors, *row) for row in zip(*index)])
+        return layer_rows(formulas, case.shape, tensors, index)
+    return np.stack([sdpa_row(formulas, case.shape, tensors, *row) for row in zip(*index)])
 
 
 def largest_error(found, expected, dtype):

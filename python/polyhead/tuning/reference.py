@@ -1,10 +1,12 @@
-"""The expected answer in float64 at some rows of a call, computed with NumPy, and its tolerance."""
+"""The expected answer in float64 at some rows of a call, by polyhead.reference, and its tolerance."""
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 import numpy
 
+from ..reference import (Cut, attention, from_int8, join_heads, linear, positions, rotated, split_heads, visible, whole,
+                         without_pages)
 from .inputs import Arrays, storage_of
 from .problem import LINEAR, MHA, Shape
 
@@ -12,7 +14,6 @@ ROWS = 24
 # Of f32, f16 and bf16.
 ROUNDING = {0: 0.0, 1: 2.0 ** -10, 2: 2.0 ** -7}  # twice the largest relative error of rounding an answer
 APART = {0: 2e-5, 1: 4e-3, 2: 2e-2}  # see apart()
-Cut = Callable[[numpy.ndarray], numpy.ndarray]
 
 
 class Expected(NamedTuple):
@@ -34,7 +35,7 @@ def expected(fields: dict[str, int], shape: Shape, arguments: Arrays, weights: A
     storage: twice the error of the plain formula that rounds to this type, or of rounding the answer. With keys of int8 the plain formula
     may also round the query likewise."""
     rows, storage = rows_of(shape.seq_len_q), storage_of(fields)
-    exact, largest = _compute(fields, arguments, weights, rows, numpy.float64, lambda x: x)
+    exact, largest = _compute(fields, arguments, weights, rows, numpy.float64, whole)
     with numpy.errstate(over="ignore"):  # beyond f16: infinite, apart() is left
         plain, _ = _compute(fields, arguments, weights, rows, numpy.float32, lambda x: x.astype(storage).astype(numpy.float32))
         error = float(numpy.abs(plain - exact).max())
@@ -57,37 +58,29 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
     """(out at the rows, largest value that is averaged). cut() rounds what the plain formula keeps: heads, scores, probs, out."""
 
     def project(x: numpy.ndarray, name: str) -> numpy.ndarray:
-        bias = weights.get(name.replace("out_proj", "out") + "_bias")
-        return cut(x.astype(dtype) @ weights[name].astype(dtype).T + (0 if bias is None else bias.astype(dtype)))
+        return linear(x, weights[name], weights.get(name.replace("out_proj", "out") + "_bias"), dtype, cut)
 
     if fields["op"] == LINEAR:
         out = project(arguments["input"][rows], "out_proj")
         return out, float(numpy.abs(out).max())
     query, key, value = (arguments.get(n, arguments["query"]) for n in ("query", "key", "value"))
     if fields["int8_cache"]:
-        key, value = (_scaled(x, arguments.get(name + "_scales"), dtype) for name, x in (("key", key), ("value", value)))
+        key, value = (x if name + "_scales" not in arguments else from_int8(x, arguments[name + "_scales"], dtype)
+                      for name, x in (("key", key), ("value", value)))
     if fields["page_size"]:
-        key, value = (_without_pages(x, arguments["page_table"]) if x is not query else x for x in (key, value))
+        key, value = (without_pages(x, arguments["page_table"]) if x is not query else x for x in (key, value))
     if fields["value_in_key"]:
         value = key[..., :fields["head_dim_v"]]
     length = query.shape[-2]
     if fields["op"] == MHA:
-        query = _heads(project(query[:, rows], "query"), fields["num_heads"])
-        key, value = (_heads(project(x, n), fields["num_kv_heads"]) for x, n in ((key, "key"), (value, "value")))
+        query = split_heads(project(query[:, rows], "query"), fields["num_heads"])
+        key, value = (split_heads(project(x, n), fields["num_kv_heads"]) for x, n in ((key, "key"), (value, "value")))
     else:
         query, key, value = query[:, :, rows].astype(dtype), key.astype(dtype), value.astype(dtype)
     out = _attention(fields, arguments, query, key, value, rows, length, dtype, cut)
     if fields["op"] == MHA:
-        batch, heads, count, width = out.shape
-        out = project(out.transpose(0, 2, 1, 3).reshape(batch, count, heads * width), "out_proj")
+        out = project(join_heads(out), "out_proj")
     return out, float(numpy.abs(value).max())
-
-
-def _scaled(integers: numpy.ndarray, scales: Optional[numpy.ndarray], dtype: Any) -> numpy.ndarray:
-    """The numbers that a cache of int8 stands for; without scales the array as it is."""
-    if scales is None:
-        return integers
-    return integers.astype(dtype) * numpy.repeat(scales.astype(dtype), integers.shape[-1] // scales.shape[-1], -1)
 
 
 def _in_steps(query: numpy.ndarray) -> numpy.ndarray:
@@ -96,83 +89,26 @@ def _in_steps(query: numpy.ndarray) -> numpy.ndarray:
     return numpy.rint(query / numpy.where(step > 0, step, 1)).astype(numpy.float32) * step
 
 
-def _without_pages(pages: numpy.ndarray, table: numpy.ndarray) -> numpy.ndarray:
-    """[B,H_kv,T_kv,d] of pages [pages,H_kv,page_size,d]."""
-    _, heads, _, width = pages.shape
-    return pages[table].transpose(0, 2, 1, 3, 4).reshape(len(table), heads, -1, width)
-
-
-def _heads(x: numpy.ndarray, heads: int) -> numpy.ndarray:
-    batch, length, width = x.shape
-    return x.reshape(batch, length, heads, width // heads).transpose(0, 2, 1, 3)
-
-
 def _attention(fields: dict[str, int], arguments: Arrays, query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, rows: numpy.ndarray,
                seq_len_q: int, dtype: Any, cut: Cut) -> numpy.ndarray:
     """[B,H,rows,d_v]; query has only these rows of seq_len_q."""
-    batch, heads, _, d = query.shape
-    seq_len_kv, group = key.shape[2], heads // key.shape[1]
-    from_end = fields["causal"] != 2
-    lengths = arguments.get("kv_lengths", numpy.full(batch, seq_len_kv))[:, None, None]
-    p = rows[None, :, None] + (lengths - seq_len_q if from_end else 0)
-    if "position_offsets" in arguments:
-        p = p + arguments["position_offsets"][:, None, None]
-    k = numpy.arange(seq_len_kv)[None, None, :]
-    seen = (k < lengths) & numpy.ones_like(p, bool)
-    if fields["causal"]:
-        seen &= k <= p
-    if "window" in arguments:
-        seen &= (k >= p - arguments["window"][0]) & (k <= p + arguments["window"][1])
-    seen = numpy.broadcast_to(seen[:, None], (batch, heads, len(rows), seq_len_kv))
+    batch, seq_len_kv = query.shape[0], key.shape[2]
+    place = {"lengths": arguments.get("kv_lengths"), "from_end": fields["causal"] != 2, "offsets": arguments.get("position_offsets"),
+             "batch": batch, "rows": rows}
+    p = positions(seq_len_q, seq_len_kv, **place)
+    seen = visible(seq_len_q, seq_len_kv, causal=fields["causal"] != 0, window=arguments.get("window", (-1, -1)), **place)
     if fields["rope"]:
-        query = _rotated(fields, arguments, query, numpy.maximum(p[:, :, 0], 0), dtype)
-        key = _rotated(fields, arguments, key, numpy.tile(numpy.arange(seq_len_kv), (batch, 1)), dtype)
-    out = numpy.empty((batch, heads, len(rows), value.shape[-1]), dtype)
-    scale = dtype(d) ** dtype(-0.5)
-    for b in range(batch):
-        for h in range(heads):
-            logits = (query[b, h] @ key[b, h // group].T) * scale
-            if "softcap" in arguments:
-                cap = dtype(arguments["softcap"])
-                logits = cap * numpy.tanh(logits / cap)
-            if "alibi_slopes" in arguments:
-                logits = logits - dtype(arguments["alibi_slopes"][h]) * numpy.abs(p[b] - k[0]).astype(dtype)
-            here = seen[b, h]
-            for name in ("mask", "score_bias"):
-                pairs = _pairs(arguments.get(name), b, h, rows)
-                if pairs is not None and pairs.dtype == bool:
-                    here = here & pairs
-                elif pairs is not None:
-                    logits = logits + pairs.astype(dtype)
-            probs = cut(_softmax(numpy.where(here, cut(logits), -numpy.inf), _of(arguments, "sinks", h)))
-            out[b, h] = (probs @ value[b, h // group]) * dtype(1 if "head_gate" not in arguments else arguments["head_gate"][h])
-    return cut(out)
-
-
-def _of(arguments: Arrays, name: str, h: int) -> Optional[float]:
-    return None if name not in arguments else float(arguments[name][h])
-
-
-def _pairs(tensor: Optional[numpy.ndarray], b: int, h: int, rows: numpy.ndarray) -> Optional[numpy.ndarray]:
-    """The rows of a mask or bias for one head."""
-    if tensor is None:
-        return None
-    plane = tensor[b % tensor.shape[0], h % tensor.shape[1]]
-    return plane if plane.shape[0] == 1 else plane[rows]
-
-
-def _softmax(logits: numpy.ndarray, sink: Optional[float]) -> numpy.ndarray:
-    largest = logits.max(-1, keepdims=True)
-    largest = numpy.where(numpy.isneginf(largest), 0, largest)
-    probs = numpy.exp(logits - largest)
-    total = probs.sum(-1, keepdims=True) + (0 if sink is None else numpy.exp(sink - largest))
-    return probs / numpy.where(total == 0, 1, total)
-
-
-def _rotated(fields: dict[str, int], arguments: Arrays, x: numpy.ndarray, at: numpy.ndarray, dtype: Callable[..., Any]) -> numpy.ndarray:
-    n = fields["rotary_dim"]
-    first, second = (slice(0, n, 2), slice(1, n, 2)) if fields["rope"] == 1 else (slice(0, n // 2), slice(n // 2, n))
-    cos, sin = (arguments[name].astype(dtype)[at][:, None] for name in ("rope_cos", "rope_sin"))
-    y = x.copy()
-    y[..., first], y[..., second] = x[..., first] * cos - x[..., second] * sin, x[..., second] * cos + x[..., first] * sin
-    return y
+        tables = (arguments["rope_cos"], arguments["rope_sin"])
+        query = rotated(query, *tables, numpy.maximum(p, 0), fields["rope"] == 1, dtype)
+        key = rotated(key, *tables, numpy.tile(numpy.arange(seq_len_kv), (batch, 1)), fields["rope"] == 1, dtype)
+    add: Any = 0.0
+    if "alibi_slopes" in arguments:
+        apart_by = numpy.abs(p[:, None, :, None] - numpy.arange(seq_len_kv)).astype(dtype)
+        add = -arguments["alibi_slopes"].astype(dtype)[:, None, None] * apart_by
+    for name in ("mask", "score_bias"):
+        pairs = arguments.get(name)
+        if pairs is not None:
+            pairs = pairs if pairs.shape[2] == 1 else pairs[:, :, rows]
+            seen, add = (seen & pairs, add) if pairs.dtype == bool else (seen, add + pairs.astype(dtype))
+    return attention(query, key, value, seen, add, None, arguments.get("softcap", 0.0), arguments.get("sinks"), arguments.get("head_gate"),
+                     dtype, cut).out

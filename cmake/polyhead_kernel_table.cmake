@@ -6,15 +6,15 @@
 #                                 about every fifth of the others; name and POLYHEAD_KERNEL_SAMPLE choose them, so that each
 #                                 commit tests different ones
 #   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, for each line tagged gpu or gpu_only
-#   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER: in `fast` half of the lines tagged fast and about an eighth of
-#                                 the others, by the same choice
+#   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER. `all`: every NAME_gpu. `fast`: half of the lines tagged fast and
+#                                 about an eighth of the others, by the same choice, each for one API: NAME_opencl or NAME_cuda
 # A set without kernels is not made; without polyhead::gpu the sets of GPU kernels are not made. The global properties
 # POLYHEAD_TABLE_TESTED and POLYHEAD_TABLE_GPU_TESTED have the names of the kernels of the tier. The target property POLYHEAD_FLAGS of each
 # GPU kernel has its flags.
 
-# The flags of the GPU kernel of a line: those of the line, without the options in `dropped` and their values, with the GPU targets and
+# The flags of the GPU kernel of a line: those of the line, without the options in `dropped` and their values, with the targets and
 # with the listings in which tests/gpu_sources reads how kernels are launched.
-function(_polyhead_twin_flags variable dropped)
+function(_polyhead_twin_flags variable dropped targets)
     set(flags "")
     set(skip FALSE)
     foreach(flag IN LISTS ARGN)
@@ -29,7 +29,7 @@ function(_polyhead_twin_flags variable dropped)
     set(${variable}
         ${flags}
         --target
-        "${POLYHEAD_GPU_TARGETS}"
+        "${targets}"
         --emit
         stmt
         PARENT_SCOPE
@@ -56,6 +56,20 @@ function(_polyhead_table_line file line)
     endforeach()
     set(tags "${tags}" PARENT_SCOPE)
     set(flags "${flags}" PARENT_SCOPE)
+endfunction()
+
+# Generates the GPU kernel of a line for one of POLYHEAD_GPU_TARGETS, which `hash` chooses, and sets `variable` to its name.
+function(_polyhead_kernel_for_one_api variable name hash)
+    string(REPLACE "," ";" targets "${POLYHEAD_GPU_TARGETS}")
+    list(LENGTH targets count)
+    string(SUBSTRING "${hash}" 1 1 digit)
+    math(EXPR chosen "0x${digit} % ${count}")
+    list(GET targets ${chosen} target)
+    string(REGEX MATCH "opencl|cuda|vulkan" api "${target}")
+    _polyhead_twin_flags(twin_flags "--target" "${target}" ${ARGN})
+    _polyhead_generate_kernel(${name}_${api} ${twin_flags})
+    set_target_properties(${name}_${api} PROPERTIES POLYHEAD_FLAGS "${twin_flags}")
+    set(${variable} ${name}_${api} PARENT_SCOPE)
 endfunction()
 
 function(polyhead_kernel_table file)
@@ -87,17 +101,21 @@ function(polyhead_kernel_table file)
         endif()
         if(POLYHEAD_GPU_TARGETS AND ("gpu" IN_LIST tags OR "gpu_only" IN_LIST tags))
             # The GPU kernel gets the same --tiling. A line with both kernels may therefore only set knobs that all frames have.
-            _polyhead_twin_flags(twin_flags "--target" ${flags})
+            _polyhead_twin_flags(twin_flags "--target" "${POLYHEAD_GPU_TARGETS}" ${flags})
             _polyhead_generate_kernel(${name}_gpu ${twin_flags})
             set_target_properties(${name}_gpu PROPERTIES POLYHEAD_FLAGS "${twin_flags}")
             list(APPEND kernels_gpu ${name}_gpu)
-            # The fast tier takes a part of them, by the commit: a device is emulated, and a kernel has variants for each API.
+            # The fast tier takes a part of them, by the commit, each for one API: devices are emulated, and CUDA takes three times as
+            # long to generate as OpenCL.
             set(part "^[01]")
             if("fast" IN_LIST tags)
                 set(part "^[0-7]")
             endif()
-            if(POLYHEAD_KERNEL_TIER STREQUAL "all" OR hash MATCHES "${part}")
+            if(POLYHEAD_KERNEL_TIER STREQUAL "all")
                 list(APPEND kernels_gpu_tested ${name}_gpu)
+            elseif(hash MATCHES "${part}")
+                _polyhead_kernel_for_one_api(one_api ${name} "${hash}" ${flags})
+                list(APPEND kernels_gpu_tested ${one_api})
             endif()
         endif()
     endforeach()

@@ -20,7 +20,7 @@ using namespace polyhead::test;
 namespace {
 
 constexpr int quick_problems = 6, all_problems = 24, shapes_per_problem = 6;
-constexpr int quick_rows = 3, shapes_per_row = 10; // of the matrix of features
+constexpr int quick_rows = 2, shapes_per_row = 10; // of each half of the matrix of features, one on each device
 constexpr int quick_tilings = 1, all_tilings = 40;
 
 Problem random_gpu_problem(Random &random) {
@@ -91,7 +91,7 @@ void sweep_problem(const std::string &name, int number, const Problem &p, uint64
 void sweep_rows(int begin, int end, int sample) {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
-    for_each_of_sweep("gpu/features/", rotating_numbers(begin, end, sample), [](int number, uint64_t seed) {
+    for_each_of_sweep("gpu/features/", in_turn(rotating_numbers(begin, end, sample)), [](int number, uint64_t seed) {
         Random random(seed);
         sweep_problem("gpu features", number, feature_problem(feature_rows()[static_cast<size_t>(number)]), seed, shapes_per_row, random);
     });
@@ -132,7 +132,7 @@ TEST_CASE("gpu sweep: tilings of linear layers") {
 TEST_CASE("gpu sweep: random problems over random shapes") {
     INFO(TestDevice::get().error());
     REQUIRE(TestDevice::get().raw() != nullptr);
-    for_each_of_sweep("gpu/", first_numbers(sweep_count(quick_problems, all_problems)), [](int number, uint64_t seed) {
+    for_each_of_sweep("gpu/", in_turn(first_numbers(sweep_count(quick_problems, all_problems))), [](int number, uint64_t seed) {
         Random random(seed);
         const Problem p = random_gpu_problem(random);
         sweep_problem("gpu sweep", number, p, seed, shapes_per_problem, random);
@@ -152,11 +152,11 @@ TEST_CASE("gpu sweep: fixed lengths shorter than a chunk of keys") {
 }
 
 TEST_CASE("gpu sweep: the matrix of features, first half") {
-    sweep_rows(0, rows_with_every_setting / 2, quick_rows / 2 + 1);
+    sweep_rows(0, rows_with_every_setting / 2, quick_rows);
 }
 
 TEST_CASE("gpu sweep: the matrix of features, second half") {
-    sweep_rows(rows_with_every_setting / 2, rows_with_every_setting, quick_rows / 2);
+    sweep_rows(rows_with_every_setting / 2, rows_with_every_setting, quick_rows);
 }
 
 // A bias that all keys share is ready before the loop over keys that adds up probs, and not in the loop that makes weights.

@@ -43,7 +43,10 @@ function(polyhead_gpu_test name)
         ${name}
         LABEL opencl
         TIMEOUT 2400
-        ENVIRONMENT POLYHEAD_TEST_DEVICE=opencl ${POLYHEAD_POCL_ENVIRONMENT}
+        ENVIRONMENT
+            POLYHEAD_TEST_DEVICE=opencl
+            POLYHEAD_TEST_TURNS=1
+            ${POLYHEAD_POCL_ENVIRONMENT}
     )
     if(NOT arg_OPENCL_ONLY)
         # The budget is what the interpreter of PTX does in seconds.
@@ -53,6 +56,7 @@ function(polyhead_gpu_test name)
             TIMEOUT 2400
             ENVIRONMENT
                 POLYHEAD_TEST_DEVICE=cuda
+                POLYHEAD_TEST_TURNS=1
                 POLYHEAD_TEST_BUDGET=2e6
                 "LD_LIBRARY_PATH=${POLYHEAD_CUDA_DRIVER_DIR}"
         )

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "contract/apis.h"
 #include "kernel_table.h"
 
 #include "instruments/calls/not_run.h"
@@ -35,11 +36,20 @@ inline bool affordable(const Problem &problem) {
     return multiply_adds(problem, plain_shape(problem, 1, 1, 1, 1)) <= 4 * test_budget();
 }
 
+// Whether the kernel was generated for another API alone: the fast tier's kernels end in the API that they are for, the others in _gpu.
+inline bool for_another_api(const Kernel &kernel, Api api) {
+    const std::string name = kernel.name, ending = name.substr(name.rfind('_') + 1);
+    return ending != "gpu" && ending != contract::api_name(static_cast<int32_t>(api));
+}
+
 // Kernels of the table that this device can run, and run fast enough.
 inline std::vector<const Kernel *> kernels_for(const TestDevice &device) {
     std::vector<const Kernel *> kernels;
     for (const Kernel *kernel : kernel_table) {
         INFO(kernel->name);
+        if (for_another_api(*kernel, device.api())) {
+            continue;
+        }
         CHECK(!forced_variants(*kernel, device.api()).empty());
         if (affordable(kernel->problem)) {
             kernels.push_back(kernel);

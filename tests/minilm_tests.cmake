@@ -2,12 +2,15 @@
 # Included by tests/CMakeLists.txt; sets POLYHEAD_EXAMPLE_TEST_TARGETS to what the tests need besides.
 find_package(nlohmann_json REQUIRED)
 
+if(NOT TARGET example_common)
+    add_subdirectory(../examples/common common)
+endif()
 polyhead_test(
     test_minilm
     LABEL examples
     TIMEOUT 120
-    SOURCES minilm_safetensors.cpp ../examples/common/npy.cpp ../examples/common/safetensors.cpp
-    LINK nlohmann_json::nlohmann_json
+    SOURCES minilm_safetensors.cpp
+    LINK example_common nlohmann_json::nlohmann_json
 )
 set(POLYHEAD_EXAMPLE_TEST_TARGETS test_minilm)
 

@@ -22,16 +22,6 @@ set(_sanitized_support
     ../instruments/calls/problems.cpp
     support/changing_memory.cpp
 )
-# These have names of their own that others have, too.
-set_source_files_properties(
-    failing_system.cpp
-    runtime_cache.cpp
-    runtime_changing.cpp
-    runtime_features_on_device.cpp
-    runtime_states.cpp
-    runtime_validation_cache.cpp
-    PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON
-)
 
 # The sources of a target with sanitizers, at a level of optimisation.
 function(_sanitized target level sanitizers)

@@ -1,4 +1,4 @@
-# The soaks: many threads work for POLYHEAD_SOAK_SECONDS (30), and nothing may grow. Included by tests/CMakeLists.txt.
+# The soaks: many threads work for POLYHEAD_SOAK_SECONDS (10), and nothing may grow. Included by tests/CMakeLists.txt.
 add_executable(test_soak soak/cases.cpp soak/gauges.cpp soak/soak.cpp)
 polyhead_target_defaults(test_soak NO_CONVERSION)
 target_include_directories(test_soak PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")

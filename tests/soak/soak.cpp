@@ -241,5 +241,5 @@ int run(double seconds) {
 int main(int argc, char **argv) {
     mallopt(M_TRIM_THRESHOLD, 128 << 10); // malloc_trim leaves the ends of the arenas of threads: let them be short
     const char *environment = std::getenv("POLYHEAD_SOAK_SECONDS");
-    return polyhead::soak::run(argc > 1 ? std::atof(argv[1]) : environment ? std::atof(environment) : 20.0);
+    return polyhead::soak::run(argc > 1 ? std::atof(argv[1]) : environment ? std::atof(environment) : 10.0);
 }

@@ -1,7 +1,7 @@
 """Soak of the Python package: threads compile new expressions, run them and drop them, among refused calls and forks.
 
 Every answer is held against NumPy. After each round the cache is emptied; memory, mappings, descriptors and threads then stay what they were
-after the warm-up. Works for POLYHEAD_SOAK_SECONDS (20).
+after the warm-up. Works for POLYHEAD_SOAK_SECONDS (10).
 """
 import ctypes
 import gc
@@ -148,4 +148,4 @@ class Soak:
 
 
 if __name__ == "__main__":
-    sys.exit(Soak(float(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("POLYHEAD_SOAK_SECONDS", "20"))).run())
+    sys.exit(Soak(float(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("POLYHEAD_SOAK_SECONDS", "10"))).run())

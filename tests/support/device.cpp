@@ -1,9 +1,13 @@
 // Opens the device of a test run.
 #include "device.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+
 #include <pthread.h>
 
-#include <cstdlib>
+#include "sweep.h"
 
 namespace polyhead::test {
 
@@ -57,6 +61,17 @@ std::string TestDevice::name() const {
     char text[200];
     polyhead_device_name(raw(), text, sizeof text);
     return text;
+}
+
+std::vector<int> in_turn(std::vector<int> numbers) {
+    if (std::getenv("POLYHEAD_TEST_TURNS") == nullptr || sweep_step() != 0) {
+        return numbers;
+    }
+    const uint64_t turn = text_seed(sweep_seed_text()) + (TestDevice::get().api() == Api::opencl ? 0 : 1);
+    numbers.erase(std::remove_if(numbers.begin(), numbers.end(),
+                                 [&](int number) { return (static_cast<uint64_t>(number) + turn) % 2 != 0; }),
+                  numbers.end());
+    return numbers;
 }
 
 } // namespace polyhead::test

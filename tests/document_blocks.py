@@ -148,8 +148,8 @@ def main():
     options = parser.parse_args()
     test_every_guide_is_named()
     count = test_readme(options)
-    count += sum(test_guide(name, options) for name in sampled("guides", GUIDES, 2))
-    count += sum(test_parts(name, options) for name in sampled("parts", PARTS, 2))
+    count += sum(test_guide(name, options) for name in sampled("guides", GUIDES, 3))
+    count += sum(test_parts(name, options) for name in sampled("parts", PARTS, 3))
     print("blocks of README.md and guides: %d" % count)
 
 

@@ -291,7 +291,7 @@ class Layers(Case):
             self.close(out, rows.astype(np.float64) @ weights.astype(np.float64).T, TOLERANCES[BF16])
 
 
-load_tests = sampled_cases(__file__, 3)
+load_tests = sampled_cases(__file__, 5)
 
 if __name__ == "__main__":
     unittest.main()

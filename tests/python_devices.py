@@ -119,7 +119,7 @@ class OnCuda(unittest.TestCase):
         self.assertIsNotNone(device)
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 4)
 
 if __name__ == "__main__":
     if not DEVICE:

@@ -242,7 +242,7 @@ class Parallel(unittest.TestCase):
         self.assertEqual(wrong, [])
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 4)
 
 if __name__ == "__main__":
     unittest.main()

@@ -135,7 +135,7 @@ class Layer(unittest.TestCase):
             module("x")
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

@@ -7,6 +7,7 @@ import numpy as np
 import polyhead
 from python_inputs import random, state_dict
 from polyhead.reference import layer
+from tier import sampled_cases
 
 EMBED, HEADS, KV_HEADS, D, CAPACITY = 48, 4, 2, 12, 40
 PARTS = (5, 1, 1, 3, 1, 17)  # tokens of the calls of a text
@@ -146,6 +147,8 @@ class LayerCache(unittest.TestCase):
             module(text, key_cache=np.zeros((4, KV_HEADS, 4, D), np.float32), value_cache=np.zeros((4, KV_HEADS, 4, D), np.float32),
                    cache_lengths=[0, 0], page_table=[[3], [3]])
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

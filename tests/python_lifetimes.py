@@ -169,7 +169,7 @@ class OnCuda(unittest.TestCase):
             self.assertEqual(type_in(device.empty([2, 3], name).__dlpack__()), (code, bits, 1), name)
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 4)
 
 if __name__ == "__main__":
     if not DEVICE:

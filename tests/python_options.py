@@ -11,6 +11,7 @@ import numpy as np
 
 import polyhead
 from polyhead import options
+from tier import sampled_cases
 
 X = np.random.default_rng(1).standard_normal((1, 2, 5, 8)).astype(np.float32)
 TABLE = np.ones((9, 4), np.float32)
@@ -253,6 +254,8 @@ class Paths(unittest.TestCase):
                 polyhead.compile("linear", embed_dim=4, out_features=4, **options)
             self.assertNotRegex(str(caught.exception), "[\x00-\x1f\x7f]")
 
+
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

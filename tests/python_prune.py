@@ -224,7 +224,7 @@ class Refusals(unittest.TestCase):
         self.refused("cannot read '/nowhere/x' as a safetensors file", prune.load, "/nowhere/x", HEADS)
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

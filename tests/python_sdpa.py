@@ -466,7 +466,7 @@ class Threads(Case):
         self.assertGreater(turns, 20)
 
 
-load_tests = sampled_cases(__file__, 3)
+load_tests = sampled_cases(__file__, 5)
 
 if __name__ == "__main__":
     unittest.main()

@@ -14,7 +14,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int quick_problems = 8, all_problems = 64, quick_16_bit = 3, all_16_bit = 72, quick_int8 = 3, all_int8 = 48,
+constexpr int quick_problems = 5, all_problems = 64, quick_16_bit = 2, all_16_bit = 72, quick_int8 = 2, all_int8 = 48,
               shapes_per_problem = 14;
 
 const std::vector<std::string> targets = {

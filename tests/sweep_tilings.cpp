@@ -18,7 +18,7 @@ using namespace polyhead::test;
 
 namespace {
 
-constexpr int tilings = 40, quick_tilings = 2, shapes_per_tiling = 6;
+constexpr int tilings = 40, quick_tilings = 1, shapes_per_tiling = 6;
 constexpr double flops_per_check = 3e7; // of the reference
 
 const std::vector<std::string> machines = {"host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41"};

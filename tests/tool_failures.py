@@ -14,7 +14,7 @@ import time
 import unittest
 
 from failing_calls import Shim
-from tier import ALL
+from tier import sampled
 
 OLD = "--op linear --embed-dim 7 --out-features 20 --target x86-64-linux".split()
 NEW = "--op linear --embed-dim 5 --out-features 36 --bias --target x86-64-linux".split()
@@ -70,10 +70,10 @@ class Failures(unittest.TestCase):
         self.assertRegex(done.stderr, r"\Apolyhead generate: [^\n]+\n\Z")
 
     def sweep(self, offset):
-        """Numbers of operations: all of them, or every eighth, others in each test."""
+        """Numbers of operations: all of them, or every sixteenth, others in each test and at each commit."""
         total = self.count()
         self.assertGreater(total, 15)
-        return range(1, total + 1) if ALL else range(1 + offset, total + 1, 8)
+        return sampled("operations %d" % offset, range(1, total + 1), 16)
 
     def test_one_operation_fails(self):
         reasons = [errno.ENOSPC, errno.EIO, errno.EMFILE]

@@ -68,9 +68,9 @@ std::vector<int> in_turn(std::vector<int> numbers) {
         return numbers;
     }
     const uint64_t turn = text_seed(sweep_seed_text()) + (TestDevice::get().api() == Api::opencl ? 0 : 1);
-    numbers.erase(std::remove_if(numbers.begin(), numbers.end(),
-                                 [&](int number) { return (static_cast<uint64_t>(number) + turn) % 2 != 0; }),
-                  numbers.end());
+    numbers.erase(
+        std::remove_if(numbers.begin(), numbers.end(), [&](int number) { return (static_cast<uint64_t>(number) + turn) % 2 != 0; }),
+        numbers.end());
     return numbers;
 }
 

@@ -30,8 +30,8 @@ private:
 // "opencl" and "opencl:2" to api and index; false for anything else.
 bool parse_device(const std::string &text, Api *api, int *index);
 
-// In the quick tier, where CTest runs a program on two emulated devices (POLYHEAD_TEST_TURNS), the numbers of a sweep whose turn this device
-// has: every second one, by the commit. Elsewhere all of them.
+// In the quick tier, where CTest runs a program on two emulated devices (POLYHEAD_TEST_TURNS), the numbers of a sweep whose turn this
+// device has: every second one, by the commit. Elsewhere all of them.
 std::vector<int> in_turn(std::vector<int> numbers);
 
 } // namespace polyhead::test

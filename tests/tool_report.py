@@ -9,6 +9,8 @@ import xml.etree.ElementTree as ElementTree
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "tools"))
+from command import testing  # noqa: E402
+from command.places import Failure  # noqa: E402
 from command.report import Tally, read_skips  # noqa: E402
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -20,6 +22,27 @@ def case(name, output="", status="run", label="kernels"):
     ElementTree.SubElement(properties, "property", name="cmake_labels", value=label)
     ElementTree.SubElement(element, "system-out").text = output
     return element
+
+
+class Parts(unittest.TestCase):
+    def test_every_test_of_every_build_is_in_one_part(self):
+        suites = [testing.Suite("release", "all"), *testing.SUITES]
+        whole = {(suite.preset, i + 1, suite.pieces) for suite in suites for i in range(suite.pieces)}
+        for n in (2, 3, 8, len(whole)):
+            parts = [testing.parts_of(suites, "%d/%d" % (i + 1, n)) for i in range(n)]
+            self.assertTrue(all(parts))
+            found = [(suite.preset, *suite.slice) for part in parts for suite in part]
+            self.assertEqual((set(found), len(found)), (whole, len(whole)))
+        self.assertEqual(testing.parts_of(suites, None), suites)
+
+    def test_one_build_is_divided_by_its_tests(self):
+        suite = testing.Suite("release", "fast")
+        self.assertEqual(testing.parts_of([suite], "2/3"), [suite._replace(slice=(2, 3))])
+
+    def test_what_is_no_part(self):
+        for text in ("0/3", "4/3", "x", "1/9999"):
+            with self.assertRaises(Failure):
+                testing.parts_of([testing.Suite("release", "all"), *testing.SUITES], text)
 
 
 class Report(unittest.TestCase):

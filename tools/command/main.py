@@ -50,7 +50,7 @@ def parser():
     test.add_argument("--fuzz", metavar="MINUTES", type=float, help="only the fuzzers, each that long")
     test.add_argument("--soak", metavar="MINUTES", type=float, help="only the soak test, that long: memory must not grow, answers must not change")
     test.add_argument("--faults", action="store_true", help="plant one fault after another into a copy of the tree: does the test that is to find it find it?")
-    test.add_argument("--part", metavar="I/N", help="with --faults: only the I-th of N parts of the list")
+    test.add_argument("--part", metavar="I/N", help="only the I-th of N parts: of the tests of every build, or with --faults of the list")
     add_bench_options(add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak"))
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)

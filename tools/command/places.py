@@ -71,12 +71,18 @@ def jobs():
     return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def part_of(items, text):
-    """Every n-th of the items, from the i-th on: the part "i/n" of a list that is worked through in n runs. Without a text, all."""
+def numbers_of_part(text):
+    """(i, n) of the text "i/n": the i-th of n parts. Without a text (1, 1)."""
     found = re.fullmatch(r"([1-9]\d{0,3})/([1-9]\d{0,3})", text or "1/1")
     if not found or int(found[1]) > int(found[2]):
         raise Failure("part: found '%s', expected I/N with 1 <= I <= N" % text)
-    return items[int(found[1]) - 1::int(found[2])]
+    return int(found[1]), int(found[2])
+
+
+def part_of(items, text):
+    """Every n-th of the items, from the i-th on: the part "i/n" of a list that is worked through in n runs. Without a text, all."""
+    i, n = numbers_of_part(text)
+    return items[i - 1::n]
 
 
 def tracked(*patterns):

@@ -4,7 +4,7 @@ import os
 import time
 
 from . import build, environment, faults, fuzzing, gpu, soaking
-from .places import ROOT, Failure, call, jobs, step, tool
+from .places import ROOT, Failure, call, jobs, numbers_of_part, step, tool
 from .places import environment as environment_of_children
 from .report import Tally, read_skips
 
@@ -33,8 +33,9 @@ def compiled_since(preset, before):
 # features: all tests that run on the CPU, with a third of the sweeps (`amount`, for POLYHEAD_TEST_ALL). With sanitizers: the fast tier
 # without tests that measure memory and tests whose kernels are compiled in process, where no sanitizer sees them; with tsan only tests
 # of the runtime and kernels.
-Suite = collections.namedtuple("Suite", "preset tier amount", defaults=("1",))
-SUITES = [Suite("avx2", "all", "third"), Suite("sse41", "all", "third"), Suite("asan", "fast"), Suite("tsan", "fast")]
+# --part takes a suite in pieces, slices (i, n): every n-th of its tests from the i-th on; `pieces` makes them about equally long.
+Suite = collections.namedtuple("Suite", "preset tier amount pieces slice", defaults=("1", 4, None))
+SUITES = [Suite("avx2", "all", "third", 3), Suite("sse41", "all", "third", 3), Suite("asan", "fast", "1", 2), Suite("tsan", "fast", "1", 1)]
 
 
 def run_suite(suite, options, tally):
@@ -61,6 +62,8 @@ def run_suite(suite, options, tally):
     if not os.environ.get("CI") and not options.label:
         tally.not_run = gpu.labels_without_device()
         left_out += sorted(tally.not_run)
+    if suite.slice:
+        command += ["-I", "%d,,%d" % suite.slice]
     if left_out:
         command += ["-LE", "^(%s)$" % "|".join(left_out)]
     step("test (%s)" % preset)
@@ -100,6 +103,19 @@ def test_on_device(options):
     return 0 if tally.failed == 0 else 1
 
 
+def parts_of(suites, part):
+    """What the part "i/n" has of the suites: consecutive pieces of them, so that it needs few builds. Without a part, all of them."""
+    i, n = numbers_of_part(part)
+    if n == 1:
+        return suites
+    if len(suites) == 1:
+        return [suites[0]._replace(slice=(i, n))]
+    pieces = [suite._replace(slice=(k + 1, suite.pieces)) for suite in suites for k in range(suite.pieces)]
+    if n > len(pieces):
+        raise Failure("part: found %d parts, expected at most %d" % (n, len(pieces)))
+    return pieces[(i - 1) * len(pieces) // n:i * len(pieces) // n]
+
+
 def test(options):
     if options.fuzz:
         return fuzzing.fuzz(options)
@@ -117,7 +133,7 @@ def test(options):
     if options.all and options.preset == "release" and not (options.label or options.filter):
         suites += SUITES
     tally, lines = Tally(), []
-    for suite in suites:
+    for suite in parts_of(suites, options.part):
         try:
             lines += run_suite(suite, options, tally)
         except Failure as failure:

@@ -1,4 +1,4 @@
-"""The bench --autoschedulers: each case under each of Halide's autoschedulers, a process of its own for each, then a table and JSON."""
+"""The bench of autoschedulers: each case under each of Halide's autoschedulers, a process of its own for each, then a table and JSON."""
 import argparse
 import json
 import os
@@ -27,7 +27,7 @@ def last_sentence(text):
 def measure(program, case, frame, autoscheduler, options):
     """What the process says, or {"error": sentence}: an autoscheduler may throw, crash or search for hours."""
     name, parameters = autoscheduler[1:]
-    command = [program, "--case", case, "--frame", frame, "--autoscheduler", name,
+    command = [program, "autoschedulers", "--case", case, "--frame", frame, "--autoscheduler", name,
                "--rounds", str(options.rounds), "--threads", str(options.threads)]  # fmt: skip
     for parameter in parameters:
         command += ["--parameter", parameter]
@@ -98,23 +98,23 @@ def print_table(document):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--program", required=True, help="polyhead_bench_autoschedulers")
+    parser.add_argument("--program", required=True, help="polyhead_bench")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--limit", type=float, default=300, help="seconds for one autoscheduler on one case, measurement included")
     parser.add_argument("--filter", default="", help="only the cases whose names match")
     parser.add_argument("--json", help="also write the results to this file")
     options = parser.parse_args()
-    listed = subprocess.run([options.program, "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    listed = subprocess.run([options.program, "autoschedulers", "--list"], stdout=subprocess.PIPE, text=True, check=True).stdout
     try:
         known = json.loads(listed)
         cases = [case for case in known if re.search(options.filter, case["name"])]
     except re.error as error:
-        print("bench --autoschedulers: --filter is no regular expression: %s" % error, file=sys.stderr)
+        print("bench autoschedulers: --filter is no regular expression: %s" % error, file=sys.stderr)
         return 2
     if not cases:
         names = ", ".join("'%s'" % case["name"] for case in known)
-        print("bench --autoschedulers: --filter '%s' matches no case: expected one of %s" % (options.filter, names), file=sys.stderr)
+        print("bench autoschedulers: --filter '%s' matches no case: expected one of %s" % (options.filter, names), file=sys.stderr)
         return 2
     document = {"machine": machine.facts(), "command": os.environ.get("POLYHEAD_COMMAND", ""), "threads": options.threads,
                 "rounds": options.rounds, "limit_seconds": options.limit, "results": []}  # fmt: skip
@@ -126,7 +126,7 @@ def main():
     except KeyboardInterrupt:
         stopped = 130
     except OSError as error:
-        print("bench --autoschedulers: %s cannot be written: %s" % (options.json, error.strerror), file=sys.stderr)
+        print("bench autoschedulers: %s cannot be written: %s" % (options.json, error.strerror), file=sys.stderr)
         return 1
     print_table(document)
     return stopped

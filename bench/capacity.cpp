@@ -1,12 +1,12 @@
 // How the capacity of a cache changes the time of a decoding step, which should depend only on the valid keys.
-#include "capacity.h"
+#include "commands.h"
 
 #include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "../instruments/roof/roof.h"
-#include "kernels.h"
+#include "table.h"
 #include "workload.h"
 
 namespace bench {
@@ -43,10 +43,12 @@ std::string measure(const polyhead::Kernel &kernel, const CapacityLine &line, ro
 
 } // namespace
 
-int print_capacities(int threads, int rounds) {
-    const polyhead::Kernel *kernel = kernel_named(decoder);
+int run_capacity(const Options &options) {
+    const int threads = most_threads(options), rounds = options.rounds;
+    std::string error;
+    const polyhead::Kernel *kernel = kernel_named(decoder, &error);
     if (!kernel) {
-        std::printf("the table has no kernel %s\n", decoder);
+        std::printf("%s\n", error.c_str());
         return 1;
     }
     int broken = 0;

@@ -1,4 +1,4 @@
-#include "decode.h"
+#include "commands.h"
 
 #include <cstdio>
 #include <string>
@@ -7,7 +7,7 @@
 #include "../instruments/roof/roof.h"
 #include "cold_caches.h"
 #include "formula_loops.h"
-#include "kernels.h"
+#include "table.h"
 
 namespace bench {
 namespace {
@@ -62,9 +62,10 @@ std::string measure(const polyhead::Kernel &kernel, int64_t keys, roof::Workers 
 // it is enough.
 bool print_growth(int threads, int rounds) {
     const char *const name = "mqa_h8_d64";
-    const polyhead::Kernel *kernel = kernel_named(name);
+    std::string error;
+    const polyhead::Kernel *kernel = kernel_named(name, &error);
     ColdCaches caches;
-    const std::string error = kernel ? caches.make(*kernel, growth_keys) : std::string("the table has no kernel ") + name;
+    error = kernel ? caches.make(*kernel, growth_keys) : error;
     if (!error.empty()) {
         std::printf("%s\n", error.c_str());
         return false;
@@ -90,7 +91,8 @@ bool print_growth(int threads, int rounds) {
 
 } // namespace
 
-int print_decode(int threads, int rounds) {
+int run_decode(const Options &options) {
+    const int threads = most_threads(options), rounds = options.rounds;
     int broken = 0;
     std::printf(
         "a step of one query, 32 heads, 8 key/value heads, head_dim 128: time of a plain read of the cache / time of the step, both from\n"
@@ -102,9 +104,10 @@ int print_decode(int threads, int rounds) {
         polyhead::set_num_threads(count);
         roof::Workers workers(count);
         for (const DecodeLine &line : decode_lines) {
-            const polyhead::Kernel *kernel = kernel_named(line.kernel);
+            std::string missing;
+            const polyhead::Kernel *kernel = kernel_named(line.kernel, &missing);
             if (!kernel) {
-                std::printf("the table has no kernel %s\n", line.kernel);
+                std::printf("%s: %s\n", line.kernel, missing.c_str());
                 broken++;
                 continue;
             }

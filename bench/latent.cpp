@@ -1,11 +1,11 @@
 // Decoding with multi-head latent attention: a cache whose rows are key and, in their leading part, value.
-#include "latent.h"
+#include "commands.h"
 
 #include <cstdio>
 #include <vector>
 
 #include "../instruments/roof/roof.h"
-#include "kernels.h"
+#include "table.h"
 #include "workload.h"
 
 namespace bench {
@@ -39,10 +39,12 @@ std::string measure(const polyhead::Kernel &one, const polyhead::Kernel &other, 
 
 } // namespace
 
-int print_latent(int threads, int rounds) {
-    const polyhead::Kernel *one = kernel_named(in_key), *other = kernel_named(separate);
-    if (!one || !other) {
-        std::printf("the table has no kernel %s\n", one ? separate : in_key);
+int run_latent(const Options &options) {
+    const int threads = most_threads(options), rounds = options.rounds;
+    std::string error;
+    const polyhead::Kernel *one = kernel_named(in_key, &error), *other = one ? kernel_named(separate, &error) : nullptr;
+    if (!other) {
+        std::printf("%s\n", error.c_str());
         return 1;
     }
     int broken = 0;

@@ -1,5 +1,5 @@
 // What pages cost a decoding step: the same keys in a contiguous cache and in the pages of a pool, in any order.
-#include "pages.h"
+#include "commands.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -8,7 +8,7 @@
 
 #include "../instruments/roof/roof.h"
 #include "cold_caches.h"
-#include "kernels.h"
+#include "table.h"
 #include "workload.h"
 
 namespace bench {
@@ -85,7 +85,8 @@ bool print_row(const PagesLine &line, const std::string &call, int threads, cons
 
 } // namespace
 
-int print_pages(int threads, int rounds) {
+int run_pages(const Options &options) {
+    const int threads = most_threads(options), rounds = options.rounds;
     int broken = 0;
     std::printf("time of a contiguous cache / time with pages, and the same of plain reads of both, steps from memory: medians\n"
                 "(interquartile range) of %d rounds\n",
@@ -96,9 +97,11 @@ int print_pages(int threads, int rounds) {
         polyhead::set_num_threads(count);
         roof::Workers workers(count);
         for (const PagesLine &line : pages_lines) {
-            const polyhead::Kernel *one = kernel_named(line.contiguous), *other = kernel_named(line.paged);
-            if (!one || !other) {
-                std::printf("the table has no kernel %s\n", one ? line.paged : line.contiguous);
+            std::string missing;
+            const polyhead::Kernel *one = kernel_named(line.contiguous, &missing),
+                                   *other = one ? kernel_named(line.paged, &missing) : nullptr;
+            if (!other) {
+                std::printf("%s: %s\n", one ? line.paged : line.contiguous, missing.c_str());
                 broken++;
                 continue;
             }

@@ -1,5 +1,5 @@
 // The plain kernel of another checkout, compiled with that checkout's headers, behind C functions that each checkout can have.
-// ./polyhead bench --features --against makes a shared library of it.
+// ./polyhead bench features --against makes a shared library of it.
 #include <plain.h>
 #include <polyhead/polyhead.h>
 

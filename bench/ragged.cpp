@@ -1,6 +1,6 @@
 // How fast calls with packed tokens are: sequences of different lengths against a batch of equal ones, per useful FLOP; and a call with
 // prefill and decoding against two calls.
-#include "ragged.h"
+#include "commands.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include "../instruments/calls/random.h"
 #include "../instruments/reference/half.h"
 #include "../instruments/roof/roof.h"
-#include "kernels.h"
+#include "table.h"
 
 namespace bench {
 namespace {
@@ -177,7 +177,8 @@ constexpr Line ragged_lines[] = {
 
 } // namespace
 
-int print_ragged(int threads, int rounds) {
+int run_ragged(const Options &options) {
+    const int threads = most_threads(options), rounds = options.rounds;
     int broken = 0;
     std::printf(
         "packed tokens of %lld sequences: speed per useful FLOP / that of equal lengths, and time of two calls / time of one; medians "
@@ -188,8 +189,9 @@ int print_ragged(int threads, int rounds) {
         polyhead::set_num_threads(count);
         roof::Workers workers(count);
         for (const Line &line : ragged_lines) {
-            const polyhead::Kernel *kernel = kernel_named(line.kernel);
-            const Measured m = kernel ? line.run(*kernel, workers, rounds) : Measured{{}, {}, "not in the table of this build"};
+            std::string missing;
+            const polyhead::Kernel *kernel = kernel_named(line.kernel, &missing);
+            const Measured m = kernel ? line.run(*kernel, workers, rounds) : Measured{{}, {}, missing};
             if (!m.error.empty()) {
                 std::printf("%-24s  %-18s  %s\n", line.kernel, line.call, m.error.c_str());
                 broken++;

@@ -1,12 +1,12 @@
 // Kernels of 16-bit storage beside those of f32.
-#include "storage.h"
+#include "commands.h"
 
 #include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "../instruments/roof/roof.h"
-#include "kernels.h"
+#include "table.h"
 #include "workload.h"
 
 namespace bench {
@@ -16,10 +16,10 @@ constexpr double least = 0.92; // time of f32 / time, plus half the interquartil
 
 // The line's kernel with free lengths in this type; null where this machine runs none.
 const polyhead::Kernel *kernel_of_type(const SpeedLine &line, int32_t dtype) {
-    SpeedLine wanted = line;
-    wanted.problem.dtype = dtype;
-    const polyhead::Kernel *found = kernel_of(wanted);
-    return found && found->supported() ? found : nullptr;
+    polyhead::Problem problem = line.problem;
+    problem.dtype = dtype;
+    std::string error;
+    return kernel_of(problem, &error);
 }
 
 // One storage type against f32. Returns false when it is too slow, or wrong.
@@ -49,7 +49,8 @@ bool print_line(const SpeedLine &line, int32_t dtype, const polyhead::Kernel &on
 
 } // namespace
 
-int print_storage(int threads, int rounds) {
+int run_storage(const Options &options) {
+    const int threads = most_threads(options), rounds = options.rounds;
     int broken = 0;
     std::printf("16-bit storage beside f32: medians (interquartile range) of %d rounds\n", rounds);
     std::printf("%-28s  %-5s  %7s  %14s  %13s\n", "", "type", "threads", "time f32/time", "% of peak");

@@ -1,8 +1,8 @@
-"""The subcommands setup, demo, bench, generate and check."""
+"""The subcommands setup, demo, generate, prune, explain, tune and check."""
 import os
 import sys
 
-from . import against, autoschedulers, build, checks, environment, package, peers, sweep
+from . import build, checks, environment, package
 from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
@@ -37,53 +37,6 @@ def demo_generate(options):
     build.configure()
     build.build("release", ["example_generate"], quiet=build.ninja_idle("release", ["example_generate"]))
     return call([os.path.join(build.directory("release"), "examples", "060_generate", "example_generate")], check=False)
-
-
-# Options of bench that need --peers.
-ONLY_PEERS = {"dtype": "--dtype", "cases": "--cases", "report": "--report", "adapters": "--adapters", "source": "--from", "markdown": "--markdown"}
-
-
-def bench(options):
-    if options.peers is not None:
-        return peers.bench(options)
-    for name, flag in ONLY_PEERS.items():
-        if getattr(options, name) not in (None, False):
-            raise Failure("%s: found without --peers, expected both" % flag)
-    if options.no_tuned and not options.ratio:
-        raise Failure("--no-tuned: found without --ratio or --peers, expected one of them")
-    if options.autoschedulers:
-        return autoschedulers.bench(options)
-    if options.sweep:
-        return sweep.bench(options)
-    if options.plot is not None:
-        raise Failure("--plot: found without --sweep, expected both")
-    if options.limit is not None:
-        raise Failure("--limit: found without --autoschedulers, expected both")
-    if options.against is not None and not options.features:
-        return against.bench(options)
-    machine = "avx2" if options.avx2 else "release"
-    generates = options.ratio or options.features or options.layer_step  # their kernels
-    preset = "release" if generates else machine
-    program = ("polyhead_bench_gpu" if options.device else "polyhead_bench_features" if options.features
-               else "polyhead_bench_ratio" if options.ratio else "polyhead_bench_layer_step" if options.layer_step
-               else "polyhead_bench")  # fmt: skip
-    if not (options.device and options.no_build):
-        environment.ensure("build", "bench")
-        build.configure(preset, ["BENCH"], **({"POLYHEAD_BUILD_BENCH": "ON"} if preset == "avx2" else {}))
-        build.build(preset, [program], quiet=build.ninja_idle(preset, [program]))
-    command = [build.program(preset, program)]
-    for flag in ("capacity", "decode", "latent", "pages", "ragged", "storage", "pairs", "no_tuned"):
-        if getattr(options, flag):
-            command.append("--" + flag.replace("_", "-"))
-    for name in ("device", "json", "filter", "threads", "rounds", "longest"):
-        value = getattr(options, name)
-        if value is not None:
-            command += ["--" + name, os.path.abspath(value) if name == "json" else value]
-    cpu_features = build.cpu_features(machine)
-    if options.against is not None:
-        command += ["--against", against.plain_library(options.against, cpu_features)]
-    step("bench")
-    return call(command, check=False, env=dict(child_environment(), POLYHEAD_CPU_FEATURES=cpu_features))
 
 
 def generate(options):

@@ -1,4 +1,4 @@
-"""bench --against: the speed kernels of this checkout and of another one, measured alternately; a ratio per case. Another one's plain kernel."""
+"""bench against: the speed kernels of this checkout and of another one, measured alternately; a ratio per case. Another one's plain kernel."""
 import json
 import os
 import re
@@ -56,7 +56,7 @@ def checkout_of(word):
         return os.path.abspath(word)
     commit = output(["git", "rev-parse", "--verify", "--quiet", word + "^{commit}"])
     if commit is None:
-        raise Failure("--against: found '%s', expected a checkout of polyhead or a commit" % word)
+        raise Failure("against: found '%s', expected a checkout of polyhead or a commit" % word)
     folder = os.path.join(BUILD, "against", commit.strip()[:12])
     if not os.path.isdir(folder):
         call(["git", "clone", "--quiet", "--no-checkout", ROOT, folder])
@@ -85,7 +85,7 @@ def bench(options):
     """Prints the ratios; above 1 this checkout is faster. The bench of the other one must be built, by ./polyhead bench there."""
     before = os.path.join(os.path.abspath(options.against), "build", "release", "bench", "polyhead_bench")
     if not os.path.isfile(before):
-        raise Failure("--against: found no %s; run ./polyhead bench in that checkout first" % before)
+        raise Failure("against: found no %s; run ./polyhead bench --filter NONE in that checkout first" % before)
     environment.ensure("build", "bench")
     build.configure(parts=["BENCH"])
     build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))

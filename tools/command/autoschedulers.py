@@ -1,4 +1,4 @@
-"""The subcommand bench --autoschedulers: builds its program, then runs bench/autoschedulers.py."""
+"""The subcommand bench autoschedulers: builds its program, then runs bench/autoschedulers.py."""
 import os
 import shlex
 import sys
@@ -7,7 +7,7 @@ from . import build, environment
 from .places import PYTHON, ROOT, call, step
 from .places import environment as child_environment
 
-PROGRAM = "polyhead_bench_autoschedulers"
+PROGRAM = "polyhead_bench"
 
 
 def bench(options):
@@ -22,5 +22,5 @@ def bench(options):
     child = child_environment()
     child["PYTHONPATH"] = os.path.join(ROOT, "bench", "peers")
     child["POLYHEAD_COMMAND"] = shlex.join(["./polyhead"] + sys.argv[1:])
-    step("bench --autoschedulers")
+    step("bench autoschedulers")
     return call(command, check=False, env=child)

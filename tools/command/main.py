@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, build, golden, gpu_table, help_texts, package, testing
+from . import actions, bench, build, golden, gpu_table, help_texts, package, testing
 from .places import Failure
 
 EPILOG = """\
@@ -15,7 +15,7 @@ examples:
   ./polyhead explain minilm_layer --query-length 16
   ./polyhead test --label runtime
   ./polyhead bench --filter sdpa --threads 1 --json out.json
-  ./polyhead bench --peers --report peers.html
+  ./polyhead bench peers --report peers.html
   ./polyhead test --device cuda
 """
 
@@ -51,7 +51,7 @@ def parser():
     test.add_argument("--soak", metavar="MINUTES", type=float, help="only the soak test, that long: memory must not grow, answers must not change")
     test.add_argument("--faults", action="store_true", help="plant one fault after another into a copy of the tree: does the test that is to find it find it?")
     test.add_argument("--part", metavar="I/N", help="only the I-th of N parts: of the tests of every build, or with --faults of the list")
-    add_bench_options(add("bench", actions.bench, "time every kernel of the table, as %% of this machine's measured peak"))
+    bench.add_commands(add("bench", None, "measure kernels: one command for each question; without one, every kernel of the table"))
     generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
     prune = add("prune", actions.prune, "rank the heads of a layer on your data, and write it without those that should go", add_help=False)
@@ -79,40 +79,6 @@ def parser():
     return top
 
 
-def add_bench_options(bench):
-    bench.add_argument("--json", metavar="FILE", help="also write the results to FILE")
-    bench.add_argument("--filter", metavar="REGEX", help="only the cases whose names match")
-    bench.add_argument("--threads", metavar="N", help="threads of the kernels")
-    bench.add_argument("--rounds", metavar="N", help="rounds of each measurement (default 7)")
-    bench.add_argument("--ratio", action="store_true", help="only the speed targets: %% of peak, speed-up with threads, free compared with fixed lengths")
-    bench.add_argument("--avx2", action="store_true", help="the kernels for AVX2, also on a CPU that has more")
-    bench.add_argument("--no-tuned", action="store_true", help="with --ratio or --peers: default tilings, whatever tuning records say")
-    bench.add_argument("--capacity", action="store_true", help="only how the capacity of a key/value cache changes the time of a decoding step")
-    bench.add_argument("--storage", action="store_true", help="only the kernels of bf16 and f16 beside those of f32")
-    bench.add_argument("--decode", action="store_true", help="only how fast a decoding step reads its cache, compared with a plain read of the same memory")
-    bench.add_argument("--layer-step", action="store_true", help="only one token through an attention layer with a cache, compared with a plain read of its weights and its cache")
-    bench.add_argument("--pages", action="store_true", help="only what pages cost a decoding step, compared with a contiguous cache")
-    bench.add_argument("--ragged", action="store_true", help="only how fast packed tokens are, compared with equal lengths")
-    bench.add_argument("--latent", action="store_true", help="only what value_in_key saves in a decoding step of multi-head latent attention")
-    bench.add_argument("--sweep", action="store_true", help="only the speed over query lengths 1 to 1024, for some head dims, plain and causal; lengths that fall behind their neighbours")
-    bench.add_argument("--plot", metavar="FILE", help="with --sweep: also draw the speeds (.svg or .png)")
-    bench.add_argument("--features", action="store_true", help="the time of each mask, modifier and output relative to the plain kernel (docs/benchmarks.md)")
-    bench.add_argument("--pairs", action="store_true", help="with --features: also every pair of them")
-    bench.add_argument("--device", metavar="API", help="the GPU kernels on cuda or opencl, as %% of that device's measured peak")
-    bench.add_argument("--longest", metavar="N", help="with --device: tokens of the long cases (default 4096)")
-    bench.add_argument("--no-build", action="store_true", help="with --device: use the program that is already built")
-    bench.add_argument("--autoschedulers", action="store_true", help="compare polyhead's schedules with those of Halide's autoschedulers (docs/benchmarks.md)")
-    bench.add_argument("--limit", metavar="SECONDS", help="with --autoschedulers: time limit of each autoscheduler per case (default 300)")
-    bench.add_argument("--peers", metavar="NAMES", nargs="?", const="", help="compare with PyTorch, ONNX Runtime and OpenVINO (all, or a list with commas), installed into build/peers-venv")
-    bench.add_argument("--dtype", choices=("f32", "bf16", "f16"), help="with --peers: the type of all tensors (default f32)")
-    bench.add_argument("--cases", metavar="REGEX", help="with --peers: only the cases whose names match")
-    bench.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="with --peers: also a page with plots (default peers.html)")
-    bench.add_argument("--from", dest="source", metavar="FILE", help="with --peers: measure nothing, show the results in this JSON")
-    bench.add_argument("--markdown", action="store_true", help="with --peers: the table as Markdown")
-    bench.add_argument("--against", metavar="CHECKOUT", help="compare the kernels tagged speed with another checkout of polyhead; with --features: all ratios are to its plain kernel, and CHECKOUT may be a commit")
-    bench.add_argument("--adapters", metavar="DIR", help="with --peers: a folder with peer_NAME.py for other libraries")
-
-
 def run(argv):
     text = help_texts.answer(argv)
     if text is not None:
@@ -123,7 +89,7 @@ def run(argv):
     if argv and argv[0] in help_texts.COMMANDS:
         options = argparse.Namespace(action=getattr(actions, argv[0]), arguments=argv[1:])
     else:
-        options = top.parse_args(argv)
+        options = top.parse_args(bench.with_command(argv))
         if options.command is None:
             top.print_help()
             return 0

@@ -1,4 +1,4 @@
-"""The subcommand bench --peers: other libraries in a virtual environment under build/, then the bench in bench/peers/compare."""
+"""The subcommand bench peers: other libraries in a virtual environment under build/, then the bench in bench/peers/compare."""
 import glob
 import hashlib
 import os
@@ -73,6 +73,16 @@ def ensure(names):
     return absent
 
 
+def add_options(command):
+    command.add_argument("peers", metavar="NAMES", nargs="?", default="", help="names with commas between them (default: all)")
+    command.add_argument("--dtype", choices=("f32", "bf16", "f16"), help="the type of all tensors (default f32)")
+    command.add_argument("--cases", metavar="REGEX", help="only the cases whose names match")
+    command.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="also a page with plots (default peers.html)")
+    command.add_argument("--from", dest="source", metavar="FILE", help="measure nothing, show the results in this JSON")
+    command.add_argument("--markdown", action="store_true", help="the table as Markdown")
+    command.add_argument("--adapters", metavar="DIR", help="a folder with peer_NAME.py for other libraries")
+
+
 def command_line(options, absent):
     command = [PYTHON, "-m", "compare", options.peers, "--python", PEERS_PYTHON]
     for name in ("dtype", "rounds", "threads", "cases", "json", "report", "adapters"):
@@ -92,7 +102,7 @@ def bench(options):
     environment.ensure("build", "arrays", "plots")
     absent = {}
     if not options.source:
-        package.ready("bench --peers", "bench")
+        package.ready("bench peers", "bench")
         build.configure(parts=["BENCH"])
         build.build("release", TARGETS, quiet=build.ninja_idle("release", TARGETS))
         asked = [word.strip() for word in options.peers.split(",") if word.strip()]
@@ -103,5 +113,5 @@ def bench(options):
     if options.no_tuned:
         child["POLYHEAD_TUNED"] = "off"
     child["POLYHEAD_COMMAND"] = shlex.join(["./polyhead"] + sys.argv[1:])
-    step("bench --peers")
+    step("bench peers")
     return call(command_line(options, absent), check=False, env=child)

@@ -1,1 +1,1 @@
-"""The bench that holds polyhead against other libraries: ./polyhead bench --peers."""
+"""The bench that holds polyhead against other libraries: ./polyhead bench peers."""

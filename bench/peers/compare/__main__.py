@@ -1,4 +1,4 @@
-"""./polyhead bench --peers: polyhead and other libraries, case by case, in turns."""
+"""./polyhead bench peers: polyhead and other libraries, case by case, in turns."""
 
 import argparse
 import json
@@ -22,7 +22,7 @@ class Failure(Exception):
 
 
 def parser():
-    parser = argparse.ArgumentParser(prog="polyhead bench --peers", description=__doc__)
+    parser = argparse.ArgumentParser(prog="polyhead bench peers", description=__doc__)
     parser.add_argument("names", nargs="?", default="", help="libraries, with commas (default: all)")
     parser.add_argument("--rounds", type=int, default=7, help="rounds per case (default 7)")
     parser.add_argument("--dtype", default="f32", help="the type of all tensors: f32, bf16 or f16 (default f32)")
@@ -143,7 +143,7 @@ def read(path):
             document = json.load(file)
         document["cases"], document["peers"], document["machine"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise Failure("%s: %s; expected results of polyhead bench --peers" % (path, error)) from None
+        raise Failure("%s: %s; expected results of polyhead bench peers" % (path, error)) from None
     return document
 
 

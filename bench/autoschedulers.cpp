@@ -1,4 +1,4 @@
-// polyhead_bench_autoschedulers: one case under one of Halide's autoschedulers, in turns with our schedule. Prints one JSON object.
+// One case under one of Halide's autoschedulers, in turns with our schedule. Prints one JSON object.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "../instruments/calls/compiled_kernel.h"
 #include "../instruments/calls/problems.h"
 #include "../instruments/roof/roof.h"
+#include "commands.h"
 #include "workload.h"
 
 namespace {
@@ -25,13 +25,6 @@ struct Case {
     const char *name;
     polyhead::Problem problem;
     std::vector<std::string> frames; // ours first; an autoscheduler is given each
-};
-
-struct Options {
-    std::string name, frame, autoscheduler;
-    std::vector<std::string> parameters;
-    int threads = 1, rounds = 7;
-    bool list = false;
 };
 
 // Lengths are fixed: an autoscheduler works from estimates, and here they are the truth.
@@ -80,7 +73,7 @@ Json json_of(const roof::Spread &s) {
 }
 
 // Rounds of both and of the peak in turns; a round in which other programs were busy is made once more.
-Json measure(const Candidate &ours, const Candidate &theirs, const Options &options) {
+Json measure(const Candidate &ours, const Candidate &theirs, const bench::Options &options) {
     roof::Workers workers(options.threads);
     std::vector<double> ours_percent, theirs_percent, ratio, peak, others, ours_ms, theirs_ms;
     const double gflop = ours.workload->flops() / 1e9;
@@ -110,7 +103,12 @@ int fail(const std::string &sentence) {
     return 1;
 }
 
-int run(const Options &options) {
+} // namespace
+
+int bench::run_autoschedulers(const Options &given) {
+    ::setenv("POLYHEAD_CACHE", "off", 1); // compilations are timed
+    Options options = given;
+    options.threads = options.threads > 0 ? options.threads : 1;
     const std::vector<Case> cases = make_cases();
     if (options.list) {
         Json list = Json::array();
@@ -120,7 +118,7 @@ int run(const Options &options) {
         return 0;
     }
     for (const Case &one : cases) {
-        if (options.name != one.name)
+        if (options.case_name != one.name)
             continue;
         polyhead::set_num_threads(options.threads);
         std::string words = "frame=" + options.frame + " autoscheduler=" + options.autoscheduler +
@@ -140,22 +138,5 @@ int run(const Options &options) {
         std::printf("%s\n", result.dump().c_str());
         return 0;
     }
-    return fail("case '" + options.name + "' is not known: expected one of --list");
-}
-
-} // namespace
-
-int main(int argc, char **argv) {
-    ::setenv("POLYHEAD_CACHE", "off", 1); // compilations are timed
-    Options options;
-    CLI::App app("Times one case under one of Halide's autoschedulers beside our schedule; ./polyhead bench --autoschedulers runs all.");
-    app.add_flag("--list", options.list, "print the cases and their formulations as JSON");
-    app.add_option("--case", options.name, "the case, by name");
-    app.add_option("--frame", options.frame, "formulation that the autoscheduler is given");
-    app.add_option("--autoscheduler", options.autoscheduler, "Mullapudi2016, Adams2019 or Li2018");
-    app.add_option("--parameter", options.parameters, "FIELD=VALUE of the autoscheduler; may be repeated");
-    app.add_option("--threads", options.threads, "threads of the kernels")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--rounds", options.rounds, "rounds")->check(CLI::Range(2, 1000))->capture_default_str();
-    CLI11_PARSE(app, argc, argv);
-    return run(options);
+    return fail("case '" + options.case_name + "' is not known: expected one of --list");
 }

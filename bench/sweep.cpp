@@ -1,4 +1,4 @@
-// polyhead_bench_sweep: the speed over the query lengths, for some head dims, plain and causal, and the lengths that fall behind their
+// The speed over the query lengths, for some head dims, plain and causal, and the lengths that fall behind their
 // neighbours.
 #include <algorithm>
 #include <cstdio>
@@ -7,7 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "../instruments/calls/compiled_kernel.h"
@@ -16,6 +15,7 @@
 #include "../instruments/calls/subject.h"
 #include "../instruments/reference/check_answer.h"
 #include "../instruments/roof/roof.h"
+#include "commands.h"
 
 namespace {
 
@@ -30,11 +30,6 @@ constexpr size_t neighbours = 16;
 constexpr double least = 0.85; // of the median of the neighbours
 constexpr double least_seconds = 0.001;
 constexpr int least_calls = 3;
-
-struct Options {
-    std::string json;
-    int threads = 1, rounds = 7;
-};
 
 struct Point {
     int64_t length = 0;
@@ -98,7 +93,7 @@ double of_neighbours(const std::vector<double> &speeds, size_t at) {
     return speeds[at] / roof::spread(around).median;
 }
 
-Line measure(int head_dim, bool causal, const Options &options, roof::Workers &workers) {
+Line measure(int head_dim, bool causal, const bench::Options &options, roof::Workers &workers) {
     Line line{head_dim, causal, {}, ""};
     polyhead::Problem problem = polyhead::test::sdpa_problem(heads, head_dim);
     problem.causal = causal ? POLYHEAD_BOTTOM_RIGHT : POLYHEAD_NOT_CAUSAL;
@@ -182,7 +177,11 @@ Json json_of(const Line &line) {
     return {{"head_dim", line.head_dim}, {"causal", line.causal}, {"points", points}};
 }
 
-int run(const Options &options) {
+} // namespace
+
+int bench::run_sweep(const Options &given) {
+    Options options = given;
+    options.threads = options.threads > 0 ? options.threads : 1;
     polyhead::set_num_threads(options.threads);
     roof::Workers workers(options.threads);
     std::printf("B 1, H %d, f32, %d thread%s, %d rounds, no tuning records; FLOPs at the query length rounded up to %d; peak: %s\n", heads,
@@ -207,16 +206,4 @@ int run(const Options &options) {
                                            .dump(1)
                                     << "\n";
     return slow == 0 ? 0 : 1;
-}
-
-} // namespace
-
-int main(int argc, char **argv) {
-    Options options;
-    CLI::App app("Times attention at every query length to 160 and every seventh to 1024.");
-    app.add_option("--threads", options.threads, "threads of the kernels")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--rounds", options.rounds, "rounds of each length")->check(CLI::Range(2, 1000))->capture_default_str();
-    app.add_option("--json", options.json, "also write the results to this file");
-    CLI11_PARSE(app, argc, argv);
-    return run(options);
 }

@@ -1,4 +1,4 @@
-// polyhead_bench_features: the time of each feature and each pair of features relative to the plain kernel, measured alternately.
+// The time of each feature and each pair of features relative to the plain kernel, measured alternately.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -8,21 +8,15 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "../instruments/roof/roof.h"
+#include "commands.h"
 #include "feature_call.h"
 
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-struct Options {
-    std::string json, filter, against;
-    int threads = 1, rounds = 7;
-    bool pairs = false;
-};
 
 struct Measured {
     std::string name, error;
@@ -96,7 +90,7 @@ void print(const Measured &m) {
 }
 
 std::vector<Measured> measure_all(const std::vector<bench::FeatureCase> &cases, const std::function<void()> &plain, roof::Workers &workers,
-                                  const Options &options) {
+                                  const bench::Options &options) {
     const std::regex wanted(options.filter);
     std::vector<Measured> all;
     for (const bench::FeatureCase &one : cases)
@@ -185,7 +179,11 @@ std::vector<bench::FeatureCase> singles(const std::vector<bench::Feature> &featu
     return cases;
 }
 
-int run(const Options &options) {
+} // namespace
+
+int bench::run_features(const Options &given) {
+    Options options = given;
+    options.threads = options.threads > 0 ? options.threads : 1;
     const bench::FeatureCall ours{bench::FeatureCase()};
     polyhead::set_num_threads(options.threads);
     roof::Workers workers(options.threads);
@@ -199,7 +197,7 @@ int run(const Options &options) {
     }
     const std::function<void()> plain = [&] { theirs ? theirs->run() : ours.run(); };
     if (!error.empty()) {
-        std::fprintf(stderr, "polyhead_bench_features: %s\n", error.c_str());
+        std::fprintf(stderr, "polyhead_bench: %s\n", error.c_str());
         return 1;
     }
     std::printf("B1 H12 T1024 d64 f32, %d thread%s, %d rounds; a copy writes %.1f GB/s%s\n", options.threads,
@@ -226,19 +224,4 @@ int run(const Options &options) {
                                            .dump(1)
                                     << "\n";
     return good && both_good ? 0 : 1;
-}
-
-} // namespace
-
-int main(int argc, char **argv) {
-    Options options;
-    CLI::App app("Times every feature of attention, and every pair of two, against the plain kernel.");
-    app.add_flag("--pairs", options.pairs, "also every pair of features that a problem can have");
-    app.add_option("--threads", options.threads, "threads of the kernels")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--rounds", options.rounds, "rounds per case")->check(CLI::Range(2, 1000))->capture_default_str();
-    app.add_option("--filter", options.filter, "only cases whose names match this regular expression");
-    app.add_option("--against", options.against, "library of the plain kernel of another checkout (plain_of_checkout.cpp)");
-    app.add_option("--json", options.json, "also write the results to this file");
-    CLI11_PARSE(app, argc, argv);
-    return run(options);
 }

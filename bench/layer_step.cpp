@@ -1,4 +1,4 @@
-// polyhead_bench_layer_step: one token through an attention layer with a cache, compared with a plain read of its weights and its cache.
+// One token through an attention layer with a cache, compared with a plain read of its weights and its cache.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <polyhead/cache.h>
 
 #include "../instruments/calls/compiled_kernel.h"
 #include "../instruments/calls/problems.h"
 #include "../instruments/roof/roof.h"
+#include "commands.h"
 
 namespace {
 
@@ -196,16 +196,11 @@ bool measure(LayerStep *step, int threads, int rounds) {
 
 } // namespace
 
-int main(int argc, char **argv) {
-    int threads = 1, rounds = 7;
-    CLI::App app(
-        "One token through an attention layer with a cache of 4096 keys, compared with a plain read of its weights and its cache.");
-    app.add_option("--threads", threads, "threads of the kernels, besides one")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--rounds", rounds, "rounds of each measurement")->check(CLI::Range(2, 1000))->capture_default_str();
-    CLI11_PARSE(app, argc, argv);
+int bench::run_layer_step(const Options &options) {
+    const int threads = options.threads > 0 ? options.threads : 1, rounds = options.rounds;
     LayerStep step;
     if (!step.error().empty()) {
-        std::fprintf(stderr, "polyhead_bench_layer_step: %s\n", step.error().c_str());
+        std::fprintf(stderr, "polyhead_bench: %s\n", step.error().c_str());
         return 1;
     }
     std::printf("a token through a layer: width %d, %d heads, %d key/value heads, head_dim %d, f32, %lld keys; time of a plain read of\n"

@@ -1,14 +1,13 @@
-// polyhead_bench_ratio: the table of promised speeds: % of the peak, growth with threads, free lengths against fixed ones.
+// The table of promised speeds: % of the peak, growth with threads, free lengths against fixed ones.
 #include <cstdio>
 #include <memory>
 #include <regex>
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "../instruments/calls/compiled_kernel.h"
 #include "../instruments/roof/roof.h"
+#include "commands.h"
 #include "shapes.h"
 #include "workload.h"
 
@@ -17,12 +16,6 @@ namespace {
 using bench::SpeedLine;
 
 constexpr double min_growth = 0.96, max_free_over_fixed = 1.03;
-
-struct Options {
-    std::string filter;
-    int threads = polyhead::num_threads(), rounds = 7;
-    bool no_records = false;
-};
 
 // The kernels of a line, with free lengths and with those of its shape, and the tensors of both.
 struct Compiled {
@@ -90,9 +83,11 @@ void print_percent(const std::vector<double> &percents) {
     std::printf("  %6.1f (%4.1f)", s.median, s.iqr());
 }
 
-int run(const Options &options) {
+} // namespace
+
+int bench::run_ratio(const Options &options) {
     const std::regex wanted(options.filter);
-    const int threads = options.threads;
+    const int threads = most_threads(options);
     int broken = 0;
     std::printf("%% of the peak (%s; bf16: %s), median (interquartile range) of %d rounds, the peak measured in each of them%s\n",
                 roof::peak_name(), roof::peak_name(roof::Peak::bf16_pairs), options.rounds,
@@ -140,17 +135,4 @@ int run(const Options &options) {
     std::printf("growth: %% on %d threads over %% on 1, at least %.2f; free/fixed at most %.2f\n", threads, min_growth,
                 max_free_over_fixed);
     return broken ? 1 : 0;
-}
-
-} // namespace
-
-int main(int argc, char **argv) {
-    Options options;
-    CLI::App app("Prints the promised speeds, as % of the peak that is measured beside them.");
-    app.add_option("--threads", options.threads, "the larger number of threads")->check(CLI::Range(1, 256))->capture_default_str();
-    app.add_option("--rounds", options.rounds, "rounds of each case")->check(CLI::Range(2, 1000))->capture_default_str();
-    app.add_option("--filter", options.filter, "only cases whose names match this regular expression");
-    app.add_flag("--no-tuned", options.no_records, "default tilings, whatever tuning records say");
-    CLI11_PARSE(app, argc, argv);
-    return run(options);
 }

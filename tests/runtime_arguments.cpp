@@ -305,7 +305,7 @@ TEST_CASE("runtime: memory of kernels", "[runtime]") {
     }
 }
 
-// docs/guarantees.md states the sum of the limits.
+// docs/guides/guarantees.md states the sum of the limits.
 TEST_CASE("runtime: memory that is kept between calls has a limit", "[runtime]") {
     using namespace polyhead::runtime;
     CHECK(thread_groups * kept_by_group + kept_by_process == size_t(384) << 20);

@@ -1,4 +1,4 @@
-"""Writes docs/conformance.md: the results of the ONNX node cases of Attention and FlexAttention with the Python package."""
+"""Writes docs/measured/conformance.md: the results of the ONNX node cases of Attention and FlexAttention with the Python package."""
 import argparse
 import pathlib
 import sys

@@ -43,14 +43,14 @@ def add_commands(parser):
 
     for name, (text, options) in PLAIN.items():
         add(name, run, text, *options, "threads", "rounds", "avx2")
-    features = add("features", run_features, "the time of each mask, modifier and output relative to the plain kernel (docs/benchmarks.md)",
+    features = add("features", run_features, "the time of each mask, modifier and output relative to the plain kernel (docs/measured/benchmarks.md)",
                    "filter", "json", "threads", "rounds", "avx2")
     features.add_argument("--pairs", action="store_true", help="also every pair of them")
     features.add_argument("--against", metavar="CHECKOUT", help="all ratios are to the plain kernel of another checkout of polyhead, or of a commit")
     sweep = add("sweep", run_sweep, "the speed over query lengths 1 to 1024, for some head dims, plain and causal; lengths that fall behind their neighbours",
                 "json", "threads", "rounds", "avx2")
     sweep.add_argument("--plot", metavar="FILE", help="also draw the speeds (.svg or .png)")
-    schedulers = add("autoschedulers", autoschedulers.bench, "compare polyhead's schedules with those of Halide's autoschedulers (docs/benchmarks.md)",
+    schedulers = add("autoschedulers", autoschedulers.bench, "compare polyhead's schedules with those of Halide's autoschedulers (docs/measured/benchmarks.md)",
                      "filter", "json", "threads", "rounds")
     schedulers.add_argument("--limit", metavar="SECONDS", help="time limit of each autoscheduler per case (default 300)")
     other = add("against", against.bench, "the kernels tagged speed here and in another checkout, in turns", "filter", "threads", "rounds")

@@ -1,4 +1,4 @@
-"""The subcommand gpu-table: generates every GPU kernel of the table for every API, checks and runs it, and writes the tables of docs/guides/gpu.md."""
+"""The subcommand gpu-table: generates every GPU kernel of the table for every API, checks and runs it, and writes the tables of docs/measured/gpu.md."""
 import concurrent.futures
 import json
 import os
@@ -11,7 +11,7 @@ from . import build, environment, kernel_table
 from .places import PYTHON, ROOT, Failure, jobs, step
 from .places import environment as environment_of_children
 
-DOCUMENT = os.path.join(ROOT, "docs", "guides", "gpu.md")
+DOCUMENT = os.path.join(ROOT, "docs", "measured", "gpu.md")
 CHECK = os.path.join(ROOT, "tests", "gpu_sources", "check.py")
 # API -> the device that runs it on the CPU; None: there is none.
 RUNS = {"opencl": "opencl", "cuda_80": "cuda", "cuda_86": None, "vulkan": "vulkan", "metal": None, "webgpu": None}

@@ -1,4 +1,4 @@
-"""The results as Markdown: what README and docs/benchmarks.md show."""
+"""The results as Markdown: what README and docs/measured/benchmarks.md show."""
 
 from . import cases, machine, results
 

@@ -71,6 +71,8 @@ CASES = [  # check, file name, text, complaints
     (check_rules.check_bytes, "python/polyhead/x.py", 'size = 2 if dtype == "bf16" else 4', 1),
     (check_rules.check_bytes, "runtime/x.cpp", "const int bytes = dtype_bytes(problem.dtype); // 4 or 2", 0),
     (check_rules.check_bytes, "runtime/x.cpp", "const int rank = by_heads(p) ? 4 : 2;", 0),
+    (check_rules.check_links, "docs/x.md", "[design](internals/design.md), [a](https://example.org), [b](#there)", 0),
+    (check_rules.check_links, "docs/x.md", "[design](design.md#part)", 1),
     (NESTS, "docs/internals/schedules.md", "    parallel (batch, tile of q_tile queries)\n      scores: sums          with lane_count", 0),
     (NESTS, "docs/internals/schedules.md", "    parallel (batch, tile of lane_rows queries)\n      scores: sums", 1),
     (NESTS, "docs/internals/schedules.md", "    blocks (batch)\n      scores, sums", 1),

@@ -56,6 +56,7 @@ BYTES_CHOSEN = re.compile(r"(?:\bPOLYHEAD_(?:F32|F16|BF16|I8|I32|BOOL)\b|\bdtype
 PRODUCT_ROOMS = ("machines", "plan", "generators", "schedules", "compile", "load", "runtime", "tools", "python", "cmake")
 # A loop nest in the documents: a block whose first line is a parallel loop or the blocks of a grid. Its left column names Funcs and knobs.
 LOOP_NEST = re.compile(r"^    (?:parallel|blocks) \(")
+DOCUMENT_LINK = re.compile(r"\]\(([^)\s]+)\)")
 NEST_WORD = re.compile(r"\b[a-z]+(?:_[a-z0-9]+)+\b")
 NEST_NAMES = re.compile(r"^ +([a-z_]+(?:, [a-z_]+)*)(?::|$)")
 # What follows the locale of the process, and where texts with numbers are made without it.
@@ -251,6 +252,15 @@ def check_loop_nests(name, lines, names=None):
                 yield number, "%s is no name of generators/, schedules/ or the knobs" % word
 
 
+def check_links(name, lines):
+    """Links of a document to files of the project lead somewhere."""
+    for number, line in enumerate(lines, 1):
+        for link in DOCUMENT_LINK.findall(line):
+            path = os.path.join(ROOT, os.path.dirname(name), link.partition("#")[0])
+            if not re.match(r"[a-z]+:|#", link) and not os.path.exists(path):
+                yield number, "the link to %s leads nowhere" % link
+
+
 def check_numbers(name, lines):
     """A number of a schedule is a knob, a fact of the machine, or a constant that has a name and a reason."""
     for number, line in enumerate(code_only(lines), 1):
@@ -331,6 +341,8 @@ def complaints():
             checks += [check_schedules, check_numbers]
         if name.split("/")[0] in PRODUCT_ROOMS and name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tools/check_"):
             checks += [check_operations, check_bytes]
+        if name.endswith(".md"):
+            checks.append(check_links)
         if name.startswith("docs/internals/schedules"):
             checks.append(loop_nests)
         if name in GENERATORS:

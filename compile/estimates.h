@@ -5,7 +5,7 @@
 
 #include "../contract/problem.h"
 #include "../plan/problem.h"
-#include "ports.h"
+#include "arguments.h"
 
 namespace polyhead::gen {
 

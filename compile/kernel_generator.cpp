@@ -11,11 +11,11 @@
 #include "../schedules/autoschedule.h"
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
+#include "arguments.h"
 #include "estimates.h"
 #include "frames/frame_builder.h"
 #include "halide_target.h"
 #include "lowering.h"
-#include "ports.h"
 #include "schedule_kernel.h"
 
 namespace polyhead::gen {
@@ -255,7 +255,7 @@ private:
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
         if ((contract::by_heads(p) || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
-            in.keys = stage_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.staged);
+            in.keys = widen_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.widened);
         }
         const AttentionFormulas formulas(p, expression_, numerics(), in);
         plan_.attention = builder_of(frame()).make(formulas, tiling(), machine());
@@ -357,7 +357,8 @@ private:
         return w;
     }
 
-    // Rows of an input of a layer: 16-bit elements that are multiplied as floats are staged on a CPU, once for all layers that read them.
+    // Rows of an input of a layer: 16-bit elements that are multiplied as floats become floats on a CPU, once for all layers that read
+    // them.
     LayerRows layer_rows(Tensor *tensor, int width, const Expr &count, bool batched) {
         const auto stored = [=](const Expr &k, const Expr &t, const Expr &b) -> Expr {
             return batched ? (*tensor)(k, t, b) : (*tensor)(k, t);
@@ -370,10 +371,10 @@ private:
         if (!floats.defined()) {
             const Storage own = storage();
             const Expr batch = batched ? Expr(tensor->dim(2).extent()) : Expr(1);
-            plan_.staged.push_back(stage(
+            plan_.widened.push_back(widen(
                 name, [=](const Expr &k, const Expr &t, const Expr &, const Expr &b) { return own.load(stored(k, t, b)); }, width,
                 count * batch));
-            floats = plan_.staged.back().floats;
+            floats = plan_.widened.back().floats;
         }
         return {storage_of(POLYHEAD_F32, false), [=](const Expr &k, const Expr &t, const Expr &b) -> Expr { return floats(k, t, 0, b); },
                 width, count};

@@ -12,8 +12,8 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     if (k->attention && !builder_of(frame).schedule(k, tiling, machine)) {
         return schedule_nothing(k);
     }
-    for (StagedTensor &s : k->staged) {
-        schedule_staged(s, machine);
+    for (WidenedTensor &s : k->widened) {
+        schedule_widened(s, machine);
     }
     for (HeadProjection &p : k->projections) {
         machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
@@ -35,7 +35,7 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
 
 void schedule_nothing(KernelStages *k) {
     std::vector<Func> funcs;
-    for (const StagedTensor &s : k->staged) {
+    for (const WidenedTensor &s : k->widened) {
         funcs.push_back(s.floats);
     }
     for (HeadProjection &p : k->projections) {

@@ -7,14 +7,14 @@
 #include "../generators/frames/attention_stages.h"
 #include "../generators/layer_cache.h"
 #include "../generators/score_output.h"
-#include "../generators/staged.h"
+#include "../generators/widened.h"
 #include "../plan/frames/frame.h"
 
 namespace polyhead::gen {
 
 // Everything a kernel is made of; what an operation does not use stays undefined.
 struct KernelStages {
-    std::vector<StagedTensor> staged;
+    std::vector<WidenedTensor> widened;
     std::vector<HeadProjection> projections;
     std::vector<HeadRows> head_rows; // key cache, value cache, rotated queries
     std::shared_ptr<AttentionStages> attention;

@@ -42,8 +42,8 @@ public:
 
     KeySource() = default;
     // key, value: elements as they are stored; value is null where it is the leading part of key. rows: how many rows there are in memory.
-    // A run-time value also where the key length is fixed: against a constant Halide 21 may prove the clamp needless inside a trimmed loop
-    // and then forget why, and ask for one row too many.
+    // A run-time value also where the key length is fixed: against a constant Halide 21 may remove the clamp inside a trimmed loop, and
+    // then require one row beyond the end.
     KeySource(Storage storage, Element key, Element value, Expr rows)
         : storage_(std::move(storage)), key_(std::move(key)), value_(std::move(value)), rows_(std::move(rows)) {}
 
@@ -54,7 +54,7 @@ public:
         return source;
     }
     const std::optional<PageTable> &page_table() const { return table_; }
-    // What an element says of a row, wherever it lies.
+    // Reads `element` at a row, through the page table if there is one.
     Expr at(const Element &element, const Expr &d, const Expr &row, const Expr &kv_head, const Expr &b) const {
         if (!table_) {
             return element(d, row, kv_head, b);

@@ -11,7 +11,7 @@ namespace polyhead::gen {
 struct Numerics {
     // 2^x for x <= 0; exactly 0 for the logit of an excluded key, so that it leaves nothing behind.
     std::function<Halide::Expr(Halide::Expr)> exp2;
-    // The same plus half a unit in the last place that bf16 keeps of it, so that LaneProduct::cut rounds to nearest. On CPUs.
+    // exp2 rounded so that truncation to bf16 (LaneProduct::cut) rounds to nearest. On CPUs.
     std::function<Halide::Expr(Halide::Expr)> exp2_to_cut;
     // 2^n for integral n <= 0 held in a float; exactly 0 for n <= -127.
     std::function<Halide::Expr(Halide::Expr)> pow2;

@@ -2,7 +2,6 @@
 #include "disk_cache.h"
 
 #include <algorithm>
-#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -15,35 +14,25 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../plan/text.h"
+
 namespace polyhead::load {
 namespace {
 
 namespace fs = std::filesystem;
+using gen::hexadecimal;
+using gen::text_hash;
 
 constexpr char magic[] = "polyhead object 1\n", suffix[] = ".object", unfinished[] = "unfinished", turn[] = "lock";
 
-// FNV-1a, 64 bits: against damage, not against an attack, which the owner of the folder keeps out.
-uint64_t hash(const std::string &text, uint64_t value = UINT64_C(14695981039346656037)) {
-    for (const char c : text) {
-        value = (value ^ static_cast<unsigned char>(c)) * UINT64_C(1099511628211);
-    }
-    return value;
-}
-
-std::string digits(uint64_t value) {
-    char text[17];
-    std::snprintf(text, sizeof text, "%016" PRIx64, value);
-    return text;
-}
-
 std::string name_of(const std::string &key) {
     constexpr uint64_t other = 0x9e3779b97f4a7c15; // a second hash, so that two keys hardly ever share a name
-    return digits(hash(key)) + digits(hash(key, other)) + suffix;
+    return hexadecimal(text_hash(key)) + hexadecimal(text_hash(key, other)) + suffix;
 }
 
 std::string entry_text(const std::string &key, const std::string &bytes) {
-    std::string text = magic + digits(key.size()) + digits(bytes.size()) + key + bytes;
-    return text + digits(hash(text));
+    std::string text = magic + hexadecimal(key.size()) + hexadecimal(bytes.size()) + key + bytes;
+    return text + hexadecimal(text_hash(text));
 }
 
 // The bytes of an entry of this key.
@@ -51,12 +40,12 @@ std::optional<std::string> read_entry(const std::string &text, const std::string
     constexpr size_t of_magic = sizeof magic - 1, of_number = 16;
     const size_t begin = of_magic + 2 * of_number + key.size();
     if (text.size() < begin + of_number || text.compare(0, of_magic, magic) != 0 ||
-        text.compare(of_magic, of_number, digits(key.size())) != 0 || text.compare(of_magic + 2 * of_number, key.size(), key) != 0) {
+        text.compare(of_magic, of_number, hexadecimal(key.size())) != 0 || text.compare(of_magic + 2 * of_number, key.size(), key) != 0) {
         return std::nullopt;
     }
     const std::string content = text.substr(0, text.size() - of_number), bytes = content.substr(begin);
-    const bool whole = text.compare(of_magic + of_number, of_number, digits(bytes.size())) == 0 &&
-                       text.compare(content.size(), of_number, digits(hash(content))) == 0;
+    const bool whole = text.compare(of_magic + of_number, of_number, hexadecimal(bytes.size())) == 0 &&
+                       text.compare(content.size(), of_number, hexadecimal(text_hash(content))) == 0;
     return whole ? std::optional(bytes) : std::nullopt;
 }
 

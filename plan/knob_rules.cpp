@@ -11,22 +11,22 @@ namespace polyhead::gen {
 namespace {
 
 // The names of frames, and of readers that are not frames.
-std::string name_of(Reader reader) {
+std::string name_of(KnobUser user) {
     std::string names;
     for (const Frame *frame : frames()) {
-        if (frame->reads(reader) && reader != Reader::everyone) {
+        if (frame->reads(user) && user != KnobUser::everyone) {
             names += (names.empty() ? "" : ", ") + std::string(frame->name());
         }
     }
     return !names.empty()                 ? names
-           : reader == Reader::linear_cpu ? "linear, mha"
-           : reader == Reader::linear_gpu ? "linear, mha (GPU)"
+           : user == KnobUser::linear_cpu ? "linear, mha"
+           : user == KnobUser::linear_gpu ? "linear, mha (GPU)"
                                           : "every frame";
 }
 
-bool reads(const Frame &frame, Reader reader, const Problem &p, const Machine &machine) {
-    const bool of_layers = contract::has_weights(p) && reader == (machine.gpu() ? Reader::linear_gpu : Reader::linear_cpu);
-    return reader == Reader::everyone || frame.reads(reader) || of_layers;
+bool reads(const Frame &frame, KnobUser user, const Problem &p, const Machine &machine) {
+    const bool of_layers = contract::has_weights(p) && user == (machine.gpu() ? KnobUser::linear_gpu : KnobUser::linear_cpu);
+    return user == KnobUser::everyone || frame.reads(user) || of_layers;
 }
 
 int number_of(Quantity quantity, const Problem &p, const Machine &machine) {
@@ -108,7 +108,7 @@ std::string range_text(const KnobUse &use) {
 
 const KnobUse *use_of(const Knob &knob, const Frame &frame, const Problem &p, const Machine &machine) {
     const auto found =
-        std::find_if(knob.uses.begin(), knob.uses.end(), [&](const KnobUse &use) { return reads(frame, use.reader, p, machine); });
+        std::find_if(knob.uses.begin(), knob.uses.end(), [&](const KnobUse &use) { return reads(frame, use.user, p, machine); });
     return found == knob.uses.end() ? nullptr : &*found;
 }
 
@@ -193,7 +193,7 @@ std::string knobs_help() {
         text += "  " + std::string(knob.name) + ": " + knob.meaning + "\n";
         for (const KnobUse &use : knob.uses) {
             const std::string rules = rules_text(use);
-            text += "      " + name_of(use.reader) + ": " + range_text(use) + (rules.empty() ? "" : ", " + rules) + "\n";
+            text += "      " + name_of(use.user) + ": " + range_text(use) + (rules.empty() ? "" : ", " + rules) + "\n";
         }
     }
     return text;
@@ -206,8 +206,8 @@ std::string knobs_markdown() {
         std::string name = "`" + std::string(knob.name) + "`";
         for (const KnobUse &use : knob.uses) {
             const std::string rules = rules_text(use);
-            text += "| " + name + " | " + name_of(use.reader) + " | " + range_text(use) + " | " + (rules.empty() ? "" : rules + " ") +
-                    "| " + meaning + (*meaning ? " |\n" : "|\n");
+            text += "| " + name + " | " + name_of(use.user) + " | " + range_text(use) + " | " + (rules.empty() ? "" : rules + " ") + "| " +
+                    meaning + (*meaning ? " |\n" : "|\n");
             name = meaning = "";
         }
     }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -18,6 +19,24 @@ namespace polyhead::gen {
 inline std::string on_one_line(std::string text) {
     std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7F; }, ' ');
     return text;
+}
+
+// FNV-1a of 64 bits, continued from `value`: for names and against damage, not against an attack.
+constexpr uint64_t hash_basis = UINT64_C(14695981039346656037);
+inline uint64_t text_hash(const std::string &text, uint64_t value = hash_basis) {
+    for (const char c : text) {
+        value = (value ^ static_cast<unsigned char>(c)) * UINT64_C(1099511628211);
+    }
+    return value;
+}
+
+// 16 digits.
+inline std::string hexadecimal(uint64_t value) {
+    std::string digits(16, '0');
+    for (size_t i = digits.size(); i-- > 0; value /= 16) {
+        digits[i] = "0123456789abcdef"[value % 16];
+    }
+    return digits;
 }
 
 // String streams whose numbers are the same in every locale: a program may have set one that groups digits or has a decimal comma. They

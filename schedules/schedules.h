@@ -19,13 +19,13 @@ struct LinearStages;
 struct QueryLanesStages;
 struct RowsStages;
 struct ScoreOutputStages;
-struct StagedTensor;
+struct WidenedTensor;
 struct Tiling;
 
 // ---- CPUs
 
 // Once per call, in vectors along a row.
-void schedule_staged(StagedTensor &staged, const Machine &machine);
+void schedule_widened(WidenedTensor &widened, const Machine &machine);
 void schedule_query_lanes(QueryLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
 // lse, which is made of what was merged.

@@ -151,7 +151,7 @@ std::string read_choice(const ProblemField &field, const CLI::Option &option, in
             return "found '" + word + "', expected " + listed(allowed, " or ");
         }
         if (given.back() != given.front()) {
-            return "found " + listed(given, " and ") + ", which are conflicting: expected one of them";
+            return "found " + listed(given, " and ") + ", which conflict: expected one of them";
         }
         *value = static_cast<int32_t>(found - allowed.begin());
     }

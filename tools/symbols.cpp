@@ -1,33 +1,21 @@
 // The symbol of a kernel's code: a name with a hash of everything that caller and code must agree on.
-#include <cinttypes>
-#include <cstdio>
-
 #include "../contract/problem_fields.h"
 #include "../contract/weight_layout.h"
+#include "../plan/text.h"
 #include "library.h"
 
 namespace polyhead::tools {
 namespace {
 
-// FNV-1a over bytes, 64 bits. Every text ends with a byte that no text holds, so that two lists of texts never run into each other.
+// Every text ends with a byte that no text holds, so that two lists of texts never run into each other.
 class Hash {
 public:
-    void add(const std::string &text) {
-        for (const char c : text) {
-            step(static_cast<unsigned char>(c));
-        }
-        step(0xff);
-    }
+    void add(const std::string &text) { value_ = gen::text_hash(text + '\xff', value_); }
     void add(int64_t number) { add(std::to_string(number)); }
-    std::string text() const {
-        char digits[17];
-        std::snprintf(digits, sizeof digits, "%016" PRIx64, value_);
-        return digits;
-    }
+    std::string text() const { return gen::hexadecimal(value_); }
 
 private:
-    uint64_t value_ = 14695981039346656037u;
-    void step(unsigned char byte) { value_ = (value_ ^ byte) * 1099511628211u; }
+    uint64_t value_ = gen::hash_basis;
 };
 
 } // namespace

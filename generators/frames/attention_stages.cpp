@@ -6,7 +6,7 @@ namespace polyhead::gen {
 using Halide::Expr;
 using Halide::Internal::Call;
 
-Expr asked(const Expr &condition, const char *function, const std::vector<Expr> &arguments) {
+Expr prefetch_call(const Expr &condition, const char *function, const std::vector<Expr> &arguments) {
     const Expr call = Call::make(Halide::Int(32), function, arguments, Call::Extern);
     return Call::make(Halide::Int(32), Call::if_then_else, {condition, call, 0}, Call::PureIntrinsic);
 }
@@ -16,7 +16,7 @@ Expr prefetched(const Expr &address) {
     return Call::make(Halide::Int(32), "_halide_prefetch", {Halide::reinterpret(Halide::type_of<void *>(), address)}, Call::Extern);
 }
 
-Expr come_from_memory(const AttentionInputs &in, const Expr &rows, int row_bytes, int64_t least_bytes) {
+Expr exceeds_cache(const AttentionInputs &in, const Expr &rows, int row_bytes, int64_t least_bytes) {
     return Halide::cast<int64_t>(in.batch) * rows * row_bytes >= Halide::cast<int64_t>(Expr(least_bytes));
 }
 

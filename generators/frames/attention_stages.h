@@ -10,11 +10,11 @@ namespace polyhead::gen {
 
 // 0. Where the condition holds, a function of the runtime is called that asks memory for rows before they are needed
 // (runtime/helpers/fetch.h).
-Halide::Expr asked(const Halide::Expr &condition, const char *function, const std::vector<Halide::Expr> &arguments);
+Halide::Expr prefetch_call(const Halide::Expr &condition, const char *function, const std::vector<Halide::Expr> &arguments);
 // 0. Asks memory for the line at this address, a number, in one instruction.
 Halide::Expr prefetched(const Halide::Expr &address);
 // Does a call have so many bytes in these rows of each batch row that they come from memory?
-Halide::Expr come_from_memory(const AttentionInputs &in, const Halide::Expr &rows, int row_bytes, int64_t least_bytes);
+Halide::Expr exceeds_cache(const AttentionInputs &in, const Halide::Expr &rows, int row_bytes, int64_t least_bytes);
 
 // The Func that takes the result of attention. Two outputs of different shape cannot share a loop nest: where a frame keeps its tile inside
 // a task, statistics travel with the result as further columns.

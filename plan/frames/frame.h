@@ -20,8 +20,8 @@ public:
     virtual int schedule_version() const = 0;
     // Which knobs it reads, in addition to those of linear layers; everyone: no others. A frame that is made of another reads its knobs
     // too.
-    virtual Reader reader() const { return Reader::everyone; }
-    virtual bool reads(Reader reader) const { return reader == this->reader(); }
+    virtual KnobUser knob_user() const { return KnobUser::everyone; }
+    virtual bool reads(KnobUser user) const { return user == knob_user(); }
 
     // Can it compute the problem on this machine?
     virtual bool serves(const Problem &problem, const Machine &machine) const = 0;
@@ -34,7 +34,7 @@ public:
     // Elements of one load in an extra variant for tensors whose addresses and strides allow it; 0: it would not be faster.
     virtual int wide_load(const Problem &, const Tiling &) const { return 0; }
 
-    // Rows of an extra variant with a smaller tile, for calls that have no more of them; 0: none is faster.
+    // Largest row count of an extra variant with a small tile; 0: no such variant.
     virtual int few_rows(const Machine &) const { return 0; }
 
     // Does a batch row of a layer have so few queries that the linear layers take those of all batch rows together?

@@ -46,7 +46,7 @@ class HeadLanes : public Frame {
 public:
     const char *name() const override { return "head_lanes"; }
     int schedule_version() const override { return 1; }
-    Reader reader() const override { return Reader::head_lanes; }
+    KnobUser knob_user() const override { return KnobUser::head_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override {
         // A layer without a cache has as many keys as queries.
         return !machine.gpu() && (contract::by_heads(p) || p.cache != 0) && head_lanes_of(p, machine) >= 4;

@@ -105,7 +105,7 @@ class QueryLanes : public Frame {
 public:
     const char *name() const override { return "query_lanes"; }
     int schedule_version() const override { return 2; }
-    Reader reader() const override { return Reader::query_lanes; }
+    KnobUser knob_user() const override { return KnobUser::query_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::attends(p); }
     // A fixed length may be served by a frame before it.
     bool wanted(const Problem &p, const Machine &, bool first) const override { return first || p.seq_len_q == 0; }

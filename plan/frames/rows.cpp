@@ -57,7 +57,7 @@ public:
 class ThreadRows : public Rows {
 public:
     const char *name() const override { return "thread_rows"; }
-    Reader reader() const override { return Reader::thread_rows; }
+    KnobUser knob_user() const override { return KnobUser::thread_rows; }
     // Without lanes registers allow it up to these head dims.
     bool serves(const Problem &p, const Machine &machine) const override {
         return Rows::serves(p, machine) && (machine.warp() > 1 || std::max(p.head_dim, p.head_dim_v) <= 128);
@@ -118,7 +118,7 @@ public:
 class BlockTiles : public Rows {
 public:
     const char *name() const override { return "block_tiles"; }
-    Reader reader() const override { return Reader::block_tiles; }
+    KnobUser knob_user() const override { return KnobUser::block_tiles; }
     bool wanted(const Problem &p, const Machine &machine, bool) const override {
         return !thread_rows_frame().serves(p, machine) || !thread_rows_frame().wanted(p, machine, true);
     }
@@ -169,8 +169,8 @@ bool wants_splits(const Problem &p, int split_len) {
 class SplitRows : public ThreadRows {
 public:
     const char *name() const override { return "split_rows"; }
-    Reader reader() const override { return Reader::split_rows; }
-    bool reads(Reader other) const override { return other == Reader::split_rows || other == Reader::thread_rows; }
+    KnobUser knob_user() const override { return KnobUser::split_rows; }
+    bool reads(KnobUser other) const override { return other == KnobUser::split_rows || other == KnobUser::thread_rows; }
     bool serves(const Problem &p, const Machine &machine) const override {
         return serves_splits(p, machine) && ThreadRows::serves(p, machine);
     }
@@ -224,8 +224,8 @@ private:
 class SplitTiles : public BlockTiles {
 public:
     const char *name() const override { return "split_tiles"; }
-    Reader reader() const override { return Reader::split_tiles; }
-    bool reads(Reader other) const override { return other == Reader::split_tiles || other == Reader::block_tiles; }
+    KnobUser knob_user() const override { return KnobUser::split_tiles; }
+    bool reads(KnobUser other) const override { return other == KnobUser::split_tiles || other == KnobUser::block_tiles; }
     bool serves(const Problem &p, const Machine &machine) const override {
         return serves_splits(p, machine) && BlockTiles::serves(p, machine);
     }

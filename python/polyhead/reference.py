@@ -57,11 +57,11 @@ def visible(seq_len_q: int, seq_len_kv: int, lengths: Optional[Array] = None, ca
 
 def attention(query: Array, key: Array, value: Array, seen: Array = True, add: Array = 0.0, scale: Optional[float] = None,
               softcap: float = 0.0, sinks: Optional[Array] = None, gate: Optional[Array] = None, dtype: Any = numpy.float64,
-              cut: Cut = whole) -> Attention:
-    """softmax(softcap(scale · query keyᵀ) + add) value, for query [B,H,T_q,d], key [B,H_kv,T_kv,d] and value [B,H_kv,T_kv,d_v].
+              cut: Cut = whole, change: Callable[[Array], Array] = whole) -> Attention:
+    """softmax(change(softcap(scale · query keyᵀ) + add)) value, for query [B,H,T_q,d], key [B,H_kv,T_kv,d] and value [B,H_kv,T_kv,d_v].
 
     seen, add: broadcast as [B,H,T_q,T_kv]; keys that are not seen take no part. scale: 1/sqrt(d) if None. softcap 0: none. sinks, gate: [H].
-    A query that sees no key gives 0.
+    change: any further function of the logits. A query that sees no key gives 0.
     """
     query, key, value = (numpy.asarray(x).astype(dtype) for x in (query, key, value))
     (batch, heads, rows, width), kv_heads = query.shape, key.shape[1]
@@ -69,7 +69,7 @@ def attention(query: Array, key: Array, value: Array, seen: Array = True, add: A
     grouped = query.reshape(batch, kv_heads, heads // kv_heads, rows, width)
     scores = (grouped @ key[:, :, None].swapaxes(-1, -2)).reshape(batch, heads, rows, -1) * factor
     capped = dtype(softcap) * numpy.tanh(scores / dtype(softcap)) if softcap else scores
-    logits = numpy.where(seen, cut(capped + add), -numpy.inf)
+    logits = numpy.where(seen, cut(change(capped + add)), -numpy.inf)
     largest = logits.max(-1, keepdims=True, initial=-numpy.inf)
     empty = numpy.isneginf(largest)
     largest = numpy.where(empty, 0, largest)

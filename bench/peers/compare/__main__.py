@@ -11,7 +11,7 @@ import tempfile
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from . import cases, costs, crew, linked, machine, markdown, measure, report, results, storage, table, whole
+from . import cases, costs, workers, linked, machine, markdown, measure, report, results, storage, table, whole
 
 LAST = linked.ROOT / "build" / "peers.json"
 STATUS = Console(stderr=True, highlight=False)
@@ -55,7 +55,7 @@ def threads_of(text):
 def chosen_peers(options):
     if options.adapters and not list(pathlib.Path(options.adapters).glob("peer_*.py")):
         raise Failure("--adapters: found no peer_NAME.py in %s" % options.adapters)
-    known = crew.known_peers(options.python, options.adapters)
+    known = workers.known_peers(options.python, options.adapters)
     asked = [word.strip() for word in options.names.split(",") if word.strip()]
     for name in asked:
         if name not in known:
@@ -170,7 +170,7 @@ def run(options):
 def main():
     try:
         return run(parser().parse_args())
-    except (Failure, crew.Gone) as failure:
+    except (Failure, workers.Gone) as failure:
         print("polyhead: %s" % failure, file=sys.stderr)
         return 1
 

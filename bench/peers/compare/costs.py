@@ -7,12 +7,12 @@ import subprocess
 import threading
 import time
 
-from . import crew, linked
+from . import workers, linked
 
 
 def installed(peer, package):
     """Bytes of a package and of what it requires, as pip installed them; a sentence under "error" when that is unknown."""
-    command = [peer.python, str(crew.HERE / "installed.py"), package]
+    command = [peer.python, str(workers.HERE / "installed.py"), package]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return dict(error="the installed size of %s cannot be told: %s" % (package, (done.stderr.strip().splitlines() or ["no reason"])[-1]))
@@ -23,14 +23,14 @@ def first_answer(command):
     """Seconds until the process prints "answered"; raises Gone when it does not."""
     started = time.perf_counter()
     done = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    patience = threading.Timer(crew.ORDER_SECONDS, done.kill)
+    patience = threading.Timer(workers.ORDER_SECONDS, done.kill)
     patience.start()
     line = done.stdout.readline()
     taken = time.perf_counter() - started
     _, errors = done.communicate()
     patience.cancel()
     if line.strip() != "answered":
-        raise crew.Gone((errors.strip().splitlines() or ["no answer"])[-1][:200])
+        raise workers.Gone((errors.strip().splitlines() or ["no answer"])[-1][:200])
     return taken
 
 
@@ -43,7 +43,7 @@ def cold_starts(commands, runs, say):
                 continue
             try:
                 taken = first_answer(command)
-            except (crew.Gone, OSError) as gone:
+            except (workers.Gone, OSError) as gone:
                 found[name] = dict(error=str(gone))
                 say("cold start of %s: %s" % (name, gone))
                 continue
@@ -58,7 +58,7 @@ def cold_starts(commands, runs, say):
 def worker_commands(peers, case, dtype, threads):
     commands = {}
     for peer in peers:
-        command = [peer.python, str(crew.HERE / "first_answer.py"), "--module", peer.module, "--case", case.name, "--dtype", dtype,
+        command = [peer.python, str(workers.HERE / "first_answer.py"), "--module", peer.module, "--case", case.name, "--dtype", dtype,
                    "--threads", str(threads)]  # fmt: skip
         for folder in peer.path:
             command += ["--path", folder]

@@ -4,9 +4,9 @@ import os
 import pathlib
 import subprocess
 
-from . import crew
+from . import workers
 
-ROOT = crew.PEERS.parents[1]
+ROOT = workers.PEERS.parents[1]
 NAME = "linked_kernel"
 ELEMENTS = {"f32": "float", "bf16": "polyhead::bf16", "f16": "polyhead::f16"}  # in C++
 
@@ -29,7 +29,7 @@ def build(case, dtype, build_folder, folder):
     build_folder = pathlib.Path(build_folder)
     subprocess.run([str(build_folder / "tools" / "polyhead-generate"), NAME, *flags(case, dtype), "-o", str(folder)], check=True, capture_output=True)
     archive, runtime = pathlib.Path(folder, NAME + ".a"), build_folder / "runtime" / "libpolyhead.a"
-    program = compiled(folder, "linked", crew.PEERS / "linked_main.cpp", [archive, runtime], "-DELEMENT=" + ELEMENTS[dtype])
+    program = compiled(folder, "linked", workers.PEERS / "linked_main.cpp", [archive, runtime], "-DELEMENT=" + ELEMENTS[dtype])
     empty = pathlib.Path(folder, "empty.cpp")
     empty.write_text("#include <cstdio>\n#include <vector>\nint main() { std::vector<float> x(9); return std::printf(\"%g\", x[0]) < 0; }\n", encoding="ascii")
     bare = compiled(folder, "empty", empty, [])

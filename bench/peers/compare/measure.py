@@ -6,7 +6,7 @@ import tempfile
 
 import numpy
 
-from . import cases, crew, reference
+from . import cases, workers, reference
 
 PEAK_SECONDS = 0.02  # of each slice of the peak
 BUSY = 0.1           # cores that others may use in a round; a round in which they used more is made again, once for each that is wanted
@@ -24,8 +24,8 @@ class Entry:
     def begin(self):
         """False, with the reason in `lost`, when the library cannot be used at all."""
         try:
-            self.process, self.hello = crew.start(self.peer, self.threads)
-        except (crew.Gone, OSError) as gone:
+            self.process, self.hello = workers.start(self.peer, self.threads)
+        except (workers.Gone, OSError) as gone:
             self.lost = str(gone)
         return not self.lost
 
@@ -33,7 +33,7 @@ class Entry:
         """The answer, or None: then the result says why, and the process is another one."""
         try:
             answer = self.process.ask(order)
-        except crew.Gone as gone:
+        except workers.Gone as gone:
             self.result["error"] = str(gone)
             self.process.end()
             self.begin()
@@ -47,7 +47,7 @@ class Entry:
         """Gives the tensors of the case back."""
         try:
             self.process.ask(dict(do="drop"))
-        except crew.Gone:
+        except workers.Gone:
             self.process.end()
             self.begin()
 
@@ -65,7 +65,7 @@ class Bench:
 
     def __enter__(self):
         for threads in self.options.threads:
-            self.roofs[threads] = crew.Roofs(self.options.roof, threads, self.options.dtype)
+            self.roofs[threads] = workers.Roofs(self.options.roof, threads, self.options.dtype)
         for peer in self.options.peers:
             for threads in self.options.threads:
                 entry = Entry(peer, threads)

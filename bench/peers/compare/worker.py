@@ -1,6 +1,6 @@
 """The process of one library at one number of threads: prepares cases, returns sampled rows, times calls on request.
 
-Started by crew.py. Orders come as JSON lines on the standard input, answers go to what was the standard output when it started; what
+Started by workers.py. Orders come as JSON lines on the standard input, answers go to what was the standard output when it started; what
 libraries print goes to the standard error.
 """
 

@@ -164,7 +164,7 @@ class Laboratory:
         if arrays["expected.out"].size == 0:
             out = process.ask("rows", shape, arrays["expected.rows"])
             arrays["expected.out"] = out
-            arrays["expected.tolerance"] = reference.apart(self.task.fields, out)
+            arrays["expected.tolerance"] = reference.tuning_tolerance(self.task.fields, out)
             numpy.savez(path, **arrays)
 
     def prepare(self, points: list[tuple[str, dict[str, int]]], shape: Shape) -> list[Any]:

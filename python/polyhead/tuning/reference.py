@@ -13,7 +13,7 @@ from .problem import LINEAR, MHA, Shape
 ROWS = 24
 # Of f32, f16 and bf16.
 ROUNDING = {0: 0.0, 1: 2.0 ** -10, 2: 2.0 ** -7}  # twice the largest relative error of rounding an answer
-APART = {0: 2e-5, 1: 4e-3, 2: 2e-2}  # see apart()
+APART = {0: 2e-5, 1: 4e-3, 2: 2e-2}  # see tuning_tolerance()
 
 
 class Expected(NamedTuple):
@@ -36,7 +36,7 @@ def expected(fields: dict[str, int], shape: Shape, arguments: Arrays, weights: A
     may also round the query likewise."""
     rows, storage = rows_of(shape.seq_len_q), storage_of(fields)
     exact, largest = _compute(fields, arguments, weights, rows, numpy.float64, whole)
-    with numpy.errstate(over="ignore"):  # beyond f16: infinite, apart() is left
+    with numpy.errstate(over="ignore"):  # beyond f16: infinite, tuning_tolerance() is left
         plain, _ = _compute(fields, arguments, weights, rows, numpy.float32, lambda x: x.astype(storage).astype(numpy.float32))
         error = float(numpy.abs(plain - exact).max())
         if fields["int8_cache"]:
@@ -45,11 +45,11 @@ def expected(fields: dict[str, int], shape: Shape, arguments: Arrays, weights: A
             error = max(error, float(numpy.abs(stepped - exact).max()))
     size, allowed = numpy.abs(exact), 4 * error
     if fields["dtype"]:
-        allowed = numpy.fmin(numpy.fmax(2 * error, ROUNDING[fields["dtype"]] * size), apart(fields, exact))
+        allowed = numpy.fmin(numpy.fmax(2 * error, ROUNDING[fields["dtype"]] * size), tuning_tolerance(fields, exact))
     return Expected(rows, exact, 1e-5 * max(1.0, largest) + 5e-6 * size + allowed)
 
 
-def apart(fields: dict[str, int], out: numpy.ndarray) -> numpy.ndarray:
+def tuning_tolerance(fields: dict[str, int], out: numpy.ndarray) -> numpy.ndarray:
     """How far the answers of two tilings may be apart; with 16-bit storage the largest tolerance."""
     return APART[fields["dtype"]] * numpy.maximum(1, numpy.abs(out))
 

@@ -42,7 +42,7 @@ inline Halide::Type type_of(int dtype) {
                                                         : Halide::Type(Halide::UInt(bits));
 }
 
-// The whole buffer of an argument, by its name or another's: Halide takes a variable for defined if a parameter comes with it.
+// The whole buffer of an argument, by its name or another's. A variable with a parameter counts as bound in Halide.
 template <class Port> Halide::Expr whole(const Port &port, const std::string &name = "") {
     const Halide::Expr stride = port.dim(1).stride();
     const Halide::Parameter parameter = stride.as<Halide::Internal::Variable>()->param; // the port's own is protected

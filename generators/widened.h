@@ -5,7 +5,7 @@
 
 namespace polyhead::gen {
 
-struct StagedTensor {
+struct WidenedTensor {
     Halide::Var d{"d"}, row{"row"}, outer{"outer"}, b{"b"};
     Halide::Func floats; // (d, row, outer, b): outer is the head of a key or value, and 0 of an input of a layer
     int width = 0;
@@ -13,9 +13,10 @@ struct StagedTensor {
 };
 
 // Floats of `width` entries of so many rows, in all of `outer` and b.
-StagedTensor stage(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows);
+WidenedTensor widen(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows);
 
-// Key and value of `heads` heads in all batch rows, read from floats. Appends what is staged: key, and value where it is not part of key.
-KeySource stage_keys(const KeySource &keys, int head_dim, int head_dim_v, const Halide::Expr &heads, std::vector<StagedTensor> *staged);
+// Key and value of `heads` heads in all batch rows, read from floats. Appends what becomes floats: key, and value where it is not part of
+// key.
+KeySource widen_keys(const KeySource &keys, int head_dim, int head_dim_v, const Halide::Expr &heads, std::vector<WidenedTensor> *widened);
 
 } // namespace polyhead::gen

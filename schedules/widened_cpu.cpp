@@ -6,14 +6,14 @@
 
 #include <algorithm>
 
-#include "../generators/staged.h"
+#include "../generators/widened.h"
 
 namespace polyhead::gen {
 
 constexpr int rows_of_task = 64;
 constexpr int most_serial_floats = 1 << 14; // of a call that one thread makes: a parallel loop costs some microseconds
 
-void schedule_staged(StagedTensor &s, const Machine &machine) {
+void schedule_widened(WidenedTensor &s, const Machine &machine) {
     Halide::Var block("block"), row("row"), task("task");
     s.floats.compute_root()
         .bound(s.d, 0, s.width)

@@ -1,0 +1,33 @@
+// 16-bit tensors as floats.
+#include "widened.h"
+
+#include <polyhead/c_api.h>
+
+namespace polyhead::gen {
+
+WidenedTensor widen(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows) {
+    WidenedTensor s;
+    s.floats = Halide::Func(name + "_floats");
+    s.width = width;
+    s.count = rows * width;
+    s.floats(s.d, s.row, s.outer, s.b) = load(s.d, s.row, s.outer, s.b);
+    return s;
+}
+
+KeySource widen_keys(const KeySource &keys, int head_dim, int head_dim_v, const Halide::Expr &heads, std::vector<WidenedTensor> *widened) {
+    const Halide::Expr rows = keys.rows() * heads;
+    auto reader = [](const WidenedTensor &s) {
+        return [=](const Halide::Expr &d, const Halide::Expr &row, const Halide::Expr &hkv, const Halide::Expr &b) -> Halide::Expr {
+            return s.floats(d, row, hkv, b);
+        };
+    };
+    widened->push_back(widen("key", [&](auto... at) { return keys.key(at...); }, head_dim, rows));
+    const KeySource::Element key = reader(widened->back());
+    if (keys.value_in_key()) {
+        return {storage_of(POLYHEAD_F32, false), key, nullptr, keys.rows()};
+    }
+    widened->push_back(widen("value", [&](auto... at) { return keys.value(at...); }, head_dim_v, rows));
+    return {storage_of(POLYHEAD_F32, false), key, reader(widened->back()), keys.rows()};
+}
+
+} // namespace polyhead::gen

@@ -8,6 +8,7 @@ import unittest
 
 import polyhead
 from polyhead import explain_command
+from tier import sampled_cases
 
 SOURCE = pathlib.Path(__file__).resolve().parent.parent
 
@@ -71,6 +72,8 @@ class Explain(unittest.TestCase):
             self.assertIn(sentence, complaint)
             self.assertEqual(complaint.count("\n"), 1)
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     unittest.main()

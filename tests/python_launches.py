@@ -9,6 +9,7 @@ import polyhead
 from polyhead.kernel import target_of
 from python_inputs import random, state_dict
 from polyhead.reference import layer
+from tier import sampled_cases
 
 BLOCKS = int(os.environ.get("POLYHEAD_CUDA_DRIVER_BLOCKS", "0"))
 B, H, T_Q, T_KV, D = 12, 2, 9, 7, 8
@@ -84,6 +85,8 @@ class Launches(unittest.TestCase):
             module(rows, device=self.device)
         self.assertIn("input: extent %d of dimension 1, expected at most %d" % (rows.shape[1], rows.shape[1] - 1), str(caught.exception))
 
+
+load_tests = sampled_cases(__file__, 2)
 
 if __name__ == "__main__":
     if not BLOCKS:

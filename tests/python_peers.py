@@ -15,6 +15,7 @@ import numpy
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "bench" / "peers"))
 from compare import markdown, report, storage  # noqa: E402
+from tier import sampled_cases  # noqa: E402
 
 OPTIONS = argparse.Namespace()
 RIGHT = '''
@@ -256,6 +257,8 @@ class SixteenBits(unittest.TestCase):
         numpy.testing.assert_array_equal(halves, numbers.astype(ml_dtypes.bfloat16).view(numpy.uint16))
         numpy.testing.assert_array_equal(storage.from_upper_halves(halves), storage.rounded(numbers, "bf16"))
 
+
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()

@@ -14,7 +14,7 @@ import time
 import unittest
 
 from failing_calls import Shim
-from tier import sampled
+from tier import ALL, sampled
 
 OLD = "--op linear --embed-dim 7 --out-features 20 --target x86-64-linux".split()
 NEW = "--op linear --embed-dim 5 --out-features 36 --bias --target x86-64-linux".split()

@@ -1,24 +1,15 @@
 // Rows of heads: conversion, rotation, and the rules that functions around kernels share.
 #include "head_rows.h"
 
+#include "../memory/stored.h"
 #include "../rules/shared_elements.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
-#include <polyhead/half.h>
-
 namespace polyhead::runtime {
 namespace {
-
-template <typename Stored, typename Convert> void convert_row(const void *from, void *to, int64_t count, const Convert &convert) noexcept {
-    const auto *source = static_cast<const Stored *>(from);
-    auto *target = static_cast<decltype(convert(*source)) *>(to);
-    for (int64_t i = 0; i < count; ++i) {
-        target[i] = convert(source[i]);
-    }
-}
 
 bool same_place(const polyhead_tensor &a, const polyhead_tensor &b) noexcept {
     const auto same = [&](int i) { return a.shape[i] == b.shape[i] && (a.shape[i] == 1 || a.stride[i] == b.stride[i]); };
@@ -32,23 +23,21 @@ bool same_place(const polyhead_tensor &a, const polyhead_tensor &b) noexcept {
 } // namespace
 
 void load_floats(const char *row, int32_t dtype, int64_t count, float *floats) noexcept {
-    if (dtype == POLYHEAD_BF16) {
-        convert_row<bf16>(row, floats, count, [](bf16 x) { return to_float(x); });
-    } else if (dtype == POLYHEAD_F16) {
-        convert_row<f16>(row, floats, count, [](f16 x) { return to_float(x); });
-    } else {
-        std::memcpy(floats, row, static_cast<size_t>(count) * sizeof(float));
-    }
+    with_stored(dtype, [&](auto element) {
+        for (int64_t i = 0; i < count; ++i) {
+            std::memcpy(&element, row + i * int64_t(sizeof element), sizeof element);
+            floats[i] = as_float(element);
+        }
+    });
 }
 
 void store_floats(const float *floats, int64_t count, int32_t dtype, char *row) noexcept {
-    if (dtype == POLYHEAD_BF16) {
-        convert_row<float>(floats, row, count, [](float x) { return to_bf16(x); });
-    } else if (dtype == POLYHEAD_F16) {
-        convert_row<float>(floats, row, count, [](float x) { return to_f16(x); });
-    } else {
-        std::memcpy(row, floats, static_cast<size_t>(count) * sizeof(float));
-    }
+    with_stored(dtype, [&](auto element) {
+        for (int64_t i = 0; i < count; ++i) {
+            element = as_stored<decltype(element)>(floats[i]);
+            std::memcpy(row + i * int64_t(sizeof element), &element, sizeof element);
+        }
+    });
 }
 
 void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *row, float *scale) noexcept {
@@ -70,10 +59,10 @@ void store_scaled(const float *floats, int64_t count, int64_t scales, int8_t *ro
 }
 
 bool check_storage(const char *name, const polyhead_tensor &t, polyhead_status *status, bool or_i8) noexcept {
-    const bool known = t.dtype == POLYHEAD_F32 || t.dtype == POLYHEAD_F16 || t.dtype == POLYHEAD_BF16 || (or_i8 && t.dtype == POLYHEAD_I8);
+    const bool known = stores_floats(t.dtype) || (or_i8 && t.dtype == POLYHEAD_I8);
     return absent(t) || known ||
            refuse(status, POLYHEAD_WRONG_DTYPE, "%s: dtype %s, expected %s", name, dtype_name(t.dtype),
-                  or_i8 ? "f32, f16, bf16 or i8" : "f32, f16 or bf16");
+                  or_i8 ? "f32, f16, bf16 or i8" : storage_types);
 }
 
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,

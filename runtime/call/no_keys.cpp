@@ -6,9 +6,8 @@
 #include <cstring>
 #include <limits>
 
-#include <polyhead/half.h>
-
 #include "../../contract/weight_layout.h"
+#include "../memory/stored.h"
 #include "../rules/tensor_rules.h"
 #include "../status.h"
 
@@ -88,15 +87,14 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char
     } else {
         std::memcpy(row, static_cast<const char *>(args.weights->data) + offset, bytes);
     }
-    if (problem.dtype == POLYHEAD_F32) {
-        return true;
-    }
-    for (int64_t i = 0; i < width; ++i) { // in place: an element takes fewer bytes than its float
-        float bias;
-        std::memcpy(&bias, row + i * 4, sizeof bias);
-        const uint16_t stored = problem.dtype == POLYHEAD_F16 ? to_f16(bias).bits : to_bf16(bias).bits;
-        std::memcpy(row + i * 2, &stored, sizeof stored);
-    }
+    with_stored(problem.dtype, [&](auto element) {
+        for (int64_t i = 0; i < width; ++i) { // in place: no element takes more bytes than its float
+            float bias;
+            std::memcpy(&bias, row + i * sizeof bias, sizeof bias);
+            const auto stored = as_stored<decltype(element)>(bias);
+            std::memcpy(row + i * sizeof stored, &stored, sizeof stored);
+        }
+    });
     return true;
 }
 

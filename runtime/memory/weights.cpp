@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <polyhead/half.h>
-
 #include "../../contract/weight_layout.h"
 #include "../call/call_guard.h"
 #include "../call/kernel_table.h"
@@ -11,6 +9,7 @@
 #include "../rules/tensor_rules.h"
 #include "../rules/validate.h"
 #include "../status.h"
+#include "stored.h"
 
 namespace polyhead::runtime {
 namespace {
@@ -30,19 +29,14 @@ template <typename Element> const Element *elements_of(const polyhead_tensor &te
 // that keep their type are moved, others are rounded once.
 template <typename Pack> void with_conversion(int32_t from, int32_t to, const Pack &pack) noexcept {
     const auto moved = [](auto bits) { return bits; };
-    const auto widened = [](auto half) { return to_float(half); };
     if (from == to && dtype_bytes(from) == 2) {
         pack(uint16_t(), uint16_t(), moved);
-    } else if (from == POLYHEAD_BF16) {
-        pack(bf16(), float(), widened);
-    } else if (from == POLYHEAD_F16) {
-        pack(f16(), float(), widened);
-    } else if (to == POLYHEAD_BF16) {
-        pack(float(), bf16(), to_bf16);
-    } else if (to == POLYHEAD_F16) {
-        pack(float(), f16(), to_f16);
-    } else {
+    } else if (from == to) {
         pack(uint32_t(), uint32_t(), moved);
+    } else if (to == POLYHEAD_F32) {
+        with_stored(from, [&](auto element) { pack(element, float(), as_float<decltype(element)>); });
+    } else {
+        with_stored(to, [&](auto element) { pack(float(), element, as_stored<decltype(element)>); });
     }
 }
 
@@ -256,9 +250,9 @@ bool check_takes_weights(const KernelTable &kernel, polyhead_status *status) noe
                       op_name(kernel.problem.op));
     }
     const int32_t dtype = kernel.problem.dtype;
-    if (dtype != POLYHEAD_F32 && dtype != POLYHEAD_F16 && dtype != POLYHEAD_BF16) {
-        return refuse(status, POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected f32, f16 or bf16", kernel.name,
-                      dtype_name(dtype));
+    if (!stores_floats(dtype)) {
+        return refuse(status, POLYHEAD_UNSUPPORTED, "weights: kernel %s stores %s, expected %s", kernel.name, dtype_name(dtype),
+                      storage_types);
     }
     return true;
 }

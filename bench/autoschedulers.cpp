@@ -105,10 +105,8 @@ int fail(const std::string &sentence) {
 
 } // namespace
 
-int bench::run_autoschedulers(const Options &given) {
+int bench::run_autoschedulers(const Options &options) {
     ::setenv("POLYHEAD_CACHE", "off", 1); // compilations are timed
-    Options options = given;
-    options.threads = options.threads > 0 ? options.threads : 1;
     const std::vector<Case> cases = make_cases();
     if (options.list) {
         Json list = Json::array();

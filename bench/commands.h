@@ -11,7 +11,7 @@ namespace bench {
 
 struct Options {
     std::string filter, json, against;
-    int threads = 0, rounds = 7; // threads 0: not given
+    int threads = 0, rounds = 7; // threads 0: not given, and the command measures several
     bool pairs = false, no_records = false;
     std::vector<std::string> google_benchmark; // its own flags
     // Of the autoschedulers.

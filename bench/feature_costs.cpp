@@ -181,9 +181,7 @@ std::vector<bench::FeatureCase> singles(const std::vector<bench::Feature> &featu
 
 } // namespace
 
-int bench::run_features(const Options &given) {
-    Options options = given;
-    options.threads = options.threads > 0 ? options.threads : 1;
+int bench::run_features(const Options &options) {
     const bench::FeatureCall ours{bench::FeatureCase()};
     polyhead::set_num_threads(options.threads);
     roof::Workers workers(options.threads);

@@ -197,7 +197,7 @@ bool measure(LayerStep *step, int threads, int rounds) {
 } // namespace
 
 int bench::run_layer_step(const Options &options) {
-    const int threads = options.threads > 0 ? options.threads : 1, rounds = options.rounds;
+    const int threads = options.threads, rounds = options.rounds;
     LayerStep step;
     if (!step.error().empty()) {
         std::fprintf(stderr, "polyhead_bench: %s\n", step.error().c_str());

@@ -14,7 +14,8 @@ using bench::Options;
 struct Command {
     const char *name, *text;
     int (*run)(const Options &);
-    const char *options; // beside threads and rounds: names of optional_options
+    const char *options; // beside threads and rounds
+    int threads = 0;     // that it takes where none are given; 0: see Options
 };
 constexpr Command commands[] = {
     {"kernels", "every kernel of the table, as % of the peak; flags of Google Benchmark (--benchmark_...) are passed on",
@@ -27,12 +28,12 @@ constexpr Command commands[] = {
     {"pages", "what pages cost a decoding step, compared with a contiguous cache", bench::run_pages, ""},
     {"latent", "what value_in_key saves in a decoding step of latent attention", bench::run_latent, ""},
     {"layer-step", "one token through a layer with a cache of 4096 keys, compared with a plain read of weights and cache",
-     bench::run_layer_step, ""},
+     bench::run_layer_step, "", 1},
     {"ragged", "how fast packed tokens are, compared with equal lengths", bench::run_ragged, ""},
     {"features", "every feature of attention, and every pair of two, against the plain kernel", bench::run_features,
-     "filter json pairs against"},
-    {"sweep", "attention at every query length to 160 and every seventh to 1024", bench::run_sweep, "json"},
-    {"autoschedulers", "one case under one of Halide's autoschedulers beside our schedule", bench::run_autoschedulers, "autoscheduler"},
+     "filter json pairs against", 1},
+    {"sweep", "attention at every query length to 160 and every seventh to 1024", bench::run_sweep, "json", 1},
+    {"autoschedulers", "one case under one of Halide's autoschedulers beside our schedule", bench::run_autoschedulers, "autoscheduler", 1},
 };
 
 void add_options(CLI::App *command, const std::string &names, Options *options) {
@@ -72,6 +73,7 @@ int main(int argc, char **argv) {
         add_options(added, command.options, &options);
         added->callback([&options, &status, &command, added] {
             options.google_benchmark = added->remaining();
+            options.threads = options.threads > 0 ? options.threads : command.threads;
             status = command.run(options);
         });
     }

@@ -179,9 +179,7 @@ Json json_of(const Line &line) {
 
 } // namespace
 
-int bench::run_sweep(const Options &given) {
-    Options options = given;
-    options.threads = options.threads > 0 ? options.threads : 1;
+int bench::run_sweep(const Options &options) {
     polyhead::set_num_threads(options.threads);
     roof::Workers workers(options.threads);
     std::printf("B 1, H %d, f32, %d thread%s, %d rounds, no tuning records; FLOPs at the query length rounded up to %d; peak: %s\n", heads,

@@ -12,28 +12,23 @@
 # POLYHEAD_TABLE_TESTED and POLYHEAD_TABLE_GPU_TESTED have the names of the kernels of the tier. The target property POLYHEAD_FLAGS of each
 # GPU kernel has its flags.
 
-# The flags of the GPU kernel of a line: those of the line, without the options in `dropped` and their values, with the targets and
-# with the listings in which tests/gpu_sources reads how kernels are launched.
-function(_polyhead_twin_flags variable dropped targets)
+# Generates the GPU kernel of a line under this name: with the flags of the line, without --target and its value, with the targets and with the
+# listings in which tests/gpu_sources reads how kernels are launched.
+function(_polyhead_gpu_kernel name targets)
     set(flags "")
     set(skip FALSE)
     foreach(flag IN LISTS ARGN)
         if(skip)
             set(skip FALSE)
-        elseif(flag IN_LIST dropped)
+        elseif(flag STREQUAL "--target")
             set(skip TRUE)
         else()
             list(APPEND flags "${flag}")
         endif()
     endforeach()
-    set(${variable}
-        ${flags}
-        --target
-        "${targets}"
-        --emit
-        stmt
-        PARENT_SCOPE
-    )
+    list(APPEND flags --target "${targets}" --emit stmt)
+    _polyhead_generate_kernel(${name} ${flags})
+    set_target_properties(${name} PROPERTIES POLYHEAD_FLAGS "${flags}")
 endfunction()
 
 # Sets `name`, `tags` and `flags` of the caller to those of one line.
@@ -66,9 +61,7 @@ function(_polyhead_kernel_for_one_api variable name hash)
     math(EXPR chosen "0x${digit} % ${count}")
     list(GET targets ${chosen} target)
     string(REGEX MATCH "opencl|cuda|vulkan" api "${target}")
-    _polyhead_twin_flags(twin_flags "--target" "${target}" ${ARGN})
-    _polyhead_generate_kernel(${name}_${api} ${twin_flags})
-    set_target_properties(${name}_${api} PROPERTIES POLYHEAD_FLAGS "${twin_flags}")
+    _polyhead_gpu_kernel(${name}_${api} "${target}" ${ARGN})
     set(${variable} ${name}_${api} PARENT_SCOPE)
 endfunction()
 
@@ -101,9 +94,7 @@ function(polyhead_kernel_table file)
         endif()
         if(POLYHEAD_GPU_TARGETS AND ("gpu" IN_LIST tags OR "gpu_only" IN_LIST tags))
             # The GPU kernel gets the same --tiling. A line with both kernels may therefore only set knobs that all frames have.
-            _polyhead_twin_flags(twin_flags "--target" "${POLYHEAD_GPU_TARGETS}" ${flags})
-            _polyhead_generate_kernel(${name}_gpu ${twin_flags})
-            set_target_properties(${name}_gpu PROPERTIES POLYHEAD_FLAGS "${twin_flags}")
+            _polyhead_gpu_kernel(${name}_gpu "${POLYHEAD_GPU_TARGETS}" ${flags})
             list(APPEND kernels_gpu ${name}_gpu)
             # The fast tier takes a part of them, by the commit, each for one API: devices are emulated, and CUDA takes three times as
             # long to generate as OpenCL.

@@ -10,7 +10,7 @@
 namespace polyhead::gen {
 namespace {
 
-// The names of frames, and of readers that are not frames.
+// The names of the frames that read a knob, or of users that are no frames.
 std::string name_of(KnobUser user) {
     std::string names;
     for (const Frame *frame : frames()) {

@@ -24,7 +24,7 @@ struct Divisibility {
     int Tiling::*knob; // not null: instead of the quantity
 };
 
-// How one reader reads a knob. 0 always means the default.
+// How one user reads a knob. 0 always means the default.
 struct KnobUse {
     KnobUser user;
     int least, most;
@@ -69,57 +69,57 @@ inline KnobUse in(KnobUser user, int least, int most) {
 // clang-format off
 #define POLYHEAD_TILING_KNOBS(X)                                                                                                           \
     X(q_tile, "queries of a tile",                                                                                                         \
-      in(KnobUser::query_lanes, 1, 256).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes))                                   \
+      in(KnobUser::query_lanes, 1, 256).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes))                                 \
     X(kv_tile, "keys of a chunk",                                                                                                          \
-      in(KnobUser::query_lanes, 1, 2048).multiple_of(&Tiling::key_panel)                                                                     \
+      in(KnobUser::query_lanes, 1, 2048).multiple_of(&Tiling::key_panel)                                                                   \
           .tried({16, 24, 32, 48, 60, 64, 80, 96, 120, 128, 144, 160, 192, 240, 256, 320, 384, 480, 512}, Quantity::one, Quantity::all_keys), \
-      in(KnobUser::thread_rows, 1, 32).tried({1, 2, 3, 4, 6, 8, 12, 16}),                                                                    \
-      in(KnobUser::block_tiles, 1, 1024).tried({2, 4, 8, 16, 32, 64}))                                                                       \
+      in(KnobUser::thread_rows, 1, 32).tried({1, 2, 3, 4, 6, 8, 12, 16}),                                                                  \
+      in(KnobUser::block_tiles, 1, 1024).tried({2, 4, 8, 16, 32, 64}))                                                                     \
     X(key_panel, "keys whose scores share registers",                                                                                      \
-      in(KnobUser::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}))                                                    \
+      in(KnobUser::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}))                                                  \
     X(value_panel, "value columns whose sums share registers",                                                                             \
-      in(KnobUser::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())           \
+      in(KnobUser::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())         \
     X(pair, "bf16 elements of one instruction: 2 where the machine has dot products of pairs",                                             \
-      in(KnobUser::query_lanes, 1, 2))                                                                                                       \
+      in(KnobUser::query_lanes, 1, 2))                                                                                                     \
     X(split_len, "keys of one split",                                                                                                      \
-      in(KnobUser::head_lanes, 1, 4096).multiple_of(Quantity::lanes).multiple_of(&Tiling::key_unroll)                                        \
+      in(KnobUser::head_lanes, 1, 4096).multiple_of(Quantity::lanes).multiple_of(&Tiling::key_unroll)                                      \
           .tried({32, 64, 128, 192, 256, 384, 512, 1024, 2048}),                                                                           \
-      in(KnobUser::split_rows, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}),                                      \
-      in(KnobUser::split_tiles, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}))                                     \
+      in(KnobUser::split_rows, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}),                                    \
+      in(KnobUser::split_tiles, 1, 4096).multiple_of(&Tiling::kv_tile).tried({64, 128, 256, 512, 1024}))                                   \
     X(row_tile, "query rows that share one pass over the keys",                                                                            \
-      in(KnobUser::head_lanes, 1, 32).tried({1, 2, 3, 4, 5, 6, 8, 12, 16}))                                                                  \
+      in(KnobUser::head_lanes, 1, 32).tried({1, 2, 3, 4, 5, 6, 8, 12, 16}))                                                                \
     X(key_unroll, "keys whose dot products share registers",                                                                               \
-      in(KnobUser::head_lanes, 1, 32).tried({1, 2, 4, 8, 16}))                                                                               \
+      in(KnobUser::head_lanes, 1, 32).tried({1, 2, 4, 8, 16}))                                                                             \
     X(linear_rows, "rows of a register tile; on a CPU 0: what fits",                                                                       \
-      in(KnobUser::linear_cpu, 1, 32).tried({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}),                                                        \
-      in(KnobUser::linear_gpu, 1, 16).tried({2, 4, 8}))                                                                                      \
+      in(KnobUser::linear_cpu, 1, 32).tried({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}),                                                      \
+      in(KnobUser::linear_gpu, 1, 16).tried({2, 4, 8}))                                                                                    \
     X(linear_panels, "weight panels of a register tile, on a GPU of a block; on a CPU 0: what fits",                                       \
-      in(KnobUser::linear_cpu, 1, 16).tried({0, 1, 2, 3, 4, 5, 6}),                                                                          \
-      in(KnobUser::linear_gpu, 1, 64).tried({1, 2, 4, 8}))                                                                                   \
+      in(KnobUser::linear_cpu, 1, 16).tried({0, 1, 2, 3, 4, 5, 6}),                                                                        \
+      in(KnobUser::linear_gpu, 1, 64).tried({1, 2, 4, 8}))                                                                                 \
     X(linear_block, "rows of a task, on a GPU of a block",                                                                                 \
-      in(KnobUser::linear_cpu, 1, 65536).tried({16, 32, 48, 64, 96, 128, 192, 256, 384, 512}),                                               \
-      in(KnobUser::linear_gpu, 1, 1024).multiple_of(&Tiling::linear_rows).tried({16, 32, 64, 128}))                                          \
+      in(KnobUser::linear_cpu, 1, 65536).tried({16, 32, 48, 64, 96, 128, 192, 256, 384, 512}),                                             \
+      in(KnobUser::linear_gpu, 1, 1024).multiple_of(&Tiling::linear_rows).tried({16, 32, 64, 128}))                                        \
     X(reduction_block, "inputs summed on their own before they meet the rest; fewer is more accurate, and slower",                         \
-      in(KnobUser::linear_cpu, 8, 1 << 20),                                                                                                  \
-      in(KnobUser::linear_gpu, 8, 1 << 20))                                                                                                  \
+      in(KnobUser::linear_cpu, 8, 1 << 20),                                                                                                \
+      in(KnobUser::linear_gpu, 8, 1 << 20))                                                                                                \
     X(thread_rows, "query rows of a thread",                                                                                               \
-      in(KnobUser::thread_rows, 1, 16).tried({1, 2, 4, 8}),                                                                                  \
-      in(KnobUser::block_tiles, 1, 16).tried({1, 2, 4, 8}))                                                                                  \
+      in(KnobUser::thread_rows, 1, 16).tried({1, 2, 4, 8}),                                                                                \
+      in(KnobUser::block_tiles, 1, 16).tried({1, 2, 4, 8}))                                                                                \
     X(row_lanes, "threads that share a query row, each with its part of head_dim",                                                         \
-      in(KnobUser::thread_rows, 1, 32).divides(Quantity::warp).tried({1, 2, 4, 8, 16}, Quantity::one, Quantity::warp),                       \
-      in(KnobUser::block_tiles, 1, 32))                                                                                                      \
+      in(KnobUser::thread_rows, 1, 32).divides(Quantity::warp).tried({1, 2, 4, 8, 16}, Quantity::one, Quantity::warp),                     \
+      in(KnobUser::block_tiles, 1, 32))                                                                                                    \
     X(masked_kv_tile, "keys of a chunk that some rows see only in part",                                                                   \
-      in(KnobUser::thread_rows, 1, 32).divides(&Tiling::kv_tile).tried({1, 2, 3, 4, 8}))                                                     \
+      in(KnobUser::thread_rows, 1, 32).divides(&Tiling::kv_tile).tried({1, 2, 3, 4, 8}))                                                   \
     X(row_groups, "threads over the query rows of a block; in split_rows over the keys of a split",                                        \
-      in(KnobUser::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                  \
-      in(KnobUser::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}))                                                                   \
+      in(KnobUser::thread_rows, 1, 1024).tried({2, 4, 8, 16, 32, 64, 128}),                                                                \
+      in(KnobUser::block_tiles, 1, 256).tried({2, 4, 8, 16, 32, 64, 128}))                                                                 \
     X(load_width, "elements of query, key and value in one load; their addresses and strides are multiples of it",                         \
-      in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}))                                                          \
+      in(KnobUser::thread_rows, 1, 4).divides(Quantity::widest_load).tried({1, 4}))                                                        \
     X(linear_columns, "columns of a thread",                                                                                               \
-      in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                         \
+      in(KnobUser::linear_gpu, 1, 16).divides(Quantity::weight_panel).tried({4, 8}))                                                       \
     X(amx, "1: bf16 is multiplied by the tiles of AMX, in a variant of its own",                                                           \
-      in(KnobUser::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                           \
-      in(KnobUser::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles))                                                            \
+      in(KnobUser::query_lanes, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles),                                                       \
+      in(KnobUser::linear_cpu, 0, 1).tried({0, 1}, Quantity::one, Quantity::tiles))                                                        \
     X(unscheduled, "1: no schedule at all, the algorithm as written (tests)",                                                              \
       in(KnobUser::everyone, 0, 1))
 // clang-format on

@@ -27,13 +27,17 @@ def whole(x: Array) -> Array:
     return x
 
 
+def _lengths(lengths: Optional[Array], seq_len_kv: int, batch: int) -> Array:
+    return numpy.full(batch, seq_len_kv) if lengths is None else numpy.asarray(lengths)
+
+
 def positions(seq_len_q: int, seq_len_kv: int, lengths: Optional[Array] = None, from_end: bool = False, offsets: Optional[Array] = None,
               batch: int = 1, rows: Optional[Array] = None) -> Array:
     """int [B,rows]: the place of each query among the keys; of all queries, or of `rows` of them.
 
     from_end: the last query stands at the last of its `lengths` keys, and not the first query at the first key. offsets: [B], added.
     """
-    lengths = numpy.full(batch, seq_len_kv) if lengths is None else numpy.asarray(lengths)
+    lengths = _lengths(lengths, seq_len_kv, batch)
     rows = numpy.arange(seq_len_q) if rows is None else numpy.asarray(rows)
     p = rows[None, :] + (lengths[:, None] - seq_len_q if from_end else numpy.zeros((len(lengths), 1), int))
     return p if offsets is None else p + numpy.asarray(offsets)[:, None]
@@ -42,7 +46,7 @@ def positions(seq_len_q: int, seq_len_kv: int, lengths: Optional[Array] = None, 
 def visible(seq_len_q: int, seq_len_kv: int, lengths: Optional[Array] = None, causal: bool = False, window: Sequence[int] = (-1, -1),
             from_end: bool = False, batch: int = 1, offsets: Optional[Array] = None, rows: Optional[Array] = None) -> Array:
     """bool [B,1,rows,T_kv]: which keys a query sees by length, causal rule and window (keys to its left and right; below 0: all)."""
-    lengths = numpy.full(batch, seq_len_kv) if lengths is None else numpy.asarray(lengths)
+    lengths = _lengths(lengths, seq_len_kv, batch)
     p = positions(seq_len_q, seq_len_kv, lengths, from_end, offsets, batch, rows)[:, :, None]
     k = numpy.arange(seq_len_kv)[None, None, :]
     seen = (k < lengths[:, None, None]) & numpy.ones_like(p, bool)

@@ -6,7 +6,7 @@ import statistics
 import subprocess
 import tempfile
 
-from . import build, environment, kernel_table
+from . import kernel_table
 from .places import BUILD, ROOT, Failure, call, environment as child_environment, output, step
 
 ROUNDS = 7
@@ -81,15 +81,12 @@ def plain_library(word, cpu_features):
     return library
 
 
-def bench(options):
-    """Prints the ratios; above 1 this checkout is faster. The bench of the other one must be built, by ./polyhead bench there."""
+def bench(options, built):
+    """Prints the ratios; above 1 this checkout is faster. built() makes its program; that of the other one is there, from ./polyhead bench."""
     before = os.path.join(os.path.abspath(options.against), "build", "release", "bench", "polyhead_bench")
     if not os.path.isfile(before):
         raise Failure("against: found no %s; run ./polyhead bench --filter NONE in that checkout first" % before)
-    environment.ensure("build", "bench")
-    build.configure(parts=["BENCH"])
-    build.build("release", ["polyhead_bench"], quiet=build.ninja_idle("release", ["polyhead_bench"]))
-    after = build.program("release", "polyhead_bench")
+    after = built()
     threads = ["--threads", options.threads] if options.threads else []
     wanted = re.compile(options.filter or r"^(%s)/" % "|".join(speed_kernels()))
     in_before = set(cases_of(before, threads))

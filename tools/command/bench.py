@@ -1,9 +1,10 @@
 """The subcommand bench: its commands, and how the program of each is built and run."""
 import os
+import shlex
 import sys
 import tempfile
 
-from . import against, autoschedulers, build, environment, peers
+from . import against, build, environment, peers
 from .places import PYTHON, ROOT, call, step
 from .places import environment as child_environment
 
@@ -50,10 +51,10 @@ def add_commands(parser):
     sweep = add("sweep", run_sweep, "the speed over query lengths 1 to 1024, for some head dims, plain and causal; lengths that fall behind their neighbours",
                 "json", "threads", "rounds", "avx2")
     sweep.add_argument("--plot", metavar="FILE", help="also draw the speeds (.svg or .png)")
-    schedulers = add("autoschedulers", autoschedulers.bench, "compare polyhead's schedules with those of Halide's autoschedulers (docs/measured/benchmarks.md)",
+    schedulers = add("autoschedulers", run_autoschedulers, "compare polyhead's schedules with those of Halide's autoschedulers (docs/measured/benchmarks.md)",
                      "filter", "json", "threads", "rounds")
     schedulers.add_argument("--limit", metavar="SECONDS", help="time limit of each autoscheduler per case (default 300)")
-    other = add("against", against.bench, "the kernels tagged speed here and in another checkout, in turns", "filter", "threads", "rounds")
+    other = add("against", run_against, "the kernels tagged speed here and in another checkout, in turns", "filter", "threads", "rounds")
     other.add_argument("against", metavar="CHECKOUT", help="its folder; its bench must be built, by ./polyhead bench --filter NONE there")
     peers.add_options(add("peers", peers.bench, "compare with PyTorch, ONNX Runtime and OpenVINO, installed into build/peers-venv", "json", "threads", "rounds", "no_tuned"))
     device = add("device", run_on_device, "the GPU kernels of the table, as %% of a device's measured peak", "filter", "json", "rounds")
@@ -119,6 +120,18 @@ def run_sweep(options):
             child["PYTHONPATH"] = os.path.join(ROOT, "bench", "peers")
             call([PYTHON, os.path.join(ROOT, "bench", "sweep.py"), results, os.path.abspath(options.plot)], env=child)
     return status
+
+
+def run_autoschedulers(options):
+    program = built(needs=("arrays", "plots"))
+    child = dict(child_environment(), PYTHONPATH=os.path.join(ROOT, "bench", "peers"), POLYHEAD_COMMAND=shlex.join(["./polyhead"] + sys.argv[1:]))
+    step("bench autoschedulers")
+    script = os.path.join(ROOT, "bench", "autoschedulers.py")
+    return call([PYTHON, script, "--program", program, *words_of(options, "rounds", "threads", "limit", "filter", "json")], check=False, env=child)
+
+
+def run_against(options):
+    return against.bench(options, built)
 
 
 def run_on_device(options):

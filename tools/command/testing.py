@@ -31,7 +31,7 @@ def compiled_since(preset, before):
 
 # The builds that --all tests in addition to the requested one; POLYHEAD_TEST_LABELS of the presets says what each runs. With fewer CPU
 # features: all tests that run on the CPU, with a third of the sweeps (`amount`, for POLYHEAD_TEST_ALL). With sanitizers: the fast tier
-# without tests that measure memory and tests whose kernels are compiled in process, where no sanitizer sees them; with tsan only tests
+# without tests that measure memory and tests that compile their kernels themselves, which have no sanitizer; with tsan only tests
 # of the runtime and kernels.
 # --part takes a suite in pieces, slices (i, n): every n-th of its tests from the i-th on; `pieces` makes them about equally long.
 Suite = collections.namedtuple("Suite", "preset tier amount pieces slice", defaults=("1", 4, None))

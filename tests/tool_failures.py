@@ -89,9 +89,10 @@ class Failures(unittest.TestCase):
                     else:
                         failed += 1
                         self.sentence(done)
+                        self.assertIn(os.strerror(reasons[at % 3]), done.stderr)
                         self.assertEqual(contents(self.out), before)
                         self.assertEqual(contents(self.out.parent), None if before is None else {"out": None, **{"out/" + n: d for n, d in before.items()}})
-        self.assertGreater(failed, 5)
+        self.assertGreater(failed, 0)  # how many depends on the sample
 
     def test_killed_before_an_operation(self):
         states = set()

@@ -180,7 +180,7 @@ class Files(unittest.TestCase):
                 again.append(task="b", kind="measured")
                 self.assertEqual(len(Log(str(log)).entries("b", "measured")), 1)
                 again.close()
-        self.assertGreater(failed, 2)
+        self.assertGreater(failed, 0)
 
     def test_writers_side_by_side_and_killed_lose_nothing(self):
         """Each says what it has added, once it is there; one is killed again and again."""

@@ -1,6 +1,7 @@
 // Reads and writes the symbol tables of relocatable ELF files in place.
 #include "elf_symbols.h"
 
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -185,7 +186,7 @@ bool act_on_archive(std::string *bytes, const Action &what) {
 std::string rewrite(const std::string &path, const std::string &to, const std::function<bool(std::string *)> &edit) {
     std::string bytes;
     if (!gen::read_file(path, &bytes)) {
-        return "cannot read " + path;
+        return "cannot read '" + path + "': " + std::strerror(errno);
     }
     if (!edit(&bytes)) {
         return "the symbols of " + path + " cannot be read";
@@ -193,7 +194,7 @@ std::string rewrite(const std::string &path, const std::string &to, const std::f
     std::ofstream file(to, std::ios::binary | std::ios::trunc);
     file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     file.close();
-    return file ? "" : "cannot write " + to;
+    return file ? "" : "cannot write '" + to + "': " + std::strerror(errno);
 }
 
 } // namespace

@@ -49,12 +49,13 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
         }
         library->variants.push_back(variant);
     }
-    for (const fs::directory_entry &entry : fs::directory_iterator(folder)) {
-        if (entry.path().extension() == ".stmt" || entry.path().extension() == ".s") {
-            listings->push_back(entry.path());
+    std::error_code failed;
+    for (fs::directory_iterator entry(folder, failed); !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
+        if (entry->path().extension() == ".stmt" || entry->path().extension() == ".s") {
+            listings->push_back(entry->path());
         }
     }
-    return "";
+    return failed ? "cannot read '" + folder.string() + "': " + failed.message() : "";
 }
 
 // APIs that a runtime can use; those in libpolyhead_gpu.a first.

@@ -273,7 +273,7 @@ bool keep(const fs::path &target, const fs::path &old) {
     std::error_code error;
     fs::copy_file(target, old, error);
     errno = error.value();
-    return !error;
+    return !error || error == std::errc::no_such_file_or_directory; // nothing to keep, whatever link() said
 }
 
 } // namespace

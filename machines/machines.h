@@ -1,6 +1,6 @@
 // The machines that kernels are scheduled for: one row each.
 //
-// A target is run by processors of several families, so each number is that of the least of them (docs/internals/schedules.md, section 2,
+// A target is run by processors of several families, so each number is that of the least of them (docs/internals/schedules.md, section 1,
 // has the table with its sources).
 #ifndef POLYHEAD_MACHINES_MACHINES_H
 #define POLYHEAD_MACHINES_MACHINES_H

@@ -12,7 +12,7 @@
 //         for keys: acc += probs * value
 //         merged: what is there and acc, rescaled    acc is never stored
 //     normalised; out
-// Where the time goes, and what was tried without success: docs/internals/schedules.md, sections 2 and 6.
+// Where the time goes, and what was tried without success: docs/measured/schedules.md.
 #include "schedules.h"
 
 #include <algorithm>

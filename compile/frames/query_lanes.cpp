@@ -15,7 +15,7 @@ constexpr int64_t fetch_bytes = 4 << 20;
 
 // Where multiply and add are rounded one after the other, up to four products are added up before they meet the score. The instructions are
 // as many; a quarter of the additions is rounded at the size of the score, and the error is 0.6 of the plain sum's (docs/internals/
-// schedules.md, section 8). Fused multiply-adds are as exact alone.
+// schedules.md, section 2). Fused multiply-adds are as exact alone.
 int products_of(const Problem &p, const Machine &machine) {
     int products = machine.fused ? 1 : 4;
     while (p.head_dim % products != 0) {

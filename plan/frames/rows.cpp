@@ -71,7 +71,7 @@ public:
 
     // Registers of a thread (CUDA, f32, d 64): 4 rows x 16 entries of query and as many of acc, 4 x 8 scores, 16 of a key and its value.
     // A loaded float serves the rows of its thread, so rows are what keeps the load units below the multipliers; lanes make room for rows.
-    // Measured on an H100, 16 heads of 4,096 (docs/internals/schedules_gpu.md): small blocks, because registers leave room for few warps;
+    // Measured on an H100, 16 heads of 4,096 (docs/measured/schedules_gpu.md): small blocks, because registers leave room for few warps;
     // with causal, smaller tiles, because the keys by which its rows can differ are masked for all of them. Integers are made to floats
     // once for the rows of a thread.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {

@@ -12,7 +12,7 @@ import ptx
 NEWER = "sm_90"  # besides the architecture that the PTX was made for
 MAX_THREADS, MAX_SHARED_BYTES, REGISTERS_OF_BLOCK = 1024, 48 * 1024, 65536
 # Heads of more dimensions may spill: a row of them does not fit into 255 registers. Others may by a few registers: on an H100 8 keys of a chunk
-# with up to 16 bytes of spills are faster than 4 without (docs/internals/schedules_gpu.md, section 7).
+# with up to 16 bytes of spills are faster than 4 without (docs/measured/schedules_gpu.md).
 STRICT_HEAD_DIM, MOST_SPILLED_BYTES = 128, 32
 PROPERTIES = re.compile(
     r"Function properties for (\w+)\s*\n\s*(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"

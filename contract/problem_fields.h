@@ -12,6 +12,7 @@
 
 #include <polyhead/c_problem.h>
 
+#include "dtypes.h"
 #include "expression_text.h"
 #include "weight_layout.h"
 
@@ -21,10 +22,15 @@ enum class FieldKind {
     number, // 0 or left out: the default
     length, // 0: free at run time
     yes_no,
-    choice, // one of `words`
+    choice, // one of `choices`
 };
 
 using Serves = bool (*)(int32_t kernel, int32_t wanted);
+
+struct Choice {
+    const char *word;
+    int32_t value;
+};
 
 struct ProblemField {
     const char *name; // num_heads is --num-heads and NUM_HEADS
@@ -34,14 +40,14 @@ struct ProblemField {
     int32_t low, high; // of a number or length with its default written out
     Serves serves;     // whether a kernel built with one value computes a problem with the other
     const char *help;
-    const char *words[5]; // of 0, 1, ...
+    Choice choices[6]; // the first is that of 0
 
     // True when 0 has its own word; for other fields 0 means that the flag is left out.
-    bool always_written() const noexcept { return kind == FieldKind::choice && words[0] != std::string_view("none"); }
+    bool always_written() const noexcept { return kind == FieldKind::choice && choices[0].word != std::string_view("none"); }
     constexpr bool belongs_to(int32_t op) const noexcept { return (ops & op_bit(op)) != 0; }
-    int num_words() const noexcept {
+    int num_choices() const noexcept {
         int count = 0;
-        while (count < 5 && words[count] != nullptr) {
+        while (count < int(sizeof choices / sizeof(Choice)) && choices[count].word != nullptr) {
             ++count;
         }
         return count;
@@ -82,7 +88,20 @@ constexpr ProblemField yes_no(const char *name, int32_t P::*value, int ops, Serv
 }
 template <class... Words>
 constexpr ProblemField choice(const char *name, int32_t P::*value, int ops, Serves serves, const char *help, Words... words) {
-    return {name, value, FieldKind::choice, ops, 0, int32_t(sizeof...(words)) - 1, serves, help, {words...}};
+    int32_t next = 0;
+    return {name, value, FieldKind::choice, ops, 0, int32_t(sizeof...(words)) - 1, serves, help, {Choice{words, next++}...}};
+}
+// The types in which tensors can be stored.
+constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, const char *help) {
+    ProblemField field{name, value, FieldKind::choice, ops, 0, 0, same, help, {}};
+    size_t count = 0;
+    for (const DTypeRow &row : dtypes) {
+        if (row.storage) {
+            field.choices[count++] = {row.name, row.id};
+            field.high = row.id;
+        }
+    }
+    return field;
 }
 
 } // namespace field
@@ -138,14 +157,13 @@ constexpr ProblemField problem_fields[] = {
                   "entries of head_dim that --rope rotates, even (default: --head-dim)"),
     field::yes_no("head_gate", &polyhead_problem::head_gate, ops::attention, field::optional,
                   "takes a factor per head for the attention result"),
-    field::choice("scores", &polyhead_problem::scores, ops::attention, field::same, "also writes this stage of the scores [B,H,T_q,T_kv]",
-                  "none", "scaled", "capped", "logits", "weights"),
+    field::choice("scores", &polyhead_problem::scores, ops::attention, field::same, "also writes these scores [B,H,T_q,T_kv]", "none",
+                  "scaled", "capped", "logits", "weights"),
     field::yes_no("weights_mean", &polyhead_problem::weights_mean, ops::attention, field::same_truth,
                   "also writes the mean over heads of the attention weights [B,T_q,T_kv]"),
     field::length("seq_len_q", &polyhead_problem::seq_len_q, ops::any, "fixed query length (default: free at run time)"),
     field::length("seq_len_kv", &polyhead_problem::seq_len_kv, ops::attention, "fixed key length (default: free at run time)"),
-    field::choice("dtype", &polyhead_problem::dtype, ops::any, field::same, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL", "f32",
-                  "f16", "bf16"),
+    field::storage("dtype", &polyhead_problem::dtype, ops::any, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL"),
     field::yes_no("f32_weights", &polyhead_problem::f32_weights, ops::layers, field::same_truth,
                   "weights are packed as f32 beside inputs and outputs of 16 bits"),
     field::number("page_size", &polyhead_problem::page_size, ops::attention, 0, 1024,
@@ -192,8 +210,22 @@ inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
 
 // "none", "64": a value as in messages and flags.
 inline std::string word_of(const ProblemField &field, int32_t value) {
-    const bool has_word = field.kind == FieldKind::choice && value >= 0 && value < field.num_words();
-    return has_word ? field.words[value] : std::to_string(value);
+    for (int i = 0; i < field.num_choices(); i++) {
+        if (field.choices[i].value == value) {
+            return field.choices[i].word;
+        }
+    }
+    return std::to_string(value);
+}
+// The value of a word; false where the field has no such choice.
+inline bool find_choice(const ProblemField &field, std::string_view word, int32_t *value) noexcept {
+    for (int i = 0; i < field.num_choices(); i++) {
+        if (word == field.choices[i].word) {
+            *value = field.choices[i].value;
+            return true;
+        }
+    }
+    return false;
 }
 
 inline std::string flag_of(const char *name) {

@@ -27,8 +27,8 @@ template <class... Sentences> std::string first(const Sentences &...sentences) {
 // "f32, f16 or bf16"
 std::string words_of(const ProblemField &field) {
     std::string text;
-    for (int i = 0; i < field.num_words(); i++) {
-        text += (i == 0 ? "" : i + 1 < field.num_words() ? ", " : " or ") + std::string(field.words[i]);
+    for (int i = 0; i < field.num_choices(); i++) {
+        text += (i == 0 ? "" : i + 1 < field.num_choices() ? ", " : " or ") + std::string(field.choices[i].word);
     }
     return text;
 }
@@ -37,14 +37,16 @@ std::string words_of(const ProblemField &field) {
 std::string refuse_field(const Problem &p, const ProblemField &field) {
     const int value = p.*field.value;
     if (field.value != &Problem::op && !field.belongs_to(p.op)) {
-        return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + contract::problem_fields[0].words[p.op];
+        return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + contract::op_name(p.op);
     }
     const bool free =
         contract::free_heads(p) && p.group_size > 0 && (field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads);
     if (free && value == 0) {
         return "";
     }
-    if (field.kind == FieldKind::yes_no || (value >= field.low && value <= field.high)) {
+    int32_t chosen = 0;
+    if (field.kind == FieldKind::yes_no || (field.kind == FieldKind::choice ? find_choice(field, word_of(field, value), &chosen)
+                                                                            : value >= field.low && value <= field.high)) {
         return "";
     }
     const bool is_dtype = field.value == &Problem::dtype;

@@ -23,7 +23,7 @@ using contract::FieldKind;
 using contract::ProblemField;
 
 // Option values as text, before they are checked.
-struct Words {
+struct OptionTexts {
     std::string targets, range, emit, expression, expression_file, expression_source, expression_library, limit_seconds, limit_megabytes;
     bool no_bias = false, no_records = false, list_knobs = false, version = false, untested = false;
 };
@@ -35,8 +35,8 @@ void declare_field(CLI::App &app, const ProblemField &field, polyhead_problem *p
         app.add_flag(flag, problem->*field.value, field.help);
     } else if (field.kind == FieldKind::choice) {
         std::string words;
-        for (int i = field.always_written() ? 0 : 1; i < field.num_words(); i++) {
-            words += (words.empty() ? "" : " | ") + std::string(field.words[i]);
+        for (int i = field.always_written() ? 0 : 1; i < field.num_choices(); i++) {
+            words += (words.empty() ? "" : " | ") + std::string(field.choices[i].word);
         }
         const std::string help = words + ": " + field.help;
         CLI::Option *option = app.add_option(flag, help);
@@ -51,7 +51,7 @@ std::string refuse_value(const std::string &value) {
     return value == "true" ? "" : "found value '" + value + "', expected a flag without value";
 }
 
-void declare(CLI::App &app, Request *request, Words *words) {
+void declare(CLI::App &app, Request *request, OptionTexts *words) {
     app.add_option("NAME", request->name, "C identifier of the kernel; also the name of its files");
     for (const ProblemField &field : contract::problem_fields) {
         declare_field(app, field, &request->problem);
@@ -141,19 +141,17 @@ std::string listed(const std::vector<std::string> &words, const char *last) {
 
 std::string read_choice(const ProblemField &field, const CLI::Option &option, int32_t *value) {
     std::vector<std::string> allowed, given;
-    for (int i = 0; i < field.num_words(); i++) {
-        allowed.push_back(field.words[i]);
+    for (int i = 0; i < field.num_choices(); i++) {
+        allowed.push_back(field.choices[i].word);
     }
     for (const std::string &word : option.results()) {
         given.push_back(word.empty() && field.value == &polyhead_problem::causal ? "bottom_right" : word);
-        const auto found = std::find(allowed.begin(), allowed.end(), given.back());
-        if (found == allowed.end()) {
+        if (!contract::find_choice(field, given.back(), value)) {
             return "found '" + word + "', expected " + listed(allowed, " or ");
         }
         if (given.back() != given.front()) {
             return "found " + listed(given, " and ") + ", which conflict: expected one of them";
         }
-        *value = static_cast<int32_t>(found - allowed.begin());
     }
     return "";
 }
@@ -173,7 +171,7 @@ std::string read_field(const ProblemField &field, const CLI::Option &option, pol
     return "";
 }
 
-std::string read_fields(const CLI::App &app, const Words &words, polyhead_problem *problem) {
+std::string read_fields(const CLI::App &app, const OptionTexts &words, polyhead_problem *problem) {
     for (const ProblemField &field : contract::problem_fields) {
         const CLI::Option &option = *app.get_option(contract::flag_of(field.name));
         const std::string refusal = field.value == &polyhead_problem::op && option.count() == 0 ? "found '', expected sdpa, mha or linear"
@@ -195,7 +193,7 @@ bool read_text(const std::string &path, std::string *text) {
 }
 
 // Complaints about the text name the user's file.
-std::string read_expression(const CLI::App &app, const Words &words, Request *request) {
+std::string read_expression(const CLI::App &app, const OptionTexts &words, Request *request) {
     const auto given = [&app](const char *flag) { return app.get_option(flag)->count() > 0; };
     const bool from_file = given("--expression-file"), from_source = given("--expression-source");
     if (given("--expression") + from_file + from_source > 1) {
@@ -235,7 +233,7 @@ std::string read_emit(const std::string &text, std::vector<std::string> *emit) {
     return "";
 }
 
-std::string read_limit_words(const Words &words, Limits *limits) {
+std::string read_limit_words(const OptionTexts &words, Limits *limits) {
     const std::string refusal = read_limits(limits), expected = "', expected a number from 0 (0: no limit)";
     double megabytes = double(limits->megabytes);
     if (refusal.empty() && !words.limit_seconds.empty() && !read_limit(words.limit_seconds, &limits->seconds)) {
@@ -255,7 +253,7 @@ std::string first_line(const std::string &text) {
 std::string read_request(int argc, const char *const *argv, Request *request, std::string *help) {
     CLI::App app("Writes NAME.a, NAME.h and NAME.json: an attention kernel compiled for one problem and the given targets.",
                  "polyhead generate");
-    Words words;
+    OptionTexts words;
     declare(app, request, &words);
     app.footer(gen::knobs_help());
     try {

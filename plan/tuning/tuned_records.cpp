@@ -35,13 +35,7 @@ const ProblemField *field_of_flag(const std::string &flag) {
 // A word or a number of this field; false when it is none.
 bool read_value(const ProblemField &field, const std::string &word, int32_t *value) {
     if (field.kind == FieldKind::choice) {
-        for (int i = 0; i < field.num_words(); i++) {
-            if (word == field.words[i]) {
-                *value = i;
-                return true;
-            }
-        }
-        return false;
+        return contract::find_choice(field, word, value);
     }
     char *end = nullptr;
     const long number = std::strtol(word.c_str(), &end, 10);

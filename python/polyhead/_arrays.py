@@ -11,8 +11,8 @@ import numpy
 from . import _core, options
 from .error import refuse
 
-NAMES = {"f32": "float32", "f16": "float16", "bf16": "bfloat16"}  # dtype of a problem -> of an array
-DTYPES = {"float32": 0, "float16": 1, "bfloat16": 2}              # polyhead_dtype
+NAMES = {name: array for name, (array, _) in _core.storage_types.items()}  # dtype of a problem -> of an array
+DTYPES = dict(_core.storage_types.values())                                # dtype of an array -> polyhead_dtype
 
 _DEVICES_KEPT = 16  # streams come and go; a device of one that is gone would stay for ever
 _devices: "collections.OrderedDict[tuple[str, int], Any]" = collections.OrderedDict()
@@ -36,7 +36,7 @@ def dtype_name(array: Any) -> str:
 
 
 def storage_on_cpu(*arrays: Any) -> int:
-    """The dtype of a CPU kernel for these arrays: f16 or bf16 if all of them have it, otherwise f32, to which they are converted."""
+    """The dtype of a CPU kernel for these arrays: their own if kernels store it and all of them have it, otherwise f32, to which they are converted."""
     first = arrays[0].dtype
     for array in arrays:
         if array.dtype != first:
@@ -116,14 +116,11 @@ def empty(like: Any, shape: Sequence[int], dtype: Optional[str] = None) -> Any:
 
 def numpy_dtype(name: str) -> Any:
     """NumPy's dtype of this name of an array's dtype."""
-    return bfloat16() if name == "bfloat16" else numpy.dtype(name)
+    if not hasattr(numpy, name):
+        import ml_dtypes  # it has what NumPy lacks, such as bfloat16, and makes it known to NumPy
 
-
-def bfloat16() -> Any:
-    """numpy's bfloat16, which is in the package ml_dtypes."""
-    import ml_dtypes
-
-    return ml_dtypes.bfloat16
+        return numpy.dtype(getattr(ml_dtypes, name))
+    return numpy.dtype(name)
 
 
 def small(name: str, values: Any, dtype: str) -> Any:

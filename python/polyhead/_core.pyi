@@ -4,6 +4,7 @@ from typing import Any, Mapping, Optional, Sequence
 codes: dict[str, int]
 kernels_kept: int
 problem_fields: dict[str, Optional[tuple[str, ...]]]  # None: True or False; the words of a choice; no words: a number
+storage_types: dict[str, tuple[str, int]]  # dtype of a problem: that of an array, polyhead_dtype
 usual_numbers: dict[str, float]  # numbers of a call, and what a tuner measures with
 version: str
 

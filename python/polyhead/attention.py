@@ -12,7 +12,7 @@ from .expressions import text_of
 from .kernel import kernel_of, plain_kernels
 from .past import concatenate
 
-SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth stage is the weights
+SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth kind is the weights
 TIME_AXIS = {"bhsd": -2, "bshd": -3, "bsd": -2}
 
 
@@ -296,7 +296,7 @@ def _dtype_on_cpu(o: dict[str, Any]) -> int:
 def _dtype_on_device(query: Any) -> int:
     name = _arrays.dtype_name(query)
     if name not in _arrays.DTYPES:
-        raise refuse("query: dtype %s on a device, expected float32, float16 or bfloat16" % name, "WRONG_DTYPE")
+        raise refuse("query: dtype %s on a device, expected %s" % (name, options.one_of(*_arrays.DTYPES).expected), "WRONG_DTYPE")
     return _arrays.DTYPES[name]
 
 
@@ -374,17 +374,17 @@ def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], argum
         results.append(arguments[field])
 
     batch, heads, q, k = sizes.batch, sizes.num_heads, sizes.seq_len_q, sizes.seq_len_kv
-    stage = o["return_scores"]
-    if stage is not None and stage not in SCORES:
-        raise refuse("return_scores: found %r, expected scaled, capped or logits" % (stage,))
+    kind = o["return_scores"]
+    if kind is not None and kind not in SCORES:
+        raise refuse("return_scores: found %r, expected scaled, capped or logits" % (kind,))
     if o["return_lse"]:
         add("lse", 1, (batch, heads, q))
     if o["return_weights"] == "mean":
         add("weights_mean", 1, (batch, q, k))
     elif o["return_weights"]:
-        if stage is not None:
+        if kind is not None:
             raise refuse("return_scores: found together with return_weights, expected one of them; both use the same output")
         add("scores", 4, (batch, heads, q, k))
-    if stage is not None:
-        add("scores", SCORES[stage], (batch, heads, q, k))
+    if kind is not None:
+        add("scores", SCORES[kind], (batch, heads, q, k))
     return results

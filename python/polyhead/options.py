@@ -96,7 +96,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
     "compile": {"target": NAME},
     "MultiheadAttention": {
         "embed_dim": WHOLE, "num_heads": WHOLE, "num_kv_heads": COUNT, "bias": FLAG, "kdim": COUNT, "vdim": COUNT, "batch_first": FLAG,
-        "dtype": _or_none(one_of("f32", "f16", "bf16")),
+        "dtype": _or_none(one_of(*_core.storage_types)),
     },
     "__call__": {"key": _or_none(ARRAY), "value": _or_none(ARRAY)},
     "load_state_dict": {"state": Rule("a dict of tensors by name", lambda value: isinstance(value, Mapping))},

@@ -193,7 +193,7 @@ def load(path: Union[str, "os.PathLike[str]"], num_heads: int, num_kv_heads: Opt
     """The layer whose tensors have this prefix in a safetensors file; only these are read."""
     from safetensors import SafetensorError, safe_open
 
-    _arrays.bfloat16()  # the import makes the dtype known to numpy
+    _arrays.numpy_dtype("bfloat16")  # the import makes the dtype known to numpy
     try:
         with safe_open(os.fspath(path), "numpy") as file:
             wanted = {prefix + name for names in NAMES.values() for name in names} | {prefix + name for name in UNSUPPORTED}

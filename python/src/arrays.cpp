@@ -1,8 +1,10 @@
 // Reads the arrays of a call and converts them to the types of the runtime.
 #include "arrays.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "../../runtime/rules/shared_elements.h"
 
@@ -16,14 +18,24 @@ struct Known {
     const char *name;
     dlpack::dtype_code code;
     uint8_t bits;
+    const char *travels_as; // NumPy has it from ml_dtypes, and hands it out in no protocol: the bits travel as these integers
 };
 
 constexpr Known elements[] = {
-    {Element::f32, "float32", dlpack::dtype_code::Float, 32}, {Element::f16, "float16", dlpack::dtype_code::Float, 16},
-    {Element::f64, "float64", dlpack::dtype_code::Float, 64}, {Element::bf16, "bfloat16", dlpack::dtype_code::Bfloat, 16},
-    {Element::boolean, "bool", dlpack::dtype_code::Bool, 8},  {Element::i32, "int32", dlpack::dtype_code::Int, 32},
-    {Element::i64, "int64", dlpack::dtype_code::Int, 64},     {Element::i8, "int8", dlpack::dtype_code::Int, 8},
+    {Element::f32, "float32", dlpack::dtype_code::Float, 32, nullptr},
+    {Element::f16, "float16", dlpack::dtype_code::Float, 16, nullptr},
+    {Element::bf16, "bfloat16", dlpack::dtype_code::Bfloat, 16, "uint16"},
+    {Element::f64, "float64", dlpack::dtype_code::Float, 64, nullptr},
+    {Element::i32, "int32", dlpack::dtype_code::Int, 32, nullptr},
+    {Element::i64, "int64", dlpack::dtype_code::Int, 64, nullptr},
+    {Element::boolean, "bool", dlpack::dtype_code::Bool, 8, nullptr},
+    {Element::i8, "int8", dlpack::dtype_code::Int, 8, nullptr},
 };
+
+const Known *known(Element element) {
+    const auto *const found = std::find_if(std::begin(elements), std::end(elements), [=](const Known &k) { return k.element == element; });
+    return found == std::end(elements) ? nullptr : found;
+}
 
 const Known *known(dlpack::dtype dtype) {
     for (const Known &k : elements) {
@@ -46,9 +58,15 @@ bool truth(nb::handle object, const char *attribute) {
     return nb::hasattr(object, attribute) && nb::cast<bool>(nb::bool_(object.attr(attribute)));
 }
 
-// numpy cannot hand out bfloat16 of ml_dtypes in any protocol: the bits travel as uint16.
-bool is_bfloat16_of_numpy(nb::handle object) {
-    return nb::hasattr(object, "dtype") && nb::hasattr(object, "__array_interface__") && text_of(object.attr("dtype")) == "bfloat16";
+// The element of an array of NumPy whose bits travel as integers.
+const Known *travels_as_bits(nb::handle object) {
+    if (!nb::hasattr(object, "dtype") || !nb::hasattr(object, "__array_interface__")) {
+        return nullptr;
+    }
+    const std::string name = dtype_text(object);
+    const auto *const found =
+        std::find_if(std::begin(elements), std::end(elements), [&](const Known &k) { return k.travels_as && name == k.name; });
+    return found == std::end(elements) ? nullptr : found;
 }
 
 // Of PyTorch a tensor as it is meant. One that requires gradients would lose them without a word; the negative and the conjugate bit say
@@ -115,21 +133,18 @@ int32_t runtime_dtype(Element element) {
 } // namespace
 
 const char *element_name(Element element) {
-    for (const Known &k : elements) {
-        if (k.element == element) {
-            return k.name;
-        }
-    }
-    return "unknown";
+    const Known *const found = known(element);
+    return found ? found->name : "unknown";
+}
+
+const char *name_of_bits(Element element) {
+    const Known *const found = known(element);
+    return found ? found->travels_as : nullptr;
 }
 
 nb::dlpack::dtype dlpack_type(Element element) {
-    for (const Known &k : elements) {
-        if (k.element == element) {
-            return {uint8_t(k.code), k.bits, 1};
-        }
-    }
-    return {};
+    const Known *const found = known(element);
+    return found ? dlpack::dtype{uint8_t(found->code), found->bits, 1} : dlpack::dtype{};
 }
 
 Element element_named(const std::string &name) {
@@ -150,10 +165,9 @@ Array::Array(std::string name, nb::handle given, Access access, Gradients gradie
     if (nb::try_cast(object, array, false) && array) {
         read_device_array(*array);
     } else if (borrow(object)) {
-        read_dlpack();
-    } else if (is_bfloat16_of_numpy(object) && borrow(object.attr("view")("uint16"))) {
-        bits_of_bfloat16_ = true;
-        read_dlpack();
+        read_dlpack({});
+    } else if (const Known *const bits = travels_as_bits(object); bits && borrow(object.attr("view")(bits->travels_as))) {
+        read_dlpack(bits->element);
     } else {
         no_array(name_, object, access_);
     }
@@ -169,7 +183,7 @@ bool Array::borrow(nb::handle object) {
     return access_ == Access::write ? nb::try_cast(object, writable_, false) : nb::try_cast(object, readable_, false);
 }
 
-void Array::read_dlpack() {
+void Array::read_dlpack(std::optional<Element> bits_of) {
     const bool writes = access_ == Access::write;
     const dlpack::dtype dtype = writes ? writable_.dtype() : readable_.dtype();
     check_rank(name_, writes ? writable_.ndim() : readable_.ndim());
@@ -179,11 +193,11 @@ void Array::read_dlpack() {
         throw wrong_type(name_ + ": lies on a device of DLPack type " + std::to_string(device) + ", expected host memory or CUDA");
     }
     on_cuda_ = device == dl_cuda || device == dl_cuda_managed;
-    const Known *found = known(dtype);
-    if (!found && !bits_of_bfloat16_) {
+    const Known *const found = bits_of ? known(*bits_of) : known(dtype);
+    if (!found) {
         throw wrong_type(name_ + ": dtype " + dtype_text(keep_) + ", expected float32, float16, bfloat16, float64, int32, int64 or bool");
     }
-    element_ = found ? found->element : Element::bf16;
+    element_ = found->element;
 }
 
 void Array::read_device_array(const DeviceArray &array) {

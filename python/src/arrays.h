@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <nanobind/ndarray.h>
@@ -12,6 +13,8 @@ namespace polyhead::python {
 
 // "float32", "bfloat16": as numpy writes them.
 const char *element_name(Element element);
+// Of the integers as whose bits elements of ml_dtypes travel, which NumPy hands out in no protocol; null where it knows the element.
+const char *name_of_bits(Element element);
 // As DLPack writes it.
 nb::dlpack::dtype dlpack_type(Element element);
 // The element type of this name; a TypeError when there is none.
@@ -50,7 +53,7 @@ public:
 
 private:
     bool borrow(nb::handle object);
-    void read_dlpack();
+    void read_dlpack(std::optional<Element> bits_of);
     void read_device_array(const DeviceArray &array);
     Strided original() const;
     Strided room() const;
@@ -58,7 +61,7 @@ private:
     std::string name_;
     Access access_;
     Element element_ = Element::f32;
-    bool on_cuda_ = false, bits_of_bfloat16_ = false;
+    bool on_cuda_ = false;
     nb::object keep_;
     nb::ndarray<> writable_;
     nb::ndarray<nb::ro> readable_;

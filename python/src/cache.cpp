@@ -5,6 +5,7 @@
 #include <nanobind/stl/vector.h>
 #include <polyhead/cache.h>
 
+#include "../../runtime/memory/stored.h"
 #include "call.h"
 #include "without_lock.h"
 
@@ -28,7 +29,7 @@ public:
     polyhead_tensor stored_or_f32(const char *name, nb::handle object, int32_t stored) {
         const auto type = [stored](Array &array) {
             const Element found = array.element();
-            const bool any_float = stored == POLYHEAD_I8 && (found == Element::f16 || found == Element::bf16);
+            const bool any_float = stored == POLYHEAD_I8 && runtime::stores_floats(int32_t(found));
             return int32_t(found) == stored || any_float ? found : Element::f32;
         };
         return object.is_none() ? polyhead_tensor{} : add(name, object, Access::read, type);

@@ -5,9 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include <polyhead/half.h>
-
 #include "../../contract/dtypes.h"
+#include "../../runtime/memory/stored.h"
 
 namespace polyhead::python {
 namespace {
@@ -37,29 +36,21 @@ void row(const From *from, int64_t from_stride, To *to, int64_t to_stride, int64
 }
 
 void row_to_f32(const void *from, Element element, int64_t stride, float *to, int64_t count) {
-    switch (element) {
-    case Element::f16:
-        return row(static_cast<const f16 *>(from), stride, to, 1, count, [](f16 x) { return to_float(x); });
-    case Element::bf16:
-        return row(static_cast<const bf16 *>(from), stride, to, 1, count, [](bf16 x) { return to_float(x); });
-    case Element::f64:
+    if (element == Element::f64) {
         return row(static_cast<const double *>(from), stride, to, 1, count, from_f64);
-    default:
-        return row(static_cast<const float *>(from), stride, to, 1, count, [](float x) { return x; });
     }
+    runtime::with_stored(int32_t(element), [&](auto stored) {
+        row(static_cast<const decltype(stored) *>(from), stride, to, 1, count, runtime::as_float<decltype(stored)>);
+    });
 }
 
 void row_from_f32(const float *from, void *to, Element element, int64_t stride, int64_t count) {
-    switch (element) {
-    case Element::f16:
-        return row(from, 1, static_cast<f16 *>(to), stride, count, to_f16);
-    case Element::bf16:
-        return row(from, 1, static_cast<bf16 *>(to), stride, count, to_bf16);
-    case Element::f64:
+    if (element == Element::f64) {
         return row(from, 1, static_cast<double *>(to), stride, count, [](float x) { return double(x); });
-    default:
-        return row(from, 1, static_cast<float *>(to), stride, count, [](float x) { return x; });
     }
+    runtime::with_stored(int32_t(element), [&](auto stored) {
+        row(from, 1, static_cast<decltype(stored) *>(to), stride, count, runtime::as_stored<decltype(stored)>);
+    });
 }
 
 void convert_row(const char *from, Element from_element, int64_t from_stride, char *to, Element to_element, int64_t to_stride,
@@ -89,7 +80,7 @@ void convert_dimension(const Strided &from, const Strided &to, int32_t dimension
 }
 
 bool is_float(Element element) {
-    return element == Element::f32 || element == Element::f16 || element == Element::bf16 || element == Element::f64;
+    return element == Element::f64 || runtime::stores_floats(int32_t(element));
 }
 
 } // namespace

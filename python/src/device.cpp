@@ -110,17 +110,17 @@ void check_same(const DeviceArray &array, Array &host) {
     }
 }
 
-// A new host array of numpy with the same elements; bfloat16 as their bits.
+// A new host array of numpy with the same elements.
 nb::object to_numpy(const DeviceArray &array) {
     const nb::module_ numpy = nb::module_::import_("numpy");
-    const bool bf16 = array.element() == Element::bf16;
-    nb::object host = numpy.attr("empty")(nb::cast(array.shape()), bf16 ? "uint16" : element_name(array.element()));
+    const char *const bits = name_of_bits(array.element()), *const name = element_name(array.element());
+    nb::object host = numpy.attr("empty")(nb::cast(array.shape()), bits ? bits : name);
     const nb::ndarray<> memory = nb::cast<nb::ndarray<>>(host);
     {
         const WithoutLock others_may_run; // the copy waits for the kernels before it
         check(array.device()->device.copy_to_host(array.data(), 0, array.bytes(), memory.data()));
     }
-    return bf16 ? host.attr("view")(nb::module_::import_("ml_dtypes").attr("bfloat16")) : host;
+    return bits ? host.attr("view")(nb::module_::import_("ml_dtypes").attr(name)) : host;
 }
 
 std::shared_ptr<DeviceArray> put(const DevicePointer &device, nb::handle object) {
@@ -136,7 +136,7 @@ std::shared_ptr<DeviceArray> put(const DevicePointer &device, nb::handle object)
     return array;
 }
 
-nb::object dlpack(const std::shared_ptr<DeviceArray> &array, nb::kwargs) {
+nb::object to_dlpack(const std::shared_ptr<DeviceArray> &array, nb::kwargs) {
     if (array->device()->api != Api::cuda) {
         throw nb::buffer_error("only arrays of CUDA devices have DLPack; numpy() copies to the host");
     }
@@ -200,7 +200,7 @@ void bind_devices(nb::module_ &module) {
         .def_prop_ro("dtype", [](const DeviceArray &a) { return element_name(a.element()); })
         .def_prop_ro("device", [](const DeviceArray &a) { return a.device(); })
         .def("numpy", to_numpy)
-        .def("__dlpack__", dlpack)
+        .def("__dlpack__", to_dlpack)
         .def("__dlpack_device__",
              [](const DeviceArray &a) { return nb::make_tuple(a.device()->api == Api::cuda ? 2 : 4, a.device()->index); });
     module.def(

@@ -26,7 +26,7 @@ constexpr Code codes[] = {
     {"WRONG_DEVICE", POLYHEAD_WRONG_DEVICE},
 };
 
-void raise(const Refusal &refusal) {
+void set_error(const Refusal &refusal) {
     const nb::object error = nb::module_::import_("polyhead.error").attr("Error");
     // A sentence may repeat the bytes of a path.
     const nb::object text = nb::steal(PyUnicode_DecodeFSDefault(refusal.what()));
@@ -92,7 +92,7 @@ void bind_errors(nb::module_ &module) {
         try {
             std::rethrow_exception(thrown);
         } catch (const Refusal &refusal) {
-            raise(refusal);
+            set_error(refusal);
         }
     });
 }

@@ -134,12 +134,34 @@ nb::dict problem_fields() {
     nb::dict fields;
     for (const contract::ProblemField &field : contract::problem_fields) {
         nb::list words;
-        for (int i = 0; i < field.num_words(); ++i) {
-            words.append(field.words[i]);
+        for (int i = 0; i < field.num_choices(); ++i) {
+            words.append(field.choices[i].word);
         }
         fields[field.name] = field.kind == contract::FieldKind::yes_no ? nb::object(nb::none()) : nb::object(nb::tuple(words));
     }
     return fields;
+}
+
+// By dtype of a problem: that of an array, and polyhead_dtype.
+nb::dict storage_types() {
+    nb::dict storage;
+    for (const contract::DTypeRow &row : contract::dtypes) {
+        if (row.storage) {
+            storage[row.name] = nb::make_tuple(row.array, row.id);
+        }
+    }
+    return storage;
+}
+
+// Numbers of calls, and what a tuner measures with.
+nb::dict usual_numbers() {
+    nb::dict usual;
+    for (const contract::NumberRow &row : contract::numbers) {
+        if (row.given) {
+            usual[row.name] = row.usual;
+        }
+    }
+    return usual;
 }
 
 // Words of a command line; paths among them keep their bytes.
@@ -235,13 +257,8 @@ void bind_kernels(nb::module_ &module) {
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
     module.def("kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
     module.attr("problem_fields") = problem_fields();
-    nb::dict usual; // numbers of calls, and what a tuner measures with
-    for (const contract::NumberRow &row : contract::numbers) {
-        if (row.given) {
-            usual[row.name] = row.usual;
-        }
-    }
-    module.attr("usual_numbers") = usual;
+    module.attr("storage_types") = storage_types();
+    module.attr("usual_numbers") = usual_numbers();
     module.def("clear_kernels", clear_kernels, release);
     module.attr("kernels_kept") = kernels_kept();
     module.def("tiling_space", tiling_space, "flags"_a);

@@ -1,8 +1,12 @@
 # How our own code is compiled.
 #
-# polyhead_target_defaults(target [NO_CONVERSION] [NO_SANITIZE]): warnings and sanitizers.
+# polyhead_target_defaults(target [NO_CONVERSION] [NO_SANITIZE] [APART]): warnings and sanitizers; sources are compiled together, except for
+# a library of which a program takes single objects (APART).
 function(polyhead_target_defaults target)
-    cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CONVERSION;NO_SANITIZE" "" "")
+    cmake_parse_arguments(PARSE_ARGV 1 arg "NO_CONVERSION;NO_SANITIZE;APART" "" "")
+    if(POLYHEAD_UNITY AND NOT arg_APART)
+        set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    endif()
     target_compile_features(${target} PUBLIC cxx_std_17)
     target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${POLYHEAD_WERROR}>:-Werror>)
     if(NOT arg_NO_CONVERSION)

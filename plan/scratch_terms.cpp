@@ -11,7 +11,7 @@ namespace polyhead::gen {
 
 namespace {
 
-constexpr int64_t number = contract::dtype_bytes(POLYHEAD_F32);
+constexpr int64_t f32_bytes = contract::dtype_bytes(POLYHEAD_F32);
 
 int64_t round_up(int64_t value, int64_t multiple) {
     return (value + multiple - 1) / multiple * multiple;
@@ -31,7 +31,7 @@ void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
 }
 
 void ScratchTerms::add_projections() {
-    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? contract::dtype_bytes(p_.dtype) : number;
+    const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? contract::dtype_bytes(p_.dtype) : f32_bytes;
     const int64_t key_and_value = p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel));
     add_per_query(p_.num_heads * round_up(p_.head_dim, panel), bytes);
     if (p_.cache == 0) {
@@ -61,7 +61,7 @@ void ScratchTerms::add_attended() {
     const int statistics = int(p_.lse != 0) + int(weights()), columns = p_.head_dim_v + statistics;
     const bool pairs = layer && t_.pair > 1; // the context of a layer is kept as it is stored
     if (layer || statistics > 0) {
-        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? stored : number);
+        add_per_query(p_.num_heads * round_up(columns, machine_.gpu() ? 1 : machine_.lanes), pairs && statistics == 0 ? stored : f32_bytes);
     }
     if (pairs && statistics > 0) {
         add_per_query(p_.num_heads * p_.head_dim_v, stored);
@@ -80,7 +80,7 @@ void ScratchTerms::add_score_output() {
     if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
         add_per_query(p_.num_heads * (lanes + 1));
     } else if (weights()) { // the probs of a task
-        scratch_.thread_keys = {number * queries * keys, 0, keys, 0};
+        scratch_.thread_keys = {f32_bytes * queries * keys, 0, keys, 0};
     }
 }
 

@@ -34,7 +34,7 @@ endfunction()
 function(polyhead_gpu_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "OPENCL_ONLY" "" "SOURCES;LINK")
     add_executable(${name} ${arg_SOURCES} support/device.cpp)
-    polyhead_target_defaults(${name} NO_CONVERSION)
+    polyhead_target_defaults(${name} NO_CONVERSION APART)
     target_link_libraries(
         ${name}
         PRIVATE polyhead_test_support polyhead_catch2_main ${arg_LINK} polyhead::gpu

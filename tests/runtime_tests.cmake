@@ -38,8 +38,7 @@ polyhead_test(
         runtime_weights.cpp
         sanitizer_options.cpp
 )
-# Headers take longer than most of these sources. Some have names of their own that others have, too.
-set_target_properties(test_runtime PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 7)
+# Some have names of their own that others have, too.
 set_source_files_properties(
     failing_system.cpp
     runtime_cache.cpp

@@ -12,7 +12,7 @@
 namespace polyhead::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // Counts of one problem. Formulas are text in the glossary's names; numbers are per batch row, for fixed lengths only.
 struct Counts {
@@ -127,23 +127,23 @@ Counts count_mha(const polyhead_problem &p) {
     return c;
 }
 
-Json value_json(const contract::ProblemField &field, int32_t value) {
+OrderedJson value_json(const contract::ProblemField &field, int32_t value) {
     switch (field.kind) {
     case contract::FieldKind::yes_no:
         return value != 0;
     case contract::FieldKind::choice:
         return contract::word_of(field, value);
     case contract::FieldKind::length:
-        return value > 0 ? Json(value) : Json("free");
+        return value > 0 ? OrderedJson(value) : OrderedJson("free");
     case contract::FieldKind::number:
         break;
     }
     return value;
 }
 
-Json problem_json(const Library &library) {
+OrderedJson problem_json(const Library &library) {
     const polyhead_problem &p = library.problem;
-    Json j;
+    OrderedJson j;
     for (const contract::ProblemField &field : contract::problem_fields) {
         if (field.belongs_to(p.op)) {
             const bool is_rows = !contract::attends(p) && field.value == &polyhead_problem::seq_len_q;
@@ -155,12 +155,12 @@ Json problem_json(const Library &library) {
         if (!library.expression_source.empty()) {
             j["expression_source"] = readable(library.expression_source);
         }
-        j["expression_tensors"] = Json::array();
+        j["expression_tensors"] = OrderedJson::array();
         for (const gen::ExpressionTensor &tensor : library.expression.tensors()) {
             static const char *const names[] = {"free", "b", "h", "q", "kv"}; // of POLYHEAD_EXTENT_, downwards from 0
-            Json shape = Json::array();
+            OrderedJson shape = OrderedJson::array();
             for (int i = 0; i < tensor.rank; i++) {
-                shape.push_back(tensor.extents[i] > 0 ? Json(tensor.extents[i]) : Json(names[-tensor.extents[i]]));
+                shape.push_back(tensor.extents[i] > 0 ? OrderedJson(tensor.extents[i]) : OrderedJson(names[-tensor.extents[i]]));
             }
             j["expression_tensors"].push_back({{"name", tensor.name}, {"dtype", gen::dtype_name(tensor.dtype)}, {"shape", shape}});
         }
@@ -168,8 +168,8 @@ Json problem_json(const Library &library) {
     return j;
 }
 
-Json features_json(uint64_t bits) {
-    Json j = Json::array();
+OrderedJson features_json(uint64_t bits) {
+    OrderedJson j = OrderedJson::array();
     for (const contract::CpuFeature &feature : contract::cpu_feature_table) {
         if ((bits & feature.bit) != 0) {
             j.push_back(feature.name);
@@ -179,22 +179,22 @@ Json features_json(uint64_t bits) {
 }
 
 // What a call takes beside its threads: the sum over these, each for every batch row and begun block.
-Json term_json(const polyhead_scratch_term &term) {
+OrderedJson described_term(const polyhead_scratch_term &term) {
     return {{"bytes", term.bytes}, {"row_block", term.row_block}, {"key_block", term.key_block}, {"in_window", term.in_window != 0}};
 }
 
-Json scratch_json(const polyhead_scratch &scratch) {
-    Json terms = Json::array();
+OrderedJson scratch_json(const polyhead_scratch &scratch) {
+    OrderedJson terms = OrderedJson::array();
     for (const polyhead_scratch_term &term : scratch.terms) {
         if (term.bytes > 0) {
-            terms.push_back(term_json(term));
+            terms.push_back(described_term(term));
         }
     }
     return terms;
 }
 
-Json variant_json(const LibraryVariant &v) {
-    Json j;
+OrderedJson variant_json(const LibraryVariant &v) {
+    OrderedJson j;
     j["name"] = v.name;
     j["symbol"] = v.compiled.symbol;
     j["frame"] = v.plan.frame->name();
@@ -207,14 +207,14 @@ Json variant_json(const LibraryVariant &v) {
         }
     });
     j["min_seq_len_q"] = v.plan.min_seq_len_q;
-    j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? Json(v.plan.max_seq_len_q) : Json("unlimited");
+    j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? OrderedJson(v.plan.max_seq_len_q) : OrderedJson("unlimited");
     j["tiling"] = v.plan.tiling.to_string();
     if (!v.plan.record.empty()) {
         j["tuning_record"] = readable(v.plan.record);
     }
     j["scratch_bytes_per_thread"] = v.compiled.scratch.per_thread;
     if (v.compiled.scratch.thread_keys.bytes > 0) {
-        j["scratch_thread_keys"] = term_json(v.compiled.scratch.thread_keys);
+        j["scratch_thread_keys"] = described_term(v.compiled.scratch.thread_keys);
     }
     j["scratch_terms"] = scratch_json(v.compiled.scratch);
     return j;
@@ -228,11 +228,12 @@ std::string readable(const std::string &text) {
         const auto head = static_cast<unsigned char>(text[at]);
         const size_t length = head < 0x80 ? 1 : head >= 0xF0 ? 4 : head >= 0xE0 ? 3 : 2;
         const std::string one = text.substr(at, length);
-        if (Json::accept('"' + one + '"') || head == '"' || head == '\\' || head < 0x20) {
+        if (OrderedJson::accept('"' + one + '"') || head == '"' || head == '\\' || head < 0x20) {
             all << one;
             at += length;
         } else {
-            all << "\\x" << "0123456789abcdef"[head / 16] << "0123456789abcdef"[head % 16];
+            all << "\\x"
+                << "0123456789abcdef"[head / 16] << "0123456789abcdef"[head % 16];
             at++;
         }
     }
@@ -242,7 +243,7 @@ std::string readable(const std::string &text) {
 std::string manifest_text(const Library &library) {
     const polyhead_problem &p = library.problem;
     const Counts c = !contract::attends(p) ? count_linear(p) : contract::by_heads(p) ? count_sdpa(p) : count_mha(p);
-    Json j;
+    OrderedJson j;
     j["name"] = library.name;
     j["problem"] = problem_json(library);
     j["generate"] = readable("polyhead generate " + library.name + " " + contract::flags_of(p));
@@ -258,7 +259,7 @@ std::string manifest_text(const Library &library) {
         j["flops"]["batch_1"] = c.flops_number;
         j["bytes_moved"]["batch_1"] = c.bytes_number;
     }
-    j["variants"] = Json::array();
+    j["variants"] = OrderedJson::array();
     for (const LibraryVariant &variant : library.variants) {
         j["variants"].push_back(variant_json(variant));
     }

@@ -12,11 +12,11 @@
 namespace polyhead::tools {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 // The knobs of a tiling by name.
-Json tiling_json(const gen::Tiling &tiling) {
-    Json j = Json::object();
+OrderedJson tiling_json(const gen::Tiling &tiling) {
+    OrderedJson j = OrderedJson::object();
 #define POLYHEAD_WRITE(name, meaning, ...)                                                                                                 \
     if (tiling.name != 0) {                                                                                                                \
         j[#name] = tiling.name;                                                                                                            \
@@ -26,13 +26,13 @@ Json tiling_json(const gen::Tiling &tiling) {
     return j;
 }
 
-Json frames_json(const polyhead_problem &p, const gen::Machine &machine) {
-    Json frames = Json::array();
+OrderedJson frames_json(const polyhead_problem &p, const gen::Machine &machine) {
+    OrderedJson frames = OrderedJson::array();
     for (const gen::Frame *frame : gen::frames()) {
         if (frame->schedule_version() == 0 || !frame->serves(p, machine)) {
             continue;
         }
-        Json knobs = Json::array();
+        OrderedJson knobs = OrderedJson::array();
         for (const gen::KnobValues &k : gen::tiling_space(*frame, p, machine)) {
             knobs.push_back({{"knob", k.knob}, {"meaning", k.meaning}, {"values", k.values}});
         }
@@ -45,10 +45,10 @@ Json frames_json(const polyhead_problem &p, const gen::Machine &machine) {
     return frames;
 }
 
-Json variants_json(const Request &request, const std::string &target, std::string *error) {
+OrderedJson variants_json(const Request &request, const std::string &target, std::string *error) {
     Request one = request;
     one.targets = {target};
-    Json variants = Json::array();
+    OrderedJson variants = OrderedJson::array();
     for (const gen::VariantPlan &plan : plan_request(one, error)) {
         variants.push_back({{"frame", plan.frame->name()},
                             {"min_seq_len_q", plan.min_seq_len_q},
@@ -63,19 +63,19 @@ Json variants_json(const Request &request, const std::string &target, std::strin
 
 std::string space_text(const Request &request, std::string *error) {
     const polyhead_problem &p = request.problem;
-    Json j = {{"problem", readable(contract::flags_of(p))}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
+    OrderedJson j = {{"problem", readable(contract::flags_of(p))}, {"halide", gen::halide_version()}, {"polyhead", POLYHEAD_VERSION}};
     for (const contract::ProblemField &field : contract::problem_fields) {
         j["fields"][field.name] = p.*field.value;
     }
     Library counted;
     counted.problem = p;
-    const Json manifest = Json::parse(manifest_text(counted));
-    j["flops"] = manifest["flops"].value("batch_1", Json());
-    j["bytes_moved"] = manifest["bytes_moved"].value("batch_1", Json());
-    j["targets"] = Json::array();
+    const OrderedJson manifest = OrderedJson::parse(manifest_text(counted));
+    j["flops"] = manifest["flops"].value("batch_1", OrderedJson());
+    j["bytes_moved"] = manifest["bytes_moved"].value("batch_1", OrderedJson());
+    j["targets"] = OrderedJson::array();
     for (const std::string &text : request.targets) {
         const gen::Target target = gen::parsed_target(text);
-        Json variants = variants_json(request, text, error);
+        OrderedJson variants = variants_json(request, text, error);
         if (!error->empty()) {
             return "";
         }
@@ -103,15 +103,15 @@ std::string point_refusal(const Request &request, const std::string &name, const
 
 std::string records_text(const std::string &json, const std::string &name) {
     const gen::TunedRecords all = gen::parse_records(json, name);
-    Json usable = Json::array();
+    OrderedJson usable = OrderedJson::array();
     for (const gen::TunedRecord &record : all.records) {
         usable.push_back(record.index);
     }
-    Json complaints = Json::array();
+    OrderedJson complaints = OrderedJson::array();
     for (const std::string &complaint : all.complaints) {
         complaints.push_back(readable(complaint));
     }
-    return Json({{"listed", all.listed}, {"usable", usable}, {"complaints", complaints}}).dump(2);
+    return OrderedJson({{"listed", all.listed}, {"usable", usable}, {"complaints", complaints}}).dump(2);
 }
 
 } // namespace polyhead::tools

@@ -12,7 +12,7 @@ namespace polyhead::test {
 
 namespace {
 
-constexpr size_t margin = 256; // canary bytes on a side that has them
+constexpr size_t canary_bytes = 256; // canary bytes on a side that has them
 constexpr uintptr_t page = 4096;
 
 } // namespace
@@ -32,10 +32,10 @@ Mirror::Mirror(polyhead_device *device, const polyhead_tensor &host) : device_(d
     }
     first_byte_ = static_cast<char *>(host.data) + (empty ? 0 : lowest * size);
     bytes_ = empty ? 0 : static_cast<size_t>((highest - lowest + 1) * size);
-    // The same alignment as on the host; no margin where the host's page ends.
+    // The same alignment as on the host; no canaries where the host's page ends.
     const uintptr_t address = reinterpret_cast<uintptr_t>(first_byte_);
-    before_ = address % page == 0 ? 0 : margin + address % 64;
-    after_ = (address + bytes_) % page == 0 && bytes_ != 0 ? 0 : margin;
+    before_ = address % page == 0 ? 0 : canary_bytes + address % 64;
+    after_ = (address + bytes_) % page == 0 && bytes_ != 0 ? 0 : canary_bytes;
     const uint32_t canary = GuardedBuffer::canary;
     sent_.resize(before_ + bytes_ + after_);
     for (size_t at = 0; at < sent_.size(); at++) {

@@ -95,11 +95,27 @@ def sources_to_read(everything):
     return sorted(set(wanted))
 
 
+def commands_of_sources(folder):
+    """A folder with the compile commands of the release build for each source by itself, and the sources that it has."""
+    with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
+        together = json.load(file)
+    apart = []
+    for entry in together:
+        names = [entry["file"]]
+        if "/Unity/" in entry["file"]:
+            with open(entry["file"], encoding="utf-8") as file:
+                names = re.findall(r'^#include "(.*)"$', file.read(), re.M)
+        apart += [{"directory": entry["directory"], "command": entry["command"].replace(entry["file"], name), "file": name} for name in names]
+    target = os.path.join(BUILD, "tidy")
+    os.makedirs(target, exist_ok=True)
+    with open(os.path.join(target, "compile_commands.json"), "w", encoding="utf-8") as file:
+        json.dump(apart, file)
+    return target, {os.path.relpath(entry["file"], ROOT) for entry in apart}
+
+
 def tidy(sources):
     """Runs clang-tidy on these sources, if they are in the release build. A file without findings is not read again until it changes."""
-    folder = build.directory("release")
-    with open(os.path.join(folder, "compile_commands.json"), encoding="utf-8") as file:
-        known = {os.path.relpath(entry["file"], ROOT) for entry in json.load(file)}
+    folder, known = commands_of_sources(build.directory("release"))
     sources = [name for name in sources if name in known]
     cache_path = os.path.join(BUILD, "tidy.json")
     try:

@@ -44,7 +44,7 @@ std::vector<Case> make_cases() {
             {"layer B1 T128 D384 H12", fixed(mha_problem(384, 12), 128), attention}};
 }
 
-bench::Shape shape_of(const polyhead::Problem &problem) {
+bench::Lengths shape_of(const polyhead::Problem &problem) {
     return {1, problem.seq_len_q, problem.seq_len_kv};
 }
 

@@ -20,8 +20,8 @@ struct CapacityLine {
 };
 constexpr CapacityLine capacity_lines[] = {{16, 256, 65536, 1.3}, {512, 2048, 131072, 1.1}};
 
-Shape step_in(int64_t capacity, int64_t valid) {
-    Shape shape{1, 1, capacity};
+Lengths step_in(int64_t capacity, int64_t valid) {
+    Lengths shape{1, 1, capacity};
     shape.valid_keys = valid;
     return shape;
 }

@@ -28,13 +28,13 @@ struct Measured {
 };
 
 // What a GPU is asked for: one long sequence, tails everywhere, one decoding step; layers also with a batch.
-std::vector<bench::Shape> shapes_of(const polyhead::Problem &p, int64_t longest) {
+std::vector<bench::Lengths> shapes_of(const polyhead::Problem &p, int64_t longest) {
     const int64_t q = p.seq_len_q, kv = p.seq_len_kv;
     if (p.op == POLYHEAD_LINEAR)
         return {{1, q ? q : longest, 0}};
     if (q && (kv || (p.op == POLYHEAD_MHA && !p.cross)))
         return {{1, q, kv ? kv : q}};
-    std::vector<bench::Shape> shapes = {{1, q ? q : longest, kv ? kv : longest}};
+    std::vector<bench::Lengths> shapes = {{1, q ? q : longest, kv ? kv : longest}};
     if (p.op == POLYHEAD_MHA)
         shapes.push_back({8, q ? q : longest / 8, kv ? kv : longest / 8});
     else if (!q && !kv)
@@ -94,7 +94,7 @@ int bench_all(const Options &options, const polyhead::Device &device, roof::Devi
     int broken = 0;
     std::printf("%-48s %10s %10s %14s %10s %12s\n", "case", "ms", "GFLOP/s", "% of peak", "GB/s", "peak GFLOP/s");
     for (size_t i = 0; i < kernel_table_count; i++)
-        for (const bench::Shape &shape : shapes_of(kernel_table[i]->problem, options.longest)) {
+        for (const bench::Lengths &shape : shapes_of(kernel_table[i]->problem, options.longest)) {
             Measured measured;
             measured.name = std::string(kernel_table[i]->name) + "/" + bench::to_string(kernel_table[i]->problem, shape);
             if (!std::regex_search(measured.name, wanted))

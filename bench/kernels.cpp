@@ -21,7 +21,7 @@ struct Current {
     double read_gbs = 0;
 };
 
-void prepare(Current *current, const std::string &name, const std::string &kernel, const bench::Shape &shape, int threads) {
+void prepare(Current *current, const std::string &name, const std::string &kernel, const bench::Lengths &shape, int threads) {
     polyhead::set_num_threads(threads);
     if (!current->workers || current->workers->threads() != threads) {
         current->workers = std::make_unique<roof::Workers>(threads);
@@ -38,7 +38,7 @@ void prepare(Current *current, const std::string &name, const std::string &kerne
 }
 
 // One round of one case: Google Benchmark repeats it and forms the statistics.
-void round_of(benchmark::State &state, const std::string &name, const std::string &kernel, const bench::Shape &shape, int threads) {
+void round_of(benchmark::State &state, const std::string &name, const std::string &kernel, const bench::Lengths &shape, int threads) {
     static Current current;
     prepare(&current, name, kernel, shape, threads);
     if (!current.error.empty()) {
@@ -65,7 +65,7 @@ void add_cases(const bench::Options &options) {
         options.threads > 0 ? std::vector<int>{options.threads} : bench::thread_counts(polyhead::num_threads());
     for (const std::string &kernel : bench::table_names()) {
         const polyhead::Problem &problem = bench::table_problem(kernel);
-        for (const bench::Shape &shape : bench::shapes_of(problem))
+        for (const bench::Lengths &shape : bench::shapes_of(problem))
             for (int count : threads) {
                 const std::string call = kernel + "/" + bench::to_string(problem, shape);
                 const std::string name = call + "/threads:" + std::to_string(count);

@@ -23,7 +23,7 @@ constexpr PagesLine pages_lines[] = {{"gqa_h32_kv8_d128", "pages16_h32_kv8_d128"
                                      {"gqa_h32_kv8_d128_bf16", "pages16_h32_kv8_d128_bf16", 0.95},
                                      {"int8_h32_kv8_d128", "int8_pages16_h32_kv8_d128", 0.95}};
 constexpr int64_t cache_keys[] = {4096, 32768};
-constexpr Shape prefill = {1, 512, 2048, 0};
+constexpr Lengths prefill = {1, 512, 2048, 0};
 
 struct Measured {
     std::vector<double> ratio, reads, microseconds; // reads: time of a plain read of the contiguous cache / of the same bytes in pages
@@ -105,7 +105,7 @@ int run_pages(const Options &options) {
                 broken++;
                 continue;
             }
-            const auto print = [&](const Shape &shape, const std::string &error, const Measured &m) {
+            const auto print = [&](const Lengths &shape, const std::string &error, const Measured &m) {
                 const std::string call = std::to_string(shape.seq_len_q) + " x " + std::to_string(shape.seq_len_kv);
                 if (!error.empty())
                     std::printf("%-28s  %14s  %s\n", line.paged, call.c_str(), error.c_str());

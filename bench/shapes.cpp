@@ -27,12 +27,12 @@ polyhead::Problem bf16(polyhead::Problem problem) {
     return problem;
 }
 
-std::vector<Shape> free_shapes(const polyhead::Problem &p) {
+std::vector<Lengths> free_shapes(const polyhead::Problem &p) {
     if (p.op == POLYHEAD_LINEAR)
         return {{1, 512, 0}, {1, 197, 0}};
     if (p.op == POLYHEAD_MHA)
-        return p.cross ? std::vector<Shape>{{1, 512, 512}, {2, 128, 300}} : std::vector<Shape>{{1, 512, 512}, {8, 128, 128}};
-    std::vector<Shape> shapes;
+        return p.cross ? std::vector<Lengths>{{1, 512, 512}, {2, 128, 300}} : std::vector<Lengths>{{1, 512, 512}, {8, 128, 128}};
+    std::vector<Lengths> shapes;
     for (const SpeedLine &line : speed_lines())
         if (serves(line, p))
             shapes.push_back(line.shape);
@@ -45,17 +45,17 @@ std::vector<Shape> free_shapes(const polyhead::Problem &p) {
 
 } // namespace
 
-std::string to_string(const polyhead::Problem &problem, const Shape &shape) {
+std::string to_string(const polyhead::Problem &problem, const Lengths &shape) {
     if (problem.op == POLYHEAD_LINEAR)
         return "M" + std::to_string(shape.seq_len_q);
     std::string text = "B" + std::to_string(shape.batch) + "/T" + std::to_string(shape.seq_len_q);
     return shape.seq_len_q == shape.seq_len_kv ? text : text + "x" + std::to_string(shape.seq_len_kv);
 }
 
-std::vector<Shape> shapes_of(const polyhead::Problem &problem) {
-    std::vector<Shape> shapes;
+std::vector<Lengths> shapes_of(const polyhead::Problem &problem) {
+    std::vector<Lengths> shapes;
     const bool self = problem.op == POLYHEAD_MHA && !problem.cross;
-    for (Shape shape : free_shapes(problem)) {
+    for (Lengths shape : free_shapes(problem)) {
         if (problem.seq_len_q)
             shape.seq_len_q = problem.seq_len_q;
         if (problem.op != POLYHEAD_LINEAR && problem.seq_len_kv)
@@ -63,7 +63,7 @@ std::vector<Shape> shapes_of(const polyhead::Problem &problem) {
         if (self)
             shape.seq_len_q = shape.seq_len_kv = problem.seq_len_q ? problem.seq_len_q : shape.seq_len_kv;
         bool seen = false;
-        for (const Shape &other : shapes)
+        for (const Lengths &other : shapes)
             seen |= other.batch == shape.batch && other.seq_len_q == shape.seq_len_q && other.seq_len_kv == shape.seq_len_kv;
         if (!seen)
             shapes.push_back(shape);

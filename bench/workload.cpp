@@ -17,7 +17,7 @@ constexpr uint64_t seed = 1;
 constexpr double checked_flops = 2e7; // of the rows that the reference evaluates
 
 // Full lengths unless the shape says otherwise, a window of many tokens, masks that hide a quarter of the keys.
-polyhead::test::Shape call_shape(const Problem &problem, const Shape &shape) {
+polyhead::test::Shape call_shape(const Problem &problem, const Lengths &shape) {
     polyhead::test::Shape call;
     call.batch = shape.batch;
     call.seq_len_q = shape.seq_len_q;
@@ -33,7 +33,7 @@ polyhead::test::Shape call_shape(const Problem &problem, const Shape &shape) {
 
 } // namespace
 
-Workload::Workload(const polyhead::Kernel &kernel, const Shape &shape, const polyhead::Device *device)
+Workload::Workload(const polyhead::Kernel &kernel, const Lengths &shape, const polyhead::Device *device)
     : kernel_(kernel),
       subject_(kernel, seed, false, device ? device->raw() : nullptr, device ? polyhead::test::Home::device : polyhead::test::Home::host),
       inputs_(subject_.subject().problem, call_shape(subject_.subject().problem, shape)), args_(subject_.prepared(inputs_.args())) {

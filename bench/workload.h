@@ -18,7 +18,7 @@ class Workload {
 public:
     // Every mask, modifier and length that the kernel takes is given. With a device: all tensors lie there, and run() returns after the
     // launch.
-    Workload(const polyhead::Kernel &kernel, const Shape &shape, const polyhead::Device *device = nullptr);
+    Workload(const polyhead::Kernel &kernel, const Lengths &shape, const polyhead::Device *device = nullptr);
 
     // Runs once on tensors of its own and compares sampled rows with float64. Returns "", or one sentence; then run() is of no use.
     std::string check() const;

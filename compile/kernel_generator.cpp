@@ -296,10 +296,10 @@ private:
         auto reference = [=](const Expr &q, const Expr &h, const Expr &b) { return statistic(Statistic::weight_reference, q, h, b); };
         const int lanes = score_output_tile(machine()).lanes;
         if (p.scores != POLYHEAD_NO_SCORES) {
-            plan_.scores.push_back(score_output(formulas, ScoreStage(p.scores), false, reference, lanes, *outputs_["scores"]));
+            plan_.scores.push_back(score_output(formulas, ScoreKind(p.scores), false, reference, lanes, *outputs_["scores"]));
         }
         if (p.weights_mean) {
-            plan_.scores.push_back(score_output(formulas, ScoreStage::weights, true, reference, lanes, *outputs_["weights_mean"]));
+            plan_.scores.push_back(score_output(formulas, ScoreKind::weights, true, reference, lanes, *outputs_["weights_mean"]));
         }
     }
 

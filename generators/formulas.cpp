@@ -7,11 +7,11 @@ namespace polyhead::gen {
 
 using Halide::Expr;
 
-Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
-                              const std::vector<Expr> &pairs, const Expr &reference) const {
-    if (stage == ScoreStage::scaled || stage == ScoreStage::capped) {
+Expr AttentionFormulas::score_of_kind(ScoreKind kind, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+                                      const std::vector<Expr> &pairs, const Expr &reference) const {
+    if (kind == ScoreKind::scaled || kind == ScoreKind::capped) {
         const Expr value =
-            stage == ScoreStage::scaled && problem().softcap != 0 ? score * inputs().number("softcap") : logits_.natural(score);
+            kind == ScoreKind::scaled && problem().softcap != 0 ? score * inputs().number("softcap") : logits_.natural(score);
         // Keys behind the valid ones lie in no page; to a cache nobody wrote them.
         const bool unnamed = problem().cache != 0 || (problem().page_size > 0 && problem().kv_lengths != 0);
         return unnamed ? Halide::select(kv < visibility_.kv_length(b), value, 0.0f) : value;
@@ -20,8 +20,8 @@ Expr AttentionFormulas::stage(ScoreStage stage, const Expr &score, const Row &ro
     // multiply-add in the other: large logits would differ. A maximum between product and sum forbids it. Compilers move one with a
     // constant in front of the product; below this one every prob is 0.
     constexpr float far = 3e38f;
-    const Expr l = logits_.logit(score, row, kv, h, b, pairs, true, stage == ScoreStage::weights ? reference - far : Expr());
-    if (stage == ScoreStage::logits) {
+    const Expr l = logits_.logit(score, row, kv, h, b, pairs, true, kind == ScoreKind::weights ? reference - far : Expr());
+    if (kind == ScoreKind::logits) {
         return finite_or_minus_infinity(!Logits::excluded(l), softmax_.natural_of(l));
     }
     // Where all keys of a vector are known to be excluded, Halide 21 folds max(min(excluded_logit - reference, 0), -127) to 0: it moves the

@@ -13,7 +13,7 @@
 
 namespace polyhead::gen {
 
-enum class ScoreStage {
+enum class ScoreKind {
     scaled = POLYHEAD_SCALED_SCORES,
     capped = POLYHEAD_CAPPED_SCORES,
     logits = POLYHEAD_LOGITS,
@@ -43,9 +43,9 @@ public:
     const Logits &logits() const { return logits_; }
     const Softmax &softmax() const { return softmax_; }
 
-    // A stage of a score in natural units. Instead of a weight the prob relative to weight_reference.
-    Expr stage(ScoreStage stage, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
-               const std::vector<Expr> &pairs, const Expr &reference) const;
+    // A score of this kind in natural units. Instead of a weight the prob relative to weight_reference.
+    Expr score_of_kind(ScoreKind kind, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
+                       const std::vector<Expr> &pairs, const Expr &reference) const;
 
 private:
     explicit AttentionFormulas(const std::shared_ptr<const FormulaContext> &context)

@@ -6,13 +6,13 @@ namespace polyhead::gen {
 using Halide::Expr;
 using Halide::Func;
 
-ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage stage, bool mean, const WeightReference &reference, int lanes,
+ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreKind kind, bool mean, const WeightReference &reference, int lanes,
                                const Func &result) {
     ScoreOutputStages s;
     const Problem &p = formulas.problem();
     const std::string of = mean ? "mean_" : "score_";
     s.mean = mean;
-    s.weights = stage == ScoreStage::weights;
+    s.weights = kind == ScoreKind::weights;
     s.lanes = lanes;
     s.head_dim = p.head_dim;
     s.query_rows = Func(of + "query_rows");
@@ -37,7 +37,7 @@ ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage sta
     const Row row = {query, formulas.visibility().keys_begin(query, b), formulas.visibility().keys_end(query, b),
                      formulas.logits().uses_position() ? formulas.visibility().position(query, b) : Expr()};
     s.of_head(kv, q, h, b) =
-        formulas.stage(stage, s.dot(kv, q, h, b), row, kv, h, b, pairs, s.weights ? reference(query, h, b) : Expr(0.0f));
+        formulas.score_of_kind(kind, s.dot(kv, q, h, b), row, kv, h, b, pairs, s.weights ? reference(query, h, b) : Expr(0.0f));
     if (!s.weights) {
         s.result(kv, q, h, b) = s.of_head(kv, q, h, b);
         return s;

@@ -1,4 +1,4 @@
-// Scores as an output: [B,H,T_q,T_kv] at one stage, or the mean over heads of the weights. Computed once more from query and key, when
+// Scores as an output: [B,H,T_q,T_kv] of one kind, or the mean over heads of the weights. Computed once more from query and key, when
 // rows know a reference for their probs, so that attention itself never keeps a matrix of scores. The sum that weights are divided by is of
 // the same probs: frames may add up a score in another order, and a sum of other probs would be missed by the error of a logit.
 #pragma once
@@ -16,7 +16,7 @@ struct ScoreOutputStages {
     Halide::Func query_rows; // (d, q, h, b)
     Halide::Func key_lanes;  // (kv, d, hkv, b): keys side by side
     Halide::Func dot;        // (kv, q, h, b)
-    Halide::Func of_head;    // (kv, q, h, b): the stage; for weights the probs
+    Halide::Func of_head;    // (kv, q, h, b): the score; for weights the prob
     Halide::Func lane_sums;  // (l, q, h, b): sums of the probs of keys l, l + lanes, ...; where weights are made
     Halide::Func row_sum;    // (q, h, b)
     Halide::Func factor;     // (q, h, b): what makes probs weights
@@ -25,12 +25,12 @@ struct ScoreOutputStages {
     std::vector<Halide::Func> funcs() const; // without the output, producers first
 };
 
-// The reference of row q of head h, where a stage needs one.
+// The reference of row q of head h, where a kind needs one.
 using WeightReference = std::function<Halide::Expr(const Halide::Expr &q, const Halide::Expr &h, const Halide::Expr &b)>;
 
-// mean: the mean over heads of the weights, into (kv, q, b); otherwise the stage, into (kv, q, h, b). lanes: how many sums of a row's probs
+// mean: the mean over heads of the weights, into (kv, q, b); otherwise the score, into (kv, q, h, b). lanes: how many sums of a row's probs
 // are kept side by side.
-ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreStage stage, bool mean, const WeightReference &reference, int lanes,
+ScoreOutputStages score_output(const AttentionFormulas &formulas, ScoreKind kind, bool mean, const WeightReference &reference, int lanes,
                                const Halide::Func &result);
 
 } // namespace polyhead::gen

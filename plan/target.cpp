@@ -43,7 +43,7 @@ bool read_number(const std::string &word, const std::string &prefix, int *number
 }
 
 // Reads the words of a target; each part may stand once, at any place.
-class Words {
+class TargetParser {
 public:
     bool read(const std::string &text, Target *target) {
         for (size_t at = 0; at <= text.size();) {
@@ -137,7 +137,7 @@ bool parse_target(const std::string &given, Target *target, std::string *error) 
         return false;
     }
     *target = Target();
-    if (!Words().read(text, target)) {
+    if (!TargetParser().read(text, target)) {
         *error = "target '" + text + "' is not known: expected host or a Halide target such as x86-64-linux-avx2-fma-f16c";
         return false;
     }
@@ -148,7 +148,7 @@ bool parse_target(const std::string &given, Target *target, std::string *error) 
 Target parsed_target(const std::string &text) {
     Target target;
     std::string error;
-    Words().read(resolve_target(text, &error), &target);
+    TargetParser().read(resolve_target(text, &error), &target);
     return target;
 }
 

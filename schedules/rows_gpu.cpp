@@ -53,7 +53,7 @@ void one_point(Func f, const std::vector<Var> &vars) {
 void schedule_columns(RowsStages &s, const LoopLevel &level) {
     s.acc.compute_at(level).bound(s.x, 0, s.stat_columns + s.value_entries).bound_extent(s.r, s.blocking.rows);
     one_point(s.acc, {s.qt, s.sp, s.h, s.b});
-    if (!s.blocking.staged) {
+    if (!s.blocking.block_tiles) {
         one_point(s.acc, {s.l, s.g});
     }
 }
@@ -153,10 +153,10 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     s.acc.update().never_partition_all();
     const LoopLevel level(s.acc, chunk.domain.y), thread(s.acc, s.l);
     stage_chunk(chunk.key_chunk, s, level, s.head_dim);
-    std::vector<Func> staged = {chunk.key_chunk};
+    std::vector<Func> shared = {chunk.key_chunk};
     if (chunk.value_chunk.defined()) {
         stage_chunk(chunk.value_chunk, s, level, s.head_dim_v);
-        staged.push_back(chunk.value_chunk);
+        shared.push_back(chunk.value_chunk);
     }
     for (Func f : {chunk.logits, chunk.probs}) {
         f.compute_at(level).bound(s.kk, 0, k.kv_tile).bound_extent(s.qi, tile).bound_storage(s.kk, k.kv_tile + 1);
@@ -171,8 +171,8 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
         f.compute_at(level).store_in(MemoryType::GPUShared).bound_extent(s.r, k.rows).bound_extent(s.g, k.groups).gpu_threads(s.r, s.g);
         one_point(f, {s.qt, s.b});
     }
-    staged.insert(staged.end(), {chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum});
-    for (Func f : staged) {
+    shared.insert(shared.end(), {chunk.logits, chunk.probs, chunk.row_max, chunk.row_reference, chunk.row_sum});
+    for (Func f : shared) {
         f.store_in(MemoryType::GPUShared);
     }
     s.acc.store_in(MemoryType::GPUShared);
@@ -186,8 +186,8 @@ void schedule_block_tiles(RowsStages &s, const LoopLevel &block) {
     chunk.dot.store_in(MemoryType::Stack);
     chunk.chunk_acc.store_in(MemoryType::Stack);
     one_point(chunk.chunk_acc, {s.c, s.l, s.g, s.qt, s.sp, s.h, s.b});
-    staged.push_back(chunk.dot);
-    for (Func f : staged) {
+    shared.push_back(chunk.dot);
+    for (Func f : shared) {
         one_point(f, {s.c, s.qt, s.sp, s.h, s.b});
     }
 }
@@ -239,7 +239,7 @@ void schedule_merge(RowsStages &s, const AttentionOut &o) {
 void schedule_rows(RowsStages &s, const AttentionOut &o, int load_width) {
     const bool splits = s.blocking.splits();
     const Levels levels = splits ? schedule_written(s.merge.partial, s, s.h, s.b) : schedule_written(o.func, s, o.h, o.b);
-    if (s.blocking.staged) {
+    if (s.blocking.block_tiles) {
         schedule_block_tiles(s, levels.block);
     } else {
         schedule_thread_rows(s, levels.thread, load_width);

@@ -1,5 +1,5 @@
 // Holds back what is written to standard error, and answers signals; what handlers call takes no memory.
-#include "last_words.h"
+#include "final_message.h"
 
 #include <cerrno>
 #include <csignal>
@@ -115,7 +115,7 @@ void answer_signals() {
 
 } // namespace
 
-LastWords::LastWords() {
+FinalMessage::FinalMessage() {
     answer_signals();
     std::set_new_handler([] { give_up("memory could not be allocated"); });
     std::atexit(end_by_exit);
@@ -126,7 +126,7 @@ LastWords::LastWords() {
     }
 }
 
-LastWords::~LastWords() {
+FinalMessage::~FinalMessage() {
     show_again();
     char text[4096];
     off_t at = 0;

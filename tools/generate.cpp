@@ -10,7 +10,7 @@
 #include "../compile/serve_job.h"
 #include "../plan/text.h"
 #include "elf_symbols.h"
-#include "last_words.h"
+#include "final_message.h"
 #include "library.h"
 #include "space.h"
 
@@ -80,7 +80,7 @@ std::string serve(int argc, const char *const *argv) {
 }
 
 std::string serve_safely(int argc, const char *const *argv) {
-    const polyhead::tools::LastWords words;
+    const polyhead::tools::FinalMessage words;
     try {
         return serve(argc, argv);
     } catch (...) { // Halide and CLI11 report by throwing

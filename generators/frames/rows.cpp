@@ -159,7 +159,7 @@ void define_chunk_acc(const RowsStages &s, ChunkStages &chunk, const Coordinates
 // An entry of acc after a chunk, from what it was (rescaled) and the weight of the chunk.
 Expr with_chunk(const RowsStages &s, const ChunkStages &chunk, Expr sum, const Expr &weight, const Expr &entry, const Expr &c) {
     const auto &[r, l, g, qt, sp, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.sp, s.h, s.b);
-    if (s.blocking.staged) {
+    if (s.blocking.block_tiles) {
         return sum + weight * chunk.chunk_acc(entry, r, c, l, g, qt, sp, h, b);
     }
     for (int kk = 0; kk < chunk.kv_tile; kk++) {
@@ -178,7 +178,9 @@ void define_columns(RowsStages &s, const ChunkStages &chunk, const Coordinates &
     const auto &[r, l, g, qt, sp, h, b] = std::tie(s.r, s.l, s.g, s.qt, s.sp, s.h, s.b);
     const Expr column = chunk.domain.x, c = chunk.domain.y, tile_row = at.row(r, g);
     auto acc = [&](const Expr &x) { return s.acc(x, r, l, g, qt, sp, h, b); };
-    auto of_row = [&](const Halide::Func &f) { return s.blocking.staged ? f(tile_row, c, qt, sp, h, b) : f(r, c, l, g, qt, sp, h, b); };
+    auto of_row = [&](const Halide::Func &f) {
+        return s.blocking.block_tiles ? f(tile_row, c, qt, sp, h, b) : f(r, c, l, g, qt, sp, h, b);
+    };
     const Expr reference = acc(reference_column), rescale = at.formulas.softmax().rescaling(acc(before_column) - reference);
     const Expr weight = at.formulas.softmax().rescaling(of_row(chunk.row_reference) - reference);
     const Expr entry = with_chunk(s, chunk, acc(column) * rescale, weight, max(column - s.stat_columns, 0), c);
@@ -206,10 +208,10 @@ void divide_chunks(RowsStages &s, const Coordinates &at) {
         chunk.domain = RDom(0, columns, 0, count, kind + "chunks");
         return chunk;
     };
-    if (s.blocking.staged || range.begin_some.defined() || at.formulas.logits().excludes_pairs()) {
+    if (s.blocking.block_tiles || range.begin_some.defined() || at.formulas.logits().excludes_pairs()) {
         // Every chunk has keys that some rows may not see.
-        const int tile = s.blocking.staged ? kv_tile : s.blocking.masked_kv_tile, step = at.step(tile);
-        ChunkStages &all = add(s.blocking.staged ? "" : "masked_", tile, begin, steps(tile), true);
+        const int tile = s.blocking.block_tiles ? kv_tile : s.blocking.masked_kv_tile, step = at.step(tile);
+        ChunkStages &all = add(s.blocking.block_tiles ? "" : "masked_", tile, begin, steps(tile), true);
         all.domain.where(all.domain.y < (range.end_some + step - 1) / step - first_step(tile));
         if (range.begin_some.defined()) {
             all.domain.where(all.domain.y >= range.begin_some / step - first_step(tile));
@@ -252,13 +254,13 @@ RowsStages rows_frame(const AttentionFormulas &formulas, const RowsBlocking &blo
     s.stat_columns = padded(num_stats, blocking.vec);
     Coordinates at{formulas, blocking};
     s.row_bounds.define(formulas, {s.r, s.g, s.qt, s.b}, at.query(at.row(s.r, s.g), s.qt), s.b);
-    if (!blocking.staged) {
+    if (!blocking.block_tiles) {
         define_query(s, at);
     }
     divide_chunks(s, at);
     s.acc(s.x, s.r, s.l, s.g, s.qt, s.sp, s.h, s.b) = select(s.x <= reference_column, row_reference_floor, 0.0f);
     for (ChunkStages &chunk : s.chunks) {
-        if (blocking.staged) {
+        if (blocking.block_tiles) {
             define_block_scores(s, chunk, at);
             define_softmax(s, chunk, formulas, {s.qi, s.c, s.qt, s.sp, s.h, s.b});
             define_chunk_acc(s, chunk, at);
@@ -311,11 +313,11 @@ void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas,
 
 std::vector<Halide::Func> RowsStages::funcs() const {
     std::vector<Halide::Func> all = row_bounds.funcs();
-    if (!blocking.staged) {
+    if (!blocking.block_tiles) {
         all.push_back(query_rows);
     }
     for (const ChunkStages &c : chunks) {
-        if (blocking.staged) {
+        if (blocking.block_tiles) {
             all.push_back(c.key_chunk);
             if (c.value_chunk.defined()) {
                 all.push_back(c.value_chunk);

@@ -1,9 +1,9 @@
 // Frames of a GPU: query rows held by threads, a running softmax over chunks of keys.
 //
 // "thread rows": a thread (or a few lanes of a warp, each with its part of head_dim) makes scores, probs and sums of its own rows, all in
-// registers. "block tiles": chunks of key and value are staged for the whole block, and the scores of a chunk are spread over its threads.
-// "split rows", "split tiles" (decode): the same over splits of the keys, whose partial results are merged (split_rows.cpp). The rows of a
-// tile are then queries of all heads of a group, so that a key is read once for them.
+// registers. "block tiles": chunks of key and value are in shared memory for the whole block, and the scores of a chunk are spread over its
+// threads. "split rows", "split tiles" (decode): the same over splits of the keys, whose partial results are merged (split_rows.cpp). The
+// rows of a tile are then queries of all heads of a group, so that a key is read once for them.
 #pragma once
 
 #include "../../plan/frames/rows.h"
@@ -20,13 +20,13 @@ struct RowsBlocking {
     int vec;             // neighbouring entries of head_dim that stay in one thread
     int kv_tile;         // keys of a chunk
     int masked_kv_tile;  // thread rows: of a chunk that some rows see only in part, where masks take registers; divides kv_tile
-    bool staged;         // block tiles
+    bool block_tiles;    // otherwise thread rows
     int split_len = 0;   // keys of a split; 0: there are no splits
     int merge_lanes = 1; // with splits: partial merges of a row side by side
 
     bool splits() const { return split_len > 0; }
     // Thread rows with splits: all groups have the same rows, and every groups-th chunk of the split.
-    bool shares_keys() const { return splits() && !staged; }
+    bool shares_keys() const { return splits() && !block_tiles; }
     int key_groups() const { return shares_keys() ? groups : 1; }
     int tile_rows() const { return shares_keys() ? rows : rows * groups; }
 };

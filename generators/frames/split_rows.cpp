@@ -63,7 +63,7 @@ void define_partial(RowsStages &s, const AttentionFormulas &formulas) {
     // A split that no row of the batch row sees is not written: no code reads it. Block tiles write it, nothing but zeros of no weight:
     // their barriers would be under this condition, and PoCL 3.1 then takes conditions behind the last barrier of all threads from the
     // first.
-    if (!k.staged) {
+    if (!k.block_tiles) {
         s.written.where(splits.first_key(sp, s.b) < splits.whole_range(s.b).end_some);
     }
     const OfThread own = of_thread(s, {r, l, g, qt, sp, s.h, s.b}, x);

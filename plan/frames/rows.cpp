@@ -123,7 +123,8 @@ public:
         return !thread_rows_frame().serves(p, machine) || !thread_rows_frame().wanted(p, machine, true);
     }
 
-    // 16 threads along the keys of a chunk, and along head_dim. Rows and keys as many as fit: they are how often a staged float is used.
+    // 16 threads along the keys of a chunk, and along head_dim. Rows and keys as many as fit: they are how often a float in shared memory
+    // is used.
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         fill(t->row_lanes, 16);
         const Tiling given = *t;

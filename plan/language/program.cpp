@@ -16,9 +16,9 @@ constexpr size_t most_tensors = 8, most_name = 40;
 // C compilers need not take longer strings, and headers carry the text.
 constexpr size_t most_characters = 4000;
 
-class ProgramReader {
+class ProgramParser {
 public:
-    ProgramReader(const std::string &text, Program *program, Complaint *complaint)
+    ProgramParser(const std::string &text, Program *program, Complaint *complaint)
         : parser_(tokens_of(text, complaint), complaint), program_(program) {}
 
     void read() {
@@ -169,7 +169,7 @@ std::string read_program(const std::string &text, Program *program) {
         complaint.sentence = "the text has " + std::to_string(length) + " characters without comments and blanks, expected at most " +
                              std::to_string(most_characters);
     } else {
-        ProgramReader(text, program, &complaint).read();
+        ProgramParser(text, program, &complaint).read();
     }
     const Place &place = complaint.place;
     return complaint.sentence.empty() ? "" : std::to_string(place.line) + ":" + std::to_string(place.column) + ": " + complaint.sentence;

@@ -12,9 +12,9 @@ bool begins_word(char c) {
     return is_letter(c) || c == '_';
 }
 
-class Reader {
+class Tokenizer {
 public:
-    Reader(const std::string &text, Complaint *complaint) : text_(text), complaint_(complaint) {}
+    Tokenizer(const std::string &text, Complaint *complaint) : text_(text), complaint_(complaint) {}
 
     std::vector<Token> read() {
         while (complaint_->sentence.empty() && at_ < text_.size()) {
@@ -130,7 +130,7 @@ private:
 } // namespace
 
 std::vector<Token> tokens_of(const std::string &text, Complaint *complaint) {
-    return Reader(text, complaint).read();
+    return Tokenizer(text, complaint).read();
 }
 
 } // namespace polyhead::gen::language

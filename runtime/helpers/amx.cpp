@@ -57,10 +57,10 @@ POLYHEAD_AMX void add_step(const uint8_t *rows, int64_t row_bytes, const uint8_t
 }
 
 // The words behind the last full tile, padded with zeros.
-struct LastWords {
+struct PaddedTail {
     alignas(64) uint8_t rows[2 * tile * tile_bytes], words[2 * tile * tile_bytes];
 
-    LastWords(const Matrices &m, const uint8_t *from_rows, int64_t num_rows, const uint8_t *from_words, int64_t num_blocks, int64_t left) {
+    PaddedTail(const Matrices &m, const uint8_t *from_rows, int64_t num_rows, const uint8_t *from_words, int64_t num_blocks, int64_t left) {
         std::memset(rows, 0, sizeof rows);
         std::memset(words, 0, sizeof words);
         for (int64_t r = 0; r < num_rows; r++) {
@@ -93,7 +93,7 @@ template <bool two_rows, bool two_blocks> POLYHEAD_AMX void square(const Matrice
             words += tile * m.word_bytes;
         }
         if (w < m.num_words) {
-            const LastWords last(m, rows, num_rows, words, two_blocks ? 2 : 1, m.num_words - w);
+            const PaddedTail last(m, rows, num_rows, words, two_blocks ? 2 : 1, m.num_words - w);
             add_step<two_rows, two_blocks>(last.rows, tile_bytes, last.words, tile_bytes, tile * tile_bytes);
             words += (m.num_words - w) * m.word_bytes;
         }

@@ -126,7 +126,7 @@ TEST_CASE("launches that are refused", "[cuda_driver]") {
     const Fresh fresh;
     const CUmodule module = load(module_of("ret;"));
     const auto shaped = [&](unsigned grid, unsigned block_x, unsigned block_y, unsigned shared) {
-        Shape shape;
+        Grid shape;
         shape.grid[0] = grid;
         shape.block[0] = block_x;
         shape.block[1] = block_y;

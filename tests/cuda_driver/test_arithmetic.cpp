@@ -23,7 +23,7 @@ std::string word(uint32_t value) {
 // Executes one statement with %r1, %r2, %r3 set and gives %r4.
 uint32_t result(const std::string &statement, uint32_t a, uint32_t b = 0, uint32_t c = 0) {
     const CUdeviceptr out = upload(std::vector<uint32_t>(1, 0));
-    Shape one;
+    Grid one;
     one.block[0] = 1;
     const CUresult ran = run("mov.b32 %r1, " + word(a) + ";\nmov.b32 %r2, " + word(b) + ";\nmov.b32 %r3, " + word(c) +
                                  ";\nmov.b32 %r4, 0;\n" + statement + "\nst.global.b32 [%d0], %r4;\nret;",

@@ -14,7 +14,7 @@ std::vector<uint32_t> numbers(size_t count) {
 }
 
 // Runs the body, which stores %r1 of each thread at its word of the first buffer.
-std::vector<uint32_t> results(const std::string &body, const Shape &shape = {}, size_t count = 32) {
+std::vector<uint32_t> results(const std::string &body, const Grid &shape = {}, size_t count = 32) {
     const CUdeviceptr out = upload(std::vector<uint32_t>(count, 77)), in = upload(numbers(count));
     const CUresult result = run(std::string(own_words()) + body + "st.global.b32 [%d2], %r1;\nret;", out, in, shape);
     INFO(polyhead_cuda_driver_error());
@@ -76,7 +76,7 @@ TEST_CASE("guards and predicate logic", "[cuda_driver]") {
 
 TEST_CASE("special registers, and a last warp that is not full", "[cuda_driver]") {
     const Fresh fresh;
-    Shape shape;
+    Grid shape;
     shape.grid[0] = 2;
     shape.grid[1] = 3;
     shape.block[0] = 5;
@@ -96,7 +96,7 @@ TEST_CASE("special registers, and a last warp that is not full", "[cuda_driver]"
 
 TEST_CASE("a barrier shows all threads of a block what the others wrote", "[cuda_driver]") {
     const Fresh fresh;
-    Shape shape;
+    Grid shape;
     shape.block[0] = 128;
     shape.shared = 512;
     const auto out = results("cvt.u32.u64 %r2, %d4;\nst.shared.b32 [%r2], %r0;\nbar.sync 0;\n"

@@ -5,13 +5,13 @@ using namespace polyhead::test;
 
 namespace {
 
-CUresult faulty(const std::string &body, const Shape &shape = {}, size_t words = 32) {
+CUresult faulty(const std::string &body, const Grid &shape = {}, size_t words = 32) {
     const CUdeviceptr out = upload(std::vector<uint32_t>(words, 0)), in = upload(std::vector<uint32_t>(words, 0));
     return run(own_words() + body + "\nret;", out, in, shape);
 }
 
-Shape of_threads(unsigned threads, unsigned shared = 0) {
-    Shape shape;
+Grid of_threads(unsigned threads, unsigned shared = 0) {
+    Grid shape;
     shape.block[0] = threads;
     shape.shared = shared;
     return shape;
@@ -99,7 +99,7 @@ TEST_CASE("races in shared memory", "[cuda_driver]") {
     const Fresh fresh;
     const std::string own = "cvt.u32.u64 %r2, %d4;\n", other = "xor.b32 %r3, %r2, 128;\n"; // the word of the same lane in the other warp
     const std::string write = "st.shared.b32 [%r2], %r0;\n", read = "ld.shared.b32 %r4, [%r3];\n", barrier = "bar.sync 0;\n";
-    const Shape two_warps = of_threads(64, 256);
+    const Grid two_warps = of_threads(64, 256);
     REQUIRE(faulty(own + other + write + read, two_warps) == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(error_says("race in shared memory"));
     REQUIRE(faulty(own + other + write + barrier + read, two_warps, 64) == CUDA_SUCCESS);
@@ -117,7 +117,7 @@ TEST_CASE("races in shared memory", "[cuda_driver]") {
 
 TEST_CASE("blocks that touch what another block writes", "[cuda_driver]") {
     const Fresh fresh;
-    Shape two_blocks = of_threads(32);
+    Grid two_blocks = of_threads(32);
     two_blocks.grid[0] = 2;
     const std::string own = "mov.u32 %r1, %ctaid.x;\n",
                       other = "xor.b32 %r2, %r1, 1;\nmul.wide.u32 %d5, %r2, 128;\nadd.s64 %d6, %d2, %d5;\n";
@@ -136,7 +136,7 @@ TEST_CASE("blocks that touch what another block writes", "[cuda_driver]") {
 
 TEST_CASE("threads that miss a barrier", "[cuda_driver]") {
     const Fresh fresh;
-    const Shape shape = of_threads(64);
+    const Grid shape = of_threads(64);
     REQUIRE(faulty("setp.lt.u32 %p1, %r0, 16;\n@%p1 bra $over;\nbar.sync 0;\n$over:", shape) == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(error_says("not all threads of the warp are at the barrier: 16 of 32"));
     REQUIRE(faulty("setp.lt.u32 %p1, %r0, 32;\n@%p1 bra $over;\nbar.sync 0;\n$over:", shape) == CUDA_ERROR_LAUNCH_FAILED);

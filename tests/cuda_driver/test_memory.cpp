@@ -22,7 +22,7 @@ TEST_CASE("vector loads and stores", "[cuda_driver]") {
     }
     const CUdeviceptr narrow = upload(std::vector<uint16_t>{1, 2, 0xffff, 0x8000});
     const CUdeviceptr words = upload(std::vector<uint32_t>(4, 0));
-    Shape one;
+    Grid one;
     one.block[0] = 1;
     REQUIRE(run("ld.global.v4.b16 {%h1, %h2, %h3, %h4}, [%d1];\ncvt.u32.u16 %r1, %h3;\ncvt.s32.s16 %r2, %h4;\nmov.b32 %r3, {%h1, %h2};\n"
                 "ld.global.u16 %r4, [%d1+4];\nst.global.v4.b32 [%d0], {%r1, %r2, %r3, %r4};\nret;",
@@ -33,7 +33,7 @@ TEST_CASE("vector loads and stores", "[cuda_driver]") {
 TEST_CASE("bytes are widened by zeros or by sign, and stored without the rest", "[cuda_driver]") {
     const Fresh fresh;
     const CUdeviceptr in = upload(std::vector<uint8_t>{0x80, 0x7f, 0, 0, 0, 0, 0, 0}), out = upload(std::vector<uint32_t>(4, 0));
-    Shape one;
+    Grid one;
     one.block[0] = 1;
     REQUIRE(run("ld.global.u8 %r1, [%d1];\nld.global.s8 %r2, [%d1];\nld.global.b8 %h1, [%d1+1];\ncvt.u32.u16 %r3, %h1;\nmov.b32 %r4, "
                 "0x12345678;\n"
@@ -45,7 +45,7 @@ TEST_CASE("bytes are widened by zeros or by sign, and stored without the rest", 
 TEST_CASE("packing and unpacking", "[cuda_driver]") {
     const Fresh fresh;
     const CUdeviceptr out = upload(std::vector<uint32_t>(4, 0));
-    Shape one;
+    Grid one;
     one.block[0] = 1;
     REQUIRE(run("mov.b32 %r1, 0x11223344;\nmov.b32 %r2, 0x55667788;\nmov.b64 %d2, {%r1, %r2};\nmov.b64 {%h1, %h2, %h3, %h4}, %d2;\n"
                 "mov.b32 %r3, {%h4, %h1};\nmov.b64 {_, %r4}, %d2;\nshr.u64 %d3, %d2, 16;\nmov.b64 {%r5, %r6}, %d3;\n"
@@ -70,7 +70,7 @@ TEST_CASE("local memory belongs to a thread, through its window too", "[cuda_dri
 TEST_CASE("variables of a module and of a kernel", "[cuda_driver]") {
     const Fresh fresh;
     const CUdeviceptr out = upload(std::vector<uint32_t>(4, 0));
-    Shape one;
+    Grid one;
     one.block[0] = 1;
     const std::string before = ".const .align 4 .b32 table[3] = {10, 20, 0x1E};\n.global .align 4 .b8 bytes[4] = {1, 2, 3, 4};\n"
                                ".shared .align 16 .b8 room[64];\n";
@@ -86,7 +86,7 @@ TEST_CASE("variables of a module and of a kernel", "[cuda_driver]") {
 
 TEST_CASE("memory that nobody wrote holds NaN, in every block anew", "[cuda_driver]") {
     const Fresh fresh;
-    Shape shape;
+    Grid shape;
     shape.grid[0] = 2;
     shape.block[0] = 1;
     shape.shared = 16;
@@ -105,7 +105,7 @@ TEST_CASE("memory that nobody wrote holds NaN, in every block anew", "[cuda_driv
 TEST_CASE("traffic: sectors of global memory, passes over the banks", "[cuda_driver]") {
     const Fresh fresh({"TRAFFIC=1"});
     const CUdeviceptr in = upload(std::vector<uint32_t>(1024, 0));
-    Shape shape;
+    Grid shape;
     shape.shared = 4224;
     const auto counted = [&](const std::string &body, const char *opcode) {
         polyhead_cuda_driver_reset_statistics();

@@ -69,11 +69,11 @@ inline std::string module_of(const std::string &body, const std::string &target 
            body + "\n}\n";
 }
 
-struct Shape {
+struct Grid {
     unsigned grid[3] = {1, 1, 1}, block[3] = {32, 1, 1}, shared = 0;
 };
 
-inline CUresult launch(CUmodule module, CUdeviceptr first, CUdeviceptr second, const Shape &shape = {}, CUstream stream = nullptr) {
+inline CUresult launch(CUmodule module, CUdeviceptr first, CUdeviceptr second, const Grid &shape = {}, CUstream stream = nullptr) {
     CUfunction function = nullptr;
     REQUIRE(cuModuleGetFunction(&function, module, "kernel") == CUDA_SUCCESS);
     void *parameters[] = {&first, &second};
@@ -81,7 +81,7 @@ inline CUresult launch(CUmodule module, CUdeviceptr first, CUdeviceptr second, c
                           shape.shared, stream, parameters, nullptr);
 }
 
-inline CUresult run(const std::string &body, CUdeviceptr first, CUdeviceptr second, const Shape &shape = {},
+inline CUresult run(const std::string &body, CUdeviceptr first, CUdeviceptr second, const Grid &shape = {},
                     const std::string &before = "") {
     CUmodule module = nullptr;
     REQUIRE(cuModuleLoadData(&module, module_of(body, "sm_80", before).c_str()) == CUDA_SUCCESS);

@@ -59,7 +59,7 @@ class Process:
             self.child.stdin.write((json.dumps(order) + "\n").encode())
             answer = self.read(seconds)
         except BrokenPipeError:
-            raise Gone(self.last_words()) from None
+            raise Gone(self.final_message()) from None
         self.signal(signal.SIGSTOP)
         return answer
 
@@ -72,12 +72,12 @@ class Process:
                 raise Gone("%s gave no answer in %d s, so it was ended" % (self.label, seconds))
             part = os.read(self.child.stdout.fileno(), 1 << 16)
             if not part:
-                raise Gone(self.last_words())
+                raise Gone(self.final_message())
             self.buffer += part
         line, _, self.buffer = self.buffer.partition(b"\n")
         return json.loads(line)
 
-    def last_words(self):
+    def final_message(self):
         """How the process ended, and the last line that it wrote."""
         self.child.wait()
         self.log.seek(0)

@@ -62,7 +62,7 @@ typedef struct polyhead_problem {
     int32_t rope;                 /* polyhead_rope: query and key are rotated by position */
     int32_t rotary_dim;           /* rope: leading entries of head_dim that are rotated, even; 0 = head_dim */
     int32_t head_gate;            /* 1: the attention result of each head is multiplied by f32 [H] */
-    int32_t scores;               /* polyhead_scores: this stage of the scores is an output, f32 [B,H,T_q,T_kv] */
+    int32_t scores;               /* polyhead_scores: these scores are an output, f32 [B,H,T_q,T_kv] */
     int32_t weights_mean;         /* 1: the mean over heads of the attention weights is an output, f32 [B,T_q,T_kv] */
     int32_t value_in_key;         /* sdpa, 1: value is the leading head_dim_v entries of key; calls give no value */
     int32_t group_size;           /* sdpa with num_heads 0: query heads of a key/value head; otherwise 0 */

@@ -18,8 +18,8 @@ import numpy as np
 import polyhead
 from polyhead.reference import attention
 
-THREADS, ROUNDS = 4, 6
-LENGTHS = (1, 5, 33)  # of queries and keys
+THREADS, ROUNDS = 4, 4
+LENGTHS = (1, 33)  # of queries and keys
 LEAST_COMPILED = 3  # in a round, however slow the machine is
 MOST_SECONDS_OF_CHILD = 120
 # What an allocator may still move about; every compiled library that stays would hold 5 mappings.

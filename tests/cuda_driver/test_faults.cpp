@@ -89,6 +89,12 @@ TEST_CASE("registers that were never written", "[cuda_driver]") {
     REQUIRE(faulty("add.s64 %d5, %d6, 4;\nld.global.b32 %r1, [%d5];") == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(faulty("setp.lt.u32 %p1, %r5, 31;\n@%p1 bra $end;\n$end:") == CUDA_ERROR_LAUNCH_FAILED);
     REQUIRE(faulty("@%p7 bra $end;\n$end:") == CUDA_ERROR_LAUNCH_FAILED);
+    // A half is packed beside one that has no value, and taken out again.
+    const std::string pack = "mov.b16 %h1, 7;\nmov.b32 %r2, {%h1, %h2};\n";
+    REQUIRE(faulty(pack + "mov.b32 {%h3, %h4}, %r2;\ncvt.u32.u16 %r1, %h3;\n" + store) == CUDA_SUCCESS);
+    REQUIRE(faulty(pack + "mov.b32 {%h3, %h4}, %r2;\ncvt.u32.u16 %r1, %h4;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty(pack + "mov.b32 %r1, %r2;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
+    REQUIRE(faulty(pack + "add.s32 %r2, %r3, 1;\nmov.b32 {%h3, %h4}, %r2;\ncvt.u32.u16 %r1, %h3;\n" + store) == CUDA_ERROR_LAUNCH_FAILED);
     // A shuffle hands on what the other lane has: here the lanes 0 to 7 hold a value.
     const std::string eight = "setp.lt.u32 %p1, %r0, 8;\n@%p1 mov.b32 %r2, 1;\n";
     REQUIRE(faulty(eight + "shfl.sync.idx.b32 %r1, %r2, 7, 31, -1;\n" + store) == CUDA_SUCCESS);

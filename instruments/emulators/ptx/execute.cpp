@@ -59,6 +59,7 @@ void start_warp(Warp &warp, Launch &launch, Block &block, int index) {
     warp.registers = warp.register_room.data() + (register_alignment - base % register_alignment) % register_alignment;
     warp.constants = kernel.constants.data();
     warp.written.assign(static_cast<size_t>(kernel.registers), 0);
+    warp.parts.assign(static_cast<size_t>(kernel.registers), PartsWritten{});
     warp.local_memory.assign(kernel.local_bytes * lanes, static_cast<char>(0xff));
     for (const auto &[which, operand] : kernel.specials) {
         for (int lane = 0; lane < lanes; lane++) {
@@ -77,11 +78,40 @@ bool never_written(Warp &warp, const Instruction &instruction, const char *what)
                      std::string(what) + " comes from a register that was never written by the thread that reads it");
 }
 
+void note_written(Warp &warp, const Operand &output, uint32_t valid) {
+    uint32_t &written = warp.written[static_cast<size_t>(output.register_id)];
+    written = (written & ~warp.active) | (valid & warp.active);
+}
+
+// Compilers pack a half that has no value beside one that has, and take only the latter out again.
+void note_packed(Warp &warp, const Instruction &instruction) {
+    PartsWritten &parts = warp.parts[static_cast<size_t>(instruction.outputs[0].register_id)];
+    uint32_t all = ~0u;
+    for (size_t part = 0; part < instruction.inputs.size(); part++) {
+        const uint32_t valid = valid_lanes(warp, instruction.inputs[part]);
+        parts[part] = (parts[part] & ~warp.active) | (valid & warp.active);
+        all &= valid;
+    }
+    note_written(warp, instruction.outputs[0], all);
+}
+void note_unpacked(Warp &warp, const Instruction &instruction) {
+    const Operand &packed = instruction.inputs[0];
+    const uint32_t whole = valid_lanes(warp, packed);
+    const PartsWritten parts = packed.register_id < 0 ? PartsWritten{} : warp.parts[static_cast<size_t>(packed.register_id)];
+    for (size_t part = 0; part < instruction.outputs.size(); part++) {
+        note_written(warp, instruction.outputs[part], whole | parts[part]);
+    }
+}
+
 // Keeps track of which lanes of a register have a value. Returns false when memory or a decision uses a lane without a value.
 bool note_registers(Warp &warp, const Instruction &instruction) {
     const uint32_t mask = warp.active;
     const auto &inputs = instruction.inputs;
     uint32_t valid = mask;
+    if (instruction.reading == Reading::pack || instruction.reading == Reading::unpack) {
+        instruction.reading == Reading::pack ? note_packed(warp, instruction) : note_unpacked(warp, instruction);
+        return true;
+    }
     if (instruction.reading == Reading::select) {
         const uint32_t first = predicate(warp, inputs[2]);
         valid &= valid_lanes(warp, inputs[2]) & ((valid_lanes(warp, inputs[0]) & first) | (valid_lanes(warp, inputs[1]) & ~first));
@@ -94,8 +124,10 @@ bool note_registers(Warp &warp, const Instruction &instruction) {
         return never_written(warp, instruction, "an input");
     }
     for (const Operand &output : instruction.outputs) {
-        uint32_t &written = warp.written[static_cast<size_t>(output.register_id)];
-        written = (written & ~mask) | valid;
+        note_written(warp, output, valid);
+        if (valid != mask) {
+            warp.parts[static_cast<size_t>(output.register_id)] = {};
+        }
     }
     return true;
 }

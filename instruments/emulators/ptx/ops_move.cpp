@@ -71,6 +71,7 @@ bool decode_vector_move(Decoder &decoder, Type type) {
         packs ? decoder.input_text(part, part_type) : decoder.output_text(part, part_type);
     }
     decoder.set(execute);
+    decoder.instruction().reading = packs ? Reading::pack : Reading::unpack;
     return true;
 }
 

@@ -53,8 +53,9 @@ private:
 enum class Flow : uint8_t { plain, branch, leave, barrier, trap };
 
 // What happens to a register that was never written. Compilers let arithmetic read it where the result is not used, so it spreads;
-// memory and decisions must not see it. A selection spreads only what it takes, a shuffle what comes from the other lane.
-enum class Reading : uint8_t { spread, select, shuffle, strict };
+// memory and decisions must not see it. A selection spreads only what it takes, a shuffle what comes from the other lane, and a part that
+// is unpacked what was packed there.
+enum class Reading : uint8_t { spread, select, shuffle, pack, unpack, strict };
 
 struct Instruction {
     Execute execute = nullptr;

@@ -6,6 +6,7 @@
 #include "program.h"
 #include "shared_memory.h"
 
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -47,6 +48,8 @@ struct Path {
     uint32_t mask = 0;
 };
 
+using PartsWritten = std::array<uint32_t, 4>;
+
 struct Warp {
     Launch *launch = nullptr;
     Block *block = nullptr;
@@ -60,6 +63,7 @@ struct Warp {
     char *registers = nullptr;
     const char *constants = nullptr;
     std::vector<uint32_t> written;   // per register: the lanes that have a value
+    std::vector<PartsWritten> parts; // per register that was packed: the lanes of which each part has one
     std::vector<char> local_memory;  // lane after lane
     std::vector<char> register_room; // behind `registers`, which is aligned
 

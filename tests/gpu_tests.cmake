@@ -35,6 +35,7 @@ function(polyhead_gpu_test name)
     cmake_parse_arguments(PARSE_ARGV 1 arg "OPENCL_ONLY" "" "SOURCES;LINK")
     add_executable(${name} ${arg_SOURCES} support/device.cpp)
     polyhead_target_defaults(${name} NO_CONVERSION APART)
+    polyhead_quickly_compiled(${name})
     target_link_libraries(
         ${name}
         PRIVATE polyhead_test_support polyhead_catch2_main ${arg_LINK} polyhead::gpu

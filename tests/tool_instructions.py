@@ -138,7 +138,7 @@ def main():
     if len(faults_of(planted, {HALVES: 1}, [DOTS])) != 3:
         print("FAILED: faults of a planted listing: %s" % faults_of(planted, {HALVES: 1}, [DOTS]))
         failed += 1
-    for flags, target, promised, forbidden in sampled("instructions", CASES, 4):
+    for flags, target, promised, forbidden in sampled("instructions", CASES, 6):
         with tempfile.TemporaryDirectory() as folder:
             for fault in faults_of(assembly(options.generate, flags, target, folder), promised, forbidden):
                 print("FAILED: %s on %s: %s" % (flags, target, fault))
@@ -148,7 +148,7 @@ def main():
     if len(list(spills_of(planted))) != 1 or len(list(spills_of(stored))) != 1:
         print("FAILED: no spill in a planted listing")
         failed += 1
-    for flags, target in sampled("registers", IN_REGISTERS, 6):
+    for flags, target in sampled("registers", IN_REGISTERS, 8):
         with tempfile.TemporaryDirectory() as folder:
             for fault in spills_of(assembly(options.generate, flags, target, folder)):
                 print("FAILED: %s on %s: %s" % (flags, target, fault))

@@ -308,7 +308,7 @@ class Driver(unittest.TestCase):
             self.assertEqual(self.left(), [])
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

@@ -19,7 +19,7 @@ NEEDS = "clang with libFuzzer (apt-get install clang libclang-rt-dev)"
 LITERAL = re.compile(r"\s*(b'(?:\\.|[^'\\])*'|b\"(?:\\.|[^\"\\])*\")(?:\s*\*\s*(\d+))?\s*(\+|$)")
 # A hang is an input that takes longer than this on a busy machine; generation has limits of its own.
 HANG_SECONDS = 500
-SECONDS = int(os.environ.get("POLYHEAD_FUZZ_SECONDS", "5"))  # of new inputs, for each fuzzer
+SECONDS = int(os.environ.get("POLYHEAD_FUZZ_SECONDS", "4"))  # of new inputs, for each fuzzer
 
 
 def read_line(line):

@@ -169,10 +169,10 @@ def write(file, made, every):
 
 
 def sample(every, seed):
-    """About a minute of one core: a few lines, others for each seed."""
+    """About half a minute of one core: a few lines, others for each seed."""
     order = sorted(every, key=lambda item: hashlib.sha256(" ".join((seed,) + item).encode()).hexdigest())
-    return [item for item in order if item[0] == "objects"][:2] + [item for item in order if item[0] == "lowered" and item[2] in CPU_TARGETS][:10] + \
-        [item for item in order if item[2] in GPU_TARGETS][:3]
+    return [item for item in order if item[0] == "objects"][:2] + [item for item in order if item[0] == "lowered" and item[2] in CPU_TARGETS][:7] + \
+        [item for item in order if item[2] in GPU_TARGETS][:2]
 
 
 def differences(chosen, every, made):

@@ -6,8 +6,9 @@
 #                                 about every eighth of the others; name and POLYHEAD_KERNEL_SAMPLE choose them, so that each
 #                                 commit tests different ones
 #   polyhead_kernel_table_gpu     every GPU kernel: NAME_gpu, for POLYHEAD_GPU_TARGETS, for each line tagged gpu or gpu_only
-#   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER. `all`: every NAME_gpu. `fast`: a third of the lines tagged fast and
-#                                 a sixteenth of the others, by the same choice, each for one API: NAME_opencl or NAME_cuda
+#   polyhead_kernel_table_gpu_tested  the GPU kernels of POLYHEAD_KERNEL_TIER. `all`: every NAME_gpu. `fast`: every third of the lines tagged fast
+#                                 and every sixteenth of the others, beginning where POLYHEAD_KERNEL_SAMPLE says, each for one API in
+#                                 turns: NAME_opencl or NAME_cuda
 # A set without kernels is not made; without polyhead::gpu the sets of GPU kernels are not made. The global properties
 # POLYHEAD_TABLE_TESTED and POLYHEAD_TABLE_GPU_TESTED have the names of the kernels of the tier. The target property POLYHEAD_FLAGS of each
 # GPU kernel has its flags.
@@ -53,12 +54,11 @@ function(_polyhead_table_line file line)
     set(flags "${flags}" PARENT_SCOPE)
 endfunction()
 
-# Generates the GPU kernel of a line for one of POLYHEAD_GPU_TARGETS, which `hash` chooses, and sets `variable` to its name.
-function(_polyhead_kernel_for_one_api variable name hash)
+# Generates the GPU kernel of a line for one of POLYHEAD_GPU_TARGETS, that of this number, and sets `variable` to its name.
+function(_polyhead_kernel_for_one_api variable name number)
     string(REPLACE "," ";" targets "${POLYHEAD_GPU_TARGETS}")
     list(LENGTH targets count)
-    string(SUBSTRING "${hash}" 1 1 digit)
-    math(EXPR chosen "0x${digit} % ${count}")
+    math(EXPR chosen "${number} % ${count}")
     list(GET targets ${chosen} target)
     string(REGEX MATCH "opencl|cuda|vulkan" api "${target}")
     _polyhead_gpu_kernel(${name}_${api} "${target}" ${ARGN})
@@ -71,6 +71,11 @@ function(polyhead_kernel_table file)
     foreach(set "" _tested _gpu _gpu_tested)
         set(kernels${set} "")
     endforeach()
+    # Lines of the GPU tier are counted from here: each device has as many at every commit.
+    string(MD5 hash "${POLYHEAD_KERNEL_SAMPLE}")
+    string(SUBSTRING "${hash}" 0 6 digits)
+    math(EXPR number_fast "0x${digits} % 96")
+    set(number_other ${number_fast})
     foreach(line IN LISTS lines)
         if(line MATCHES "^ *(#.*)?$")
             continue()
@@ -98,14 +103,19 @@ function(polyhead_kernel_table file)
             list(APPEND kernels_gpu ${name}_gpu)
             # The fast tier takes a part of them, by the commit, each for one API: devices are emulated, and CUDA takes three times as
             # long to generate as OpenCL.
-            set(part "^0")
+            set(kind other)
+            set(step 16)
             if("fast" IN_LIST tags)
-                set(part "^[0-4]")
+                set(kind fast)
+                set(step 3)
             endif()
+            math(EXPR number_${kind} "${number_${kind}} + 1")
+            math(EXPR turn "${number_${kind}} / ${step}")
+            math(EXPR rest "${number_${kind}} % ${step}")
             if(POLYHEAD_KERNEL_TIER STREQUAL "all")
                 list(APPEND kernels_gpu_tested ${name}_gpu)
-            elseif(hash MATCHES "${part}")
-                _polyhead_kernel_for_one_api(one_api ${name} "${hash}" ${flags})
+            elseif(rest EQUAL 0)
+                _polyhead_kernel_for_one_api(one_api ${name} ${turn} ${flags})
                 list(APPEND kernels_gpu_tested ${one_api})
             endif()
         endif()

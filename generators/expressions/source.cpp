@@ -2,8 +2,6 @@
 #define POLYHEAD_EXPRESSION_SOURCE_READER
 #include "source.h"
 
-#include <cinttypes>
-#include <cstdio>
 #include <stdexcept>
 
 #include <dlfcn.h>
@@ -121,20 +119,14 @@ std::string try_out(const ExpressionSource &source, const std::vector<Expression
     return "";
 }
 
-// "soft_threshold_1a2b3c4d": the file's name and its content.
+// "s_soft_threshold_0123456789abcdef": the file's name and its content.
 std::string name_of(const std::string &file, const std::string &content) {
     std::string name = file.substr(file.find_last_of('/') + 1);
     name = name.substr(0, std::min<size_t>(name.find('.'), 24));
     for (char &c : name) {
         c = is_letter(c) || is_digit(c) ? c : '_';
     }
-    uint32_t hash = 2166136261u; // FNV-1a
-    for (const char c : content) {
-        hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
-    }
-    char digits[16];
-    std::snprintf(digits, sizeof digits, "_%08" PRIx32, hash);
-    return "s_" + name + digits;
+    return "s_" + name + "_" + hexadecimal(text_hash(content));
 }
 
 } // namespace

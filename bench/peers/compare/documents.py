@@ -1,6 +1,6 @@
 """Blocks of Markdown files that show results. They are written from files of results, and held against them.
 
-A block begins with <!-- results: FILE [groups=a,b] [names=c,d] [threads=1,2] -->, ends with <!-- end of results -->, and holds what markdown.lines() makes of
+A block begins with <!-- results: FILE [groups=a,b | groups=none] [names=c,d] [threads=1,2] -->, ends with <!-- end of results -->, and holds what markdown.lines() makes of
 FILE, a path from the root of the project.
 """
 
@@ -20,7 +20,7 @@ def shown(path, words):
     chosen = {}
     for word in ("groups", "names"):
         if word in options:
-            chosen[word] = options[word].split(",")
+            chosen[word] = [] if options[word] == "none" else options[word].split(",")
     if "threads" in options:
         chosen["threads"] = [int(number) for number in options["threads"].split(",")]
     return "\n%s\n\n" % "\n".join(markdown.lines(document, **chosen))

@@ -47,16 +47,17 @@ def of_costs(document):
 
 def lines(document, groups=tuple(cases.GROUPS), threads=None, names=()):
     """The machine; per number of threads a table of these groups of cases, and what all cases together say; what the libraries weigh, unless
-    only cases of these names are wanted."""
+    only cases of these names, or no tables (no groups), are wanted."""
     yield head(document)
     for number in document["threads"]:
         if threads is None or number in threads:
-            yield ""
-            yield from of_threads(document, number, groups, names)
+            if groups:
+                yield ""
+                yield from of_threads(document, number, groups, names)
         sentence = results.sentence(document["cases"], number)
         if sentence:
             yield ""
             yield sentence
-    if not names and (document["library_bytes"] or document["cold_start"]):
+    if groups and not names and (document["library_bytes"] or document["cold_start"]):
         yield ""
         yield from of_costs(document)

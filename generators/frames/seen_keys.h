@@ -9,7 +9,7 @@
 namespace polyhead::gen {
 
 // The ends of what the rows of a tile see. begin_* are undefined where every row begins at key 0. They are expressions of the first and
-// the last row; as Funcs they would relax the loops that they end (docs/internals/schedules.md, section 6, 7).
+// the last row; as Funcs they would relax the loops that they end (docs/internals/schedules.md, section 6, trap 7).
 struct TileRange {
     Halide::Expr begin_some, begin_all, end_all, end_some;
 

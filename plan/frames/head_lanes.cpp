@@ -77,7 +77,7 @@ public:
         constexpr int most_rows = 8, rows = 4, most_keys = 4, keys = 2;
         const int group_size = contract::group_size_of(p);
         // Value in key: many heads share a row, which is bound by multiply-adds; four rows and four keys load least
-        // (docs/internals/schedules.md, section 3).
+        // (docs/measured/schedules.md, 13).
         fill(t->row_tile, std::clamp(group_size, 2, machine.fits(most_rows * keys, keys + 1) && p.value_in_key == 0 ? most_rows : rows));
         fill(t->split_len, keys_of_split(p, machine));
         constexpr int long_row = 512;          // bytes

@@ -19,8 +19,7 @@ struct DTypeRow {
     const char *name;
     int32_t id; // polyhead_dtype
     int32_t bytes;
-    const char *array; // its name in NumPy and other libraries of arrays
-    bool storage;      // query, key, value, out and weights can be stored in it: `dtype` of a problem
+    bool storage; // query, key, value, out and weights can be stored in it: `dtype` of a problem
     Carrier carrier;
     // Inputs of a packed weight whose entries of a column lie side by side, because one instruction multiplies them: fixed for a storage
     // type, so that all variants of a kernel share packed weights.
@@ -29,9 +28,9 @@ struct DTypeRow {
 
 // In the order of polyhead_dtype.
 inline constexpr DTypeRow dtypes[] = {
-    {"f32", POLYHEAD_F32, 4, "float32", true, Carrier::real, 1},    {"f16", POLYHEAD_F16, 2, "float16", true, Carrier::bits, 1},
-    {"bf16", POLYHEAD_BF16, 2, "bfloat16", true, Carrier::bits, 2}, {"i8", POLYHEAD_I8, 1, "int8", false, Carrier::bits, 1},
-    {"i32", POLYHEAD_I32, 4, "int32", false, Carrier::integer, 1},  {"bool", POLYHEAD_BOOL, 1, "bool", false, Carrier::bits, 1},
+    {"f32", POLYHEAD_F32, 4, true, Carrier::real, 1},     {"f16", POLYHEAD_F16, 2, true, Carrier::bits, 1},
+    {"bf16", POLYHEAD_BF16, 2, true, Carrier::bits, 2},   {"i8", POLYHEAD_I8, 1, false, Carrier::bits, 1},
+    {"i32", POLYHEAD_I32, 4, false, Carrier::integer, 1}, {"bool", POLYHEAD_BOOL, 1, false, Carrier::bits, 1},
 };
 
 // Null for a number that is no dtype.

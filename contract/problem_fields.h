@@ -89,7 +89,7 @@ constexpr ProblemField yes_no(const char *name, int32_t P::*value, int ops, Serv
 template <class... Words>
 constexpr ProblemField choice(const char *name, int32_t P::*value, int ops, Serves serves, const char *help, Words... words) {
     int32_t next = 0;
-    return {name, value, FieldKind::choice, ops, 0, int32_t(sizeof...(words)) - 1, serves, help, {Choice{words, next++}...}};
+    return {name, value, FieldKind::choice, ops, 0, 0, serves, help, {Choice{words, next++}...}};
 }
 // The types in which tensors can be stored.
 constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, const char *help) {
@@ -98,7 +98,6 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
     for (const DTypeRow &row : dtypes) {
         if (row.storage) {
             field.choices[count++] = {row.name, row.id};
-            field.high = row.id;
         }
     }
     return field;
@@ -208,14 +207,27 @@ inline polyhead_problem written_out(const polyhead_problem &given) noexcept {
     return problem;
 }
 
-// "none", "64": a value as in messages and flags.
-inline std::string word_of(const ProblemField &field, int32_t value) {
+// Null for a value that is none of the field's choices.
+inline const char *find_word(const ProblemField &field, int32_t value) noexcept {
     for (int i = 0; i < field.num_choices(); i++) {
         if (field.choices[i].value == value) {
             return field.choices[i].word;
         }
     }
-    return std::to_string(value);
+    return nullptr;
+}
+// "none", "64": a value as in messages and flags.
+inline std::string word_of(const ProblemField &field, int32_t value) {
+    const char *const word = find_word(field, value);
+    return word ? word : std::to_string(value);
+}
+// "f32, f16 or bf16"
+inline std::string words_of(const ProblemField &field) {
+    std::string text;
+    for (int i = 0; i < field.num_choices(); i++) {
+        text += (i == 0 ? "" : i + 1 < field.num_choices() ? ", " : " or ") + std::string(field.choices[i].word);
+    }
+    return text;
 }
 // The value of a word; false where the field has no such choice.
 inline bool find_choice(const ProblemField &field, std::string_view word, int32_t *value) noexcept {

@@ -24,15 +24,6 @@ template <class... Sentences> std::string first(const Sentences &...sentences) {
     return found;
 }
 
-// "f32, f16 or bf16"
-std::string words_of(const ProblemField &field) {
-    std::string text;
-    for (int i = 0; i < field.num_choices(); i++) {
-        text += (i == 0 ? "" : i + 1 < field.num_choices() ? ", " : " or ") + std::string(field.choices[i].word);
-    }
-    return text;
-}
-
 // A field by itself.
 std::string refuse_field(const Problem &p, const ProblemField &field) {
     const int value = p.*field.value;
@@ -44,14 +35,13 @@ std::string refuse_field(const Problem &p, const ProblemField &field) {
     if (free && value == 0) {
         return "";
     }
-    int32_t chosen = 0;
-    if (field.kind == FieldKind::yes_no || (field.kind == FieldKind::choice ? find_choice(field, word_of(field, value), &chosen)
-                                                                            : value >= field.low && value <= field.high)) {
+    const bool chooses = field.kind == FieldKind::choice;
+    if (field.kind == FieldKind::yes_no || (chooses ? find_word(field, value) != nullptr : value >= field.low && value <= field.high)) {
         return "";
     }
     const bool is_dtype = field.value == &Problem::dtype;
     return std::string(field.name) + " " + (is_dtype ? dtype_name(value) : std::to_string(value)) + " is not allowed: expected " +
-           (field.kind == FieldKind::choice ? words_of(field) : std::to_string(field.low) + " to " + std::to_string(field.high));
+           (chooses ? words_of(field) : std::to_string(field.low) + " to " + std::to_string(field.high));
 }
 
 std::string refuse_heads(const Problem &p) {

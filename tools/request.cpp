@@ -130,27 +130,24 @@ std::string read_range(const std::string &text, Request *request) {
     return "";
 }
 
-// "f32, f16 or bf16"
-std::string listed(const std::vector<std::string> &words, const char *last) {
+// "f32, f16 and bf16"
+std::string listed(const std::vector<std::string> &words) {
     std::string text;
     for (size_t i = 0; i < words.size(); i++) {
-        text += (i == 0 ? "" : i + 1 < words.size() ? ", " : last) + words[i];
+        text += (i == 0 ? "" : i + 1 < words.size() ? ", " : " and ") + words[i];
     }
     return text;
 }
 
 std::string read_choice(const ProblemField &field, const CLI::Option &option, int32_t *value) {
-    std::vector<std::string> allowed, given;
-    for (int i = 0; i < field.num_choices(); i++) {
-        allowed.push_back(field.choices[i].word);
-    }
+    std::vector<std::string> given;
     for (const std::string &word : option.results()) {
         given.push_back(word.empty() && field.value == &polyhead_problem::causal ? "bottom_right" : word);
         if (!contract::find_choice(field, given.back(), value)) {
-            return "found '" + word + "', expected " + listed(allowed, " or ");
+            return "found '" + word + "', expected " + contract::words_of(field);
         }
         if (given.back() != given.front()) {
-            return "found " + listed(given, " and ") + ", which conflict: expected one of them";
+            return "found " + listed(given) + ", which conflict: expected one of them";
         }
     }
     return "";

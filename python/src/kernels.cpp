@@ -147,7 +147,7 @@ nb::dict storage_types() {
     nb::dict storage;
     for (const contract::DTypeRow &row : contract::dtypes) {
         if (row.storage) {
-            storage[row.name] = nb::make_tuple(row.array, row.id);
+            storage[row.name] = nb::make_tuple(element_name(Element(row.id)), row.id);
         }
     }
     return storage;

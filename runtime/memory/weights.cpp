@@ -25,14 +25,11 @@ template <typename Element> const Element *elements_of(const polyhead_tensor &te
     return reinterpret_cast<const Element *>(elements(tensor, sizeof(Element)));
 }
 
-// Calls pack(From, To, one) with the types of the bits of an element before and after packing, and the function between them. Elements
+// Calls pack(From, To, one) with the types of an element before and after packing, and the function between them. Elements
 // that keep their type are moved, others are rounded once.
 template <typename Pack> void with_conversion(int32_t from, int32_t to, const Pack &pack) noexcept {
-    const auto moved = [](auto bits) { return bits; };
-    if (from == to && dtype_bytes(from) == 2) {
-        pack(uint16_t(), uint16_t(), moved);
-    } else if (from == to) {
-        pack(uint32_t(), uint32_t(), moved);
+    if (from == to) {
+        with_stored(from, [&](auto element) { pack(element, element, [](auto same) { return same; }); });
     } else if (to == POLYHEAD_F32) {
         with_stored(from, [&](auto element) { pack(element, float(), as_float<decltype(element)>); });
     } else {

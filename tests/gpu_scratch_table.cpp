@@ -112,10 +112,5 @@ TEST_CASE("gpu scratch: keys behind the longest valid one take no memory where t
             checked++;
         }
     }
-    if (checked == 0 && !test_all()) { // the sample has no such kernel
-        note_not_run("memory of keys behind the longest valid one",
-                     "no kernel of this commit's sample for " + std::string(device.name()) + " has it");
-        return;
-    }
-    CHECK((checked > 0 || device.api() == Api::vulkan));
+    check_some(checked, "memory of keys behind the longest valid one", device);
 }

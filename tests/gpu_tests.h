@@ -61,6 +61,15 @@ inline std::vector<const Kernel *> kernels_for(const TestDevice &device) {
     return kernels;
 }
 
+// Fails where nothing was checked, unless the sample of this commit has no such kernel, which is said.
+inline void check_some(int checked, const char *what, const TestDevice &device) {
+    if (checked == 0 && !test_all() && device.api() != Api::vulkan) {
+        note_not_run(what, "no kernel of this commit's sample for " + std::string(device.name()) + " has it");
+        return;
+    }
+    CHECK((checked > 0 || device.api() == Api::vulkan));
+}
+
 // Devices without memory of their own to hand out take tensors from the host only.
 inline std::vector<Home> homes_of(const TestDevice &device) {
     return device.api() == Api::vulkan ? std::vector<Home>{Home::host} : std::vector<Home>{Home::host, Home::device, Home::mixed};

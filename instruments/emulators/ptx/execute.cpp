@@ -78,9 +78,12 @@ bool never_written(Warp &warp, const Instruction &instruction, const char *what)
                      std::string(what) + " comes from a register that was never written by the thread that reads it");
 }
 
+// Of the active lanes, those that are valid; others stay.
+void note_lanes(const Warp &warp, uint32_t valid, uint32_t *written) {
+    *written = (*written & ~warp.active) | (valid & warp.active);
+}
 void note_written(Warp &warp, const Operand &output, uint32_t valid) {
-    uint32_t &written = warp.written[static_cast<size_t>(output.register_id)];
-    written = (written & ~warp.active) | (valid & warp.active);
+    note_lanes(warp, valid, &warp.written[static_cast<size_t>(output.register_id)]);
 }
 
 // Compilers pack a half that has no value beside one that has, and take only the latter out again.
@@ -89,7 +92,7 @@ void note_packed(Warp &warp, const Instruction &instruction) {
     uint32_t all = ~0u;
     for (size_t part = 0; part < instruction.inputs.size(); part++) {
         const uint32_t valid = valid_lanes(warp, instruction.inputs[part]);
-        parts[part] = (parts[part] & ~warp.active) | (valid & warp.active);
+        note_lanes(warp, valid, &parts[part]);
         all &= valid;
     }
     note_written(warp, instruction.outputs[0], all);

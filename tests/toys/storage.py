@@ -8,41 +8,11 @@ import ml_dtypes
 import numpy as np
 
 import polyhead
-from through_cpp import through_cpp
+from polyhead.reference import attention
+from through_cpp import sdpa_through_cpp
 
 F8 = ml_dtypes.float8_e4m3fn
 HEADS, KEYS, DIM = 2, 37, 40
-PROGRAM = r"""
-#include <cstdio>
-#include <vector>
-#include "f8_kernel.h"
-
-int main(int, char **argv) {
-    std::vector<polyhead::f8e4m3> q(%(q)d), k(%(k)d), v(%(k)d), out(%(q)d);
-    std::FILE *file = std::fopen(argv[1], "rb");
-    for (auto *values : {&q, &k, &v}) {
-        if (std::fread(values->data(), 1, values->size(), file) != values->size()) return 2;
-    }
-    polyhead::SdpaArgs args;
-    args.query = polyhead::view(q.data(), {1, %(heads)d, %(queries)d, %(dim)d});
-    args.key = polyhead::view(k.data(), {1, %(heads)d, %(keys)d, %(dim)d});
-    args.value = polyhead::view(v.data(), {1, %(heads)d, %(keys)d, %(dim)d});
-    args.out = polyhead::view(out.data(), {1, %(heads)d, %(queries)d, %(dim)d});
-    const polyhead::Status status = polyhead::Kernel(f8_kernel).run(args);
-    for (const polyhead::f8e4m3 x : out) {
-        const float number = polyhead::to_float(x);
-        std::fwrite(&number, sizeof number, 1, stdout);
-    }
-    std::fprintf(stderr, "%%s\n", status.message());
-    return status.ok() ? 0 : 1;
-}
-"""
-
-
-def expected(query, key, value):
-    logits = np.einsum("bhqd,bhkd->bhqk", query.astype(np.float64), key.astype(np.float64)) / DIM ** 0.5
-    probs = np.exp(logits)
-    return np.einsum("bhqk,bhkd->bhqd", probs / probs.sum(-1, keepdims=True), value.astype(np.float64))
 
 
 def steps_apart(found, wanted):
@@ -55,10 +25,9 @@ def main():
     random = np.random.default_rng(1)
     for queries in (1, 33):
         arrays = [random.standard_normal((1, HEADS, n, DIM)).astype(F8) for n in (queries, KEYS, KEYS)]
-        wanted = expected(*arrays)
-        numbers = {"q": HEADS * queries * DIM, "k": HEADS * KEYS * DIM, "heads": HEADS, "queries": queries, "keys": KEYS, "dim": DIM}
+        wanted = attention(*arrays).out
         flags = ["--op", "sdpa", "--num-heads", str(HEADS), "--head-dim", str(DIM), "--dtype", "f8e4m3"]
-        results = [("C++", through_cpp("f8_kernel", flags, PROGRAM % numbers, arrays, arrays[0].shape))]
+        results = [("C++", sdpa_through_cpp("f8_kernel", flags, arrays, "polyhead::f8e4m3", "polyhead::to_float"))]
         out = polyhead.sdpa(*arrays)
         assert out.dtype == F8, out.dtype
         results.append(("Python", out.astype(np.float32)))

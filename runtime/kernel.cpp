@@ -12,8 +12,8 @@
 #include "call/needed_keys.h"
 #include "call/neutral_rows.h"
 #include "call/no_keys.h"
+#include "call/resources.h"
 #include "call/scratch_bytes.h"
-#include "memory/memory.h"
 #include "rules/served.h"
 #include "rules/validate.h"
 #include "status.h"
@@ -27,27 +27,37 @@
 namespace polyhead::runtime {
 namespace {
 
-// Checks the whole call. False and a status when it is refused.
-// *args: those of the caller, or as this library knows them in *room.
-bool check(const polyhead_kernel *table, KernelTable *kernel, const polyhead_args **args, polyhead_args *room, CallShape *shape,
-           polyhead_status *status) noexcept {
-    if (!table) {
-        return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
+// A call as it was given, in structs as this library knows them.
+struct GivenCall {
+    KernelTable kernel;
+    const polyhead_args *args = nullptr;
+    const polyhead_executor *executor = nullptr; // null: the pool
+
+    // False and a status when it cannot be read.
+    bool read(const polyhead_kernel *table, const polyhead_args *given, polyhead_status *status) noexcept {
+        if (!table) {
+            return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
+        }
+        if (!given) {
+            return refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
+        }
+        args = served(*given, &room_, {"arguments", "polyhead_args", "begin them with polyhead_args_of() and compile with the headers of"},
+                      status);
+        if (!args || !kernel.read(table, status)) {
+            return false;
+        }
+        if (args->device && !args->device->usable()) {
+            *status = device_of_parent(args->device->name);
+            return false;
+        }
+        executor = args->executor;
+        return check_resources(&executor, &executor_room_, args->scratch, args->scratch_bytes, status);
     }
-    if (!*args) {
-        return refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
-    }
-    *args =
-        served(**args, room, {"arguments", "polyhead_args", "begin them with polyhead_args_of() and compile with the headers of"}, status);
-    if (!*args || !kernel->read(table, status)) {
-        return false;
-    }
-    if ((*args)->device && !(*args)->device->usable()) {
-        *status = device_of_parent((*args)->device->name);
-        return false;
-    }
-    return validate(*kernel, **args, shape, status);
-}
+
+private:
+    polyhead_args room_;
+    polyhead_executor executor_room_;
+};
 
 // Chooses the variant of a checked call with something to compute; null and a status when there is none. Null also for packed tokens, of
 // which each part has its own.
@@ -59,9 +69,18 @@ const polyhead_variant *choose(const KernelTable &kernel, const polyhead_args &a
     return select_variant(kernel, args, *shape, status);
 }
 
-// What a call takes with the present number of threads.
-int64_t call_bytes(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s) noexcept {
-    return scratch_bytes(kernel.problem, variant, args, s, num_threads()) + neutral_row_bytes(kernel.problem, args, s.needed_keys);
+// What a checked call takes beside what it holds.
+int64_t bytes_of_call(const KernelTable &kernel, const polyhead_variant *variant, const polyhead_args &args, const CallShape &s,
+                      const CallInParts &parts, Workers &workers) noexcept {
+    if (variant && s.no_keys()) {
+        return static_cast<int64_t>(bytes_without_keys(kernel.problem, args));
+    }
+    if (parts.needed()) {
+        return parts.bytes(workers.count());
+    }
+    const int64_t bytes =
+        args.device ? scratch_bytes(kernel.problem, *variant, args, s, 1) : cpu_bytes(kernel, *variant, args, s).of(workers.count());
+    return bytes == INT64_MAX ? bytes : bytes + neutral_row_bytes(kernel.problem, args, s.needed_keys);
 }
 
 // A line that names what was built into the kernel, when anything was.
@@ -92,7 +111,7 @@ void describe_features(const KernelTable &kernel, Text *text) noexcept {
     text->append("%s", *last ? "\n" : "");
 }
 
-void describe_call(const KernelTable &kernel, const polyhead_args &args, const CallShape &s, Text *text) noexcept {
+void describe_call(const KernelTable &kernel, const polyhead_args &args, const CallShape &s, Workers &workers, Text *text) noexcept {
     const polyhead_problem &p = kernel.problem;
     text->append("%s: %s", kernel.name, op_name(p.op));
     if (s.ragged()) {
@@ -104,15 +123,19 @@ void describe_call(const KernelTable &kernel, const polyhead_args &args, const C
         text->append(", batch %lld, seq_len_q %lld, seq_len_kv %lld", static_cast<long long>(s.batch), static_cast<long long>(s.seq_len_q),
                      static_cast<long long>(s.seq_len_kv));
     }
-    args.device ? text->append(", on %s\n", args.device->name) : text->append(", %d threads\n", num_threads());
+    if (args.device) {
+        text->append(", on %s\n", args.device->name);
+    } else {
+        text->append(workers.of_caller() ? ", executor of width %d\n" : ", %d threads\n", workers.count());
+    }
     describe_features(kernel, text);
 }
 
-polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
-                            const CallShape &shape) noexcept {
+polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                            const Resources &resources) noexcept {
     polyhead_status status = success();
     NeutralRows rows;
-    if (!rows.make(kernel.problem, args, shape.needed_keys, &status)) {
+    if (!rows.make(kernel.problem, args, shape.needed_keys, resources.memory, &status)) {
         return status;
     }
     polyhead_args completed;
@@ -122,20 +145,43 @@ polyhead_status run_variant(const KernelTable &kernel, const polyhead_variant &v
         rows.put_into(&completed, shape.needed_keys);
         complete = &completed;
     }
-    return args.device ? run_on_device(kernel, variant, *complete, shape) : run_on_cpu(kernel, variant, *complete, shape);
+    return args.device ? run_on_device(kernel, variant, *complete, shape) : run_on_cpu(kernel, variant, *complete, shape, resources);
 }
 
-polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead_args &args, CallMemory *memory) noexcept {
     polyhead_status status = success();
     const size_t bytes = bytes_without_keys(problem, args);
-    void *const memory = take_memory(bytes);
-    if (memory) {
-        answer_without_keys(problem, args, memory, &status);
+    CallBlock block;
+    if (block.take(memory, static_cast<int64_t>(bytes))) {
+        answer_without_keys(problem, args, block.get(), &status);
     } else {
         refuse(&status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
     }
-    give_memory(memory);
     return status;
+}
+
+polyhead_status run_call(const GivenCall &call, const Resources &resources) noexcept {
+    const KernelTable &kernel = call.kernel;
+    const polyhead_args &args = *call.args;
+    CallShape shape;
+    polyhead_status status = success();
+    if (!validate(kernel, args, resources, &shape, &status) || shape.nothing_to_do()) {
+        return status;
+    }
+    const polyhead_variant *variant = choose(kernel, args, &shape, &status);
+    if (variant && shape.no_keys()) {
+        return run_without_keys(kernel.problem, args, resources.memory);
+    }
+    CallInParts parts(kernel, args, shape, resources);
+    if (status.code != POLYHEAD_OK || !parts.prepare(variant, &status)) {
+        return status;
+    }
+    return parts.needed() ? parts.run() : run_variant(kernel, *variant, args, shape, resources);
+}
+
+// On a device nothing but the thread of the call works.
+Workers workers_of(const GivenCall &call) noexcept {
+    return call.args->device ? Workers(Workers::Alone()) : Workers(call.executor);
 }
 
 } // namespace
@@ -145,22 +191,21 @@ polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
-    KernelTable kernel;
-    polyhead_args room;
-    CallShape shape;
+    GivenCall call;
     polyhead_status status = success();
-    if (!check(table, &kernel, &args, &room, &shape, &status) || shape.nothing_to_do()) {
+    if (!call.read(table, args, &status)) {
         return status;
     }
-    const polyhead_variant *variant = choose(kernel, *args, &shape, &status);
-    if (variant && shape.no_keys()) {
-        return run_without_keys(kernel.problem, *args);
+    Workers workers = workers_of(call);
+    CallMemory memory(call.args->scratch, call.args->scratch_bytes);
+    status = run_call(call, {&workers, &memory});
+    if (memory.too_small()) {
+        const size_t given = call.args->scratch_bytes;
+        refuse(&status, POLYHEAD_BAD_VALUE, "scratch: %zu bytes, expected %lld", given,
+               static_cast<long long>(polyhead_scratch_bytes(table, args, nullptr)));
     }
-    CallInParts parts(kernel, *args, shape);
-    if (status.code != POLYHEAD_OK || !parts.prepare(variant, &status)) {
-        return status;
-    }
-    return parts.needed() ? parts.run() : run_variant(kernel, *variant, *args, shape);
+    say_fault(workers, &status);
+    return status;
 }
 
 polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_args *args, char *text, size_t text_bytes) {
@@ -172,36 +217,43 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
         out.append("refused: %s\n", status.message);
         return status;
     };
-    KernelTable kernel;
-    polyhead_args room;
-    CallShape shape;
+    GivenCall call;
     polyhead_status status = success();
-    if (!check(table, &kernel, &args, &room, &shape, &status)) {
+    if (!call.read(table, args, &status)) {
         return refused(status);
     }
-    const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(kernel, *args, &shape, &status);
-    CallInParts parts(kernel, *args, shape);
+    const KernelTable &kernel = call.kernel;
+    Workers workers = workers_of(call);
+    CallMemory memory;
+    CallShape shape;
+    const Resources resources{&workers, &memory};
+    if (!validate(kernel, *call.args, resources, &shape, &status)) {
+        return refused(status);
+    }
+    const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(kernel, *call.args, &shape, &status);
+    CallInParts parts(kernel, *call.args, shape, resources);
     const bool runs = !shape.nothing_to_do() && !(chosen && shape.no_keys());
     if (status.code != POLYHEAD_OK || (runs && !parts.prepare(chosen, &status))) {
         return refused(status);
     }
-    describe_call(kernel, *args, shape, &out);
+    describe_call(kernel, *call.args, shape, workers, &out);
     if (!runs) {
         out.append("  runs nothing: there %s\n",
                    shape.nothing_to_do() ? "is nothing to compute" : "are no keys, every row is an empty row");
         return status;
     }
+    memory.foresee(bytes_of_call(kernel, chosen, *call.args, shape, parts, workers));
     if (parts.needed()) {
-        parts.describe(num_threads(), &out);
+        parts.describe(memory.most(), &out);
         return status;
     }
     for (int32_t i = 0; &kernel.variants[i] != chosen; ++i) {
         out.append("  not %s: ", kernel.variants[i].name);
-        eligible(kernel, kernel.variants[i], *args, shape, &out);
+        eligible(kernel, kernel.variants[i], *call.args, shape, &out);
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
-               static_cast<long long>(call_bytes(kernel, *chosen, *args, shape)), chosen->tiling ? chosen->tiling : "unknown");
+               static_cast<long long>(memory.most()), chosen->tiling ? chosen->tiling : "unknown");
     return status;
 }
 
@@ -209,16 +261,21 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *table, const polyhead_args
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
-    KernelTable kernel;
-    polyhead_args room;
-    CallShape shape;
+    GivenCall call;
     polyhead_status found = success();
     int64_t bytes = 0;
-    if (check(table, &kernel, &args, &room, &shape, &found) && !shape.nothing_to_do()) {
-        const polyhead_variant *variant = choose(kernel, *args, &shape, &found);
-        CallInParts parts(kernel, *args, shape);
-        if (found.code == POLYHEAD_OK && !(variant && shape.no_keys()) && parts.prepare(variant, &found)) {
-            bytes = parts.needed() ? parts.scratch_bytes(num_threads()) : call_bytes(kernel, *variant, *args, shape);
+    if (call.read(table, args, &found)) {
+        Workers workers = workers_of(call);
+        CallMemory memory; // held as a call would hold the caller's
+        CallShape shape;
+        const Resources resources{&workers, &memory};
+        if (validate(call.kernel, *call.args, resources, &shape, &found) && !shape.nothing_to_do()) {
+            const polyhead_variant *variant = choose(call.kernel, *call.args, &shape, &found);
+            CallInParts parts(call.kernel, *call.args, shape, resources);
+            if (found.code == POLYHEAD_OK && ((variant && shape.no_keys()) || parts.prepare(variant, &found))) {
+                memory.foresee(bytes_of_call(call.kernel, variant, *call.args, shape, parts, workers));
+                bytes = memory.most();
+            }
         }
     }
     if (status) {

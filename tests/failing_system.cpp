@@ -30,29 +30,27 @@ bool refused(Resource resource) {
     return true;
 }
 
-int armed = 0;
-
 template <typename Function> Function *next(const char *name) {
     return reinterpret_cast<Function *>(dlsym(RTLD_NEXT, name));
 }
 
 } // namespace
 
-Failing::Failing(Resource resource, int n, bool every) {
+Failing::Failing(Resource resource, int n, bool every) : resource_(resource) {
     Door &door = doors[static_cast<int>(resource)];
     door.happened = door.refuses_all = false;
     door.every = every;
     door.left = n;
-    armed = static_cast<int>(resource);
 }
 
 Failing::~Failing() {
-    doors[armed].left = 0;
-    doors[armed].refuses_all = false;
+    Door &door = doors[static_cast<int>(resource_)];
+    door.left = 0;
+    door.refuses_all = false;
 }
 
 bool Failing::happened() const {
-    return doors[armed].happened;
+    return doors[static_cast<int>(resource_)].happened;
 }
 
 } // namespace polyhead::test

@@ -13,7 +13,8 @@ namespace polyhead::test {
 
 enum class Resource { memory, thread, file };
 
-// While it exists, request number n of one resource (counted from 1, of all threads) is refused; with every = true also all later ones.
+// One at a time of each resource. While it exists, request number n of one resource (counted from 1, of all threads) is refused; with every
+// = true also all later ones.
 class Failing {
 public:
     Failing(Resource resource, int n, bool every = false);
@@ -21,6 +22,9 @@ public:
     Failing(const Failing &) = delete;
     Failing &operator=(const Failing &) = delete;
     bool happened() const; // it was asked for n times
+
+private:
+    const Resource resource_;
 };
 
 // Runs it on a new thread with a new pool, so that nothing is kept from a call before.

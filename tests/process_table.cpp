@@ -7,12 +7,15 @@
 #include <vector>
 
 #include "child_process.h"
+#include "counted_allocations.h"
+#include "executors.h"
 #include "failing_system.h"
 #include "floating_point_states.h"
 #include "instruments/calls/not_run.h"
 #include "instruments/calls/problems.h"
 #include "instruments/calls/subject.h"
 #include "instruments/reference/half.h"
+#include "sealed.h"
 #include "small_stack.h"
 #include "support/catch.h"
 #include "support/environment.h"
@@ -37,12 +40,17 @@ Shape small_shape(const polyhead_kernel &forced) {
     return shape;
 }
 
+enum class Begin { with_a_run, without };
+
 // A call of one variant with small tensors, and its bits with one thread.
 struct SmallCall {
-    explicit SmallCall(const polyhead_kernel &forced) : subject(forced, 7), inputs(call_problem(forced), small_shape(forced)) {
-        set_num_threads(1);
-        status = run();
-        expected = bits();
+    SmallCall(const polyhead_kernel &forced, Begin begin)
+        : kernel(forced), subject(forced, 7), inputs(call_problem(forced), small_shape(forced)) {
+        if (begin == Begin::with_a_run) {
+            set_num_threads(1);
+            status = run();
+            expected = bits();
+        }
     }
     polyhead_status run() {
         inputs.gaps_untouched(); // refills the outputs
@@ -61,6 +69,7 @@ struct SmallCall {
         return true;
     }
 
+    const polyhead_kernel &kernel;
     KernelSubject subject;
     Inputs inputs;
     polyhead_status status{};
@@ -68,14 +77,14 @@ struct SmallCall {
 };
 
 // Variants whose fixed lengths make every call a long one are left to --all: the same kernel without the lengths is in the table.
-template <typename Check> void for_each_variant(const Check &check) {
+template <typename Check> void for_each_variant(const Check &check, Begin begin = Begin::with_a_run) {
     const double most = test_all() ? 1e10 : 5e8;
     for (const Kernel *kernel : kernel_table) {
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {
             if (multiply_adds(call_problem(forced), small_shape(forced)) > most) {
                 continue;
             }
-            SmallCall call(forced);
+            SmallCall call(forced, begin);
             CAPTURE(kernel->name, forced.variants[0].tiling, call.status.message);
             REQUIRE(call.status.code == POLYHEAD_OK);
             check(call);
@@ -181,6 +190,118 @@ TEST_CASE("process: every request to the system of every variant is refused once
         sweep(call);
         constexpr size_t noise = 64 << 10; // of the test itself
         CHECK(bytes_in_use() <= before + noise);
+    });
+}
+
+namespace {
+
+// A call in scratch memory of exactly the bytes that it says.
+struct SealedCall {
+    SealedCall(SmallCall &call, const polyhead_executor *executor) : of(call), args(call.subject.prepared(call.inputs.args())) {
+        args.executor = executor;
+        polyhead_status status;
+        bytes = static_cast<size_t>(polyhead_scratch_bytes(&call.kernel, &args, &status));
+        memory.resize(bytes + alignment);
+        args.scratch = memory.data() + (alignment - reinterpret_cast<uintptr_t>(memory.data()) % alignment) % alignment;
+        args.scratch_bytes = bytes;
+    }
+    polyhead_status run() const { return polyhead_run(&of.kernel, &args); }
+
+    static constexpr size_t alignment = 128;
+    SmallCall &of;
+    polyhead_args args;
+    size_t bytes = 0;
+    std::vector<char> memory;
+};
+
+} // namespace
+
+TEST_CASE("process: with an executor and scratch memory every variant asks nothing of the system, at its first call and later") {
+    if (!can_seal) {
+        note_not_run("calls that ask nothing of the system", "sanitizers ask for memory of their own");
+        return;
+    }
+    enum Seen { sealed_calls_ran, refused, allocated, no_filter };
+    for_each_variant(
+        [](SmallCall &call) {
+            const int code = in_child(End::at_once, [&] {
+                SpinningPool pool(2);
+                const SealedCall sealed(call, pool.raw());
+                call.inputs.gaps_untouched();
+                if (!seal()) {
+                    _exit(no_filter);
+                }
+                const long before = allocations_so_far();
+                bool ran = true;
+                for (int n = 0; n < 2; ++n) {
+                    ran = sealed.run().code == POLYHEAD_OK && ran;
+                }
+                const long after = allocations_so_far();
+                _exit(!ran ? refused : after != before ? allocated : sealed_calls_ran); // the threads of the pool cannot end any more
+                return 0;
+            });
+            CHECK(code == sealed_calls_ran);
+        },
+        Begin::without);
+}
+
+TEST_CASE("process: with threads and memory of the library, a warm call of every variant allocates nothing") {
+    if (!can_seal) {
+        note_not_run("calls that allocate nothing", "sanitizers allocate for themselves");
+        return;
+    }
+    for_each_variant([](SmallCall &call) {
+        for (const int threads : {1, 3}) {
+            set_num_threads(threads);
+            const polyhead_args args = call.subject.prepared(call.inputs.args());
+            call.inputs.gaps_untouched();
+            for (int n = 0; n < 2; ++n) {
+                CHECK(polyhead_run(&call.kernel, &args).code == POLYHEAD_OK);
+            }
+            for (long seen = -1; seen != allocations_so_far();) { // threads of a pool before this one end, and free what they had
+                seen = allocations_so_far();
+                std::this_thread::sleep_for(std::chrono::milliseconds(2));
+            }
+            const Failing memory(Resource::memory, 1);
+            const long before = allocations_so_far();
+            const int32_t code = polyhead_run(&call.kernel, &args).code;
+            const long after = allocations_so_far();
+            CHECK(code == POLYHEAD_OK);
+            CHECK(after == before);
+            CHECK(!memory.happened());
+        }
+    });
+}
+
+TEST_CASE("process: a seal and a count of allocations find what they are for") {
+    if (!can_seal) {
+        return;
+    }
+    const long before = allocations_so_far();
+    char *const volatile block = new char[7];
+    delete[] block;
+    CHECK(allocations_so_far() >= before + 2);
+    CHECK(in_child(End::at_once, [] { return seal() ? getppid() > 0 ? 1 : 2 : 3; }) == unsealed_code);
+}
+
+TEST_CASE("process: the same bits by executors of any width, in scratch memory of any content") {
+    for_each_variant([](SmallCall &call) {
+        for (const int width : {1, 3, 8}) {
+            const TestExecutor executor(width, width == 3 ? RunTasks(backwards) : RunTasks(on_threads));
+            SealedCall sealed(call, executor.raw());
+            for (const char content : {'\0', '\xff'}) {
+                std::fill(sealed.memory.begin(), sealed.memory.end(), content);
+                call.inputs.gaps_untouched(); // refills the outputs
+                --sealed.args.scratch_bytes;
+                CHECK(sealed.run().code == POLYHEAD_BAD_VALUE);
+                CHECK(call.inputs.outputs_untouched());
+                ++sealed.args.scratch_bytes;
+                const polyhead_status status = sealed.run();
+                CAPTURE(width, status.message);
+                CHECK(status.code == POLYHEAD_OK);
+                CHECK(call.right());
+            }
+        }
     });
 }
 

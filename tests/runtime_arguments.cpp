@@ -354,7 +354,8 @@ TEST_CASE("runtime: scratch bytes", "[runtime]") {
     args.key = view(data.data(), {2, 2, 9, 8});
     args.value = view(data.data(), {2, 2, 9, 6});
     args.out = view(data.data() + 2048, {2, 4, 3, 6});
-    CHECK(fake.kernel().scratch_bytes(args) == 3 * (1000 + 3 * 7) + 2 * (2 * 3 * 10 + 100 + 3 * 10000 + 2 * 100000));
+    constexpr int64_t of_thread = 1000 + 3 * 7;
+    CHECK(fake.kernel().scratch_bytes(args) == held_scratch(of_thread + 2 * (2 * 3 * 10 + 100 + 3 * 10000 + 2 * 100000), of_thread, 2));
     args.out.shape[0] = 1;
     CHECK(fake.kernel().scratch_bytes(args) == -1);
     // More than 64 bits can count is more than there is.

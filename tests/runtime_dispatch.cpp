@@ -190,7 +190,8 @@ TEST_CASE("dispatch: explain", "[runtime]") {
     CHECK(t.kernel().explain(t.args(20)) == "table: sdpa, batch 1, seq_len_q 20, seq_len_kv 2, 2 threads\n"
                                             "  not best: needs avx2\n"
                                             "  not decode: serves seq_len_q 1 to 16\n"
-                                            "  runs prefill: target test, scratch 0 bytes, tiling q_tile=1\n");
+                                            "  runs prefill: target test, scratch " +
+                                                std::to_string(held_scratch(0, 0, 1)) + " bytes, tiling q_tile=1\n");
     CHECK(t.ran.empty());
     SdpaArgs wrong = t.args(20);
     wrong.key.shape[3] = 5;

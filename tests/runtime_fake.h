@@ -12,6 +12,7 @@
 
 #include "../contract/weight_layout.h"
 #include "../runtime/halide_runtime.h"
+#include "../runtime/memory/scratch.h"
 #include "support/entry.h"
 
 namespace polyhead::test {
@@ -80,6 +81,13 @@ private:
         return result;
     }
 };
+
+// What a call holds for its workers: of the caller's thread, and of each other one, with what their blocks need.
+inline int64_t held_scratch(int64_t of_caller, int64_t of_helper = 0, int helpers = 0) {
+    constexpr auto unit = static_cast<int64_t>(runtime::Scratch::alignment);
+    const auto held = [](int64_t bytes) { return (bytes + static_cast<int64_t>(runtime::Scratch::overhead) + unit - 1) / unit * unit; };
+    return held(of_caller) + helpers * held(of_helper);
+}
 
 inline Problem sdpa(int heads, int kv_heads, int d, int d_v) {
     Problem p = polyhead_problem_of(POLYHEAD_SDPA);

@@ -188,7 +188,8 @@ TEST_CASE("features: a mask over keys that is left out is a row of neutral eleme
     call.built().mask_broadcast = 0;
     call.built().score_bias_broadcast = POLYHEAD_BROADCAST_Q;
     const auto bytes = [&] { return polyhead_scratch_bytes(&call.fake.table, &call.args, nullptr); };
-    const int64_t both = bytes();
+    constexpr int64_t unit = 128; // each row begins at a multiple of it
+    CHECK(bytes() == held_scratch(0, 0, polyhead_num_threads() - 1) + 2 * unit);
     call.fake.on_call = [&](FakeKernel &f) {
         const SeenBuffer mask = f.buffer(place_of(f.table.problem, "mask")), bias = f.buffer(place_of(f.table.problem, "score_bias"));
         CHECK(mask.extents == Ints{T_kv, T_q, H, B});
@@ -207,9 +208,9 @@ TEST_CASE("features: a mask over keys that is left out is a row of neutral eleme
     call.accepted();
     call.built().mask = POLYHEAD_ADDITIVE_MASK;
     call.accepted();
-    CHECK(bytes() == both + 3 * T_kv); // four bytes for one
+    CHECK(bytes() == held_scratch(0, 0, polyhead_num_threads() - 1) + 2 * unit);
     call.args.score_bias = view(call.score_bias.data(), {1, T_kv});
-    CHECK(bytes() == both - T_kv);
+    CHECK(bytes() == held_scratch(0, 0, polyhead_num_threads() - 1) + unit);
 }
 
 TEST_CASE("features: what is left out is a neutral element", "[runtime]") {

@@ -13,6 +13,7 @@ polyhead_test(
         runtime_device_rules.cpp
         runtime_dispatch.cpp
         runtime_edges.cpp
+        runtime_executor.cpp
         runtime_extents.cpp
         runtime_features.cpp
         runtime_int8_cache.cpp
@@ -36,6 +37,7 @@ polyhead_test(
         runtime_validation_features.cpp
         runtime_validation_layer.cpp
         runtime_weights.cpp
+        runtime_workspace.cpp
         sanitizer_options.cpp
 )
 # Some have names of their own that others have, too.

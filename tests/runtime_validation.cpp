@@ -35,17 +35,9 @@ TEST_CASE("runtime: structs of another version, and fields without a use yet", "
         CHECK(std::string(polyhead_pack(&call.fake.table, &tensors, nullptr, nullptr).message) == sentence);
         CHECK(polyhead_weights_bytes(&call.fake.table) == 0);
     }
-    SECTION("scratch memory of the caller") {
-        call.args.scratch = call.out.data();
-        call.refused(POLYHEAD_UNSUPPORTED, "scratch: given, expected none, because this version has no use for it");
-    }
-    SECTION("bytes of scratch memory") {
-        call.args.scratch_bytes = 64;
-        call.refused(POLYHEAD_UNSUPPORTED, "scratch_bytes: given, expected none, because this version has no use for it");
-    }
-    SECTION("an executor") {
-        call.args.executor = reinterpret_cast<const polyhead_executor *>(&call);
-        call.refused(POLYHEAD_UNSUPPORTED, "executor: given, expected none, because this version has no use for it");
+    SECTION("a plan") {
+        call.args.plan = reinterpret_cast<const polyhead_plan *>(&call);
+        call.refused(POLYHEAD_UNSUPPORTED, "plan: given, expected none, because this version has no use for it");
     }
 }
 

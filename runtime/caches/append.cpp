@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "../call/call_guard.h"
+#include "../call/resources.h"
 #include "../rules/served.h"
 #include "../rules/shared_elements.h"
 #include "../threads/floating_point.h"
@@ -73,15 +74,15 @@ public:
         : cache_(cache), keys_(keys), paged_(!absent(cache.page_table)), has_value_(!absent(cache.value)) {}
 
     // First the shapes. What the tensors hold is of no account where there is nothing to write.
-    bool check(polyhead_status *status) noexcept {
+    bool check(const polyhead_tensor &scratch, CallMemory *memory, polyhead_status *status) noexcept {
         return check_cache(status) && check_new(status) && Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], status) &&
-               check_aliases(status) &&
+               check_aliases(scratch, status) &&
                (no_new_entries() || (check_room(written(), status) && check_positions(status) && (!is_int8() || check_finite(status)) &&
-                                     (!paged_ || check_written_pages(written(), status))));
+                                     (!paged_ || (check_entries(written(), status) && check_single_use(written(), memory, status)))));
     }
 
     // Lengths, counts and pages may change since they were checked: they are read once for a head, and stay inside of the cache.
-    void run() const noexcept {
+    void run(Workers *workers) const noexcept {
         const CacheWrite write = written();
         if (no_new_entries() || write.capacity == 0 || write.pages == 0) {
             return;
@@ -89,7 +90,7 @@ public:
         const Rotation rotation(keys_.rotation, &keys_.lengths);
         const int64_t heads = keys_.key.shape[1];
         const int64_t bytes = tokens_ * heads * batch_ * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
-        for_each_row(batch_ * heads, bytes, [&](int64_t i) {
+        for_each_row(batch_ * heads, bytes, workers, [&](int64_t i) {
             const int64_t b = i / heads, h = i % heads, first = write.length(b), end = write.end(first, write.count(b));
             for (int64_t position = first; position < end; ++position) {
                 const NewRow row{b, h, position - first, paged_ ? write.page(b, position / page_size_) : b, position % page_rows()};
@@ -231,14 +232,22 @@ private:
                (absent(keys_.counts) || check_host_tensor({"counts", &keys_.counts, POLYHEAD_I32, Role::lengths, 1, {batch}}, status));
     }
 
-    bool check_aliases(polyhead_status *status) const noexcept {
+    bool check_aliases(const polyhead_tensor &scratch, polyhead_status *status) const noexcept {
         const polyhead_rotation &r = keys_.rotation;
         const struct {
             const char *name;
             const polyhead_tensor &tensor;
         } inputs[] = {{"key", keys_.key},  {"value", keys_.value}, {"lengths", keys_.lengths}, {"counts", keys_.counts},
                       {"rope_cos", r.cos}, {"rope_sin", r.sin},    {"positions", r.positions}, {"page_table", cache_.page_table}};
+        for (const auto &input : inputs) {
+            if (!check_apart("scratch", scratch, input.name, input.tensor, Apart::ranges, status)) {
+                return false;
+            }
+        }
         for (const CacheTensor &output : tensors_of(cache_)) {
+            if (!check_apart("scratch", scratch, output.name, *output.tensor, Apart::ranges, status)) {
+                return false;
+            }
             for (const auto &input : inputs) {
                 if (!check_apart(output.name, *output.tensor, input.name, input.tensor, Apart::elements, status)) {
                     return false;
@@ -276,30 +285,80 @@ bool check_page(const char *name, int32_t page, int64_t pages, polyhead_status *
 } // namespace
 } // namespace polyhead::runtime
 
+namespace polyhead::runtime {
+namespace {
+
+// The structs of an append as this library knows them.
+struct GivenAppend {
+    const polyhead_cache *cache = nullptr;
+    const polyhead_new_keys *keys = nullptr;
+
+    bool read(const polyhead_cache *given_cache, const polyhead_new_keys *given_keys, polyhead_status *status) noexcept {
+        if (!given_cache || !given_keys) {
+            return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", given_cache ? "keys" : "cache");
+        }
+        cache = served(*given_cache, &cache_room_, {"cache", of_struct, of_headers}, status);
+        keys = cache ? served(*given_keys, &keys_room_, {"new keys", of_struct, of_headers}, status) : nullptr;
+        return keys != nullptr;
+    }
+
+private:
+    polyhead_cache cache_room_;
+    polyhead_new_keys keys_room_;
+};
+
+} // namespace
+} // namespace polyhead::runtime
+
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys) {
+    return polyhead_append_in(nullptr, cache, keys);
+}
+
+polyhead_status polyhead_append_in(const polyhead_workspace *given_workspace, const polyhead_cache *cache, const polyhead_new_keys *keys) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
     polyhead_status status = success();
-    if (!cache || !keys) {
-        refuse(&status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", cache ? "keys" : "cache");
+    GivenAppend given;
+    GivenWorkspace workspace;
+    if (!given.read(cache, keys, &status) || !workspace.read(given_workspace, &status)) {
         return status;
     }
-    polyhead_cache cache_room;
-    polyhead_new_keys keys_room;
-    cache = served(*cache, &cache_room, {"cache", of_struct, of_headers}, &status);
-    keys = cache ? served(*keys, &keys_room, {"new keys", of_struct, of_headers}, &status) : nullptr;
-    if (!keys) {
-        return status;
+    Workers workers(workspace.executor);
+    CallMemory memory(workspace.scratch, workspace.scratch_bytes);
+    Append append(*given.cache, *given.keys);
+    if (append.check(scratch_tensor(workspace.scratch, workspace.scratch_bytes), &memory, &status)) {
+        append.run(&workers);
     }
-    Append append(*cache, *keys);
-    if (append.check(&status)) {
-        append.run();
+    if (memory.too_small()) {
+        refuse(&status, POLYHEAD_BAD_VALUE, "scratch: %zu bytes, expected %lld", workspace.scratch_bytes,
+               static_cast<long long>(memory.most()));
     }
+    say_fault(workers, &status);
     return status;
 }
 
+int64_t polyhead_append_scratch_bytes(const polyhead_cache *cache, const polyhead_new_keys *keys, polyhead_status *status) {
+    using namespace polyhead::runtime;
+    const CallGuard guard;
+    const DefinedArithmetic arithmetic;
+    polyhead_status found = success();
+    GivenAppend given;
+    CallMemory memory;
+    if (given.read(cache, keys, &found)) {
+        Append(*given.cache, *given.keys).check(scratch_tensor(nullptr, 0), &memory, &found);
+    }
+    if (status) {
+        *status = found;
+    }
+    return found.code == POLYHEAD_OK ? memory.most() : 0;
+}
+
 polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, int32_t to) {
+    return polyhead_copy_page_in(nullptr, cache, from, to);
+}
+
+polyhead_status polyhead_copy_page_in(const polyhead_workspace *given_workspace, const polyhead_cache *cache, int32_t from, int32_t to) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     polyhead_status status = success();
@@ -308,8 +367,9 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
         return status;
     }
     polyhead_cache room;
+    GivenWorkspace workspace;
     cache = served(*cache, &room, {"cache", of_struct, of_headers}, &status);
-    if (!cache) {
+    if (!cache || !workspace.read(given_workspace, &status)) {
         return status;
     }
     const polyhead_tensor &key = cache->key;
@@ -328,13 +388,16 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
         !check_tensors_apart(*cache, &status)) {
         return status;
     }
+    Workers workers(workspace.executor);
     for (const CacheTensor &copied : tensors_of(*cache)) {
         const polyhead_tensor *t = copied.tensor;
         const int64_t rows = absent(*t) || empty(*t) || from == to ? 0 : t->shape[1] * t->shape[2];
-        for (int64_t row = 0; row < rows; ++row) {
+        const int64_t bytes = rows > 0 ? t->shape[3] * dtype_bytes(t->dtype) : 0;
+        for_each_row(rows, rows * bytes, &workers, [&](int64_t row) {
             const int64_t h = row / t->shape[2], n = row % t->shape[2];
-            std::memcpy(head_row(*t, to, h, n), head_row(*t, from, h, n), static_cast<size_t>(t->shape[3] * dtype_bytes(t->dtype)));
-        }
+            std::memcpy(head_row(*t, to, h, n), head_row(*t, from, h, n), static_cast<size_t>(bytes));
+        });
     }
+    say_fault(workers, &status);
     return status;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "../memory/memory.h"
 #include "../rules/tensor_rules.h"
 #include "../status.h"
 
@@ -21,21 +20,11 @@ bool refuse_shared(int64_t page, int64_t b, int64_t i, polyhead_status *status) 
                   static_cast<long long>(page), static_cast<long long>(b), static_cast<long long>(i));
 }
 
-bool check_entries(const CacheWrite &write, polyhead_status *status) noexcept {
-    for (int64_t b = 0; b < write.batch; ++b) {
-        const int64_t count = write.page_count(write.end(write.length(b), write.count(b)));
-        if (!check_page_row(*write.page_table, b, count, write.pages, write.pool, status)) {
-            return false;
-        }
-    }
-    return true;
-}
-
 bool is_written(const uint8_t *written, int64_t page) noexcept {
     return (written[page / 8] >> page % 8 & 1) != 0;
 }
 
-bool check_single_use(const CacheWrite &write, uint8_t *written, polyhead_status *status) noexcept {
+bool check_use(const CacheWrite &write, uint8_t *written, polyhead_status *status) noexcept {
     for (int64_t b = 0; b < write.batch; ++b) {
         const int64_t length = write.length(b), count = write.count(b), end = write.page_count(write.end(length, count));
         for (int64_t i = count > 0 ? length / write.page_size : end; i < end; ++i) {
@@ -90,22 +79,29 @@ bool check_room(const CacheWrite &write, polyhead_status *status) noexcept {
     return true;
 }
 
-bool check_written_pages(const CacheWrite &write, polyhead_status *status) noexcept {
-    if (!check_entries(write, status)) {
-        return false;
+bool check_entries(const CacheWrite &write, polyhead_status *status) noexcept {
+    for (int64_t b = 0; b < write.batch; ++b) {
+        const int64_t count = write.page_count(write.end(write.length(b), write.count(b)));
+        if (!check_page_row(*write.page_table, b, count, write.pages, write.pool, status)) {
+            return false;
+        }
     }
+    return true;
+}
+
+bool check_single_use(const CacheWrite &write, CallMemory *memory, polyhead_status *status) noexcept {
     if (write.pages == 0) { // then no row has keys
         return true;
     }
-    const size_t bytes = static_cast<size_t>(write.pages / 8 + 1);
-    auto *const written = static_cast<uint8_t *>(take_memory(bytes));
-    if (!written) {
-        return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for a bit per page could not be allocated", bytes);
+    const int64_t bytes = write.pages / 8 + 1;
+    CallBlock block;
+    if (!block.take(memory, bytes)) {
+        return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%lld bytes for a bit per page could not be allocated",
+                      static_cast<long long>(bytes));
     }
-    std::memset(written, 0, bytes);
-    const bool good = check_single_use(write, written, status);
-    give_memory(written);
-    return good;
+    auto *const written = reinterpret_cast<uint8_t *>(block.get());
+    std::memset(written, 0, static_cast<size_t>(bytes));
+    return check_use(write, written, status);
 }
 
 } // namespace polyhead::runtime

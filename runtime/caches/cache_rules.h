@@ -7,6 +7,8 @@
 
 #include <polyhead/c_api.h>
 
+#include "../memory/call_memory.h"
+
 namespace polyhead::runtime {
 
 // New keys of each batch row, and where they go: behind the valid ones. Tensors are on the host, their shapes checked.
@@ -30,9 +32,10 @@ struct CacheWrite {
 
 // Every batch row has room for its new keys.
 bool check_room(const CacheWrite &write, polyhead_status *status) noexcept;
-// The table names a page for every key, old or new, and a page that is written belongs to one row, once: such a write would change what a
-// neighbour sees.
-bool check_written_pages(const CacheWrite &write, polyhead_status *status) noexcept;
+// The table names a page for every key, old or new.
+bool check_entries(const CacheWrite &write, polyhead_status *status) noexcept;
+// After that: a page that is written belongs to one row, once. Such a write would change what a neighbour sees.
+bool check_single_use(const CacheWrite &write, CallMemory *memory, polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 

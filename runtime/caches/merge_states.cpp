@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "../call/call_guard.h"
+#include "../call/resources.h"
 #include "../rules/shared_elements.h"
 #include "../threads/floating_point.h"
 #include "head_rows.h"
@@ -129,6 +130,11 @@ struct Merge {
 
 polyhead_status polyhead_merge_states(const polyhead_state *parts, int32_t num_parts, const polyhead_tensor *sinks,
                                       const polyhead_tensor *out, const polyhead_tensor *lse) {
+    return polyhead_merge_states_in(nullptr, parts, num_parts, sinks, out, lse);
+}
+
+polyhead_status polyhead_merge_states_in(const polyhead_workspace *given_workspace, const polyhead_state *parts, int32_t num_parts,
+                                         const polyhead_tensor *sinks, const polyhead_tensor *out, const polyhead_tensor *lse) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
@@ -139,11 +145,14 @@ polyhead_status polyhead_merge_states(const polyhead_state *parts, int32_t num_p
         return status;
     }
     const Merge merge{parts, num_parts, sinks, *out, lse};
-    if (!merge.check(&status) || !merge.writes() || !merge.check_sums(&status)) {
+    GivenWorkspace workspace;
+    if (!workspace.read(given_workspace, &status) || !merge.check(&status) || !merge.writes() || !merge.check_sums(&status)) {
         return status;
     }
     const int64_t heads = out->shape[1], queries = out->shape[2], rows = out->shape[0] * heads * queries;
-    for_each_row(rows, rows * out->shape[3] * 4 * num_parts,
+    Workers workers(workspace.executor);
+    for_each_row(rows, rows * out->shape[3] * 4 * num_parts, &workers,
                  [&](int64_t i) { merge.row(i / (heads * queries), i / queries % heads, i % queries); });
+    say_fault(workers, &status);
     return status;
 }

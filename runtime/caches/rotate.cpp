@@ -1,5 +1,6 @@
 // Rotation by position as an operation of its own.
 #include "../call/call_guard.h"
+#include "../call/resources.h"
 #include "../threads/floating_point.h"
 #include "head_rows.h"
 
@@ -27,6 +28,11 @@ bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotatio
 } // namespace polyhead::runtime
 
 polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rotation *rotation, const polyhead_tensor *out) {
+    return polyhead_rotate_in(nullptr, input, rotation, out);
+}
+
+polyhead_status polyhead_rotate_in(const polyhead_workspace *given_workspace, const polyhead_tensor *input,
+                                   const polyhead_rotation *rotation, const polyhead_tensor *out) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
@@ -35,13 +41,15 @@ polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rot
         refuse(&status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", !input ? "input" : !rotation ? "rotation" : "out");
         return status;
     }
+    GivenWorkspace workspace;
     const Rotation rotate(*rotation, nullptr);
-    if (!check_rotate(*input, *rotation, *out, &status) || empty(*out) ||
+    if (!workspace.read(given_workspace, &status) || !check_rotate(*input, *rotation, *out, &status) || empty(*out) ||
         !rotate.check_positions(input->shape[0], input->shape[2], nullptr, &status)) {
         return status;
     }
     const int64_t heads = input->shape[1], tokens = input->shape[2], width = input->shape[3];
-    for_each_row(input->shape[0] * heads, input->shape[0] * heads * tokens * width * 4, [&](int64_t i) {
+    Workers workers(workspace.executor);
+    for_each_row(input->shape[0] * heads, input->shape[0] * heads * tokens * width * 4, &workers, [&](int64_t i) {
         for (int64_t t = 0; t < tokens; ++t) {
             float floats[most_head_dim];
             load_floats(head_row(*input, i / heads, i % heads, t), input->dtype, width, floats);
@@ -51,5 +59,6 @@ polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rot
             store_floats(floats, width, out->dtype, head_row(*out, i / heads, i % heads, t));
         }
     });
+    say_fault(workers, &status);
     return status;
 }

@@ -17,17 +17,32 @@ bool check_capacity(const polyhead_problem &p, const polyhead_args &a, const Cal
                   p.page_size > 0 ? "page_table" : "key_cache");
 }
 
-bool check_cache_values(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, polyhead_status *status) noexcept {
+namespace {
+
+CacheWrite write_of(const polyhead_problem &p, const polyhead_args &a, const CallShape &s) noexcept {
     const bool pages = p.page_size > 0;
     // Keys of which no query sees any may be written over: where the window is all that says which these are.
     const bool ring = a.has_window && counts_from_end(p, a) && absent(a.position_offsets);
-    const CacheWrite write{
+    return {
         "cache_lengths",      &a.cache_lengths,        nullptr,      pages ? &a.page_table : nullptr,   "key_cache", s.batch, s.seq_len_q,
         a.key_cache.shape[0], pages ? p.page_size : 1, s.seq_len_kv, ring ? a.window_left : int64_t(-1)};
-    if (a.cache_lengths.device) { // reading memory of a device would wait for it: kernels clamp
-        return true;
-    }
-    return check_room(write, status) && (!pages || a.page_table.device || check_written_pages(write, status));
+}
+
+// Reading memory of a device would wait for it: kernels clamp.
+bool knows_pages(const polyhead_problem &p, const polyhead_args &a) noexcept {
+    return p.page_size > 0 && !a.cache_lengths.device && !a.page_table.device;
+}
+
+} // namespace
+
+bool check_cache_values(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, polyhead_status *status) noexcept {
+    const CacheWrite write = write_of(p, a, s);
+    return a.cache_lengths.device || (check_room(write, status) && (!knows_pages(p, a) || check_entries(write, status)));
+}
+
+bool check_cache_use(const polyhead_problem &p, const polyhead_args &a, const CallShape &s, CallMemory *memory,
+                     polyhead_status *status) noexcept {
+    return s.nothing_to_do() || !knows_pages(p, a) || check_single_use(write_of(p, a, s), memory, status);
 }
 
 } // namespace polyhead::runtime

@@ -10,14 +10,17 @@
 
 namespace polyhead::runtime {
 
-class ThreadPool;
+class Workers;
 
 struct CallContext {
     static constexpr uint64_t ours = 0x706f6c7968656164; // "polyhead": other code of the process may use Halide with other contexts
 
-    explicit CallContext(polyhead_device *device_) noexcept : device(device_), pool(nullptr) { text[0] = 0; }
-    // On the CPU; pool: null for one thread.
-    explicit CallContext(ThreadPool *pool_) noexcept : device(nullptr), pool(pool_) { text[0] = 0; }
+    explicit CallContext(polyhead_device *device_) noexcept : device(device_) { text[0] = 0; }
+    // On the CPU: the workers beside the thread of the call have this memory, worker_bytes each, one after another.
+    CallContext(Workers *workers_, char *helper_memory_, size_t helper_bytes_) noexcept
+        : device(nullptr), workers(workers_), helper_memory(helper_memory_), helper_bytes(helper_bytes_) {
+        text[0] = 0;
+    }
     CallContext(const CallContext &) = delete;
     CallContext &operator=(const CallContext &) = delete;
 
@@ -42,7 +45,10 @@ struct CallContext {
 
     const uint64_t mark = ours;
     polyhead_device *const device;
-    ThreadPool *const pool;
+    Workers *const workers = nullptr;
+    char *const helper_memory = nullptr;
+    const size_t helper_bytes = 0;
+    void *scratch_of(int worker) const noexcept { return helper_memory + static_cast<size_t>(worker - 1) * helper_bytes; } // from 1
     std::atomic<bool> claimed{false}, reported{false};
     char text[sizeof(polyhead_status::message)];
 };

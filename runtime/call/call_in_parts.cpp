@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "../../contract/weight_layout.h"
-#include "../memory/memory.h"
+#include "../memory/scratch.h"
 #include "../rules/tensor_rules.h"
 #include "../rules/validate_parts.h"
 #include "../status.h"
@@ -62,10 +62,6 @@ bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, cons
                   first_tensor_name(kernel.problem), static_cast<long long>(rows), static_cast<long long>(most), limit);
 }
 
-CallInParts::~CallInParts() {
-    give_memory(parts_);
-}
-
 // Sequences without queries are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
 void CallInParts::divide_sequences() noexcept {
     const bool batched = can_be_batched(kernel_, args_, shape_);
@@ -91,10 +87,9 @@ void CallInParts::add_needs(const Planned &planned, const polyhead_args &part) n
         most_.without_keys = std::max(most_.without_keys, static_cast<int64_t>(bytes_without_keys(kernel_.problem, part)));
         return;
     }
-    CpuBytes bytes;
-    most_.possible = cpu_bytes(kernel_, *planned.variant, part, planned.shape, &bytes) && most_.possible;
-    most_.of_worker = std::max(most_.of_worker, bytes.of_caller);
-    most_.of_helper = std::max(most_.of_helper, bytes.of_helper);
+    const CpuBytes bytes = cpu_bytes(kernel_, *planned.variant, part, planned.shape);
+    most_.cpu.of_caller = std::max(most_.cpu.of_caller, bytes.of_caller);
+    most_.cpu.of_helper = std::max(most_.cpu.of_helper, bytes.of_helper);
     most_.keys = std::max(most_.keys, planned.shape.needed_keys);
 }
 
@@ -121,7 +116,7 @@ bool CallInParts::plan(Planned *planned, polyhead_status *status) noexcept {
     PartOfCall part(kernel_, args_, planned->part);
     planned->variant = nullptr;
     planned->shape = CallShape{};
-    bool right = validate(kernel_, part.args(), &planned->shape, status);
+    bool right = validate(kernel_, part.args(), resources_, &planned->shape, status);
     if (right && !planned->shape.no_keys()) {
         planned->shape.needed_keys = needed_keys(kernel_, part.args(), planned->shape);
         planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
@@ -136,10 +131,10 @@ bool CallInParts::plan(Planned *planned, polyhead_status *status) noexcept {
 }
 
 bool CallInParts::hold_parts(int64_t most, polyhead_status *status) noexcept {
-    const size_t bytes = static_cast<size_t>(most) * sizeof(Planned);
-    parts_ = static_cast<Planned *>(take_memory(bytes));
-    return parts_ || refuse(status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %zu bytes for a list of %lld parts could not be allocated",
-                            kernel_.name, bytes, static_cast<long long>(most));
+    const int64_t bytes = most * static_cast<int64_t>(sizeof(Planned));
+    parts_ = reinterpret_cast<Planned *>(list_.take(resources_.memory, bytes));
+    return parts_ || refuse(status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes for a list of %lld parts could not be allocated",
+                            kernel_.name, static_cast<long long>(bytes), static_cast<long long>(most));
 }
 
 bool CallInParts::prepare_sequences(polyhead_status *status) noexcept {
@@ -216,21 +211,27 @@ bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, 
 }
 
 // How many parts may run at the same time.
-int CallInParts::workers(int threads) const noexcept {
-    return args_.device || !shape_.ragged() ? 1 : static_cast<int>(std::min<int64_t>(threads, count_));
+int CallInParts::at_once(int workers) const noexcept {
+    return args_.device || !shape_.ragged() ? 1 : static_cast<int>(std::min<int64_t>(workers, count_));
 }
 
-int64_t CallInParts::scratch_bytes(int threads) const noexcept {
-    if (!most_.possible) {
-        return INT64_MAX;
+// For any of them, on the worker that takes it.
+int64_t CallInParts::bytes_of_part() const noexcept {
+    constexpr int64_t unit = Scratch::alignment;
+    return std::max(most_.cpu.of_caller, (most_.without_keys + unit - 1) / unit * unit);
+}
+
+int64_t CallInParts::bytes(int workers) const noexcept {
+    const int64_t neutral = neutral_row_bytes(kernel_.problem, args_, most_.keys);
+    if (args_.device) {
+        return most_.without_keys + neutral;
     }
-    const int here = args_.device ? 1 : threads;
-    return workers(here) * std::max(most_.of_worker, most_.without_keys) + (here - 1) * most_.of_helper +
-           neutral_row_bytes(kernel_.problem, args_, most_.keys);
+    const int64_t helpers = CpuBytes{0, most_.cpu.of_helper}.of(workers), of_part = bytes_of_part();
+    return helpers == INT64_MAX || of_part == INT64_MAX ? INT64_MAX : at_once(workers) * of_part + helpers + neutral;
 }
 
-void CallInParts::describe(int threads, Text *text) const noexcept {
-    text->append("  in %lld parts, scratch %lld bytes\n", static_cast<long long>(count_), static_cast<long long>(scratch_bytes(threads)));
+void CallInParts::describe(int64_t scratch_bytes, Text *text) const noexcept {
+    text->append("  in %lld parts, scratch %lld bytes\n", static_cast<long long>(count_), static_cast<long long>(scratch_bytes));
     for (int32_t i = 0; i < kernel_.num_variants; ++i) {
         const polyhead_variant &variant = kernel_.variants[i];
         int64_t rows = 0, shortest = INT64_MAX, longest = 0;
@@ -250,94 +251,112 @@ void CallInParts::describe(int threads, Text *text) const noexcept {
     }
 }
 
-polyhead_status CallInParts::run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept {
+polyhead_status CallInParts::run_here(const Planned &planned, Workers *workers, const CpuMemory &memory) noexcept {
     PartOfCall part(kernel_, args_, planned.part);
     if (!planned.variant) {
         polyhead_status status = success();
-        answer_without_keys(kernel_.problem, part.args(), memory, &status);
+        answer_without_keys(kernel_.problem, part.args(), memory.caller, &status);
         return status;
     }
     neutral_.put_into(&part.args(), planned.shape.needed_keys);
     return args_.device ? runtime::run_on_device(kernel_, *planned.variant, part.args(), planned.shape)
-                        : run_in_memory(kernel_, *planned.variant, part.args(), planned.shape, pool, memory, bytes);
+                        : run_in_memory(kernel_, *planned.variant, part.args(), planned.shape, workers, memory);
 }
 
-// Threads that take parts; each has memory for any of them.
-class CallInParts::Workers {
+// Workers that take parts; each has memory for any of them.
+class CallInParts::Parts {
 public:
-    Workers(CallInParts *call, char *memory, size_t bytes, ThreadPool *pool) noexcept
-        : call_(call), memory_(memory), bytes_(bytes), pool_(pool), status_(success()) {}
+    Parts(CallInParts *call, const CpuMemory &memory) noexcept : call_(call), memory_(memory), status_(success()) {}
 
-    polyhead_status run(int workers) noexcept {
-        CallContext context(pool_);
-        ParallelLoop loop(work, &context, reinterpret_cast<uint8_t *>(this), 0, workers, true);
-        (void)(pool_ ? pool_->run(&loop) : loop.run_alone());
+    // Those that all workers compute together, one after another, and then the rest.
+    polyhead_status run(Workers *workers, int at_once) noexcept {
+        for (const int64_t together = workers->of_caller() ? larger_than_share(workers->count()) : 0; next_ < together;) {
+            take(0, workers);
+        }
+        helped_by_ = workers->of_caller() ? nullptr : workers;
+        CallContext context(workers, memory_.helpers, static_cast<size_t>(memory_.bytes.of_helper));
+        ParallelLoop loop(work, &context, reinterpret_cast<uint8_t *>(this), 0, at_once, &context);
+        (void)workers->run(&loop);
         return status_;
     }
 
 private:
-    static int work(void *, int worker, uint8_t *self) noexcept {
-        Workers &all = *reinterpret_cast<Workers *>(self);
-        for (;;) {
-            const int64_t i = all.next_.fetch_add(1, std::memory_order_relaxed);
-            if (i >= all.call_->count_) {
-                return 0;
+    static double work_of(const Planned &part) noexcept {
+        return double(part.shape.batch) * double(part.shape.seq_len_q) * double(part.shape.needed_keys);
+    }
+    // Parts are ordered by their work. Of those behind the large ones, some may be more than a share of what is left, and yet not worth a
+    // loop of their own.
+    int64_t larger_than_share(int workers) const noexcept {
+        constexpr double least = 1.0 / 8; // of a share of the whole
+        double all = 0;
+        for (int64_t i = 0; i < call_->count_; ++i) {
+            all += work_of(call_->parts_[i]);
+        }
+        int64_t large = 0;
+        for (double left = all; workers > 1 && large < call_->count_; ++large) {
+            const double work = work_of(call_->parts_[large]) * workers;
+            if (work <= left || work < least * all) {
+                break;
             }
-            const polyhead_status status =
-                all.call_->run_here(all.call_->parts_[i], all.memory_ + static_cast<size_t>(worker) * all.bytes_, all.bytes_, all.pool_);
-            if (status.code != POLYHEAD_OK) {
-                all.next_.store(all.call_->count_, std::memory_order_relaxed); // the others need not start
-                if (!all.failed_.exchange(true)) {
-                    all.status_ = status;
-                }
+            left -= work / workers;
+        }
+        return large;
+    }
+    // The next part, on this worker. False when none is left.
+    bool take(int worker, Workers *workers) noexcept {
+        const int64_t i = next_.fetch_add(1, std::memory_order_relaxed);
+        if (i >= call_->count_) {
+            return false;
+        }
+        const CpuMemory own{memory_.bytes, memory_.caller + worker * call_->bytes_of_part(), memory_.helpers};
+        const polyhead_status status = call_->run_here(call_->parts_[i], workers, own);
+        if (status.code != POLYHEAD_OK) {
+            next_.store(call_->count_, std::memory_order_relaxed); // the others need not start
+            if (!failed_.exchange(true)) {
+                status_ = status;
             }
         }
+        return true;
+    }
+    static int work(void *, int worker, uint8_t *self) noexcept {
+        Parts &all = *reinterpret_cast<Parts *>(self);
+        Workers alone{Workers::Alone()};
+        while (all.take(worker, all.helped_by_ ? all.helped_by_ : &alone)) {
+        }
+        return 0;
     }
 
     CallInParts *const call_;
-    char *const memory_;
-    const size_t bytes_;
-    ThreadPool *const pool_;
+    const CpuMemory memory_;
+    Workers *helped_by_ = nullptr; // null: each worker computes its parts alone
     std::atomic<int64_t> next_{0};
     std::atomic<bool> failed_{false};
     polyhead_status status_;
 };
 
-polyhead_status CallInParts::run_on_threads() noexcept {
-    constexpr size_t unit = 128; // what take_memory() aligns to
-    polyhead_status status = success();
-    const ThreadsInUse threads;
-    const auto count = static_cast<size_t>(workers(threads.threads()));
-    const size_t bytes = most_.possible ? (held_bytes(std::max(most_.of_worker, most_.without_keys)) + unit - 1) / unit * unit : 0;
-    char *const memory = most_.possible && bytes < SIZE_MAX / count ? static_cast<char *>(take_memory(count * bytes)) : nullptr;
-    if (!memory || (threads.pool() && !threads.pool()->hold_scratch(held_bytes(most_.of_helper)))) {
-        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel_.name,
-               static_cast<long long>(most_.of_worker));
-    } else if (neutral_.make(kernel_.problem, args_, most_.keys, &status)) {
-        status = Workers(this, memory, bytes, threads.pool()).run(static_cast<int>(count));
-    }
-    give_memory(memory);
-    return status;
-}
-
 // One part after another: the device has a queue.
-polyhead_status CallInParts::run_on_device() noexcept {
+polyhead_status CallInParts::run_on_device(const CpuMemory &memory) noexcept {
     polyhead_status status = success();
-    const auto bytes = static_cast<size_t>(most_.without_keys);
-    void *const memory = bytes > 0 ? take_memory(bytes) : nullptr;
-    if (bytes > 0 && !memory) {
-        refuse(&status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes for an answer without keys could not be allocated", bytes);
-    } else if (neutral_.make(kernel_.problem, args_, most_.keys, &status)) {
-        for (int64_t i = 0; i < count_ && status.code == POLYHEAD_OK; ++i) {
-            status = run_here(parts_[i], memory, 0, nullptr);
-        }
+    for (int64_t i = 0; i < count_ && status.code == POLYHEAD_OK; ++i) {
+        status = run_here(parts_[i], nullptr, memory);
     }
-    give_memory(memory);
     return status;
 }
 
 polyhead_status CallInParts::run() noexcept {
-    return count_ == 0 ? success() : args_.device ? run_on_device() : run_on_threads();
+    polyhead_status status = success();
+    if (count_ == 0 || !neutral_.make(kernel_.problem, args_, most_.keys, resources_.memory, &status)) {
+        return status;
+    }
+    const int workers = resources_.workers->count(), parts = at_once(workers);
+    const int64_t all = bytes(workers), neutral = neutral_row_bytes(kernel_.problem, args_, most_.keys);
+    CallBlock block;
+    if (all == INT64_MAX || (all > neutral && !block.take(resources_.memory, all - neutral))) {
+        return failure(POLYHEAD_OUT_OF_MEMORY, "kernel %s: %lld bytes of scratch memory could not be allocated", kernel_.name,
+                       static_cast<long long>(all));
+    }
+    const CpuMemory memory{most_.cpu, block.get(), args_.device ? nullptr : block.get() + parts * bytes_of_part()};
+    return args_.device ? run_on_device(memory) : Parts(this, memory).run(resources_.workers, parts);
 }
 
 } // namespace polyhead::runtime

@@ -9,15 +9,16 @@
 #include <polyhead/c_api.h>
 
 #include "../rules/validate.h"
+#include "cpu_call.h"
 #include "kernel_table.h"
 #include "neutral_rows.h"
 #include "part_of_call.h"
+#include "resources.h"
 #include "scratch_bytes.h"
 
 namespace polyhead::runtime {
 
 class Text;
-class ThreadPool;
 
 // Why a kernel cannot compute a batch row, of which it would hold fit.bytes in one piece.
 bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept;
@@ -29,22 +30,22 @@ bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, cons
 // sequence alone. Of a large call: some of its batch rows, or some queries of one; all with the variant of the whole call.
 class CallInParts {
 public:
-    CallInParts(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept
-        : kernel_(kernel), args_(args), shape_(shape) {}
-    ~CallInParts();
+    CallInParts(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, const Resources &resources) noexcept
+        : kernel_(kernel), args_(args), shape_(shape), resources_(resources) {}
     CallInParts(const CallInParts &) = delete;
     CallInParts &operator=(const CallInParts &) = delete;
 
     // Makes the parts where they are needed. Of packed tokens (variant: null) each is checked and gets its variant.
     bool prepare(const polyhead_variant *variant, polyhead_status *status) noexcept;
     bool needed() const noexcept { return needed_; }
-    // All memory is held before the first part starts. Of packed tokens threads take whole parts, the longest first; when no part is left,
-    // they help with those that still run. Large parts run one after another.
+    // All memory is held before the first part starts. Of packed tokens workers take whole parts, the longest first; when no part is left,
+    // threads of the pool help with those that still run. Tasks of an executor cannot: so parts that are more than a task's share of the
+    // work come first, one after another, each by all workers. Large parts of a batch run one after another.
     polyhead_status run() noexcept;
 
-    // The most bytes that the call takes at any time, with so many threads.
-    int64_t scratch_bytes(int threads) const noexcept;
-    void describe(int threads, Text *text) const noexcept;
+    // Bytes that run() takes at once, with so many workers. INT64_MAX: more than there is.
+    int64_t bytes(int workers) const noexcept;
+    void describe(int64_t scratch_bytes, Text *text) const noexcept;
 
 private:
     struct Planned {
@@ -52,11 +53,11 @@ private:
         CallShape shape;
         const polyhead_variant *variant; // null: there are no keys
     };
-    struct Needs {
-        int64_t of_worker = 0, of_helper = 0, without_keys = 0, keys = 0; // the most of any part
-        bool possible = true;
+    struct Needs { // the most of any part
+        CpuBytes cpu;
+        int64_t without_keys = 0, keys = 0;
     };
-    class Workers;
+    class Parts;
 
     bool prepare_sequences(polyhead_status *status) noexcept;
     bool prepare_rows(const polyhead_variant &variant, const Fit &fit, polyhead_status *status) noexcept;
@@ -66,14 +67,16 @@ private:
     bool plan(Planned *planned, polyhead_status *status) noexcept;
     bool cut_to(const Fit &fit, Planned *planned, polyhead_status *status) noexcept;
     void add_needs(const Planned &planned, const polyhead_args &part) noexcept;
-    int workers(int threads) const noexcept;
-    polyhead_status run_here(const Planned &planned, void *memory, size_t bytes, ThreadPool *pool) noexcept;
-    polyhead_status run_on_threads() noexcept;
-    polyhead_status run_on_device() noexcept;
+    int at_once(int workers) const noexcept;
+    int64_t bytes_of_part() const noexcept;
+    polyhead_status run_here(const Planned &planned, Workers *workers, const CpuMemory &memory) noexcept;
+    polyhead_status run_on_device(const CpuMemory &memory) noexcept;
 
     const KernelTable &kernel_;
     const polyhead_args &args_;
     const CallShape shape_;
+    const Resources resources_;
+    CallBlock list_;
     Planned *parts_ = nullptr;
     int64_t count_ = 0;
     bool needed_ = false;

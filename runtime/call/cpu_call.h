@@ -1,4 +1,4 @@
-// One checked call on the CPU: how much memory its threads need, and its run in memory that is held.
+// One checked call on the CPU: how much memory its workers need, and its run in memory that is held.
 #ifndef POLYHEAD_RUNTIME_CPU_CALL_H
 #define POLYHEAD_RUNTIME_CPU_CALL_H
 
@@ -9,29 +9,31 @@
 
 #include "../rules/validate.h"
 #include "kernel_table.h"
+#include "resources.h"
 
 namespace polyhead::runtime {
 
-class ThreadPool;
-
-// Bytes on the thread of the caller, which has what the stages share and its own part, and on each helper.
+// Bytes that are held for the thread of the call, which has what the stages share and its own part, and for each other worker.
 struct CpuBytes {
-    int64_t of_caller, of_helper;
+    int64_t of_caller = 0, of_helper = 0;
+
+    // INT64_MAX when they are more than a machine can have.
+    int64_t of(int workers) const noexcept;
 };
 
-// False when they are more than a machine can have.
-bool cpu_bytes(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
-               CpuBytes *bytes) noexcept;
+CpuBytes cpu_bytes(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape) noexcept;
 
-// What has to be held for so many bytes of scratch.
-size_t held_bytes(int64_t bytes) noexcept;
+// Memory of the workers: of_caller bytes, and of_helper bytes for each of the others.
+struct CpuMemory {
+    CpuBytes bytes;
+    char *caller, *helpers;
+};
 
-// memory: aligned, at least held_bytes(of_caller) bytes; the helpers of the pool (null: none) have held_bytes(of_helper).
 polyhead_status run_in_memory(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
-                              ThreadPool *pool, void *memory, size_t bytes) noexcept;
+                              Workers *workers, const CpuMemory &memory) noexcept;
 
-polyhead_status run_on_cpu(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
-                           const CallShape &shape) noexcept;
+polyhead_status run_on_cpu(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
+                           const Resources &resources) noexcept;
 
 } // namespace polyhead::runtime
 #endif

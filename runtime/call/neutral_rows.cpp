@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "../halide_runtime.h"
+#include "../memory/scratch.h"
 #include "../rules/tensor_rules.h"
 #include "../status.h"
 #include "call_tensors.h"
@@ -15,36 +15,38 @@ bool needs_row(const polyhead_problem &problem, const TensorRow &row, const poly
     return takes(problem, row) && over_keys(row, problem) && absent(args.*row.tensor);
 }
 
+// Aligned as what follows must be, and kernels may read some bytes behind a row.
+int64_t bytes_of_row(const polyhead_problem &problem, const TensorRow &row, int64_t keys) noexcept {
+    constexpr int64_t unit = Scratch::alignment, read_past = 8;
+    return (keys * dtype_bytes(row.dtype(problem)) + read_past + unit - 1) / unit * unit;
+}
+
 } // namespace
 
 int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, int64_t keys) noexcept {
     int64_t bytes = 0;
     for (const TensorRow &row : broadcast_rows) {
-        bytes += needs_row(problem, row, args) ? keys * dtype_bytes(row.dtype(problem)) : 0;
+        bytes += needs_row(problem, row, args) ? bytes_of_row(problem, row, keys) : 0;
     }
     return bytes;
 }
 
-NeutralRows::~NeutralRows() {
-    for (int i = 0; i < count_; ++i) {
-        halide_free(nullptr, rows_[i].memory);
-    }
-}
-
-bool NeutralRows::make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, polyhead_status *status) noexcept {
+bool NeutralRows::make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, CallMemory *memory,
+                       polyhead_status *status) noexcept {
+    const int64_t bytes = neutral_row_bytes(problem, args, keys);
+    char *at = bytes > 0 ? block_.take(memory, bytes) : nullptr;
     for (const TensorRow &row : broadcast_rows) {
         if (!needs_row(problem, row, args)) {
             continue;
         }
-        const size_t bytes = static_cast<size_t>(keys * dtype_bytes(row.dtype(problem)));
-        void *memory = halide_malloc(nullptr, bytes);
-        if (!memory) {
-            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %zu bytes for its default values could not be allocated",
-                          row.name, bytes);
+        if (!at) {
+            return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: left out, and %lld bytes for its default values could not be allocated",
+                          row.name, static_cast<long long>(bytes));
         }
         // Bytes that are 1 are true, bytes that are 0 are the float 0.
-        std::memset(memory, row.neutral == Neutral::all_true, bytes);
-        rows_[count_++] = {&row, row.dtype(problem), memory};
+        std::memset(at, row.neutral == Neutral::all_true, static_cast<size_t>(bytes_of_row(problem, row, keys)));
+        rows_[count_++] = {&row, row.dtype(problem), at};
+        at += bytes_of_row(problem, row, keys);
     }
     return true;
 }

@@ -9,22 +9,19 @@
 
 #include "../../contract/tensors.h"
 #include "../contract.h"
+#include "../memory/call_memory.h"
 
 namespace polyhead::runtime {
 
-// Bytes of scratch memory that the rows of a checked call with so many keys take.
+// Bytes that the rows of a checked call with so many keys take.
 int64_t neutral_row_bytes(const polyhead_problem &problem, const polyhead_args &args, int64_t keys) noexcept;
 
 // The rows of a checked call, in host memory while this object exists.
 class NeutralRows {
 public:
-    NeutralRows() noexcept = default;
-    ~NeutralRows();
-    NeutralRows(const NeutralRows &) = delete;
-    NeutralRows &operator=(const NeutralRows &) = delete;
-
     // Makes the rows that the arguments lack. False and a status without memory.
-    bool make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, polyhead_status *status) noexcept;
+    bool make(const polyhead_problem &problem, const polyhead_args &args, int64_t keys, CallMemory *memory,
+              polyhead_status *status) noexcept;
     bool any() const noexcept { return count_ > 0; }
     // Puts the rows, or the first keys of them, in the place of what is absent.
     void put_into(polyhead_args *args, int64_t keys) const noexcept;
@@ -33,9 +30,10 @@ private:
     struct Row {
         const TensorRow *of;
         int32_t dtype;
-        void *memory;
+        char *memory;
     };
     static constexpr int most = 2; // mask, score_bias
+    CallBlock block_;
     Row rows_[most];
     int count_ = 0;
 };

@@ -128,6 +128,7 @@ std::atomic<bool> ended{false}; // nothing is kept any more
 std::atomic<unsigned> dealt{0};
 thread_local unsigned own_group = 0;     // from 1; 0: not dealt yet
 thread_local Scratch *of_call = nullptr; // of the call that this thread works for
+thread_local bool runs_task = false;     // of an executor
 
 Group &group() noexcept {
     if (own_group == 0) {
@@ -197,6 +198,22 @@ void free_block(void *block) noexcept {
 
 size_t block_bytes(const void *block) noexcept {
     return size_of(const_cast<void *>(block));
+}
+
+Scratch *present_scratch() noexcept {
+    return of_call;
+}
+
+InTask::InTask() noexcept : before_(runs_task) {
+    runs_task = true;
+}
+
+InTask::~InTask() {
+    runs_task = before_;
+}
+
+bool in_task() noexcept {
+    return runs_task;
 }
 
 Scratch *work_in(Scratch *scratch) noexcept {

@@ -37,14 +37,27 @@ private:
     void *top_ = nullptr;
 };
 
-// The scratch of this thread, or null outside of calls. Returns the one before.
+// The scratch of this thread, or null outside of calls. work_in() changes it, and returns the one before.
+Scratch *present_scratch() noexcept;
 Scratch *work_in(Scratch *scratch) noexcept;
+
+// While it lives, this thread runs a task of an executor: loops inside of it are run by this thread alone.
+class InTask {
+public:
+    InTask() noexcept;
+    ~InTask();
+    InTask(const InTask &) = delete;
+    InTask &operator=(const InTask &) = delete;
+
+private:
+    bool before_;
+};
+bool in_task() noexcept;
 
 // True when this thread works for the call with this user context, which is one of ours then.
 bool of_this_call(const void *user_context) noexcept;
 
-// A call's own part on the caller's thread, in use while this object lives: what is shared between its stages, and what the caller's
-// thread needs.
+// The scratch memory of a worker, in use while this object lives. The caller's thread has what is shared between stages and its own part.
 class ScratchInUse {
 public:
     ScratchInUse(const void *context, void *memory, size_t bytes) noexcept;

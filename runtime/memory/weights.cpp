@@ -3,12 +3,15 @@
 #include <cstring>
 
 #include "../../contract/weight_layout.h"
+#include "../caches/head_rows.h"
 #include "../call/call_guard.h"
 #include "../call/kernel_table.h"
+#include "../call/resources.h"
 #include "../rules/served.h"
 #include "../rules/tensor_rules.h"
 #include "../rules/validate.h"
 #include "../status.h"
+#include "../threads/floating_point.h"
 #include "stored.h"
 
 namespace polyhead::runtime {
@@ -58,19 +61,18 @@ void pack_panel(const polyhead_tensor &weight, int64_t first_row, int64_t column
 }
 
 // Calls pack(row, columns, panel) for every panel of a section: the first row of the source, how many there are, the panel's number.
-template <typename Pack> void for_each_panel(const WeightSection &section, const Pack &pack) noexcept {
-    int64_t panel = 0;
-    for (int64_t head = 0; head < section.heads; ++head) {
-        for (int64_t column = 0; column < section.head_width; column += panel_width) {
-            pack(head * section.head_width + column, std::min(panel_width, section.head_width - column), panel++);
-        }
-    }
+template <typename Pack> void for_each_panel(const WeightSection &section, Workers *workers, const Pack &pack) noexcept {
+    const int64_t of_head = (section.head_width + panel_width - 1) / panel_width;
+    for_each_row(section.panels(), section.panels() * section.panel_elements() * int64_t(sizeof(float)), workers, [&](int64_t panel) {
+        const int64_t column = panel % of_head * panel_width;
+        pack(panel / of_head * section.head_width + column, std::min(panel_width, section.head_width - column), panel);
+    });
 }
 
-void pack_section(const WeightSection &section, const Rows &from, int32_t dtype, void *memory) noexcept {
+void pack_section(const WeightSection &section, const Rows &from, int32_t dtype, void *memory, Workers *workers) noexcept {
     with_conversion(from.weight->dtype, dtype, [&](auto source, auto packed, const auto &convert) {
         auto *const to = reinterpret_cast<decltype(packed) *>(static_cast<char *>(memory) + section.weight_offset);
-        for_each_panel(section, [&](int64_t row, int64_t columns, int64_t panel) {
+        for_each_panel(section, workers, [&](int64_t row, int64_t columns, int64_t panel) {
             pack_panel<decltype(source)>(*from.weight, row, columns, section, to + panel * section.panel_elements(), convert);
         });
     });
@@ -79,7 +81,8 @@ void pack_section(const WeightSection &section, const Rows &from, int32_t dtype,
     }
     with_conversion(from.bias->dtype, POLYHEAD_F32, [&](auto source, auto packed, const auto &convert) {
         auto *const to = reinterpret_cast<decltype(packed) *>(static_cast<char *>(memory) + section.bias_offset);
-        for_each_panel(section, [&](int64_t row, int64_t columns, int64_t panel) {
+        Workers alone{Workers::Alone()};
+        for_each_panel(section, &alone, [&](int64_t row, int64_t columns, int64_t panel) {
             for (int64_t j = 0; j < panel_width; ++j) {
                 to[panel * panel_width + j] =
                     j < columns ? convert(elements_of<decltype(source)>(*from.bias)[(row + j) * from.bias->stride[0]]) : decltype(packed){};
@@ -205,8 +208,8 @@ bool check_linear_sources(const polyhead_problem &p, const polyhead_weight_tenso
     return true;
 }
 
-void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyhead_weight_tensors &t, const Given &given,
-              void *memory) noexcept {
+void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyhead_weight_tensors &t, const Given &given, void *memory,
+              Workers *workers) noexcept {
     const int64_t key_row = int64_t(p.num_heads) * p.head_dim, value_row = key_row + int64_t(p.num_kv_heads) * p.head_dim;
     const struct {
         const WeightSection *section;
@@ -224,7 +227,7 @@ void pack_mha(const polyhead_problem &p, const WeightLayout &layout, const polyh
         if (p.bias && given.in_bias) {
             bias.offset += part.row_when_joined * bias.stride[0];
         }
-        pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, weight_dtype(p), memory);
+        pack_section(*part.section, {&weight, p.bias ? &bias : nullptr}, weight_dtype(p), memory, workers);
     }
 }
 
@@ -264,10 +267,16 @@ size_t polyhead_weights_bytes(const polyhead_kernel *kernel) {
     return table.read(kernel, &status) ? weight_layout(table.problem).bytes : 0;
 }
 
-polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *given_tensors, void *memory,
+polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed) {
+    return polyhead_pack_in(nullptr, kernel, tensors, memory, packed);
+}
+
+polyhead_status polyhead_pack_in(const polyhead_workspace *given_workspace, const polyhead_kernel *kernel,
+                                 const polyhead_weight_tensors *given_tensors, void *memory, polyhead_weights *packed) {
     using namespace polyhead::runtime;
     const CallGuard guard;
+    const DefinedArithmetic arithmetic;
     if (!kernel) {
         return failure(POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
@@ -277,7 +286,8 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
     polyhead_status status = success();
     KernelTable table;
     polyhead_weight_tensors room;
-    if (!table.read(kernel, &status)) {
+    GivenWorkspace workspace;
+    if (!workspace.read(given_workspace, &status) || !table.read(kernel, &status)) {
         return status;
     }
     const polyhead_weight_tensors *const tensors = served(
@@ -297,11 +307,13 @@ polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weig
         return status;
     }
 
+    Workers workers(workspace.executor);
     if (mha) {
-        pack_mha(p, layout, *tensors, given, memory);
+        pack_mha(p, layout, *tensors, given, memory, &workers);
     }
-    pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, weight_dtype(p), memory);
+    pack_section(layout.out, {&tensors->out_proj, p.bias ? &tensors->out_bias : nullptr}, weight_dtype(p), memory, &workers);
     zero_gaps(p, layout, memory);
+    say_fault(workers, &status);
     *packed = {memory, layout.bytes, weight_layout_id(p), POLYHEAD_WEIGHT_PANEL, weight_dtype(p), nullptr};
     return status;
 }

@@ -35,6 +35,8 @@ POLYHEAD_LOWEST_BYTES(polyhead_declaration, extents)
 POLYHEAD_LOWEST_BYTES(polyhead_weight_tensors, out_bias)
 POLYHEAD_LOWEST_BYTES(polyhead_cache, value_scales)
 POLYHEAD_LOWEST_BYTES(polyhead_new_keys, window_left)
+POLYHEAD_LOWEST_BYTES(polyhead_executor, parallel_for)
+POLYHEAD_LOWEST_BYTES(polyhead_workspace, scratch_bytes)
 #undef POLYHEAD_LOWEST_BYTES
 // The table of a kernel without its problem.
 template <>

@@ -117,11 +117,14 @@ bool empty(const polyhead_tensor &tensor) noexcept {
 bool check_no_overlap(const char *name, const polyhead_tensor &t, polyhead_status *status) noexcept {
     int order[POLYHEAD_MAX_RANK], count = 0;
     for (int i = t.rank - 1; i >= 0; --i) {
-        if (t.shape[i] > 1) {
-            order[count++] = i;
+        if (t.shape[i] > 1) { // sorted in as it comes, equal ones in this order: the library's stable sort takes memory
+            int place = count++;
+            for (; place > 0 && std::abs(t.stride[order[place - 1]]) > std::abs(t.stride[i]); --place) {
+                order[place] = order[place - 1];
+            }
+            order[place] = i;
         }
     }
-    std::stable_sort(order, order + count, [&](int a, int b) { return std::abs(t.stride[a]) < std::abs(t.stride[b]); });
     int64_t reach = 1;
     for (int n = 0; n < count; ++n) {
         const int i = order[n];

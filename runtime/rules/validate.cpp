@@ -15,12 +15,11 @@ namespace {
 constexpr int32_t most_heads = 65535; // of a call, where the number is free: what the grids of devices have
 
 bool check_reserved(const polyhead_args &args, polyhead_status *status) noexcept {
-    const char *given = args.scratch              ? "scratch"
-                        : args.scratch_bytes != 0 ? "scratch_bytes"
-                        : args.executor           ? "executor"
-                        : args.plan               ? "plan"
-                                                  : nullptr;
-    return !given || refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because this version has no use for it", given);
+    if (args.device && (args.executor || args.scratch)) {
+        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because the call is on a device",
+                      args.executor ? "executor" : "scratch");
+    }
+    return !args.plan || refuse(status, POLYHEAD_UNSUPPORTED, "plan: given, expected none, because this version has no use for it");
 }
 
 bool check_operation(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
@@ -100,7 +99,8 @@ bool check_weights(const KernelTable &kernel, const polyhead_weights *weights, p
 
 } // namespace
 
-bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept {
+bool validate(const KernelTable &kernel, const polyhead_args &args, const Resources &resources, CallShape *shape,
+              polyhead_status *status) noexcept {
     if (!check_reserved(args, status)) {
         return false;
     }
@@ -116,10 +116,12 @@ bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *s
     *shape = bound.shape();
     const bool ragged = shape->ragged(); // what its tensors hold is checked in parts, as distances are
     if ((ragged && !check_ragged(kernel, args, *shape, status)) || !check_other_tensors(kernel, bound, args, status) ||
-        (!ragged && attends(given) && !check_values(bound.problem(), args, *shape, status))) {
+        (!ragged && attends(given) && !check_values(bound.problem(), args, *shape, resources.workers, status))) {
         return false;
     }
-    return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status);
+    // What needs memory comes last: nothing is written before it is known where the tensors are.
+    return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status) && check_scratch(kernel, args, status) &&
+           (!given.cache || check_cache_use(bound.problem(), args, *shape, resources.memory, status));
 }
 
 } // namespace polyhead::runtime

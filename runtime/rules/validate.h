@@ -5,6 +5,7 @@
 #include <polyhead/c_api.h>
 
 #include "../call/kernel_table.h"
+#include "../call/resources.h"
 
 namespace polyhead::runtime {
 
@@ -19,7 +20,9 @@ struct CallShape {
     bool no_keys() const noexcept { return seq_len_kv == 0; }
 };
 
-bool validate(const KernelTable &kernel, const polyhead_args &args, CallShape *shape, polyhead_status *status) noexcept;
+// resources: with which values are checked.
+bool validate(const KernelTable &kernel, const polyhead_args &args, const Resources &resources, CallShape *shape,
+              polyhead_status *status) noexcept;
 
 } // namespace polyhead::runtime
 #endif

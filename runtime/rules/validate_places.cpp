@@ -78,4 +78,21 @@ bool check_aliasing(const KernelTable &kernel, const polyhead_args &args, polyhe
     return true;
 }
 
+// Memory that a call writes, as it does its outputs.
+bool check_scratch(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (!args.scratch) {
+        return true;
+    }
+    const polyhead_tensor scratch = scratch_tensor(args.scratch, args.scratch_bytes);
+    const auto apart = [&](const char *name, const polyhead_tensor &tensor) {
+        return check_apart("scratch", scratch, name, tensor, Apart::ranges, status);
+    };
+    for (const NamedTensor &t : CallTensors(kernel, args)) {
+        if (!apart(t.name, *t.tensor)) {
+            return false;
+        }
+    }
+    return !args.weights || apart("weights", bytes_of(*args.weights));
+}
+
 } // namespace polyhead::runtime

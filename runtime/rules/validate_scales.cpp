@@ -58,12 +58,12 @@ public:
            const CallShape &shape) noexcept
         : name_(name), scales_(scales), args_(args), shape_(shape), page_size_(p.page_size) {}
 
-    bool check(polyhead_status *status) const noexcept {
+    bool check(Workers *workers, polyhead_status *status) const noexcept {
         const int64_t heads = scales_.shape[1], each = scales_.shape[3], keys = block() * blocks_of_piece,
                       pieces = (shape_.seq_len_kv + keys - 1) / keys;
         std::atomic<bool> all{true};
         const int64_t bytes = shape_.batch * heads * shape_.seq_len_kv * each * int64_t(sizeof(float));
-        for_each_row(shape_.batch * pieces, bytes, [&](int64_t i) {
+        for_each_row(shape_.batch * pieces, bytes, workers, [&](int64_t i) {
             const int64_t b = i / pieces, end = std::min((i % pieces + 1) * keys, length(b));
             Seen seen;
             for (int64_t first = i % pieces * keys; first < end; first += block()) {
@@ -142,12 +142,13 @@ private:
 
 } // namespace
 
-bool check_scales(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {
+bool check_scales(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, Workers *workers,
+                  polyhead_status *status) noexcept {
     if ((!absent(args.kv_lengths) && !readable(args.kv_lengths)) || (p.page_size > 0 && !readable(args.page_table))) {
         return true;
     }
-    return (!readable(args.key_scales) || Scales("key_scales", args.key_scales, p, args, shape).check(status)) &&
-           (!readable(args.value_scales) || Scales("value_scales", args.value_scales, p, args, shape).check(status));
+    return (!readable(args.key_scales) || Scales("key_scales", args.key_scales, p, args, shape).check(workers, status)) &&
+           (!readable(args.value_scales) || Scales("value_scales", args.value_scales, p, args, shape).check(workers, status));
 }
 
 } // namespace polyhead::runtime

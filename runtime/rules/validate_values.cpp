@@ -177,7 +177,8 @@ bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, p
                        [&](const NumberRow &row) { return !row.given || check_given(row, problem, args, status); });
 }
 
-bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {
+bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, Workers *workers,
+                  polyhead_status *status) noexcept {
     if (shape.nothing_to_do()) { // then numbers are read by nobody
         return true;
     }
@@ -192,7 +193,7 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
     if (problem.page_size > 0 && !problem.cache && !check_pages(problem, args, shape, status)) {
         return false;
     }
-    if (problem.int8_cache != 0 && !check_scales(problem, args, shape, status)) {
+    if (problem.int8_cache != 0 && !check_scales(problem, args, shape, workers, status)) {
         return false;
     }
     if (problem.rope == POLYHEAD_NO_ROPE) {

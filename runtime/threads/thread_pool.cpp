@@ -5,9 +5,11 @@
 #include <chrono>
 #include <new>
 #include <sched.h>
-#include <utility>
 
+#include "../call/call_context.h"
 #include "../memory/memory.h"
+#include "../memory/scratch.h"
+#include "executor.h"
 #include "floating_point.h"
 #include "helper_thread.h"
 #include "threads.h"
@@ -46,8 +48,8 @@ int64_t end_of(uint64_t left) noexcept {
 
 } // namespace
 
-void ParallelLoop::share_among(int threads) noexcept {
-    shares_ = std::clamp(std::min(threads, most_shares), 1, std::max(iterations, 1));
+void ParallelLoop::share_among(int workers) noexcept {
+    shares_ = std::clamp(std::min(workers, most_shares), 1, std::max(iterations, 1));
     for (int i = 0; i < shares_; ++i) {
         share_[i].left.store(packed(int64_t(iterations) * i / shares_, int64_t(iterations) * (i + 1) / shares_), std::memory_order_relaxed);
     }
@@ -71,9 +73,9 @@ ParallelLoop::Taken ParallelLoop::take(int own) noexcept {
     return {};
 }
 
-void ParallelLoop::work(int thread) noexcept {
+void ParallelLoop::work(int worker) noexcept {
     const DefinedArithmetic arithmetic;
-    for (Taken taken = take(thread % shares_); taken.count > 0; taken = take(thread % shares_)) {
+    for (Taken taken = take(worker % shares_); taken.count > 0; taken = take(worker % shares_)) {
         for (int64_t i = 0; i < taken.count; ++i) {
             if (error.load(std::memory_order_relaxed) != 0) {
                 return;
@@ -87,8 +89,42 @@ void ParallelLoop::work(int thread) noexcept {
     }
 }
 
+void ParallelLoop::work_as_helper(int worker) noexcept {
+    if (!call) {
+        return work(worker);
+    }
+    const ScratchInUse scratch(call, call->scratch_of(worker), call->helper_bytes);
+    work(worker);
+}
+
 int ParallelLoop::run_alone() noexcept {
     share_among(1);
+    work(0);
+    return error.load(std::memory_order_relaxed);
+}
+
+// One task for each worker, and task 0 is this thread's, whatever thread runs it: it works in the same scratch memory. What tasks left out
+// is done here.
+int ParallelLoop::run_on(const polyhead_executor &executor, int width, ExecutorFault *fault) noexcept {
+    struct Owner {
+        ParallelLoop *loop;
+        Scratch *scratch;
+    } owner{this, present_scratch()};
+    const int tasks = std::min(width, iterations);
+    share_among(tasks);
+    run_tasks(
+        executor, tasks,
+        [](void *closure, int32_t i) {
+            const Owner &of = *static_cast<Owner *>(closure);
+            const InTask in_task;
+            if (i > 0) {
+                return of.loop->work_as_helper(i);
+            }
+            Scratch *const before = work_in(of.scratch);
+            of.loop->work(0);
+            work_in(before);
+        },
+        &owner, fault);
     work(0);
     return error.load(std::memory_order_relaxed);
 }
@@ -115,41 +151,6 @@ ThreadPool::~ThreadPool() {
     for (int i = 0; i < started_; ++i) {
         pthread_join(helpers_[i].thread, nullptr);
     }
-    for (int i = 0; i < threads_ - 1; ++i) { // what Helper has else needs no destructor
-        void *own = helpers_[i].scratch.memory();
-        helpers_[i].scratch.use(nullptr, 0);
-        free_block(own);
-        free_block(helpers_[i].larger.load());
-    }
-}
-
-bool ThreadPool::hold_scratch(size_t bytes) noexcept {
-    if (scratch_bytes_.load(std::memory_order_acquire) >= bytes) {
-        return true;
-    }
-    const std::lock_guard<std::mutex> lock(growing_);
-    if (scratch_bytes_.load(std::memory_order_relaxed) >= bytes) {
-        return true;
-    }
-    // All or none: each new block is linked by its first word until every one is there.
-    void *blocks = nullptr;
-    for (int i = 0; i < threads_ - 1; ++i) {
-        void *block = new_block(std::max(bytes, sizeof(void *)));
-        if (!block) {
-            while (blocks) {
-                free_block(std::exchange(blocks, *static_cast<void **>(blocks)));
-            }
-            return false;
-        }
-        *static_cast<void **>(block) = blocks;
-        blocks = block;
-    }
-    for (int i = 0; i < threads_ - 1; ++i) {
-        void *block = std::exchange(blocks, *static_cast<void **>(blocks));
-        free_block(helpers_[i].larger.exchange(block, std::memory_order_acq_rel));
-    }
-    scratch_bytes_.store(bytes, std::memory_order_release);
-    return true;
 }
 
 // Called with the lock held. A thread that cannot be made is tried again later, and less and less often.
@@ -199,20 +200,12 @@ void ThreadPool::leave(ParallelLoop *loop) noexcept {
 }
 
 void ThreadPool::help(Helper *helper) noexcept {
-    work_in(&helper->scratch);
     std::unique_lock<std::mutex> lock(mutex_);
     for (;;) {
         if (ParallelLoop *loop = find()) {
             loop->helpers.fetch_add(1, std::memory_order_relaxed);
             lock.unlock();
-            if (void *block = helper->larger.exchange(nullptr, std::memory_order_acq_rel)) {
-                void *own = helper->scratch.memory();
-                helper->scratch.use(block, block_bytes(block));
-                free_block(own);
-            }
-            helper->scratch.context = loop->of_a_call ? loop->user_context : nullptr;
-            loop->work(1 + static_cast<int>(helper - helpers_));
-            helper->scratch.context = nullptr;
+            loop->work_as_helper(1 + static_cast<int>(helper - helpers_));
             lock.lock();
             leave(loop);
             continue;
@@ -230,7 +223,6 @@ void ThreadPool::help(Helper *helper) noexcept {
             --sleeping_;
         }
     }
-    work_in(nullptr);
     --alive_;
 }
 

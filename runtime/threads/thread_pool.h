@@ -10,35 +10,40 @@
 #include <mutex>
 #include <pthread.h>
 
-#include "../memory/scratch.h"
+#include <polyhead/c_api.h>
 
 namespace polyhead::runtime {
+
+struct CallContext;
+struct ExecutorFault;
 
 // A parallel loop while it runs; it is on the stack of its owner, the thread that runs the loop.
 struct ParallelLoop {
     using Task = int (*)(void *user_context, int index, uint8_t *closure);
 
-    ParallelLoop(Task task_, void *user_context_, uint8_t *closure_, int32_t first_, int32_t iterations_, bool of_a_call_) noexcept
-        : task(task_), user_context(user_context_), closure(closure_), first(first_), iterations(iterations_), of_a_call(of_a_call_) {}
+    ParallelLoop(Task task_, void *user_context_, uint8_t *closure_, int32_t first_, int32_t iterations_, const CallContext *call_) noexcept
+        : task(task_), user_context(user_context_), closure(closure_), first(first_), iterations(iterations_), call(call_) {}
 
     const Task task;
     void *const user_context;
     uint8_t *const closure;
     const int32_t first, iterations;
-    const bool of_a_call; // user_context is one of our calls, so its scratch was held
+    const CallContext *const call; // whose workers have scratch memory; null: not one of our calls
     std::atomic<int> error{0};
     // The pool's.
     std::atomic<int> helpers{0};
     bool owner_sleeps = false;
     ParallelLoop *after = nullptr;
 
-    // Before any thread works for the loop. Thread 0 is the owner, the helpers follow.
-    void share_among(int threads) noexcept;
+    // Before any thread works for the loop. Worker 0 is the owner, the helpers follow.
+    void share_among(int workers) noexcept;
     bool has_more() const noexcept { return !all_taken_.load(std::memory_order_relaxed) && error.load(std::memory_order_relaxed) == 0; }
-    // Runs iterations until none is left or one fails.
-    void work(int thread) noexcept;
-    // Runs all of them here. Returns the first error of a task, or 0.
+    // Runs iterations until none is left or one fails; a helper works in the scratch memory that the call has for it.
+    void work(int worker) noexcept;
+    void work_as_helper(int worker) noexcept;
+    // Runs all of them here, or by an executor. Returns the first error of a task, or 0.
     int run_alone() noexcept;
+    int run_on(const polyhead_executor &executor, int width, ExecutorFault *fault) noexcept;
 
 private:
     // Iterations that lie side by side: each thread begins with its own ones, which are the same in every call, so that it finds the rows
@@ -69,8 +74,6 @@ public:
     static void remove(ThreadPool *pool) noexcept;
 
     int threads() const noexcept { return threads_; }
-    // Every helper has this much scratch before it joins another loop; false when that cannot be had.
-    bool hold_scratch(size_t bytes) noexcept;
     // Returns the first error of a task, or 0.
     int run(ParallelLoop *loop) noexcept;
     // Helpers end as soon as they find nothing to do; loops that come later are run by their owners alone.
@@ -85,8 +88,6 @@ private:
     struct Helper {
         ThreadPool *pool = nullptr;
         pthread_t thread{};
-        Scratch scratch;
-        std::atomic<void *> larger{nullptr}; // scratch to change to
     };
 
     ThreadPool(int threads, void *helpers) noexcept;
@@ -108,8 +109,6 @@ private:
     ParallelLoop *loops_ = nullptr; // oldest first
     int started_ = 0, alive_ = 0, sleeping_ = 0, loops_until_retry_ = 0, failures_ = 0;
     bool retired_ = false;
-    std::mutex growing_;
-    std::atomic<size_t> scratch_bytes_{0};
 };
 
 } // namespace polyhead::runtime

@@ -10,6 +10,7 @@
 #include "../call/call_context.h"
 #include "../call/call_guard.h"
 #include "../halide_runtime.h"
+#include "../memory/scratch.h"
 #include "process.h"
 #include "thread_pool.h"
 
@@ -63,16 +64,16 @@ int apply(int threads) noexcept {
 
 } // namespace
 
-ThreadsInUse::ThreadsInUse() noexcept {
+void Workers::use_pool() noexcept {
     std::unique_lock<std::mutex> lock(change);
     if (present == 0) {
         lock.unlock();
         num_threads();
         lock.lock();
     }
-    threads_ = present;
-    if (threads_ > 1 && !current) {
-        current = ThreadPool::make(threads_);
+    count_ = present;
+    if (count_ > 1 && !current) {
+        current = ThreadPool::make(count_);
         if (current) {
             current->next = pools;
             pools = current;
@@ -84,11 +85,21 @@ ThreadsInUse::ThreadsInUse() noexcept {
     }
 }
 
-ThreadsInUse::~ThreadsInUse() {
+Workers::~Workers() {
     if (pool_) {
         const std::lock_guard<std::mutex> lock(change);
         --pool_->uses;
     }
+}
+
+int Workers::run(ParallelLoop *loop) noexcept {
+    if (loop->iterations < 2 || count() < 2 || in_task()) {
+        return loop->run_alone();
+    }
+    if (pool_) {
+        return pool_->run(loop);
+    }
+    return executor_ ? loop->run_on(*executor_, count_, &fault_) : loop->run_alone();
 }
 
 int num_threads() noexcept {
@@ -135,14 +146,13 @@ extern "C" int halide_do_par_for(void *user_context, halide_task_t task, int min
     if (size <= 0) {
         return halide_error_code_success;
     }
-    const bool of_a_call = of_this_call(user_context);
-    ParallelLoop loop(task, user_context, closure, min, size, of_a_call);
-    const auto run = [&](ThreadPool *pool) { return pool && size > 1 ? pool->run(&loop) : loop.run_alone(); };
-    if (of_a_call) {
-        return run(static_cast<CallContext *>(user_context)->pool);
+    if (of_this_call(user_context)) {
+        auto *const call = static_cast<CallContext *>(user_context);
+        ParallelLoop loop(task, user_context, closure, min, size, call);
+        return call->workers->run(&loop);
     }
-    const ThreadsInUse threads; // somebody else's pipeline
-    return run(threads.pool());
+    ParallelLoop loop(task, user_context, closure, min, size, nullptr);
+    return Workers(nullptr).run(&loop); // somebody else's pipeline
 }
 
 extern "C" int halide_set_num_threads(int threads) {

@@ -1,4 +1,4 @@
-// The number of threads that kernels share, and the pool that has them.
+// The number of threads that kernels share, the pool that has them, and who works for a call.
 #ifndef POLYHEAD_RUNTIME_THREADS_H
 #define POLYHEAD_RUNTIME_THREADS_H
 
@@ -8,23 +8,46 @@
 #include <sched.h>
 #endif
 
+#include "executor.h"
+
 namespace polyhead::runtime {
 
 class ThreadPool;
+struct ParallelLoop;
 
-// The pool as one call uses it: a change of the number of threads is for calls that begin later and waits for none.
-class ThreadsInUse {
+// Who works for one call: the thread of the call, worker 0, and beside it threads of the pool, or the caller's executor.
+class Workers {
 public:
-    ThreadsInUse() noexcept;
-    ~ThreadsInUse();
-    ThreadsInUse(const ThreadsInUse &) = delete;
-    ThreadsInUse &operator=(const ThreadsInUse &) = delete;
-    int threads() const noexcept { return threads_; }
-    ThreadPool *pool() const noexcept { return pool_; } // null: this thread works alone
+    // The executor; null: the pool, as it is when it is first asked for. A change of the number of threads is for calls that begin later
+    // and waits for none.
+    explicit Workers(const polyhead_executor *executor) noexcept : count_(executor ? executor->width : 0), executor_(executor) {}
+    // The thread of the call alone.
+    struct Alone {};
+    explicit Workers(Alone) noexcept : count_(1) {}
+    ~Workers();
+    Workers(const Workers &) = delete;
+    Workers &operator=(const Workers &) = delete;
+
+    // How many work at the same time, at most.
+    int count() noexcept {
+        if (count_ == 0) {
+            use_pool();
+        }
+        return count_;
+    }
+    bool of_caller() const noexcept { return executor_ != nullptr; }
+    // Every iteration, unless one fails: the first error, or 0.
+    int run(ParallelLoop *loop) noexcept;
+    // What the executor did wrong so far.
+    const ExecutorFault &fault() const noexcept { return fault_; }
 
 private:
-    int threads_;
-    ThreadPool *pool_;
+    void use_pool() noexcept;
+
+    int count_; // 0: the pool was not asked for yet
+    ThreadPool *pool_ = nullptr;
+    const polyhead_executor *const executor_ = nullptr;
+    ExecutorFault fault_;
 };
 
 // The present number; the first call of the process applies the default.

@@ -10,6 +10,7 @@
 #include <polyhead/device.h>
 #include <polyhead/tensor.h>
 #include <polyhead/weights.h>
+#include <polyhead/workspace.h>
 
 namespace polyhead {
 
@@ -43,6 +44,7 @@ struct AttentionArgs {
     MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
     MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
     const Device *device = nullptr;
+    Workspace workspace; // threads and memory of the caller, for calls on the CPU
 };
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
@@ -76,9 +78,16 @@ struct LinearArgs {
     const Weights *weights = nullptr;
     MutableTensorView out; // [M,N]
     const Device *device = nullptr;
+    Workspace workspace;
 };
 
 namespace detail {
+
+inline void set_workspace(const Workspace &workspace, polyhead_args *args) noexcept {
+    args->scratch = workspace.scratch;
+    args->scratch_bytes = workspace.scratch_bytes;
+    args->executor = workspace.executor;
+}
 
 // What bare attention and the whole layer have in common.
 inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
@@ -108,6 +117,7 @@ inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noex
     args.lse = a.lse;
     args.scores = a.scores;
     args.weights_mean = a.weights_mean;
+    set_workspace(a.workspace, &args);
     return args;
 }
 
@@ -148,6 +158,7 @@ inline polyhead_args c_args(const LinearArgs &a) noexcept {
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.out = a.out;
     args.device = a.device ? a.device->raw() : nullptr;
+    detail::set_workspace(a.workspace, &args);
     return args;
 }
 

@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <polyhead/c_executor.h>
 #include <polyhead/c_problem.h>
 #ifdef __cplusplus
 extern "C" {
@@ -38,8 +39,9 @@ typedef enum polyhead_code {
     POLYHEAD_UNSUPPORTED = 9,     /* no variant for this CPU or these lengths, another ABI version, a batch row too large for a kernel */
     POLYHEAD_OUT_OF_MEMORY = 10,
     POLYHEAD_INTERNAL = 11,
-    POLYHEAD_NO_DEVICE = 12,   /* no driver, no such device, a device that lacks what the code needs */
-    POLYHEAD_WRONG_DEVICE = 13 /* a tensor or the weights: not on the device that the arguments name, or not where the call can use it */
+    POLYHEAD_NO_DEVICE = 12,     /* no driver, no such device, a device that lacks what the code needs */
+    POLYHEAD_WRONG_DEVICE = 13,  /* a tensor or the weights: not on the device that the arguments name, or not where the call can use it */
+    POLYHEAD_WRONG_EXECUTOR = 14 /* an executor ran a task twice or not at all: see c_executor.h. The outputs are complete */
 } polyhead_code;
 
 typedef struct polyhead_status {
@@ -230,11 +232,11 @@ typedef struct polyhead_args {
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */
     polyhead_tensor weights_mean; /* f32 [B,T_q,T_kv], exactly when the kernel was built with weights_mean */
-    /* Reserved: scratch memory of the caller, who runs the tasks of a call, and a call that was checked before. Null in this version. */
+    /* Memory and threads of the caller, for calls on the CPU, as in polyhead_workspace: scratch_bytes as polyhead_scratch_bytes() says. */
     void *scratch;
     size_t scratch_bytes;
-    const struct polyhead_executor *executor;
-    const struct polyhead_plan *plan;
+    const polyhead_executor *executor;
+    const struct polyhead_plan *plan; /* reserved: null in this version */
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */
@@ -258,7 +260,8 @@ static inline polyhead_args polyhead_args_of(int32_t op) {
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
 /* Checks the arguments. Writes to text which variant would run, and why the variants before it would not. The text always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
-/* The most bytes that this call takes at any time, with the present number of threads. When the arguments are refused: 0, and *status. */
+/* The bytes that this call takes: args.scratch must have as many, for as many workers as the executor is wide, or, without one, as
+ * polyhead_num_threads() says. args.scratch and args.scratch_bytes may be 0 here. When the arguments are refused: 0, and *status. */
 int64_t polyhead_scratch_bytes(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_status *status);
 
 /* Bytes that packed weights of this problem take; 0 for sdpa. */
@@ -268,6 +271,9 @@ size_t polyhead_weights_bytes(const polyhead_kernel *kernel);
  * is rounded once, to nearest even. */
 polyhead_status polyhead_pack(const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors, void *memory,
                               polyhead_weights *packed);
+/* The same with threads of the caller; it takes no scratch memory. A null workspace is that of this library. */
+polyhead_status polyhead_pack_in(const polyhead_workspace *workspace, const polyhead_kernel *kernel, const polyhead_weight_tensors *tensors,
+                                 void *memory, polyhead_weights *packed);
 
 /* Sets the number of threads that all kernels share, at most 256. 0 restores the default: HL_NUM_THREADS, or min(CPU affinity of the
  * process, cgroup quota). Helper threads run on the CPUs and with the priority of the process, not those of the caller, and take no

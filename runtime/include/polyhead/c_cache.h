@@ -71,6 +71,8 @@ static inline polyhead_new_keys polyhead_new_keys_of(void) {
  * the largest |x| of the entries that share it, divided by 127; new keys and values that are not finite are refused. Calls that write to
  * different pages or rows may run at the same time. */
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
+/* Scratch memory that polyhead_append_in() takes: a bit for each page. When the arguments are refused: 0, and *status. */
+int64_t polyhead_append_scratch_bytes(const polyhead_cache *cache, const polyhead_new_keys *keys, polyhead_status *status);
 
 /* Copies page `from` of a cache to page `to`, key and value of all heads: before a row writes to a page that it shares. The page table is
  * not read. Of a cache without pages, it copies a batch row. */
@@ -94,8 +96,16 @@ typedef struct polyhead_state {
 polyhead_status polyhead_merge_states(const polyhead_state *parts, int32_t num_parts, const polyhead_tensor *sinks,
                                       const polyhead_tensor *out, const polyhead_tensor *lse);
 
+/* The same functions with threads and memory of the caller; a null workspace is that of this library. Only append takes scratch memory. */
+polyhead_status polyhead_append_in(const polyhead_workspace *workspace, const polyhead_cache *cache, const polyhead_new_keys *keys);
+polyhead_status polyhead_copy_page_in(const polyhead_workspace *workspace, const polyhead_cache *cache, int32_t from, int32_t to);
+polyhead_status polyhead_rotate_in(const polyhead_workspace *workspace, const polyhead_tensor *input, const polyhead_rotation *rotation,
+                                   const polyhead_tensor *out);
+polyhead_status polyhead_merge_states_in(const polyhead_workspace *workspace, const polyhead_state *parts, int32_t num_parts,
+                                         const polyhead_tensor *sinks, const polyhead_tensor *out, const polyhead_tensor *lse);
+
 /* Which pages of a cache are used, and by how many sequences. It gives out numbers of pages and has no memory for keys. Threads may use a
- * pool at the same time. In a child process of fork a pool of the parent is refused. */
+ * pool at the same time: it has a lock, and memory of its own. In a child process of fork a pool of the parent is refused. */
 typedef struct polyhead_page_pool polyhead_page_pool;
 polyhead_status polyhead_make_page_pool(int32_t pages, polyhead_page_pool **pool);
 void polyhead_free_page_pool(polyhead_page_pool *pool); /* null: nothing */

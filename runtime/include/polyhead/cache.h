@@ -42,32 +42,48 @@ struct NewKeys {
     Rotation rotation;     // of the keys; none when it has no tables
     // Queries see no key further back: pages with older keys only may be written again.
     std::optional<int32_t> window_left;
+    polyhead_new_keys raw() const noexcept {
+        polyhead_new_keys keys = polyhead_new_keys_of();
+        keys.key = key;
+        keys.value = value;
+        keys.lengths = lengths;
+        keys.counts = counts;
+        keys.rotation = rotation.raw();
+        keys.has_window = window_left.has_value();
+        keys.window_left = window_left.value_or(0);
+        return keys;
+    }
 };
 
 // Writes token t of batch row b to position lengths[b] + t.
-inline Status append(const Cache &cache, const NewKeys &keys) noexcept {
+inline Status append(const Cache &cache, const NewKeys &keys, const Workspace &workspace = {}) noexcept {
     const polyhead_cache to = cache.raw();
-    polyhead_new_keys raw = polyhead_new_keys_of();
-    raw.key = keys.key;
-    raw.value = keys.value;
-    raw.lengths = keys.lengths;
-    raw.counts = keys.counts;
-    raw.rotation = keys.rotation.raw();
-    raw.has_window = keys.window_left.has_value();
-    raw.window_left = keys.window_left.value_or(0);
-    return Status(polyhead_append(&to, &raw));
+    const polyhead_new_keys from = keys.raw();
+    const polyhead_workspace in = workspace.raw();
+    return Status(polyhead_append_in(&in, &to, &from));
+}
+// Scratch memory that it takes; -1 when the arguments are refused.
+inline int64_t append_scratch_bytes(const Cache &cache, const NewKeys &keys) noexcept {
+    const polyhead_cache to = cache.raw();
+    const polyhead_new_keys from = keys.raw();
+    polyhead_status status;
+    const int64_t bytes = polyhead_append_scratch_bytes(&to, &from, &status);
+    return status.code == POLYHEAD_OK ? bytes : -1;
 }
 
 // Before a batch row writes to a page that it shares with another.
-inline Status copy_page(const Cache &cache, int32_t from, int32_t to) noexcept {
+inline Status copy_page(const Cache &cache, int32_t from, int32_t to, const Workspace &workspace = {}) noexcept {
     const polyhead_cache raw = cache.raw();
-    return Status(polyhead_copy_page(&raw, from, to));
+    const polyhead_workspace in = workspace.raw();
+    return Status(polyhead_copy_page_in(&in, &raw, from, to));
 }
 
 // out may be input itself.
-inline Status rotate(const TensorView &input, const Rotation &rotation, const MutableTensorView &out) noexcept {
+inline Status rotate(const TensorView &input, const Rotation &rotation, const MutableTensorView &out,
+                     const Workspace &workspace = {}) noexcept {
     const polyhead_rotation raw = rotation.raw();
-    return Status(polyhead_rotate(&input, &raw, &out));
+    const polyhead_workspace in = workspace.raw();
+    return Status(polyhead_rotate_in(&in, &input, &raw, &out));
 }
 
 // The outputs of attention over a part of the keys.
@@ -77,8 +93,9 @@ struct State : polyhead_state {
 
 // The result over the keys of all parts; sinks f32 [H] count once.
 inline Status merge_states(const State *parts, int32_t count, const MutableTensorView &out, const MutableTensorView &lse = {},
-                           const TensorView &sinks = {}) noexcept {
-    return Status(polyhead_merge_states(parts, count, sinks.rank == 0 ? nullptr : &sinks, &out, lse.rank == 0 ? nullptr : &lse));
+                           const TensorView &sinks = {}, const Workspace &workspace = {}) noexcept {
+    const polyhead_workspace in = workspace.raw();
+    return Status(polyhead_merge_states_in(&in, parts, count, sinks.rank == 0 ? nullptr : &sinks, &out, lse.rank == 0 ? nullptr : &lse));
 }
 
 // Which pages of a cache are used, and by how many sequences. Movable; threads may use it at the same time.

@@ -24,6 +24,7 @@
 #include <polyhead/half.h>
 #include <polyhead/tensor.h>
 #include <polyhead/weights.h>
+#include <polyhead/workspace.h>
 
 namespace polyhead {
 
@@ -46,11 +47,12 @@ public:
     Status pack(const WeightTensors &tensors, Weights *weights) const noexcept;
     size_t weights_bytes() const noexcept { return polyhead_weights_bytes(this); }
     // Packs into the caller's memory (64-byte aligned, weights_bytes() long).
-    Status pack_into(const WeightTensors &tensors, void *memory, polyhead_weights *packed) const noexcept {
-        return Status(polyhead_pack(this, &tensors, memory, packed));
+    Status pack_into(const WeightTensors &tensors, void *memory, polyhead_weights *packed, const Workspace &workspace = {}) const noexcept {
+        const polyhead_workspace raw = workspace.raw();
+        return Status(polyhead_pack_in(&raw, this, &tensors, memory, packed));
     }
 
-    // Bytes a call with these arguments allocates while it runs; -1 when they are refused.
+    // Bytes that a call with these arguments takes, which its scratch memory must have; -1 when they are refused.
     int64_t scratch_bytes(const SdpaArgs &args) const noexcept { return scratch_bytes(c_args(args)); }
     int64_t scratch_bytes(const MhaArgs &args) const noexcept { return scratch_bytes(c_args(args)); }
     int64_t scratch_bytes(const LinearArgs &args) const noexcept { return scratch_bytes(c_args(args)); }

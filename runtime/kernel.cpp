@@ -9,9 +9,11 @@
 #include "call/device.h"
 #include "call/device_call.h"
 #include "call/dispatch.h"
+#include "call/given_call.h"
 #include "call/needed_keys.h"
 #include "call/neutral_rows.h"
 #include "call/no_keys.h"
+#include "call/planned_call.h"
 #include "call/resources.h"
 #include "call/scratch_bytes.h"
 #include "rules/served.h"
@@ -26,38 +28,6 @@
 
 namespace polyhead::runtime {
 namespace {
-
-// A call as it was given, in structs as this library knows them.
-struct GivenCall {
-    KernelTable kernel;
-    const polyhead_args *args = nullptr;
-    const polyhead_executor *executor = nullptr; // null: the pool
-
-    // False and a status when it cannot be read.
-    bool read(const polyhead_kernel *table, const polyhead_args *given, polyhead_status *status) noexcept {
-        if (!table) {
-            return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
-        }
-        if (!given) {
-            return refuse(status, POLYHEAD_NULL_POINTER, "args: null pointer, expected arguments");
-        }
-        args = served(*given, &room_, {"arguments", "polyhead_args", "begin them with polyhead_args_of() and compile with the headers of"},
-                      status);
-        if (!args || !kernel.read(table, status)) {
-            return false;
-        }
-        if (args->device && !args->device->usable()) {
-            *status = device_of_parent(args->device->name);
-            return false;
-        }
-        executor = args->executor;
-        return check_resources(&executor, &executor_room_, args->scratch, args->scratch_bytes, status);
-    }
-
-private:
-    polyhead_args room_;
-    polyhead_executor executor_room_;
-};
 
 // Chooses the variant of a checked call with something to compute; null and a status when there is none. Null also for packed tokens, of
 // which each part has its own.
@@ -161,11 +131,22 @@ polyhead_status run_without_keys(const polyhead_problem &problem, const polyhead
 }
 
 polyhead_status run_call(const GivenCall &call, const Resources &resources) noexcept {
-    const KernelTable &kernel = call.kernel;
+    const KernelTable &kernel = *call.kernel;
     const polyhead_args &args = *call.args;
     CallShape shape;
     polyhead_status status = success();
-    if (!validate(kernel, args, resources, &shape, &status) || shape.nothing_to_do()) {
+    if (args.plan) {
+        if (!args.plan->check(args, resources, &status)) {
+            return status;
+        }
+        if (args.plan->serves(args)) {
+            return args.plan->run(args, resources);
+        }
+        shape = args.plan->shape();
+    } else if (!validate(kernel, args, resources, &shape, &status)) {
+        return status;
+    }
+    if (shape.nothing_to_do()) {
         return status;
     }
     const polyhead_variant *variant = choose(kernel, args, &shape, &status);
@@ -177,11 +158,6 @@ polyhead_status run_call(const GivenCall &call, const Resources &resources) noex
         return status;
     }
     return parts.needed() ? parts.run() : run_variant(kernel, *variant, args, shape, resources);
-}
-
-// On a device nothing but the thread of the call works.
-Workers workers_of(const GivenCall &call) noexcept {
-    return call.args->device ? Workers(Workers::Alone()) : Workers(call.executor);
 }
 
 } // namespace
@@ -196,7 +172,7 @@ polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *
     if (!call.read(table, args, &status)) {
         return status;
     }
-    Workers workers = workers_of(call);
+    Workers workers = call.workers();
     CallMemory memory(call.args->scratch, call.args->scratch_bytes);
     status = run_call(call, {&workers, &memory});
     if (memory.too_small()) {
@@ -222,8 +198,8 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
     if (!call.read(table, args, &status)) {
         return refused(status);
     }
-    const KernelTable &kernel = call.kernel;
-    Workers workers = workers_of(call);
+    const KernelTable &kernel = *call.kernel;
+    Workers workers = call.workers();
     CallMemory memory;
     CallShape shape;
     const Resources resources{&workers, &memory};
@@ -265,15 +241,15 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *table, const polyhead_args
     polyhead_status found = success();
     int64_t bytes = 0;
     if (call.read(table, args, &found)) {
-        Workers workers = workers_of(call);
+        Workers workers = call.workers();
         CallMemory memory; // held as a call would hold the caller's
         CallShape shape;
         const Resources resources{&workers, &memory};
-        if (validate(call.kernel, *call.args, resources, &shape, &found) && !shape.nothing_to_do()) {
-            const polyhead_variant *variant = choose(call.kernel, *call.args, &shape, &found);
-            CallInParts parts(call.kernel, *call.args, shape, resources);
+        if (validate(*call.kernel, *call.args, resources, &shape, &found) && !shape.nothing_to_do()) {
+            const polyhead_variant *variant = choose(*call.kernel, *call.args, &shape, &found);
+            CallInParts parts(*call.kernel, *call.args, shape, resources);
             if (found.code == POLYHEAD_OK && ((variant && shape.no_keys()) || parts.prepare(variant, &found))) {
-                memory.foresee(bytes_of_call(call.kernel, variant, *call.args, shape, parts, workers));
+                memory.foresee(bytes_of_call(*call.kernel, variant, *call.args, shape, parts, workers));
                 bytes = memory.most();
             }
         }

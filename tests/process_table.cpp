@@ -284,6 +284,24 @@ TEST_CASE("process: a seal and a count of allocations find what they are for") {
     CHECK(in_child(End::at_once, [] { return seal() ? getppid() > 0 ? 1 : 2 : 3; }) == unsealed_code);
 }
 
+TEST_CASE("process: the same bits with a plan") {
+    for_each_variant([](SmallCall &call) {
+        polyhead_args args = call.subject.prepared(call.inputs.args());
+        polyhead_plan *plan = nullptr;
+        REQUIRE(polyhead_make_plan(&call.kernel, &args, &plan).code == POLYHEAD_OK);
+        args.plan = plan;
+        for (const int threads : {1, 3}) {
+            set_num_threads(threads);
+            call.inputs.gaps_untouched(); // refills the outputs
+            const polyhead_status status = polyhead_run(&call.kernel, &args);
+            CAPTURE(threads, status.message);
+            CHECK(status.code == POLYHEAD_OK);
+            CHECK(call.right());
+        }
+        polyhead_free_plan(plan);
+    });
+}
+
 TEST_CASE("process: the same bits by executors of any width, in scratch memory of any content") {
     for_each_variant([](SmallCall &call) {
         for (const int width : {1, 3, 8}) {

@@ -14,12 +14,6 @@ using namespace polyhead::test;
 
 namespace {
 
-// Removes the limit at the end of a test, however it ends.
-struct FeatureLimit {
-    explicit FeatureLimit(uint64_t mask) { polyhead_limit_cpu_features(mask); }
-    ~FeatureLimit() { polyhead_limit_cpu_features(~UINT64_C(0)); }
-};
-
 struct Table {
     std::vector<polyhead_variant> variants;
     std::vector<std::string> ran;

@@ -82,6 +82,12 @@ private:
     }
 };
 
+// Removes the limit at the end of a test, however it ends.
+struct FeatureLimit {
+    explicit FeatureLimit(uint64_t mask) { polyhead_limit_cpu_features(mask); }
+    ~FeatureLimit() { polyhead_limit_cpu_features(~UINT64_C(0)); }
+};
+
 // What a call holds for its workers: of the caller's thread, and of each other one, with what their blocks need.
 inline int64_t held_scratch(int64_t of_caller, int64_t of_helper = 0, int helpers = 0) {
     constexpr auto unit = static_cast<int64_t>(runtime::Scratch::alignment);

@@ -25,6 +25,7 @@ polyhead_test(
         runtime_page_pool.cpp
         runtime_pages.cpp
         runtime_parts.cpp
+        runtime_plan.cpp
         runtime_process.cpp
         runtime_ragged.cpp
         runtime_registry.cpp

@@ -97,10 +97,31 @@ Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape
     add_rows(result_rows);
 }
 
+// Arguments that the entry gets lie in this object: their places are those of the other one.
+Call::Call(const Call &planned, const polyhead_problem &problem, const polyhead_args &args, CallContext *context) noexcept
+    : context_(context), num_buffers_(planned.num_buffers_), num_arguments_(planned.num_arguments_) {
+    for (int i = 0; i < num_buffers_; ++i) {
+        const Source &source = planned.sources_[i];
+        buffers_[i] = planned.buffers_[i];
+        if (source.weights) {
+            buffers_[i].host = static_cast<uint8_t *>(const_cast<void *>(args.weights->data)) + planned.ranges_[i].first;
+        } else if (source.tensor || source.expression_tensor >= 0) {
+            const polyhead_tensor &tensor = source.tensor ? args.*source.tensor : args.expression_tensors[source.expression_tensor];
+            buffers_[i].host = reinterpret_cast<uint8_t *>(elements(tensor, dtype_bytes(tensor.dtype)));
+        }
+    }
+    set_numbers(problem, args);
+    const auto *const from = reinterpret_cast<const char *>(&planned);
+    for (int i = 0; i < num_arguments_; ++i) {
+        argv_[i] = reinterpret_cast<char *>(this) + (static_cast<const char *>(planned.argv_[i]) - from);
+    }
+}
+
 halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {
     ranges_[num_buffers_] = range;
     on_device_[num_buffers_] = device != nullptr;
     neutral_[num_buffers_] = nullptr;
+    sources_[num_buffers_] = {nullptr, -1, false};
     halide_buffer_t *buffer = &buffers_[num_buffers_];
     *buffer = halide_buffer_t{};
     if (!device) { // Halide has no const buffers; inputs are only read
@@ -108,7 +129,7 @@ halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_devic
     }
     buffer->type = halide_type(dtype);
     buffer->dimensions = rank;
-    buffer->dim = dimensions_[num_buffers_++];
+    buffer->dim = dimensions_[num_buffers_++].of;
     argv_[num_arguments_++] = buffer;
     return buffer;
 }
@@ -141,6 +162,7 @@ void Call::add_row(const TensorRow &row, const polyhead_problem &problem, const 
         }
     }
     add_tensor(said_of(row), tensor, row.place == Place::result);
+    sources_[num_buffers_ - 1].tensor = row.tensor;
     ranges_[num_buffers_ - 1].input = row.place == Place::operand || row.updated;
 }
 
@@ -165,7 +187,9 @@ void Call::add_option(const TensorRow &row, const polyhead_problem &problem, con
     full_extents(row, problem, shown, extents);
     const polyhead_tensor &tensor = args.*row.tensor;
     if (!absent(tensor)) {
-        return add_spread(row.name, tensor, row.rank, extents);
+        add_spread(row.name, tensor, row.rank, extents);
+        sources_[num_buffers_ - 1].tensor = row.tensor;
+        return;
     }
     uint32_t *const bits = &neutral_bits_[num_neutral_++];
     *bits = neutral_bits(row.neutral, shown);
@@ -182,13 +206,16 @@ void Call::add_expression_tensors(const KernelTable &kernel, const polyhead_prob
             extents[d] = extent_of(declared.extents[d], problem, shape);
         }
         add_spread(declared.name, args.expression_tensors[i], std::max(declared.rank, 1), extents);
+        sources_[num_buffers_ - 1].expression_tensor = i;
     }
 }
 
 void Call::add_panels(const polyhead_weights &weights, const WeightSection &section) noexcept {
     const int64_t panels = section.panels(), elements = section.panel_elements(), row = POLYHEAD_WEIGHT_PANEL * section.pair;
     const int64_t begin = static_cast<int64_t>(section.weight_offset), bytes = panels * elements * dtype_bytes(weights.dtype);
-    halide_buffer_t *buffer = new_buffer({"weights", weights.data, begin, begin + bytes, begin}, weights.device, weights.dtype, 3);
+    halide_buffer_t *buffer =
+        new_buffer({"weights", weights.data, begin, begin + bytes, begin, false, false}, weights.device, weights.dtype, 3);
+    sources_[num_buffers_ - 1].weights = true;
     set(buffer->dim[0], row, 1);
     set(buffer->dim[1], section.words(), row);
     set(buffer->dim[2], panels, elements);
@@ -196,7 +223,9 @@ void Call::add_panels(const polyhead_weights &weights, const WeightSection &sect
 
 void Call::add_bias(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept {
     const int64_t begin = static_cast<int64_t>(offset), bytes = extent * static_cast<int64_t>(bias_element_bytes);
-    set(new_buffer({"weights", weights.data, begin, begin + bytes, begin}, weights.device, POLYHEAD_F32, 1)->dim[0], extent, 1);
+    set(new_buffer({"weights", weights.data, begin, begin + bytes, begin, false, false}, weights.device, POLYHEAD_F32, 1)->dim[0], extent,
+        1);
+    sources_[num_buffers_ - 1].weights = true;
 }
 
 void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept {
@@ -214,7 +243,7 @@ void Call::add_weights(const polyhead_problem &problem, const polyhead_weights &
     }
 }
 
-void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+void Call::set_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept {
     numbers_[softmax_scale].real = args.has_softmax_scale ? args.softmax_scale : 1.0f / std::sqrt(static_cast<float>(problem.head_dim));
     numbers_[from_end].whole = counts_from_end(problem, args);
     numbers_[window_left].whole = window_left_of(args);
@@ -225,6 +254,12 @@ void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &arg
         if (numbers[i].given) {
             numbers_[i].real = args.*numbers[i].given;
         }
+    }
+}
+
+void Call::add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept {
+    set_numbers(problem, args);
+    for (size_t i = 0; i < num_numbers; ++i) {
         if (takes(problem, numbers[i])) {
             argv_[num_arguments_++] = &numbers_[i];
         }

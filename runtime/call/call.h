@@ -15,11 +15,26 @@
 
 namespace polyhead::runtime {
 
+// An array of which nothing is set: the constructors of Halide's structs would write all of it, and a call uses a few.
+template <class T, int count> class Unset {
+public:
+    Unset() noexcept {} // NOLINT(modernize-use-equals-default): a union with members that have constructors has none of its own
+    T &operator[](int i) noexcept { return items_[i]; }
+    const T &operator[](int i) const noexcept { return items_[i]; }
+
+private:
+    union {
+        T items_[count];
+    };
+};
+
 class Call {
 public:
     // Of checked arguments whose tensors all have elements. They must outlive this object, and so must the user context, which comes
     // first; a buffer whose memory lies on a device has no host pointer yet.
     Call(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept;
+    // The same call with other addresses and numbers. `planned` must live as long: it keeps what does not change.
+    Call(const Call &planned, const polyhead_problem &problem, const polyhead_args &args, CallContext *context) noexcept;
     Call(const Call &) = delete;
     Call &operator=(const Call &) = delete;
 
@@ -47,19 +62,32 @@ private:
                                 const CallShape &shape) noexcept;
     void add_weights(const polyhead_problem &problem, const polyhead_weights &weights) noexcept;
     void add_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept;
+    void set_numbers(const polyhead_problem &problem, const polyhead_args &args) noexcept;
     void add_panels(const polyhead_weights &weights, const WeightSection &section) noexcept;
     void add_bias(const polyhead_weights &weights, size_t offset, int64_t extent) noexcept;
+
+    // Where the address of a buffer comes from: a tensor of the arguments or of its expression, the weights, or a neutral element.
+    struct Source {
+        polyhead_tensor polyhead_args::*tensor; // null: another
+        int32_t expression_tensor;              // -1: another
+        bool weights;
+    };
 
     union Number {
         float real;
         int32_t whole;
     };
 
-    halide_buffer_t buffers_[most_buffers];
-    halide_dimension_t dimensions_[most_buffers][POLYHEAD_MAX_RANK];
+    struct Dimensions {
+        halide_dimension_t of[POLYHEAD_MAX_RANK];
+    };
+
+    Unset<halide_buffer_t, most_buffers> buffers_;
+    Unset<Dimensions, most_buffers> dimensions_;
     DeviceRange ranges_[most_buffers];
     bool on_device_[most_buffers];
     const uint32_t *neutral_[most_buffers];
+    Source sources_[most_buffers];
     void *argv_[most_arguments];
     void *context_;
     int num_buffers_ = 0, num_arguments_ = 0;

@@ -161,8 +161,7 @@ bool CallInParts::prepare(const polyhead_variant *variant, polyhead_status *stat
         return prepare_sequences(status);
     }
     const Fit fit = fit_of(kernel_.problem, *variant, args_, shape_);
-    const int64_t rows = !attends(kernel_.problem) ? shape_.seq_len_q : shape_.batch;
-    if (fit.rows >= rows || (args_.device && fit.rows > 0)) {
+    if (fits(fit, kernel_.problem, shape_) || (args_.device && fit.rows > 0)) {
         return true;
     }
     needed_ = true;

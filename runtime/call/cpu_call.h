@@ -8,6 +8,7 @@
 #include <polyhead/c_api.h>
 
 #include "../rules/validate.h"
+#include "call.h"
 #include "kernel_table.h"
 #include "resources.h"
 
@@ -31,6 +32,9 @@ struct CpuMemory {
 
 polyhead_status run_in_memory(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                               Workers *workers, const CpuMemory &memory) noexcept;
+// Of an entry with the arguments that a plan has, for these addresses.
+polyhead_status run_planned(const KernelTable &kernel, const polyhead_variant &variant, const Call &planned, const polyhead_args &args,
+                            const CpuBytes &bytes, const Resources &resources) noexcept;
 
 polyhead_status run_on_cpu(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
                            const Resources &resources) noexcept;

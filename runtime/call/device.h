@@ -28,10 +28,10 @@ struct Attachment {
 struct DeviceRange {
     const char *name; // of the tensor, for messages
     const void *data;
-    int64_t begin, end;  // bytes, of lowest and behind the highest element
-    int64_t first;       // byte of the first element: begin unless a stride is negative
-    bool output = false; // the kernel writes it
-    bool input = false;  // of an output: the kernel reads it, too
+    int64_t begin, end; // bytes, of lowest and behind the highest element
+    int64_t first;      // byte of the first element: begin unless a stride is negative
+    bool output;        // the kernel writes it
+    bool input;         // of an output: the kernel reads it, too
 };
 
 } // namespace polyhead::runtime

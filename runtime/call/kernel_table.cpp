@@ -1,6 +1,8 @@
 // Reads the table of a kernel.
 #include "kernel_table.h"
 
+#include <cstring>
+
 #include "../rules/served.h"
 #include "../status.h"
 
@@ -20,34 +22,47 @@ const polyhead_problem *problem_of_other_size(const char *kernel, const polyhead
     return served(given, room, name, status);
 }
 
+// What lies behind the problem begins where that ends: the table as if its problem had the size of ours.
+const polyhead_kernel *rest_of(const polyhead_kernel *table) noexcept {
+    return reinterpret_cast<const polyhead_kernel *>(reinterpret_cast<const char *>(table) + table->sizes.problem - sizeof table->problem);
+}
+
 } // namespace
 
-bool KernelTable::read(const polyhead_kernel *table, polyhead_status *status) noexcept {
-    if (!table) {
+bool KernelTable::same(const polyhead_kernel *other) const noexcept {
+    if (other != table || std::memcmp(&other->sizes, &sizes, sizeof sizes) != 0) {
+        return false;
+    }
+    const polyhead_kernel *const rest = rest_of(other);
+    return rest->name == name && rest->variants == variants.first() && rest->num_variants == num_variants;
+}
+
+bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noexcept {
+    if (!from) {
         return refuse(status, POLYHEAD_NULL_POINTER, "kernel: null pointer, expected a kernel");
     }
-    const polyhead_sizes &sizes = table->sizes;
-    const bool known = sizes.variant >= lowest_bytes<polyhead_variant> && sizes.declaration >= lowest_bytes<polyhead_declaration> &&
-                       sizes.problem >= lowest_bytes<polyhead_problem>;
-    if (!known || sizes.kernel > most_bytes || sizes.problem > most_bytes || sizes.kernel < lowest_bytes<polyhead_kernel> + sizes.problem) {
+    const polyhead_sizes &found = from->sizes;
+    const bool known = found.variant >= lowest_bytes<polyhead_variant> && found.declaration >= lowest_bytes<polyhead_declaration> &&
+                       found.problem >= lowest_bytes<polyhead_problem>;
+    if (!known || found.kernel > most_bytes || found.problem > most_bytes || found.kernel < lowest_bytes<polyhead_kernel> + found.problem) {
         return refuse(status, POLYHEAD_UNSUPPORTED,
                       "kernel: a table without the sizes of its structs, expected POLYHEAD_SIZES: generate it with polyhead %s",
                       polyhead_version());
     }
-    // What lies behind the problem begins where that ends.
-    const polyhead_problem *const given = &table->problem;
-    const auto *const rest =
-        reinterpret_cast<const polyhead_kernel *>(reinterpret_cast<const char *>(table) + sizes.problem - sizeof *given);
+    const polyhead_problem *const given = &from->problem;
+    const polyhead_kernel *const rest = rest_of(from);
     polyhead_problem room;
-    const polyhead_problem *const given_problem = given->size == sizes.problem && given->size == sizeof room
+    const polyhead_problem *const given_problem = given->size == found.problem && given->size == sizeof room
                                                       ? given
-                                                      : problem_of_other_size(rest->name, *given, sizes.problem, &room, status);
+                                                      : problem_of_other_size(rest->name, *given, found.problem, &room, status);
     if (!given_problem) {
         return false;
     }
+    table = from;
+    sizes = found;
     name = rest->name;
-    variants = {rest->variants, sizes.variant};
-    declarations = {rest->declarations, sizes.declaration};
+    variants = {rest->variants, found.variant};
+    declarations = {rest->declarations, found.declaration};
     num_variants = rest->num_variants;
     num_declarations = rest->num_declarations;
     expression_facts = rest->expression_facts;

@@ -15,6 +15,7 @@ namespace polyhead::runtime {
 template <class T> class Rows {
 public:
     Rows() noexcept = default;
+    const T *first() const noexcept { return reinterpret_cast<const T *>(first_); }
     Rows(const T *first, uint32_t bytes) noexcept : first_(reinterpret_cast<const char *>(first)), bytes_(bytes) {}
     const T &operator[](int32_t i) const noexcept { return *reinterpret_cast<const T *>(first_ + static_cast<int64_t>(i) * bytes_); }
     uint32_t bytes() const noexcept { return bytes_; } // of one
@@ -28,9 +29,14 @@ struct KernelTable {
     // False and a status when the table cannot be served.
     bool read(const polyhead_kernel *table, polyhead_status *status) noexcept;
 
+    // True when it was read from this table, which has not changed since: no other kernel lies there now.
+    bool same(const polyhead_kernel *table) const noexcept;
+
     // The expression uses b otherwise than as the index of a dimension that is declared as b: a part of the batch gives other answers.
     bool reads_batch_row() const noexcept { return (expression_facts & POLYHEAD_EXPRESSION_BATCH_ROW) != 0; }
 
+    const polyhead_kernel *table = nullptr;
+    polyhead_sizes sizes{};
     const char *name = nullptr;
     Rows<polyhead_variant> variants;
     Rows<polyhead_declaration> declarations;

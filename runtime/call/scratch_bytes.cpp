@@ -84,6 +84,10 @@ int64_t scratch_bytes(const polyhead_problem &problem, const polyhead_variant &v
     return bytes;
 }
 
+bool fits(const Fit &fit, const polyhead_problem &problem, const CallShape &s) noexcept {
+    return fit.rows >= (attends(problem) ? s.batch : s.seq_len_q);
+}
+
 Fit fit_of(const polyhead_problem &problem, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s) noexcept {
     constexpr int64_t most = INT32_MAX;
     const Terms terms(problem, args, s);

@@ -21,6 +21,8 @@ struct Fit {
     int64_t queries; // of one batch row, at most those of the call; 0: not even one
     int64_t bytes;   // the largest piece of one batch row
 };
+// True when the whole call does.
+bool fits(const Fit &fit, const polyhead_problem &problem, const CallShape &shape) noexcept;
 Fit fit_of(const polyhead_problem &problem, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape) noexcept;
 
 } // namespace polyhead::runtime

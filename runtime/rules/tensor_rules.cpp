@@ -87,30 +87,21 @@ bool check_strides(const TensorRule &rule, polyhead_status *status) noexcept {
     return check_reach(rule, status) && (rule.role != Role::output || check_no_overlap(rule.name, t, status));
 }
 
-bool check_address(const TensorRule &rule, polyhead_status *status) noexcept {
-    if (!rule.tensor->data) {
-        return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected the address of its elements", rule.name);
-    }
-    const polyhead_tensor &t = *rule.tensor;
-    const int bytes = dtype_bytes(t.dtype);
-    if (has_addresses(t.device) && reinterpret_cast<uintptr_t>(t.data) % static_cast<unsigned>(bytes) != 0) {
-        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", rule.name, t.data,
-                      bytes, dtype_name(t.dtype));
-    }
-    if (t.offset < 0 || t.offset > offset_limit) {
-        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: offset %lld, expected 0 to 2^48", rule.name, static_cast<long long>(t.offset));
-    }
-    return true;
-}
-
 } // namespace
 
-bool absent(const polyhead_tensor &tensor) noexcept {
-    return tensor.rank == 0 && !tensor.data;
-}
-
-bool empty(const polyhead_tensor &tensor) noexcept {
-    return std::find(tensor.shape, tensor.shape + tensor.rank, int64_t(0)) != tensor.shape + tensor.rank;
+bool check_address(const char *name, const polyhead_tensor &t, polyhead_status *status) noexcept {
+    if (!t.data) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected the address of its elements", name);
+    }
+    const int bytes = dtype_bytes(t.dtype);
+    if (has_addresses(t.device) && reinterpret_cast<uintptr_t>(t.data) % static_cast<unsigned>(bytes) != 0) {
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: address %p, expected a multiple of %d, the bytes of one %s", name, t.data, bytes,
+                      dtype_name(t.dtype));
+    }
+    if (t.offset < 0 || t.offset > offset_limit) {
+        return refuse(status, POLYHEAD_WRONG_STRIDE, "%s: offset %lld, expected 0 to 2^48", name, static_cast<long long>(t.offset));
+    }
+    return true;
 }
 
 // From the smallest stride upwards, each must step over all that the smaller ones reach.
@@ -150,7 +141,7 @@ bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
         return false;
     }
     // Strides and address of an empty tensor mean nothing.
-    return empty(t) || (check_strides(rule, status) && check_address(rule, status));
+    return empty(t) || (check_strides(rule, status) && check_address(rule.name, t, status));
 }
 
 bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept {
@@ -194,7 +185,7 @@ ElementRange reach_of(const polyhead_tensor &t) noexcept {
 DeviceRange range_of(const char *name, const polyhead_tensor &t) noexcept {
     const ElementRange range = reach_of(t);
     const int64_t bytes = dtype_bytes(t.dtype);
-    return {name, t.data, range.lowest * bytes, (range.highest + 1) * bytes, t.offset * bytes};
+    return {name, t.data, range.lowest * bytes, (range.highest + 1) * bytes, t.offset * bytes, false, false};
 }
 
 MemoryRange memory_of(const polyhead_tensor &t) noexcept {

@@ -2,6 +2,7 @@
 #ifndef POLYHEAD_RUNTIME_TENSOR_RULES_H
 #define POLYHEAD_RUNTIME_TENSOR_RULES_H
 
+#include <algorithm>
 #include <cstdint>
 
 #include <polyhead/c_api.h>
@@ -44,12 +45,18 @@ struct MemoryRange {
     const void *space = nullptr; // what the bytes are of: null for addresses of the process (polyhead_device::space_of)
 };
 
-bool absent(const polyhead_tensor &tensor) noexcept;
-bool empty(const polyhead_tensor &tensor) noexcept;
+inline bool absent(const polyhead_tensor &tensor) noexcept {
+    return tensor.rank == 0 && !tensor.data;
+}
+inline bool empty(const polyhead_tensor &tensor) noexcept {
+    return std::find(tensor.shape, tensor.shape + tensor.rank, int64_t(0)) != tensor.shape + tensor.rank;
+}
 
 bool check_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
 // The same, and that it lies in host memory.
 bool check_host_tensor(const TensorRule &rule, polyhead_status *status) noexcept;
+// Of a tensor with elements: where they are.
+bool check_address(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
 // What outputs are held to: no two elements are the same memory.
 bool check_no_overlap(const char *name, const polyhead_tensor &tensor, polyhead_status *status) noexcept;
 

@@ -14,20 +14,12 @@ namespace {
 
 constexpr int32_t most_heads = 65535; // of a call, where the number is free: what the grids of devices have
 
-bool check_reserved(const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_on_device(const polyhead_args &args, polyhead_status *status) noexcept {
     if (args.device && (args.executor || args.scratch)) {
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because the call is on a device",
                       args.executor ? "executor" : "scratch");
     }
-    return !args.plan || refuse(status, POLYHEAD_UNSUPPORTED, "plan: given, expected none, because this version has no use for it");
-}
-
-bool check_operation(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
-    if (args.op == kernel.problem.op) {
-        return true;
-    }
-    return refuse(status, POLYHEAD_WRONG_OPERATION, "arguments: of operation %s, expected %s, which kernel %s computes", op_name(args.op),
-                  op_name(kernel.problem.op), kernel.name);
+    return true;
 }
 
 // Heads of a call, where their number is free, and how many sequences packed tokens have.
@@ -68,6 +60,16 @@ bool check_lengths(const TensorSet &taken, const polyhead_args &args, BoundExten
     return !problem.cache || check_capacity(problem, args, bound->shape(), status);
 }
 
+} // namespace
+
+bool check_operation(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
+    if (args.op == kernel.problem.op) {
+        return true;
+    }
+    return refuse(status, POLYHEAD_WRONG_OPERATION, "arguments: of operation %s, expected %s, which kernel %s computes", op_name(args.op),
+                  op_name(kernel.problem.op), kernel.name);
+}
+
 bool check_weights(const KernelTable &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept {
     if (!weights) {
         return refuse(status, POLYHEAD_NULL_POINTER, "weights: missing, expected the packed weights of kernel %s", kernel.name);
@@ -97,16 +99,21 @@ bool check_weights(const KernelTable &kernel, const polyhead_weights *weights, p
     return true;
 }
 
-} // namespace
+bool check_contents(const KernelTable &kernel, const polyhead_problem &problem, const polyhead_args &args, const Resources &resources,
+                    const CallShape &shape, polyhead_status *status) noexcept {
+    if (!shape.ragged() && attends(problem) && !check_values(problem, args, shape, resources.workers, status)) {
+        return false;
+    }
+    // What needs memory comes last: nothing is written before it is known where the tensors are.
+    return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status) && check_scratch(kernel, args, status) &&
+           (!problem.cache || check_cache_use(problem, args, shape, resources.memory, status));
+}
 
 bool validate(const KernelTable &kernel, const polyhead_args &args, const Resources &resources, CallShape *shape,
               polyhead_status *status) noexcept {
-    if (!check_reserved(args, status)) {
-        return false;
-    }
     const polyhead_problem &given = kernel.problem;
-    if (!check_operation(kernel, args, status) || !check_surplus(kernel, args, status) || !check_numbers(given, args, status) ||
-        !check_places(kernel, args, status)) {
+    if (!check_on_device(args, status) || !check_operation(kernel, args, status) || !check_surplus(kernel, args, status) ||
+        !check_numbers(given, args, status) || !check_places(kernel, args, status)) {
         return false;
     }
     BoundExtents bound(given, !absent(args.cu_seqlens_q), !absent(args.cu_seqlens_kv));
@@ -114,14 +121,9 @@ bool validate(const KernelTable &kernel, const polyhead_args &args, const Resour
         return false;
     }
     *shape = bound.shape();
-    const bool ragged = shape->ragged(); // what its tensors hold is checked in parts, as distances are
-    if ((ragged && !check_ragged(kernel, args, *shape, status)) || !check_other_tensors(kernel, bound, args, status) ||
-        (!ragged && attends(given) && !check_values(bound.problem(), args, *shape, resources.workers, status))) {
-        return false;
-    }
-    // What needs memory comes last: nothing is written before it is known where the tensors are.
-    return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status) && check_scratch(kernel, args, status) &&
-           (!given.cache || check_cache_use(bound.problem(), args, *shape, resources.memory, status));
+    // What tensors of packed tokens hold is checked in parts, as distances are.
+    return (!shape->ragged() || check_ragged(kernel, args, *shape, status)) && check_other_tensors(kernel, bound, args, status) &&
+           check_contents(kernel, bound.problem(), args, resources, *shape, status);
 }
 
 } // namespace polyhead::runtime

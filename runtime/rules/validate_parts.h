@@ -11,7 +11,15 @@
 
 namespace polyhead::runtime {
 
+// validate.cpp: the operation and the packed weights; and of a call whose form is right, what its tensors hold and where they are. The
+// problem has the heads of the call.
+bool check_operation(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
+bool check_weights(const KernelTable &kernel, const polyhead_weights *weights, polyhead_status *status) noexcept;
+bool check_contents(const KernelTable &kernel, const polyhead_problem &problem, const polyhead_args &args, const Resources &resources,
+                    const CallShape &shape, polyhead_status *status) noexcept;
+
 // validate_tensors.cpp: first whether the kernel takes what was given; then one tensor that gives lengths of the call; then all others.
+bool takes_tensor(const TensorSet &taken, polyhead_tensor polyhead_args::*tensor) noexcept; // by any row: several may be of one tensor
 bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept;
 bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept;

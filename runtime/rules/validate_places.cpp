@@ -49,7 +49,7 @@ bool check_device_memory(const KernelTable &kernel, const polyhead_args &args, p
         }
     }
     const polyhead_weights *w = args.weights;
-    return !w || !w->device || args.device->check({"weights", w->data, 0, static_cast<int64_t>(w->bytes), 0}, status);
+    return !w || !w->device || args.device->check({"weights", w->data, 0, static_cast<int64_t>(w->bytes), 0, false, false}, status);
 }
 
 namespace {

@@ -11,16 +11,6 @@
 namespace polyhead::runtime {
 namespace {
 
-// Another row of the same tensor may serve other operations, or problems.
-bool takes_tensor(const TensorSet &taken, polyhead_tensor polyhead_args::*tensor) noexcept {
-    for (const TensorRow &row : taken) {
-        if (row.tensor == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool refuse_surplus(const polyhead_problem &problem, const TensorRow &given, polyhead_status *status) noexcept {
     const auto own = std::find_if(std::begin(tensors), std::end(tensors),
                                   [&](const TensorRow &row) { return row.tensor == given.tensor && (row.ops & op_bit(problem.op)) != 0; });
@@ -132,6 +122,15 @@ bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead
 }
 
 } // namespace
+
+bool takes_tensor(const TensorSet &taken, polyhead_tensor polyhead_args::*tensor) noexcept {
+    for (const TensorRow &row : taken) {
+        if (row.tensor == tensor) {
+            return true;
+        }
+    }
+    return false;
+}
 
 bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     const polyhead_problem &problem = kernel.problem;

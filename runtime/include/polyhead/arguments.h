@@ -8,6 +8,7 @@
 
 #include <polyhead/c_api.h>
 #include <polyhead/device.h>
+#include <polyhead/plan.h>
 #include <polyhead/tensor.h>
 #include <polyhead/weights.h>
 #include <polyhead/workspace.h>
@@ -44,7 +45,8 @@ struct AttentionArgs {
     MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
     MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
     const Device *device = nullptr;
-    Workspace workspace; // threads and memory of the caller, for calls on the CPU
+    Workspace workspace;        // threads and memory of the caller, for calls on the CPU
+    const Plan *plan = nullptr; // of a call of the same form
 };
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
@@ -79,14 +81,17 @@ struct LinearArgs {
     MutableTensorView out; // [M,N]
     const Device *device = nullptr;
     Workspace workspace;
+    const Plan *plan = nullptr;
 };
 
 namespace detail {
 
-inline void set_workspace(const Workspace &workspace, polyhead_args *args) noexcept {
+template <class Args> void set_means(const Args &a, polyhead_args *args) noexcept {
+    const Workspace &workspace = a.workspace;
     args->scratch = workspace.scratch;
     args->scratch_bytes = workspace.scratch_bytes;
     args->executor = workspace.executor;
+    args->plan = a.plan ? a.plan->raw() : nullptr;
 }
 
 // What bare attention and the whole layer have in common.
@@ -117,7 +122,7 @@ inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noex
     args.lse = a.lse;
     args.scores = a.scores;
     args.weights_mean = a.weights_mean;
-    set_workspace(a.workspace, &args);
+    set_means(a, &args);
     return args;
 }
 
@@ -158,7 +163,7 @@ inline polyhead_args c_args(const LinearArgs &a) noexcept {
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.out = a.out;
     args.device = a.device ? a.device->raw() : nullptr;
-    detail::set_workspace(a.workspace, &args);
+    detail::set_means(a, &args);
     return args;
 }
 

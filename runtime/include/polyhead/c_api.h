@@ -236,7 +236,7 @@ typedef struct polyhead_args {
     void *scratch;
     size_t scratch_bytes;
     const polyhead_executor *executor;
-    const struct polyhead_plan *plan; /* reserved: null in this version */
+    const struct polyhead_plan *plan; /* null, or one of polyhead_make_plan(): its form is expected, and not checked again */
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */
@@ -258,6 +258,13 @@ static inline polyhead_args polyhead_args_of(int32_t op) {
  * call, like every function of these headers, needs a stack of at most 128 KiB, and is no cancellation point: pthread_cancel() acts after
  * it. Between calls at most 384 MiB of memory are kept for the next ones: 256 MiB, and 8 MiB for each of 16 groups of threads. */
 polyhead_status polyhead_run(const polyhead_kernel *kernel, const polyhead_args *args);
+/* A call whose form was checked before: which tensors are given, their types, ranks, extents and strides, and the lengths of the call. With
+ * such a plan in args.plan, polyhead_run() compares the form with that of the plan, and checks what may change from call to call: that
+ * addresses are there, aligned and apart, numbers, and what integer tensors hold. A plan keeps no tensor, no weights and no executor.
+ * Threads may use one at the same time. It must not outlive its kernel. */
+typedef struct polyhead_plan polyhead_plan;
+polyhead_status polyhead_make_plan(const polyhead_kernel *kernel, const polyhead_args *args, polyhead_plan **plan);
+void polyhead_free_plan(polyhead_plan *plan); /* null: nothing */
 /* Checks the arguments. Writes to text which variant would run, and why the variants before it would not. The text always ends with 0. */
 polyhead_status polyhead_explain(const polyhead_kernel *kernel, const polyhead_args *args, char *text, size_t text_bytes);
 /* The bytes that this call takes: args.scratch must have as many, for as many workers as the executor is wide, or, without one, as

@@ -22,6 +22,7 @@
 #include <polyhead/c_api.h>
 #include <polyhead/device.h>
 #include <polyhead/half.h>
+#include <polyhead/plan.h>
 #include <polyhead/tensor.h>
 #include <polyhead/weights.h>
 #include <polyhead/workspace.h>
@@ -42,6 +43,19 @@ public:
     Status run(const MhaArgs &args) const noexcept { return run(c_args(args)); }
     Status run(const LinearArgs &args) const noexcept { return run(c_args(args)); }
     Status run(const polyhead_args &args) const noexcept { return Status(polyhead_run(this, &args)); }
+
+    // Checks these arguments, and keeps what calls of the same form need not check again. The kernel must outlive the plan.
+    Status plan(const SdpaArgs &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
+    Status plan(const MhaArgs &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
+    Status plan(const LinearArgs &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
+    Status plan(const polyhead_args &args, Plan *plan) const noexcept {
+        Plan made; // replaces the caller's only when all went well
+        const Status status(polyhead_make_plan(this, &args, plan ? &made.raw_ : nullptr));
+        if (status.ok()) {
+            *plan = std::move(made);
+        }
+        return status;
+    }
 
     // Packs nn.Linear weights, of the storage type or f32, for this kernel. The sources may be freed afterwards.
     Status pack(const WeightTensors &tensors, Weights *weights) const noexcept;

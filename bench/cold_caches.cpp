@@ -43,7 +43,7 @@ std::vector<roof::Block> blocks_of_cache(const polyhead_args &args) {
 
 std::string ColdCaches::make(const polyhead::Kernel &kernel, int64_t keys) {
     do {
-        auto workload = std::make_unique<Workload>(kernel, Shape{1, 1, keys, 0});
+        auto workload = std::make_unique<Workload>(kernel, Lengths{1, 1, keys, 0});
         std::vector<roof::Block> blocks = blocks_of_cache(workload->args());
         copies_.push_back({std::move(workload), std::move(blocks)});
     } while (static_cast<double>(copies_.size()) * bytes() < cold_bytes || copies_.size() < 2);

@@ -30,6 +30,8 @@ inline std::vector<int> thread_counts(int threads) {
     return threads > 1 ? std::vector<int>{1, threads} : std::vector<int>{1};
 }
 
+// What a call costs beside its kernel.
+int run_calls(const Options &options);
 int run_kernels(const Options &options);
 int run_ratio(const Options &options);
 int run_storage(const Options &options);

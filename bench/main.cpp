@@ -20,6 +20,7 @@ struct Command {
 constexpr Command commands[] = {
     {"kernels", "every kernel of the table, as % of the peak; flags of Google Benchmark (--benchmark_...) are passed on",
      bench::run_kernels, "filter json benchmark"},
+    {"calls", "what a call costs beside its kernel, and beside the threads of another pool", bench::run_calls, ""},
     {"ratio", "the promised speeds: % of the peak, growth with threads, free lengths against fixed ones", bench::run_ratio,
      "filter no-tuned"},
     {"storage", "kernels of bf16 and f16 beside those of f32", bench::run_storage, ""},

@@ -1,4 +1,6 @@
 """polyhead.compile and kernel objects: calls by name, manifest, listings, libraries on disk, weights, refusals."""
+import copy
+import gc
 import inspect
 import json
 import pathlib
@@ -48,6 +50,30 @@ class Kernels(unittest.TestCase):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         mine = np.empty_like(lse)
         self.assertIs(self.kernel(query=QUERY, key=KEY, value=VALUE, lse=mine)[1], mine)
+
+    def test_a_plan(self):
+        lengths = np.array([4, 9], np.int32)
+        plan = self.kernel.plan(query=QUERY, key=KEY, value=VALUE, kv_lengths=lengths)
+        for scale in (1.0, 0.5):
+            lengths = lengths[::-1].copy()
+            query = QUERY * np.float32(scale)
+            for found, wanted in zip(plan(query=query, key=KEY, value=VALUE, kv_lengths=lengths),
+                                     self.kernel(query=query, key=KEY, value=VALUE, kv_lengths=lengths)):
+                self.assertEqual(found.tobytes(), wanted.tobytes())
+        with self.assertRaisesRegex(polyhead.Error, "key: extent 8 of dimension 2, expected 9, as in the plan"):
+            plan(query=QUERY, key=KEY[:, :, :8], value=VALUE[:, :, :8], kv_lengths=lengths)
+        with self.assertRaisesRegex(polyhead.Error, "kv_lengths: value 10 at index 0"):
+            plan(query=QUERY, key=KEY, value=VALUE, kv_lengths=np.array([10, 9], np.int32))
+        with self.assertRaisesRegex(polyhead.Error, "key: extent"):
+            self.kernel.plan(query=QUERY, key=KEY[..., :8], value=VALUE)
+        with self.assertRaisesRegex(TypeError, "make it again from its kernel"):
+            copy.copy(plan)
+
+    def test_a_plan_keeps_its_kernel(self):
+        plan = polyhead.compile(op="sdpa", num_heads=4, head_dim=16).plan(query=QUERY, key=KEY, value=VALUE)
+        polyhead.clear_cache()
+        gc.collect()
+        np.testing.assert_allclose(plan(query=QUERY, key=KEY, value=VALUE), attention(QUERY, KEY, VALUE)[0], rtol=1e-5, atol=1e-5)
 
     def test_another_alignment_and_layout(self):
         views = {name: x.transpose(0, 2, 1, 3) for name, x in (("query", QUERY), ("key", KEY), ("value", VALUE))}

@@ -1,5 +1,6 @@
 /* The C ABI from C: the header compiles as C, a table is constant data, and a call runs. Returns 0 when all is well. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <polyhead/c_cache.h>
@@ -71,6 +72,43 @@ static int run_masked(polyhead_args args, float *spare) {
     return failures;
 }
 
+static void one_after_another(void *context, int32_t tasks, void (*run)(void *state, int32_t task), void *state) {
+    int32_t task;
+    (void)context;
+    for (task = 0; task < tasks; task++) {
+        run(state, task);
+    }
+}
+
+/* Threads and memory of the program, and a plan. */
+static int check_embedding(const polyhead_args *plain) {
+    const int before = calls;
+    int failures = 0;
+    polyhead_args args = *plain;
+    polyhead_executor executor = polyhead_executor_of(3, NULL, one_after_another);
+    polyhead_plan *plan = NULL;
+    polyhead_status status;
+    char *memory;
+    args.executor = &executor;
+    args.scratch_bytes = (size_t)polyhead_scratch_bytes(&kernel, &args, &status);
+    failures += expect(status.code == POLYHEAD_OK && args.scratch_bytes > 0, "scratch", &status);
+    failures += expect(polyhead_scratch_bytes(&kernel, plain, NULL) > 0, "scratch without a status", &status);
+    memory = malloc(args.scratch_bytes + 128);
+    args.scratch = memory + (128 - (uintptr_t)memory % 128) % 128;
+    status = polyhead_make_plan(&kernel, &args, &plan);
+    failures += expect(status.code == POLYHEAD_OK && plan != NULL, "a plan is made", &status);
+    args.plan = plan;
+    status = polyhead_run(&kernel, &args);
+    failures += expect(status.code == POLYHEAD_OK && calls == before + 1, "a planned call by an executor in scratch memory", &status);
+    args.scratch_bytes--;
+    status = polyhead_run(&kernel, &args);
+    failures += expect(status.code == POLYHEAD_BAD_VALUE && calls == before + 1, "a byte less is refused", &status);
+    polyhead_free_plan(plan);
+    free(memory);
+    calls = before;
+    return failures;
+}
+
 int main(void) {
     float query[4] = {0}, key[4] = {0}, value[4] = {0}, out[4] = {0};
     char text[512], names[64];
@@ -85,8 +123,7 @@ int main(void) {
 
     status = polyhead_run(&kernel, &args);
     failures += expect(status.code == POLYHEAD_OK && calls == 1, "a call runs", &status);
-    failures += expect(polyhead_scratch_bytes(&kernel, &args, &status) == 0 && status.code == POLYHEAD_OK, "scratch", &status);
-    failures += expect(polyhead_scratch_bytes(&kernel, &args, NULL) == 0, "scratch without a status", &status);
+    failures += check_embedding(&args);
     status = polyhead_explain(&kernel, &args, text, sizeof text);
     failures += expect(strstr(text, "runs c_variant") != NULL, "explain", &status);
     args.out = row(query);

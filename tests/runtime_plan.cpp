@@ -277,15 +277,32 @@ TEST_CASE("plan: what may change from call to call is checked", "[runtime]") {
         call.args.softcap = 3;
         call.refused(POLYHEAD_WRONG_OPERATION, "softcap: given, expected none, because the kernel was built without softcap");
     }
+}
+
+TEST_CASE("plan: it is for one kernel", "[runtime]") {
+    PlannedCall call;
     SECTION("another kernel") {
         SdpaCall other;
         other.args.plan = call.plan;
         other.refused(POLYHEAD_WRONG_OPERATION, "plan: made for another kernel, expected a plan of the kernel that is run");
     }
     SECTION("another kernel in the place of the planned one") {
-        polyhead_variant variants[1] = {call.fake.variant};
-        call.fake.table.variants = variants;
+        const Entry entry([](void **) { return 0; });
+        call.fake.variant.entry = entry.function();
         call.refused(POLYHEAD_WRONG_OPERATION, "plan: made for another kernel, expected a plan of the kernel that is run");
+    }
+    SECTION("a kernel with one variant more") {
+        const polyhead_variant variants[] = {call.fake.variant, call.fake.variant};
+        call.fake.table.variants = variants;
+        call.fake.table.num_variants = 2;
+        call.refused(POLYHEAD_WRONG_OPERATION, "plan: made for another kernel, expected a plan of the kernel that is run");
+    }
+    SECTION("a copy of the table") {
+        const polyhead_variant variant = call.fake.variant;
+        polyhead_kernel copy = call.fake.table;
+        copy.variants = &variant;
+        CHECK(std::string(polyhead_run(&copy, &call.args).message).empty());
+        CHECK(call.fake.calls == 1);
     }
     SECTION("no plan") {
         const std::vector<char> nothing(1 << 16);

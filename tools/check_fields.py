@@ -6,7 +6,7 @@ SPOKEN = {
     "has_softmax_scale": "softmax_scale", "has_window": "window", "window_left": "window", "window_right": "window",
     "num_expression_tensors": "expression_tensors",
 }
-# Written by the library, or reserved: no door offers them.
+# Written by the library, or what a program in C or C++ has (its threads, its memory, plans): Python has none of these.
 WITHOUT_DOOR = {"size", "op", "scratch", "scratch_bytes", "executor", "plan"}
 
 PROBLEM, ARGUMENTS = "runtime/include/polyhead/c_problem.h", "runtime/include/polyhead/c_api.h"

@@ -12,7 +12,7 @@ from ._core import version as __version__
 from .attention import explain, sdpa
 from .cache import append, copy_page, merge_states, rope
 from .error import Code, Error
-from .kernel import Kernel, clear_cache, compile
+from .kernel import Kernel, Plan, clear_cache, compile
 from .layer import MultiheadAttention
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Kernel",
     "MultiheadAttention",
     "PagePool",
+    "Plan",
     "Weights",
     "__version__",
     "append",

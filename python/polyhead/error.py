@@ -22,6 +22,7 @@ class Code(enum.IntEnum):
     INTERNAL = _core.codes["INTERNAL"]
     NO_DEVICE = _core.codes["NO_DEVICE"]
     WRONG_DEVICE = _core.codes["WRONG_DEVICE"]
+    WRONG_EXECUTOR = _core.codes["WRONG_EXECUTOR"]
 
 
 class Error(RuntimeError):

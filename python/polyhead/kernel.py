@@ -44,9 +44,12 @@ class Kernel:
         out, or a tuple of out and the further outputs of the problem in the order lse, scores, weights_mean. out=, lse=, scores=,
         weights_mean= name arrays to write to.
         """
-        place, results = self._prepare(arguments, out, layout, device)
-        self._core.run(arguments, place, layout)
-        return results[0] if len(results) == 1 else tuple(results)
+        return self._run(arguments, out, layout, device, None)
+
+    def plan(self, *, out: Any = None, layout: str = "bhsd", device: Any = None, **arguments: Any) -> "Plan":
+        """Checks a call with these arguments once: calls of the plan have arrays of the same shapes, dtypes and strides."""
+        place, _ = self._prepare(arguments, out, layout, device)
+        return Plan(self, self._core.plan(arguments, place, layout), layout, device)
 
     def explain(self, *, out: Any = None, layout: str = "bhsd", device: Any = None, **arguments: Any) -> str:
         """Which variant a call with these arguments runs, and why not those before it."""
@@ -105,6 +108,11 @@ class Kernel:
     def __repr__(self) -> str:
         return "<polyhead.Kernel %s>" % _core.generate_flags(self.problem)
 
+    def _run(self, arguments: dict[str, Any], out: Any, layout: str, device: Any, plan: Optional[_core.Plan]) -> Any:
+        place, results = self._prepare(arguments, out, layout, device)
+        self._core.run(arguments, place, layout, plan)
+        return results[0] if len(results) == 1 else tuple(results)
+
     def _prepare(self, arguments: dict[str, Any], out: Any, layout: str, device: Any) -> tuple[Any, list[Any]]:
         """Adds the outputs to the arguments; returns the device and all outputs."""
         problem, first = self._problem, self._operation["first_input"]
@@ -155,6 +163,21 @@ class Kernel:
         if problem["cache"]:
             k = Kernel._capacity(arguments, layout, problem)
         return {"b": query.shape[0], "h": self._num_heads(query, layout), "q": q, "k": k}
+
+
+class Plan:
+    """Calls of one kernel with arrays of one form, made by Kernel.plan(). Thread-safe."""
+
+    def __init__(self, kernel: Kernel, core: _core.Plan, layout: str, device: Any) -> None:
+        self._kernel, self._core, self._layout, self._device = kernel, core, layout, device
+
+    def __call__(self, *, out: Any = None, **arguments: Any) -> Any:
+        """Runs the kernel, as a call of it does. Arrays of another shape, dtype or stride than those of the plan are refused; what integer
+        arrays hold is checked, and numbers may be others."""
+        return self._kernel._run(arguments, out, self._layout, self._device, self._core)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a plan cannot be copied or pickled: make it again from its kernel")
 
 
 def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: Union[None, bool, str, "os.PathLike[str]"] = None,

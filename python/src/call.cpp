@@ -220,11 +220,16 @@ void CallArguments::check_converted() const {
     }
 }
 
-void CallArguments::run() {
+void CallArguments::fill() {
     check_converted();
     for (Array &array : arrays_) {
         array.fill();
     }
+}
+
+void CallArguments::run(const polyhead::Plan *plan) {
+    fill();
+    args_.plan = plan ? plan->raw() : nullptr;
     raise_unless_ok(polyhead_run(&table_, &args_));
     for (Array &array : arrays_) {
         array.give_back();
@@ -232,10 +237,7 @@ void CallArguments::run() {
 }
 
 std::string CallArguments::explain() {
-    check_converted();
-    for (Array &array : arrays_) {
-        array.fill(); // key lengths are read
-    }
+    fill();
     constexpr size_t bytes_per_variant = 1024;
     std::string text(bytes_per_variant * (size_t(table_.num_variants) + 1), '\0');
     raise_unless_ok(polyhead_explain(&table_, &args_, text.data(), text.size()));
@@ -244,14 +246,18 @@ std::string CallArguments::explain() {
 }
 
 int64_t CallArguments::scratch_bytes() {
-    check_converted();
-    for (Array &array : arrays_) {
-        array.fill();
-    }
+    fill();
     polyhead_status status{};
     const int64_t bytes = polyhead_scratch_bytes(&table_, &args_, &status);
     raise_unless_ok(status);
     return bytes;
+}
+
+std::unique_ptr<polyhead::Plan> CallArguments::plan() {
+    fill();
+    polyhead_plan *plan = nullptr;
+    raise_unless_ok(polyhead_make_plan(&table_, &args_, &plan));
+    return std::make_unique<polyhead::Plan>(plan);
 }
 
 } // namespace polyhead::python

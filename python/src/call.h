@@ -32,15 +32,17 @@ public:
     static std::vector<std::string> names(const LoadedKernel &kernel);
 
     // These touch no Python object and may run without the interpreter's lock. They throw a Refusal.
-    void run();
+    void run(const polyhead::Plan *plan = nullptr); // one of plan(), of the same kernel
     std::string explain();
     int64_t scratch_bytes();
+    std::unique_ptr<polyhead::Plan> plan();
 
 private:
     bool read_number(const std::string &name, nb::handle value);
     bool read_attention_number(const std::string &name, nb::handle value);
     bool read_tensor(const std::string &name, nb::handle value);
     bool read_expression_tensor(const std::string &name, nb::handle value);
+    void fill(); // what the runtime reads: key lengths, among others
     // What the runtime cannot see, because it gets converted copies: an output that lies over another tensor or over itself.
     void check_converted() const;
     void read_heads(Array *array, const contract::TensorRow &row);

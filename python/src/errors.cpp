@@ -24,6 +24,7 @@ constexpr Code codes[] = {
     {"INTERNAL", POLYHEAD_INTERNAL},
     {"NO_DEVICE", POLYHEAD_NO_DEVICE},
     {"WRONG_DEVICE", POLYHEAD_WRONG_DEVICE},
+    {"WRONG_EXECUTOR", POLYHEAD_WRONG_EXECUTOR},
 };
 
 void set_error(const Refusal &refusal) {

@@ -186,10 +186,18 @@ nb::list declarations(const LoadedKernel &kernel) {
     return all;
 }
 
-void run(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
+void run(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout,
+         const polyhead::Plan *plan) {
     CallArguments call(kernel, arguments, device, layout_named(layout));
     const WithoutLock others_may_run;
-    call.run();
+    call.run(plan);
+}
+
+std::unique_ptr<polyhead::Plan> plan(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device,
+                                     const std::string &layout) {
+    CallArguments call(kernel, arguments, device, layout_named(layout));
+    const WithoutLock others_may_run;
+    return call.plan();
 }
 
 std::string explain(const LoadedKernel &kernel, nb::dict arguments, const DevicePointer &device, const std::string &layout) {
@@ -217,6 +225,7 @@ int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const Devi
 
 void bind_kernels(nb::module_ &module) {
     using namespace nb::literals;
+    nb::class_<polyhead::Plan>(module, "Plan", "The form of a call, checked; made by Kernel.plan().");
     nb::class_<PackedWeights>(module, "Weights", "Packed weights of a layer; made by Kernel.pack().")
         .def_prop_ro("nbytes", [](const PackedWeights &w) { return w.weights.bytes(); });
     const auto release = nb::call_guard<WithoutLock>();
@@ -228,7 +237,8 @@ void bind_kernels(nb::module_ &module) {
         .def_prop_ro("seq_len_q_range",
                      [](const LoadedKernel &k) { return nb::make_tuple(k.plan().min_seq_len_q, k.plan().max_seq_len_q); })
         .def_prop_ro("target", [](const LoadedKernel &k) { return k.target(); })
-        .def("run", run, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
+        .def("run", run, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd", "plan"_a.none() = nb::none())
+        .def("plan", plan, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd", nb::keep_alive<0, 1>())
         .def("explain", explain, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
         .def("scratch_bytes", scratch_bytes, "arguments"_a, "device"_a.none() = nb::none(), "layout"_a = "bhsd")
         .def("pack", pack, "tensors"_a, "device"_a.none() = nb::none())

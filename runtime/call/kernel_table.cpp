@@ -30,11 +30,12 @@ const polyhead_kernel *rest_of(const polyhead_kernel *table) noexcept {
 } // namespace
 
 bool KernelTable::same(const polyhead_kernel *other) const noexcept {
-    if (other != table || std::memcmp(&other->sizes, &sizes, sizeof sizes) != 0) {
+    if (!other || std::memcmp(&other->sizes, &sizes, sizeof sizes) != 0) {
         return false;
     }
     const polyhead_kernel *const rest = rest_of(other);
-    return rest->name == name && rest->variants == variants.first() && rest->num_variants == num_variants;
+    return rest->num_variants == num_variants && num_variants > 0 && rest->num_declarations == num_declarations &&
+           rest->variants->entry == first_entry;
 }
 
 bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noexcept {
@@ -58,12 +59,12 @@ bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noe
     if (!given_problem) {
         return false;
     }
-    table = from;
     sizes = found;
     name = rest->name;
     variants = {rest->variants, found.variant};
     declarations = {rest->declarations, found.declaration};
     num_variants = rest->num_variants;
+    first_entry = num_variants > 0 ? rest->variants->entry : nullptr;
     num_declarations = rest->num_declarations;
     expression_facts = rest->expression_facts;
     problem = with_defaults(*given_problem);

@@ -29,18 +29,19 @@ struct KernelTable {
     // False and a status when the table cannot be served.
     bool read(const polyhead_kernel *table, polyhead_status *status) noexcept;
 
-    // True when it was read from this table, which has not changed since: no other kernel lies there now.
+    // True of this table, and of a copy of it: a table is local to each file that includes NAME.h. The symbol of an entry has a hash of all
+    // that the kernel is, so no other kernel has this entry.
     bool same(const polyhead_kernel *table) const noexcept;
 
     // The expression uses b otherwise than as the index of a dimension that is declared as b: a part of the batch gives other answers.
     bool reads_batch_row() const noexcept { return (expression_facts & POLYHEAD_EXPRESSION_BATCH_ROW) != 0; }
 
-    const polyhead_kernel *table = nullptr;
     polyhead_sizes sizes{};
     const char *name = nullptr;
     Rows<polyhead_variant> variants;
     Rows<polyhead_declaration> declarations;
     int32_t num_variants = 0, num_declarations = 0;
+    int (*first_entry)(void **argv) = nullptr;
     uint32_t expression_facts = 0;
     polyhead_problem problem{}; // every default is written out
     contract::TensorSet tensors;

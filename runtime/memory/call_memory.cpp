@@ -9,10 +9,10 @@
 namespace polyhead::runtime {
 namespace {
 
-constexpr int64_t unit = Scratch::alignment, most_bytes = int64_t(1) << 60; // sums of a few blocks do not overflow
+constexpr int64_t unit = Scratch::alignment, most_countable = int64_t(1) << 60; // sums of a few blocks do not overflow
 
 int64_t rounded(int64_t bytes) noexcept {
-    return bytes < 0 || bytes > most_bytes ? INT64_MAX : (bytes + unit - 1) / unit * unit;
+    return bytes < 0 || bytes > most_countable ? INT64_MAX : (bytes + unit - 1) / unit * unit;
 }
 
 } // namespace

@@ -15,6 +15,7 @@ PLAIN = {
     "ratio": ("the speed targets: %% of peak, speed-up with threads, free compared with fixed lengths", ("filter", "no_tuned")),
     "storage": ("the kernels of bf16 and f16 beside those of f32", ()),
     "decode": ("how fast a decoding step reads its cache, compared with a plain read of the same memory", ()),
+    "calls": ("what a call costs beside its kernel, and beside the threads of another pool", ()),
     "layer-step": ("one token through an attention layer with a cache, compared with a plain read of its weights and its cache", ()),
     "capacity": ("how the capacity of a key/value cache changes the time of a decoding step", ()),
     "pages": ("what pages cost a decoding step, compared with a contiguous cache", ()),

@@ -12,6 +12,7 @@ namespace polyhead {
 class Plan {
 public:
     Plan() noexcept = default;
+    explicit Plan(polyhead_plan *owned) noexcept : raw_(owned) {}
     ~Plan() { polyhead_free_plan(raw_); }
     Plan(Plan &&other) noexcept : raw_(std::exchange(other.raw_, nullptr)) {}
     Plan &operator=(Plan &&other) noexcept {

@@ -39,7 +39,7 @@ const polyhead_variant *choose(const KernelTable &kernel, const polyhead_args &a
     return select_variant(kernel, args, *shape, status);
 }
 
-// What a checked call takes beside what it holds.
+// What a checked call takes beside what it holds. Of a call on a device, what it takes there.
 int64_t bytes_of_call(const KernelTable &kernel, const polyhead_variant *variant, const polyhead_args &args, const CallShape &s,
                       const CallInParts &parts, Workers &workers) noexcept {
     if (variant && s.no_keys()) {
@@ -51,6 +51,16 @@ int64_t bytes_of_call(const KernelTable &kernel, const polyhead_variant *variant
     const int64_t bytes =
         args.device ? scratch_bytes(kernel.problem, *variant, args, s, 1) : cpu_bytes(kernel, *variant, args, s).of(workers.count());
     return bytes == INT64_MAX ? bytes : bytes + neutral_row_bytes(kernel.problem, args, s.needed_keys);
+}
+
+int64_t all_bytes(const KernelTable &kernel, const polyhead_variant *variant, const polyhead_args &args, const CallShape &s,
+                  const CallInParts &parts, const Resources &resources) noexcept {
+    const int64_t bytes = bytes_of_call(kernel, variant, args, s, parts, *resources.workers);
+    if (args.device) {
+        return bytes;
+    }
+    resources.memory->foresee(bytes);
+    return resources.memory->most();
 }
 
 // A line that names what was built into the kernel, when anything was.
@@ -218,9 +228,9 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
                    shape.nothing_to_do() ? "is nothing to compute" : "are no keys, every row is an empty row");
         return status;
     }
-    memory.foresee(bytes_of_call(kernel, chosen, *call.args, shape, parts, workers));
+    const int64_t bytes = all_bytes(kernel, chosen, *call.args, shape, parts, resources);
     if (parts.needed()) {
-        parts.describe(memory.most(), &out);
+        parts.describe(bytes, &out);
         return status;
     }
     for (int32_t i = 0; &kernel.variants[i] != chosen; ++i) {
@@ -229,7 +239,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
         out.append("\n");
     }
     out.append("  runs %s: target %s, scratch %lld bytes, tiling %s\n", chosen->name, chosen->target ? chosen->target : "unknown",
-               static_cast<long long>(memory.most()), chosen->tiling ? chosen->tiling : "unknown");
+               static_cast<long long>(bytes), chosen->tiling ? chosen->tiling : "unknown");
     return status;
 }
 
@@ -249,8 +259,7 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *table, const polyhead_args
             const polyhead_variant *variant = choose(*call.kernel, *call.args, &shape, &found);
             CallInParts parts(*call.kernel, *call.args, shape, resources);
             if (found.code == POLYHEAD_OK && ((variant && shape.no_keys()) || parts.prepare(variant, &found))) {
-                memory.foresee(bytes_of_call(*call.kernel, variant, *call.args, shape, parts, workers));
-                bytes = memory.most();
+                bytes = all_bytes(*call.kernel, variant, *call.args, shape, parts, resources);
             }
         }
     }

@@ -16,18 +16,22 @@ FLAGS = ["--op", "sdpa", "--num-heads", "2", "--head-dim", "8", "--kv-lengths", 
 # A field more at the end of each struct.
 LATER = {
     "c_api.h": (
-        (r"(    const struct polyhead_plan \*plan;\n)", r"\1    const void *later_argument;\n"),
+        (r"(    const struct polyhead_plan \*plan;[^\n]*\n)", r"\1    const void *later_argument;\n"),
         (r"(    uint32_t abi; [^\n]*\n)", r"\1    uint64_t later_requirement;\n"),
         (r"(    uint32_t reserved; [^\n]*\n)", r"\1    const void *later_table;\n"),
         (r"(    polyhead_tensor out_proj, out_bias;\n)", r"\1    polyhead_tensor later_weight;\n"),
+    ),
+    "c_executor.h": (
+        (r"(?=\} polyhead_executor;)", "    int64_t later_width;\n"),
+        (r"(?=\} polyhead_workspace;)", "    int64_t later_memory;\n"),
     ),
     "c_problem.h": (
         (r"(    const char \*expression; [^\n]*\n)", r"\1    int64_t later_field;\n"),
         (r"(    int32_t extents\[4\]; [^\n]*\n)", r"\1    int64_t later_extent;\n"),
     ),
 }
-# Without the fields that have no use yet.
-EARLIER = {"c_api.h": ((r"    /\* Reserved: scratch memory.*?\n(?=} polyhead_args;)", ""),)}
+# Without the fields that came after the lowest version.
+EARLIER = {"c_api.h": ((r"    /\* Memory and threads of the caller.*?\n(?=} polyhead_args;)", ""),)}
 PROGRAM = r"""
 #include <stdio.h>
 #include "of_any_size.h"

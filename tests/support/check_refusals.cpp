@@ -33,7 +33,11 @@ public:
             add_for_tensor(cache.name, cache.tensor);
         }
         add("arguments of another size", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.size = 8; });
-        add("scratch of the caller", POLYHEAD_UNSUPPORTED, [](polyhead_args &a) { a.scratch = a.out.data; });
+        add("scratch memory without an address", POLYHEAD_NULL_POINTER, [](polyhead_args &a) { a.scratch_bytes = 64; });
+        add("an executor of width 0", POLYHEAD_BAD_VALUE, [](polyhead_args &a) {
+            static const polyhead_executor executor = polyhead_executor_of(0, nullptr, nullptr);
+            a.executor = &executor;
+        });
         add("another operation", POLYHEAD_WRONG_OPERATION,
             [this](polyhead_args &a) { a.op = is_linear(p_) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
         add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });

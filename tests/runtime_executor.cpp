@@ -54,6 +54,7 @@ TEST_CASE("executor: tasks in any order, on any threads", "[runtime]") {
                 CHECK(std::string(sealed.call.run().message).empty());
                 CHECK(right(sealed.call));
             }
+            CHECK(sealed.scratch->untouched_behind());
         }
     }
 }
@@ -369,6 +370,7 @@ TEST_CASE("executor: packed tokens", "[runtime]") {
                 expected.insert(expected.end(), static_cast<size_t>(length * d), static_cast<float>(length));
             }
             CHECK(call.out == expected);
+            CHECK(scratch.untouched_behind());
             if (width == 4) {
                 CHECK(shared == one.together);
             }

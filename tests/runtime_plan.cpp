@@ -7,6 +7,7 @@
 #include "../contract/weight_layout.h"
 #include "failing_system.h"
 #include "runtime_features.h"
+#include "scratch_memory.h"
 #include "support/catch.h"
 #include "support/environment.h"
 
@@ -192,6 +193,30 @@ TEST_CASE("plan: a kernel sees the same where addresses and numbers alone may ch
         call.args.query.data = call.query.data();
     }
     check_same(planned, call);
+}
+
+TEST_CASE("plan: a larger window takes more memory than that of the plan", "[runtime]") {
+    FeatureCall call;
+    call.args.kv_lengths = {};
+    call.fake.variant.scratch.terms[0] = {100000, 0, 1, 1}; // for each key in the windows
+    call.args.window_left = call.args.window_right = 0;
+    polyhead_plan *plan = nullptr;
+    REQUIRE(polyhead_make_plan(&call.fake.table, &call.args, &plan).code == POLYHEAD_OK);
+    call.args.plan = plan;
+    const int64_t small = polyhead_scratch_bytes(&call.fake.table, &call.args, nullptr);
+    const ScratchMemory scratch(small);
+    call.args.scratch = scratch.get();
+    call.args.scratch_bytes = scratch.bytes();
+    call.accepted();
+    call.args.window_left = 1;
+    call.args.scratch_bytes = 0;
+    call.args.scratch = nullptr;
+    const int64_t large = polyhead_scratch_bytes(&call.fake.table, &call.args, nullptr);
+    CHECK(large > small + B * 99000);
+    call.args.scratch = scratch.get();
+    call.args.scratch_bytes = scratch.bytes();
+    call.refused(POLYHEAD_BAD_VALUE, "scratch: " + std::to_string(small) + " bytes, expected " + std::to_string(large));
+    polyhead_free_plan(plan);
 }
 
 TEST_CASE("plan: a call of another form is refused", "[runtime]") {

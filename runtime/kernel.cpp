@@ -45,7 +45,7 @@ int64_t bytes_of_call(const KernelTable &kernel, const polyhead_variant *variant
     if (variant && s.no_keys()) {
         return static_cast<int64_t>(bytes_without_keys(kernel.problem, args));
     }
-    if (parts.needed()) {
+    if (!variant || parts.needed()) {
         return parts.bytes(workers.count());
     }
     const int64_t bytes =
@@ -167,7 +167,7 @@ polyhead_status run_call(const GivenCall &call, const Resources &resources) noex
     if (status.code != POLYHEAD_OK || !parts.prepare(variant, &status)) {
         return status;
     }
-    return parts.needed() ? parts.run() : run_variant(kernel, *variant, args, shape, resources);
+    return !variant || parts.needed() ? parts.run() : run_variant(kernel, *variant, args, shape, resources);
 }
 
 } // namespace
@@ -229,7 +229,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
         return status;
     }
     const int64_t bytes = all_bytes(kernel, chosen, *call.args, shape, parts, resources);
-    if (parts.needed()) {
+    if (!chosen || parts.needed()) {
         parts.describe(bytes, &out);
         return status;
     }

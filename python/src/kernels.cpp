@@ -225,7 +225,7 @@ int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const Devi
 
 void bind_kernels(nb::module_ &module) {
     using namespace nb::literals;
-    nb::class_<polyhead::Plan>(module, "Plan", "The form of a call, checked; made by Kernel.plan().");
+    [[maybe_unused]] const nb::class_<polyhead::Plan> plan_class(module, "Plan", "The form of a call, checked; made by Kernel.plan().");
     nb::class_<PackedWeights>(module, "Weights", "Packed weights of a layer; made by Kernel.pack().")
         .def_prop_ro("nbytes", [](const PackedWeights &w) { return w.weights.bytes(); });
     const auto release = nb::call_guard<WithoutLock>();

@@ -288,24 +288,21 @@ bool check_page(const char *name, int32_t page, int64_t pages, polyhead_status *
 namespace polyhead::runtime {
 namespace {
 
-// The structs of an append as this library knows them.
-struct GivenAppend {
-    const polyhead_cache *cache = nullptr;
-    const polyhead_new_keys *keys = nullptr;
-
-    bool read(const polyhead_cache *given_cache, const polyhead_new_keys *given_keys, polyhead_status *status) noexcept {
-        if (!given_cache || !given_keys) {
-            return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", given_cache ? "keys" : "cache");
-        }
-        cache = served(*given_cache, &cache_room_, {"cache", of_struct, of_headers}, status);
-        keys = cache ? served(*given_keys, &keys_room_, {"new keys", of_struct, of_headers}, status) : nullptr;
-        return keys != nullptr;
-    }
-
-private:
-    polyhead_cache cache_room_;
-    polyhead_new_keys keys_room_;
+// Room for the structs of an append, where they are of another version.
+struct AppendRoom {
+    polyhead_cache cache;
+    polyhead_new_keys keys;
 };
+
+// The structs as this library knows them. False and a status when they are refused.
+bool read_append(const polyhead_cache **cache, const polyhead_new_keys **keys, AppendRoom *room, polyhead_status *status) noexcept {
+    if (!*cache || !*keys) {
+        return refuse(status, POLYHEAD_NULL_POINTER, "%s: null pointer, expected a struct", *cache ? "keys" : "cache");
+    }
+    *cache = served(**cache, &room->cache, {"cache", of_struct, of_headers}, status);
+    *keys = *cache ? served(**keys, &room->keys, {"new keys", of_struct, of_headers}, status) : nullptr;
+    return *keys != nullptr;
+}
 
 } // namespace
 } // namespace polyhead::runtime
@@ -319,14 +316,14 @@ polyhead_status polyhead_append_in(const polyhead_workspace *given_workspace, co
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
     polyhead_status status = success();
-    GivenAppend given;
+    AppendRoom room;
     GivenWorkspace workspace;
-    if (!given.read(cache, keys, &status) || !workspace.read(given_workspace, &status)) {
+    if (!read_append(&cache, &keys, &room, &status) || !workspace.read(given_workspace, &status)) {
         return status;
     }
     Workers workers(workspace.executor);
     CallMemory memory(workspace.scratch, workspace.scratch_bytes);
-    Append append(*given.cache, *given.keys);
+    Append append(*cache, *keys);
     if (append.check(scratch_tensor(workspace.scratch, workspace.scratch_bytes), &memory, &status)) {
         append.run(&workers);
     }
@@ -343,10 +340,10 @@ int64_t polyhead_append_scratch_bytes(const polyhead_cache *cache, const polyhea
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
     polyhead_status found = success();
-    GivenAppend given;
+    AppendRoom room;
     CallMemory memory;
-    if (given.read(cache, keys, &found)) {
-        Append(*given.cache, *given.keys).check(scratch_tensor(nullptr, 0), &memory, &found);
+    if (read_append(&cache, &keys, &room, &found)) {
+        Append(*cache, *keys).check(scratch_tensor(nullptr, 0), &memory, &found);
     }
     if (status) {
         *status = found;

@@ -85,7 +85,7 @@ polyhead_plan::polyhead_plan(const KernelTable &kernel, const polyhead_args &arg
     }
     variant_ = variant;
     bytes_ = cpu_bytes(kernel_, *variant, form_, shape_);
-    call_.emplace(kernel_, form_, shape_, nullptr);
+    planned_ = &call_.emplace(kernel_, form_, shape_, nullptr);
 }
 
 bool polyhead_plan::check_made_for(const polyhead_kernel *table, polyhead_status *status) const noexcept {
@@ -132,7 +132,7 @@ bool polyhead_plan::serves(const polyhead_args &args) const noexcept {
 }
 
 polyhead_status polyhead_plan::run(const polyhead_args &args, const Resources &resources) const noexcept {
-    return run_planned(kernel_, *variant_, *call_, args, bytes_, resources);
+    return run_planned(kernel_, *variant_, *planned_, args, bytes_, resources);
 }
 
 polyhead_status polyhead_make_plan(const polyhead_kernel *table, const polyhead_args *given, polyhead_plan **plan) {

@@ -51,6 +51,7 @@ private:
     const polyhead_variant *variant_ = nullptr;
     polyhead::runtime::CpuBytes bytes_;
     std::optional<polyhead::runtime::Call> call_; // of form_, whose addresses stand for those of a call
+    const polyhead::runtime::Call *planned_ = nullptr;
 };
 
 #endif

@@ -114,6 +114,7 @@ void run_tasks(const polyhead_executor &executor, int32_t count, void (*task)(vo
     }
     const uintptr_t token = gate->generation.load() * num_gates + static_cast<uintptr_t>(gate - gates);
     try {
+        // NOLINTNEXTLINE(performance-no-int-to-ptr): nothing is read there
         executor.parallel_for(executor.context, count, enter, reinterpret_cast<void *>(token));
     } catch (...) {
         tasks.blame(ExecutorFault::threw, 0);

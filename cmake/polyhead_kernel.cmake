@@ -19,6 +19,9 @@ set(POLYHEAD_CPU_FEATURES
 # Writes NAME.a, NAME.h and NAME.json with the given generate flags, and makes the library target NAME from them.
 function(_polyhead_generate_kernel name)
     set(flags ${ARGN})
+    if(POLYHEAD_SANITIZE AND NOT "--untested-target" IN_LIST flags)
+        list(APPEND flags --untested-target) # of a sanitizer, which this program has
+    endif()
     list(FIND flags --target at)
     math(EXPR at "${at} + 1")
     list(GET flags ${at} targets)
@@ -203,9 +206,6 @@ function(polyhead_add_kernel name)
     endif()
     if(NOT arg_TARGETS)
         set(arg_TARGETS "${POLYHEAD_DEFAULT_TARGET}")
-    endif()
-    if(POLYHEAD_SANITIZE AND NOT arg_UNTESTED_TARGET)
-        list(APPEND flags --untested-target) # of a sanitizer, which this program has
     endif()
     list(JOIN arg_TARGETS "," targets)
     _polyhead_needs_gpu(needs_gpu "${targets}")

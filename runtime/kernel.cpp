@@ -16,7 +16,6 @@
 #include "call/planned_call.h"
 #include "call/resources.h"
 #include "call/scratch_bytes.h"
-#include "rules/served.h"
 #include "rules/validate.h"
 #include "status.h"
 #include "threads/floating_point.h"
@@ -186,9 +185,7 @@ polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *
     CallMemory memory(call.args->scratch, call.args->scratch_bytes);
     status = run_call(call, {&workers, &memory});
     if (memory.too_small()) {
-        const size_t given = call.args->scratch_bytes;
-        refuse(&status, POLYHEAD_BAD_VALUE, "scratch: %zu bytes, expected %lld", given,
-               static_cast<long long>(polyhead_scratch_bytes(table, args, nullptr)));
+        say_expected_scratch(call.args->scratch_bytes, polyhead_scratch_bytes(table, args, nullptr), &status);
     }
     say_fault(workers, &status);
     return status;

@@ -10,6 +10,7 @@
 #include "../rules/served.h"
 #include "../rules/shared_elements.h"
 #include "../threads/floating_point.h"
+#include "../threads/for_each_row.h"
 #include "cache_rules.h"
 #include "head_rows.h"
 
@@ -328,8 +329,7 @@ polyhead_status polyhead_append_in(const polyhead_workspace *given_workspace, co
         append.run(&workers);
     }
     if (memory.too_small()) {
-        refuse(&status, POLYHEAD_BAD_VALUE, "scratch: %zu bytes, expected %lld", workspace.scratch_bytes,
-               static_cast<long long>(memory.most()));
+        say_expected_scratch(workspace.scratch_bytes, memory.most(), &status);
     }
     say_fault(workers, &status);
     return status;

@@ -8,8 +8,6 @@
 
 #include "../rules/tensor_rules.h"
 #include "../status.h"
-#include "../threads/thread_pool.h"
-#include "../threads/threads.h"
 
 namespace polyhead::runtime {
 
@@ -52,23 +50,6 @@ private:
     const polyhead_rotation &r_;
     const polyhead_tensor *first_;
 };
-
-// Calls row(i) for i = 0 .. count - 1, by all workers where the bytes that are moved are worth it.
-template <typename Row> void for_each_row(int64_t count, int64_t bytes, Workers *workers, const Row &row) noexcept {
-    constexpr int64_t least_bytes = 1 << 18; // waking a thread takes as long as copying a part of this
-    if (bytes < least_bytes || count > INT32_MAX) {
-        for (int64_t i = 0; i < count; ++i) {
-            row(i);
-        }
-        return;
-    }
-    const auto task = [](void *, int index, uint8_t *closure) {
-        (*reinterpret_cast<const Row *>(closure))(index);
-        return 0;
-    };
-    ParallelLoop loop(task, nullptr, reinterpret_cast<uint8_t *>(const_cast<Row *>(&row)), 0, static_cast<int32_t>(count), nullptr);
-    (void)workers->run(&loop);
-}
 
 } // namespace polyhead::runtime
 

@@ -7,6 +7,7 @@
 #include "../call/resources.h"
 #include "../rules/shared_elements.h"
 #include "../threads/floating_point.h"
+#include "../threads/for_each_row.h"
 #include "head_rows.h"
 
 namespace polyhead::runtime {

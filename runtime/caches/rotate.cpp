@@ -2,6 +2,7 @@
 #include "../call/call_guard.h"
 #include "../call/resources.h"
 #include "../threads/floating_point.h"
+#include "../threads/for_each_row.h"
 #include "head_rows.h"
 
 namespace polyhead::runtime {

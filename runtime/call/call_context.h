@@ -16,7 +16,7 @@ struct CallContext {
     static constexpr uint64_t ours = 0x706f6c7968656164; // "polyhead": other code of the process may use Halide with other contexts
 
     explicit CallContext(polyhead_device *device_) noexcept : device(device_) { text[0] = 0; }
-    // On the CPU: the workers beside the thread of the call have this memory, worker_bytes each, one after another.
+    // On the CPU: the workers beside the thread of the call have this memory, helper_bytes each, one after another.
     CallContext(Workers *workers_, char *helper_memory_, size_t helper_bytes_) noexcept
         : device(nullptr), workers(workers_), helper_memory(helper_memory_), helper_bytes(helper_bytes_) {
         text[0] = 0;

@@ -1,6 +1,7 @@
 // Reads the table of a kernel.
 #include "kernel_table.h"
 
+#include <array>
 #include <cstring>
 
 #include "../rules/served.h"
@@ -26,6 +27,16 @@ const polyhead_problem *problem_of_other_size(const char *kernel, const polyhead
 const polyhead_kernel *rest_of(const polyhead_kernel *table) noexcept {
     return reinterpret_cast<const polyhead_kernel *>(reinterpret_cast<const char *>(table) + table->sizes.problem - sizeof table->problem);
 }
+
+// Of each row, the rows of the same tensor: it may serve other operations and problems by another one.
+constexpr std::array<TensorSet, num_tensors> rows_of_same_tensor() {
+    std::array<TensorSet, num_tensors> all;
+    for (size_t i = 0; i < num_tensors; ++i) {
+        all[i] = rows_where([&](const TensorRow &row) { return row.tensor == contract::tensors[i].tensor; });
+    }
+    return all;
+}
+constexpr std::array<TensorSet, num_tensors> same_tensor = rows_of_same_tensor();
 
 } // namespace
 
@@ -70,6 +81,10 @@ bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noe
     problem = with_defaults(*given_problem);
     problem.size = sizeof problem;
     tensors = taken_by(problem);
+    not_taken = ~tensors;
+    for (const TensorRow &row : tensors) {
+        not_taken = not_taken & ~same_tensor[&row - contract::tensors];
+    }
     return true;
 }
 

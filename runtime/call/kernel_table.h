@@ -43,8 +43,8 @@ struct KernelTable {
     int32_t num_variants = 0, num_declarations = 0;
     int (*first_entry)(void **argv) = nullptr;
     uint32_t expression_facts = 0;
-    polyhead_problem problem{}; // every default is written out
-    contract::TensorSet tensors;
+    polyhead_problem problem{};             // every default is written out
+    contract::TensorSet tensors, not_taken; // rows of tensors that this kernel takes, and of those that it takes by no row
 };
 
 } // namespace polyhead::runtime

@@ -67,11 +67,6 @@ polyhead_plan::polyhead_plan(const KernelTable &kernel, const polyhead_args &arg
     }
     form_.expression_tensors = expression_tensors_;
     form_.plan = nullptr;
-    for (const TensorRow &row : ~kernel_.tensors) {
-        if (!takes_tensor(kernel_.tensors, row.tensor)) {
-            not_taken_[num_not_taken_++] = row.tensor;
-        }
-    }
     const bool keys_counted = !absent(args.kv_lengths) || kernel_.problem.cache != 0;
     if (args.device || shape_.ragged() || shape_.nothing_to_do() || shape_.no_keys() || keys_counted) {
         return;
@@ -97,14 +92,6 @@ bool polyhead_plan::check_made_for(const polyhead_kernel *table, polyhead_status
 }
 
 bool polyhead_plan::check_form(const polyhead_args &args, polyhead_status *status) const noexcept {
-    bool surplus = args.num_expression_tensors != kernel_.num_declarations || (kernel_.num_declarations > 0 && !args.expression_tensors) ||
-                   (!has_weights(kernel_.problem) && args.weights);
-    for (int i = 0; i < num_not_taken_; ++i) {
-        surplus |= !absent(args.*not_taken_[i]);
-    }
-    if (surplus && !check_surplus(kernel_, args, status)) {
-        return false;
-    }
     for (const TensorRow &row : kernel_.tensors) {
         if (!check_same_form(said_of(row), args.*row.tensor, form_.*row.tensor, status)) {
             return false;
@@ -119,8 +106,8 @@ bool polyhead_plan::check_form(const polyhead_args &args, polyhead_status *statu
 }
 
 bool polyhead_plan::check(const polyhead_args &args, const Resources &resources, polyhead_status *status) const noexcept {
-    return check_operation(kernel_, args, status) && check_numbers(kernel_.problem, args, status) && check_form(args, status) &&
-           (!has_weights(kernel_.problem) || check_weights(kernel_, args.weights, status)) &&
+    return check_operation(kernel_, args, status) && check_surplus(kernel_, args, status) && check_numbers(kernel_.problem, args, status) &&
+           check_form(args, status) && (!has_weights(kernel_.problem) || check_weights(kernel_, args.weights, status)) &&
            (!shape_.ragged() || check_ragged(kernel_, args, shape_, status)) &&
            check_contents(kernel_, problem_, args, resources, shape_, status);
 }

@@ -43,8 +43,6 @@ private:
     const polyhead::runtime::KernelTable kernel_;
     polyhead_problem problem_; // with the heads of the call
     polyhead_args form_;
-    polyhead_tensor polyhead_args::*not_taken_[polyhead::runtime::num_tensors];
-    int num_not_taken_ = 0;
     polyhead_weights weights_{};
     polyhead_tensor expression_tensors_[polyhead::runtime::most_expression_tensors];
     polyhead::runtime::CallShape shape_;

@@ -3,6 +3,7 @@
 #define POLYHEAD_RUNTIME_RESOURCES_H
 
 #include "../memory/call_memory.h"
+#include "../status.h"
 #include "../threads/threads.h"
 
 namespace polyhead::runtime {
@@ -32,6 +33,11 @@ private:
 
 // Scratch memory as a tensor of bytes, to be held against others.
 polyhead_tensor scratch_tensor(const void *scratch, size_t bytes) noexcept;
+
+// Where scratch memory was too small for a function: how much it takes.
+inline void say_expected_scratch(size_t found, int64_t expected, polyhead_status *status) noexcept {
+    refuse(status, POLYHEAD_BAD_VALUE, "scratch: %zu bytes, expected %lld", found, static_cast<long long>(expected));
+}
 
 // After a function that was ok: what the executor did wrong.
 inline void say_fault(const Workers &workers, polyhead_status *status) noexcept {

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "../../contract/weight_layout.h"
-#include "../caches/head_rows.h"
 #include "../call/call_guard.h"
 #include "../call/kernel_table.h"
 #include "../call/resources.h"
@@ -12,6 +11,7 @@
 #include "../rules/validate.h"
 #include "../status.h"
 #include "../threads/floating_point.h"
+#include "../threads/for_each_row.h"
 #include "stored.h"
 
 namespace polyhead::runtime {

@@ -19,7 +19,6 @@ bool check_contents(const KernelTable &kernel, const polyhead_problem &problem, 
                     const CallShape &shape, polyhead_status *status) noexcept;
 
 // validate_tensors.cpp: first whether the kernel takes what was given; then one tensor that gives lengths of the call; then all others.
-bool takes_tensor(const TensorSet &taken, polyhead_tensor polyhead_args::*tensor) noexcept; // by any row: several may be of one tensor
 bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept;
 bool check_lengths_of(const TensorRow &row, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept;
 bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept;

@@ -6,6 +6,7 @@
 
 #include "../caches/head_rows.h"
 #include "../status.h"
+#include "../threads/for_each_row.h"
 #include "validate_parts.h"
 
 namespace polyhead::runtime {

@@ -123,19 +123,10 @@ bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead
 
 } // namespace
 
-bool takes_tensor(const TensorSet &taken, polyhead_tensor polyhead_args::*tensor) noexcept {
-    for (const TensorRow &row : taken) {
-        if (row.tensor == tensor) {
-            return true;
-        }
-    }
-    return false;
-}
-
 bool check_surplus(const KernelTable &kernel, const polyhead_args &args, polyhead_status *status) noexcept {
     const polyhead_problem &problem = kernel.problem;
-    for (const TensorRow &row : ~kernel.tensors) {
-        if (!absent(args.*row.tensor) && !takes_tensor(kernel.tensors, row.tensor)) {
+    for (const TensorRow &row : kernel.not_taken) {
+        if (!absent(args.*row.tensor)) {
             return refuse_surplus(problem, row, status);
         }
     }

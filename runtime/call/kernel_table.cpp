@@ -80,10 +80,13 @@ bool KernelTable::read(const polyhead_kernel *from, polyhead_status *status) noe
     expression_facts = rest->expression_facts;
     problem = with_defaults(*given_problem);
     problem.size = sizeof problem;
-    tensors = taken_by(problem);
+    tensors = TensorSet();
     not_taken = ~tensors;
-    for (const TensorRow &row : tensors) {
-        not_taken = not_taken & ~same_tensor[&row - contract::tensors];
+    for (size_t i = 0; i < num_tensors; ++i) {
+        if (takes(problem, contract::tensors[i])) {
+            tensors.add(i);
+            not_taken = not_taken & ~same_tensor[i];
+        }
     }
     return true;
 }

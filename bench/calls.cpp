@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "../instruments/calls/compiled_kernel.h"
+#include "../instruments/calls/spinning_pool.h"
 #include "../instruments/roof/roof.h"
-#include "foreign_pool.h"
 #include "workload.h"
 
 namespace bench {
@@ -53,6 +53,28 @@ polyhead::Problem heads_of_64(int heads) {
     return p;
 }
 
+// So many heads of 64, compiled, with the tensors of one call.
+class Case {
+public:
+    Case(int heads, const Lengths &shape) : compiled_(heads_of_64(heads), {"host", "", "calls", "", false}) {
+        if (compiled_.error().empty())
+            workload_.emplace(compiled_.kernel(), shape);
+    }
+    // False after the sentence of what failed.
+    bool ready() const {
+        const std::string error = workload_ ? workload_->check() : compiled_.error();
+        if (!error.empty())
+            std::printf("%s\n", error.c_str());
+        return error.empty();
+    }
+    const polyhead::Kernel &kernel() const { return compiled_.kernel(); }
+    const polyhead_args &args() const { return workload_->args(); }
+
+private:
+    const polyhead::test::CompiledKernel compiled_;
+    std::optional<Workload> workload_;
+};
+
 // 128-byte aligned memory for one call.
 struct Scratch {
     std::vector<char> memory;
@@ -65,15 +87,12 @@ struct Scratch {
 
 // One head, one query, four keys: a call, one with a plan, one with a plan and memory of the caller, / the kernel alone.
 int run_tiny(int rounds) {
-    const polyhead::test::CompiledKernel compiled(heads_of_64(1), {"host", "", "calls", "", false});
-    const polyhead::Kernel &kernel = compiled.kernel();
-    const Workload workload(kernel, {1, 1, 4, 0});
-    if (const std::string error = compiled.error().empty() ? workload.check() : compiled.error(); !error.empty()) {
-        std::printf("%s\n", error.c_str());
+    const Case measured(1, {1, 1, 4, 0});
+    if (!measured.ready())
         return 1;
-    }
+    const polyhead::Kernel &kernel = measured.kernel();
     polyhead::set_num_threads(1);
-    polyhead_args plain = workload.args(), planned = plain, sealed;
+    polyhead_args plain = measured.args(), planned = plain, sealed;
     polyhead::Plan plan;
     (void)kernel.plan(plain, &plan);
     planned.plan = plan.raw();
@@ -115,15 +134,12 @@ int run_tiny(int rounds) {
 
 // The same call alone, after parallel work of another pool by threads of its own, and by those of the other pool.
 int run_beside(int threads, int rounds) {
-    const polyhead::test::CompiledKernel compiled(heads_of_64(12), {"host", "", "calls_12", "", false});
-    const polyhead::Kernel &kernel = compiled.kernel();
-    const Workload workload(kernel, {1, 256, 256, 0});
-    if (const std::string error = compiled.error().empty() ? workload.check() : compiled.error(); !error.empty()) {
-        std::printf("%s\n", error.c_str());
+    const Case measured(12, {1, 256, 256, 0});
+    if (!measured.ready())
         return 1;
-    }
+    const polyhead::Kernel &kernel = measured.kernel();
     polyhead::set_num_threads(threads);
-    const polyhead_args own = workload.args();
+    const polyhead_args own = measured.args();
     std::vector<double> beside, on_it, milliseconds;
     for (int i = 0; i < rounds; i++) {
         const auto timed = [&](const auto &before, const polyhead_args &args) {
@@ -137,7 +153,7 @@ int run_beside(int threads, int rounds) {
         const double alone = timed([] {}, own);
         double by_own = 0, by_executor = 0;
         {
-            ForeignPool pool(threads);
+            polyhead::test::SpinningPool pool(threads, polyhead::test::Idle::keeps_core);
             std::vector<float> data(1 << 16, 1.0f);
             const auto work = [&] {
                 pool.parallel_for(64, [&](int task) {
@@ -145,9 +161,8 @@ int run_beside(int threads, int rounds) {
                         data[static_cast<size_t>(task) * 1024 + static_cast<size_t>(k)] *= 1.0001f;
                 });
             };
-            const polyhead::Executor executor(threads, [&](int tasks, const auto &task) { pool.parallel_for(tasks, task); });
             polyhead_args shared = own;
-            shared.executor = executor.raw();
+            shared.executor = pool.raw();
             by_own = timed(work, own);
             by_executor = timed(work, shared);
         }

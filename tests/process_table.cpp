@@ -2,7 +2,9 @@
 #include "kernel_table.h"
 
 #include <algorithm>
+#include <cstring>
 #include <malloc.h>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,8 +15,10 @@
 #include "floating_point_states.h"
 #include "instruments/calls/not_run.h"
 #include "instruments/calls/problems.h"
+#include "instruments/calls/spinning_pool.h"
 #include "instruments/calls/subject.h"
 #include "instruments/reference/half.h"
+#include "scratch_memory.h"
 #include "sealed.h"
 #include "small_stack.h"
 #include "support/catch.h"
@@ -200,18 +204,15 @@ struct SealedCall {
     SealedCall(SmallCall &call, const polyhead_executor *executor) : of(call), args(call.subject.prepared(call.inputs.args())) {
         args.executor = executor;
         polyhead_status status;
-        bytes = static_cast<size_t>(polyhead_scratch_bytes(&call.kernel, &args, &status));
-        memory.resize(bytes + alignment);
-        args.scratch = memory.data() + (alignment - reinterpret_cast<uintptr_t>(memory.data()) % alignment) % alignment;
-        args.scratch_bytes = bytes;
+        memory.emplace(polyhead_scratch_bytes(&call.kernel, &args, &status));
+        args.scratch = memory->get();
+        args.scratch_bytes = memory->bytes();
     }
     polyhead_status run() const { return polyhead_run(&of.kernel, &args); }
 
-    static constexpr size_t alignment = 128;
     SmallCall &of;
     polyhead_args args;
-    size_t bytes = 0;
-    std::vector<char> memory;
+    std::optional<ScratchMemory> memory;
 };
 
 } // namespace
@@ -308,7 +309,7 @@ TEST_CASE("process: the same bits by executors of any width, in scratch memory o
             const TestExecutor executor(width, width == 3 ? RunTasks(backwards) : RunTasks(on_threads));
             SealedCall sealed(call, executor.raw());
             for (const char content : {'\0', '\xff'}) {
-                std::fill(sealed.memory.begin(), sealed.memory.end(), content);
+                std::memset(sealed.args.scratch, content, sealed.args.scratch_bytes);
                 call.inputs.gaps_untouched(); // refills the outputs
                 --sealed.args.scratch_bytes;
                 CHECK(sealed.run().code == POLYHEAD_BAD_VALUE);
@@ -319,6 +320,7 @@ TEST_CASE("process: the same bits by executors of any width, in scratch memory o
                 CHECK(status.code == POLYHEAD_OK);
                 CHECK(call.right());
             }
+            CHECK(sealed.memory->untouched_behind());
         }
     });
 }

@@ -53,6 +53,20 @@ struct SdpaCall {
     void refused(polyhead_code code, const std::string &message) { check_refused(fake, args, code, message, {&out, &lse}); }
 };
 
+// The same tensors as packed tokens, three of them in three sequences of which one is empty. The kernel takes nothing else.
+struct ThreeTokens : SdpaCall {
+    ThreeTokens() {
+        fake.table.problem = sdpa(H, H_kv, d, d_v);
+        args.query = view(query.data(), {1, H, 3, d});
+        args.key = view(key.data(), {1, H_kv, 3, d});
+        args.value = view(value.data(), {1, H_kv, 3, d_v});
+        args.out = view(out.data(), {1, H, 3, d_v});
+        args.kv_lengths = args.lse = polyhead_tensor{};
+        args.cu_seqlens_q = args.cu_seqlens_kv = view(begins.data(), {4});
+    }
+    std::vector<int32_t> begins = {0, 1, 1, 3};
+};
+
 struct MhaCall {
     explicit MhaCall(Problem p = mha(8, 2)) : problem(p), fake(p) {
         const size_t bytes = polyhead_weights_bytes(&fake.table);

@@ -9,6 +9,7 @@
 #include "../runtime/threads/executor.h"
 #include "executors.h"
 #include "failing_system.h"
+#include "instruments/calls/spinning_pool.h"
 #include "runtime_calls.h"
 #include "runtime_loops.h"
 #include "scratch_memory.h"

@@ -428,22 +428,14 @@ TEST_CASE("plan: threads use one at the same time", "[runtime]") {
 }
 
 TEST_CASE("plan: packed tokens, with other lengths of sequences", "[runtime]") {
-    SdpaCall call;
-    call.fake.table.problem = sdpa(H, H_kv, d, d_v);
-    std::vector<int32_t> begins = {0, 1, 1, 3};
-    call.args.query = view(call.query.data(), {1, H, 3, d});
-    call.args.key = view(call.key.data(), {1, H_kv, 3, d});
-    call.args.value = view(call.value.data(), {1, H_kv, 3, d_v});
-    call.args.out = view(call.out.data(), {1, H, 3, d_v});
-    call.args.kv_lengths = call.args.lse = polyhead_tensor{};
-    call.args.cu_seqlens_q = call.args.cu_seqlens_kv = view(begins.data(), {4});
+    ThreeTokens call;
     polyhead_plan *plan = nullptr;
     REQUIRE(polyhead_make_plan(&call.fake.table, &call.args, &plan).code == POLYHEAD_OK);
     call.args.plan = plan;
     CHECK(std::string(call.fake.run(call.args).message).empty());
-    begins = {0, 1, 2, 3};
+    call.begins = {0, 1, 2, 3};
     CHECK(std::string(call.fake.run(call.args).message).empty());
-    begins = {0, 2, 1, 3};
+    call.begins = {0, 2, 1, 3};
     CHECK(std::string(call.fake.run(call.args).message) == "cu_seqlens_q: value 1 at index 2, expected at least 2, the value before it");
     polyhead_free_plan(plan);
 }

@@ -38,15 +38,7 @@ TEST_CASE("stack: calls with everything that takes room", "[runtime]") {
         CHECK(!on_small_stack([&] { return call.fake.run(call.args); }).empty());
     }
     SECTION("packed tokens, whose parts run on threads") {
-        SdpaCall call;
-        call.fake.table.problem = sdpa(H, H_kv, d, d_v);
-        std::vector<int32_t> begins = {0, 1, 1, 3};
-        call.args.query = view(call.query.data(), {1, H, 3, d});
-        call.args.key = view(call.key.data(), {1, H_kv, 3, d});
-        call.args.value = view(call.value.data(), {1, H_kv, 3, d_v});
-        call.args.out = view(call.out.data(), {1, H, 3, d_v});
-        call.args.kv_lengths = call.args.lse = polyhead_tensor{};
-        call.args.cu_seqlens_q = call.args.cu_seqlens_kv = view(begins.data(), {4});
+        ThreeTokens call;
         CHECK(on_small_stack([&] { return call.fake.run(call.args); }).empty());
         CHECK(call.fake.calls > 0);
     }

@@ -1,6 +1,14 @@
 # The code that plans Variants (plan/, without Halide), and the code that builds them: what a kernel computes (generators/), how a machine
 # runs it (schedules/), and objects of both (compile/).
-find_package(nlohmann_json REQUIRED)
+foreach(package CLI11 nlohmann_json)
+    find_package(${package} QUIET)
+    if(NOT ${package}_FOUND)
+        message(
+            FATAL_ERROR
+            "polyhead: ${package} was not found, and the generator needs it: install it (Debian: libcli11-dev nlohmann-json3-dev), or build the runtime alone with -DPOLYHEAD_BUILD_GENERATOR=OFF"
+        )
+    endif()
+endforeach()
 
 # The records of plan/tuning/records/ are compiled into the program as text.
 file(

@@ -14,15 +14,28 @@ if(NOT Halide_DIR)
     endif()
 endif()
 set(CMAKE_DISABLE_FIND_PACKAGE_Halide_Python TRUE)
-find_package(Halide 21 REQUIRED COMPONENTS Halide shared)
+find_package(Halide 21 QUIET COMPONENTS Halide shared)
+if(NOT Halide_FOUND)
+    message(
+        FATAL_ERROR
+        "polyhead: Halide 21 was not found, and the generator needs it: run `./polyhead setup`, or `pip install halide==21.0.0` and set Halide_DIR, or build the runtime alone with -DPOLYHEAD_BUILD_GENERATOR=OFF"
+    )
+endif()
 message(STATUS "polyhead: Halide ${Halide_VERSION} in ${Halide_DIR}")
 
 # Folder of HalideRuntime.h, and libHalide itself.
 get_target_property(POLYHEAD_HALIDE_INCLUDE_DIR Halide::Runtime INTERFACE_INCLUDE_DIRECTORIES)
+string(
+    REGEX REPLACE
+    "^\\$<BUILD_INTERFACE:(.*)>$"
+    "\\1"
+    POLYHEAD_HALIDE_INCLUDE_DIR
+    "${POLYHEAD_HALIDE_INCLUDE_DIR}"
+)
 get_target_property(POLYHEAD_HALIDE_LIBRARY Halide::Halide IMPORTED_LOCATION_RELEASE)
 set(POLYHEAD_HALIDE_VERSION "${Halide_VERSION}")
 
-# The targets of the kernels of this build, and the target of the Halide runtime inside libpolyhead. The runtime's target has no CPU
+# The targets of the kernels of this build, and the machine of the Halide runtime inside libpolyhead_gpu. The runtime's target has no CPU
 # features: a kernel has its own instructions, and the runtime must start on every machine.
 set(POLYHEAD_TARGETS
     host
@@ -55,34 +68,25 @@ if(POLYHEAD_SANITIZE)
         POLYHEAD_DEFAULT_TARGET
         "${POLYHEAD_DEFAULT_TARGET}-${_polyhead_sanitizer}"
     )
-    string(APPEND _polyhead_runtime_target -${_polyhead_sanitizer})
     string(APPEND _polyhead_gpu_runtime_target -${_polyhead_sanitizer})
 endif()
 # For polyhead_add_kernel() in a project that took this one by add_subdirectory().
 set(POLYHEAD_DEFAULT_TARGET "${POLYHEAD_DEFAULT_TARGET}" CACHE INTERNAL "")
 
-# Sets VARIABLE to the object file of a Halide runtime. The CMake target NAME lets the generator make it.
-function(_polyhead_runtime_object variable name target)
-    set(object "${CMAKE_BINARY_DIR}/${name}.o")
+# Sets VARIABLE to the object file of the Halide runtime with the GPU APIs, which is inside libpolyhead_gpu. Its symbols are weak: those that
+# libpolyhead has too are libpolyhead's.
+function(polyhead_halide_gpu_runtime variable)
+    set(object "${CMAKE_BINARY_DIR}/polyhead_halide_gpu_runtime.o")
     add_custom_command(
         OUTPUT "${object}"
-        COMMAND polyhead-generate --runtime "${object}" --target ${target} ${_polyhead_untested}
+        COMMAND
+            polyhead-generate --runtime "${object}" --target ${_polyhead_gpu_runtime_target}
+            ${_polyhead_untested}
         DEPENDS polyhead-generate
-        COMMENT "Halide runtime for ${target}"
+        COMMENT "Halide runtime for ${_polyhead_gpu_runtime_target}"
         VERBATIM
     )
     # For CMake generators other than Ninja, which order by target and not by file.
-    add_custom_target(${name} DEPENDS "${object}")
-    set(${variable} "${object}" PARENT_SCOPE)
-endfunction()
-
-# The runtime inside libpolyhead, and the runtime with the GPU APIs inside libpolyhead_gpu: targets polyhead_halide_runtime and
-# polyhead_halide_gpu_runtime. The second contains the first. Their symbols are weak, so a program with both has each symbol once.
-function(polyhead_halide_runtime variable)
-    _polyhead_runtime_object(object polyhead_halide_runtime ${_polyhead_runtime_target})
-    set(${variable} "${object}" PARENT_SCOPE)
-endfunction()
-function(polyhead_halide_gpu_runtime variable)
-    _polyhead_runtime_object(object polyhead_halide_gpu_runtime ${_polyhead_gpu_runtime_target})
+    add_custom_target(polyhead_halide_gpu_runtime DEPENDS "${object}")
     set(${variable} "${object}" PARENT_SCOPE)
 endfunction()

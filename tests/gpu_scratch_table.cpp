@@ -1,7 +1,7 @@
 // What scratch_bytes() says of a call on a device, held against the memory that the kernel asks for there between its stages.
 #include <algorithm>
 
-#include "../runtime/halide_runtime.h"
+#include "../runtime/devices/halide_devices.h"
 
 #include "gpu_tests.h"
 #include "instruments/calls/problems.h"

@@ -1,5 +1,9 @@
 # POLYHEAD_PYTHON_ENVIRONMENT: what a script needs that imports this build's package. Included by tests/CMakeLists.txt.
-set(POLYHEAD_PYTHON_ENVIRONMENT "PYTHONPATH=${PROJECT_BINARY_DIR}/python" PYTHONDONTWRITEBYTECODE=1)
+set(POLYHEAD_PYTHON_ENVIRONMENT
+    "PYTHONPATH=${PROJECT_BINARY_DIR}/python"
+    PYTHONDONTWRITEBYTECODE=1
+    "POLYHEAD_SYMBOLS=${POLYHEAD_SYMBOLS}"
+)
 if(POLYHEAD_SANITIZE AND TARGET polyhead_python)
     # The interpreter has no ASan: the sanitizer's runtime must be loaded first, and the C++ library with it, or it sees no exceptions.
     # What the interpreter itself never frees is not ours. Signal stacks are left alone: at the end of a thread ASan would unmap one that

@@ -54,7 +54,7 @@ TEST_CASE("runtime: arguments of sdpa", "[runtime]") {
         CHECK(f.buffer(2).extents == Ints{6, 5, 2, 2});
         CHECK(f.buffer(3).host == lengths.data());
         CHECK(f.buffer(3).extents == Ints{2});
-        CHECK(f.buffer(3).type == halide_type_t(halide_type_int, 32));
+        CHECK(f.buffer(3).type == runtime::ElementType{runtime::ElementType::signed_integer, 32, 1});
         scale = f.scalar<float>(4);
         from_end = f.scalar<int32_t>(5);
         CHECK(f.buffer(6).host == out.data());
@@ -62,7 +62,7 @@ TEST_CASE("runtime: arguments of sdpa", "[runtime]") {
         CHECK(f.buffer(6).strides == Ints{1, 24, 6, 72});
         CHECK(f.buffer(7).host == lse.data());
         CHECK(f.buffer(7).extents == Ints{3, 4, 2});
-        CHECK(f.buffer(7).type == halide_type_t(halide_type_float, 32));
+        CHECK(f.buffer(7).type == runtime::ElementType{runtime::ElementType::real, 32, 1});
     };
     CHECK(fake.kernel().run(args).ok());
     CHECK(scale == 1.0f / std::sqrt(8.0f));
@@ -209,7 +209,7 @@ TEST_CASE("runtime: errors inside a kernel", "[runtime]") {
                 halide_error(f.user_context, "a consequence");
             }).join();
         };
-        fake.result = halide_error_code_constraint_violated;
+        fake.result = runtime::kernel_constraint_violated;
         const polyhead_status status = fake.run(args);
         CHECK(status.code == POLYHEAD_INTERNAL);
         CHECK(std::string(status.message) == "kernel fake: the cause");
@@ -250,7 +250,7 @@ TEST_CASE("runtime: errors inside a kernel", "[runtime]") {
         CHECK(fake.calls == 0);
     }
     SECTION("a tensor between stages too large for Halide") {
-        fake.result = halide_error_code_buffer_allocation_too_large;
+        fake.result = runtime::kernel_buffer_too_large;
         CHECK(fake.run(args).code == POLYHEAD_UNSUPPORTED);
     }
 }

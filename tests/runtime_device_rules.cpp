@@ -127,8 +127,8 @@ TEST_CASE("device rules: weights", "[runtime]") {
     CHECK(polyhead_weights_to_device(&device, &there, &there).code == POLYHEAD_WRONG_DEVICE);
     call.args.weights = &there;
     call.fake.on_call = [&](FakeKernel &kernel) {
-        const auto *weight = static_cast<const halide_buffer_t *>(kernel.argv[1]),
-                   *second = static_cast<const halide_buffer_t *>(kernel.argv[2]);
+        const auto *weight = static_cast<const runtime::KernelBuffer *>(kernel.argv[1]),
+                   *second = static_cast<const runtime::KernelBuffer *>(kernel.argv[2]);
         CHECK(weight->device == reinterpret_cast<uint64_t>(there.data));
         CHECK(second->device == weight->device + contract::weight_layout(call.problem).key.weight_offset);
         CHECK(weight->host == nullptr);
@@ -269,8 +269,8 @@ TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]")
     call.move_all();
     call.fake.on_call = [&](FakeKernel &kernel) {
         CHECK(runtime::CallContext::of(kernel.user_context)->device == &call.device);
-        const auto *query = static_cast<const halide_buffer_t *>(kernel.argv[0]),
-                   *out = static_cast<const halide_buffer_t *>(kernel.argv[6]);
+        const auto *query = static_cast<const runtime::KernelBuffer *>(kernel.argv[0]),
+                   *out = static_cast<const runtime::KernelBuffer *>(kernel.argv[6]);
         CHECK(query->device == reinterpret_cast<uint64_t>(call.args.query.data));
         CHECK(query->host == nullptr);
         CHECK(query->device_dirty());
@@ -282,7 +282,7 @@ TEST_CASE("device rules: a kernel gets device tensors as they are", "[runtime]")
     CHECK(call.device.flushes == 1);
     call.args.kv_lengths = polyhead_tensor{};
     call.fake.on_call = [&](FakeKernel &kernel) {
-        const auto *lengths = static_cast<const halide_buffer_t *>(kernel.argv[3]);
+        const auto *lengths = static_cast<const runtime::KernelBuffer *>(kernel.argv[3]);
         CHECK(lengths->device != 0);
         CHECK(lengths->dim[0].stride == 0);
         CHECK(call.device.elements == std::vector<uint32_t>{T_kv});
@@ -297,8 +297,8 @@ TEST_CASE("device rules: one host tensor, and the call waits", "[runtime]") {
     DeviceCall call;
     call.move(&call.args.query);
     call.fake.on_call = [&](FakeKernel &kernel) {
-        CHECK(static_cast<const halide_buffer_t *>(kernel.argv[1])->host_dirty());
-        CHECK(!static_cast<const halide_buffer_t *>(kernel.argv[6])->host_dirty());
+        CHECK(static_cast<const runtime::KernelBuffer *>(kernel.argv[1])->host_dirty());
+        CHECK(!static_cast<const runtime::KernelBuffer *>(kernel.argv[6])->host_dirty());
     };
     CHECK(call.fake.run(call.args).code == POLYHEAD_OK);
     CHECK(call.fake.calls == 1);
@@ -355,7 +355,7 @@ TEST_CASE("device rules: errors", "[runtime]") {
     DeviceCall call;
     call.move_all();
     SECTION("the kernel's text becomes the status of its call") {
-        call.fake.result = halide_error_code_gpu_device_error;
+        call.fake.result = runtime::kernel_device_error;
         call.fake.on_call = [](FakeKernel &kernel) {
             halide_error(kernel.user_context, "CUDA error: CUDA_ERROR_OUT_OF_MEMORY cuMemAlloc failed\nmore");
             halide_error(kernel.user_context, "a consequence");
@@ -369,7 +369,7 @@ TEST_CASE("device rules: errors", "[runtime]") {
         CHECK(std::string(call.fake.run(call.args).message) == "kernel fake on Fake (cuda 8.0): something else");
     }
     SECTION("a driver that cannot use the code") {
-        call.fake.result = halide_error_code_gpu_device_error;
+        call.fake.result = runtime::kernel_device_error;
         call.fake.on_call = [](FakeKernel &kernel) {
             halide_error(kernel.user_context, "CUDA error: CUDA_ERROR_NO_BINARY_FOR_GPU, cuModuleLoadDataEx");
         };

@@ -313,9 +313,9 @@ struct RaggedCall {
 // than one thread could have run.
 int write_parts(void **argv, std::atomic<int> *shared) {
     void *const context = *static_cast<void **>(argv[0]);
-    const auto &query = *static_cast<const halide_buffer_t *>(argv[1]);
-    const auto &key = *static_cast<const halide_buffer_t *>(argv[2]);
-    const auto &out = *static_cast<const halide_buffer_t *>(argv[5]);
+    const auto &query = *static_cast<const runtime::KernelBuffer *>(argv[1]);
+    const auto &key = *static_cast<const runtime::KernelBuffer *>(argv[2]);
+    const auto &out = *static_cast<const runtime::KernelBuffer *>(argv[5]);
     std::atomic<int> most{0};
     const int rows = query.dim[1].extent;
     const auto first_worker = std::this_thread::get_id();

@@ -11,7 +11,7 @@
 #include <polyhead/polyhead.h>
 
 #include "../contract/weight_layout.h"
-#include "../runtime/halide_runtime.h"
+#include "../runtime/kernel_interface.h"
 #include "../runtime/memory/scratch.h"
 #include "support/entry.h"
 
@@ -20,7 +20,7 @@ namespace polyhead::test {
 // A buffer as the kernel saw it, innermost dimension first.
 struct SeenBuffer {
     void *host;
-    halide_type_t type;
+    runtime::ElementType type;
     std::vector<int32_t> extents, strides;
 };
 
@@ -45,7 +45,7 @@ public:
     polyhead_status run(const polyhead_args &args) const { return polyhead_run(&table, &args); }
 
     SeenBuffer buffer(int index) const {
-        const auto *b = static_cast<const halide_buffer_t *>(argv[index]);
+        const auto *b = static_cast<const runtime::KernelBuffer *>(argv[index]);
         SeenBuffer seen{b->host, b->type, {}, {}};
         for (int i = 0; i < b->dimensions; ++i) {
             seen.extents.push_back(b->dim[i].extent);

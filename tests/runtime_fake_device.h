@@ -10,7 +10,7 @@
 #include <polyhead/polyhead.h>
 
 #include "../runtime/call/device.h"
-#include "../runtime/halide_runtime.h"
+#include "../runtime/kernel_interface.h"
 #include "../runtime/status.h"
 
 namespace polyhead::test {
@@ -50,7 +50,7 @@ public:
         }
         return true;
     }
-    bool attach(const runtime::DeviceRange &range, halide_buffer_t *buffer, runtime::Attachment *,
+    bool attach(const runtime::DeviceRange &range, runtime::KernelBuffer *buffer, runtime::Attachment *,
                 polyhead_status *status) noexcept override {
         if (range.name == refused_name) {
             return runtime::refuse(status, POLYHEAD_OUT_OF_MEMORY, "%s: no room", range.name);
@@ -59,16 +59,18 @@ public:
         buffer->device = reinterpret_cast<uint64_t>(range.data) + static_cast<uint64_t>(range.first);
         return true;
     }
-    bool attach_element(uint32_t bits, halide_buffer_t *buffer, runtime::Attachment *) noexcept override {
+    bool attach_element(uint32_t bits, runtime::KernelBuffer *buffer, runtime::Attachment *) noexcept override {
         ++attached;
         elements.push_back(bits);
         buffer->device = bits + uint64_t(1); // not 0, and the tests can tell which
         return true;
     }
-    void detach(halide_buffer_t *buffer, runtime::Attachment *, bool) noexcept override {
+    void detach(runtime::KernelBuffer *buffer, runtime::Attachment *, bool) noexcept override {
         --attached;
         buffer->device = 0;
     }
+    int bring_back(void *, runtime::KernelBuffer *) noexcept override { return 0; } // its kernels make no copies
+    void free_copy(void *, runtime::KernelBuffer *) noexcept override {}
     void flush() noexcept override { ++flushes; }
 
     std::map<void *, std::vector<char>> blocks;

@@ -13,10 +13,11 @@ namespace {
 using Ints = std::vector<int32_t>;
 constexpr int first_optional = 3; // behind query, key and value
 
-halide_type_t type_of(int32_t dtype) {
-    return dtype == POLYHEAD_F32   ? halide_type_t(halide_type_float, 32)
-           : dtype == POLYHEAD_I32 ? halide_type_t(halide_type_int, 32)
-                                   : halide_type_t(halide_type_uint, 8);
+runtime::ElementType type_of(int32_t dtype) {
+    using runtime::ElementType;
+    return dtype == POLYHEAD_F32   ? ElementType{ElementType::real, 32, 1}
+           : dtype == POLYHEAD_I32 ? ElementType{ElementType::signed_integer, 32, 1}
+                                   : ElementType{ElementType::unsigned_integer, 8, 1};
 }
 
 // Where the entry has an argument: counted through the table.

@@ -50,7 +50,7 @@ TEST_CASE("features on a device: everything lies there, and the call does not wa
     constexpr int tensors = 3 + 11 + 3 + 4;
     call.fake.on_call = [&](FakeKernel &kernel) {
         CHECK(call.device.attached == tensors);
-        const auto *mask = static_cast<const halide_buffer_t *>(kernel.argv[5]);
+        const auto *mask = static_cast<const runtime::KernelBuffer *>(kernel.argv[5]);
         CHECK(mask->device == reinterpret_cast<uint64_t>(call.args.mask.data));
         CHECK(mask->device_dirty());
     };
@@ -65,7 +65,7 @@ TEST_CASE("features on a device: neutral elements need no copy", "[runtime]") {
     call.move_all();
     call.fake.on_call = [](FakeKernel &kernel) {
         for (int i = 3; i < 16; ++i) { // behind query, key and value: optional tensors, those of the expression
-            const auto *buffer = static_cast<const halide_buffer_t *>(kernel.argv[i]);
+            const auto *buffer = static_cast<const runtime::KernelBuffer *>(kernel.argv[i]);
             CHECK(buffer->device != 0);
             CHECK(!buffer->host_dirty());
         }

@@ -6,7 +6,7 @@
 #include <functional>
 #include <vector>
 
-#include "../runtime/halide_runtime.h"
+#include "../runtime/kernel_interface.h"
 #include "runtime_fake.h"
 
 namespace polyhead::test {

@@ -19,7 +19,7 @@ enum class Over { nothing, pairs, queries, keys };
 
 // An element of a buffer of rank 4.
 template <typename T> T &element(void *argument, int d, int t, int h, int b) {
-    const auto &buffer = *static_cast<const halide_buffer_t *>(argument);
+    const auto &buffer = *static_cast<const runtime::KernelBuffer *>(argument);
     return reinterpret_cast<T *>(buffer.host)[int64_t(d) * buffer.dim[0].stride + int64_t(t) * buffer.dim[1].stride +
                                               int64_t(h) * buffer.dim[2].stride + int64_t(b) * buffer.dim[3].stride];
 }
@@ -27,15 +27,15 @@ template <typename T> T &element(void *argument, int d, int t, int h, int b) {
 // A stand-in with the mask as its only optional input: out is the sum of the values that a query sees, lse how many they are.
 int add_up(bool masked, void **argv) {
     void *const mask = masked ? argv[4] : nullptr, *const out = argv[masked ? 6 : 5];
-    const auto &lse = *static_cast<const halide_buffer_t *>(argv[masked ? 7 : 6]);
-    const auto &result = *static_cast<const halide_buffer_t *>(out), &keys = *static_cast<const halide_buffer_t *>(argv[3]);
+    const auto &lse = *static_cast<const runtime::KernelBuffer *>(argv[masked ? 7 : 6]);
+    const auto &result = *static_cast<const runtime::KernelBuffer *>(out), &keys = *static_cast<const runtime::KernelBuffer *>(argv[3]);
     for (int b = 0; b < result.dim[3].extent; ++b) {
         for (int h = 0; h < result.dim[2].extent; ++h) {
             for (int q = 0; q < result.dim[1].extent; ++q) {
                 float sum = 0, count = 0;
                 for (int kv = 0; kv < keys.dim[1].extent; ++kv) {
-                    const int q_of_mask = mask ? std::min(q, static_cast<halide_buffer_t *>(mask)->dim[1].extent - 1) : 0,
-                              kv_of_mask = mask ? std::min(kv, static_cast<halide_buffer_t *>(mask)->dim[0].extent - 1) : 0;
+                    const int q_of_mask = mask ? std::min(q, static_cast<runtime::KernelBuffer *>(mask)->dim[1].extent - 1) : 0,
+                              kv_of_mask = mask ? std::min(kv, static_cast<runtime::KernelBuffer *>(mask)->dim[0].extent - 1) : 0;
                     const bool sees = !mask || element<uint8_t>(mask, kv_of_mask, q_of_mask, h, b) != 0;
                     sum += sees ? element<float>(argv[3], 0, kv, h, b) + element<float>(argv[1], 0, q, h, b) : 0;
                     count += sees;

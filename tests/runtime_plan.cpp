@@ -36,7 +36,7 @@ Arguments arguments_of(const FakeKernel &fake, const polyhead_args &args) {
     const TensorSet taken = taken_by(problem);
     int next = 0;
     const auto add_buffer = [&](bool given) {
-        const auto &buffer = *static_cast<const halide_buffer_t *>(fake.argv[next++]);
+        const auto &buffer = *static_cast<const runtime::KernelBuffer *>(fake.argv[next++]);
         std::vector<int64_t> seen = {given ? reinterpret_cast<int64_t>(buffer.host) : bits_at<int32_t>(buffer.host), buffer.type.code,
                                      buffer.type.bits, buffer.dimensions};
         for (int i = 0; i < buffer.dimensions; ++i) {

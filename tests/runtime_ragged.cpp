@@ -77,7 +77,7 @@ struct PackedCall {
 // A stand-in that many threads may call: each row of out becomes its number of queries, computed in parallel loops with scratch.
 int count_queries(void *, void **argv) {
     void *const user_context = *static_cast<void **>(argv[0]);
-    const auto &out = *static_cast<const halide_buffer_t *>(argv[5]); // behind the context, three inputs and a number
+    const auto &out = *static_cast<const runtime::KernelBuffer *>(argv[5]); // behind the context, three inputs and a number
     return parallel(user_context, out.dim[1].extent, [&](int q) {
         auto *scratch = static_cast<float *>(halide_malloc(user_context, 4096));
         if (!scratch) {
@@ -184,7 +184,7 @@ TEST_CASE("packed tokens: every allocation of a call fails once", "[runtime]") {
 TEST_CASE("packed tokens: a part that fails", "[runtime]") {
     ManySequences call;
     call.fake.variant.entry = [](void **argv) {
-        return static_cast<const halide_buffer_t *>(argv[5])->dim[1].extent == 5 ? -7 : count_queries(nullptr, argv);
+        return static_cast<const runtime::KernelBuffer *>(argv[5])->dim[1].extent == 5 ? -7 : count_queries(nullptr, argv);
     };
     for (const int threads : {1, 3}) {
         set_num_threads(threads);

@@ -120,12 +120,10 @@ TEST_CASE("threads: default and override", "[runtime]") {
     }
     set_num_threads(5);
     CHECK(num_threads() == 5);
-    CHECK(halide_get_num_threads() == 5);
     set_num_threads(100000);
     CHECK(num_threads() == 256);
     set_num_threads(0);
     CHECK(num_threads() == standard);
-    CHECK(halide_get_num_threads() == standard);
 }
 
 TEST_CASE("threads: many callers at once", "[runtime]") {
@@ -135,8 +133,8 @@ TEST_CASE("threads: many callers at once", "[runtime]") {
     variant.name = "adds";
     variant.abi = POLYHEAD_ABI_VERSION;
     variant.entry = [](void **argv) {
-        const auto *query = static_cast<const halide_buffer_t *>(argv[1]);
-        const auto *out = static_cast<const halide_buffer_t *>(argv[5]);
+        const auto *query = static_cast<const runtime::KernelBuffer *>(argv[1]);
+        const auto *out = static_cast<const runtime::KernelBuffer *>(argv[5]);
         for (int i = 0; i < 4; ++i) {
             reinterpret_cast<float *>(out->host)[i] = reinterpret_cast<const float *>(query->host)[i] + *static_cast<float *>(argv[4]);
         }

@@ -100,17 +100,16 @@ def later_library(options, folder):
     shutil.copytree(ROOT / "runtime", folder / "runtime")
     shutil.copytree(ROOT / "contract", folder / "contract")
     patched(folder / "runtime" / "include", LATER)
-    run(["ar", "x", options.library, options.halide_object], cwd=folder)
     sources = sorted(path for path in (folder / "runtime").rglob("*.cpp") if path.parent.name != "devices")
 
     def compiled(source):
-        run([options.cxx, "-std=c++17", "-O0", "-c", "-w", "-DPOLYHEAD_VERSION=\"later\"", "-I", folder / "runtime" / "include", "-isystem",
-             options.halide_include, source, "-o", source.with_suffix(".o")])
+        run([options.cxx, "-std=c++17", "-O0", "-c", "-w", "-DPOLYHEAD_VERSION=\"later\"", "-I", folder / "runtime" / "include",
+             source, "-o", source.with_suffix(".o")])
         return source.with_suffix(".o")
 
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as threads:
         objects = list(threads.map(compiled, sources))
-    run(["ar", "rcs", folder / "later.a", folder / options.halide_object, *objects])
+    run(["ar", "rcs", folder / "later.a", *objects])
     return folder / "later.a"
 
 
@@ -123,7 +122,7 @@ def bits(options, folder, headers, library):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("generate", "library", "halide-include", "halide-object", "cc", "cxx"):
+    for name in ("generate", "library", "cc", "cxx"):
         parser.add_argument("--" + name, required=True)
     options = parser.parse_args()
     headers = ROOT / "runtime" / "include"

@@ -9,7 +9,6 @@
 #include "../compile/compile.h"
 #include "../compile/serve_job.h"
 #include "../plan/text.h"
-#include "elf_symbols.h"
 #include "final_message.h"
 #include "library.h"
 #include "space.h"
@@ -93,15 +92,6 @@ void say(const std::string &error) {
     std::fprintf(stderr, "polyhead generate: %s\n", polyhead::gen::on_one_line(error).c_str());
 }
 
-// Of the build: --hide-symbols ARCHIVE, --show-symbols ARCHIVE COPY.
-int edit_archive(int argc, const char *const *argv) {
-    const std::string error = argc == 3 ? polyhead::tools::hide_symbols(argv[2]) : polyhead::tools::show_symbols(argv[2], argv[3]);
-    if (!error.empty()) {
-        say(error);
-    }
-    return error.empty() ? 0 : 1;
-}
-
 // This program, for the processes that it compiles in.
 std::string own_path(const char *called) {
     std::error_code error;
@@ -115,9 +105,6 @@ int main(int argc, char **argv) {
     std::set_terminate(end_by_terminate);
     if (argc == 2 && std::strcmp(argv[1], "--compile-job") == 0) {
         return polyhead::tools::serve_compile_job();
-    }
-    if (argc > 2 && (std::strcmp(argv[1], "--hide-symbols") == 0 || std::strcmp(argv[1], "--show-symbols") == 0)) {
-        return edit_archive(argc, argv);
     }
     polyhead::tools::set_compiler_program(own_path(argv[0]));
     std::string error = serve_safely(argc, argv);

@@ -62,14 +62,15 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
 constexpr const char *device_features[] = {"cuda", "opencl", "vulkan", "metal", "webgpu", "d3d12compute"};
 constexpr size_t carried_features = 3;
 
+// Kernels on CPUs need libpolyhead alone.
 bool is_carried(const gen::Target &target) {
-    return target.same_machine(gen::this_system()) &&
-           std::none_of(std::begin(device_features) + carried_features, std::end(device_features),
-                        [&](const char *feature) { return target.has(feature); });
+    const auto has = [&](const char *feature) { return target.has(feature); };
+    const size_t carried = target.same_machine(gen::this_system()) ? carried_features : 0;
+    return std::none_of(std::begin(device_features) + carried, std::end(device_features), has);
 }
 
-// The runtimes of targets that libpolyhead.a and libpolyhead_gpu.a of this machine do not contain: one for each machine, with the APIs of
-// all its targets.
+// Halide's runtimes for targets with APIs that libpolyhead_gpu.a of this machine does not serve: one for each machine, with the APIs of all
+// its targets.
 std::string add_runtimes(const Request &request, const fs::path &folder, Library *library) {
     std::vector<gen::Target> runtimes;
     for (const std::string &word : request.targets) {

@@ -18,17 +18,17 @@
 namespace polyhead::runtime {
 namespace {
 
-halide_type_t halide_type(int32_t dtype) noexcept {
+ElementType type_of(int32_t dtype) noexcept {
     const DTypeRow *const row = find_dtype(dtype);
     const auto bits = static_cast<uint8_t>(row->bytes * 8);
-    return {row->carrier == Carrier::real      ? halide_type_float
-            : row->carrier == Carrier::integer ? halide_type_int
-                                               : halide_type_uint,
-            bits};
+    return {row->carrier == Carrier::real      ? ElementType::real
+            : row->carrier == Carrier::integer ? ElementType::signed_integer
+                                               : ElementType::unsigned_integer,
+            bits, 1};
 }
 
 // A dimension from 0; rules of the runtime keep both numbers within 32 bits.
-void set(halide_dimension_t &dimension, int64_t extent, int64_t stride) noexcept {
+void set(KernelDimension &dimension, int64_t extent, int64_t stride) noexcept {
     dimension.min = 0;
     dimension.extent = static_cast<int32_t>(extent);
     dimension.stride = static_cast<int32_t>(stride);
@@ -117,17 +117,17 @@ Call::Call(const Call &planned, const polyhead_problem &problem, const polyhead_
     }
 }
 
-halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {
+KernelBuffer *Call::new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept {
     ranges_[num_buffers_] = range;
     on_device_[num_buffers_] = device != nullptr;
     neutral_[num_buffers_] = nullptr;
     sources_[num_buffers_] = {nullptr, -1, false};
-    halide_buffer_t *buffer = &buffers_[num_buffers_];
-    *buffer = halide_buffer_t{};
+    KernelBuffer *buffer = &buffers_[num_buffers_];
+    *buffer = KernelBuffer{};
     if (!device) { // Halide has no const buffers; inputs are only read
         buffer->host = static_cast<uint8_t *>(const_cast<void *>(range.data)) + range.first;
     }
-    buffer->type = halide_type(dtype);
+    buffer->type = type_of(dtype);
     buffer->dimensions = rank;
     buffer->dim = dimensions_[num_buffers_++].of;
     argv_[num_arguments_++] = buffer;
@@ -137,7 +137,7 @@ halide_buffer_t *Call::new_buffer(const DeviceRange &range, const polyhead_devic
 void Call::add_tensor(const char *name, const polyhead_tensor &tensor, bool output) noexcept {
     DeviceRange range = range_of(name, tensor);
     range.output = output;
-    halide_buffer_t *buffer = new_buffer(range, tensor.device, tensor.dtype, tensor.rank);
+    KernelBuffer *buffer = new_buffer(range, tensor.device, tensor.dtype, tensor.rank);
     int64_t dense = 1; // the stride that a dimension would have in a contiguous tensor
     for (int i = 0; i < tensor.rank; ++i) {
         const int outer = tensor.rank - 1 - i;
@@ -213,7 +213,7 @@ void Call::add_expression_tensors(const KernelTable &kernel, const polyhead_prob
 void Call::add_panels(const polyhead_weights &weights, const WeightSection &section) noexcept {
     const int64_t panels = section.panels(), elements = section.panel_elements(), row = POLYHEAD_WEIGHT_PANEL * section.pair;
     const int64_t begin = static_cast<int64_t>(section.weight_offset), bytes = panels * elements * dtype_bytes(weights.dtype);
-    halide_buffer_t *buffer =
+    KernelBuffer *buffer =
         new_buffer({"weights", weights.data, begin, begin + bytes, begin, false, false}, weights.device, weights.dtype, 3);
     sources_[num_buffers_ - 1].weights = true;
     set(buffer->dim[0], row, 1);

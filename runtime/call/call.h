@@ -1,4 +1,4 @@
-// The argv of one call: Halide buffers and scalars, all on the caller's stack.
+// The argv of one call: buffers and numbers, all on the caller's stack.
 #ifndef POLYHEAD_RUNTIME_CALL_H
 #define POLYHEAD_RUNTIME_CALL_H
 
@@ -7,26 +7,13 @@
 #include "../../contract/tensors.h"
 #include "../../contract/weight_layout.h"
 #include "../contract.h"
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
 #include "../rules/validate.h"
 #include "call_context.h"
 #include "device.h"
 #include "kernel_table.h"
 
 namespace polyhead::runtime {
-
-// An array of which nothing is set: the constructors of Halide's structs would write all of it, and a call uses a few.
-template <class T, int count> class Unset {
-public:
-    Unset() noexcept {} // NOLINT(modernize-use-equals-default): a union with members that have constructors has none of its own
-    T &operator[](int i) noexcept { return items_[i]; }
-    const T &operator[](int i) const noexcept { return items_[i]; }
-
-private:
-    union {
-        T items_[count];
-    };
-};
 
 class Call {
 public:
@@ -41,7 +28,7 @@ public:
     int run(const polyhead_variant &variant) noexcept { return variant.entry(argv_); }
 
     int num_buffers() const noexcept { return num_buffers_; }
-    halide_buffer_t &buffer(int i) noexcept { return buffers_[i]; }
+    KernelBuffer &buffer(int i) noexcept { return buffers_[i]; }
     // The memory of buffer i as the arguments give it. For a host buffer its bytes begin at its first element.
     const DeviceRange &range(int i) const noexcept { return ranges_[i]; }
     bool on_device(int i) const noexcept { return on_device_[i]; }
@@ -53,7 +40,7 @@ public:
     static constexpr int most_arguments = 1 + most_buffers + static_cast<int>(num_numbers);
 
 private:
-    halide_buffer_t *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
+    KernelBuffer *new_buffer(const DeviceRange &range, const polyhead_device *device, int32_t dtype, int rank) noexcept;
     void add_tensor(const char *name, const polyhead_tensor &tensor, bool output = false) noexcept;
     void add_row(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
     void add_option(const TensorRow &row, const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape) noexcept;
@@ -79,11 +66,12 @@ private:
     };
 
     struct Dimensions {
-        halide_dimension_t of[POLYHEAD_MAX_RANK];
+        KernelDimension of[POLYHEAD_MAX_RANK];
     };
 
-    Unset<halide_buffer_t, most_buffers> buffers_;
-    Unset<Dimensions, most_buffers> dimensions_;
+    // Nothing is set of those that a call does not use.
+    KernelBuffer buffers_[most_buffers];
+    Dimensions dimensions_[most_buffers];
     DeviceRange ranges_[most_buffers];
     bool on_device_[most_buffers];
     const uint32_t *neutral_[most_buffers];

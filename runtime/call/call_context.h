@@ -1,4 +1,4 @@
-// The user context of one call: Halide's runtime passes it back to us whenever a kernel needs something or reports an error.
+// The user context of one call: a kernel passes it back to us whenever it needs something or reports an error.
 #ifndef POLYHEAD_RUNTIME_CALL_CONTEXT_H
 #define POLYHEAD_RUNTIME_CALL_CONTEXT_H
 

@@ -10,11 +10,11 @@
 #include "../threads/process.h"
 #include "call_context.h"
 
-struct halide_buffer_t;
-
 namespace polyhead::runtime {
 
-// Memory of a device behind one Halide buffer, while a call runs.
+struct KernelBuffer;
+
+// Memory of a device behind one buffer of a kernel, while a call runs.
 struct Attachment {
     uint64_t offset = 0;     // with memory: the two words that Halide's OpenCL runtime expects behind a buffer's device field
     void *memory = nullptr;  // OpenCL: the buffer that the kernel uses
@@ -66,12 +66,17 @@ struct polyhead_device {
         return nullptr;
     }
     // Puts the range behind the buffer, without a copy wherever the api allows it; detach undoes that, after the kernel was started.
-    virtual bool attach(const polyhead::runtime::DeviceRange &range, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment,
-                        polyhead_status *status) noexcept = 0;
+    virtual bool attach(const polyhead::runtime::DeviceRange &range, polyhead::runtime::KernelBuffer *buffer,
+                        polyhead::runtime::Attachment *attachment, polyhead_status *status) noexcept = 0;
     // The same for one element of at most four bytes with known bits, without waiting. Returns false when it is not possible.
-    virtual bool attach_element(uint32_t bits, halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment) noexcept = 0;
+    virtual bool attach_element(uint32_t bits, polyhead::runtime::KernelBuffer *buffer,
+                                polyhead::runtime::Attachment *attachment) noexcept = 0;
     // ran: the kernel was started, and what it writes is wanted.
-    virtual void detach(halide_buffer_t *buffer, polyhead::runtime::Attachment *attachment, bool ran) noexcept = 0;
+    virtual void detach(polyhead::runtime::KernelBuffer *buffer, polyhead::runtime::Attachment *attachment, bool ran) noexcept = 0;
+    // Of a buffer with memory on the host, of which the kernel had a copy made on the device: brings what the copy holds back, and frees
+    // the copy. 0, or the code of what failed. The first argument is the user context of the call.
+    virtual int bring_back(void *user_context, polyhead::runtime::KernelBuffer *buffer) noexcept = 0;
+    virtual void free_copy(void *user_context, polyhead::runtime::KernelBuffer *buffer) noexcept = 0;
     // Starts queued work, for drivers that do not start it by themselves.
     virtual void flush() noexcept {}
 };

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
+#include "../memory/memory.h"
 #include "../rules/tensor_rules.h"
 #include "../status.h"
 #include "call.h"
@@ -29,7 +30,7 @@ public:
     }
     ~Staging() {
         for (int i = 0; i < count_; ++i) {
-            halide_free(nullptr, packed_[i].data);
+            give_memory(packed_[i].data);
         }
     }
     Staging(const Staging &) = delete;
@@ -70,7 +71,7 @@ private:
             return true;
         }
         packed.offset = 0;
-        packed.data = halide_malloc(nullptr, staged_bytes(packed));
+        packed.data = take_memory(staged_bytes(packed));
         if (!packed.data) {
             return refuse(status, POLYHEAD_OUT_OF_MEMORY, "%zu bytes to pack a tensor for the device could not be allocated",
                           staged_bytes(packed));
@@ -95,7 +96,7 @@ private:
 // The buffers of a call while it runs: device memory behind those whose tensors lie there, copies behind the others.
 class PlacedBuffers {
 public:
-    // user_context is what Halide's functions are called with.
+    // user_context is what the functions of the device are called with.
     PlacedBuffers(Call *call, polyhead_device *device, void *user_context) noexcept
         : call_(call), device_(device), user_context_(user_context) {}
     ~PlacedBuffers() { release(false); }
@@ -125,11 +126,11 @@ public:
     // 0, or the code of what failed. When anything lies on the host, everything is done afterwards.
     int bring_back() noexcept {
         for (int i = 0; i < placed_; ++i) {
-            halide_buffer_t &buffer = call_->buffer(i);
+            KernelBuffer &buffer = call_->buffer(i);
             if (attached_[i] || !call_->range(i).output || !buffer.device_dirty()) {
                 continue;
             }
-            if (const int result = buffer.device_interface->copy_to_host(user_context_, &buffer)) {
+            if (const int result = device_->bring_back(user_context_, &buffer)) {
                 return result;
             }
         }
@@ -139,11 +140,11 @@ public:
     // Takes the memory from behind the buffers; ran: the kernel was started, and what it writes is wanted.
     void release(bool ran) noexcept {
         for (; placed_ > 0; --placed_) {
-            halide_buffer_t &buffer = call_->buffer(placed_ - 1);
+            KernelBuffer &buffer = call_->buffer(placed_ - 1);
             if (attached_[placed_ - 1]) {
                 device_->detach(&buffer, &attachments_[placed_ - 1], ran);
             } else if (buffer.device_interface) {
-                buffer.device_interface->device_free(user_context_, &buffer);
+                device_->free_copy(user_context_, &buffer);
             }
         }
     }

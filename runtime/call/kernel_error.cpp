@@ -1,12 +1,13 @@
-// Makes a status from an error inside a kernel. Halide reports an error in two parts: first a text to halide_error, on the thread with the
-// error, which the context of the call keeps; later a code as the result of the call. halide_error is replaced, because Halide's own, a
-// weak symbol, prints and aborts.
+// Makes a status from an error inside a kernel. A kernel reports an error in two parts: first a text to halide_error, on the thread with
+// the error, which the context of the call keeps; later a code as the result of the call. The Halide runtime of devices reports by this
+// function, too: its own, a weak symbol, prints and aborts.
 #include "kernel_error.h"
 
 #include <cstring>
 #include <initializer_list>
 
-#include "../halide_runtime.h"
+#include "../helpers/assertions.h"
+#include "../kernel_interface.h"
 #include "../status.h"
 #include "device.h"
 
@@ -35,14 +36,7 @@ polyhead_code kind_of(const char *text) noexcept {
 } // namespace
 
 void kernel_failure(const char *kernel_name, int code, const CallContext &context, polyhead_status *status) noexcept {
-    polyhead_code kind = POLYHEAD_INTERNAL;
-    if (code == halide_error_code_out_of_memory) {
-        kind = POLYHEAD_OUT_OF_MEMORY;
-    }
-    // A tensor between two stages outgrew 2^31 - 1 bytes: too long for the kernel, not an error in it.
-    if (code == halide_error_code_buffer_allocation_too_large || code == halide_error_code_buffer_extents_too_large) {
-        kind = POLYHEAD_UNSUPPORTED;
-    }
+    polyhead_code kind = code_of_result(code);
     const char *const on = context.device ? " on " : "", *const device = context.device ? context.device->name : "";
     if (!context.reported.load(std::memory_order_acquire)) {
         refuse(status, kind, "kernel %s%s%s: error %d without a text", kernel_name, on, device, code);

@@ -167,15 +167,15 @@ bool Device::check(const DeviceRange &range, polyhead_status *status) const noex
     return true;
 }
 
-bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *, polyhead_status *status) noexcept {
+bool Device::attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *, polyhead_status *status) noexcept {
     CallContext call(this);
-    if (halide_cuda_wrap_device_ptr(&call, buffer, pointer(range.data) + static_cast<Pointer>(range.first)) != 0) {
+    if (halide_cuda_wrap_device_ptr(&call, for_halide(buffer), pointer(range.data) + static_cast<Pointer>(range.first)) != 0) {
         return refuse(status, POLYHEAD_INTERNAL, "%s: %.180s", range.name, call.text);
     }
     return true;
 }
 
-bool Device::attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept {
+bool Device::attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *attachment) noexcept {
     const Current current(driver_, context_);
     const auto fill = [this](void **memory, uint32_t value) {
         Pointer made = pointer(*memory);
@@ -190,16 +190,16 @@ bool Device::attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *
         return false;
     }
     CallContext call(this);
-    if (halide_cuda_wrap_device_ptr(&call, buffer, pointer(elements_.memory(attachment->slot))) != 0) {
+    if (halide_cuda_wrap_device_ptr(&call, for_halide(buffer), pointer(elements_.memory(attachment->slot))) != 0) {
         elements_.release(attachment->slot);
         return false;
     }
     return true;
 }
 
-void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool) noexcept {
+void Device::detach(KernelBuffer *buffer, Attachment *attachment, bool) noexcept {
     CallContext call(this);
-    halide_cuda_detach_device_ptr(&call, buffer);
+    halide_cuda_detach_device_ptr(&call, for_halide(buffer));
     if (attachment->slot >= 0) {
         elements_.release(attachment->slot);
     }

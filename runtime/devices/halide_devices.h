@@ -1,4 +1,5 @@
-// The functions of Halide's runtime for devices as this library has them, see halide_runtime.h.
+// The functions of Halide's runtime for devices as this library has them. In ELF objects their names begin with polyhead_halide_
+// (tools/elf_symbols.h), so that they do not meet those of another Halide in the program.
 #ifndef POLYHEAD_RUNTIME_GPU_HALIDE_DEVICES_H
 #define POLYHEAD_RUNTIME_GPU_HALIDE_DEVICES_H
 
@@ -6,7 +7,13 @@
 #include <HalideRuntimeOpenCL.h>
 #include <HalideRuntimeVulkan.h>
 
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
+
+#ifdef __ELF__
+#define POLYHEAD_OWN_HALIDE(name) decltype(name) name __asm__("polyhead_" #name)
+#else
+#define POLYHEAD_OWN_HALIDE(name) decltype(name) name
+#endif
 
 extern "C" {
 // In no header of Halide 21.
@@ -18,6 +25,12 @@ int halide_cuda_get_stream(void *user_context, void *context, void **stream);
 void *halide_cuda_get_symbol(void *user_context, const char *name);
 void halide_vulkan_set_alloc_config(const char *text);
 
+POLYHEAD_OWN_HALIDE(halide_copy_to_device);
+POLYHEAD_OWN_HALIDE(halide_copy_to_host);
+POLYHEAD_OWN_HALIDE(halide_device_free);
+POLYHEAD_OWN_HALIDE(halide_device_malloc);
+POLYHEAD_OWN_HALIDE(halide_device_sync_global);
+POLYHEAD_OWN_HALIDE(halide_set_custom_print);
 POLYHEAD_OWN_HALIDE(halide_acquire_cl_context);
 POLYHEAD_OWN_HALIDE(halide_cuda_acquire_context);
 POLYHEAD_OWN_HALIDE(halide_cuda_detach_device_ptr);
@@ -42,5 +55,14 @@ POLYHEAD_OWN_HALIDE(halide_set_cuda_release_context);
 POLYHEAD_OWN_HALIDE(halide_vulkan_device_interface);
 POLYHEAD_OWN_HALIDE(halide_vulkan_set_alloc_config);
 }
+
+namespace polyhead::runtime {
+
+// The same tensor in Halide's words; their layouts are equal.
+inline halide_buffer_t *for_halide(KernelBuffer *buffer) noexcept {
+    return reinterpret_cast<halide_buffer_t *>(buffer);
+}
+
+} // namespace polyhead::runtime
 
 #endif

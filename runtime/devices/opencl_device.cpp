@@ -177,7 +177,7 @@ bool Device::attach_copy(const DeviceRange &range, Attachment *attachment, polyh
     return true;
 }
 
-bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *attachment, polyhead_status *status) noexcept {
+bool Device::attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *attachment, polyhead_status *status) noexcept {
     *attachment = Attachment{};
     if (range.first == 0) {
         attachment->memory = const_cast<void *>(range.data);
@@ -189,7 +189,7 @@ bool Device::attach(const DeviceRange &range, halide_buffer_t *buffer, Attachmen
     return true;
 }
 
-bool Device::attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept {
+bool Device::attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *attachment) noexcept {
     *attachment = Attachment{};
     attachment->slot = elements_.take(bits, [this](void **memory, uint32_t value) {
         int error = 0;
@@ -207,7 +207,7 @@ bool Device::attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *
     return true;
 }
 
-void Device::detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) noexcept {
+void Device::detach(KernelBuffer *buffer, Attachment *attachment, bool ran) noexcept {
     buffer->device = 0;
     buffer->device_interface = nullptr;
     if (attachment->slot >= 0) {

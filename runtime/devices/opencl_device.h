@@ -2,13 +2,13 @@
 #ifndef POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 #define POLYHEAD_RUNTIME_GPU_OPENCL_DEVICE_H
 
-#include "../call/device.h"
 #include "element_slots.h"
+#include "halide_device.h"
 #include "opencl_driver.h"
 
 namespace polyhead::runtime::opencl {
 
-class Device final : public polyhead_device {
+class Device final : public HalideDevice {
 public:
     // own_context, own_queue: released with this object.
     Device(const Driver &driver, Object device, Object context, Object queue, bool own_context, bool own_queue) noexcept;
@@ -21,9 +21,9 @@ public:
     polyhead_status copy_to_host(const void *data, size_t byte_offset, size_t bytes, void *host) noexcept override;
     bool check(const DeviceRange &range, polyhead_status *status) const noexcept override;
     const void *space_of(const void *data, uint64_t *byte) const noexcept override;
-    bool attach(const DeviceRange &range, halide_buffer_t *buffer, Attachment *attachment, polyhead_status *status) noexcept override;
-    bool attach_element(uint32_t bits, halide_buffer_t *buffer, Attachment *attachment) noexcept override;
-    void detach(halide_buffer_t *buffer, Attachment *attachment, bool ran) noexcept override;
+    bool attach(const DeviceRange &range, KernelBuffer *buffer, Attachment *attachment, polyhead_status *status) noexcept override;
+    bool attach_element(uint32_t bits, KernelBuffer *buffer, Attachment *attachment) noexcept override;
+    void detach(KernelBuffer *buffer, Attachment *attachment, bool ran) noexcept override;
     void flush() noexcept override { driver_.flush(queue_); }
 
     Object context() const noexcept { return context_; }

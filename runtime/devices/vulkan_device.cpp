@@ -5,15 +5,15 @@
 #include <mutex>
 #include <new>
 
-#include "../call/device.h"
 #include "../status.h"
 #include "apis.h"
+#include "halide_device.h"
 #include "halide_devices.h"
 
 namespace polyhead::runtime {
 namespace {
 
-class VulkanDevice final : public polyhead_device {
+class VulkanDevice final : public HalideDevice {
 public:
     VulkanDevice(int major, int minor) noexcept {
         api = POLYHEAD_VULKAN;
@@ -38,11 +38,11 @@ public:
         *status = host_only(range.name);
         return false;
     }
-    bool attach(const DeviceRange &range, halide_buffer_t *, Attachment *, polyhead_status *status) noexcept override {
+    bool attach(const DeviceRange &range, KernelBuffer *, Attachment *, polyhead_status *status) noexcept override {
         return check(range, status);
     }
-    bool attach_element(uint32_t, halide_buffer_t *, Attachment *) noexcept override { return false; } // copied like any host tensor
-    void detach(halide_buffer_t *, Attachment *, bool) noexcept override {}
+    bool attach_element(uint32_t, KernelBuffer *, Attachment *) noexcept override { return false; } // copied like any host tensor
+    void detach(KernelBuffer *, Attachment *, bool) noexcept override {}
 
 private:
     static polyhead_status host_only(const char *what) noexcept {

@@ -4,7 +4,7 @@
 //     for 16 words: 2 tiles of rows, 2 tiles of words, 4 tdpbf16ps
 //
 // A word holds two neighbouring entries of a column. Only the last rows have smaller tiles; the last words are padded with zeros.
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
 #include "amx_tiles.h"
 
 #include <algorithm>
@@ -141,17 +141,17 @@ void multiply(const Matrices &) {}
 
 namespace {
 
-void set(halide_dimension_t *dim, int64_t min, int64_t extent) {
+void set(KernelDimension *dim, int64_t min, int64_t extent) {
     dim->min = int32_t(min);
     dim->extent = int32_t(extent);
 }
 
-int64_t bytes_between(const halide_buffer_t *buffer, int dimension) {
+int64_t bytes_between(const KernelBuffer *buffer, int dimension) {
     return int64_t(buffer->dim[dimension].stride) * (buffer->type.bits / 8);
 }
 
 // The element at these coordinates.
-uint8_t *element(const halide_buffer_t *buffer, std::initializer_list<int64_t> at) {
+uint8_t *element(const KernelBuffer *buffer, std::initializer_list<int64_t> at) {
     uint8_t *place = buffer->host;
     int dimension = 0;
     for (const int64_t coordinate : at) {
@@ -162,18 +162,18 @@ uint8_t *element(const halide_buffer_t *buffer, std::initializer_list<int64_t> a
 }
 
 // The same region as in another buffer.
-void set_as(halide_dimension_t *dim, const halide_dimension_t &other) {
+void set_as(KernelDimension *dim, const KernelDimension &other) {
     set(dim, other.min, other.extent);
 }
 
 // Key/value heads of these heads.
-void set_heads(halide_dimension_t *dim, const halide_dimension_t &heads, int32_t group_size) {
+void set_heads(KernelDimension *dim, const KernelDimension &heads, int32_t group_size) {
     const int64_t first = heads.min / group_size, last = (heads.min + heads.extent - 1) / group_size;
     set(dim, first, last - first + 1);
 }
 
 // Calls visit(c, qt, h, b) for every tile of queries and chunk of keys in (.., .., c, qt, h, b).
-template <class Visit> void for_each_tile(const halide_buffer_t *tiles, Visit visit) {
+template <class Visit> void for_each_tile(const KernelBuffer *tiles, Visit visit) {
     const auto behind = [&](int dimension) { return tiles->dim[dimension].min + tiles->dim[dimension].extent; };
     for (int64_t b = tiles->dim[5].min; b < behind(5); b++) {
         for (int64_t h = tiles->dim[4].min; h < behind(4); h++) {
@@ -187,7 +187,7 @@ template <class Visit> void for_each_tile(const halide_buffer_t *tiles, Visit vi
 }
 
 // Columns are the queries of a tile, side by side in words and sums.
-Matrices of_queries(const halide_buffer_t *rows, int row, const halide_buffer_t *words, const halide_buffer_t *sums) {
+Matrices of_queries(const KernelBuffer *rows, int row, const KernelBuffer *words, const KernelBuffer *sums) {
     Matrices product{};
     product.row_bytes = bytes_between(rows, row);
     product.word_bytes = bytes_between(words, 1);
@@ -206,8 +206,8 @@ Matrices of_queries(const halide_buffer_t *rows, int row, const halide_buffer_t 
 
 // rows: (k, [block of inner inputs,] m [, b]); weight: as packed; sums: (column in panel, panel, m, b), of which rows and panels that do
 // not exist stay as they are.
-extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weight, int32_t inner, int32_t outer, int32_t num_rows,
-                                   int32_t num_panels, halide_buffer_t *sums) {
+extern "C" int polyhead_amx_linear(polyhead::runtime::KernelBuffer *rows, polyhead::runtime::KernelBuffer *weight, int32_t inner,
+                                   int32_t outer, int32_t num_rows, int32_t num_panels, polyhead::runtime::KernelBuffer *sums) {
     using namespace polyhead::runtime;
     const int rank = rows->dimensions, m = rank == 4 ? 2 : 1, b = m + 1;
     const auto &out_rows = sums->dim[2];
@@ -255,8 +255,8 @@ extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weigh
 
 // keys: (word, row, key/value head, b), words side by side; query: (qi, word, qt, h, b); scores: (qi, kk, c, qt, h, b), of which keys that
 // do not exist stay as they are.
-extern "C" int polyhead_amx_scores(halide_buffer_t *keys, halide_buffer_t *query, int32_t kv_tile, int32_t group_size, int32_t num_keys,
-                                   int32_t num_words, halide_buffer_t *scores) {
+extern "C" int polyhead_amx_scores(polyhead::runtime::KernelBuffer *keys, polyhead::runtime::KernelBuffer *query, int32_t kv_tile,
+                                   int32_t group_size, int32_t num_keys, int32_t num_words, polyhead::runtime::KernelBuffer *scores) {
     using namespace polyhead::runtime;
     const auto *const of = scores->dim;
     const int64_t first = of[2].min * int64_t(kv_tile) + of[1].min;
@@ -293,8 +293,8 @@ extern "C" int polyhead_amx_scores(halide_buffer_t *keys, halide_buffer_t *query
 
 // values: (d, word of keys, key/value head, b), words side by side; probs: (qi, word of a chunk, c, qt, h, b); sums: (qi, d, c, qt, h, b),
 // of which columns that do not exist stay as they are.
-extern "C" int polyhead_amx_values(halide_buffer_t *values, halide_buffer_t *probs, int32_t chunk_words, int32_t group_size,
-                                   int32_t num_words, int32_t head_dim_v, halide_buffer_t *sums) {
+extern "C" int polyhead_amx_values(polyhead::runtime::KernelBuffer *values, polyhead::runtime::KernelBuffer *probs, int32_t chunk_words,
+                                   int32_t group_size, int32_t num_words, int32_t head_dim_v, polyhead::runtime::KernelBuffer *sums) {
     using namespace polyhead::runtime;
     const auto *const of = sums->dim;
     if (values->is_bounds_query() || probs->is_bounds_query() || sums->is_bounds_query()) {

@@ -11,7 +11,9 @@
 #define POLYHEAD_HAS_AMX 1
 #endif
 
-struct halide_buffer_t;
+namespace polyhead::runtime {
+struct KernelBuffer;
+}
 
 namespace polyhead::runtime {
 
@@ -33,11 +35,11 @@ void multiply(const Matrices &matrices);
 } // namespace polyhead::runtime
 
 // What kernels call: Halide's extern stages.
-extern "C" int polyhead_amx_linear(halide_buffer_t *rows, halide_buffer_t *weight, int32_t inner, int32_t outer, int32_t num_rows,
-                                   int32_t num_panels, halide_buffer_t *sums);
-extern "C" int polyhead_amx_scores(halide_buffer_t *keys, halide_buffer_t *query, int32_t kv_tile, int32_t group_size, int32_t num_keys,
-                                   int32_t num_words, halide_buffer_t *scores);
-extern "C" int polyhead_amx_values(halide_buffer_t *values, halide_buffer_t *probs, int32_t chunk_words, int32_t group_size,
-                                   int32_t num_words, int32_t head_dim_v, halide_buffer_t *sums);
+extern "C" int polyhead_amx_linear(polyhead::runtime::KernelBuffer *rows, polyhead::runtime::KernelBuffer *weight, int32_t inner,
+                                   int32_t outer, int32_t num_rows, int32_t num_panels, polyhead::runtime::KernelBuffer *sums);
+extern "C" int polyhead_amx_scores(polyhead::runtime::KernelBuffer *keys, polyhead::runtime::KernelBuffer *query, int32_t kv_tile,
+                                   int32_t group_size, int32_t num_keys, int32_t num_words, polyhead::runtime::KernelBuffer *scores);
+extern "C" int polyhead_amx_values(polyhead::runtime::KernelBuffer *values, polyhead::runtime::KernelBuffer *probs, int32_t chunk_words,
+                                   int32_t group_size, int32_t num_words, int32_t head_dim_v, polyhead::runtime::KernelBuffer *sums);
 
 #endif

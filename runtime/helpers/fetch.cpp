@@ -3,7 +3,7 @@
 // The rows that come next are in no order that a processor's own prefetchers find: panels read a few rows of keys side by side, line by
 // line, and a head begins at another place than the one before it ends.
 #include "fetch.h"
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
 
 #include <algorithm>
 
@@ -33,7 +33,7 @@ template <int written, int level> void fetch_bytes(const char *start, int64_t by
     }
 }
 
-template <int written> void fetch(const halide_buffer_t &tensor, const FetchRows &rows) noexcept {
+template <int written> void fetch(const KernelBuffer &tensor, const FetchRows &rows) noexcept {
     if (rows.first >= rows.end) {
         return;
     }
@@ -79,8 +79,9 @@ FetchRows pairs_part(int32_t first, int32_t count, int32_t existing, int32_t pie
 
 } // namespace polyhead::runtime
 
-int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
-                   int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel, int32_t panels) {
+int polyhead_fetch(polyhead::runtime::KernelBuffer *query, polyhead::runtime::KernelBuffer *key, polyhead::runtime::KernelBuffer *value,
+                   polyhead::runtime::KernelBuffer *out, int32_t head, int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles,
+                   int32_t q_tile, int32_t panel, int32_t panels) {
     using namespace polyhead::runtime;
     const FetchPart part = fetch_part({query->dim[1].extent, key ? key->dim[1].extent : 0, query->dim[2].extent, query->dim[3].extent,
                                        group_size, q_tile, tiles, panels, batch_row, head, tile, panel});
@@ -97,10 +98,10 @@ int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t
     return 0;
 }
 
-int polyhead_fetch_pairs(halide_buffer_t *pairs, int32_t head, int32_t batch_row, int32_t first_query, int32_t queries, int32_t first_key,
-                         int32_t keys, int32_t piece, int32_t pieces) {
+int polyhead_fetch_pairs(polyhead::runtime::KernelBuffer *pairs, int32_t head, int32_t batch_row, int32_t first_query, int32_t queries,
+                         int32_t first_key, int32_t keys, int32_t piece, int32_t pieces) {
     using namespace polyhead::runtime;
-    const halide_dimension_t *const dim = pairs->dim;
+    const KernelDimension *const dim = pairs->dim;
     const int64_t element = pairs->type.bytes(), row_bytes = element * dim[1].stride;
     const int32_t end = std::min(first_key + keys, dim[0].extent);
     const FetchRows rows = pairs_part(first_query, queries, dim[1].extent, piece, pieces);

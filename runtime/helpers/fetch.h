@@ -4,19 +4,21 @@
 
 #include <cstdint>
 
-struct halide_buffer_t;
+namespace polyhead::runtime {
+struct KernelBuffer;
+}
 
 // What kernels call while they compute the scores of one panel of keys: asks for a few rows of query (of the next tile), of out (of this
 // tile) and of the next head's keys and values. Always returns 0. Asking for many rows at once takes as long as waiting for them: a
 // processor keeps only some tens of requests. out may be null, and key and value together, where keys lie in pages.
-extern "C" int polyhead_fetch(halide_buffer_t *query, halide_buffer_t *key, halide_buffer_t *value, halide_buffer_t *out, int32_t head,
-                              int32_t batch_row, int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel,
-                              int32_t panels);
+extern "C" int polyhead_fetch(polyhead::runtime::KernelBuffer *query, polyhead::runtime::KernelBuffer *key,
+                              polyhead::runtime::KernelBuffer *value, polyhead::runtime::KernelBuffer *out, int32_t head, int32_t batch_row,
+                              int32_t group_size, int32_t tile, int32_t tiles, int32_t q_tile, int32_t panel, int32_t panels);
 
 // What kernels call before they read a panel of keys: asks for piece `piece` of `pieces` of a part of a tensor over pairs (mask or bias),
 // which is read later: rows first_query.. of `queries`, columns first_key.. of `keys`, of a head. Always returns 0.
-extern "C" int polyhead_fetch_pairs(halide_buffer_t *pairs, int32_t head, int32_t batch_row, int32_t first_query, int32_t queries,
-                                    int32_t first_key, int32_t keys, int32_t piece, int32_t pieces);
+extern "C" int polyhead_fetch_pairs(polyhead::runtime::KernelBuffer *pairs, int32_t head, int32_t batch_row, int32_t first_query,
+                                    int32_t queries, int32_t first_key, int32_t keys, int32_t piece, int32_t pieces);
 
 namespace polyhead::runtime {
 

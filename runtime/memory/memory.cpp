@@ -1,9 +1,8 @@
 // Memory of running kernels. A call's scratch is held before its kernel starts (scratch.h), and pieces that calls gave back are kept, so
 // that a call neither maps pages nor takes first-touch faults each time: small ones by a group of threads, large ones (with tensors between
 // the stages of a layer) by the process. They are not kept by the thread itself: what a thread frees when it ends would need a destructor
-// of the thread, and a library that has one stays loaded until all its threads have ended. Halide's documented way to replace its allocator
-// is to define halide_malloc and halide_free; its own are weak symbols. Defined here they are used from the first instruction of the
-// program, also by others that use this Halide runtime.
+// of the thread, and a library that has one stays loaded until all its threads have ended. Kernels ask by halide_malloc and halide_free,
+// and so does the Halide runtime of devices, whose own functions of these names are weak symbols.
 #include "memory.h"
 
 #include <atomic>
@@ -13,7 +12,7 @@
 #include <sys/mman.h>
 #endif
 
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
 #include "../threads/process.h"
 #include "scratch.h"
 

@@ -1,5 +1,5 @@
-// The number of threads that kernels share, and Halide's parallel loops on our pool. Halide's own pool does not outlive a fork, lets no
-// smaller number in while calls run, and leaves floating-point arithmetic as the caller had it.
+// The number of threads that kernels share, and the parallel loops of kernels on our pool. Halide's own pool does not outlive a fork, lets
+// no smaller number in while calls run, and leaves floating-point arithmetic as the caller had it.
 #include "threads.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 #include "../call/call_context.h"
 #include "../call/call_guard.h"
-#include "../halide_runtime.h"
+#include "../kernel_interface.h"
 #include "../memory/scratch.h"
 #include "process.h"
 #include "thread_pool.h"
@@ -141,10 +141,9 @@ int32_t polyhead_num_threads(void) {
     return num_threads();
 }
 
-// Halide documents that these can be replaced; its own are weak symbols.
-extern "C" int halide_do_par_for(void *user_context, halide_task_t task, int min, int size, uint8_t *closure) {
+extern "C" int halide_do_par_for(void *user_context, KernelTask task, int min, int size, uint8_t *closure) {
     if (size <= 0) {
-        return halide_error_code_success;
+        return kernel_success;
     }
     if (of_this_call(user_context)) {
         auto *const call = static_cast<CallContext *>(user_context);
@@ -155,18 +154,9 @@ extern "C" int halide_do_par_for(void *user_context, halide_task_t task, int min
     return Workers(nullptr).run(&loop); // somebody else's pipeline
 }
 
-extern "C" int halide_set_num_threads(int threads) {
-    const int before = num_threads();
-    polyhead_set_num_threads(threads);
-    return before;
-}
-
-extern "C" int halide_get_num_threads() {
-    return num_threads();
-}
-
-// Called by Halide's runtime when the program or the library that it is in ends. Calls that still run continue without helpers.
-extern "C" void halide_shutdown_thread_pool() {
+// When the program or the library that this code is in ends; the Halide runtime of devices calls it then, too. Calls that still run
+// continue without helpers.
+extern "C" __attribute__((destructor)) void halide_shutdown_thread_pool() {
     ThreadPool *idle = nullptr;
     {
         const std::lock_guard<std::mutex> lock(change);

@@ -6,7 +6,7 @@
 #include "contract/tensors.h"
 #include "contract/weight_layout.h"
 #include "memory.h"
-#include "runtime/halide_runtime.h"
+#include "runtime/kernel_interface.h"
 #include "runtime/status.h"
 #include "tests/runtime_fake.h"
 
@@ -104,10 +104,10 @@ Problem problem_of(int number) {
     }
 }
 
-void check_buffer(const halide_buffer_t &b, const char *what, bool output) {
+void check_buffer(const runtime::KernelBuffer &b, const char *what, bool output) {
     int64_t begin = 0, end = b.type.bytes();
     for (int i = 0; i < b.dimensions; ++i) {
-        const halide_dimension_t &dim = b.dim[i];
+        const runtime::KernelDimension &dim = b.dim[i];
         if (dim.min != 0 || dim.extent < 1) {
             fail("%s: dimension %d is %d from %d", what, i, dim.extent, dim.min);
         }
@@ -133,7 +133,7 @@ void check_buffer(const halide_buffer_t &b, const char *what, bool output) {
 }
 
 // Writes every element of an output on the host.
-void write_elements(const halide_buffer_t &b, int dimension, char *first) {
+void write_elements(const runtime::KernelBuffer &b, int dimension, char *first) {
     if (dimension == b.dimensions) {
         std::memset(first, 0, static_cast<size_t>(b.type.bytes()));
         return;
@@ -194,9 +194,9 @@ int Subject::call(void **argv) {
 
 void Subject::check_buffers(void **argv) const {
     const polyhead_problem &p = table.problem;
-    const auto input = [&](const char *name) { check_buffer(*static_cast<const halide_buffer_t *>(*argv++), name, false); };
+    const auto input = [&](const char *name) { check_buffer(*static_cast<const runtime::KernelBuffer *>(*argv++), name, false); };
     const auto output = [&](const char *name) {
-        const auto &buffer = *static_cast<const halide_buffer_t *>(*argv++);
+        const auto &buffer = *static_cast<const runtime::KernelBuffer *>(*argv++);
         check_buffer(buffer, name, true);
         if (buffer.host) {
             write_elements(buffer, 0, reinterpret_cast<char *>(buffer.host));

@@ -20,6 +20,8 @@ TO_BUILD = {
 }
 TO_BENCH = {"libbenchmark-dev": "header benchmark/benchmark.h"}  # bench framework
 TO_TEST = {"catch2": "header catch2/catch.hpp catch2/catch_all.hpp"}  # test framework, 2 or 3
+# A compiler and an emulator: the runtime is built for AArch64, too.
+OTHER_MACHINES = ["g++-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
 # The sources of locales: tests run in one with a decimal comma.
 LOCALES, LOCALES_FILE = "locales", "/usr/share/i18n/locales/de_DE"
 
@@ -133,6 +135,12 @@ def install_for_locales():
         install_if_allowed([LOCALES], "without it no test runs with a decimal comma")
 
 
+def install_for_other_machines():
+    """Installs a compiler and an emulator for AArch64."""
+    if not all(shutil.which(tool) for tool in ("aarch64-linux-gnu-g++", "qemu-aarch64")):
+        install_if_allowed(OTHER_MACHINES, "without them nothing is compiled for another machine")
+
+
 def install_for_several_builds():
     """Installs ccache, so that builds with different kernels share all other objects."""
     if not shutil.which("ccache"):
@@ -150,7 +158,7 @@ def requirements(need):
 
 
 def fingerprint(need):
-    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) + clang.PACKAGES + [LOCALES] if need == "test" else []])
+    text = json.dumps([sorted(NEEDS[need]), sorted(gpu.PACKAGES) + clang.PACKAGES + OTHER_MACHINES + [LOCALES] if need == "test" else []])
     path = requirements(need)
     if path is not None:
         with open(path, encoding="utf-8") as file:
@@ -221,6 +229,7 @@ def ensure(*needs, force=False):
         install_for_gpu_tests()
         install_for_fuzzers()
         install_for_locales()
+        install_for_other_machines()
     if "package" in new and not has_python_headers():
         install_if_allowed([PYTHON_HEADERS], "without it there is no Python package")
     if not known:

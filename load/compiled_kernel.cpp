@@ -17,10 +17,10 @@ CompiledKernel::CompiledKernel(const Problem &given, const std::string &compiler
     request.tuning = {options.tuned, options.use_records};
     request.compares = true;
     error_ = gen::complete(&request.problem);
-    error_ = error_.empty() ? gen::refuse_target(options.target, true, &request.target) : error_;
+    error_ = error_.empty() ? gen::read_targets(options.target, true, request.problem, &request.targets) : error_;
     error_ = error_.empty() ? tools::read_limits(&request.limits) : error_;
     if (error_.empty()) {
-        request.plan.variants = gen::plan_variants(request.problem, {request.target}, options.tiling, &error_, request.tuning);
+        request.plan.variants = gen::plan_variants(request.problem, request.targets, options.tiling, &error_, request.tuning);
     }
     if (error_.empty()) {
         Failure failure;

@@ -114,6 +114,14 @@ void LoadedKernel::fill_table() {
                              0};
 }
 
+std::string LoadedKernel::target() const {
+    std::string text;
+    for (const std::string &target : request_.targets) {
+        text += (text.empty() ? "" : ",") + target;
+    }
+    return text;
+}
+
 std::string LoadedKernel::manifest() const {
     return tools::manifest_text(library_);
 }
@@ -138,7 +146,7 @@ Failure LoadedKernel::write(const std::string &name, const std::string &director
         request.expression = std::make_shared<const std::string>(expression_);
         request.problem.expression = request.expression->c_str();
     }
-    request.targets = {request_.target};
+    request.targets = request_.targets;
     request.tiling = request_.tiling;
     request.tuned = request_.tuning.file;
     request.use_records = request_.tuning.records;

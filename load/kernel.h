@@ -22,7 +22,8 @@ struct Plan {
 // What is compiled: the problem is complete and its text is copied.
 struct KernelRequest {
     Problem problem{};
-    std::string target, tiling; // as they were planned with; the target in full
+    std::vector<std::string> targets; // as they were planned with, in full
+    std::string tiling;
     gen::TuningChoice tuning;
     Plan plan;
     tools::Limits limits;
@@ -39,7 +40,8 @@ public:
 
     const polyhead_kernel &table() const { return table_; }
     const Plan &plan() const { return request_.plan; }
-    const std::string &target() const { return request_.target; }
+    // Separated by commas.
+    std::string target() const;
     // NAME.json as it would be written.
     std::string manifest() const;
     // "stmt" or "assembly" of every variant, compiled once more.

@@ -1,6 +1,7 @@
-// The target `host`: this machine, as far as POLYHEAD_CPU_FEATURES allows.
+// The target `host`: this machine, as far as POLYHEAD_CPU_FEATURES allows. Every name of a target becomes Halide's text here.
 #include "../contract/cpu_features.h"
 #include "../runtime/cpu_detection.h"
+#include "named_targets.h"
 #include "plan.h"
 #include "target.h"
 #include "target_features.h"
@@ -90,7 +91,8 @@ Target this_system() {
 std::string resolve_target(const std::string &target, std::string *error) {
     error->clear();
     if (!names_host(target)) {
-        return target;
+        const std::string of_psabi = psabi_target(target);
+        return of_psabi.empty() ? target : of_psabi;
     }
     if (const char *refusal = contract::cpu_feature_limit().refusal) {
         *error = refusal;

@@ -32,13 +32,18 @@ struct TuningChoice {
 // The user's file of records: the given one or $POLYHEAD_TUNED; empty when there is none, or when $POLYHEAD_TUNED is "off".
 std::string records_file(const TuningChoice &choice);
 
-// A target string in full: "host" and "host-FEATURE..." become this machine as far as POLYHEAD_CPU_FEATURES allows, others stay. Where that
-// variable is not understood *error has a sentence and the text stays as it is.
+// A target string in full: "host" and "host-FEATURE..." become this machine as far as POLYHEAD_CPU_FEATURES allows, levels of the psABI
+// such as "x86-64-v3" become Halide targets, others stay. Where that variable is not understood *error has a sentence and the text stays as
+// it is.
 std::string resolve_target(const std::string &target, std::string *error);
 
 // One sentence when no kernel may be made for a target: it is not one, has features that kernels cannot have, or, unless `untested`, its
 // code was never run. Otherwise *full has the target in full.
 std::string refuse_target(const std::string &word, bool untested, std::string *full);
+
+// The targets of a text such as "x86-64-v3,x86-64" or "portable" (named_targets.h), in full, for one problem. Returns one sentence or
+// nothing.
+std::string read_targets(const std::string &text, bool untested, const Problem &problem, std::vector<std::string> *targets);
 
 // The variants that serve a complete problem, best first: targets in the order given, within a target by query length.
 // tiling_overrides is "knob=value ..."; "frame=NAME" keeps one frame only, and is the only way to the frame "plain";

@@ -138,7 +138,8 @@ bool parse_target(const std::string &given, Target *target, std::string *error) 
     }
     *target = Target();
     if (!TargetParser().read(text, target)) {
-        *error = "target '" + text + "' is not known: expected host or a Halide target such as x86-64-linux-avx2-fma-f16c";
+        *error =
+            "target '" + text + "' is not known: expected host, portable, x86-64-v3 or a Halide target such as x86-64-linux-avx2-fma-f16c";
         return false;
     }
     *error = refused_features(text, *target);

@@ -101,4 +101,16 @@ inline bool read_file(const std::string &path, std::string *text) {
     return true;
 }
 
+// The parts of a text between separators that are not empty.
+inline std::vector<std::string> split(const std::string &text, char separator) {
+    std::vector<std::string> parts;
+    TextReader stream(text);
+    for (std::string part; std::getline(stream, part, separator);) {
+        if (!part.empty()) {
+            parts.push_back(part);
+        }
+    }
+    return parts;
+}
+
 } // namespace polyhead::gen

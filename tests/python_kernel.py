@@ -21,14 +21,13 @@ from tier import sampled_cases
 QUERY, KEY, VALUE = random(1, 2, 4, 7, 16), random(2, 2, 4, 9, 16), random(3, 2, 4, 9, 16)
 
 SAME_NAME = """
-import ctypes, pathlib, subprocess, tempfile
+import ctypes, os, pathlib, subprocess, tempfile
 import numpy as np
 import polyhead
 with tempfile.TemporaryDirectory() as folder:
     polyhead.compile("sdpa", num_heads=2, head_dim=16).export(pathlib.Path(folder), "kernel")
     # A program that shows what polyhead hides.
-    generate = pathlib.Path(polyhead._core.__file__).with_name("polyhead-generate")
-    subprocess.run([generate, "--show-symbols", folder + "/kernel.a", folder + "/shown.a"], check=True)
+    subprocess.run([os.environ["POLYHEAD_SYMBOLS"], "show", folder + "/kernel.a", folder + "/shown.a"], check=True)
     subprocess.run(["ld", "-shared", "--whole-archive", "-o", folder + "/exported.so", folder + "/shown.a", polyhead._core.__file__], check=True)
     ctypes.CDLL(folder + "/exported.so", mode=ctypes.RTLD_GLOBAL)
     one_key = np.arange(2 * 24, dtype=np.float32).reshape(1, 2, 1, 24)
@@ -50,6 +49,18 @@ class Kernels(unittest.TestCase):
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
         mine = np.empty_like(lse)
         self.assertIs(self.kernel(query=QUERY, key=KEY, value=VALUE, lse=mine)[1], mine)
+
+    def test_several_targets(self):
+        kernel = polyhead.compile("sdpa", num_heads=2, head_dim=24, target="x86-64-v3,x86-64")
+        self.assertEqual(kernel.target, "x86-64-linux-avx-avx2-f16c-fma-sse41,x86-64-linux")
+        levels = [variant["psabi_level"] for variant in kernel.manifest["variants"]]
+        self.assertEqual(list(dict.fromkeys(levels)), ["x86-64-v3", "x86-64"])
+        query = random(4, 1, 2, 5, 24)
+        np.testing.assert_allclose(kernel(query=query, key=query, value=query), attention(query, query, query)[0], rtol=1e-5, atol=1e-5)
+        with tempfile.TemporaryDirectory() as folder:
+            kernel.export(pathlib.Path(folder), "several")
+            written = json.loads((pathlib.Path(folder) / "several.json").read_text(encoding="utf-8"))
+        self.assertEqual([variant["target"] for variant in written["variants"]], [variant["target"] for variant in kernel.manifest["variants"]])
 
     def test_a_plan(self):
         lengths = np.array([4, 9], np.int32)

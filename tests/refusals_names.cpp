@@ -11,6 +11,7 @@
 
 #include <Halide.h>
 
+#include "plan/named_targets.h"
 #include "plan/target_features.h"
 #include "tools/library.h"
 #include "tools/reserved_names.h"
@@ -232,6 +233,9 @@ TEST_CASE("generator: targets are read and written as Halide reads and writes th
             halide = Halide::Target::validate_target_string(text);
         } catch (const std::exception &) {
         }
+        if (text == "x86-64") { // a level of the psABI
+            continue;
+        }
         REQUIRE(known == halide);
         if (sentence.empty()) {
             REQUIRE(target.to_string() == Halide::Target(text).to_string());
@@ -239,6 +243,71 @@ TEST_CASE("generator: targets are read and written as Halide reads and writes th
         }
     }
     CHECK(taken > 1000);
+}
+
+TEST_CASE("generator: levels of the psABI are targets that ask a CPU for what their code uses") {
+    const auto level = [](const std::string &text) {
+        std::string sentence;
+        gen::Target target;
+        REQUIRE(gen::parse_target(text, &target, &sentence));
+        CHECK(gen::refuse_target(text, false, &sentence).empty());
+        return target;
+    };
+    CHECK(level("x86-64").to_string() == "x86-64-linux");
+    CHECK(gen::cpu_features_of(level("x86-64")) == 0);
+    CHECK(gen::cpu_features_of(level("x86-64-v2")) == POLYHEAD_CPU_SSE41);
+    CHECK(level("x86-64-v3").to_string() == "x86-64-linux-avx-avx2-f16c-fma-sse41");
+    CHECK(gen::cpu_features_of(level("x86-64-v4")) == contract::cpu_level::skylake);
+    CHECK(level("x86-64-v4-enable_backtraces").has("enable_backtraces"));
+    for (const gen::PsabiLevel &row : gen::psabi_levels) {
+        CHECK(std::string(gen::psabi_level_of(level(row.name))) == row.name);
+    }
+    CHECK(std::string(gen::psabi_level_of(gen::parsed_target("x86-64-linux-avx"))) == "x86-64-v3");
+    for (const char *none : {"x86-64-linux-avx512_zen4", "x86-64-linux-cuda", "arm-64-linux"}) {
+        CHECK(gen::psabi_level_of(gen::parsed_target(none)) == nullptr);
+    }
+    for (const char *text : {"x86-64-v5", "x86-64-v", "x86-64-v33", "x86-64-", "portable-avx2", "portable2"}) {
+        gen::Target target;
+        std::string sentence;
+        CHECK(!gen::parse_target(text, &target, &sentence));
+        CHECK(sentence == "target '" + std::string(text) +
+                              "' is not known: expected host, portable, x86-64-v3 or a Halide target such as x86-64-linux-avx2-fma-f16c");
+    }
+}
+
+TEST_CASE("generator: portable is every level, best first, and level 4 with dot products where a kernel has them") {
+    const auto names = [](Problem problem) {
+        std::vector<std::string> targets;
+        CHECK(gen::read_targets("portable", false, problem, &targets).empty());
+        std::string text;
+        for (const std::string &target : targets) {
+            const gen::Target parsed = gen::parsed_target(target);
+            const char *const level = gen::psabi_level_of(parsed);
+            text += (text.empty() ? "" : " ") + std::string(level                                 ? level
+                                                            : parsed.has("avx512_zen4")           ? "amd"
+                                                            : parsed.has("avx512_sapphirerapids") ? "intel"
+                                                                                                  : "other");
+        }
+        return text;
+    };
+    const std::string levels = "x86-64-v4 x86-64-v3 x86-64-v2 x86-64";
+    Problem problem{};
+    problem.op = POLYHEAD_SDPA;
+    problem.num_heads = 2;
+    problem.head_dim = 16;
+    CHECK(names(problem) == levels);
+    problem.dtype = POLYHEAD_F16; // no instruction multiplies it as it is stored
+    CHECK(names(problem) == levels);
+    problem.dtype = POLYHEAD_BF16;
+    CHECK(names(problem) == "intel amd " + levels);
+    problem.dtype = POLYHEAD_F32;
+    problem.int8_cache = 1;
+    CHECK(names(problem) == "intel amd " + levels);
+    std::vector<std::string> targets;
+    CHECK(gen::read_targets("x86-64-v3,,x86-64", false, problem, &targets).empty());
+    CHECK(targets.size() == 2);
+    targets.clear();
+    CHECK(gen::read_targets(",", false, problem, &targets) == "target: found no target, expected at least one");
 }
 
 TEST_CASE("generator: host is what Halide finds, as far as dispatch finds it, too") {

@@ -140,16 +140,29 @@ def check_manifests(tool):
         tool.equal("targets", len(targets), 2)
         tool.equal("features of the plain target", layer["variants"][-1]["cpu_features"], [])
         tool.equal("seq_len_q", layer["problem"]["seq_len_q"], "free")
+    levels = tool.written("levels", "--op sdpa --num-heads 1 --head-dim 16 --target x86-64-v4,x86-64-v3,x86-64")
+    if levels:
+        found = [variant["psabi_level"] for variant in levels["variants"]]
+        tool.equal("levels of the psABI", list(dict.fromkeys(found)), ["x86-64-v4", "x86-64-v3", "x86-64"])
+        features = {variant["psabi_level"]: variant["cpu_features"] for variant in levels["variants"]}
+        tool.equal("features of level 3", features["x86-64-v3"], ["sse41", "avx", "f16c", "fma", "avx2"])
+    portable = tool.written("of_any_cpu", "--op linear --embed-dim 32 --out-features 16 --dtype bf16 --target portable")
+    if portable:
+        found = [variant.get("psabi_level", "beyond") for variant in portable["variants"]]
+        tool.equal("portable", list(dict.fromkeys(found)), ["beyond", "x86-64-v4", "x86-64-v3", "x86-64-v2", "x86-64"])
     linear = tool.written("one_linear", "--op linear --embed-dim 7 --out-features 20")
     if linear:
         tool.equal("packed bytes", linear["weights_bytes"], 4 * 32 * 7)
     foreign = tool.written("one_foreign", "--op sdpa --num-heads 1 --head-dim 16 --target arm-64-linux")
     if foreign:
-        tool.equal("runtime archive", os.path.exists(os.path.join(tool.folder, "one_foreign", foreign["runtime_archives"][0])), True)
+        tool.equal("a CPU needs no runtime of Halide's", "runtime_archives" in foreign, False)
+    metal = tool.written("one_metal", "--op sdpa --num-heads 1 --head-dim 16 --target arm-64-osx-metal,arm-64-osx --untested-target")
+    if metal:
+        tool.equal("runtime", metal["runtime_archives"], ["halide_runtime_arm-64-osx-metal.a"])
+        tool.equal("runtime archive", os.path.exists(os.path.join(tool.folder, "one_metal", metal["runtime_archives"][0])), True)
     riscv = tool.written("one_riscv", "--op sdpa --num-heads 1 --head-dim 16 --target riscv-64-linux-rvv-vector_bits_256 --untested-target")
     if riscv:
         tool.equal("features", {tuple(variant["cpu_features"]) for variant in riscv["variants"]}, {("riscv_vector",)})
-        tool.equal("runtime", riscv["runtime_archives"], ["halide_runtime_riscv-64-linux-rvv-vector_bits_256.a"])
 
 
 EXPRESSION = """# A bias that a user learned, é, "quoted" */ ??/

@@ -48,7 +48,7 @@ INSTRUCTION_OR_API = re.compile(
     r"\bv?(?:pmaddwd|pdpbusd|dpbf16ps|dpbusd)\b|\btdpbf16ps\b|\bpolyhead_amx_\w*|\bPOLYHEAD_CPU_\w+|\bPOLYHEAD_(?:CUDA|OPENCL|VULKAN|METAL|WEBGPU)\b"
     r"|\bTarget::(?:CUDA|OpenCL|Vulkan|Metal|WebGPU)\b")
 MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "load", "tools")
-MACHINES_NAMED = ("plan/host.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
+MACHINES_NAMED = ("plan/host.cpp", "plan/named_targets.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
 # An operation that is compared by its name, in C++ and in Python; bytes of a dtype that are chosen by a condition.
 OPERATION = re.compile(r"""\bPOLYHEAD_(?:SDPA|MHA|LINEAR)\b|(?:[!=]=|\bin) *\(?["'](?:sdpa|mha|linear)["']|["'](?:sdpa|mha|linear)["'] *[!=]=""")
 BYTES_CHOSEN = re.compile(r"(?:\bPOLYHEAD_(?:F32|F16|BF16|I8|I32|BOOL)\b|\bdtype\b).*\?[^:?]*\b[1248]u? *:[^:?]*\b[1248]u?\b"

@@ -6,6 +6,7 @@
 #include "../contract/cpu_features.h"
 #include "../contract/dtypes.h"
 #include "../contract/problem_fields.h"
+#include "../plan/named_targets.h"
 #include "../plan/text.h"
 #include "library.h"
 
@@ -200,6 +201,9 @@ OrderedJson variant_json(const LibraryVariant &v) {
     j["frame"] = v.plan.frame->name();
     j["target"] = v.plan.target;
     j["cpu_features"] = features_json(v.compiled.cpu_features);
+    if (const char *level = gen::psabi_level_of(gen::parsed_target(v.plan.target))) {
+        j["psabi_level"] = level;
+    }
     j["api"] = contract::apis[v.compiled.api].name;
     contract::for_each_requirement(v.compiled, [&](const char *name, auto value) {
         if (value > 0 && !j.contains(name)) {

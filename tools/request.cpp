@@ -61,7 +61,8 @@ void declare(CLI::App &app, Request *request, OptionTexts *words) {
     app.add_option("--expression-file", words->expression_file, "the same from a file");
     app.add_option("--expression-source", words->expression_source, "the same as C++ of Halide Exprs, with --expression-library");
     app.add_option("--expression-library", words->expression_library, "shared object that was compiled from --expression-source");
-    app.add_option("--target", words->targets, "Halide targets, comma-separated, best first (default: host)");
+    app.add_option("--target", words->targets,
+                   "comma-separated, best first: host (default), portable, x86-64-v4 ... x86-64-v2, x86-64, or Halide targets");
     app.add_flag("--untested-target", words->untested, "also targets whose code was never run: other processors, SVE, 32 bits");
     app.add_option("--tiling", request->tiling, "\"key=value ...\": overrides of the default tiling");
     app.add_option("--tuned", request->tuned,
@@ -85,30 +86,6 @@ void declare(CLI::App &app, Request *request, OptionTexts *words) {
             option->check(refuse_value); // by itself, CLI11 takes a number as the value of a flag, and throws beyond 64 bits
         }
     }
-}
-
-std::vector<std::string> split(const std::string &text, char separator) {
-    std::vector<std::string> parts;
-    gen::TextReader stream(text);
-    for (std::string part; std::getline(stream, part, separator);) {
-        if (!part.empty()) {
-            parts.push_back(part);
-        }
-    }
-    return parts;
-}
-
-// "host" and "host-asan" become the full string, so that the manifest has the real target.
-std::string read_targets(const std::string &text, bool untested, std::vector<std::string> *targets) {
-    for (const std::string &word : split(text.empty() ? "host" : text, ',')) {
-        std::string full;
-        const std::string refusal = gen::refuse_target(word, untested, &full);
-        if (!refusal.empty()) {
-            return refusal;
-        }
-        targets->push_back(full);
-    }
-    return targets->empty() ? "target: found no target, expected at least one" : "";
 }
 
 std::string read_range(const std::string &text, Request *request) {
@@ -221,7 +198,7 @@ std::string read_expression(const CLI::App &app, const OptionTexts &words, Reque
 }
 
 std::string read_emit(const std::string &text, std::vector<std::string> *emit) {
-    for (const std::string &word : split(text, ',')) {
+    for (const std::string &word : gen::split(text, ',')) {
         if (word != "stmt" && word != "assembly") {
             return "emit: found '" + word + "', expected stmt or assembly";
         }
@@ -269,9 +246,9 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
         *help = gen::knobs_markdown();
         return "";
     }
-    std::string refusal = read_targets(words.targets, words.untested, &request->targets);
-    if (!refusal.empty() || !request->runtime_path.empty()) {
-        return refusal;
+    const std::string targets = words.targets.empty() ? "host" : words.targets;
+    if (!request->runtime_path.empty()) {
+        return gen::read_targets(targets, words.untested, request->problem, &request->targets);
     }
     request->use_records = !words.no_records;
     if (words.no_records && !request->tuned.empty()) {
@@ -279,7 +256,8 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
     }
     for (const std::string &step :
          {refuse_name(request->name), read_fields(app, words, &request->problem), read_limit_words(words, &request->limits),
-          read_expression(app, words, request), read_range(words.range, request), read_emit(words.emit, &request->emit)}) {
+          gen::read_targets(targets, words.untested, request->problem, &request->targets), read_expression(app, words, request),
+          read_range(words.range, request), read_emit(words.emit, &request->emit)}) {
         if (!step.empty()) {
             return step;
         }

@@ -82,7 +82,7 @@ class Kernel:
 
     @property
     def target(self) -> str:
-        """The Halide target that it was compiled for."""
+        """The Halide targets that it was compiled for, best first, separated by commas."""
         return self._core.target
 
     @property
@@ -185,7 +185,8 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
     """Compiles a kernel, or returns one that was compiled before.
 
     The keywords are the options of `polyhead generate` with underscores: num_heads=12, head_dim=64, causal="top_left",
-    kv_lengths=True, seq_len_q=128, dtype="bf16". True gives the option without a value; False and None leave it out. tuned= names a file of
+    kv_lengths=True, seq_len_q=128, dtype="bf16". True gives the option without a value; False and None leave it out. target= is this machine,
+    or names such as "portable" and "x86-64-v3,x86-64": kernel.export() writes them all, and a call takes the first that runs. tuned= names a file of
     tuning records, which have priority over the shipped ones (default: $POLYHEAD_TUNED). tuned=False uses the default tiling and no records.
     """
     options.check("compile", {"op": op, "target": target, "tiling": tiling, "tuned": tuned})

@@ -23,7 +23,8 @@ namespace {
 
 using load::Plan;
 using Pointer = std::shared_ptr<const LoadedKernel>;
-using Key = std::tuple<std::array<int32_t, contract::num_problem_fields>, std::string, std::string, std::string, int32_t, int32_t>;
+using Key =
+    std::tuple<std::array<int32_t, contract::num_problem_fields>, std::string, std::vector<std::string>, std::string, int32_t, int32_t>;
 
 struct Entry {
     std::shared_future<Pointer> kernel;
@@ -91,7 +92,7 @@ private:
     std::map<Key, Entry> entries_;
 };
 
-Key key_of(const Problem &p, const std::string &target, const std::string &tiling, const Plan &plan) {
+Key key_of(const Problem &p, const std::vector<std::string> &targets, const std::string &tiling, const Plan &plan) {
     std::string plans = tiling; // tuning records may change what is planned
     for (const gen::VariantPlan &variant : plan.variants) {
         plans += "\n" + variant.text();
@@ -99,17 +100,17 @@ Key key_of(const Problem &p, const std::string &target, const std::string &tilin
     std::array<int32_t, contract::num_problem_fields> numbers;
     std::transform(std::begin(contract::problem_fields), std::end(contract::problem_fields), numbers.begin(),
                    [&](const contract::ProblemField &field) { return p.*field.value; });
-    return {numbers, p.expression ? p.expression : "", target, plans, plan.min_seq_len_q, plan.max_seq_len_q};
+    return {numbers, p.expression ? p.expression : "", targets, plans, plan.min_seq_len_q, plan.max_seq_len_q};
 }
 
 bool serves(const gen::VariantPlan &plan, int64_t seq_len_q) {
     return seq_len_q >= plan.min_seq_len_q && (plan.max_seq_len_q == 0 || seq_len_q <= plan.max_seq_len_q);
 }
 
-Plan plan_for(const Problem &problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
+Plan plan_for(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling, int64_t seq_len_q,
               const gen::TuningChoice &tuning) {
     std::string error;
-    Plan plan{gen::plan_variants(problem, {target}, tiling, &error, tuning)};
+    Plan plan{gen::plan_variants(problem, targets, tiling, &error, tuning)};
     if (!error.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, error);
     }
@@ -133,15 +134,6 @@ Plan plan_for(const Problem &problem, const std::string &target, const std::stri
     }
     plan.variants = looked_at.empty() ? plan.variants : looked_at;
     return plan;
-}
-
-// In full.
-std::string full_target(const std::string &target) {
-    std::string full;
-    if (const std::string sentence = gen::refuse_target(target, false, &full); !sentence.empty()) {
-        throw Refusal(POLYHEAD_BAD_VALUE, sentence);
-    }
-    return full;
 }
 
 Pointer made(const load::KernelRequest &request) {
@@ -183,14 +175,14 @@ tools::Limits default_limits() {
     return interruptible(limits);
 }
 
-std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
-                                               const gen::TuningChoice &tuning, const tools::Limits &limits) {
+std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vector<std::string> &targets, const std::string &tiling,
+                                               int64_t seq_len_q, const gen::TuningChoice &tuning, const tools::Limits &limits) {
     const std::string sentence = gen::complete(&problem);
     if (!sentence.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, sentence);
     }
-    Plan plan = plan_for(problem, target, tiling, seq_len_q, tuning);
-    const Key key = key_of(problem, target, tiling, plan);
+    Plan plan = plan_for(problem, targets, tiling, seq_len_q, tuning);
+    const Key key = key_of(problem, targets, tiling, plan);
     std::promise<Pointer> promise;
     const std::shared_future<Pointer> mine = promise.get_future().share();
     std::shared_future<Pointer> found;
@@ -205,7 +197,7 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::strin
     }
     Pointer kernel;
     try {
-        kernel = made({problem, full_target(target), tiling, tuning, std::move(plan), limits});
+        kernel = made({problem, targets, tiling, tuning, std::move(plan), limits});
     } catch (...) {
         Cache::of().forget(key);                         // who comes later tries again
         promise.set_exception(std::current_exception()); // for those who wait

@@ -11,10 +11,11 @@ namespace polyhead::python {
 using load::LoadedKernel;
 
 // The kernel of this problem, from memory or compiled now; one thread compiles, others that need the same kernel wait for it. With a query
-// length it has only the variants that such calls may use: the same variant runs, and the first call waits less. Throws a Refusal.
+// length it has only the variants that such calls may use: the same variant runs, and the first call waits less. Targets
+// are in full. Throws a Refusal.
 constexpr int64_t any_seq_len_q = -1;
-std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::string &target, const std::string &tiling, int64_t seq_len_q,
-                                               const gen::TuningChoice &tuning, const tools::Limits &limits);
+std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vector<std::string> &targets, const std::string &tiling,
+                                               int64_t seq_len_q, const gen::TuningChoice &tuning, const tools::Limits &limits);
 // How many kernels stay in memory, those that were used last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
 // object of Python.
 size_t kernels_kept();

@@ -50,7 +50,13 @@ template <class F> auto compiling(F f) {
 Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq_len_q) {
     std::string expression;
     const Problem problem = problem_of(fields, &expression);
-    return compiling([&] { return kernel_for(problem, target, "", seq_len_q, {}, default_limits()); });
+    return compiling([&] {
+        std::vector<std::string> targets;
+        if (const std::string sentence = gen::read_targets(target, false, problem, &targets); !sentence.empty()) {
+            throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+        }
+        return kernel_for(problem, targets, "", seq_len_q, {}, default_limits());
+    });
 }
 
 // The words of a generate command line, without a name.
@@ -66,9 +72,6 @@ tools::Request request_of(const std::vector<std::string> &flags) {
     if (!sentence.empty() || !help.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, sentence.empty() ? "help: found an option that prints help, expected a problem" : sentence);
     }
-    if (request.targets.size() != 1) {
-        throw Refusal(POLYHEAD_BAD_VALUE, "target: found " + std::to_string(request.targets.size()) + ", expected one for this process");
-    }
     return request;
 }
 
@@ -76,7 +79,7 @@ Kernels kernel_of_flags(const std::vector<std::string> &flags) {
     return compiling([&] {
         default_limits();
         const tools::Request request = request_of(flags);
-        return kernel_for(request.problem, request.targets[0], request.tiling, any_seq_len_q, {request.tuned, request.use_records},
+        return kernel_for(request.problem, request.targets, request.tiling, any_seq_len_q, {request.tuned, request.use_records},
                           interruptible(request.limits));
     });
 }

@@ -1,63 +1,101 @@
-# cmake --install and find_package(polyhead): libpolyhead.a, libpolyhead_gpu.a, headers, the generator and polyhead_add_kernel().
+# cmake --install, find_package(polyhead) and pkg-config: libpolyhead.a, libpolyhead_gpu.a, headers, the generator and polyhead_add_kernel().
 #
 # The generator needs libHalide.so. By default a copy is installed with it (lib/polyhead, about 160 MB), so that the package needs
 # nothing else. With POLYHEAD_INSTALL_HALIDE=OFF the installed generator keeps an rpath to the libHalide.so of this build. Programs
-# that use kernels never need it.
+# that use kernels never need it. Components: runtime (libraries, headers, CMake package) and generator, which needs the other.
 include(CMakePackageConfigHelpers)
 
 set(_polyhead_package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/polyhead")
-file(
-    RELATIVE_PATH
-    _polyhead_bin_to_lib
-    "/${CMAKE_INSTALL_BINDIR}"
-    "/${CMAKE_INSTALL_LIBDIR}/polyhead"
-)
-get_filename_component(_polyhead_halide_dir "${POLYHEAD_HALIDE_LIBRARY}" DIRECTORY)
-# A program of its own for the installation: CMake would leave an empty element in the RUNPATH of a program whose RUNPATH it changes later, and
-# an empty element is the current folder.
-add_executable(polyhead_generate_installed $<TARGET_OBJECTS:polyhead-generate>)
-polyhead_target_defaults(polyhead_generate_installed NO_SANITIZE)
-target_link_libraries(
-    polyhead_generate_installed
-    PRIVATE polyhead_library_writer polyhead_generators
-)
-target_link_options(polyhead_generate_installed PRIVATE LINKER:--build-id)
-set_target_properties(
-    polyhead_generate_installed
-    PROPERTIES
-        OUTPUT_NAME polyhead-generate
-        RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/installed"
-        LINKER_LANGUAGE CXX
-        EXPORT_NAME generate
-        BUILD_WITH_INSTALL_RPATH ON
-        INSTALL_RPATH
-            "$<IF:$<BOOL:${POLYHEAD_INSTALL_HALIDE}>,$ORIGIN/${_polyhead_bin_to_lib},${_polyhead_halide_dir}>"
-)
-if(POLYHEAD_INSTALL_HALIDE)
+set(_polyhead_installed polyhead)
+if(POLYHEAD_BUILD_GENERATOR)
+    file(
+        RELATIVE_PATH
+        _polyhead_bin_to_lib
+        "/${CMAKE_INSTALL_BINDIR}"
+        "/${CMAKE_INSTALL_LIBDIR}/polyhead"
+    )
+    get_filename_component(_polyhead_halide_dir "${POLYHEAD_HALIDE_LIBRARY}" DIRECTORY)
+    # A program of its own for the installation: CMake would leave an empty element in the RUNPATH of a program whose RUNPATH it changes later, and
+    # an empty element is the current folder.
+    add_executable(polyhead_generate_installed $<TARGET_OBJECTS:polyhead-generate>)
+    polyhead_target_defaults(polyhead_generate_installed NO_SANITIZE)
+    target_link_libraries(
+        polyhead_generate_installed
+        PRIVATE polyhead_library_writer polyhead_generators
+    )
+    target_link_options(polyhead_generate_installed PRIVATE LINKER:--build-id)
+    set_target_properties(
+        polyhead_generate_installed
+        PROPERTIES
+            OUTPUT_NAME polyhead-generate
+            RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/installed"
+            LINKER_LANGUAGE CXX
+            EXPORT_NAME generate
+            BUILD_WITH_INSTALL_RPATH ON
+            INSTALL_RPATH
+                "$<IF:$<BOOL:${POLYHEAD_INSTALL_HALIDE}>,$ORIGIN/${_polyhead_bin_to_lib},${_polyhead_halide_dir}>"
+    )
+    if(POLYHEAD_INSTALL_HALIDE)
+        install(
+            FILES "${POLYHEAD_HALIDE_LIBRARY}"
+            DESTINATION "${CMAKE_INSTALL_LIBDIR}/polyhead"
+            COMPONENT generator
+        )
+    endif()
     install(
-        FILES "${POLYHEAD_HALIDE_LIBRARY}"
-        DESTINATION "${CMAKE_INSTALL_LIBDIR}/polyhead"
+        TARGETS polyhead_generate_installed
+        EXPORT polyheadGeneratorTargets
+        RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT generator
+    )
+    install(
+        EXPORT polyheadGeneratorTargets
+        NAMESPACE polyhead::
+        DESTINATION "${_polyhead_package_dir}"
         COMPONENT generator
     )
 endif()
 
 set_target_properties(polyhead PROPERTIES EXPORT_NAME polyhead)
-set(_polyhead_libraries polyhead)
 if(TARGET polyhead_gpu)
     set_target_properties(polyhead_gpu PROPERTIES EXPORT_NAME gpu)
-    list(APPEND _polyhead_libraries polyhead_gpu)
+    list(APPEND _polyhead_installed polyhead_gpu)
 endif()
 install(
-    TARGETS ${_polyhead_libraries} polyhead_generate_installed
+    TARGETS ${_polyhead_installed}
     EXPORT polyheadTargets
-    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
-    RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
+    ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" COMPONENT runtime
 )
 install(
-    DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/include/" "${PROJECT_SOURCE_DIR}/generators/include/"
+    DIRECTORY "${PROJECT_SOURCE_DIR}/runtime/include/"
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    COMPONENT runtime
 )
-install(EXPORT polyheadTargets NAMESPACE polyhead:: DESTINATION "${_polyhead_package_dir}")
+install(
+    DIRECTORY "${PROJECT_SOURCE_DIR}/generators/include/"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
+    COMPONENT generator
+)
+# For builds without CMake. The libraries are static and written in C++, so a program in C names the C++ library, too.
+file(RELATIVE_PATH _polyhead_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+foreach(_polyhead_library IN LISTS _polyhead_installed)
+    string(REPLACE "_" "-" _polyhead_pc ${_polyhead_library})
+    configure_file(
+        "${PROJECT_SOURCE_DIR}/cmake/${_polyhead_pc}.pc.in"
+        "${PROJECT_BINARY_DIR}/${_polyhead_pc}.pc"
+        @ONLY
+    )
+    install(
+        FILES "${PROJECT_BINARY_DIR}/${_polyhead_pc}.pc"
+        DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig"
+        COMPONENT runtime
+    )
+endforeach()
+install(
+    EXPORT polyheadTargets
+    NAMESPACE polyhead::
+    DESTINATION "${_polyhead_package_dir}"
+    COMPONENT runtime
+)
 configure_package_config_file(
     "${PROJECT_SOURCE_DIR}/cmake/polyheadConfig.cmake.in"
     "${PROJECT_BINARY_DIR}/polyheadConfig.cmake"
@@ -74,4 +112,5 @@ install(
         "${PROJECT_SOURCE_DIR}/cmake/polyhead_kernel.cmake"
         "${PROJECT_SOURCE_DIR}/cmake/polyhead_problem_words.cmake"
     DESTINATION "${_polyhead_package_dir}"
+    COMPONENT runtime
 )

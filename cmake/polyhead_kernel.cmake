@@ -1,12 +1,37 @@
 # polyhead_add_kernel() and polyhead_kernel_set(): kernels as CMake targets, in this build and in one that found the package.
 
-# Whether kernels for these targets call CUDA, OpenCL or Vulkan, whose runtime is in polyhead::gpu. Metal and WebGPU kernels contain a
-# Halide runtime of their own instead, and so do kernels for other machines than this one.
+# CAUSAL may stand without a value.
+if(POLICY CMP0174)
+    cmake_policy(SET CMP0174 NEW)
+endif()
+
+# Whether kernels for these targets call CUDA, OpenCL or Vulkan, whose runtime is in polyhead::gpu. Metal and WebGPU kernels have a
+# Halide runtime of their own instead, and so do kernels for devices of other machines than this one.
 function(_polyhead_needs_gpu variable targets)
     set(${variable} FALSE PARENT_SCOPE)
     if("${targets}," MATCHES "-(cuda|opencl|vulkan)[-,]")
         set(${variable} TRUE PARENT_SCOPE)
     endif()
+endfunction()
+
+# A build without the generator, for another machine for example, takes one that runs here.
+set(POLYHEAD_GENERATE
+    ""
+    CACHE FILEPATH
+    "A polyhead-generate that runs on this machine, where polyhead is built without one"
+)
+function(_polyhead_find_generator who)
+    if(TARGET polyhead::generate)
+        return()
+    endif()
+    if(POLYHEAD_GENERATE STREQUAL "")
+        message(
+            FATAL_ERROR
+            "${who}: this polyhead was built without its generator, expected POLYHEAD_GENERATE to be the path of polyhead-generate"
+        )
+    endif()
+    add_executable(polyhead::generate IMPORTED GLOBAL)
+    set_target_properties(polyhead::generate PROPERTIES IMPORTED_LOCATION "${POLYHEAD_GENERATE}")
 endfunction()
 
 # The CPU features that kernels are made for. The environment variable is read at configuration, not at build, so that Ninja sees a change.
@@ -16,8 +41,9 @@ set(POLYHEAD_CPU_FEATURES
     "CPU features of the target `host`, such as avx2; empty: those of this machine"
 )
 
-# Writes NAME.a, NAME.h and NAME.json with the given generate flags, and makes the library target NAME from them.
-function(_polyhead_generate_kernel name)
+# Writes NAME.a, NAME.h and NAME.json with the given generate flags: the target NAME_generate. Sets `folder` of the caller to where they are, and
+# `runtime` to the target of the library that the kernel needs.
+function(_polyhead_generate_files name)
     set(flags ${ARGN})
     if(POLYHEAD_SANITIZE AND NOT "--untested-target" IN_LIST flags)
         list(APPEND flags --untested-target) # of a sanitizer, which this program has
@@ -57,6 +83,13 @@ function(_polyhead_generate_kernel name)
         VERBATIM
     )
     add_custom_target(${name}_generate DEPENDS ${files})
+    set(folder "${folder}" PARENT_SCOPE)
+    set(runtime ${runtime} PARENT_SCOPE)
+endfunction()
+
+# The target NAME of these files, for this build alone.
+function(_polyhead_generate_kernel name)
+    _polyhead_generate_files(${name} ${ARGN})
     add_library(${name} STATIC IMPORTED GLOBAL)
     add_dependencies(${name} ${name}_generate)
     set_target_properties(
@@ -65,6 +98,36 @@ function(_polyhead_generate_kernel name)
             IMPORTED_LOCATION "${folder}/${name}.a"
             INTERFACE_INCLUDE_DIRECTORIES "${folder}"
             INTERFACE_LINK_LIBRARIES ${runtime}
+    )
+endfunction()
+
+# The target NAME of these files as a library of the project, which it can install and export. CMake exports no library that it did not make, so
+# it makes one of an empty source, and the generated archive takes the place of that.
+function(_polyhead_kernel_library name)
+    _polyhead_generate_files(${name} ${ARGN})
+    get_property(languages GLOBAL PROPERTY ENABLED_LANGUAGES)
+    set(source "${folder}/${name}_made.c")
+    if("CXX" IN_LIST languages)
+        string(APPEND source pp)
+    endif()
+    file(CONFIGURE OUTPUT "${source}" CONTENT "// The code of the kernel is in ${name}.a.\n" @ONLY)
+    set_source_files_properties("${source}" PROPERTIES OBJECT_DEPENDS "${folder}/${name}.a")
+    add_library(${name} STATIC "${source}")
+    add_dependencies(${name} ${name}_generate)
+    set_target_properties(
+        ${name}
+        PROPERTIES
+            ARCHIVE_OUTPUT_DIRECTORY "${folder}"
+            INTERPROCEDURAL_OPTIMIZATION OFF
+            UNITY_BUILD OFF
+    )
+    target_include_directories(${name} SYSTEM INTERFACE "$<BUILD_INTERFACE:${folder}>")
+    target_link_libraries(${name} INTERFACE ${runtime})
+    add_custom_command(
+        TARGET ${name}
+        POST_BUILD
+        COMMAND "${CMAKE_COMMAND}" -E copy "${folder}/${name}.a" "$<TARGET_FILE:${name}>"
+        VERBATIM
     )
 endfunction()
 
@@ -149,6 +212,7 @@ function(polyhead_add_kernel name)
     )
     cmake_parse_arguments(PARSE_ARGV 1 arg "${switches}" "${values}" "TARGETS")
     set(who "polyhead_add_kernel(${name})")
+    _polyhead_find_generator("${who}")
     if(TARGET ${name})
         message(FATAL_ERROR "${who}: there is already a target of this name")
     endif()
@@ -215,7 +279,7 @@ function(polyhead_add_kernel name)
             "${who}: ${targets} needs polyhead::gpu, which this polyhead was built without"
         )
     endif()
-    _polyhead_generate_kernel(${name} ${flags} --target ${targets})
+    _polyhead_kernel_library(${name} ${flags} --target ${targets})
 endfunction()
 
 # Sets arg_TUNED to the file of tuning records: the one of this kernel, else the CMake variable POLYHEAD_TUNED, else the environment
@@ -306,7 +370,7 @@ constexpr size_t @arg_ARRAY@_count = @count@;
         @ONLY
     )
     add_library(${name} INTERFACE)
-    target_include_directories(${name} INTERFACE "${folder}")
+    target_include_directories(${name} INTERFACE "$<BUILD_INTERFACE:${folder}>")
     target_link_libraries(${name} INTERFACE ${arg_KERNELS} polyhead::polyhead)
     foreach(kernel IN LISTS arg_KERNELS)
         add_dependencies(${name} ${kernel}_generate)

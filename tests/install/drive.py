@@ -46,7 +46,7 @@ def expect_record(manifest):
 
 
 def configuration(options, prefix, source, build):
-    return [options.cmake, "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + options.make_program,
+    return [options.cmake, "-Werror=dev", "-S", source, "-B", build, "-G", "Ninja", "-DCMAKE_MAKE_PROGRAM=" + options.make_program,
             "-DCMAKE_CXX_COMPILER=" + options.cxx, "-DCMAKE_PREFIX_PATH=" + prefix, "-DCMAKE_BUILD_TYPE=Release"]
 
 
@@ -59,13 +59,13 @@ def by_cmake(options, prefix, folder):
     expect_no_halide(program)
     expect_record(os.path.join(folder, "polyhead_kernels", "consumer_attention.json"))
     for arguments, named in REFUSALS:
-        command = configure[:4] + [folder + "-refused"] + configure[5:] + ["-DREFUSED=" + arguments]
+        command = configure[:5] + [folder + "-refused"] + configure[6:] + ["-DREFUSED=" + arguments]
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         text = " ".join(done.stdout.split())
         if done.returncode == 0 or "polyhead_add_kernel(refused)" not in text or named not in text:
             sys.exit("'%s' was not refused with a sentence that names '%s':\n%s" % (arguments, named, done.stdout))
     limited = folder + "-limited"
-    run(configure[:4] + [limited] + configure[5:] + ["-DREFUSED=OP sdpa NUM_HEADS 4 HEAD_DIM 64 LIMIT_SECONDS 0.001 LIMIT_MEGABYTES 4000", "-DPOLYHEAD_TUNED=off"])
+    run(configure[:5] + [limited] + configure[6:] + ["-DREFUSED=OP sdpa NUM_HEADS 4 HEAD_DIM 64 LIMIT_SECONDS 0.001 LIMIT_MEGABYTES 4000", "-DPOLYHEAD_TUNED=off"])
     done = subprocess.run([options.cmake, "--build", limited, "--target", "refused_generate"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode == 0 or "limit_seconds: the compiler took more than 0.001 s" not in done.stdout:
         sys.exit("a kernel was not refused for LIMIT_SECONDS:\n" + done.stdout)
@@ -139,9 +139,71 @@ def by_hand(options, prefix, folder):
     expect_no_halide(program)
 
 
+def by_pkg_config(options, prefix, folder):
+    """A program in C11, linked by gcc with what pkg-config says."""
+    os.makedirs(folder)
+    run([os.path.join(prefix, "bin", "polyhead-generate"), "two", "--op", "sdpa", "--num-heads", "1", "--head-dim", "16", "-o", folder])
+    with open(os.path.join(folder, "main.c"), "w", encoding="utf-8") as file:
+        file.write('#include "two.h"\nint main(void) { polyhead_args args = polyhead_args_of(POLYHEAD_SDPA); '
+                   "return polyhead_run(&two, &args).code != POLYHEAD_NULL_POINTER; }\n")
+    environment = dict(os.environ, PKG_CONFIG_PATH=os.path.join(prefix, options.libdir, "pkgconfig"))
+    for words in (["polyhead"], ["--static", "polyhead"], ["polyhead-gpu"]):
+        flags = run(["pkg-config", "--cflags", "--libs"] + words, env=environment).split()
+        assert "-lstdc++" in flags and not any("Halide" in flag for flag in flags), flags
+        run([options.cc, "-std=c11", "-Wall", "-Wextra", "-Werror", "main.c", "two.a"] + flags + ["-o", "program"], cwd=folder)
+        run([os.path.join(folder, "program")])
+    print("pkg-config: ok")
+
+
+def exported(options, prefix, folder):
+    """A library with a kernel for several CPUs inside: installed, moved, and found by a project that knows it alone. No generator is there then."""
+    of_library, installed, moved = (os.path.join(folder, name) for name in ("library", "installed", "moved"))
+    targets = ["x86-64-v4", "x86-64-v3", "x86-64"] if platform.machine() == "x86_64" else ["host"]
+    run(configuration(options, prefix, os.path.join(HERE, "exported", "library"), of_library) + ["-DMEAN_TARGETS=" + ";".join(targets)])
+    run([options.cmake, "--build", of_library])
+    run([options.cmake, "--install", of_library, "--prefix", installed])
+    os.rename(installed, moved)
+    runtime = os.path.join(folder, "runtime")
+    run([options.cmake, "--install", options.build, "--component", "runtime", "--prefix", runtime])
+    for place, _, names in os.walk(runtime):
+        assert not any("Halide" in name or "generate" in name for name in names), (place, names)
+    build = os.path.join(folder, "program")
+    run(configuration(options, moved + ";" + runtime, os.path.join(HERE, "exported", "program"), build))
+    run([options.cmake, "--build", build])
+    program = os.path.join(build, "program")
+    expect_no_halide(program)
+    print("exported: " + run([program]).splitlines()[0])
+    if platform.machine() == "x86_64":
+        for limit, target in (("none", "x86-64-linux"), ("avx2", "x86-64-linux-avx-avx2-f16c-fma-sse41")):
+            said = run([program], env=dict(os.environ, POLYHEAD_CPU_FEATURES=limit))
+            assert target + "," in said or target + "\n" in said or target + " " in said, "with %s the program ran:\n%s" % (limit, said)
+
+
+def as_subdirectory(options, folder):
+    """A project with polyhead as a subdirectory builds what it asks for."""
+    project = os.path.join(HERE, "subdirectory")
+    def configured(name, *more):
+        return configuration(options, "", project, os.path.join(folder, name)) + ["-DPOLYHEAD_SOURCE=" + ROOT, *more]
+    halide = "-DHalide_DIR=" + options.halide
+    run(configured("nothing", halide))
+    def commands(name):
+        return run([options.make_program, "-C", os.path.join(folder, name), "-t", "commands", "all"])
+    assert " -c " not in commands("nothing"), "a project that asks for nothing builds:\n" + commands("nothing")
+    run(configured("runtime", halide, "-DUSES_RUNTIME=ON"))
+    said = commands("runtime")
+    assert "libpolyhead.a" in said and "generate" not in said and "libpolyhead_gpu" not in said, "a project that asks for the runtime builds:\n" + said
+    for missing, sentence in (("Halide", "polyhead: Halide 21 was not found, and the generator needs it"),
+                              ("CLI11", "polyhead: CLI11 was not found, and the generator needs it")):
+        command = configured("without" + missing, halide, "-DCMAKE_DISABLE_FIND_PACKAGE_%s=ON" % missing)
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        text = " ".join(done.stdout.split())
+        assert done.returncode != 0 and sentence in text and text.count("CMake Error") == 1, text
+    print("subdirectory: ok")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("cmake", "build", "make-program", "cxx", "libdir", "halide"):
+    for name in ("cmake", "build", "make-program", "cc", "cxx", "libdir", "halide"):
         parser.add_argument("--" + name, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -152,6 +214,9 @@ def main():
         by_readme(options, prefix, os.path.join(folder, "by_readme"))
         by_guides(options, prefix, os.path.join(folder, "by_guides"))
         by_hand(options, prefix, os.path.join(folder, "by_hand"))
+        by_pkg_config(options, prefix, os.path.join(folder, "by_pkg_config"))
+        exported(options, prefix, os.path.join(folder, "exported"))
+        as_subdirectory(options, os.path.join(folder, "as_subdirectory"))
     return 0
 
 

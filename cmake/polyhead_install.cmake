@@ -15,6 +15,9 @@ if(POLYHEAD_BUILD_GENERATOR)
         "/${CMAKE_INSTALL_LIBDIR}/polyhead"
     )
     get_filename_component(_polyhead_halide_dir "${POLYHEAD_HALIDE_LIBRARY}" DIRECTORY)
+    if(POLYHEAD_WHEEL)
+        set(_polyhead_halide_dir "${POLYHEAD_WHEEL_HALIDE_RPATH}")
+    endif()
     # A program of its own for the installation: CMake would leave an empty element in the RUNPATH of a program whose RUNPATH it changes later, and
     # an empty element is the current folder.
     add_executable(polyhead_generate_installed $<TARGET_OBJECTS:polyhead-generate>)
@@ -23,7 +26,12 @@ if(POLYHEAD_BUILD_GENERATOR)
         polyhead_generate_installed
         PRIVATE polyhead_library_writer polyhead_generators
     )
-    target_link_options(polyhead_generate_installed PRIVATE LINKER:--build-id)
+    target_link_options(
+        polyhead_generate_installed
+        PRIVATE
+            LINKER:--build-id
+            $<$<BOOL:${POLYHEAD_WHEEL}>:-static-libstdc++> # that of the build is newer than a system's may be
+    )
     set_target_properties(
         polyhead_generate_installed
         PROPERTIES

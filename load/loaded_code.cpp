@@ -1,8 +1,9 @@
-// Joins objects with the system's linker and opens what it makes with the system's loader.
+// Puts objects into memory, or joins them with the system's linker and opens what it makes with the system's loader.
 #include "loaded_code.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <dlfcn.h>
@@ -48,6 +49,10 @@ int find_place(dl_phdr_info *object, size_t, void *found) {
 }
 
 // NOLINTBEGIN(performance-no-int-to-ptr): the loader tells addresses as numbers
+void unload_device_code(const char *begin, const char *end) {
+    runtime::unload_device_code(begin, end);
+}
+
 void unload_device_code(void *handle) {
     link_map *map = nullptr;
     if (dlinfo(handle, RTLD_DI_LINKMAP, &map) != 0) {
@@ -62,6 +67,7 @@ void unload_device_code(void *handle) {
 
 #else
 
+void unload_device_code(const char *, const char *) {}
 void unload_device_code(void *) {}
 
 #endif
@@ -132,6 +138,35 @@ std::string add_home(std::vector<std::string> *words) {
     return "";
 }
 
+#if defined(__x86_64__) && defined(__linux__) && !defined(POLYHEAD_SYSTEM_LOADER)
+constexpr bool knows_objects = true;
+#else
+constexpr bool knows_objects = false;
+#endif
+
+// What code of a kernel may call: functions of the runtime that is here, and what compilers call of the C library.
+void *resolve(std::string_view name) {
+    static const struct {
+        const char *name;
+        void *function;
+    } of_system[] = {
+        {"ceilf", reinterpret_cast<void *>(static_cast<float (*)(float)>(&::ceilf))},
+        {"floorf", reinterpret_cast<void *>(static_cast<float (*)(float)>(&::floorf))},
+        {"memcpy", reinterpret_cast<void *>(&::memcpy)},
+        {"memmove", reinterpret_cast<void *>(&::memmove)},
+        {"memset", reinterpret_cast<void *>(&::memset)},
+        {"roundf", reinterpret_cast<void *>(static_cast<float (*)(float)>(&::roundf))},
+        {"truncf", reinterpret_cast<void *>(static_cast<float (*)(float)>(&::truncf))},
+    };
+    for (const auto &row : of_system) {
+        if (name == row.name) {
+            return row.function;
+        }
+    }
+    static void *const home = ::dlopen(at_start.is_program ? nullptr : at_start.path.c_str(), RTLD_NOW | RTLD_NOLOAD);
+    return home && name.rfind("polyhead_", 0) == 0 ? ::dlsym(home, std::string(name).c_str()) : nullptr;
+}
+
 bool is_noexec(const std::string &folder) {
     struct statvfs place{};
     return ::statvfs(folder.c_str(), &place) == 0 && (place.f_flag & ST_NOEXEC) != 0;
@@ -144,6 +179,9 @@ const std::string &own_file() {
 }
 
 LoadedCode::~LoadedCode() {
+    if (code_.begin()) {
+        unload_device_code(code_.begin(), code_.end());
+    }
     if (handle_) {
         unload_device_code(handle_);
         dlclose(handle_);
@@ -151,6 +189,14 @@ LoadedCode::~LoadedCode() {
 }
 
 Failure LoadedCode::load(const std::vector<std::string> &objects) {
+    if (!knows_objects) {
+        return load_by_system(objects);
+    }
+    const std::string error = code_.load(objects, resolve);
+    return error.empty() || !load_by_system(objects) ? Failure() : internal(error);
+}
+
+Failure LoadedCode::load_by_system(const std::vector<std::string> &objects) {
     const TemporaryFolder folder;
     if (!folder.error().empty()) {
         return internal(folder.error());
@@ -179,7 +225,7 @@ Failure LoadedCode::load(const std::vector<std::string> &objects) {
 }
 
 void *LoadedCode::function(const std::string &name) const {
-    return dlsym(handle_, name.c_str());
+    return handle_ ? dlsym(handle_, name.c_str()) : code_.function(name);
 }
 
 } // namespace polyhead::load

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "failure.h"
+#include "object_code.h"
 
 namespace polyhead::load {
 
@@ -15,11 +16,15 @@ public:
     LoadedCode(const LoadedCode &) = delete;
     LoadedCode &operator=(const LoadedCode &) = delete;
 
-    // The bytes of one object each, whose functions do not call one another's.
+    // The bytes of one object each, whose functions do not call one another's. By ObjectCode where it can, which takes no time; elsewhere by the
+    // system's linker and loader.
     Failure load(const std::vector<std::string> &objects);
+    // By these alone.
+    Failure load_by_system(const std::vector<std::string> &objects);
     void *function(const std::string &name) const;
 
 private:
+    ObjectCode code_;
     void *handle_ = nullptr;
 };
 

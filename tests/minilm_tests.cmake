@@ -75,5 +75,25 @@ if(TARGET example_minilm)
     )
     add_test(NAME "examples: the smallest consumer" COMMAND example_sdpa)
     set_tests_properties("examples: the smallest consumer" PROPERTIES LABELS examples TIMEOUT 60)
-    list(APPEND POLYHEAD_EXAMPLE_TEST_TARGETS example_generate example_sdpa)
+    foreach(features avx512_skylake none)
+        foreach(program decode kernels)
+            set(name "examples: in C, ${program} with CPU features ${features}")
+            add_test(NAME "${name}" COMMAND example_c_${program})
+            set_tests_properties(
+                "${name}"
+                PROPERTIES
+                    LABELS examples
+                    TIMEOUT 60
+                    ENVIRONMENT "POLYHEAD_CPU_FEATURES=${features}"
+            )
+        endforeach()
+    endforeach()
+    list(
+        APPEND
+        POLYHEAD_EXAMPLE_TEST_TARGETS
+        example_c_decode
+        example_c_kernels
+        example_generate
+        example_sdpa
+    )
 endif()

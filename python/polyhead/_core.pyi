@@ -20,6 +20,9 @@ def wait() -> int: ...
 def device_count(api: str) -> int:
     """The number of "cuda", "opencl" or "vulkan" devices that can be opened; 0 without a driver."""
 
+def environment() -> dict[str, Any]:
+    """Versions, CPU features, cache and compiler of this process."""
+
 def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
 def clear_kernels() -> None:
     """Removes all compiled kernels from the cache."""

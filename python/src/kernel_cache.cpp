@@ -163,8 +163,11 @@ tools::Limits interruptible(tools::Limits limits) {
 }
 
 tools::Limits default_limits() {
-    static const bool found = [] { // the compiler lies beside the module
-        tools::set_compiler_program((std::filesystem::path(load::own_file()).parent_path() / "polyhead-generate").string());
+    static const bool found = [] { // the compiler lies beside the module, in a wheel among the programs
+        const std::filesystem::path folder = std::filesystem::path(load::own_file()).parent_path();
+        std::error_code error;
+        const std::filesystem::path in_wheel = folder / "bin" / "polyhead-generate";
+        tools::set_compiler_program((std::filesystem::exists(in_wheel, error) ? in_wheel : folder / "polyhead-generate").string());
         return true;
     }();
     static_cast<void>(found);

@@ -1,6 +1,12 @@
 // The module polyhead._core: what the Python package needs of C++.
+#include "../../contract/cpu_features.h"
 #include "../../instruments/roof/roof.h"
+#include "../../load/build_id.h"
+#include "../../load/disk_cache.h"
+#include "../../plan/tuning/tuned_records.h"
+#include "../../tools/compile_process.h"
 #include "call.h"
+#include "kernel_cache.h"
 #include "without_lock.h"
 
 namespace nb = nanobind;
@@ -20,6 +26,28 @@ void set_num_threads(nb::handle given) {
 double peak_gflops(int threads, double seconds, int32_t dtype) {
     roof::Workers workers(threads);
     return roof::peak_gflops(workers, seconds, roof::peak_of(dtype));
+}
+
+// What `polyhead env` tells of this library, its compiler and the machine.
+nb::dict environment() {
+    polyhead::python::default_limits(); // finds the compiler
+    nb::dict facts;
+    nb::list features;
+    for (const auto &feature : polyhead::contract::cpu_feature_table) {
+        if ((polyhead_cpu_features() & feature.bit) != 0) {
+            features.append(feature.name);
+        }
+    }
+    std::string refusal;
+    facts["version"] = polyhead_version();
+    facts["abi"] = POLYHEAD_ABI_VERSION;
+    facts["halide"] = polyhead::gen::halide_version();
+    facts["cpu_features"] = features;
+    facts["target"] = polyhead::gen::resolve_target("host", &refusal);
+    facts["cache"] = polyhead::load::cache_folder().value_or("");
+    facts["cache_limit"] = polyhead::load::cache_limit_bytes();
+    facts["halide_found"] = polyhead::load::has_halide(polyhead::tools::compiler_program());
+    return facts;
 }
 
 } // namespace
@@ -42,6 +70,7 @@ NB_MODULE(_core, module) {
         "default, "
         "POLYHEAD_WAIT, or else 1000, or 20 where there are more threads than CPUs.");
     module.def("wait", &polyhead_wait, "Microseconds that an idle helper thread looks for the next call before it sleeps.");
+    module.def("environment", environment, "Versions, CPU features, cache and compiler of this process.");
     module.def("peak_gflops", peak_gflops, "threads"_a, "seconds"_a, "dtype"_a = int32_t(POLYHEAD_F32), nb::call_guard<WithoutLock>(),
                "The GFLOP/s that so many threads reach with independent multiply-adds, for bf16 with dot products of pairs, measured now.");
     module.attr("version") = polyhead_version();

@@ -34,6 +34,7 @@ NEEDS = {
     "arrays": {},
     "model": {},
     "package": {},
+    "wheel": {},
     "plots": {},
     "tune": {},
     "bench": TO_BENCH,

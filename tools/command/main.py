@@ -3,7 +3,7 @@ import argparse
 import subprocess
 import sys
 
-from . import actions, bench, build, golden, gpu_table, help_texts, package, testing
+from . import actions, bench, build, golden, gpu_table, help_texts, package, testing, wheel
 from .places import Failure
 
 EPILOG = """\
@@ -71,6 +71,8 @@ def parser():
     code.add_argument("--write", action="store_true", help="write the hashes of the code as it is now")
     code.add_argument("--filter", metavar="REGEX", help="only the lines that match, such as '^lowered sdpa_.* avx2$'")
     code.add_argument("--part", metavar="I/N", help="only the I-th of N parts of the lines")
+    made = add("wheel", wheel.make, "make the Python package as one file for pip: dist/polyhead-*.whl")
+    made.add_argument("-o", "--output", metavar="DIR", default="dist", help="where the file goes (default dist)")
     check = add("check", actions.check, "format, lint, spelling and the project's rules")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
     check.add_argument("--quick", action="store_true", help="without clang-tidy (which reads only files that differ from the upstream branch)")

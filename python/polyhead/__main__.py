@@ -1,0 +1,50 @@
+"""python -m polyhead COMMAND: the commands of an installed package."""
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from .env_command import generator
+
+USAGE = """\
+usage: python -m polyhead COMMAND [argument ...]
+
+commands:
+  generate    write NAME.a, NAME.h and NAME.json for one problem
+  tune        measure tilings of a problem on this machine, and keep the best as tuning records
+  explain     say which variant of a kernel a call runs, and why not the variants before it
+  prune       rank the heads of a layer on your data, and write it without those that should go
+  env         print versions, CPU, caches and drivers, for a report of a fault
+  cmake-dir   print the folder for CMAKE_PREFIX_PATH: find_package(polyhead) finds libraries, headers and generator there
+
+COMMAND --help prints the arguments of a command.
+"""
+
+
+def run(words: Sequence[str]) -> int:
+    command, arguments = (words[0], list(words[1:])) if words else ("help", [])
+    if command == "generate":
+        return subprocess.call([generator(), *arguments])
+    if command == "cmake-dir":
+        print(pathlib.Path(__file__).resolve().parent)
+        return 0
+    if command == "env":
+        from . import env_command as program
+    elif command == "explain":
+        from . import explain_command as program
+    elif command == "prune":
+        from . import prune_command as program
+    elif command == "tune":
+        from .tuning import command as program
+    else:
+        print(USAGE, end="", file=sys.stdout if command in ("help", "-h", "--help") else sys.stderr)
+        return 0 if command in ("help", "-h", "--help") else 2
+    return int(program.main(arguments))
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # of the processes that a command starts: not the current folder
+    sys.exit(run(sys.argv[1:]))

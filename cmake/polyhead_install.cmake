@@ -26,12 +26,10 @@ if(POLYHEAD_BUILD_GENERATOR)
         polyhead_generate_installed
         PRIVATE polyhead_library_writer polyhead_generators
     )
-    target_link_options(
-        polyhead_generate_installed
-        PRIVATE
-            LINKER:--build-id
-            $<$<BOOL:${POLYHEAD_WHEEL}>:-static-libstdc++> # that of the build is newer than a system's may be
-    )
+    target_link_options(polyhead_generate_installed PRIVATE LINKER:--build-id)
+    if(POLYHEAD_WHEEL)
+        polyhead_for_older_systems(polyhead_generate_installed)
+    endif()
     set_target_properties(
         polyhead_generate_installed
         PROPERTIES

@@ -156,10 +156,10 @@ std::string compiler_id(const std::string &program) {
     return first.empty() || second.empty() ? "" : first + second;
 }
 
-bool has_halide(const std::string &program) {
+bool lacks_halide(const std::string &program) {
     std::error_code error;
     const std::string path = fs::canonical(program, error).string();
-    return !error && !find_halide(Elf(path), fs::path(path).parent_path().string()).empty();
+    return !error && find_halide(Elf(path), fs::path(path).parent_path().string()).empty();
 }
 
 } // namespace polyhead::load

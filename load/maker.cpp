@@ -47,7 +47,7 @@ Failure compile(tools::CompileJob job, const tools::Limits &limits, Made *made) 
     std::string error;
     job.object_path = folder.path() + "/kernel.o";
     made->facts = tools::compile_apart(job, limits, &error);
-    if (!error.empty() && !has_halide(tools::compiler_program())) {
+    if (!error.empty() && lacks_halide(tools::compiler_program())) {
         error = "this kernel was not compiled yet, and its compiler needs Halide 21: pip install 'polyhead[generate]'";
     }
     error = error.empty() ? tools::claim_symbols(job.object_path, false) : error; // the process looks for the entry by its name

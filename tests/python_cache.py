@@ -23,9 +23,10 @@ def run(number):
 
 
 def loaded():
-    """Mapped parts of compiled kernels."""
+    """Mapped code of compiled kernels: of no file, or of one of the system's linker."""
     with open("/proc/self/maps", encoding="ascii") as maps:
-        return sum("/kernel.so" in line for line in maps)
+        lines = [line.split() for line in maps]
+    return sum("x" in line[1] and (len(line) == 5 or "/kernel.so" in line[5]) for line in lines)
 
 
 def fill():

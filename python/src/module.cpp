@@ -46,7 +46,7 @@ nb::dict environment() {
     facts["target"] = polyhead::gen::resolve_target("host", &refusal);
     facts["cache"] = polyhead::load::cache_folder().value_or("");
     facts["cache_limit"] = polyhead::load::cache_limit_bytes();
-    facts["halide_found"] = polyhead::load::has_halide(polyhead::tools::compiler_program());
+    facts["halide_found"] = !polyhead::load::lacks_halide(polyhead::tools::compiler_program());
     return facts;
 }
 

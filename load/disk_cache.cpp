@@ -1,4 +1,4 @@
-// An entry is one file: a line that says what it is, the lengths of key and bytes, both, and a checksum. Its name is a hash of the key.
+// An entry (entry.h) is one file. Its name is a hash of the key.
 #include "disk_cache.h"
 
 #include <algorithm>
@@ -14,39 +14,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../plan/text.h"
+#include "entry.h"
 
 namespace polyhead::load {
 namespace {
 
 namespace fs = std::filesystem;
-using gen::hexadecimal;
-using gen::text_hash;
 
-constexpr char magic[] = "polyhead object 1\n", suffix[] = ".object", unfinished[] = "unfinished", turn[] = "lock";
+constexpr char suffix[] = ".object", unfinished[] = "unfinished", turn[] = "lock";
 
 std::string name_of(const std::string &key) {
-    constexpr uint64_t other = 0x9e3779b97f4a7c15; // a second hash, so that two keys hardly ever share a name
-    return hexadecimal(text_hash(key)) + hexadecimal(text_hash(key, other)) + suffix;
-}
-
-std::string entry_text(const std::string &key, const std::string &bytes) {
-    std::string text = magic + hexadecimal(key.size()) + hexadecimal(bytes.size()) + key + bytes;
-    return text + hexadecimal(text_hash(text));
-}
-
-// The bytes of an entry of this key.
-std::optional<std::string> read_entry(const std::string &text, const std::string &key) {
-    constexpr size_t of_magic = sizeof magic - 1, of_number = 16;
-    const size_t begin = of_magic + 2 * of_number + key.size();
-    if (text.size() < begin + of_number || text.compare(0, of_magic, magic) != 0 ||
-        text.compare(of_magic, of_number, hexadecimal(key.size())) != 0 || text.compare(of_magic + 2 * of_number, key.size(), key) != 0) {
-        return std::nullopt;
-    }
-    const std::string content = text.substr(0, text.size() - of_number), bytes = content.substr(begin);
-    const bool whole = text.compare(of_magic + of_number, of_number, hexadecimal(bytes.size())) == 0 &&
-                       text.compare(content.size(), of_number, hexadecimal(text_hash(content))) == 0;
-    return whole ? std::optional(bytes) : std::nullopt;
+    return entry_name(key) + suffix;
 }
 
 // An open file; closed at the end, which also ends a turn.
@@ -174,7 +152,7 @@ std::optional<std::string> find_cached(const std::string &folder, const std::str
     if (!file.read(&text)) {
         return std::nullopt;
     }
-    std::optional<std::string> bytes = read_entry(text, key);
+    std::optional<std::string> bytes = entry_bytes(text, key);
     if (bytes) {
         file.touch();
     }

@@ -40,6 +40,28 @@ std::shared_ptr<const LoadedKernel> LoadedKernel::make(const KernelRequest &requ
     return kernel;
 }
 
+bool LoadedKernel::is_bundled(const KernelRequest &request) {
+    const LoadedKernel kernel(request);
+    size_t index = 0;
+    for (const gen::VariantPlan &plan : request.plan.variants) {
+        if (!load::is_bundled(kernel.job(plan, index++))) {
+            return false;
+        }
+    }
+    return index > 0;
+}
+
+Failure LoadedKernel::add_entries(const KernelRequest &request, std::vector<std::pair<std::string, std::string>> *entries) {
+    const LoadedKernel kernel(request);
+    size_t index = 0;
+    for (const gen::VariantPlan &plan : request.plan.variants) {
+        if (Failure failure = make_entry(kernel.job(plan, index++), request.limits, &entries->emplace_back())) {
+            return failure;
+        }
+    }
+    return {};
+}
+
 LoadedKernel::LoadedKernel(const KernelRequest &request)
     : request_(request), expression_(request.problem.expression ? request.problem.expression : "") {
     library_.name = request.name;

@@ -35,6 +35,10 @@ class LoadedKernel {
 public:
     // Compiles, links and loads; takes seconds where no process did it before. Null on failure.
     static std::shared_ptr<const LoadedKernel> make(const KernelRequest &request, Failure *failure);
+    // Whether the bundle has all of its objects.
+    static bool is_bundled(const KernelRequest &request);
+    // What a bundle needs of it, behind what is there.
+    static Failure add_entries(const KernelRequest &request, std::vector<std::pair<std::string, std::string>> *entries);
     LoadedKernel(const LoadedKernel &) = delete; // the table points into the members
     LoadedKernel &operator=(const LoadedKernel &) = delete;
 

@@ -16,6 +16,7 @@
 #include <sys/statvfs.h>
 #include <sys/wait.h>
 
+#include "../plan/text.h"
 #include "../runtime/devices/apis.h"
 #include "temporary_folder.h"
 
@@ -222,6 +223,18 @@ Failure LoadedCode::load_by_system(const std::vector<std::string> &objects) {
         error = handle_ ? "" : std::string("the compiled kernel cannot be loaded: ") + dlerror();
     }
     return internal(error);
+}
+
+std::string shrink_object(const std::string &folder, const std::string &entry, std::string *object) {
+    const std::string whole = folder + "/whole.o", small = folder + "/small.o";
+    std::ofstream file(whole, std::ios::binary);
+    file.write(object->data(), std::streamsize(object->size()));
+    if (!file.flush()) {
+        return "cannot write '" + whole + "': " + std::strerror(errno);
+    }
+    const std::string error =
+        run_program({POLYHEAD_LINKER, "-r", "--gc-sections", "--entry=" + entry, "--discard-all", "--strip-debug", "-o", small, whole}, folder + "/linker.txt");
+    return !error.empty() || gen::read_file(small, object) ? error : "cannot read '" + small + "': " + std::strerror(errno);
 }
 
 void *LoadedCode::function(const std::string &name) const {

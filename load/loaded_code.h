@@ -28,6 +28,10 @@ private:
     void *handle_ = nullptr;
 };
 
+// Takes out of an object what its function `entry` does not reach, and the names of what is inside, by the system's linker. Files are made in
+// `folder`. Returns a sentence or nothing.
+std::string shrink_object(const std::string &folder, const std::string &entry, std::string *object);
+
 // The file that this code was loaded from: the program, or the library that it is in.
 const std::string &own_file();
 

@@ -4,11 +4,14 @@
 #include <vector>
 
 #include "../plan/text.h"
+#include "../plan/tuning/tuned_records.h"
 #include "../tools/compile_process.h"
 #include "../tools/elf_symbols.h"
 #include "../tools/job_json.h"
 #include "build_id.h"
+#include "bundle.h"
 #include "disk_cache.h"
+#include "loaded_code.h"
 #include "temporary_folder.h"
 
 namespace polyhead::load {
@@ -20,6 +23,11 @@ using tools::Json;
 std::string key_of(const tools::CompileJob &job) {
     const std::string compiler = compiler_id(tools::compiler_program());
     return compiler.empty() ? "" : compiler + "\n" + tools::job_key(job);
+}
+
+// The same for a bundle, which is made and read by one version.
+std::string bundle_key_of(const tools::CompileJob &job) {
+    return std::string("polyhead ") + polyhead_version() + ", Halide " + gen::halide_version() + "\n" + tools::job_key(job);
 }
 
 std::string entry_of(const Made &made) {
@@ -60,6 +68,12 @@ Failure compile(tools::CompileJob job, const tools::Limits &limits, Made *made) 
 } // namespace
 
 Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *made) {
+    if (has_bundle()) {
+        const std::optional<std::string> entry = find_bundled(bundle_key_of(job));
+        if (entry && read_entry(*entry, made)) {
+            return {};
+        }
+    }
     const std::optional<std::string> folder = cache_folder();
     const std::string key = folder ? key_of(job) : "";
     if (!key.empty()) {
@@ -73,6 +87,21 @@ Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *ma
         store_cached(*folder, key, entry_of(*made));
     }
     return failure;
+}
+
+bool is_bundled(const tools::CompileJob &job) {
+    return has_bundle() && is_in_bundle(bundle_key_of(job));
+}
+
+Failure make_entry(const tools::CompileJob &job, const tools::Limits &limits, std::pair<std::string, std::string> *entry) {
+    Made made;
+    const TemporaryFolder folder;
+    if (Failure failure = folder.error().empty() ? make_object(job, limits, &made) : internal(folder.error())) {
+        return failure;
+    }
+    std::string error = shrink_object(folder.path(), job.symbol + "_argv", &made.object);
+    *entry = {bundle_key_of(job), entry_of(made)};
+    return internal(error);
 }
 
 Failure make_listing(tools::CompileJob job, const std::string &kind, const tools::Limits &limits, std::string *text) {

@@ -11,6 +11,7 @@
 #include <locale>
 #include <sstream>
 #include <string>
+#include <vector>
 
 namespace polyhead::gen {
 

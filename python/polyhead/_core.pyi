@@ -24,6 +24,16 @@ def environment() -> dict[str, Any]:
     """Versions, CPU features, cache and compiler of this process."""
 
 def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
+def bundled_kernel(fields: Mapping[str, Any]) -> Optional[Kernel]:
+    """The kernel of the bundle for these fields of a problem, None if it has none that runs on this CPU."""
+
+def bundle_entries(flags: Sequence[str]) -> list[tuple[bytes, bytes]]:
+    """Keys and objects of a problem, compiled now, for write_bundle()."""
+
+def write_bundle(path: str, entries: Sequence[tuple[bytes, bytes]]) -> None: ...
+def set_bundle(path: str) -> None:
+    """The file of ready kernels of this process."""
+
 def clear_kernels() -> None:
     """Removes all compiled kernels from the cache."""
 

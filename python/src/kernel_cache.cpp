@@ -12,6 +12,8 @@
 #include <tuple>
 
 #include "../../contract/problem_fields.h"
+#include "../../load/bundle.h"
+#include "../../plan/named_targets.h"
 #include "../../tools/compile_process.h"
 #include "errors.h"
 #include "kernel_cache.h"
@@ -209,6 +211,25 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vecto
     promise.set_value(kernel);
     Cache::of().shrink(kernels_kept());
     return kernel;
+}
+
+std::shared_ptr<const LoadedKernel> bundled_kernel_for(Problem problem, const tools::Limits &limits) {
+    if (!load::has_bundle() || !gen::complete(&problem).empty()) {
+        return nullptr;
+    }
+    for (const std::string &target : gen::targets_of_word("portable", problem)) {
+        if ((gen::cpu_features_of(gen::parsed_target(target)) & ~polyhead_cpu_features()) != 0) {
+            continue;
+        }
+        load::KernelRequest request;
+        request.problem = problem;
+        request.targets = {target};
+        request.plan = plan_for(problem, request.targets, "", any_seq_len_q, {});
+        if (LoadedKernel::is_bundled(request)) {
+            return kernel_for(problem, request.targets, "", any_seq_len_q, {}, limits);
+        }
+    }
+    return nullptr;
 }
 
 size_t kernels_kept() {

@@ -16,6 +16,8 @@ using load::LoadedKernel;
 constexpr int64_t any_seq_len_q = -1;
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vector<std::string> &targets, const std::string &tiling,
                                                int64_t seq_len_q, const gen::TuningChoice &tuning, const tools::Limits &limits);
+// The kernel of this problem for the best CPU level whose objects the bundle has, and that this process may run. Null: the bundle has none.
+std::shared_ptr<const LoadedKernel> bundled_kernel_for(Problem problem, const tools::Limits &limits);
 // How many kernels stay in memory, those that were used last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
 // object of Python.
 size_t kernels_kept();

@@ -1,9 +1,11 @@
 // The class Kernel of the module, and the functions that make one.
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include "../../contract/problem_fields.h"
+#include "../../load/bundle.h"
 #include "../../tools/request.h"
 #include "../../tools/space.h"
 #include "call.h"
@@ -82,6 +84,12 @@ Kernels kernel_of_flags(const std::vector<std::string> &flags) {
         return kernel_for(request.problem, request.targets, request.tiling, any_seq_len_q, {request.tuned, request.use_records},
                           interruptible(request.limits));
     });
+}
+
+Kernels bundled_kernel(nb::dict fields) {
+    std::string expression;
+    const Problem problem = problem_of(fields, &expression);
+    return compiling([&] { return bundled_kernel_for(problem, default_limits()); });
 }
 
 tools::Request complete_request_of(const std::vector<std::string> &flags) {
@@ -224,6 +232,43 @@ int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const Devi
     return call.scratch_bytes();
 }
 
+// Keys and bytes of the objects of a problem, for write_bundle().
+nb::list bundle_entries(const nb::list &flags) {
+    std::vector<std::pair<std::string, std::string>> entries;
+    tools::Request request = request_of(words_of(flags));
+    compiling([&] {
+        if (const std::string sentence = gen::complete(&request.problem); !sentence.empty()) {
+            throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+        }
+        for (const std::string &target : request.targets) { // one kernel for each, as bundled_kernel_for() wants it
+            std::string error;
+            load::KernelRequest one;
+            one.problem = request.problem;
+            one.targets = {target};
+            one.limits = interruptible(request.limits);
+            one.plan.variants = gen::plan_variants(one.problem, one.targets, "", &error);
+            raise(error.empty() ? LoadedKernel::add_entries(one, &entries) : load::Failure{POLYHEAD_BAD_VALUE, error});
+        }
+        return 0;
+    });
+    nb::list pairs;
+    for (const auto &[key, bytes] : entries) {
+        pairs.append(nb::make_tuple(nb::bytes(key.data(), key.size()), nb::bytes(bytes.data(), bytes.size())));
+    }
+    return pairs;
+}
+
+void write_bundle(const std::string &path, const nb::list &pairs) {
+    std::vector<std::pair<std::string, std::string>> entries;
+    for (const nb::handle pair : pairs) {
+        const auto [key, bytes] = nb::cast<std::pair<nb::bytes, nb::bytes>>(pair);
+        entries.emplace_back(std::string(key.c_str(), key.size()), std::string(bytes.c_str(), bytes.size()));
+    }
+    if (const std::string sentence = load::write_bundle(path, entries); !sentence.empty()) {
+        throw Refusal(POLYHEAD_INTERNAL, sentence);
+    }
+}
+
 } // namespace
 
 void bind_kernels(nb::module_ &module) {
@@ -268,6 +313,10 @@ void bind_kernels(nb::module_ &module) {
             },
             "name"_a, "directory"_a);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
+    module.def("bundled_kernel", bundled_kernel, "fields"_a);
+    module.def("bundle_entries", bundle_entries, "flags"_a);
+    module.def("write_bundle", write_bundle, "path"_a, "entries"_a);
+    module.def("set_bundle", &load::set_bundle, "path"_a);
     module.def("kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
     module.attr("problem_fields") = problem_fields();
     module.attr("storage_types") = storage_types();

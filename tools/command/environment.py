@@ -22,6 +22,7 @@ TO_BENCH = {"libbenchmark-dev": "header benchmark/benchmark.h"}  # bench framewo
 TO_TEST = {"catch2": "header catch2/catch.hpp catch2/catch_all.hpp"}  # test framework, 2 or 3
 # A compiler and an emulator: the runtime is built for AArch64, too.
 OTHER_MACHINES = ["g++-aarch64-linux-gnu", "libc6-dev-arm64-cross", "qemu-user"]
+TO_LOAD = {"liblzma-dev": "header lzma.h"}  # compresses the ready kernels of a wheel
 # The sources of locales: tests run in one with a decimal comma.
 LOCALES, LOCALES_FILE = "locales", "/usr/share/i18n/locales/de_DE"
 
@@ -33,12 +34,12 @@ NEEDS = {
     "build": TO_BUILD,
     "arrays": {},
     "model": {},
-    "package": {},
+    "package": TO_LOAD,
     "wheel": {},
     "plots": {},
     "tune": {},
-    "bench": TO_BENCH,
-    "test": {**TO_TEST, **TO_BENCH},
+    "bench": {**TO_BENCH, **TO_LOAD},
+    "test": {**TO_TEST, **TO_BENCH, **TO_LOAD},
     "check": {},
 }
 

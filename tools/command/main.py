@@ -72,6 +72,7 @@ def parser():
     code.add_argument("--filter", metavar="REGEX", help="only the lines that match, such as '^lowered sdpa_.* avx2$'")
     code.add_argument("--part", metavar="I/N", help="only the I-th of N parts of the lines")
     made = add("wheel", wheel.make, "make the Python package as one file for pip: dist/polyhead-*.whl")
+    made.add_argument("--bundle", metavar="REGEX", default="all", help="kernels that are ready in it: those of kernels/bundle.txt whose flags match; all (default) or none")
     made.add_argument("-o", "--output", metavar="DIR", default="dist", help="where the file goes (default dist)")
     check = add("check", actions.check, "format, lint, spelling and the project's rules")
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")

@@ -1,0 +1,26 @@
+// Ready kernels in one file, as a wheel has it: entries of the disk cache, found by an index.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace polyhead::load {
+
+// The file of this process; none until it is set.
+void set_bundle(const std::string &path);
+bool has_bundle();
+
+// What the bundle has under this key, unless it is not there or damaged.
+std::optional<std::string> find_bundled(const std::string &key);
+// Whether it has an entry for it, which is not read.
+bool is_in_bundle(const std::string &key);
+
+// The same in a file of this path.
+std::optional<std::string> find_in_bundle(const std::string &path, const std::string &key);
+
+// A file of these keys and bytes. Returns a sentence or nothing.
+std::string write_bundle(const std::string &path, const std::vector<std::pair<std::string, std::string>> &entries);
+
+} // namespace polyhead::load

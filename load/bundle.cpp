@@ -1,6 +1,6 @@
-// A bundle begins with a line that says what it is, the number of its entries and the number of its blocks. Two tables follow: of each block where it
-// is and how large; of each entry its name, its block and where it is inside, in the order of the names. Then come the blocks, neighbouring entries
-// compressed together: kernels are alike.
+// A bundle begins with a line that says what it is, the number of its entries and the number of its blocks. Two tables follow: of each
+// block where it is and how large; of each entry its name, its block and where it is inside, in the order of the names. Then come the
+// blocks, neighbouring entries compressed together: kernels are alike.
 #include "bundle.h"
 
 #include <algorithm>
@@ -131,9 +131,8 @@ bool decompressed(const std::string &packed, uint64_t bytes, std::string *text) 
     uint64_t memory = most_block_bytes * 2;
     size_t read = 0, written = 0;
     text->resize(size_t(bytes));
-    const lzma_ret result =
-        lzma_stream_buffer_decode(&memory, 0, nullptr, reinterpret_cast<const uint8_t *>(packed.data()), &read, packed.size(),
-                                  reinterpret_cast<uint8_t *>(text->data()), &written, text->size());
+    const lzma_ret result = lzma_stream_buffer_decode(&memory, 0, nullptr, reinterpret_cast<const uint8_t *>(packed.data()), &read,
+                                                      packed.size(), reinterpret_cast<uint8_t *>(text->data()), &written, text->size());
     return result == LZMA_OK && written == text->size();
 }
 

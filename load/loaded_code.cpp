@@ -233,7 +233,8 @@ std::string shrink_object(const std::string &folder, const std::string &entry, s
         return "cannot write '" + whole + "': " + std::strerror(errno);
     }
     const std::string error =
-        run_program({POLYHEAD_LINKER, "-r", "--gc-sections", "--entry=" + entry, "--discard-all", "--strip-debug", "-o", small, whole}, folder + "/linker.txt");
+        run_program({POLYHEAD_LINKER, "-r", "--gc-sections", "--entry=" + entry, "--discard-all", "--strip-debug", "-o", small, whole},
+                    folder + "/linker.txt");
     return !error.empty() || gen::read_file(small, object) ? error : "cannot read '" + small + "': " + std::strerror(errno);
 }
 

@@ -16,8 +16,8 @@ public:
     LoadedCode(const LoadedCode &) = delete;
     LoadedCode &operator=(const LoadedCode &) = delete;
 
-    // The bytes of one object each, whose functions do not call one another's. By ObjectCode where it can, which takes no time; elsewhere by the
-    // system's linker and loader.
+    // The bytes of one object each, whose functions do not call one another's. By ObjectCode where it can, which takes no time; elsewhere
+    // by the system's linker and loader.
     Failure load(const std::vector<std::string> &objects);
     // By these alone.
     Failure load_by_system(const std::vector<std::string> &objects);
@@ -28,8 +28,8 @@ private:
     void *handle_ = nullptr;
 };
 
-// Takes out of an object what its function `entry` does not reach, and the names of what is inside, by the system's linker. Files are made in
-// `folder`. Returns a sentence or nothing.
+// Takes out of an object what its function `entry` does not reach, and the names of what is inside, by the system's linker. Files are made
+// in `folder`. Returns a sentence or nothing.
 std::string shrink_object(const std::string &folder, const std::string &entry, std::string *object);
 
 // The file that this code was loaded from: the program, or the library that it is in.

@@ -1,8 +1,12 @@
 // Objects are compiled by a process of their own, and kept on the disk under everything that decides them.
 #include "maker.h"
 
+#include <chrono>
+#include <cstdio>
 #include <vector>
 
+#include "../contract/problem_fields.h"
+#include "../contract/verbose.h"
 #include "../plan/text.h"
 #include "../plan/tuning/tuned_records.h"
 #include "../tools/compile_process.h"
@@ -65,13 +69,33 @@ Failure compile(tools::CompileJob job, const tools::Limits &limits, Made *made) 
     return internal(error);
 }
 
+// A line about an object, where the user wants to know (contract/verbose.h).
+class Told {
+public:
+    explicit Told(const tools::CompileJob &job) : job_(job) {}
+    Failure say(const std::string &what) const {
+        if (contract::is_verbose) {
+            const auto time = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now() - begin_).count();
+            std::fprintf(stderr, "polyhead: %s: %s for %s, frame %s (%s), %lld ms\n", what.c_str(), job_.symbol.c_str(),
+                         job_.plan.target.c_str(), job_.plan.frame->name(), contract::flags_of(job_.problem).c_str(),
+                         static_cast<long long>(time));
+        }
+        return {};
+    }
+
+private:
+    const tools::CompileJob &job_;
+    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
 } // namespace
 
 Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *made) {
+    const Told told(job);
     if (has_bundle()) {
         const std::optional<std::string> entry = find_bundled(bundle_key_of(job));
         if (entry && read_entry(*entry, made)) {
-            return {};
+            return told.say("ready in the bundle");
         }
     }
     const std::optional<std::string> folder = cache_folder();
@@ -79,10 +103,11 @@ Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *ma
     if (!key.empty()) {
         const std::optional<std::string> entry = find_cached(*folder, key);
         if (entry && read_entry(*entry, made)) {
-            return {};
+            return told.say("found on the disk");
         }
     }
     const Failure failure = compile(job, limits, made);
+    told.say(failure ? failure.sentence : "compiled");
     if (!failure && !key.empty()) {
         store_cached(*folder, key, entry_of(*made));
     }

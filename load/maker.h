@@ -16,7 +16,8 @@ struct Made {
     std::string object; // its bytes; what it calls, the runtime of this process has
 };
 
-// From the bundle or the disk cache; takes the time of a compilation where no process compiled it before. The job's object_path is not read.
+// From the bundle or the disk cache; takes the time of a compilation where no process compiled it before. The job's object_path is not
+// read.
 Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *made);
 // Whether the bundle has the object of this job.
 bool is_bundled(const tools::CompileJob &job);

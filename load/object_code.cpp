@@ -196,7 +196,8 @@ void ObjectCode::write_perf_map() const {
     for (auto one = by_address.begin(); one != by_address.end(); ++one) {
         const auto next = std::next(one);
         const char *const behind = next == by_address.end() ? end() : next->first;
-        std::fprintf(file, "%zx %zx %s\n", reinterpret_cast<size_t>(one->first), static_cast<size_t>(behind - one->first), one->second.c_str());
+        std::fprintf(file, "%zx %zx %s\n", reinterpret_cast<size_t>(one->first), static_cast<size_t>(behind - one->first),
+                     one->second.c_str());
     }
     std::fclose(file);
 }
@@ -230,7 +231,8 @@ std::string ObjectCode::load(const std::vector<std::string> &objects, const Reso
     const auto protect = [&](Kind kind, size_t end, int protection) {
         return end == layout.begin[kind] || ::mprotect(memory_ + layout.begin[kind], end - layout.begin[kind], protection) == 0;
     };
-    if (error.empty() && !(protect(code, layout.begin[constants], PROT_READ | PROT_EXEC) && protect(constants, layout.begin[data], PROT_READ))) {
+    if (error.empty() &&
+        !(protect(code, layout.begin[constants], PROT_READ | PROT_EXEC) && protect(constants, layout.begin[data], PROT_READ))) {
         error = std::string("the memory of a kernel cannot be made executable: ") + std::strerror(errno);
     }
     if (!error.empty()) {

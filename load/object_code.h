@@ -22,8 +22,8 @@ public:
     ObjectCode(const ObjectCode &) = delete;
     ObjectCode &operator=(const ObjectCode &) = delete;
 
-    // The bytes of one object each, whose functions do not call one another's. Their pages are writable or executable, never both at once. One
-    // sentence when that is not possible; then nothing stays.
+    // The bytes of one object each, whose functions do not call one another's. Their pages are writable or executable, never both at once.
+    // One sentence when that is not possible; then nothing stays.
     std::string load(const std::vector<std::string> &objects, const Resolve &resolve);
     void *function(const std::string &name) const;
 
@@ -37,9 +37,9 @@ private:
     };
     struct Placed {
         ElfObject object;
-        std::vector<size_t> at;          // of each section, from the beginning of the memory
-        std::map<size_t, size_t> slots;  // of symbols: a place for an address, among the constants
-        std::map<size_t, size_t> stubs;  // of symbols: a jump to the address, among the code
+        std::vector<size_t> at;         // of each section, from the beginning of the memory
+        std::map<size_t, size_t> slots; // of symbols: a place for an address, among the constants
+        std::map<size_t, size_t> stubs; // of symbols: a jump to the address, among the code
     };
 
     std::string place(const std::vector<std::string> &objects, std::vector<Placed> *placed, Layout *layout);

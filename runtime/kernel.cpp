@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "../contract/tensors.h"
+#include "../contract/verbose.h"
 #include "../contract/weight_layout.h"
 #include "call/call_guard.h"
 #include "call/call_in_parts.h"
@@ -16,6 +17,7 @@
 #include "call/planned_call.h"
 #include "call/resources.h"
 #include "call/scratch_bytes.h"
+#include "call/told_call.h"
 #include "rules/validate.h"
 #include "status.h"
 #include "threads/floating_point.h"
@@ -169,11 +171,7 @@ polyhead_status run_call(const GivenCall &call, const Resources &resources) noex
     return !variant || parts.needed() ? parts.run() : run_variant(kernel, *variant, args, shape, resources);
 }
 
-} // namespace
-} // namespace polyhead::runtime
-
-polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *args) {
-    using namespace polyhead::runtime;
+polyhead_status run_given(const polyhead_kernel *table, const polyhead_args *args) noexcept {
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
     GivenCall call;
@@ -189,6 +187,14 @@ polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *
     }
     say_fault(workers, &status);
     return status;
+}
+
+} // namespace
+} // namespace polyhead::runtime
+
+polyhead_status polyhead_run(const polyhead_kernel *table, const polyhead_args *args) {
+    using namespace polyhead::runtime;
+    return polyhead::contract::is_verbose ? run_and_tell(table, args, run_given) : run_given(table, args);
 }
 
 polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_args *args, char *text, size_t text_bytes) {

@@ -35,7 +35,8 @@ const std::string &object() {
         Problem problem = sdpa_problem(2, 16);
         std::string error;
         REQUIRE(gen::complete(&problem).empty());
-        const std::vector<gen::VariantPlan> plans = gen::plan_variants(problem, {gen::resolve_target("x86-64", &error)}, "frame=head_lanes", &error);
+        const std::vector<gen::VariantPlan> plans =
+            gen::plan_variants(problem, {gen::resolve_target("x86-64", &error)}, "frame=head_lanes", &error);
         REQUIRE(error.empty());
         load::Made made;
         tools::Limits limits;
@@ -153,7 +154,8 @@ TEST_CASE("objects: no page is writable and executable, and none stays") {
 TEST_CASE("objects: what the loader does not know is refused with a sentence") {
     CHECK(loaded(object()).empty());
     CHECK(loaded(with_relocation(R_X86_64_PC32, R_X86_64_32S)).find("has a relocation of kind 11 to '") != std::string::npos);
-    CHECK(loaded(with_relocation(R_X86_64_PLT32, R_X86_64_PC32)).find("has a relocation of kind 2 to 'polyhead_halide_") != std::string::npos);
+    CHECK(loaded(with_relocation(R_X86_64_PLT32, R_X86_64_PC32)).find("has a relocation of kind 2 to 'polyhead_halide_") !=
+          std::string::npos);
     load::ObjectCode code;
     const std::string missing = code.load({object()}, [](std::string_view name) {
         return name == "polyhead_halide_error_bad_type" ? nullptr : reinterpret_cast<void *>(&std::memset);

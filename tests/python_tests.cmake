@@ -40,6 +40,9 @@ if(NOT POLYHEAD_SANITIZE) # which does not follow a child of several threads
     polyhead_python_test("children by fork" SCRIPT python_fork.py)
 endif()
 polyhead_python_test("kernels in memory" SCRIPT python_cache.py)
+if(NOT POLYHEAD_SANITIZE) # whose kernels need the system's linker
+    polyhead_python_test("ready kernels beside the package" SCRIPT python_bundle.py)
+endif()
 polyhead_python_test("a cache of keys and values" SCRIPT python_kv_cache.py)
 polyhead_python_test("random histories of caches" SCRIPT python_histories.py)
 polyhead_python_test("a layer with a cache" SCRIPT python_layer_cache.py)

@@ -10,7 +10,12 @@ import check_rules  # noqa: E402
 
 NESTS = functools.partial(check_rules.check_loop_nests, names={"q_tile", "scores"})
 
+VARIABLES = functools.partial(check_rules.check_variables, documented=check_rules.documented_variables("| `HL_A`, `POLYHEAD_B` | x |\nPOLYHEAD_C"))
+
 CASES = [  # check, file name, text, complaints
+    (VARIABLES, "runtime/x.cpp", 'getenv("POLYHEAD_B") && getenv("HL_A")', 0),
+    (VARIABLES, "runtime/x.cpp", 'getenv("POLYHEAD_C")', 1),
+    (VARIABLES, "runtime/x.cpp", '"POLYHEAD_KERNEL_" + name + "_H" // POLYHEAD_C', 0),
     (check_rules.check_generators, "generators/x.cpp", "scores.compute_at(out, t);", 1),
     (check_rules.check_generators, "generators/x.cpp", "scores.bound(d, 0, 64); // not vectorize()", 0),
     (check_rules.check_generators, "generators/x.cpp", "if (target.has_feature(Target::AVX2)) return;", 2),

@@ -47,6 +47,10 @@ REGISTERS_COMPARED = re.compile(r"\bregisters\s*[=!<>]=?\s*\d")
 INSTRUCTION_OR_API = re.compile(
     r"\bv?(?:pmaddwd|pdpbusd|dpbf16ps|dpbusd)\b|\btdpbf16ps\b|\bpolyhead_amx_\w*|\bPOLYHEAD_CPU_\w+|\bPOLYHEAD_(?:CUDA|OPENCL|VULKAN|METAL|WEBGPU)\b"
     r"|\bTarget::(?:CUDA|OpenCL|Vulkan|Metal|WebGPU)\b")
+# Environment variables that the product reads, and the page that lists them.
+ENVIRONMENT_GUIDE = "docs/guides/environment.md"
+VARIABLE = re.compile(r'"((?:POLYHEAD|HL|XDG)_[A-Z_]*[A-Z]|TMPDIR)"')
+VARIABLE_ROOMS = ("runtime", "load", "plan", "compile", "contract", "python", "tools")
 MACHINE_ROOMS = ("plan", "generators", "schedules", "compile", "load", "tools")
 MACHINES_NAMED = ("plan/host.cpp", "plan/named_targets.cpp", "plan/target.cpp", "plan/target_features.cpp", "compile/compile.cpp", "tools/elf_symbols.cpp")
 # An operation that is compared by its name, in C++ and in Python; bytes of a dtype that are chosen by a condition.
@@ -293,6 +297,35 @@ def check_excluded(name, lines):
             yield number + 1, "a generator leaves inputs out: expected \"EXCLUDED: INPUT: RULE\" here or above, with the rule or limit that allows it"
 
 
+def documented_variables(text=None):
+    """Names of the table in the guide of environment variables."""
+    rows = (text or "\n".join(lines_of(ENVIRONMENT_GUIDE))).split("\n")
+    return {name for row in rows if row.startswith("| `") for name in re.findall(r"`([A-Z_]+)`", row.split("|")[1])}
+
+
+def variables_of(lines):
+    """(line, name) of each environment variable that a source of the product reads."""
+    for number, line in enumerate(lines, 1):
+        for name in VARIABLE.findall(line):
+            if not name.startswith("POLYHEAD_TUNE_"): # between a tuner and its processes
+                yield number, name
+
+
+def check_variables(_name, lines, documented=None):
+    for number, name in variables_of(lines):
+        if name not in (documented or documented_variables()):
+            yield number, "%s is not in %s" % (name, ENVIRONMENT_GUIDE)
+
+
+def check_guide_of_variables():
+    """Each variable of the guide is one that the code reads."""
+    sources = [name for name in files() if name.split("/")[0] in VARIABLE_ROOMS and name.endswith(CODE + (".py",))]
+    text = "\n".join("\n".join(lines_of(name)) for name in sources)
+    for name in sorted(documented_variables()):
+        if '"%s"' % name not in text:
+            yield ENVIRONMENT_GUIDE, 1, "nothing reads %s" % name
+
+
 def check_tiling():
     """The list POLYHEAD_TILING_KNOBS makes the fields, the parameters and the record of a tiling; there are no other knobs."""
     header, source = "plan/tiling.h", "plan/tiling.cpp"
@@ -341,6 +374,8 @@ def complaints():
             checks += [check_schedules, check_numbers]
         if name.split("/")[0] in PRODUCT_ROOMS and name.endswith(CODE + (".py", ".cmake")) and not name.startswith("tools/check_"):
             checks += [check_operations, check_bytes]
+        if name.split("/")[0] in VARIABLE_ROOMS and name.endswith(CODE + (".py",)) and not name.startswith(("tools/check_", "tools/command/", "runtime/include/")):
+            checks.append(check_variables)
         if name.endswith(".md"):
             checks.append(check_links)
         if name.startswith("docs/internals/schedules"):
@@ -355,6 +390,7 @@ def complaints():
         yield "tools/check_rules.py", 1, "GENERATORS names %s, which does not exist" % name
     yield from check_tiling()
     yield from check_table()
+    yield from check_guide_of_variables()
 
 
 def main():

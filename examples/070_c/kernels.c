@@ -46,7 +46,8 @@ static double difference(const polyhead_problem *p, const void *query, const voi
             for (int n = 0; n < seen; n++) {
                 double score = 0;
                 for (int i = 0; i < d; i++) {
-                    score += (double)read_number(query, p->dtype, (h * rows + q) * d + i) * read_number(key, p->dtype, (h * rows + n) * d + i);
+                    score +=
+                        (double)read_number(query, p->dtype, (h * rows + q) * d + i) * read_number(key, p->dtype, (h * rows + n) * d + i);
                 }
                 probs[n] = exp(score / sqrt((double)d));
                 sum += probs[n];

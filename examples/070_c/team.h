@@ -10,7 +10,8 @@ typedef struct team team;
 team *team_start(void);
 void team_stop(team *t);
 
-/* Runs run(state, task) once for each task below `tasks`; returns when all have ended. As polyhead_executor wants it: `context` is a team. */
+/* Runs run(state, task) once for each task below `tasks`; returns when all have ended. As polyhead_executor wants it: `context` is a team.
+ */
 void team_run(void *context, int32_t tasks, void (*run)(void *state, int32_t task), void *state);
 
 #endif

@@ -1,5 +1,5 @@
-/* Functions of newer C libraries that the compiler's static libraries call, for wheels: they run on systems without these functions. The linker
- * leads the calls here (--wrap). */
+/* Functions of newer C libraries that the compiler's static libraries call, for wheels: they run on systems without these functions. The
+ * linker leads the calls here (--wrap). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <link.h>

@@ -1,5 +1,5 @@
-// Fuzzes the loader of objects: bytes become code in memory or are refused with one sentence, and nothing outside of the bytes is read. The code
-// is never called.
+// Fuzzes the loader of objects: bytes become code in memory or are refused with one sentence, and nothing outside of the bytes is read. The
+// code is never called.
 #include <cstdint>
 #include <cstring>
 

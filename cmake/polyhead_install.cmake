@@ -81,6 +81,13 @@ install(
     DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}"
     COMPONENT generator
 )
+if(NOT POLYHEAD_WHEEL) # which has them among its metadata
+    install(
+        FILES "${PROJECT_SOURCE_DIR}/LICENSE" "${PROJECT_SOURCE_DIR}/NOTICE"
+        DESTINATION "${CMAKE_INSTALL_DOCDIR}"
+        COMPONENT runtime
+    )
+endif()
 # For builds without CMake. The libraries are static and written in C++, so a program in C names the C++ library, too.
 file(RELATIVE_PATH _polyhead_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
 foreach(_polyhead_library IN LISTS _polyhead_installed)

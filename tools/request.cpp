@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 
 #include <CLI/CLI.hpp>
 
@@ -220,6 +221,55 @@ std::string read_limit_words(const OptionTexts &words, Limits *limits) {
     return refusal;
 }
 
+// How many characters must be changed, added or left out to make one word of another.
+size_t edits_between(const std::string &a, const std::string &b) {
+    std::vector<size_t> row(b.size() + 1);
+    std::iota(row.begin(), row.end(), size_t(0));
+    for (size_t i = 0; i < a.size(); i++) {
+        size_t before = row[0]++;
+        for (size_t k = 0; k < b.size(); k++) {
+            const size_t changed = before + (a[i] == b[k] ? 0 : 1);
+            before = row[k + 1];
+            row[k + 1] = std::min({changed, row[k] + 1, row[k + 1] + 1});
+        }
+    }
+    return row.back();
+}
+
+// Of words that are no option, and the nearest one.
+std::string refuse_unknown(const CLI::App &app) {
+    const std::vector<std::string> words = app.remaining();
+    const auto unknown = std::find_if(words.begin(), words.end(), [](const std::string &word) { return word.rfind('-', 0) == 0; });
+    if (unknown == words.end()) {
+        return "found '" + (words.empty() ? "" : words.front()) + "', expected options behind one NAME";
+    }
+    const std::string typed = unknown->substr(0, unknown->find('='));
+    std::string nearest;
+    size_t least = 1 + typed.size() / 3; // more differences are another word
+    for (const CLI::Option *option : app.get_options()) {
+        for (const std::string &name : option->get_lnames()) {
+            if (const size_t edits = edits_between(typed, "--" + name); edits <= least) {
+                least = edits;
+                nearest = "--" + name;
+            }
+        }
+    }
+    return typed + ": unknown option, expected " +
+           (nearest.empty() ? "one of those that --help prints" : nearest + ", or another that --help prints");
+}
+
+// Of a number that the operation needs and nobody gave.
+std::string refuse_missing(const CLI::App &app, Problem problem) {
+    const std::string sentence = gen::complete(&problem);
+    for (const ProblemField &field : contract::problem_fields) {
+        const std::string flag = contract::flag_of(field.name), begin = std::string(field.name) + " 0 is not allowed: ";
+        if (sentence.rfind(begin, 0) == 0 && app.count(flag) == 0) {
+            return flag + ": missing, " + sentence.substr(begin.size());
+        }
+    }
+    return "";
+}
+
 std::string first_line(const std::string &text) {
     return text.substr(0, text.find('\n'));
 }
@@ -235,6 +285,8 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
     } catch (const CLI::CallForHelp &) {
         *help = app.help();
         return "";
+    } catch (const CLI::ExtrasError &) {
+        return refuse_unknown(app);
     } catch (const CLI::ParseError &error) {
         return first_line(error.what());
     }
@@ -257,7 +309,7 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
     for (const std::string &step :
          {refuse_name(request->name), read_fields(app, words, &request->problem), read_limit_words(words, &request->limits),
           gen::read_targets(targets, words.untested, request->problem, &request->targets), read_expression(app, words, request),
-          read_range(words.range, request), read_emit(words.emit, &request->emit)}) {
+          read_range(words.range, request), read_emit(words.emit, &request->emit), refuse_missing(app, request->problem)}) {
         if (!step.empty()) {
             return step;
         }

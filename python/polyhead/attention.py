@@ -7,11 +7,13 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 import numpy
 
 from . import _arrays, _core, options
-from .error import refuse
+from .error import Error, refuse, renamed
 from .expressions import text_of
 from .kernel import kernel_of, plain_kernels
 from .past import concatenate
 
+# What the runtime calls arguments that have other names here.
+_WORDS = {"mask": "attn_mask", "score_bias": "bias", "softmax_scale": "scale", "window_left": "window", "window_right": "window"}
 SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth kind is the weights
 TIME_AXIS = {"bhsd": -2, "bshd": -3, "bsd": -2}
 
@@ -73,7 +75,10 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     given = locals()
     options.check("sdpa", given)
     call = _prepare(given)
-    call.kernel.run(call.arguments, call.device, call.layout)
+    try:
+        call.kernel.run(call.arguments, call.device, call.layout)
+    except Error as error:
+        raise renamed(error, _WORDS) from None
     return call.results[0] if len(call.results) == 1 else call.results
 
 

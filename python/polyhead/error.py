@@ -38,6 +38,13 @@ class Error(RuntimeError):
         self.code = Code(code)
 
 
+def renamed(error: Error, names: dict[str, str]) -> Error:
+    """The same error about what the caller wrote: the runtime has names of its own for some arguments."""
+    text = str(error)
+    known, colon, rest = text.partition(":")
+    return Error(names[known] + colon + rest, error.code) if known in names else error
+
+
 def refuse(sentence: str, code: str = "BAD_VALUE") -> Error:
     """An Error that the Python code raises itself."""
     return Error(sentence, Code[code])

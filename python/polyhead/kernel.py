@@ -10,6 +10,7 @@ import warnings
 from typing import Any, Optional, Sequence, Union
 
 from . import _arrays, _core, options
+from .error import Error
 
 # The outputs after out, in the order in which a call returns them: field of the problem, and dimensions.
 EXTRA_OUTPUTS = (("lse", "bhq"), ("scores", "bhqk"), ("weights_mean", "bqk"))
@@ -205,7 +206,13 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
 
 
 def _kernel_of_flags(flags: Sequence[str]) -> Kernel:
-    return Kernel(_core.kernel_of_flags(list(flags)), flags)
+    try:
+        return Kernel(_core.kernel_of_flags(list(flags)), flags)
+    except Error as error:
+        option, colon, rest = str(error).partition(":")
+        if option.startswith("--"):  # keywords here
+            raise Error(option[2:].replace("-", "_") + colon + rest, error.code) from None
+        raise
 
 
 def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str]:

@@ -78,7 +78,9 @@ def parser():
     check.add_argument("--fix", action="store_true", help="let clang-format and gersemi rewrite the files")
     check.add_argument("--quick", action="store_true", help="without clang-tidy (which reads only files that differ from the upstream branch)")
     check.add_argument("--all", action="store_true", help="clang-tidy reads every file")
-    add("help", lambda _: top.print_help() or 0, "this list")
+    told = add("help", None, "this list, or the arguments of a command: polyhead help bench")
+    told.add_argument("of", nargs="?", metavar="COMMAND", choices=sorted(commands.choices))
+    told.set_defaults(action=lambda options: run([options.of, "--help"]) if options.of else top.print_help() or 0)
     return top
 
 

@@ -75,10 +75,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     given = locals()
     options.check("sdpa", given)
     call = _prepare(given)
-    try:
-        call.kernel.run(call.arguments, call.device, call.layout)
-    except Error as error:
-        raise renamed(error, _WORDS) from None
+    _run(call)
     return call.results[0] if len(call.results) == 1 else call.results
 
 
@@ -141,6 +138,13 @@ class _Sizes(NamedTuple):
     seq_len_kv: int
     head_dim: int
     head_dim_v: int
+
+
+def _run(call: _Call) -> None:
+    try:
+        call.kernel.run(call.arguments, call.device, call.layout)
+    except Error as error:
+        raise renamed(error, _WORDS) from None
 
 
 def _prepare(o: dict[str, Any]) -> _Call:

@@ -58,6 +58,11 @@ def make_bundle(only, path):
     print("%s: %.1f MB" % (os.path.relpath(path), os.path.getsize(path) / 1e6))
 
 
+def add_command(made):
+    made.add_argument("--bundle", metavar="REGEX", default="all", help="kernels that are ready in it: those of kernels/bundle.txt whose flags match; all (default) or none")
+    made.add_argument("-o", "--output", metavar="DIR", default="dist", help="where the file goes (default dist)")
+
+
 def make(options):
     environment.ensure(*environment.PACKAGE, "wheel")
     package.ready("a wheel")

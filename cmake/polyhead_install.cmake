@@ -127,3 +127,31 @@ install(
     DESTINATION "${_polyhead_package_dir}"
     COMPONENT runtime
 )
+
+# cpack, in the build folder: .deb and .tar.gz of each component.
+set(CPACK_GENERATOR "DEB;TGZ")
+set(CPACK_COMPONENTS_ALL runtime)
+if(POLYHEAD_BUILD_GENERATOR)
+    list(APPEND CPACK_COMPONENTS_ALL generator)
+endif()
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_PACKAGE_VENDOR polyhead)
+set(CPACK_PACKAGE_CONTACT "the authors of polyhead")
+set(CPACK_RESOURCE_FILE_LICENSE "${PROJECT_SOURCE_DIR}/LICENSE")
+set(CPACK_VERBATIM_VARIABLES ON)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libpolyhead-dev)
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libdevel)
+set(CPACK_DEBIAN_RUNTIME_DESCRIPTION
+    "libraries, headers and CMake package of polyhead, for programs that link its kernels"
+)
+set(CPACK_DEBIAN_GENERATOR_PACKAGE_NAME polyhead-generator)
+set(CPACK_DEBIAN_GENERATOR_PACKAGE_SECTION devel)
+set(CPACK_DEBIAN_GENERATOR_PACKAGE_DEPENDS
+    "libpolyhead-dev (= ${PROJECT_VERSION}), libc6, libstdc++6, libgcc-s1"
+)
+set(CPACK_DEBIAN_GENERATOR_DESCRIPTION
+    "generator of attention kernels, with the Halide that it needs"
+)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+include(CPack)

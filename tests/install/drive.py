@@ -1,5 +1,6 @@
 """Installs polyhead to a fresh prefix and uses it from outside: find_package, a moved prefix, and a plain compiler line."""
 import argparse
+import glob
 import json
 import os
 import platform
@@ -7,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -179,6 +181,24 @@ def exported(options, prefix, folder):
             assert target + "," in said or target + "\n" in said or target + " " in said, "with %s the program ran:\n%s" % (limit, said)
 
 
+def packages(options, folder):
+    """What cpack makes of the runtime: a .deb and a .tar.gz with the libraries, headers, CMake package and licenses. (The generator's has libHalide,
+    which takes a minute to compress.)"""
+    cpack = os.path.join(os.path.dirname(options.cmake), "cpack")
+    run([cpack, "--config", os.path.join(options.build, "CPackConfig.cmake"), "-B", folder, "-D", "CPACK_COMPONENTS_ALL=runtime"])
+    archive, = glob.glob(os.path.join(folder, "*.tar.gz"))
+    with tarfile.open(archive) as file:
+        names = file.getnames()
+    for wanted in (options.libdir + "/libpolyhead.a", "include/polyhead/polyhead.h", "polyheadConfig.cmake", "polyhead.pc", "doc/polyhead/NOTICE"):
+        assert any(name.endswith(wanted) for name in names), (wanted, names)
+    assert not any("Halide" in name or "polyhead-generate" in name for name in names), names
+    deb, = glob.glob(os.path.join(folder, "libpolyhead-dev_*.deb"))
+    if shutil.which("dpkg-deb"):
+        fields = run(["dpkg-deb", "-f", deb])
+        assert "Package: libpolyhead-dev" in fields and "Halide" not in run(["dpkg-deb", "-c", deb]), fields
+    print("packages: ok")
+
+
 def as_subdirectory(options, folder):
     """A project with polyhead as a subdirectory builds what it asks for."""
     project = os.path.join(HERE, "subdirectory")
@@ -216,6 +236,7 @@ def main():
         by_hand(options, prefix, os.path.join(folder, "by_hand"))
         by_pkg_config(options, prefix, os.path.join(folder, "by_pkg_config"))
         exported(options, prefix, os.path.join(folder, "exported"))
+        packages(options, os.path.join(folder, "packages"))
         as_subdirectory(options, os.path.join(folder, "as_subdirectory"))
     return 0
 

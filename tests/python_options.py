@@ -108,6 +108,17 @@ class Options(unittest.TestCase):
             with self.subTest(str(change)):
                 self.assertIn(part, self.refusal(polyhead.sdpa, {"query": X, "key": X, "value": X, **change}) or "accepted")
 
+    def test_refusals_name_what_the_caller_wrote(self):
+        x = np.ones((1, 2, 5, 8), np.float32)
+        for words, begins in (({"attn_mask": np.ones((3, 5, 5), bool)}, "attn_mask: extent 3 of dimension 0"), ({"bias": np.ones((2, 2), np.float32)}, "bias: extent 2"),
+                              ({"scale": float("nan")}, "scale: value nan"), ({"window": (-3, 2)}, "window: value -3"), ({"window": (2, -3)}, "window: value -3"),
+                              ({"kv_lengths": [7]}, "kv_lengths: value 7")):
+            with self.assertRaises(polyhead.Error) as found:
+                polyhead.sdpa(x, x, x, **words)
+            self.assertTrue(str(found.exception).startswith(begins), found.exception)
+        with self.assertRaisesRegex(polyhead.Error, "^head_dim: missing, expected 1 to 576"):
+            polyhead.compile("sdpa", num_heads=2)
+
     def test_wrong_problems(self):
         for change, part in ((dict(causal="bottom"), "causal: found 'bottom', expected none, bottom_right or top_left or None; did you mean bottom_right?"),
                              (dict(runtime="x"), "compile() has no option runtime"), (dict(num_head=3), "did you mean num_heads?"),

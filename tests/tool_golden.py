@@ -29,7 +29,7 @@ class Golden(unittest.TestCase):
             self.assertNotEqual(golden.lowered(["first"] + FLAGS + [target, "--tiling", "row_tile=1"]), first)
 
     def test_a_refusal_is_its_sentence(self):
-        self.assertRegex(golden.lowered(["first", "--op", "sdpa"]), "^polyhead generate: num_heads 0 is not allowed")
+        self.assertRegex(golden.lowered(["first", "--op", "sdpa"]), "^polyhead generate: --num-heads: missing, expected 1 to 128")
 
     def test_assembly(self):
         loop = '\t.text\npolyhead_k_0123456789abcdef_0:\n.LBB0_1: # %"for f"\n\tvaddps\t%ymm1, %ymm2, %ymm3 # x\n\tcallq\tpolyhead_malloc\n\tjmp\t.LBB0_1\n\tleaq\tf.par_for(%rip), %rdi\n'

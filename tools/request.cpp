@@ -259,7 +259,7 @@ std::string refuse_unknown(const CLI::App &app) {
 }
 
 // Of a number that the operation needs and nobody gave.
-std::string refuse_missing(const CLI::App &app, Problem problem) {
+std::string refuse_missing(const CLI::App &app, polyhead_problem problem) {
     const std::string sentence = gen::complete(&problem);
     for (const ProblemField &field : contract::problem_fields) {
         const std::string flag = contract::flag_of(field.name), begin = std::string(field.name) + " 0 is not allowed: ";

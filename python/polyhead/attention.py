@@ -1,6 +1,7 @@
 """polyhead.sdpa: attention of given query, key and value, with every mask, modifier and output of the runtime."""
 from __future__ import annotations
 
+import functools
 import inspect
 from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
 
@@ -62,16 +63,6 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     present_value (return_present). out has query's dtype; lse, weights and scores are float32. out= is an array to write to.
     device= runs numpy arrays on "cuda" or "opencl:1".
     """
-    if (attn_mask is None and scale is None and kv_lengths is None and bias is None and alibi_slopes is None and sinks is None
-            and past_key is None and past_value is None and rope is None and positions_q is None and positions_kv is None
-            and position_offsets is None and head_gate is None and expression is None and return_scores is None and page_table is None
-            and cu_seqlens_q is None and cu_seqlens_kv is None and key_scales is None and value_scales is None and device is None
-            and return_lse is False and return_weights is False and return_present is False and (is_causal is False or is_causal is True)
-            and type(softcap) is float and softcap == 0.0 and type(layout) is type(causal_alignment) is str and layout == "bhsd"
-            and (causal_alignment == "top_left" or causal_alignment == "bottom_right")
-            and type(window) is tuple and window == (-1, -1) and type(query) is type(key) is type(value) is numpy.ndarray
-            and query.dtype is key.dtype is value.dtype and (out is None or getattr(out, "dtype", None) is query.dtype)):
-        return _run_plain(query, key, value, out, is_causal, causal_alignment)
     given = locals()
     options.check("sdpa", given)
     call = _prepare(given)
@@ -79,32 +70,45 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     return call.results[0] if len(call.results) == 1 else call.results
 
 
-# The kernels of plain calls are kept by all that chooses one. Most calls use few of the arguments: a call with only query, key, value and
-# the causal rule looks here first, because reading all the other arguments takes longer than a small kernel.
-_PLAIN_KEPT = 512  # a growing sequence has a new shape at every call
+# Most calls have query, key, value and the causal rule, and a plan for each of their forms, because reading the other arguments takes longer than a
+# small kernel. A growing sequence has a new form at every call.
+_PLAIN_KEPT = 512
+_PLAIN_WORDS = frozenset(("is_causal", "out"))
 
 
-def _run_plain(query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, out: Any, is_causal: bool, causal_alignment: str) -> Any:
-    """sdpa() of NumPy arrays of one dtype on the CPU with every other argument at its default."""
-    chooses = (query.shape, key.shape, value.shape, query.dtype, is_causal)
-    kernel = plain_kernels.get(chooses)
-    if kernel is None:
-        bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, causal_alignment=causal_alignment, out=out)
-        bound.apply_defaults()
-        call = _prepare(dict(bound.arguments))
-        call.kernel.run(call.arguments, call.device, call.layout)
-        if query.ndim == 4:
-            if len(plain_kernels) >= _PLAIN_KEPT:
-                plain_kernels.clear()
-            plain_kernels[chooses] = call.kernel
-        return call.results[0]
+def _run_plain(query: Any, key: Any, value: Any, is_causal: Any = False, out: Any = None) -> Any:
+    """sdpa() of NumPy arrays of one dtype on the CPU, all other arguments at their defaults; None for calls that are none of these."""
+    if not (type(query) is type(key) is type(value) is numpy.ndarray and query.dtype is key.dtype is value.dtype and query.ndim == 4
+            and (is_causal is False or is_causal is True)):
+        return None
+    form = (query.shape, key.shape, value.shape, query.dtype, query.strides, key.strides, value.strides, is_causal)
+    if out is not None:
+        if type(out) is not numpy.ndarray or out.dtype is not query.dtype:
+            return None
+        form = (*form, out.shape, out.strides)
+    kept = plain_kernels.get(form)
+    if kept is None:
+        return _keep_plain(form, query, key, value, is_causal, out)
     if out is None:
-        out = numpy.empty((*query.shape[:3], value.shape[3]), query.dtype)
+        out = numpy.empty((*form[0][:3], form[2][3]), form[3])
+    kernel, plan = kept
     arguments = {"query": query, "key": key, "value": value, "out": out}
     if is_causal:
-        arguments["alignment"] = causal_alignment
-    kernel.run(arguments, None, "bhsd")
+        arguments["alignment"] = "top_left"
+    kernel.run(arguments, None, "bhsd", plan)
     return out
+
+
+def _keep_plain(form: tuple[Any, ...], query: Any, key: Any, value: Any, is_causal: bool, out: Any) -> Any:
+    """The same at its first call, which keeps kernel and plan."""
+    bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, out=out)
+    bound.apply_defaults()
+    call = _prepare(dict(bound.arguments))
+    _run(call)
+    if len(plain_kernels) >= _PLAIN_KEPT:
+        plain_kernels.clear()
+    plain_kernels[form] = call.kernel, call.kernel.plan(call.arguments, None, "bhsd")
+    return call.results[0]
 
 
 def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **words: Any) -> str:
@@ -118,6 +122,16 @@ def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **words: An
 
 
 _SIGNATURE = inspect.signature(sdpa)
+_sdpa = sdpa  # with every argument
+
+
+@functools.wraps(_sdpa)
+def sdpa(*arguments: Any, **keywords: Any) -> Any:  # to bind thirty keywords takes as long as a part of a small kernel
+    if len(arguments) == 3 and keywords.keys() <= _PLAIN_WORDS:
+        result = _run_plain(*arguments, **keywords)
+        if result is not None:
+            return result
+    return _sdpa(*arguments, **keywords)
 
 
 class _Call(NamedTuple):

@@ -69,12 +69,16 @@ const Known *travels_as_bits(nb::handle object) {
     return found == std::end(elements) ? nullptr : found;
 }
 
+bool is_numpy(nb::handle object) {
+    return std::strcmp(Py_TYPE(object.ptr())->tp_name, "numpy.ndarray") == 0;
+}
+
 // Of PyTorch a tensor as it is meant. One that requires gradients would lose them without a word; the negative and the conjugate bit say
 // that the memory holds other numbers than the tensor.
 nb::object without_bits(const std::string &name, nb::handle given, Access access, Gradients gradients) {
     nb::object object = nb::borrow(given);
     // To ask an array of numpy for an attribute that it lacks takes as long as a part of a small kernel.
-    if (std::strcmp(Py_TYPE(given.ptr())->tp_name, "numpy.ndarray") == 0 || !nb::hasattr(given, "requires_grad")) {
+    if (is_numpy(given) || !nb::hasattr(given, "requires_grad")) {
         return object;
     }
     if (gradients == Gradients::refused && truth(given, "requires_grad")) {
@@ -126,6 +130,18 @@ template <class View> void read_view(const View &view, polyhead_tensor *tensor) 
     }
 }
 
+// The elements that a format of the buffer protocol names, in this machine's order of bytes; null for others.
+const Known *known(const char *format, Py_ssize_t bytes) {
+    format += format && (*format == '@' || *format == '=') ? 1 : 0;
+    if (!format || !*format || format[1]) {
+        return nullptr;
+    }
+    const auto code = std::strchr("fed", *format)    ? dlpack::dtype_code::Float
+                      : std::strchr("bilq", *format) ? dlpack::dtype_code::Int
+                                                     : dlpack::dtype_code::Bool;
+    return *format == '?' || code != dlpack::dtype_code::Bool ? known(dlpack::dtype{uint8_t(code), uint8_t(bytes * 8), 1}) : nullptr;
+}
+
 int32_t runtime_dtype(Element element) {
     return int32_t(element) < int32_t(Element::f64) ? int32_t(element) : -1;
 }
@@ -160,7 +176,18 @@ Element element_named(const std::string &name) {
 
 Array::Array(std::string name, nb::handle given, Access access, Gradients gradients)
     : name_(std::move(name)), access_(access), keep_(without_bits(name_, given, access, gradients)) {
-    const nb::handle object = keep_;
+    if (!read_numpy(keep_)) {
+        read_other(keep_);
+    }
+    tensor_.dtype = runtime_dtype(element_);
+    // One number is a tensor of one element.
+    if (tensor_.rank == 0) {
+        tensor_.rank = 1;
+        tensor_.shape[0] = tensor_.stride[0] = 1;
+    }
+}
+
+void Array::read_other(nb::handle object) {
     DeviceArray *array = nullptr;
     if (nb::try_cast(object, array, false) && array) {
         read_device_array(*array);
@@ -171,12 +198,34 @@ Array::Array(std::string name, nb::handle given, Access access, Gradients gradie
     } else {
         no_array(name_, object, access_);
     }
-    tensor_.dtype = runtime_dtype(element_);
-    // One number is a tensor of one element.
-    if (tensor_.rank == 0) {
-        tensor_.rank = 1;
-        tensor_.shape[0] = tensor_.stride[0] = 1;
+}
+
+// False: the other ways find out what is wrong, or read it.
+bool Array::read_numpy(nb::handle object) {
+    const int flags = PyBUF_FORMAT | PyBUF_STRIDES | (access_ == Access::write ? PyBUF_WRITABLE : 0);
+    if (!is_numpy(object)) {
+        return false;
     }
+    if (PyObject_GetBuffer(object.ptr(), &buffer_.view, flags) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    const Py_buffer &view = buffer_.view;
+    const Known *const found = known(view.format, view.itemsize);
+    if (!found || view.ndim > POLYHEAD_MAX_RANK) {
+        return false;
+    }
+    tensor_.data = view.buf;
+    tensor_.rank = view.ndim;
+    for (int i = 0; i < view.ndim; ++i) {
+        if (view.strides[i] % view.itemsize != 0) {
+            return false;
+        }
+        tensor_.shape[i] = view.shape[i];
+        tensor_.stride[i] = view.strides[i] / view.itemsize;
+    }
+    element_ = found->element;
+    return true;
 }
 
 bool Array::borrow(nb::handle object) {

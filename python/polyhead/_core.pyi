@@ -31,6 +31,14 @@ def bundle_entries(flags: Sequence[str]) -> list[tuple[bytes, bytes]]:
     """Keys and objects of a problem, compiled now, for write_bundle()."""
 
 def write_bundle(path: str, entries: Sequence[tuple[bytes, bytes]]) -> None: ...
+def plain_call(query: Any, key: Any, value: Any, causal: bool, out: Any) -> Any:
+    """out of sdpa() with these arguments alone, None where the form of the call is not kept."""
+
+def keep_plain(kernel: Kernel, query: Any, key: Any, value: Any, causal: bool, out: Any, has_out: bool) -> None: ...
+def clear_plain() -> None: ...
+def plain_forms() -> int:
+    """The number of forms that are kept."""
+
 def set_bundle(path: str) -> None:
     """The file of ready kernels of this process."""
 

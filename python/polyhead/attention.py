@@ -10,7 +10,7 @@ import numpy
 from . import _arrays, _core, options
 from .error import Error, refuse, renamed
 from .expressions import text_of
-from .kernel import kernel_of, plain_kernels
+from .kernel import kernel_of
 from .past import concatenate
 
 # What the runtime calls arguments that have other names here.
@@ -70,47 +70,6 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     return call.results[0] if len(call.results) == 1 else call.results
 
 
-# Most calls have query, key, value and the causal rule, and a plan for each of their forms, because reading the other arguments takes longer than a
-# small kernel. A growing sequence has a new form at every call.
-_PLAIN_KEPT = 512
-_PLAIN_WORDS = frozenset(("is_causal", "out"))
-
-
-def _run_plain(query: Any, key: Any, value: Any, is_causal: Any = False, out: Any = None) -> Any:
-    """sdpa() of NumPy arrays of one dtype on the CPU, all other arguments at their defaults; None for calls that are none of these."""
-    if not (type(query) is type(key) is type(value) is numpy.ndarray and query.dtype is key.dtype is value.dtype and query.ndim == 4
-            and (is_causal is False or is_causal is True)):
-        return None
-    form = (query.shape, key.shape, value.shape, query.dtype, query.strides, key.strides, value.strides, is_causal)
-    if out is not None:
-        if type(out) is not numpy.ndarray or out.dtype is not query.dtype:
-            return None
-        form = (*form, out.shape, out.strides)
-    kept = plain_kernels.get(form)
-    if kept is None:
-        return _keep_plain(form, query, key, value, is_causal, out)
-    if out is None:
-        out = numpy.empty((*form[0][:3], form[2][3]), form[3])
-    kernel, plan = kept
-    arguments = {"query": query, "key": key, "value": value, "out": out}
-    if is_causal:
-        arguments["alignment"] = "top_left"
-    kernel.run(arguments, None, "bhsd", plan)
-    return out
-
-
-def _keep_plain(form: tuple[Any, ...], query: Any, key: Any, value: Any, is_causal: bool, out: Any) -> Any:
-    """The same at its first call, which keeps kernel and plan."""
-    bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, out=out)
-    bound.apply_defaults()
-    call = _prepare(dict(bound.arguments))
-    _run(call)
-    if len(plain_kernels) >= _PLAIN_KEPT:
-        plain_kernels.clear()
-    plain_kernels[form] = call.kernel, call.kernel.plan(call.arguments, None, "bhsd")
-    return call.results[0]
-
-
 def explain(query: Any, key: Any, value: Any, attn_mask: Any = None, **words: Any) -> str:
     """Which kernel and variant sdpa() runs for these arguments: the generate line, then why each variant was chosen or not."""
     bound = _SIGNATURE.bind(query, key, value, attn_mask, **words)
@@ -128,10 +87,27 @@ _sdpa = sdpa  # with every argument
 @functools.wraps(_sdpa)
 def sdpa(*arguments: Any, **keywords: Any) -> Any:  # to bind thirty keywords takes as long as a part of a small kernel
     if len(arguments) == 3 and keywords.keys() <= _PLAIN_WORDS:
-        result = _run_plain(*arguments, **keywords)
-        if result is not None:
-            return result
+        causal, out = keywords.get("is_causal", False), keywords.get("out")
+        if causal is False or causal is True:
+            result = _core.plain_call(*arguments, causal, out)
+            return _run_plain(*arguments, causal, out) if result is None else result
     return _sdpa(*arguments, **keywords)
+
+
+_PLAIN_WORDS = frozenset(("is_causal", "out"))
+
+
+def _run_plain(query: Any, key: Any, value: Any, is_causal: bool, out: Any) -> Any:
+    """sdpa() with these arguments alone; the core keeps the form of the call, if its arrays are NumPy's of one type that the kernel has, too."""
+    bound = _SIGNATURE.bind(query, key, value, is_causal=is_causal, out=out)
+    bound.apply_defaults()
+    options.check("sdpa", bound.arguments)
+    call = _prepare(dict(bound.arguments))
+    _run(call)
+    result = call.results[0]
+    if call.device is None and getattr(query, "ndim", 0) == 4 and call.arguments["query"] is query:
+        _core.keep_plain(call.kernel, query, key, value, is_causal, result, out is not None)
+    return result
 
 
 class _Call(NamedTuple):

@@ -232,8 +232,6 @@ def _record_flags(tuned: Union[None, bool, str, "os.PathLike[str]"]) -> list[str
 # variants for these lengths. There are at most as many as the compiled module keeps.
 _kernels: "collections.OrderedDict[Any, tuple[tuple[int, int, _core.Kernel], ...]]" = collections.OrderedDict()
 _kernels_lock = threading.Lock()
-# Some of them again with a plan, by the form of a plain call of sdpa() (attention.py).
-plain_kernels: dict[tuple[Any, ...], tuple[_core.Kernel, _core.Plan]] = {}
 
 
 def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, longest: int = 0) -> _core.Kernel:
@@ -255,7 +253,7 @@ def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, lon
         _kernels.move_to_end(key)
         while sum(map(len, _kernels.values())) > _core.kernels_kept:
             _kernels.popitem(last=False)
-            plain_kernels.clear()
+            _core.clear_plain()
     return kernel
 
 
@@ -286,7 +284,6 @@ def clear_cache() -> None:
     """
     with _kernels_lock:
         _kernels.clear()
-        plain_kernels.clear()
     _core.clear_kernels()
 
 

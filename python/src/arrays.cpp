@@ -174,9 +174,47 @@ Element element_named(const std::string &name) {
     throw wrong_type("dtype: found " + name + ", expected one of " + names);
 }
 
+bool NumpyBuffer::open(nb::handle object, Access access) {
+    const int flags = PyBUF_FORMAT | PyBUF_STRIDES | (access == Access::write ? PyBUF_WRITABLE : 0);
+    if (!is_numpy(object)) {
+        return false;
+    }
+    if (PyObject_GetBuffer(object.ptr(), &view_, flags) != 0) {
+        PyErr_Clear();
+        return false;
+    }
+    return view_.ndim <= POLYHEAD_MAX_RANK;
+}
+
+bool NumpyBuffer::layout(polyhead_tensor *tensor) const {
+    tensor->data = view_.buf;
+    tensor->rank = view_.ndim;
+    for (int i = 0; i < view_.ndim; ++i) {
+        if (view_.strides[i] % view_.itemsize != 0) {
+            return false;
+        }
+        tensor->shape[i] = view_.shape[i];
+        tensor->stride[i] = view_.strides[i] / view_.itemsize;
+    }
+    return true;
+}
+
+bool NumpyBuffer::read(nb::handle object, Access access, polyhead_tensor *tensor, Element *element) {
+    const Known *const found = open(object, access) ? known(view_.format, view_.itemsize) : nullptr;
+    if (!found || !layout(tensor)) {
+        return false;
+    }
+    *element = found->element;
+    return true;
+}
+
+bool NumpyBuffer::read_bfloat16(nb::handle object, Access access, polyhead_tensor *tensor) {
+    return is_numpy(object) && open(object.attr("view")("uint16"), access) && layout(tensor);
+}
+
 Array::Array(std::string name, nb::handle given, Access access, Gradients gradients)
     : name_(std::move(name)), access_(access), keep_(without_bits(name_, given, access, gradients)) {
-    if (!read_numpy(keep_)) {
+    if (!buffer_.read(keep_, access_, &tensor_, &element_)) { // the other ways find out what is wrong, or read it
         read_other(keep_);
     }
     tensor_.dtype = runtime_dtype(element_);
@@ -198,34 +236,6 @@ void Array::read_other(nb::handle object) {
     } else {
         no_array(name_, object, access_);
     }
-}
-
-// False: the other ways find out what is wrong, or read it.
-bool Array::read_numpy(nb::handle object) {
-    const int flags = PyBUF_FORMAT | PyBUF_STRIDES | (access_ == Access::write ? PyBUF_WRITABLE : 0);
-    if (!is_numpy(object)) {
-        return false;
-    }
-    if (PyObject_GetBuffer(object.ptr(), &buffer_.view, flags) != 0) {
-        PyErr_Clear();
-        return false;
-    }
-    const Py_buffer &view = buffer_.view;
-    const Known *const found = known(view.format, view.itemsize);
-    if (!found || view.ndim > POLYHEAD_MAX_RANK) {
-        return false;
-    }
-    tensor_.data = view.buf;
-    tensor_.rank = view.ndim;
-    for (int i = 0; i < view.ndim; ++i) {
-        if (view.strides[i] % view.itemsize != 0) {
-            return false;
-        }
-        tensor_.shape[i] = view.shape[i];
-        tensor_.stride[i] = view.strides[i] / view.itemsize;
-    }
-    element_ = found->element;
-    return true;
 }
 
 bool Array::borrow(nb::handle object) {

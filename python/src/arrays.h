@@ -26,6 +26,26 @@ enum class Access { read, write };
 // Whether a tensor of PyTorch that requires gradients is refused while PyTorch records them, or is taken as it is, such as weights to pack.
 enum class Gradients { refused, taken };
 
+// Memory of an array of NumPy, by the buffer protocol: a fifth of the time of DLPack.
+class NumpyBuffer {
+public:
+    NumpyBuffer() = default;
+    ~NumpyBuffer() { PyBuffer_Release(&view_); } // nothing where there is none
+    NumpyBuffer(const NumpyBuffer &) = delete;
+    NumpyBuffer &operator=(const NumpyBuffer &) = delete;
+
+    // False where it is no such array, not of a type that the runtime knows, or not writable; no error of Python stays. Called once.
+    bool read(nb::handle object, Access access, polyhead_tensor *tensor, Element *element);
+    // The same of an array of bfloat16, which NumPy hands out as integers.
+    bool read_bfloat16(nb::handle object, Access access, polyhead_tensor *tensor);
+
+private:
+    bool open(nb::handle object, Access access);
+    bool layout(polyhead_tensor *tensor) const;
+
+    Py_buffer view_{};
+};
+
 // One array while a call uses it. What it sees belongs to the Python object, which it keeps.
 class Array {
 public:
@@ -53,7 +73,6 @@ public:
 
 private:
     bool borrow(nb::handle object);
-    bool read_numpy(nb::handle object);
     void read_other(nb::handle object);
     void read_dlpack(std::optional<Element> bits_of);
     void read_device_array(const DeviceArray &array);
@@ -65,14 +84,7 @@ private:
     Element element_ = Element::f32;
     bool on_cuda_ = false;
     nb::object keep_;
-    // Memory of an array of NumPy, by the buffer protocol: a fifth of the time of DLPack.
-    struct Buffer {
-        Buffer() = default;
-        ~Buffer() { PyBuffer_Release(&view); } // nothing where there is none
-        Buffer(const Buffer &) = delete;
-        Buffer &operator=(const Buffer &) = delete;
-        Py_buffer view{};
-    } buffer_;
+    NumpyBuffer buffer_;
     nb::ndarray<> writable_;
     nb::ndarray<nb::ro> readable_;
     polyhead_tensor tensor_{}, original_{};

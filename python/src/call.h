@@ -61,7 +61,11 @@ private:
 // Packs nn.Linear weights for a kernel: names as in polyhead_weight_tensors.
 std::unique_ptr<PackedWeights> pack(const LoadedKernel &kernel, nb::dict tensors, DevicePointer device);
 
+// Forgets the forms of plain calls, and their kernels.
+void clear_plain();
+
 void bind_kernels(nb::module_ &module);
+void bind_plain_calls(nb::module_ &module);
 void bind_cache(nb::module_ &module);
 
 } // namespace polyhead::python

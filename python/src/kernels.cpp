@@ -321,7 +321,11 @@ void bind_kernels(nb::module_ &module) {
     module.attr("problem_fields") = problem_fields();
     module.attr("storage_types") = storage_types();
     module.attr("usual_numbers") = usual_numbers();
-    module.def("clear_kernels", clear_kernels, release);
+    module.def("clear_kernels", [] {
+        clear_plain();
+        const WithoutLock others_may_run;
+        clear_kernels();
+    });
     module.attr("kernels_kept") = kernels_kept();
     module.def("tiling_space", tiling_space, "flags"_a);
     module.def("tiling_refusal", tiling_refusal, "flags"_a, "frame"_a, "tiling"_a);

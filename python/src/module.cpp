@@ -60,6 +60,7 @@ NB_MODULE(_core, module) {
     bind_errors(module);
     bind_devices(module);
     bind_kernels(module);
+    bind_plain_calls(module);
     bind_cache(module);
     module.def("set_num_threads", set_num_threads, "threads"_a,
                "Sets the threads that all kernels share, at most 256. 0: the default, HL_NUM_THREADS or min(CPU affinity, cgroup quota).");

@@ -269,6 +269,20 @@ void write_bundle(const std::string &path, const nb::list &pairs) {
     }
 }
 
+void clear_all_kernels() {
+    clear_plain();
+    const WithoutLock others_may_run;
+    clear_kernels();
+}
+
+void bind_bundle(nb::module_ &module) {
+    using namespace nb::literals;
+    module.def("bundled_kernel", bundled_kernel, "fields"_a);
+    module.def("bundle_entries", bundle_entries, "flags"_a);
+    module.def("write_bundle", write_bundle, "path"_a, "entries"_a);
+    module.def("set_bundle", &load::set_bundle, "path"_a);
+}
+
 } // namespace
 
 void bind_kernels(nb::module_ &module) {
@@ -313,19 +327,12 @@ void bind_kernels(nb::module_ &module) {
             },
             "name"_a, "directory"_a);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
-    module.def("bundled_kernel", bundled_kernel, "fields"_a);
-    module.def("bundle_entries", bundle_entries, "flags"_a);
-    module.def("write_bundle", write_bundle, "path"_a, "entries"_a);
-    module.def("set_bundle", &load::set_bundle, "path"_a);
+    bind_bundle(module);
     module.def("kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
     module.attr("problem_fields") = problem_fields();
     module.attr("storage_types") = storage_types();
     module.attr("usual_numbers") = usual_numbers();
-    module.def("clear_kernels", [] {
-        clear_plain();
-        const WithoutLock others_may_run;
-        clear_kernels();
-    });
+    module.def("clear_kernels", clear_all_kernels);
     module.attr("kernels_kept") = kernels_kept();
     module.def("tiling_space", tiling_space, "flags"_a);
     module.def("tiling_refusal", tiling_refusal, "flags"_a, "frame"_a, "tiling"_a);

@@ -136,7 +136,7 @@ void keep_plain(const std::shared_ptr<const LoadedKernel> &kernel, nb::handle qu
     if (!arrays.read(0, query) || !arrays.read(1, key) || !arrays.read(2, value) || !arrays.read(3, out)) {
         return;
     }
-    polyhead_args args = polyhead_args_of(POLYHEAD_SDPA);
+    polyhead_args args = polyhead_args_of(kernel->table().problem.op);
     args.alignment = causal ? POLYHEAD_TOP_LEFT : args.alignment;
     set_tensors(arrays, &args);
     polyhead_plan *plan = nullptr;

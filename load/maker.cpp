@@ -100,7 +100,7 @@ Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *ma
     }
     const std::optional<std::string> folder = cache_folder();
     const std::string key = folder ? key_of(job) : "";
-    if (!key.empty()) {
+    if (folder && !key.empty()) {
         const std::optional<std::string> entry = find_cached(*folder, key);
         if (entry && read_entry(*entry, made)) {
             return told.say("found on the disk");
@@ -108,7 +108,7 @@ Failure make_object(tools::CompileJob job, const tools::Limits &limits, Made *ma
     }
     const Failure failure = compile(job, limits, made);
     told.say(failure ? failure.sentence : "compiled");
-    if (!failure && !key.empty()) {
+    if (!failure && folder && !key.empty()) {
         store_cached(*folder, key, entry_of(*made));
     }
     return failure;

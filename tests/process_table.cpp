@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
 #include <malloc.h>
 #include <optional>
 #include <string>
@@ -246,6 +248,22 @@ TEST_CASE("process: with an executor and scratch memory every variant asks nothi
         Begin::without);
 }
 
+namespace {
+
+// Returns when the process has no more threads than these; on a busy machine others take a while to end.
+void wait_for_threads(long most) {
+    for (int waits = 0; waits < 5000; ++waits) {
+        const auto all = std::filesystem::directory_iterator("/proc/self/task");
+        if (std::distance(begin(all), end(all)) <= most) {
+            return;
+        }
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    FAIL("threads of an earlier pool do not end");
+}
+
+} // namespace
+
 TEST_CASE("process: with threads and memory of the library, a warm call of every variant allocates nothing") {
     if (!can_seal) {
         note_not_run("calls that allocate nothing", "sanitizers allocate for themselves");
@@ -259,10 +277,7 @@ TEST_CASE("process: with threads and memory of the library, a warm call of every
             for (int n = 0; n < 2; ++n) {
                 CHECK(polyhead_run(&call.kernel, &args).code == POLYHEAD_OK);
             }
-            for (long seen = -1; seen != allocations_so_far();) { // threads of a pool before this one end, and free what they had
-                seen = allocations_so_far();
-                std::this_thread::sleep_for(std::chrono::milliseconds(2));
-            }
+            wait_for_threads(threads); // those of a pool before this one end, and free what they had
             const Failing memory(Resource::memory, 1);
             const long before = allocations_so_far();
             const int32_t code = polyhead_run(&call.kernel, &args).code;

@@ -5,6 +5,7 @@ import ctypes.util
 import fcntl
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -186,7 +187,7 @@ class Places(unittest.TestCase):
             os.makedirs(self.path(name))
             self.assertEqual(self.python(COMPILE, TMPDIR=self.path(name)).stdout, b"")
             self.assertEqual(os.listdir(self.path(name)), [])
-        answer = self.python(COMPILE, TMPDIR="/nonexistent").stdout.decode()
+        answer = self.python(COMPILE, TMPDIR="/nonexistent", POLYHEAD_CACHE="off").stdout.decode()
         self.assertIn("TMPDIR: found '/nonexistent', expected a folder", answer)
         self.assertEqual(answer.count("\n"), 1)
 
@@ -198,8 +199,11 @@ class Places(unittest.TestCase):
         if os.geteuid() != 0 or libc.mount(b"none", self.folder, b"tmpfs", 8, b"size=16m") != 0:  # 8: MS_NOEXEC
             self.skipTest("no right to mount")
         self.addCleanup(libc.umount2, self.folder, 2)
-        answer = self.python(COMPILE, TMPDIR=self.folder).stdout.decode()
-        self.assertIn("TMPDIR: found '%s', from which no code can be loaded (noexec)" % os.fsdecode(self.folder), answer)
+        answer = self.python(COMPILE, TMPDIR=self.folder, POLYHEAD_CACHE="off").stdout.decode()
+        if platform.machine() == "x86_64":  # code is put into memory from no file
+            self.assertEqual(answer, "")
+        else:
+            self.assertIn("TMPDIR: found '%s', from which no code can be loaded (noexec)" % os.fsdecode(self.folder), answer)
 
 
 if __name__ == "__main__":

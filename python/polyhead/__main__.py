@@ -1,12 +1,14 @@
 """python -m polyhead COMMAND: the commands of an installed package."""
 from __future__ import annotations
 
+import importlib
 import os
 import pathlib
 import subprocess
 import sys
 from collections.abc import Sequence
 
+from . import _core
 from .env_command import generator
 
 USAGE = """\
@@ -24,25 +26,30 @@ COMMAND --help prints the arguments of a command.
 """
 
 
+PROGRAMS = {"env": ".env_command", "explain": ".explain_command", "prune": ".prune_command", "tune": ".tuning.command"}
+
+
+def refused(command: str, sentence: str, extra: str) -> int:
+    print("polyhead %s: %s: pip install 'polyhead[%s]'" % (command, sentence, extra), file=sys.stderr)
+    return 1
+
+
 def run(words: Sequence[str]) -> int:
     command, arguments = (words[0], list(words[1:])) if words else ("help", [])
     if command == "generate":
+        if not _core.environment()["halide_found"]:
+            return refused("generate", "it needs Halide 21", "generate")
         return subprocess.call([generator(), *arguments])
     if command == "cmake-dir":
         print(pathlib.Path(__file__).resolve().parent)
         return 0
-    if command == "env":
-        from . import env_command as program
-    elif command == "explain":
-        from . import explain_command as program
-    elif command == "prune":
-        from . import prune_command as program
-    elif command == "tune":
-        from .tuning import command as program
-    else:
+    if command not in PROGRAMS:
         print(USAGE, end="", file=sys.stdout if command in ("help", "-h", "--help") else sys.stderr)
         return 0 if command in ("help", "-h", "--help") else 2
-    return int(program.main(arguments))
+    try:
+        return int(importlib.import_module(PROGRAMS[command], __package__).main(arguments))
+    except ModuleNotFoundError as error:
+        return refused(command, "it needs the package %s" % error.name, command)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,11 @@ except polyhead.Error as error:
 """
 
 
-def run(command, **options):
+def run(command, expected=0, **options):
     command = [str(word) for word in command]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
-    if done.returncode != 0:
-        sys.exit("%s\nended with status %d:\n%s" % (" ".join(command), done.returncode, done.stdout))
+    if done.returncode != expected:
+        sys.exit("%s\nended with status %d, expected %d:\n%s" % (" ".join(command), done.returncode, expected, done.stdout))
     return done.stdout
 
 
@@ -56,18 +56,18 @@ def masked(command):
     return words + [str(word) for word in command]
 
 
-def used(site, home, **environment):
-    """What CALLS prints with the package of this folder and NumPy, and nothing else."""
+def used(site, home, lines=CALLS, expected=0):
+    """What lines of Python print with the package of this folder and NumPy, and nothing else."""
     numpy = pathlib.Path(run([sys.executable, "-c", "import numpy; print(numpy.__path__[0])"]).strip())
     for name in (numpy.name, numpy.name + ".libs"):
         if (numpy.parent / name).exists() and not (site / name).exists():
             (site / name).symlink_to(numpy.parent / name)
-    command = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r)\n%s" % (str(site), CALLS)]
+    command = [sys.executable, "-I", "-S", "-c", "import sys; sys.path.insert(0, %r)\n%s" % (str(site), lines)]
     there = masked(command)
     if there is None:
         print("NOT RUN: without tools: no right to mount")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("POLYHEAD_", "LD_", "PYTHON"))}
-    return run(there or command, env={**kept, "HOME": str(home), **environment}).strip()
+    return run(there or command, expected, env={**kept, "HOME": str(home)}).strip()
 
 
 def check_symbols(core):
@@ -96,12 +96,16 @@ def main():
         package = site / "polyhead"
         metadata, = site.glob("polyhead-*.dist-info")
         needs = re.findall(r"^Requires-Dist: (.*)$", (metadata / "METADATA").read_text(encoding="utf-8"), re.M)
-        assert all("numpy" in need or 'extra == "generate"' in need.replace("'", '"') for need in needs), needs
+        assert [need for need in needs if "extra ==" not in need] == ["numpy>=1.22"], needs
         core, = package.glob("_core*.so")
         check_symbols(core)
         home.chmod(0o500)
         said = used(site, home)
         assert said == "this kernel was not compiled yet, and its compiler needs Halide 21: pip install 'polyhead[generate]'", said
+        for command, begins in (("generate", "polyhead generate: it needs Halide 21: pip install 'polyhead[generate]'"),
+                                ("tune", "polyhead tune: it needs the package ")):
+            said = used(site, home, "import runpy; sys.argv = ['polyhead', %r]; runpy.run_module('polyhead', run_name='__main__')" % command, 1)
+            assert said.startswith(begins), said
         (site / "halide").symlink_to(pathlib.Path(options.halide).parents[2])
         said = used(site, home)
         assert said.startswith("compiled ") and float(said.split()[1]) < 1e-5, said

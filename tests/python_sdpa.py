@@ -423,10 +423,10 @@ class Refusals(Case):
         self.refused(code.BAD_VALUE, "alignment: found 'middle'", QUERY, KEY, VALUE, is_causal=True, causal_alignment="middle")
         self.refused(code.BAD_VALUE, "layout: found 'bhdz'", QUERY, KEY, VALUE, layout="bhdz")
         self.refused(code.WRONG_SHAPE, "rank 5", QUERY, KEY, VALUE, np.ones((1, 1, 1, 1, T_KV), bool))
-        self.refused(code.WRONG_SHAPE, "mask", QUERY, KEY, VALUE, np.ones((T_Q, 7), bool))
+        self.refused(code.WRONG_SHAPE, "attn_mask: ", QUERY, KEY, VALUE, np.ones((T_Q, 7), bool))
         self.refused(code.BAD_VALUE, "window", QUERY, KEY, VALUE, window=(-5, 3))
         self.refused(code.BAD_VALUE, "softcap", QUERY, KEY, VALUE, softcap=-1.0)
-        self.refused(code.WRONG_DTYPE, "score_bias", QUERY, KEY, VALUE, bias=np.ones((T_Q, T_KV), bool))
+        self.refused(code.WRONG_DTYPE, "bias: dtype bool", QUERY, KEY, VALUE, bias=np.ones((T_Q, T_KV), bool))
         self.refused(code.NULL_POINTER, "past_key", QUERY, KEY, VALUE, past_key=KEY)
         self.refused(code.BAD_VALUE, "head_dim 577", np.zeros((1, 1, 2, 577), np.float32), np.zeros((1, 1, 2, 577), np.float32), VALUE[:1, :1, :2])
 

@@ -104,8 +104,8 @@ class Kernels(unittest.TestCase):
             for given in (dict(), dict(score_bias=bias), dict(mask=neutral[:, ::-1].copy())):
                 whole = dict(dict(mask=neutral, score_bias=zero), **given)
                 self.assertEqual(kernel(**call, **given).tobytes(), kernel(**call, **whole).tobytes())
-            row = 9 * neutral.itemsize
-            self.assertEqual(kernel.scratch_bytes(**call) - kernel.scratch_bytes(**call, mask=neutral, score_bias=zero), row + 9 * 4)
+            more = kernel.scratch_bytes(**call) - kernel.scratch_bytes(**call, mask=neutral, score_bias=zero)
+            self.assertTrue(9 * neutral.itemsize + 9 * 4 <= more <= 2 * 128, more)  # a row for each, from a multiple of 128 bytes on
 
     def test_heads_free_at_run_time(self):
         """One kernel, any number of heads: the bits of the kernel that has them built in, in every layout."""
@@ -175,8 +175,9 @@ class Kernels(unittest.TestCase):
         self.assertEqual(run.returncode, 0, run.stdout)
 
     def test_the_same_problem_is_compiled_once(self):
-        again = polyhead.compile("sdpa", num_heads=4, num_kv_heads=4, head_dim=16, causal="top_left", kv_lengths=True, lse=True, scores="weights")
-        self.assertIs(again._core, self.kernel._core)
+        words = dict(head_dim=16, causal="top_left", kv_lengths=True, lse=True, scores="weights")
+        first = polyhead.compile("sdpa", num_heads=4, **words)
+        self.assertIs(polyhead.compile("sdpa", num_heads=4, num_kv_heads=4, **words)._core, first._core)
 
     def test_refusals(self):
         for words, sentence in ((dict(op="conv"), "op: found 'conv'"), (dict(num_heads=2, head_dim=600), "head_dim"),

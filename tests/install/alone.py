@@ -4,26 +4,18 @@ import argparse
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import tier  # noqa: E402
+from commands import run  # noqa: E402
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 ARM = ["-DCMAKE_SYSTEM_NAME=Linux", "-DCMAKE_SYSTEM_PROCESSOR=aarch64", "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
        "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++"]
 EMULATOR = ["qemu-aarch64", "-L", "/usr/aarch64-linux-gnu"]
-
-
-def run(command, expected=0, **options):
-    command = [str(word) for word in command]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
-    if done.returncode != expected:
-        sys.exit("%s\nended with status %d, expected %d:\n%s" % (" ".join(command), done.returncode, expected, done.stdout))
-    return done.stdout
 
 
 def configured(options, source, build, *arguments, expected=0):

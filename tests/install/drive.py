@@ -11,6 +11,8 @@ import sys
 import tarfile
 import tempfile
 
+from commands import run
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 REFUSALS = [  # arguments of polyhead_add_kernel, and what its message must name
@@ -25,13 +27,6 @@ REFUSALS = [  # arguments of polyhead_add_kernel, and what its message must name
     ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 TUNED nowhere.json", "nowhere.json is not a file of tuning records"),
     ("OP sdpa NUM_HEADS 4 HEAD_DIM 64 EXPRESSION_SOURCE main.cpp", "find_package(Halide)"),
 ]
-
-
-def run(command, **options):
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
-    if done.returncode != 0:
-        sys.exit("%s\nfailed with status %d:\n%s" % (" ".join(command), done.returncode, done.stdout))
-    return done.stdout
 
 
 def expect_no_halide(program):

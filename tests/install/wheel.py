@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+from commands import run
+
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PROBLEMS = r"--group-size (1|4|8) --head-dim 64 --dtype f32 --kv-lengths( --causal bottom_right)? --target"  # six
@@ -36,14 +38,6 @@ try:
 except polyhead.Error as error:
     print(error)
 """
-
-
-def run(command, expected=0, **options):
-    command = [str(word) for word in command]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
-    if done.returncode != expected:
-        sys.exit("%s\nended with status %d, expected %d:\n%s" % (" ".join(command), done.returncode, expected, done.stdout))
-    return done.stdout
 
 
 def masked(command):

@@ -1,7 +1,6 @@
 """Configuring and building with the CMake and Ninja of .venv."""
 import json
 import os
-import shutil
 import subprocess
 
 from .places import BUILD, ROOT, Failure, call, environment, jobs, output, step, tool
@@ -48,12 +47,6 @@ def configure(preset="release", parts=(), **variables):
     call([tool("cmake"), "--preset", preset, "--log-level=STATUS" if not known else "--log-level=WARNING"] + wanted + off)
     with open(stamp, "w", encoding="utf-8") as file:
         file.write("\n".join(wanted + off + kept) + "\n")
-
-
-def launcher():
-    """The CMake variable that lets builds in several folders of this checkout share objects; empty without ccache."""
-    found = shutil.which("ccache")
-    return {"CMAKE_CXX_COMPILER_LAUNCHER": found} if found else {}
 
 
 def build(preset, targets, quiet=False):

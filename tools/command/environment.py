@@ -144,7 +144,7 @@ def install_for_other_machines():
 
 
 def install_for_several_builds():
-    """Installs ccache, so that builds with different kernels share all other objects."""
+    """Installs ccache, so that builds share their objects: tests build the libraries as other projects do."""
     if not shutil.which("ccache"):
         install_if_allowed(["ccache"], "without it every build compiles everything")
 

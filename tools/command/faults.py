@@ -148,7 +148,7 @@ def copy_tree(copy=TREE):
 
 def configure():
     variables = dict(POLYHEAD_KERNEL_TIER="fast", POLYHEAD_KERNEL_SAMPLE="planted faults", POLYHEAD_CPU_FEATURES=build.cpu_features("release"),
-                     **fuzzing.variables("release"), **build.launcher(), **{"POLYHEAD_BUILD_" + part: "ON" for part in environment.parts()})
+                     **fuzzing.variables("release"), **{"POLYHEAD_BUILD_" + part: "ON" for part in environment.parts()})
     status, text = run([tool("cmake"), "--preset", "release"] + ["-D%s=%s" % item for item in sorted(variables.items())], 300)
     if status != 0:
         raise Failure("the copy cannot be configured:\n%s" % text[-2000:])

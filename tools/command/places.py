@@ -1,6 +1,7 @@
 """Paths in the checkout, and how a child process is started so that it writes nothing outside of the checkout."""
 import os
 import re
+import shutil
 import subprocess
 import sys
 
@@ -25,8 +26,12 @@ def environment():
         env["XDG_%s_HOME" % name] = os.path.join(VENV, "xdg", name.lower())
     env.update(PIP_CACHE_DIR=os.path.join(VENV, "xdg", "pip"), PIP_DISABLE_PIP_VERSION_CHECK="1", PYTHONDONTWRITEBYTECODE="1",
                MPLCONFIGDIR=os.path.join(VENV, "xdg", "matplotlib"))
-    # Folders of build/ share objects: ccache makes paths relative to the checkout and ignores the folder in which the compiler runs.
-    env.update(CCACHE_DIR=os.path.join(BUILD, "ccache"), CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1", CCACHE_MAXSIZE="2G")
+    # Folders of build/, and other projects in tests, share objects: ccache makes paths relative to the checkout and ignores the folder in which
+    # the compiler runs. Halide's header is precompiled.
+    env.update(CCACHE_DIR=os.path.join(BUILD, "ccache"), CCACHE_BASEDIR=ROOT, CCACHE_NOHASHDIR="1", CCACHE_MAXSIZE="2G",
+               CCACHE_SLOPPINESS="pch_defines,time_macros")
+    if shutil.which("ccache"):
+        env.setdefault("CMAKE_CXX_COMPILER_LAUNCHER", "ccache")
     # pip asks `rustc --version` for its user agent, and rustup's rustc makes a folder in an empty home folder.
     env["RUSTUP_HOME"] = os.path.join(VENV, "xdg", "rustup")
     env["PATH"] = os.path.join(VENV, "bin") + os.pathsep + env.get("PATH", os.defpath)

@@ -42,7 +42,7 @@ def run_suite(suite, options, tally):
     """Builds one preset and adds its tests to the tally; returns the report's lines."""
     preset = suite.preset
     build.configure(preset, environment.parts(), POLYHEAD_KERNEL_TIER=suite.tier, POLYHEAD_KERNEL_SAMPLE=build.head_commit(),
-                    **fuzzing.variables(preset), **(build.launcher() if suite.tier == "all" else {}))
+                    **fuzzing.variables(preset))
     before, started = build.log_entries(preset), time.monotonic()
     build.build(preset, ["polyhead_tests"])
     built = time.monotonic()
@@ -126,8 +126,7 @@ def test(options):
     if options.device:
         return test_on_device(options)
     environment.ensure(*(need for need in environment.NEEDS if need != "check"))
-    if options.all:
-        environment.install_for_several_builds()
+    environment.install_for_several_builds()
     asked = [suite._replace(tier="all" if options.all else "fast") for suite in SUITES if suite.preset == options.preset]
     suites = asked or [Suite(options.preset, "all" if options.all else "fast")]
     if options.all and options.preset == "release" and not (options.label or options.filter):

@@ -31,8 +31,7 @@ void read_lowered(const Halide::Internal::Stmt &lowered, VariantFacts *facts) {
 VariantFacts facts_of(const Problem &p, const VariantPlan &plan, const Target &target) {
     VariantFacts facts;
     const Machine machine = machine_of(target);
-    const Product *tiles = plan.tiling.amx != 0 ? machine.core_product(p.dtype) : nullptr;
-    facts.cpu_features = machine.cpu_features | (tiles ? tiles->required : 0);
+    facts.cpu_features = plan.cpu_features(p);
     facts.api = machine.device.api;
     facts.capability = machine.capability;
     if (contract::by_heads(p) && plan.tiling.load_width > 1) {

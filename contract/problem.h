@@ -10,12 +10,12 @@
 
 namespace polyhead::contract {
 
-// A kernel of this problem takes any number of heads that is a multiple of group_size.
+// A kernel of this problem takes any number of heads: a multiple of group_size, or of the number of key/value heads.
 inline bool free_heads(const polyhead_problem &problem) noexcept {
     return by_heads(problem) && problem.num_heads == 0;
 }
 
-// Query heads of a key/value head.
+// Query heads of a key/value head, where the problem has their number; otherwise 1.
 inline int32_t group_size_of(const polyhead_problem &problem) noexcept {
     if (free_heads(problem)) {
         return problem.group_size > 0 ? problem.group_size : 1;
@@ -23,10 +23,10 @@ inline int32_t group_size_of(const polyhead_problem &problem) noexcept {
     return problem.num_kv_heads > 0 ? problem.num_heads / problem.num_kv_heads : 1;
 }
 
-// The problem of a call with so many heads, where they are free.
-inline polyhead_problem with_heads(polyhead_problem problem, int64_t num_heads) noexcept {
+// The problem of a call with so many heads, where they are free. num_kv_heads counts where their group size is free, too.
+inline polyhead_problem with_heads(polyhead_problem problem, int64_t num_heads, int64_t num_kv_heads) noexcept {
     if (free_heads(problem)) {
-        problem.num_kv_heads = static_cast<int32_t>(num_heads / group_size_of(problem));
+        problem.num_kv_heads = static_cast<int32_t>(problem.free_group_size != 0 ? num_kv_heads : num_heads / group_size_of(problem));
         problem.num_heads = static_cast<int32_t>(num_heads);
     }
     return problem;

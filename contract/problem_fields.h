@@ -116,6 +116,8 @@ constexpr ProblemField problem_fields[] = {
                   "key/value heads; divides --num-heads (default: --num-heads)"),
     field::number("group_size", &polyhead_problem::group_size, ops::sdpa, 0, 128,
                   "sdpa: num_heads is free at run time, and so many query heads share a key/value head"),
+    field::yes_no("free_group_size", &polyhead_problem::free_group_size, ops::sdpa, field::same_truth,
+                  "sdpa: num_heads and num_kv_heads are free at run time"),
     field::number("head_dim", &polyhead_problem::head_dim, ops::attention, 1, 576,
                   "query/key head dimension, 1..576 (mha default: embed_dim / num_heads)"),
     field::number("head_dim_v", &polyhead_problem::head_dim_v, ops::attention, 1, 576,

@@ -35,7 +35,11 @@ public:
     const Problem &problem() const { return context_->problem; }
     const AttentionInputs &inputs() const { return context_->inputs; }
     const Numerics &numerics() const { return context_->numerics; }
-    int group_size() const { return contract::group_size_of(problem()); }
+    // Query heads of a key/value head. At least 1, so that what is divided by it needs no branch for 0.
+    Expr group_size() const {
+        return problem().free_group_size != 0 ? Halide::max(inputs().num_heads / inputs().num_kv_heads, 1)
+                                              : Expr(contract::group_size_of(problem()));
+    }
 
     const Rotation &rotation() const { return rotation_; }
     const Operands &operands() const { return operands_; }

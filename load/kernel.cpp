@@ -123,6 +123,8 @@ void LoadedKernel::fill_table() {
         variant.scratch = v.compiled.scratch;
         variant.weight_layout = contract::weight_layout_id(library_.problem);
         variant.abi = POLYHEAD_ABI_VERSION;
+        variant.min_group_size = v.plan.min_group_size;
+        variant.max_group_size = v.plan.max_group_size;
         variants_.push_back(variant);
     }
     table_ = polyhead_kernel{POLYHEAD_SIZES,

@@ -101,8 +101,9 @@ std::string resolve_target(const std::string &target, std::string *error) {
     return host_target() + target.substr(4);
 }
 
-bool this_cpu_has_amx() {
-    return (runtime::detect_amx() & contract::cpu_feature_limit().mask & POLYHEAD_CPU_AMX) != 0;
+bool this_cpu_has(uint64_t cpu_features) {
+    const uint64_t amx = (cpu_features & POLYHEAD_CPU_AMX) != 0 ? runtime::detect_amx() : 0;
+    return (cpu_features & ~((runtime::detect() | amx) & contract::cpu_feature_limit().mask)) == 0;
 }
 
 } // namespace polyhead::gen

@@ -42,6 +42,9 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
     if (p.dtype != POLYHEAD_F32 && !stores_16_bits) {
         return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CPU, CUDA or OpenCL target";
     }
+    if (p.free_group_size != 0 && machine.gpu()) { // threads share the rows of a group
+        return "free_group_size is not supported on target " + target + ": expected group_size, or a CPU";
+    }
     return p.int8_cache != 0 && !stores_16_bits
                ? "int8_cache is not supported on target " + target + ": expected a CPU, CUDA or OpenCL target"
                : "";
@@ -55,6 +58,29 @@ std::string length_refusal(const VariantPlan &plan, const Problem &p) {
                      ", found seq_len_q " + std::to_string(p.seq_len_q);
 }
 
+// A problem for each range of group sizes that has a variant of its own, and the range.
+struct GroupRange {
+    Problem problem;
+    int32_t min = 0, max = 0;
+};
+
+std::vector<GroupRange> group_ranges(const Problem &p, const Frame &frame, const Machine &machine, const Tiling &given) {
+    const std::vector<int> largest = frame.group_sizes(machine);
+    if (p.free_group_size == 0 || given.row_tile > 0 || largest.empty()) {
+        return {{p}};
+    }
+    std::vector<GroupRange> ranges;
+    int first = 1;
+    for (const int last : largest) {
+        ranges.push_back({p, first, last});
+        ranges.back().problem.group_size = last;
+        first = last + 1;
+    }
+    ranges.push_back({p, first, 0});
+    ranges.back().problem.group_size = 2 * first;
+    return ranges;
+}
+
 // The variants of one target by frame and default, or by the overrides.
 std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, const Overrides &given, std::string *error) {
     const Machine machine = machine_of(target);
@@ -65,14 +91,16 @@ std::vector<VariantPlan> default_plans(const Problem &p, const Target &target, c
             continue;
         }
         const int longest = given.frame.empty() ? frame->best_up_to(p, machine) : frame->max_seq_len_q();
-        plans.push_back({frame, target.to_string(), default_tiling(*frame, p, machine, given.tiling), 0, longest, "",
-                         given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields});
-        *error = length_refusal(plans.back(), p);
-        if (error->empty()) {
-            *error = tiling_refusal(*frame, p, plans.back().tiling, machine);
-        }
-        if (!error->empty()) {
-            return {};
+        for (const GroupRange &range : group_ranges(p, *frame, machine, given.tiling)) {
+            plans.push_back({frame, target.to_string(), default_tiling(*frame, range.problem, machine, given.tiling), 0, longest, "",
+                             given.autoscheduler.empty() ? "" : given.autoscheduler + given.autoscheduler_fields, range.min, range.max});
+            *error = length_refusal(plans.back(), p);
+            if (error->empty()) {
+                *error = tiling_refusal(*frame, p, plans.back().tiling, machine);
+            }
+            if (!error->empty()) {
+                return {};
+            }
         }
     }
     return plans;
@@ -162,8 +190,9 @@ std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string
         if (!error->empty()) {
             return {};
         }
-        if (!overridden) {
-            here = with_tiles(p, machine, with_few_rows(p, machine, finder.apply(p, machine, target_class(target), here)));
+        if (!overridden) { // records are for groups of one size
+            here = p.free_group_size != 0 ? here : finder.apply(p, machine, target_class(target), here);
+            here = with_tiles(p, machine, with_few_rows(p, machine, here));
         }
         for (const VariantPlan &plan : here) {
             on.push_back({plan.frame, machine});
@@ -187,6 +216,12 @@ std::vector<VariantPlan> planned(const Problem &p, const std::vector<std::string
 
 std::string VariantPlan::text() const {
     return "frame=" + std::string(frame->name()) + " " + tiling.to_string() + (record.empty() ? "" : ", from " + record);
+}
+
+uint64_t VariantPlan::cpu_features(const Problem &problem) const {
+    const Machine machine = machine_of(parsed_target(target));
+    const Product *const tiles = tiling.amx != 0 ? machine.core_product(problem.dtype) : nullptr;
+    return machine.cpu_features | (tiles ? tiles->required : 0);
 }
 
 std::vector<std::string> VariantPlan::reasons(const Problem &problem) const {

@@ -30,8 +30,8 @@ std::string refuse_field(const Problem &p, const ProblemField &field) {
     if (field.value != &Problem::op && !field.belongs_to(p.op)) {
         return value == 0 ? "" : std::string(field.name) + " is not a parameter of op " + contract::op_name(p.op);
     }
-    const bool free =
-        contract::free_heads(p) && p.group_size > 0 && (field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads);
+    const bool heads = field.value == &Problem::num_heads || field.value == &Problem::num_kv_heads;
+    const bool free = contract::free_heads(p) && (p.group_size > 0 || p.free_group_size != 0) && heads;
     if (free && value == 0) {
         return "";
     }
@@ -44,7 +44,22 @@ std::string refuse_field(const Problem &p, const ProblemField &field) {
            (chooses ? words_of(field) : std::to_string(field.low) + " to " + std::to_string(field.high));
 }
 
+// With free_group_size a call gives these numbers. Scratch memory of score outputs is in blocks of the queries of a head.
+std::string refuse_beside_free_group_size(const Problem &p) {
+    for (const auto &[name, value] :
+         {std::pair("num_heads", p.num_heads), std::pair("num_kv_heads", p.num_kv_heads), std::pair("group_size", p.group_size)}) {
+        if (value != 0) {
+            return "free_group_size is not allowed with " + number(name, value) + ": a call gives this number";
+        }
+    }
+    const char *const output = p.scores != POLYHEAD_NO_SCORES ? "scores" : p.weights_mean != 0 ? "weights_mean" : nullptr;
+    return output ? "free_group_size is not allowed with " + std::string(output) + ": expected group_size, or num_heads" : "";
+}
+
 std::string refuse_heads(const Problem &p) {
+    if (p.free_group_size != 0) {
+        return refuse_beside_free_group_size(p);
+    }
     if (p.group_size != 0 && (p.num_heads != 0 || p.num_kv_heads != 0)) {
         return number("group_size", p.group_size) + " is not allowed with " +
                (p.num_heads != 0 ? number("num_heads", p.num_heads) : number("num_kv_heads", p.num_kv_heads)) +

@@ -115,7 +115,7 @@ void ScratchTerms::add_gpu_splits() {
 }
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {
-    const Problem p = contract::with_heads(given, contract::group_size_of(given)); // free heads: of one key/value head
+    const Problem p = contract::with_heads(given, contract::group_size_of(given), 1); // free heads: of one key/value head
     ScratchTerms terms(p, t, machine);
     if (contract::has_weights(p)) {
         terms.add_staged_inputs();

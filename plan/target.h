@@ -44,8 +44,8 @@ std::string target_class(const Target &target);
 // Bits of polyhead_variant.cpu_features that code for this target needs.
 uint64_t cpu_features_of(const Target &target);
 
-// As far as POLYHEAD_CPU_FEATURES and the operating system allow.
-bool this_cpu_has_amx();
+// Whether this CPU has all of these, as far as POLYHEAD_CPU_FEATURES and the operating system allow.
+bool this_cpu_has(uint64_t cpu_features);
 
 } // namespace polyhead::gen
 #endif

@@ -27,7 +27,10 @@ bool readable(const Kernel &kernel, KernelTable *table) noexcept {
 template <typename Visit> void differences(const Problem &kernel_problem, const Problem &wanted_problem, Visit visit) {
     const Problem kernel = contract::written_out(kernel_problem);
     Problem wanted = contract::written_out(wanted_problem);
-    if (contract::free_heads(kernel)) { // takes any heads of this group size
+    if (contract::free_heads(kernel) && kernel.free_group_size != 0) { // takes any heads
+        wanted.free_group_size = kernel.free_group_size;
+        wanted.group_size = wanted.num_heads = wanted.num_kv_heads = 0;
+    } else if (contract::free_heads(kernel) && wanted.free_group_size == 0) { // takes any heads of this group size
         wanted.group_size = contract::group_size_of(wanted);
         wanted.num_heads = wanted.num_kv_heads = 0;
     }

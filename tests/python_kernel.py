@@ -2,6 +2,7 @@
 import copy
 import gc
 import inspect
+import itertools
 import json
 import pathlib
 import re
@@ -122,6 +123,29 @@ class Kernels(unittest.TestCase):
             np.testing.assert_array_equal(out, built(**call)[0].transpose(0, 2, 1, 3).reshape(2, 7, -1))
         with self.assertRaisesRegex(polyhead.Error, "query: extent 3 of dimension 1, expected a multiple of group_size 2"):
             free(query=random(1, 1, 3, 7, 16), key=random(2, 1, 1, 9, 16), value=random(3, 1, 1, 9, 16))
+
+    def test_groups_free_at_run_time(self):
+        """One kernel, any numbers of heads, in every layout."""
+        free = polyhead.compile("sdpa", free_group_size=True, head_dim=16, kv_lengths=True, lse=True)
+        self.assertGreaterEqual(len({(v.get("min_group_size"), v.get("max_group_size")) for v in free.manifest["variants"]}), 3)
+        lengths = np.array([4, 9], np.int32)
+        for heads, kv_heads, rows in itertools.product((1, 2, 6, 7, 12), (1, 2, 3, 6, 7), (1, 5, 16, 40)):
+            if heads % kv_heads:
+                continue
+            query, key, value = random(1, 2, heads, rows, 16), random(2, 2, kv_heads, 9, 16), random(3, 2, kv_heads, 9, 16)
+            out, lse = free(query=query, key=key, value=value, kv_lengths=lengths)
+            wanted = attention(query, key, value, visible(rows, 9, lengths))
+            np.testing.assert_allclose(out, wanted.out, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(lse, wanted.lse, rtol=1e-5, atol=1e-5)
+            inside = [x.transpose(0, 2, 1, 3).reshape(2, x.shape[2], -1) for x in (query, key, value)]
+            found = free(query=inside[0], key=inside[1], value=inside[2], kv_lengths=lengths, layout="bsd")[0]
+            np.testing.assert_array_equal(found, out.transpose(0, 2, 1, 3).reshape(2, rows, -1))
+        with self.assertRaisesRegex(polyhead.Error, "key: extent 2 of dimension 1, expected a divisor of the 3 heads of query"):
+            free(query=random(1, 1, 3, 7, 16), key=random(2, 1, 2, 9, 16), value=random(3, 1, 2, 9, 16))
+        with self.assertRaisesRegex(polyhead.Error, "value: extent 1 of dimension 1, expected 3 as in key"):
+            free(query=random(1, 1, 3, 7, 16), key=random(2, 1, 3, 9, 16), value=random(3, 1, 1, 9, 16))
+        with self.assertRaisesRegex(polyhead.Error, "free_group_size is not allowed with num_heads 3: a call gives this number"):
+            polyhead.compile("sdpa", free_group_size=True, num_heads=3, head_dim=16)
 
     def test_value_in_key(self):
         kernel = polyhead.compile("sdpa", num_heads=4, num_kv_heads=1, head_dim=24, head_dim_v=16, value_in_key=True)

@@ -64,14 +64,6 @@ std::vector<Refused> refused_problems() {
         {"pages that are too large", with(sdpa, [](Problem &p) { p.page_size = 2048; }), {"page_size 2048", "0 to 1024"}},
         {"pages of a fixed length", with(sdpa, [](Problem &p) { p.page_size = 16, p.seq_len_kv = 64; }), {"seq_len_kv 64", "page_size 16"}},
         {"pages of a layer", with(layer(64, 4), [](Problem &p) { p.page_size = 16; }), {"page_size 16", "without cache"}},
-        {"group_size of heads that are built in", with(sdpa, [](Problem &p) { p.group_size = 4; }), {"group_size 4", "num_heads 4"}},
-        {"group_size and num_kv_heads",
-         with(sdpa, [](Problem &p) { p.num_heads = 0, p.num_kv_heads = p.group_size = 2; }),
-         {"group_size 2", "num_kv_heads 2"}},
-        {"group_size of a layer", with(layer(64, 0), [](Problem &p) { p.group_size = 2; }), {"num_heads 0"}},
-        {"group_size 129",
-         with(sdpa, [](Problem &p) { p.num_heads = p.num_kv_heads = 0, p.group_size = 129; }),
-         {"group_size 129", "0 to 128"}},
         {"head_dim 577", sdpa_problem(4, 577), {"head_dim 577", "1 to 576"}},
         {"head_dim 0", sdpa_problem(4, 0), {"head_dim 0", "1 to 576"}},
         {"head_dim negative", sdpa_problem(4, -64), {"head_dim -64", "1 to 576"}},
@@ -98,6 +90,32 @@ std::vector<Refused> refused_problems() {
         {"lse of linear", with(linear_problem(8, 8), [](Problem &p) { p.lse = 1; }), {"lse", "linear"}},
         {"causal of linear", with(linear_problem(8, 8), [](Problem &p) { p.causal = 1; }), {"causal", "linear"}},
         {"num_heads of linear", with(linear_problem(8, 8), [](Problem &p) { p.num_heads = 2; }), {"num_heads", "linear"}},
+    };
+}
+
+// Numbers of heads that are free at run time.
+std::vector<Refused> refused_free_heads() {
+    const Problem sdpa = sdpa_problem(4, 64);
+    return {
+        {"group_size of heads that are built in", with(sdpa, [](Problem &p) { p.group_size = 4; }), {"group_size 4", "num_heads 4"}},
+        {"group_size and num_kv_heads",
+         with(sdpa, [](Problem &p) { p.num_heads = 0, p.num_kv_heads = p.group_size = 2; }),
+         {"group_size 2", "num_kv_heads 2"}},
+        {"group_size of a layer", with(layer(64, 0), [](Problem &p) { p.group_size = 2; }), {"num_heads 0"}},
+        {"group_size 129",
+         with(sdpa, [](Problem &p) { p.num_heads = p.num_kv_heads = 0, p.group_size = 129; }),
+         {"group_size 129", "0 to 128"}},
+        {"free_group_size and num_heads", with(sdpa, [](Problem &p) { p.free_group_size = 1; }), {"free_group_size", "with num_heads 4"}},
+        {"free_group_size and group_size",
+         with(sdpa, [](Problem &p) { p.num_heads = p.num_kv_heads = 0, p.group_size = 4, p.free_group_size = 1; }),
+         {"free_group_size", "with group_size 4"}},
+        {"free_group_size and num_kv_heads",
+         with(sdpa, [](Problem &p) { p.num_heads = 0, p.num_kv_heads = 4, p.free_group_size = 1; }),
+         {"free_group_size", "with num_kv_heads 4"}},
+        {"free_group_size of a layer", with(layer(64, 4), [](Problem &p) { p.free_group_size = 1; }), {"free_group_size", "op mha"}},
+        {"free_group_size and scores",
+         with(sdpa, [](Problem &p) { p.num_heads = p.num_kv_heads = 0, p.free_group_size = 1, p.scores = POLYHEAD_LOGITS; }),
+         {"free_group_size", "scores", "expected group_size"}},
     };
 }
 
@@ -175,10 +193,8 @@ void check_sentence(const std::string &sentence, const std::vector<std::string> 
 
 TEST_CASE("generator: wrong problems are refused in one sentence") {
     std::vector<Refused> list = refused_problems();
-    const std::vector<Refused> caches = refused_caches();
-    list.insert(list.end(), caches.begin(), caches.end());
-    for (const Refused &refused : refused_features()) {
-        list.push_back(refused);
+    for (const std::vector<Refused> &more : {refused_free_heads(), refused_caches(), refused_features()}) {
+        list.insert(list.end(), more.begin(), more.end());
     }
     for (Refused &refused : list) {
         INFO(refused.what);

@@ -49,11 +49,12 @@ struct Table {
         a.out = view(data.data() + 512, {1, 1, seq_len_q, 4});
         return a;
     }
-    std::string runs(int64_t seq_len_q) {
+    std::string runs(const SdpaArgs &call) {
         ran.clear();
-        const Status status = kernel().run(args(seq_len_q));
-        return status.ok() ? ran.at(0) : status.message();
+        const Status status = kernel().run(call);
+        return !status.ok() ? status.message() : ran.empty() ? "nothing" : ran[0];
     }
+    std::string runs(int64_t seq_len_q) { return runs(args(seq_len_q)); }
 };
 
 int entry_calls = 0;
@@ -63,6 +64,41 @@ int counting_entry(void **) {
 }
 
 } // namespace
+
+TEST_CASE("dispatch: group sizes", "[runtime]") {
+    Table t;
+    t.problem.num_heads = t.problem.num_kv_heads = 0;
+    t.problem.free_group_size = 1;
+    const auto add = [&](const char *name, int32_t max_q, int32_t min_group, int32_t max_group) {
+        t.add(name, 0, 0, max_q);
+        t.variants.back().min_group_size = min_group;
+        t.variants.back().max_group_size = max_group;
+    };
+    add("small", 16, 1, 2);
+    add("large", 16, 3, 0);
+    add("long", 0, 0, 0);
+    const auto runs = [&](int64_t heads, int64_t kv_heads, int64_t seq_len_q) {
+        SdpaArgs a = t.args(seq_len_q);
+        a.query = view(t.data.data(), {1, heads, seq_len_q, 4});
+        a.key = a.value = view(t.data.data(), {1, kv_heads, 2, 4});
+        a.out = view(t.data.data() + 512, {1, heads, seq_len_q, 4});
+        return t.runs(a);
+    };
+    CHECK(runs(1, 1, 1) == "small");
+    CHECK(runs(4, 2, 1) == "small");
+    CHECK(runs(6, 2, 1) == "large");
+    CHECK(runs(6, 6, 17) == "long");
+    CHECK(runs(0, 0, 1) == "nothing");
+    CHECK(runs(4, 3, 1) == "key: extent 3 of dimension 1, expected a divisor of the 4 heads of query");
+    CHECK(runs(4, 0, 1) == "key: extent 0 of dimension 1, expected a divisor of the 4 heads of query");
+    CHECK(runs(65536, 1, 1) == "query: extent 65536 of dimension 1, expected at most 65535");
+    t.variants.pop_back();
+    t.variants.pop_back();
+    CHECK(runs(3, 1, 1) == "kernel table: no variant for seq_len_q 1 on this CPU: small serves group sizes 1 to 2");
+    t.variants[0].max_group_size = 0;
+    t.variants[0].min_group_size = 5;
+    CHECK(runs(3, 1, 1) == "kernel table: no variant for seq_len_q 1 on this CPU: small serves group sizes from 5");
+}
 
 TEST_CASE("dispatch: CPU features", "[runtime]") {
     Table t;

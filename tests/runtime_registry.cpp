@@ -81,6 +81,19 @@ TEST_CASE("registry: a kernel with free heads serves every number of them in its
                                           ": begin it with polyhead_problem_of() of polyhead " + polyhead_version() + "\n");
 }
 
+TEST_CASE("registry: a kernel with free groups serves every number of heads", "[runtime]") {
+    Problem free = sdpa_problem(0, 16), of_four = free;
+    free.free_group_size = 1;
+    of_four.group_size = 4;
+    CHECK(serves(free, free));
+    CHECK(serves(free, sdpa_problem(8, 16, 2)));
+    CHECK(serves(free, sdpa_problem(7, 16, 1)));
+    CHECK(serves(free, of_four));
+    CHECK(!serves(free, sdpa_problem(8, 24, 2)));
+    CHECK(!serves(of_four, free));
+    CHECK(!serves(sdpa_problem(8, 16, 2), free));
+}
+
 TEST_CASE("registry: a mask of one row fits a kernel that takes one per query", "[runtime]") {
     const Problem mask = with(sdpa_problem(4, 16), &Problem::mask, POLYHEAD_BOOLEAN_MASK);
     const auto broadcast = [&](int32_t bits) { return with(mask, &Problem::mask_broadcast, bits); };

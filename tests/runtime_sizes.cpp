@@ -115,7 +115,7 @@ TEST_CASE("sizes: a table that is none", "[runtime]") {
     uint32_t polyhead_sizes::*const sizes[] = {&polyhead_sizes::kernel, &polyhead_sizes::variant, &polyhead_sizes::declaration};
     for (const auto size : sizes) {
         call.fake.table.sizes = POLYHEAD_SIZES;
-        call.fake.table.sizes.*size -= 8;
+        call.fake.table.sizes.*size /= 2;
         call.refused(POLYHEAD_UNSUPPORTED, sentence);
     }
     call.fake.table.sizes = POLYHEAD_SIZES;

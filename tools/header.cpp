@@ -46,7 +46,7 @@ std::string variant_text(const LibraryVariant &v, uint32_t weight_layout) {
         text << (sizeof value > sizeof(int32_t) ? "UINT64_C(" : "") << value << (sizeof value > sizeof(int32_t) ? "), " : ", ");
     });
     text << v.plan.min_seq_len_q << ", " << v.plan.max_seq_len_q << ", " << scratch_text(v.compiled.scratch) << ", " << weight_layout
-         << "u, " << POLYHEAD_ABI_VERSION << "u}";
+         << "u, " << POLYHEAD_ABI_VERSION << "u, " << v.plan.min_group_size << ", " << v.plan.max_group_size << "}";
     return text.str();
 }
 

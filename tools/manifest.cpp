@@ -212,6 +212,10 @@ OrderedJson variant_json(const LibraryVariant &v) {
     });
     j["min_seq_len_q"] = v.plan.min_seq_len_q;
     j["max_seq_len_q"] = v.plan.max_seq_len_q > 0 ? OrderedJson(v.plan.max_seq_len_q) : OrderedJson("unlimited");
+    if (v.plan.min_group_size > 0 || v.plan.max_group_size > 0) {
+        j["min_group_size"] = v.plan.min_group_size;
+        j["max_group_size"] = v.plan.max_group_size > 0 ? OrderedJson(v.plan.max_group_size) : OrderedJson("unlimited");
+    }
     j["tiling"] = v.plan.tiling.to_string();
     if (!v.plan.record.empty()) {
         j["tuning_record"] = readable(v.plan.record);

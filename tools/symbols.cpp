@@ -41,6 +41,8 @@ std::string variant_symbol(const std::string &kernel, const polyhead_problem &pr
         hash.add(plan.tiling.to_string());
         hash.add(plan.min_seq_len_q);
         hash.add(plan.max_seq_len_q);
+        hash.add(plan.min_group_size);
+        hash.add(plan.max_group_size);
     }
     return "polyhead_" + kernel + "_" + hash.text() + "_" + std::to_string(index);
 }

@@ -45,9 +45,10 @@ struct Vectors {
 // is query R / group_size of head hkv * group_size + R % group_size.
 struct HeadLanesStages : MergedRowsStages {
     HeadLanesBlocking blocking;
-    int head_dim_v, group_size, rotary_dim; // rotary_dim 0: nothing is rotated
-    Vectors key_vectors, value_vectors;     // of floats
-    int page_slots;                         // pages that a split and the keys asked for ahead touch at most
+    int head_dim_v, rotary_dim; // rotary_dim 0: nothing is rotated
+    Halide::Expr group_size;
+    Vectors key_vectors, value_vectors; // of floats
+    int page_slots;                     // pages that a split and the keys asked for ahead touch at most
 
     Halide::Var l{"l"}, part{"part"}, d{"d"}, r{"r"}, kk{"kk"}, rt{"rt"}, task{"task"}, page_slot{"page_slot"}, hkv{"hkv"}, b{"b"}, x{"x"};
     Halide::RDom rv, rl, rd, key_blocks, keys, halves, columns, splits, rotary, slots;

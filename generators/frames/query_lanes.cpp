@@ -109,7 +109,7 @@ void define_scores(QueryLanesStages &s, const QueryLanesCoordinates &at, const K
         s.key_words(s.word, s.row, s.hkv, b) = stored_key_word(at, keys, s.word, s.row, s.hkv, b);
         s.key_count = keys.rows() * entries * in.num_kv_heads * in.batch;
         s.scores.define_extern(blocking.tiles->helper("scores"),
-                               {s.key_words, s.query_tile, blocking.kv_tile, Expr(formulas.group_size()), keys.rows(), entries},
+                               {s.key_words, s.query_tile, blocking.kv_tile, formulas.group_size(), keys.rows(), entries},
                                Halide::Float(32), {qi, kk, c, qt, h, b});
         return;
     }
@@ -285,7 +285,7 @@ void define_tiles_acc(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const Expr clean = define_clean(s, at);
     define_value_words(s, at);
     s.value_products.define_extern(blocking.tiles->helper("values"),
-                                   {s.value_words, s.probs, chunk_words, Expr(formulas.group_size()), s.last_value_word + 1, s.head_dim_v},
+                                   {s.value_words, s.probs, chunk_words, formulas.group_size(), s.last_value_word + 1, s.head_dim_v},
                                    Halide::Float(32), {qi, d, c, qt, h, b});
     s.special_words = RDom(0, chunk_words, "special_words");
     const Expr word = s.special_words, first = at.key_of_chunk(word * product.k, c, qt, b);

@@ -46,10 +46,9 @@ void define_fetched(QueryLanesStages &s, const QueryLanesCoordinates &at) {
                panels = max((in.keys.rows() + blocking.key_panel - 1) / blocking.key_panel, 1);
     // Other panels ask for nothing: their calls would cost AVX2 2 % of the time.
     const Expr asks = runtime::may_ask<Expr>(s.qt, tiles, panel, panels, blocking.q_tile);
-    s.fetched(s.panel, s.c, s.qt, s.h, s.b) =
-        prefetch_call(exceeds_cache(in, rows, row_bytes, blocking.fetch_bytes) && asks, "polyhead_fetch",
-                      {whole.query, whole.key, whole.value, whole.out, s.h, s.b, Expr(formulas.group_size()), s.qt, tiles, blocking.q_tile,
-                       panel, panels});
+    s.fetched(s.panel, s.c, s.qt, s.h, s.b) = prefetch_call(
+        exceeds_cache(in, rows, row_bytes, blocking.fetch_bytes) && asks, "polyhead_fetch",
+        {whole.query, whole.key, whole.value, whole.out, s.h, s.b, formulas.group_size(), s.qt, tiles, blocking.q_tile, panel, panels});
     if (!whole.pairs.empty()) {
         s.fetched_pairs(s.panel, s.c, s.qt, s.h, s.b) = fetch_pairs(s, at);
     }

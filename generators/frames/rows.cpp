@@ -29,7 +29,7 @@ struct Coordinates {
     int tile_rows() const { return blocking.tile_rows(); }
     Expr entry(const Expr &x, const Expr &l) const { return entry_of(blocking, x, l); }
     // With splits a row of a tile is a query of one of the heads that share keys, and h is their key/value head.
-    int heads_of_tile() const { return blocking.splits() ? formulas.group_size() : 1; }
+    int heads_of_tile() const { return blocking.splits() ? contract::group_size_of(formulas.problem()) : 1; }
     Expr row(const Expr &r, const Expr &g) const { return blocking.shares_keys() ? r : g * blocking.rows + r; }
     // Rows beyond the last query repeat it, so that they never require more keys than a real row.
     Expr query(const Expr &qi, const Expr &qt) const {

@@ -77,7 +77,8 @@ void define_partial(RowsStages &s, const AttentionFormulas &formulas) {
 void define_merge(RowsStages &s, const AttentionFormulas &formulas, const AttentionOut &o) {
     MergeStages &t = s.merge;
     const KeySplits splits = {formulas, s.blocking.split_len};
-    const int lanes = s.blocking.merge_lanes, group = formulas.group_size();
+    const int lanes = s.blocking.merge_lanes;
+    const Expr group = formulas.group_size();
     const Expr q = o.q, h = o.h, b = o.b, m = t.m;
     t.lane_splits = RDom(0, (splits.count() + lanes - 1) / lanes, "lane_splits");
     const Expr sp = t.lane_splits * lanes + m, existing = min(sp, splits.count() - 1);

@@ -35,8 +35,13 @@ std::string generate_line(const Problem &problem) {
 }
 
 Problem call_problem(const polyhead_kernel &kernel) {
-    constexpr int kv_heads = 3;
-    return contract::with_heads(kernel.problem, kv_heads * contract::group_size_of(kernel.problem));
+    constexpr int kv_heads = 3, any_group = 3;
+    int group_size = contract::group_size_of(kernel.problem);
+    if (kernel.problem.free_group_size != 0) { // one that the first variant serves
+        const polyhead_variant &first = kernel.variants[0];
+        group_size = first.max_group_size > 0 ? std::max(first.min_group_size, 1) : std::max(first.min_group_size + 2, any_group);
+    }
+    return contract::with_heads(kernel.problem, kv_heads * group_size, kv_heads);
 }
 
 int64_t in_whole_pages(const Problem &problem, int64_t keys) {

@@ -31,6 +31,8 @@ public:
     virtual int max_seq_len_q() const { return 0; }
     // The longest query length for which a kernel takes it if other frames serve the problem, too; 0: no limit.
     virtual int best_up_to(const Problem &, const Machine &) const { return max_seq_len_q(); }
+    // Where group sizes are free: the largest of each range that has a variant of its own. Behind the last there is one more.
+    virtual std::vector<int> group_sizes(const Machine &) const { return {}; }
     // Elements of one load in an extra variant for tensors whose addresses and strides allow it; 0: it would not be faster.
     virtual int wide_load(const Problem &, const Tiling &) const { return 0; }
 

@@ -19,6 +19,9 @@ int head_lanes_of(const Problem &p, const Machine &machine) {
 
 namespace {
 
+// What tilings assume where a call gives the number of heads.
+constexpr int usual_heads = 8, usual_kv_heads = 4;
+
 // Of a row, as it is stored.
 int key_bytes(const Problem &p) {
     return p.head_dim * contract::dtype_bytes(contract::key_dtype(p));
@@ -38,12 +41,24 @@ int keys_of_split(const Problem &p, const Machine &machine) {
     constexpr int floats_of_row = 1024;
     const int most = (floats_of_row - machine.row_padding) / least * least;
     const int most_bytes = std::min(machine.l2_bytes / 2, 256 << 10);
-    const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * p.num_kv_heads});
+    const int kv_heads = p.free_group_size != 0 ? usual_kv_heads : p.num_kv_heads;
+    const int keys = std::min({most, most_bytes / key_bytes(p), keys_of_head * kv_heads});
     return std::max(keys / least * least, least);
+}
+
+// Rows of a tile, at most `rows` where there are few registers; keys of one pass.
+constexpr int most_rows = 8, rows = 4, least_rows = 2, keys = 2;
+
+int rows_for(const Machine &machine) {
+    return machine.fits(most_rows * keys, keys + 1) ? most_rows : rows;
 }
 
 class HeadLanes : public Frame {
 public:
+    // A tile has a multiple of the heads of a group, or little less: 1 and 2, 3 and 4, more.
+    std::vector<int> group_sizes(const Machine &machine) const override {
+        return rows_for(machine) > rows ? std::vector<int>{least_rows, rows} : std::vector<int>{least_rows};
+    }
     const char *name() const override { return "head_lanes"; }
     int schedule_version() const override { return 1; }
     KnobUser knob_user() const override { return KnobUser::head_lanes; }
@@ -61,9 +76,10 @@ public:
     // thread, whatever the number of keys: few heads stay here, and latent attention, whose heads share one row.
     int best_up_to(const Problem &p, const Machine &machine) const override {
         constexpr int enough_heads = 8, wide_head = 64, shorter = 8, longer = 12;
+        const int heads = p.free_group_size != 0 ? usual_heads : p.num_heads;
         const int dtype = contract::key_dtype(p);
         const bool pairs = machine.multiplies_pairs(dtype);
-        if (!machine.fused || p.value_in_key != 0 || p.num_heads < enough_heads || (dtype != POLYHEAD_F32 && !pairs)) {
+        if (!machine.fused || p.value_in_key != 0 || heads < enough_heads || (dtype != POLYHEAD_F32 && !pairs)) {
             return max_seq_len_q();
         }
         return machine.many_registers() && !pairs && p.head_dim >= wide_head ? longer : shorter;
@@ -74,11 +90,11 @@ public:
     // enough loads in flight; from rows of 512 bytes on one key is enough, and two take up to twice the time from memory
     // (docs/internals/schedules.md, section 3).
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
-        constexpr int most_rows = 8, rows = 4, most_keys = 4, keys = 2;
+        constexpr int most_keys = 4;
         const int group_size = contract::group_size_of(p);
         // Value in key: many heads share a row, which is bound by multiply-adds; four rows and four keys load least
         // (docs/measured/schedules.md, 13).
-        fill(t->row_tile, std::clamp(group_size, 2, machine.fits(most_rows * keys, keys + 1) && p.value_in_key == 0 ? most_rows : rows));
+        fill(t->row_tile, std::clamp(group_size, least_rows, p.value_in_key == 0 ? rows_for(machine) : rows));
         fill(t->split_len, keys_of_split(p, machine));
         constexpr int long_row = 512;          // bytes
         if (contract::is_attention_layer(p)) { // one row, mostly, and weights from memory, as in a linear layer of few rows

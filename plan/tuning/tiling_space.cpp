@@ -24,13 +24,15 @@ std::string linear_waste(const Tiling &t, const Machine &machine) {
 
 std::vector<KnobValues> tiling_space(const Frame &frame, const Problem &p, const Machine &machine) {
     const Tiling defaults = default_tiling(frame, p, machine, {});
+    const Product *const tiles = machine.core_product(p.dtype);
     std::vector<KnobValues> space;
     for (const Knob &knob : knobs()) {
         const KnobUse *use = use_of(knob, frame, p, machine);
         // Of a call's tensors every sdpa kernel gets a variant with wide loads and one without.
         const bool by_dispatch =
             knob.value == &Tiling::load_width && !(contract::is_attention_layer(p) && machine.wide() && p.rope == POLYHEAD_NO_ROPE);
-        const bool cannot_run = knob.value == &Tiling::amx && !this_cpu_has_amx(); // a tuner measures on this machine
+        // A tuner measures on this machine.
+        const bool cannot_run = knob.value == &Tiling::amx && !(tiles && this_cpu_has(tiles->required));
         if (use && !use->values.empty() && !by_dispatch && !cannot_run) {
             const std::vector<int> values = values_of(*use, p, machine, defaults.*knob.value);
             if (values.size() > 1) {

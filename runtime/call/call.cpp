@@ -80,7 +80,7 @@ uint32_t neutral_bits(Neutral neutral, const CallShape &shape) noexcept {
 
 Call::Call(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, CallContext *context) noexcept
     : context_(context) {
-    const polyhead_problem problem = with_heads(kernel.problem, shape.num_heads);
+    const polyhead_problem problem = with_heads(kernel.problem, shape.num_heads, shape.num_kv_heads);
     argv_[num_arguments_++] = &context_;
     const auto add_rows = [&](const TensorSet &rows) {
         for (const TensorRow &row : kernel.tensors &rows) {

@@ -2,6 +2,7 @@
 #include "dispatch.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "../../contract/cpu_features.h"
 #include "../../contract/weight_layout.h"
@@ -20,6 +21,27 @@ int32_t api_of(const polyhead_device *device) noexcept {
 
 bool serves_length(const polyhead_variant &variant, int64_t seq_len_q) noexcept {
     return seq_len_q >= variant.min_seq_len_q && (variant.max_seq_len_q == 0 || seq_len_q <= variant.max_seq_len_q);
+}
+
+// Query heads of a key/value head that a variant serves.
+struct GroupSizes {
+    int32_t min = 0, max = 0; // max 0: no limit
+    bool all() const noexcept { return min == 0 && max == 0; }
+    bool have(int64_t size) const noexcept { return all() || (size >= min && (max == 0 || size <= max)); }
+};
+
+GroupSizes group_sizes(const KernelTable &kernel, const polyhead_variant &variant) noexcept {
+    const bool has = kernel.variants.bytes() >= offsetof(polyhead_variant, max_group_size) + sizeof variant.max_group_size;
+    return has ? GroupSizes{variant.min_group_size, variant.max_group_size} : GroupSizes{};
+}
+
+bool serves_shape(const KernelTable &kernel, const polyhead_variant &variant, const CallShape &shape) noexcept {
+    return serves_length(variant, shape.seq_len_q) && group_sizes(kernel, variant).have(shape.group_size());
+}
+
+void say_group_sizes(const GroupSizes &sizes, Text *text) noexcept {
+    sizes.max == 0 ? text->append("serves group sizes from %d", sizes.min)
+                   : text->append("serves group sizes %d to %d", sizes.min, sizes.max);
 }
 
 // Facts of a later version may be requirements: a variant that has some is left to a library that knows them.
@@ -125,6 +147,8 @@ void say_why_not(const KernelTable &kernel, const polyhead_variant &variant, con
     } else if (!serves_length(variant, shape.seq_len_q)) {
         variant.max_seq_len_q == 0 ? text->append("serves seq_len_q from %d", variant.min_seq_len_q)
                                    : text->append("serves seq_len_q %d to %d", variant.min_seq_len_q, variant.max_seq_len_q);
+    } else if (const GroupSizes sizes = group_sizes(kernel, variant); !sizes.have(shape.group_size())) {
+        say_group_sizes(sizes, text);
     } else if (const Unaligned found = first_unaligned(kernel, variant, args); found.tensor) {
         text->append("wants address and strides of %s to be multiples of %lld bytes", found.tensor, static_cast<long long>(found.expected));
     }
@@ -147,7 +171,7 @@ bool any_runs_on(const KernelTable &kernel, const polyhead_device *device) noexc
 
 bool eligible(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args, const CallShape &shape,
               Text *why_not) noexcept {
-    if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_length(variant, shape.seq_len_q) &&
+    if (well_formed(kernel, variant) && runs_on(variant, args.device) && serves_shape(kernel, variant, shape) &&
         !first_unaligned(kernel, variant, args).tensor) {
         return true;
     }

@@ -57,7 +57,7 @@ bool same_windows(const polyhead_args &a, const polyhead_args &b) noexcept {
 using namespace polyhead::runtime;
 
 polyhead_plan::polyhead_plan(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept
-    : kernel_(kernel), problem_(with_heads(kernel.problem, shape.num_heads)), form_(args), shape_(shape) {
+    : kernel_(kernel), problem_(with_heads(kernel.problem, shape.num_heads, shape.num_kv_heads)), form_(args), shape_(shape) {
     if (args.weights) {
         weights_ = *args.weights;
         form_.weights = &weights_;

@@ -30,10 +30,10 @@ int64_t blocks(int64_t elements, int64_t block) noexcept {
 class Terms {
 public:
     Terms(const polyhead_problem &problem, const polyhead_args &args, const CallShape &s) noexcept
-        : group_size_(group_size_of(with_defaults(problem))), windows_(keys_in_windows(with_defaults(problem), args, s)),
-          keys_(s.needed_keys), queries_(s.seq_len_q),
+        : group_size_(s.group_size()), windows_(keys_in_windows(with_defaults(problem), args, s)), keys_(s.needed_keys),
+          queries_(s.seq_len_q),
           // Terms of a kernel with free heads are of one key/value head.
-          heads_(free_heads(problem) ? s.num_heads / group_size_ : 1) {}
+          heads_(free_heads(problem) ? s.num_kv_heads : 1) {}
 
     // Of one block of queries of a batch row.
     int64_t bytes_of_block(const polyhead_scratch_term &term) const noexcept {

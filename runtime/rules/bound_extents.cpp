@@ -8,10 +8,10 @@
 namespace polyhead::runtime {
 namespace {
 
-// Lengths, which a tensor gives to those behind it; widths and groups of heads are those of the problem.
-bool is_length(int32_t what) noexcept {
+// Lengths, which a tensor gives to those behind it; widths are those of the problem, and so are key/value heads unless they are free.
+bool is_length(int32_t what, const polyhead_problem &problem) noexcept {
     return (what < POLYHEAD_EXTENT_FREE && what >= POLYHEAD_EXTENT_KV) || what == extent_rows || what == extent_pages ||
-           what == extent_blocks || what == extent_block_keys;
+           what == extent_blocks || what == extent_block_keys || (what == extent_kv_heads && problem.free_group_size != 0);
 }
 
 } // namespace
@@ -56,7 +56,9 @@ void BoundExtents::expected(const int32_t *declared, int32_t rank, Extent *exten
 void BoundExtents::give(int32_t declared, int64_t extent, const char *as_in) noexcept {
     given_[-declared] = {extent, as_in};
     if (declared == POLYHEAD_EXTENT_H) {
-        problem_ = with_heads(problem_, extent);
+        problem_ = with_heads(problem_, extent, 0);
+    } else if (declared == extent_kv_heads) {
+        problem_.num_kv_heads = static_cast<int32_t>(extent);
     }
 }
 
@@ -64,7 +66,7 @@ void BoundExtents::give(const TensorRow &row, const polyhead_tensor &tensor) noe
     const bool packed = std::any_of(row.extents, row.extents + row.rank, [&](int32_t d) { return is_packed(d); });
     for (int i = 0; i < row.rank; ++i) {
         const int32_t what = row.extents[i], counts = counted(what, problem_);
-        if (!is_length(what) || (packed && counts == POLYHEAD_EXTENT_B)) {
+        if (!is_length(what, problem_) || (packed && counts == POLYHEAD_EXTENT_B)) {
             continue;
         }
         const char *as_in = what == POLYHEAD_EXTENT_H && !free_heads_ ? nullptr : said_of(row);
@@ -85,6 +87,7 @@ CallShape BoundExtents::shape() const noexcept {
     shape.seq_len_q = length(POLYHEAD_EXTENT_Q, length(extent_rows, 0));
     shape.seq_len_kv = length(POLYHEAD_EXTENT_KV, 1);
     shape.num_heads = attends(problem_) ? problem_.num_heads : 1;
+    shape.num_kv_heads = attends(problem_) ? problem_.num_kv_heads : 1;
     shape.packed_q = packed_q_;
     shape.packed_kv = packed_kv_;
     return shape;

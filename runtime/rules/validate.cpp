@@ -25,9 +25,13 @@ bool check_on_device(const polyhead_args &args, polyhead_status *status) noexcep
 // Heads of a call, where their number is free, and how many sequences packed tokens have.
 bool check_query(const polyhead_problem &p, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
     const int64_t num_heads = args.query.shape[1];
-    if (free_heads(p) && (num_heads % group_size_of(p) != 0 || num_heads > most_heads)) {
+    if (free_heads(p) && p.free_group_size == 0 && (num_heads % group_size_of(p) != 0 || num_heads > most_heads)) {
         return refuse(status, POLYHEAD_WRONG_SHAPE, "query: extent %lld of dimension 1, expected a multiple of group_size %d, at most %d",
                       static_cast<long long>(num_heads), group_size_of(p), most_heads);
+    }
+    if (free_heads(p) && num_heads > most_heads) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "query: extent %lld of dimension 1, expected at most %d",
+                      static_cast<long long>(num_heads), most_heads);
     }
     if (num_heads == 0 && p.weights_mean) {
         return refuse(status, POLYHEAD_WRONG_SHAPE,
@@ -43,12 +47,21 @@ bool check_query(const polyhead_problem &p, const polyhead_args &args, BoundExte
     return true;
 }
 
+// Key/value heads of a call, where their number is free.
+bool check_key(const polyhead_args &args, polyhead_status *status) noexcept {
+    const int64_t num_heads = args.query.shape[1], num_kv_heads = args.key.shape[1];
+    return num_heads == 0 || (num_kv_heads > 0 && num_heads % num_kv_heads == 0) ||
+           refuse(status, POLYHEAD_WRONG_SHAPE, "key: extent %lld of dimension 1, expected a divisor of the %lld heads of query",
+                  static_cast<long long>(num_kv_heads), static_cast<long long>(num_heads));
+}
+
 // The lengths of a call, from the tensors that have them.
 bool check_lengths(const TensorSet &taken, const polyhead_args &args, BoundExtents *bound, polyhead_status *status) noexcept {
     const polyhead_problem problem = bound->problem();
     for (const TensorRow &row : taken &length_rows) {
         if (!check_lengths_of(row, args, bound, status) ||
-            (row.tensor == &polyhead_args::query && by_heads(problem) && !check_query(problem, args, bound, status))) {
+            (row.tensor == &polyhead_args::query && by_heads(problem) && !check_query(problem, args, bound, status)) ||
+            (row.tensor == &polyhead_args::key && problem.free_group_size != 0 && !check_key(args, status))) {
             return false;
         }
     }

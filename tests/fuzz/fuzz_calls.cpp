@@ -145,7 +145,7 @@ void Call::add_weights(const polyhead_problem &p) {
 
 Call::Call(Subject *subject_, Devices *devices_, int64_t batch, int64_t queries, int64_t keys, bool packed)
     : subject(*subject_), devices(*devices_) {
-    const polyhead_problem p = contract::with_heads(contract::with_defaults(subject.table.problem), 4);
+    const polyhead_problem p = contract::with_heads(contract::with_defaults(subject.table.problem), 4, 2);
     queries = p.seq_len_q > 0 ? p.seq_len_q : queries;
     keys = p.cache ? queries + keys : contract::attends_itself(p) ? queries : p.seq_len_kv > 0 ? p.seq_len_kv : keys;
     keys = p.page_size > 0 ? (keys + p.page_size - 1) / p.page_size * p.page_size : keys;

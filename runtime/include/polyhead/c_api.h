@@ -117,8 +117,9 @@ typedef struct polyhead_variant {
                                              of another dtype than the problem's of as many elements; 0 = any */
     int32_t min_seq_len_q, max_seq_len_q; /* query lengths, inclusive; max 0 = no limit */
     polyhead_scratch scratch;
-    uint32_t weight_layout; /* id that packed weights must have; 0 = takes no weights */
-    uint32_t abi;           /* POLYHEAD_ABI_VERSION it was generated for */
+    uint32_t weight_layout;                 /* id that packed weights must have; 0 = takes no weights */
+    uint32_t abi;                           /* POLYHEAD_ABI_VERSION it was generated for */
+    int32_t min_group_size, max_group_size; /* query heads of a key/value head, inclusive; max 0 = no limit */
 } polyhead_variant;
 
 /* Sizes of the structs that a table is made of, as the program that holds it was compiled. */

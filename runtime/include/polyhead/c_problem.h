@@ -32,8 +32,8 @@ typedef struct polyhead_problem {
     uint32_t size;        /* sizeof(polyhead_problem) of the program's header */
     int32_t op;           /* polyhead_op */
     int32_t dtype;        /* storage type, polyhead_dtype; accumulation is f32 */
-    int32_t num_heads;    /* H; 0 = free at run time, a multiple of group_size */
-    int32_t num_kv_heads; /* H_kv, divides H; 0 with a free H, which is then H / group_size */
+    int32_t num_heads;    /* H; 0 = free at run time, with group_size or free_group_size */
+    int32_t num_kv_heads; /* H_kv, divides H; 0 with a free H: H / group_size, or the heads of key with free_group_size */
     int32_t head_dim;     /* of query and key, 1..576 */
     int32_t head_dim_v;   /* of value and out, 1..576 */
     int32_t embed_dim;    /* mha: width of query input and out; linear: width of input */
@@ -72,6 +72,7 @@ typedef struct polyhead_problem {
     int32_t scale_channels;       /* int8_cache: so many neighbouring entries of a row share a scale, 32 or 64; 0 = the whole row */
     int32_t cache;                /* mha, 1: new keys and values go into a cache of the caller, which attention reads */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
+    int32_t free_group_size;      /* sdpa with num_heads 0, 1: query heads of a key/value head are free, too; group_size is 0 */
 } polyhead_problem;
 
 typedef enum polyhead_mask {

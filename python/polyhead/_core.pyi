@@ -24,8 +24,8 @@ def environment() -> dict[str, Any]:
     """Versions, CPU features, cache and compiler of this process."""
 
 def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
-def bundled_kernel(fields: Mapping[str, Any]) -> Optional[Kernel]:
-    """The kernel of the bundle for these fields of a problem, None if it has none that runs on this CPU."""
+def common_kernel(fields: Mapping[str, Any], seq_len_q: int = -1) -> Kernel:
+    """A kernel for calls of sdpa() on this CPU: of the bundle, or one that serves other calls, too."""
 
 def bundle_entries(flags: Sequence[str]) -> list[tuple[bytes, bytes]]:
     """Keys and objects of a problem, compiled now, for write_bundle()."""

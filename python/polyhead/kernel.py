@@ -245,9 +245,14 @@ def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, lon
     for first, last, kernel in ranges:
         if first <= seq_len_q and longest <= last:
             return kernel
-    kernel = _bundled(fields, device) or _core.kernel_of_fields(fields, target_of(device), longest)
+    common = device is None and fields["op"] == 0
+
+    def made(*length: int) -> _core.Kernel:
+        return _core.common_kernel(fields, *length) if common else _core.kernel_of_fields(fields, target_of(device), *length)
+
+    kernel = made(longest)
     if seq_len_q < kernel.seq_len_q_range[0]:
-        kernel = _core.kernel_of_fields(fields, target_of(device))
+        kernel = made()
     with _kernels_lock:
         _kernels[key] = (*_kernels.get(key, ()), (*kernel.seq_len_q_range, kernel))
         _kernels.move_to_end(key)
@@ -257,24 +262,10 @@ def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, lon
     return kernel
 
 
-# Kernels that were compiled when the package was made (./polyhead wheel): of any number of heads, with lengths that a call may leave out.
+# Kernels that were compiled when the package was made (./polyhead wheel).
 _BUNDLE = pathlib.Path(__file__).with_name("kernels.bundle")
 if _BUNDLE.is_file():
     _core.set_bundle(str(_BUNDLE))
-    _BUNDLED_FIELDS = frozenset(("op", "num_heads", "num_kv_heads", "head_dim", "head_dim_v", "dtype", "causal", "kv_lengths", "mask", "mask_broadcast"))
-else:
-    _BUNDLED_FIELDS = frozenset()
-
-
-def _bundled(fields: dict[str, Any], device: Optional[Any]) -> Optional[_core.Kernel]:
-    """The kernel of the bundle that serves a problem of sdpa() on the CPU, or None."""
-    if device is not None or not fields.keys() <= _BUNDLED_FIELDS or fields["head_dim_v"] != fields["head_dim"]:
-        return None
-    heads, kv_heads = fields["num_heads"], fields["num_kv_heads"]
-    if kv_heads < 1 or heads % kv_heads or fields["op"] != 0:
-        return None
-    free = {name: value for name, value in fields.items() if name not in ("num_heads", "num_kv_heads", "head_dim_v")}
-    return _core.bundled_kernel({**free, "group_size": heads // kv_heads, "kv_lengths": 1})
 
 
 def clear_cache() -> None:

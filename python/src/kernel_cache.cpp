@@ -109,18 +109,26 @@ bool serves(const gen::VariantPlan &plan, int64_t seq_len_q) {
     return seq_len_q >= plan.min_seq_len_q && (plan.max_seq_len_q == 0 || seq_len_q <= plan.max_seq_len_q);
 }
 
-Plan plan_for(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling, int64_t seq_len_q,
+bool serves_group(const gen::VariantPlan &plan, int64_t group_size) {
+    return group_size == 0 || (group_size >= plan.min_group_size && (plan.max_group_size == 0 || group_size <= plan.max_group_size));
+}
+
+Plan plan_for(const Problem &problem, const std::vector<std::string> &targets, const std::string &tiling, const CallsOf &calls,
               const gen::TuningChoice &tuning) {
     std::string error;
     Plan plan{gen::plan_variants(problem, targets, tiling, &error, tuning)};
     if (!error.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, error);
     }
+    const int64_t seq_len_q = calls.seq_len_q;
     if (seq_len_q == any_seq_len_q) {
         return plan;
     }
     std::vector<gen::VariantPlan> looked_at;
     for (const gen::VariantPlan &variant : plan.variants) {
+        if (!serves_group(variant, calls.group_size) || !gen::this_cpu_has(variant.cpu_features(problem))) {
+            continue;
+        }
         if (serves(variant, seq_len_q)) {
             plan.min_seq_len_q = std::max(plan.min_seq_len_q, variant.min_seq_len_q);
             plan.max_seq_len_q = variant.max_seq_len_q == 0 ? plan.max_seq_len_q : std::min(plan.max_seq_len_q, variant.max_seq_len_q);
@@ -181,12 +189,12 @@ tools::Limits default_limits() {
 }
 
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vector<std::string> &targets, const std::string &tiling,
-                                               int64_t seq_len_q, const gen::TuningChoice &tuning, const tools::Limits &limits) {
+                                               const CallsOf &calls, const gen::TuningChoice &tuning, const tools::Limits &limits) {
     const std::string sentence = gen::complete(&problem);
     if (!sentence.empty()) {
         throw Refusal(POLYHEAD_BAD_VALUE, sentence);
     }
-    Plan plan = plan_for(problem, targets, tiling, seq_len_q, tuning);
+    Plan plan = plan_for(problem, targets, tiling, calls, tuning);
     const Key key = key_of(problem, targets, tiling, plan);
     std::promise<Pointer> promise;
     const std::shared_future<Pointer> mine = promise.get_future().share();
@@ -213,23 +221,61 @@ std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vecto
     return kernel;
 }
 
-std::shared_ptr<const LoadedKernel> bundled_kernel_for(Problem problem, const tools::Limits &limits) {
-    if (!load::has_bundle() || !gen::complete(&problem).empty()) {
+namespace {
+
+// The problem whose kernel serves most calls beside this one: other numbers of heads, lengths, masks of one row.
+Problem common_problem(Problem p) {
+    p.kv_lengths = 1;
+    p.mask_broadcast &= ~POLYHEAD_BROADCAST_Q;
+    if (p.scores == POLYHEAD_NO_SCORES && p.weights_mean == 0) {
+        p.num_heads = p.num_kv_heads = p.group_size = 0;
+        p.free_group_size = 1;
+    }
+    return p;
+}
+
+// The kernel for the best CPU level whose objects the bundle has, and that this process may run.
+std::shared_ptr<const LoadedKernel> bundled_kernel_for(const Problem &problem, const tools::Limits &limits) {
+    if (!load::has_bundle()) {
         return nullptr;
     }
     for (const std::string &target : gen::targets_of_word("portable", problem)) {
-        if ((gen::cpu_features_of(gen::parsed_target(target)) & ~polyhead_cpu_features()) != 0) {
+        if (!gen::this_cpu_has(gen::cpu_features_of(gen::parsed_target(target)))) {
             continue;
         }
         load::KernelRequest request;
         request.problem = problem;
         request.targets = {target};
-        request.plan = plan_for(problem, request.targets, "", any_seq_len_q, {});
+        request.plan = plan_for(problem, request.targets, "", {}, {});
         if (LoadedKernel::is_bundled(request)) {
-            return kernel_for(problem, request.targets, "", any_seq_len_q, {}, limits);
+            return kernel_for(problem, request.targets, "", {}, {}, limits);
         }
     }
     return nullptr;
+}
+
+} // namespace
+
+std::shared_ptr<const LoadedKernel> common_kernel_for(Problem problem, int64_t seq_len_q, const tools::Limits &limits) {
+    if (const std::string sentence = gen::complete(&problem); !sentence.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+    }
+    const CallsOf calls{seq_len_q, contract::group_size_of(problem)};
+    Problem common = common_problem(problem);
+    if (const std::string sentence = gen::complete(&common); !sentence.empty()) {
+        throw Refusal(POLYHEAD_INTERNAL, sentence);
+    }
+    if (Pointer ready = bundled_kernel_for(common, limits)) {
+        return ready;
+    }
+    std::vector<std::string> targets;
+    if (const std::string sentence = gen::read_targets("host", false, problem, &targets); !sentence.empty()) {
+        throw Refusal(POLYHEAD_BAD_VALUE, sentence);
+    }
+    const Plan own = plan_for(problem, targets, "", calls, {});
+    const auto is_tuned = [](const gen::VariantPlan &variant) { return !variant.record.empty(); };
+    const bool tuned = std::any_of(own.variants.begin(), own.variants.end(), is_tuned);
+    return kernel_for(tuned ? problem : common, targets, "", calls, {}, limits);
 }
 
 size_t kernels_kept() {

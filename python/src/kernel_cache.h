@@ -10,14 +10,21 @@ namespace polyhead::python {
 
 using load::LoadedKernel;
 
-// The kernel of this problem, from memory or compiled now; one thread compiles, others that need the same kernel wait for it. With a query
-// length it has only the variants that such calls may use: the same variant runs, and the first call waits less. Targets
-// are in full. Throws a Refusal.
 constexpr int64_t any_seq_len_q = -1;
+
+// For which calls a kernel is wanted: with so many queries, and query heads of a key/value head where the problem leaves them free (0:
+// any). The kernel has only the variants that such calls may use: the same variant runs, and the first call waits less.
+struct CallsOf {
+    int64_t seq_len_q = any_seq_len_q, group_size = 0;
+};
+
+// The kernel of this problem, from memory or compiled now; one thread compiles, others that need the same kernel wait for it. Targets
+// are in full. Throws a Refusal.
 std::shared_ptr<const LoadedKernel> kernel_for(Problem problem, const std::vector<std::string> &targets, const std::string &tiling,
-                                               int64_t seq_len_q, const gen::TuningChoice &tuning, const tools::Limits &limits);
-// The kernel of this problem for the best CPU level whose objects the bundle has, and that this process may run. Null: the bundle has none.
-std::shared_ptr<const LoadedKernel> bundled_kernel_for(Problem problem, const tools::Limits &limits);
+                                               const CallsOf &calls, const gen::TuningChoice &tuning, const tools::Limits &limits);
+// A kernel for calls of sdpa() on this CPU: of the bundle, or one that serves other calls, too, so that few are compiled. Where a tuning
+// record was made for such a call, it is the kernel of this problem alone.
+std::shared_ptr<const LoadedKernel> common_kernel_for(Problem problem, int64_t seq_len_q, const tools::Limits &limits);
 // How many kernels stay in memory, those that were used last: $POLYHEAD_KERNELS_KEPT, or 256. Others are unloaded with their last
 // object of Python.
 size_t kernels_kept();

@@ -57,7 +57,7 @@ Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq
         if (const std::string sentence = gen::read_targets(target, false, problem, &targets); !sentence.empty()) {
             throw Refusal(POLYHEAD_BAD_VALUE, sentence);
         }
-        return kernel_for(problem, targets, "", seq_len_q, {}, default_limits());
+        return kernel_for(problem, targets, "", {seq_len_q}, {}, default_limits());
     });
 }
 
@@ -81,15 +81,15 @@ Kernels kernel_of_flags(const std::vector<std::string> &flags) {
     return compiling([&] {
         default_limits();
         const tools::Request request = request_of(flags);
-        return kernel_for(request.problem, request.targets, request.tiling, any_seq_len_q, {request.tuned, request.use_records},
+        return kernel_for(request.problem, request.targets, request.tiling, {}, {request.tuned, request.use_records},
                           interruptible(request.limits));
     });
 }
 
-Kernels bundled_kernel(nb::dict fields) {
+Kernels common_kernel(nb::dict fields, int64_t seq_len_q) {
     std::string expression;
     const Problem problem = problem_of(fields, &expression);
-    return compiling([&] { return bundled_kernel_for(problem, default_limits()); });
+    return compiling([&] { return common_kernel_for(problem, seq_len_q, default_limits()); });
 }
 
 tools::Request complete_request_of(const std::vector<std::string> &flags) {
@@ -240,7 +240,7 @@ nb::list bundle_entries(const nb::list &flags) {
         if (const std::string sentence = gen::complete(&request.problem); !sentence.empty()) {
             throw Refusal(POLYHEAD_BAD_VALUE, sentence);
         }
-        for (const std::string &target : request.targets) { // one kernel for each, as bundled_kernel_for() wants it
+        for (const std::string &target : request.targets) { // one kernel for each, as common_kernel_for() wants it
             std::string error;
             load::KernelRequest one;
             one.problem = request.problem;
@@ -277,7 +277,6 @@ void clear_all_kernels() {
 
 void bind_bundle(nb::module_ &module) {
     using namespace nb::literals;
-    module.def("bundled_kernel", bundled_kernel, "fields"_a);
     module.def("bundle_entries", bundle_entries, "flags"_a);
     module.def("write_bundle", write_bundle, "path"_a, "entries"_a);
     module.def("set_bundle", &load::set_bundle, "path"_a);
@@ -327,6 +326,7 @@ void bind_kernels(nb::module_ &module) {
             },
             "name"_a, "directory"_a);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
+    module.def("common_kernel", common_kernel, "fields"_a, "seq_len_q"_a = any_seq_len_q);
     bind_bundle(module);
     module.def("kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
     module.attr("problem_fields") = problem_fields();

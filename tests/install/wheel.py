@@ -13,7 +13,7 @@ from commands import run
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-PROBLEMS = r"--group-size (1|4|8) --head-dim 64 --dtype f32 --kv-lengths( --causal bottom_right)? --target"  # six
+PROBLEMS = r"--head-dim (64|128|256) --dtype f32 --kv-lengths( --causal bottom_right)? --target"  # six
 TOOLS = ("ld", "ld.bfd", "gcc", "g++", "cc", "c++", "ar", "as", "clang", "clang++")
 CALLS = """
 import itertools, os, resource, sys
@@ -23,8 +23,8 @@ import polyhead
 from polyhead.reference import attention, visible
 rng = np.random.default_rng(1)
 worst = 0
-for group, rows, causal, lengths in itertools.product((1, 4, 8), (1, 5, 70), (False, True), (None, [7, 33])):
-    query, key, value = (rng.standard_normal((2, heads, length, 64)).astype(np.float32) for heads, length in ((2 * group, rows), (2, 70), (2, 70)))
+for width, group, rows, causal, lengths in itertools.product((64, 128, 256), (1, 4, 7), (1, 5, 70), (False, True), (None, [7, 33])):
+    query, key, value = (rng.standard_normal((2, heads, length, width)).astype(np.float32) for heads, length in ((2 * group, rows), (2, 70), (2, 70)))
     seen = visible(rows, 70, None if lengths is None else np.array(lengths, np.int32), causal=causal)
     out = polyhead.sdpa(query, key, value, is_causal=causal, kv_lengths=lengths)
     worst = max(worst, float(abs(out - attention(query, key, value, seen).out).max()))

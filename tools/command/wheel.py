@@ -71,7 +71,7 @@ def make(options):
         make_bundle("" if options.bundle == "all" else options.bundle, bundle)
     made, target = os.path.join(BUILD, "wheel-made"), os.path.abspath(options.output)
     shutil.rmtree(made, ignore_errors=True)
-    child = dict(child_environment(), **build.launcher())
+    child = {"CXX": "c++", "CC": "cc", **child_environment()}  # as CMake finds them for the other builds, with which this one shares objects
     child["PATH"] = os.path.join(VENV, "bin") + os.pathsep + child["PATH"]
     step("wheel")
     call([PYTHON, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps", "--wheel-dir", made, ROOT,

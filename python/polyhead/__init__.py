@@ -14,6 +14,7 @@ from .cache import append, copy_page, merge_states, rope
 from .error import Code, Error
 from .kernel import Kernel, Plan, clear_cache, compile
 from .layer import MultiheadAttention
+from .rope_tables import RopeTables, rope_tables
 
 __all__ = [
     "Code",
@@ -24,6 +25,7 @@ __all__ = [
     "MultiheadAttention",
     "PagePool",
     "Plan",
+    "RopeTables",
     "Weights",
     "__version__",
     "append",
@@ -36,6 +38,7 @@ __all__ = [
     "merge_states",
     "num_threads",
     "rope",
+    "rope_tables",
     "sdpa",
     "set_num_threads",
     "set_wait",

@@ -93,6 +93,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
     },
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},
     "rope": {"layout": one_of("bhsd", "bshd")},
+    "rope_tables": {"rows": WHOLE, "length": COUNT, "layer_type": _or_none(NAME)},
     "compile": {"target": NAME},
     "MultiheadAttention": {
         "embed_dim": WHOLE, "num_heads": WHOLE, "num_kv_heads": COUNT, "bias": FLAG, "kdim": COUNT, "vdim": COUNT, "batch_first": FLAG,

@@ -1,6 +1,6 @@
 // A bundle begins with a line that says what it is, the number of its entries and the number of its blocks. Two tables follow: of each
 // block where it is and how large; of each entry its name, its block and where it is inside, in the order of the names. Then come the
-// blocks, neighbouring entries compressed together: kernels are alike.
+// blocks: the objects of a kernel are compressed together, because they are alike and read together.
 #include "bundle.h"
 
 #include <algorithm>
@@ -25,7 +25,6 @@ namespace {
 constexpr char first_line[] = "polyhead bundle 1\n";
 constexpr size_t of_first_line = sizeof first_line - 1, of_number = 16, of_name = 2 * of_number;
 constexpr size_t of_head = of_first_line + 2 * of_number, of_block_row = 3 * of_number, of_entry_row = of_name + 3 * of_number;
-constexpr size_t entries_of_block = 16;
 constexpr uint64_t most_block_bytes = 64 << 20, most_rows = 1 << 20;
 
 // A row of numbers in hexadecimal.
@@ -136,7 +135,7 @@ bool decompressed(const std::string &packed, uint64_t bytes, std::string *text) 
     return result == LZMA_OK && written == text->size();
 }
 
-// The block that was read last: a kernel has its objects in one or two.
+// The block that was read last: a kernel has its objects in one.
 struct BundleBlock {
     std::string path;
     uint64_t at;
@@ -202,16 +201,16 @@ std::optional<std::string> find_in_bundle(const std::string &path, const std::st
     return entry_bytes(std::string_view(block->text).substr(size_t(place.at), size_t(place.bytes)), key);
 }
 
-std::string write_bundle(const std::string &path, const std::vector<std::pair<std::string, std::string>> &entries) {
+std::string write_bundle(const std::string &path, const std::vector<BundledKernel> &kernels) {
     using gen::hexadecimal;
     std::map<std::string, std::string> rows; // of entries, by name
     std::vector<std::string> blocks;
     std::string blocks_table;
-    for (size_t i = 0; i < entries.size(); i += entries_of_block) {
+    for (const BundledKernel &kernel : kernels) {
         std::string block;
-        for (size_t k = i; k < std::min(i + entries_of_block, entries.size()); ++k) {
-            const std::string text = entry_text(entries[k].first, entries[k].second);
-            rows[entry_name(entries[k].first)] = hexadecimal(blocks.size()) + hexadecimal(block.size()) + hexadecimal(text.size());
+        for (const auto &[key, bytes] : kernel) {
+            const std::string text = entry_text(key, bytes);
+            rows[entry_name(key)] = hexadecimal(blocks.size()) + hexadecimal(block.size()) + hexadecimal(text.size());
             block += text;
         }
         blocks.emplace_back();

@@ -20,7 +20,10 @@ bool is_in_bundle(const std::string &key);
 // The same in a file of this path.
 std::optional<std::string> find_in_bundle(const std::string &path, const std::string &key);
 
-// A file of these keys and bytes. Returns a sentence or nothing.
-std::string write_bundle(const std::string &path, const std::vector<std::pair<std::string, std::string>> &entries);
+// Keys and bytes of the objects of a kernel.
+using BundledKernel = std::vector<std::pair<std::string, std::string>>;
+
+// A file of these kernels. Returns a sentence or nothing.
+std::string write_bundle(const std::string &path, const std::vector<BundledKernel> &kernels);
 
 } // namespace polyhead::load

@@ -24,18 +24,20 @@ std::string bytes_of(int number) {
     return text;
 }
 
-// More entries than one block has.
-constexpr int entries = 40;
+constexpr int entries = 40, of_kernel = 4;
 
 struct File {
     File() {
         static int number = 0; // the block that was read last is remembered by its place
         path = "/tmp/polyhead_bundle_" + std::to_string(getpid()) + "_" + std::to_string(number++);
-        std::vector<std::pair<std::string, std::string>> pairs;
+        std::vector<load::BundledKernel> kernels;
         for (int i = 0; i < entries; i++) {
-            pairs.emplace_back("key " + std::to_string(i), bytes_of(i));
+            if (i % of_kernel == 0) {
+                kernels.emplace_back();
+            }
+            kernels.back().emplace_back("key " + std::to_string(i), bytes_of(i));
         }
-        REQUIRE(load::write_bundle(path, pairs).empty());
+        REQUIRE(load::write_bundle(path, kernels).empty());
     }
     ~File() { ::unlink(path.c_str()); }
     std::string text() const {

@@ -55,11 +55,11 @@ class Bundle(unittest.TestCase):
         cls.folder = pathlib.Path(cls.temporary.name)
         copy = cls.folder / "polyhead"
         shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__", "polyhead-generate"))
-        entries = []
+        kernels = []
         for flags in PROBLEMS:
-            entries += _core.bundle_entries(["--op", "sdpa", "--head-dim", "16", "--kv-lengths", "--free-group-size", *flags.split(), "--target", LEVELS])
+            kernels += _core.bundle_entries(["--op", "sdpa", "--head-dim", "16", "--kv-lengths", "--free-group-size", *flags.split(), "--target", LEVELS])
         cls.bundle = copy / "kernels.bundle"
-        _core.write_bundle(str(cls.bundle), entries)
+        _core.write_bundle(str(cls.bundle), kernels)
 
     @classmethod
     def tearDownClass(cls):

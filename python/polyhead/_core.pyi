@@ -27,10 +27,10 @@ def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q:
 def common_kernel(fields: Mapping[str, Any], seq_len_q: int = -1) -> Kernel:
     """A kernel for calls of sdpa() on this CPU: of the bundle, or one that serves other calls, too."""
 
-def bundle_entries(flags: Sequence[str]) -> list[tuple[bytes, bytes]]:
-    """Keys and objects of a problem, compiled now, for write_bundle()."""
+def bundle_entries(flags: Sequence[str]) -> list[list[tuple[bytes, bytes]]]:
+    """The kernels of a problem, one for each target: keys and objects, compiled now, for write_bundle()."""
 
-def write_bundle(path: str, entries: Sequence[tuple[bytes, bytes]]) -> None: ...
+def write_bundle(path: str, kernels: list[list[tuple[bytes, bytes]]]) -> None: ...
 def plain_call(query: Any, key: Any, value: Any, causal: bool, out: Any) -> Any:
     """out of sdpa() with these arguments alone, None where the form of the call is not kept."""
 

@@ -232,9 +232,9 @@ int64_t scratch_bytes(const LoadedKernel &kernel, nb::dict arguments, const Devi
     return call.scratch_bytes();
 }
 
-// Keys and bytes of the objects of a problem, for write_bundle().
+// The kernels of a problem, one for each target, for write_bundle(): keys and bytes of their objects.
 nb::list bundle_entries(const nb::list &flags) {
-    std::vector<std::pair<std::string, std::string>> entries;
+    std::vector<load::BundledKernel> kernels;
     tools::Request request = request_of(words_of(flags));
     compiling([&] {
         if (const std::string sentence = gen::complete(&request.problem); !sentence.empty()) {
@@ -247,24 +247,32 @@ nb::list bundle_entries(const nb::list &flags) {
             one.targets = {target};
             one.limits = interruptible(request.limits);
             one.plan.variants = gen::plan_variants(one.problem, one.targets, "", &error);
-            raise(error.empty() ? LoadedKernel::add_entries(one, &entries) : load::Failure{POLYHEAD_BAD_VALUE, error});
+            kernels.emplace_back();
+            raise(error.empty() ? LoadedKernel::add_entries(one, &kernels.back()) : load::Failure{POLYHEAD_BAD_VALUE, error});
         }
         return 0;
     });
-    nb::list pairs;
-    for (const auto &[key, bytes] : entries) {
-        pairs.append(nb::make_tuple(nb::bytes(key.data(), key.size()), nb::bytes(bytes.data(), bytes.size())));
+    nb::list all;
+    for (const load::BundledKernel &kernel : kernels) {
+        nb::list pairs;
+        for (const auto &[key, bytes] : kernel) {
+            pairs.append(nb::make_tuple(nb::bytes(key.data(), key.size()), nb::bytes(bytes.data(), bytes.size())));
+        }
+        all.append(pairs);
     }
-    return pairs;
+    return all;
 }
 
-void write_bundle(const std::string &path, const nb::list &pairs) {
-    std::vector<std::pair<std::string, std::string>> entries;
-    for (const nb::handle pair : pairs) {
-        const auto [key, bytes] = nb::cast<std::pair<nb::bytes, nb::bytes>>(pair);
-        entries.emplace_back(std::string(key.c_str(), key.size()), std::string(bytes.c_str(), bytes.size()));
+void write_bundle(const std::string &path, const nb::list &all) {
+    std::vector<load::BundledKernel> kernels;
+    for (const nb::handle pairs : all) {
+        kernels.emplace_back();
+        for (const nb::handle pair : nb::cast<nb::list>(pairs)) {
+            const auto [key, bytes] = nb::cast<std::pair<nb::bytes, nb::bytes>>(pair);
+            kernels.back().emplace_back(std::string(key.c_str(), key.size()), std::string(bytes.c_str(), bytes.size()));
+        }
     }
-    if (const std::string sentence = load::write_bundle(path, entries); !sentence.empty()) {
+    if (const std::string sentence = load::write_bundle(path, kernels); !sentence.empty()) {
         throw Refusal(POLYHEAD_INTERNAL, sentence);
     }
 }
@@ -278,7 +286,7 @@ void clear_all_kernels() {
 void bind_bundle(nb::module_ &module) {
     using namespace nb::literals;
     module.def("bundle_entries", bundle_entries, "flags"_a);
-    module.def("write_bundle", write_bundle, "path"_a, "entries"_a);
+    module.def("write_bundle", write_bundle, "path"_a, "kernels"_a);
     module.def("set_bundle", &load::set_bundle, "path"_a);
 }
 

@@ -17,12 +17,12 @@ WRITE = """
 import concurrent.futures, json, sys, time
 from polyhead import _core
 problems, path, threads = json.load(sys.stdin), sys.argv[1], int(sys.argv[2])
-entries = []
+kernels = []
 with concurrent.futures.ThreadPoolExecutor(threads) as pool:
     for number, found in enumerate(pool.map(_core.bundle_entries, problems), 1):
-        entries += found
-        print("\\r%d of %d problems, %d objects" % (number, len(problems), len(entries)), end="", flush=True)
-_core.write_bundle(path, entries)
+        kernels += found
+        print("\\r%d of %d problems, %d objects" % (number, len(problems), sum(map(len, kernels))), end="", flush=True)
+_core.write_bundle(path, kernels)
 print()
 """
 

@@ -190,7 +190,7 @@ endfunction()
 #     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [GROUP_SIZE n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
 #     [VALUE_IN_KEY] [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
-#     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split] [ROTARY_DIM n] [HEAD_GATE]
+#     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split|interleaved_trailing|half_split_trailing] [ROTARY_DIM n] [HEAD_GATE]
 #     [PAGE_SIZE n] [CACHE] [INT8_CACHE] [SCALE_CHANNELS n]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [UNTESTED_TARGET] [TILING "key=value ..." | TUNED file]

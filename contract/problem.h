@@ -79,6 +79,13 @@ inline int32_t broadcast_of(const polyhead_problem &p, polyhead_tensor polyhead_
 inline int32_t rotary_dim_of(const polyhead_problem &p) noexcept {
     return p.rotary_dim > 0 ? p.rotary_dim : p.head_dim;
 }
+// Of a polyhead_rope: neighbours are a pair, and the trailing entries of a head are rotated.
+constexpr bool rotates_neighbours(int32_t rope) noexcept {
+    return rope == POLYHEAD_ROPE_INTERLEAVED || rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING;
+}
+constexpr bool rotates_trailing(int32_t rope) noexcept {
+    return rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING || rope == POLYHEAD_ROPE_HALF_SPLIT_TRAILING;
+}
 
 // Tensors that are added to logits have one of these types.
 inline int32_t additive_dtype(const polyhead_problem &p) noexcept {

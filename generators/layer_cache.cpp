@@ -45,7 +45,8 @@ void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Stora
     const Expr tokens = in.seq_len_q, number = heads == Heads::query ? in.num_heads : in.num_kv_heads;
     count = tokens * number * in.batch * head_dim;
     if (rotary_dim < head_dim) {
-        plain = RDom({{rotary_dim, head_dim - rotary_dim}, {0, tokens}, {0, number}, {0, in.batch}}, rows.name() + "_plain");
+        const int first = rotary_dim > 0 && formulas.rotation().first() > 0 ? 0 : rotary_dim;
+        plain = RDom({{first, head_dim - rotary_dim}, {0, tokens}, {0, number}, {0, in.batch}}, rows.name() + "_plain");
         const Expr entry = plain[0], t = plain[1], h = plain[2], b = plain[3];
         rows(place(entry, t, h, b)) = plain_entry(heads, in, storage, entry, t, h, b);
     }

@@ -39,7 +39,7 @@ void draw_modifiers(Problem *p, Random &random) {
     p->softcap = random.chance(15);
     p->alibi = random.chance(15);
     p->sinks = random.chance(25);
-    p->rope = random.chance(20) ? random.pick(std::vector<int32_t>{POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_ROPE_INTERLEAVED}) : POLYHEAD_NO_ROPE;
+    p->rope = random.chance(20) ? int32_t(random.between(POLYHEAD_ROPE_INTERLEAVED, POLYHEAD_ROPE_HALF_SPLIT_TRAILING)) : POLYHEAD_NO_ROPE;
     p->head_gate = random.chance(20);
 }
 

@@ -1,4 +1,5 @@
 """polyhead.sdpa: every argument against float64, arrays of every kind, what is refused and how."""
+import itertools
 import threading
 import unittest
 
@@ -130,16 +131,24 @@ class Modifiers(Case):
         cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
         positions = np.arange(T_Q)[None] + np.array([[3], [9]])
 
-        def rotated(x, at, interleaved):
+        def rotated(x, at, interleaved, begin):
             first, second = (slice(0, 8, 2), slice(1, 8, 2)) if interleaved else (slice(0, 4), slice(4, 8))
+            first, second = (slice(begin + one.start, begin + one.stop, one.step) for one in (first, second))
             y, c, s = x.astype(np.float64), cos[at][:, None], sin[at][:, None]
             y[..., first], y[..., second] = x[..., first] * c - x[..., second] * s, x[..., second] * c + x[..., first] * s
             return y
 
-        for interleaved in (False, True):
-            keys = rotated(KEY, np.tile(np.arange(T_KV), (B, 1)), interleaved)
-            expected = attention(rotated(QUERY, positions, interleaved), keys, VALUE)[0]
-            self.close(polyhead.sdpa(QUERY, KEY, VALUE, rope=(cos, sin), rope_interleaved=interleaved, positions_q=positions), expected)
+        for interleaved, trailing in itertools.product((False, True), (False, True)):
+            begin = QUERY.shape[-1] - 8 if trailing else 0
+            keys = rotated(KEY, np.tile(np.arange(T_KV), (B, 1)), interleaved, begin)
+            expected = attention(rotated(QUERY, positions, interleaved, begin), keys, VALUE)[0]
+            words = dict(rope_interleaved=interleaved, rope_trailing=trailing)
+            self.close(polyhead.sdpa(QUERY, KEY, VALUE, rope=(cos, sin), positions_q=positions, **words), expected)
+            turned = polyhead.rope(KEY, cos, sin, interleaved=interleaved, trailing=trailing)
+            self.close(turned, keys)
+            cache = np.zeros_like(KEY), np.zeros_like(VALUE)
+            polyhead.append(*cache, KEY, VALUE, np.zeros(B, np.int32), rope=(cos, sin), **words)
+            np.testing.assert_array_equal(cache[0], turned)
 
     def test_expression_with_a_tensor(self):
         slopes = random(10, H)

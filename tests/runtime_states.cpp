@@ -192,12 +192,14 @@ TEST_CASE("rotate: both kinds, in part and in place", "[runtime]") {
         x = random.normal();
     }
     const std::vector<int32_t> first = {5, 2}, each = {8, 0, 3, 3, 1, 7, 6, 5};
-    for (const bool interleaved : {false, true}) {
+    for (const auto &[interleaved, trailing] : {std::pair(false, false), {true, false}, {false, true}, {true, true}}) {
+        const int64_t begin = trailing ? d - 2 * pairs : 0;
         for (const int which : {0, 1, 2}) { // positions: none, of the first token, of each
             Rotation rotation;
             rotation.cos = view(cos.data(), {positions, pairs});
             rotation.sin = view(sin.data(), {positions, pairs});
             rotation.interleaved = interleaved;
+            rotation.trailing = trailing;
             rotation.positions = which == 0   ? TensorView()
                                  : which == 1 ? TensorView(view(first.data(), {B}))
                                               : TensorView(view(each.data(), {B, T}));
@@ -211,14 +213,15 @@ TEST_CASE("rotate: both kinds, in part and in place", "[runtime]") {
                               p = which == 0   ? t
                                   : which == 1 ? first[size_t(b)] + t
                                                : each[size_t(b * T + t)];
-                for (int64_t i = 0; i < d; i++) {
+                for (int64_t entry = 0; entry < d; entry++) {
+                    const int64_t i = trailing && entry < begin ? d : entry - begin; // d: not rotated
                     const int64_t pair = interleaved ? i / 2 : i % pairs;
                     const bool is_second = interleaved ? i % 2 != 0 : i >= pairs, rotated = i < 2 * pairs;
-                    const double x = double(input[size_t(row * d + (interleaved ? 2 * pair : pair))]),
-                                 y = double(input[size_t(row * d + (interleaved ? 2 * pair + 1 : pair + pairs))]),
+                    const double x = double(input[size_t(row * d + begin + (interleaved ? 2 * pair : pair) % (2 * pairs))]),
+                                 y = double(input[size_t(row * d + begin + (interleaved ? 2 * pair + 1 : pair + pairs) % (2 * pairs))]),
                                  c = double(cos[size_t(p * pairs + pair % pairs)]), s = double(sin[size_t(p * pairs + pair % pairs)]);
-                    const double expected = !rotated ? double(input[size_t(row * d + i)]) : is_second ? y * c + x * s : x * c - y * s;
-                    worst = std::max(worst, std::abs(double(out[size_t(row * d + i)]) - expected));
+                    const double expected = !rotated ? double(input[size_t(row * d + entry)]) : is_second ? y * c + x * s : x * c - y * s;
+                    worst = std::max(worst, std::abs(double(out[size_t(row * d + entry)]) - expected));
                 }
             }
             CHECK(worst < 1e-6);

@@ -34,7 +34,7 @@ Expr Operands::scaled_query(const Expr &d, const Expr &q, const Expr &h, const E
     }
     const auto [part, pair] = rotation_.place(d);
     const Expr value = rotated_query(part, pair, q, h, b);
-    return rotation_.dim() == problem().head_dim ? value : Halide::select(d < rotation_.dim(), value, plain_query(d, q, h, b));
+    return rotation_.dim() == problem().head_dim ? value : Halide::select(rotation_.turns(d), value, plain_query(d, q, h, b));
 }
 
 Expr Operands::key(const Expr &d, const Expr &kv, const Expr &kv_head, const Expr &b) const {
@@ -44,7 +44,7 @@ Expr Operands::key(const Expr &d, const Expr &kv, const Expr &kv_head, const Exp
     const auto [part, pair] = rotation_.place(d);
     const Expr value = rotated_key(part, pair, kv, kv_head, b);
     return rotation_.dim() == problem().head_dim ? value
-                                                 : Halide::select(d < rotation_.dim(), value, in().inputs.keys.key(d, kv, kv_head, b));
+                                                 : Halide::select(rotation_.turns(d), value, in().inputs.keys.key(d, kv, kv_head, b));
 }
 
 } // namespace polyhead::gen

@@ -6,12 +6,17 @@ namespace polyhead::gen {
 using Halide::Expr;
 
 Expr Rotation::entry(const Expr &part, const Expr &pair) const {
-    return problem().rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * pair + part : part * (dim() / 2) + pair;
+    const Expr entry = contract::rotates_neighbours(problem().rope) ? 2 * pair + part : part * (dim() / 2) + pair;
+    return first() > 0 ? first() + entry : entry;
+}
+
+Expr Rotation::turns(const Expr &d) const {
+    return first() > 0 ? d >= first() : d < dim();
 }
 
 std::pair<Expr, Expr> Rotation::place(const Expr &d) const {
-    const Expr entry = Halide::min(d, dim() - 1);
-    if (problem().rope == POLYHEAD_ROPE_INTERLEAVED) {
+    const Expr entry = first() > 0 ? Halide::max(d - first(), 0) : Halide::min(d, dim() - 1);
+    if (contract::rotates_neighbours(problem().rope)) {
         return {entry % 2, entry / 2};
     }
     // A comparison and no division: Halide divides in 64 bits if the divisor is not a power of 2, and Vulkan has no 64 bits.

@@ -16,9 +16,13 @@ public:
     bool active() const { return problem().rope != POLYHEAD_NO_ROPE; }
     // Entries of head_dim that are rotated, in pairs.
     int dim() const { return problem().rotary_dim; }
+    // The first of them.
+    int first() const { return contract::rotates_trailing(problem().rope) ? problem().head_dim - dim() : 0; }
+    // Whether an entry is one of them.
+    Expr turns(const Expr &d) const;
     // The entry of head_dim that is part 0 or 1 of a pair.
     Expr entry(const Expr &part, const Expr &pair) const;
-    // The other way: part and pair of an entry; of those that are not rotated, of the last one that is.
+    // The other way: part and pair of an entry; of those that are not rotated, of the nearest one that is.
     std::pair<Expr, Expr> place(const Expr &d) const;
     // Rows of the tables of cosines and sines.
     Expr query_row(const Expr &q, const Expr &b) const;

@@ -59,10 +59,14 @@ RowAttention<Real>::RowAttention(const Problem &problem, const polyhead_args &ar
 template <class Real> void RowAttention<Real>::rotate(Real *head, int64_t position) const {
     const int64_t rotary_dim = p_.rotary_dim > 0 ? p_.rotary_dim : p_.head_dim, pairs = rotary_dim / 2;
     const int64_t row = std::clamp<int64_t>(position, 0, args_.rope_cos.shape[0] - 1);
+    const bool neighbours = p_.rope == POLYHEAD_ROPE_INTERLEAVED || p_.rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING;
+    if (p_.rope >= POLYHEAD_ROPE_INTERLEAVED_TRAILING) {
+        head += p_.head_dim - rotary_dim;
+    }
     for (int64_t i = 0; i < pairs; i++) {
         const Real cosine = Real(*element(args_.rope_cos, row, i)), sine = Real(*element(args_.rope_sin, row, i));
-        Real &first = head[p_.rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * i : i];
-        Real &second = head[p_.rope == POLYHEAD_ROPE_INTERLEAVED ? 2 * i + 1 : i + pairs];
+        Real &first = head[neighbours ? 2 * i : i];
+        Real &second = head[neighbours ? 2 * i + 1 : i + pairs];
         const Real x = first, y = second;
         first = x * cosine - y * sine;
         second = y * cosine + x * sine;

@@ -163,3 +163,8 @@ def choose_additive_dtype(fields: dict[str, Any], arguments: dict[str, Any]) -> 
     for name, tensor in added.items():
         if is_torch(tensor) and tensor.is_cuda:
             arguments[name] = tensor.float()
+
+
+def rope_of(interleaved: bool, trailing: bool) -> int:
+    """polyhead_rope: which entries of a head are pairs."""
+    return (1 if interleaved else 2) + (2 if trailing else 0)

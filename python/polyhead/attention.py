@@ -23,7 +23,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          scale: Optional[float] = None, kv_lengths: Any = None, window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None,
          alibi_slopes: Any = None, sinks: Any = None, past_key: Any = None, past_value: Any = None, layout: str = "bhsd",
          return_lse: bool = False, return_weights: Union[bool, str] = False, out: Any = None, num_heads: Optional[int] = None,
-         rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, positions_q: Any = None, positions_kv: Any = None,
+         rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, rope_trailing: bool = False, positions_q: Any = None, positions_kv: Any = None,
          position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
@@ -53,7 +53,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
                       [H,total,d], with "bshd" [total,H,d]. Sequence b has queries cu_seqlens_q[b] up to cu_seqlens_q[b+1]
     cu_seqlens_kv     the same for key and value; without it they have a batch row for each sequence, or pages. Other arrays over queries
                       or keys have all tokens in that dimension, and 1 in place of B
-    rope              (cos, sin), each [P, rotary_dim / 2]; rotates the pairs (i, i + rotary_dim / 2), with rope_interleaved (2i, 2i + 1)
+    rope              (cos, sin), each [P, rotary_dim / 2]; rotates the pairs (i, i + rotary_dim / 2), with rope_interleaved (2i, 2i + 1),
+                      of the leading rotary_dim entries, with rope_trailing of the trailing ones
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     head_gate         float [H]: a factor for the result of each head
     expression        text of docs/guides/expressions.md or a function (polyhead.expressions), with tensors={name: array}
@@ -342,7 +343,7 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
     if o["rope"] is not None:
         cos, sin = o["rope"]
         _arrays.require_arrays(rope_cos=cos, rope_sin=sin)
-        fields["rope"] = 1 if o["rope_interleaved"] else 2
+        fields["rope"] = _arrays.rope_of(o["rope_interleaved"], o["rope_trailing"])
         rotary_dim = 2 * cos.shape[-1]
         if rotary_dim != sizes.head_dim:
             fields["rotary_dim"] = rotary_dim

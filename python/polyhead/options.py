@@ -79,7 +79,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "kv_lengths": _or_none(SMALL), "lengths": SMALL, "counts": _or_none(SMALL), "page_table": _or_none(SMALL), "cache_lengths": _or_none(SMALL),
         "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
         "head_gate": _or_none(SMALL), "positions": _or_none(SMALL), "positions_q": _or_none(SMALL), "positions_kv": _or_none(SMALL),
-        "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG,
+        "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG, "rope_trailing": FLAG, "trailing": FLAG,
         "is_causal": FLAG, "causal_alignment": one_of("top_left", "bottom_right"), "scale": _or_none(NUMBER), "softcap": NUMBER,
         "window": Rule("(left, right), two whole numbers", lambda value: _is_pair(value) and all(is_whole(one) for one in value)),
         "window_left": COUNT, "layout": LAYOUT, "num_heads": COUNT, "return_lse": FLAG, "return_present": FLAG,

@@ -126,13 +126,14 @@ def layer(state: dict[str, Array], heads: int, query: Array, key: Optional[Array
     return linear(join_heads(found.out), state["out_proj.weight"], state.get("out_proj.bias")), found.weights
 
 
-def rotated(x: Array, cos: Array, sin: Array, at: Array, interleaved: bool = True, dtype: Any = numpy.float64) -> Array:
+def rotated(x: Array, cos: Array, sin: Array, at: Array, interleaved: bool = True, dtype: Any = numpy.float64, trailing: bool = False) -> Array:
     """Rotary embedding of the leading entries of x [B,H,T,d] at the positions `at` [B,T], with tables [positions, entries / 2].
 
-    interleaved: entries 2i and 2i+1 turn together, and not i and i + entries / 2.
+    interleaved: entries 2i and 2i+1 turn together, and not i and i + entries / 2. trailing: of the last entries.
     """
-    entries = 2 * cos.shape[-1]
-    first, second = (slice(0, entries, 2), slice(1, entries, 2)) if interleaved else (slice(0, entries // 2), slice(entries // 2, entries))
+    begin = x.shape[-1] - 2 * cos.shape[-1] if trailing else 0
+    half, end = begin + cos.shape[-1], begin + 2 * cos.shape[-1]
+    first, second = (slice(begin, end, 2), slice(begin + 1, end, 2)) if interleaved else (slice(begin, half), slice(half, end))
     cos, sin = (table.astype(dtype)[at][:, None] for table in (cos, sin))
     y = numpy.array(x, dtype)
     y[..., first], y[..., second] = x[..., first] * cos - x[..., second] * sin, x[..., second] * cos + x[..., first] * sin

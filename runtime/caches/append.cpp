@@ -122,7 +122,7 @@ private:
     static void load(const polyhead_tensor &from, int64_t b, int64_t h, int64_t t, const Rotation *rotation, float *floats) noexcept {
         load_floats(head_row(from, b, h, t), from.dtype, from.shape[3], floats);
         if (rotation) {
-            rotation->apply(floats, b, t);
+            rotation->apply(floats, from.shape[3], b, t);
         }
     }
 

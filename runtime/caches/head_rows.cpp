@@ -78,8 +78,9 @@ int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
 }
 
 bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept {
-    if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT) {
-        return refuse(status, POLYHEAD_BAD_VALUE, "rope: value %d, expected 0 (none), 1 (interleaved) or 2 (half_split)", r.rope);
+    if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT_TRAILING) {
+        return refuse(status, POLYHEAD_BAD_VALUE,
+                      "rope: value %d, expected 0 (none), 1 (interleaved), 2 (half_split), 3 or 4 (the same, trailing)", r.rope);
     }
     const struct {
         const char *name;
@@ -121,7 +122,7 @@ bool Rotation::check_positions(int64_t batch, int64_t tokens, const polyhead_ten
     return true;
 }
 
-void Rotation::apply(float *row, int64_t b, int64_t token) const noexcept {
+void Rotation::apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept {
     const int64_t pairs = r_.cos.shape[1], last = r_.cos.shape[0] - 1;
     if (pairs == 0 || last < 0) {
         return;
@@ -129,7 +130,8 @@ void Rotation::apply(float *row, int64_t b, int64_t token) const noexcept {
     const int64_t at = std::clamp<int64_t>(position(b, token), 0, last); // another thread may have changed it
     const float *cos = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0],
                 *sin = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
-    const bool interleaved = r_.rope == POLYHEAD_ROPE_INTERLEAVED;
+    const bool interleaved = rotates_neighbours(r_.rope);
+    row += rotates_trailing(r_.rope) ? width - 2 * pairs : 0;
     for (int64_t i = 0; i < pairs; ++i) {
         float &first = row[interleaved ? 2 * i : i], &second = row[interleaved ? 2 * i + 1 : i + pairs];
         const float x = first, y = second;

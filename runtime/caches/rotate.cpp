@@ -55,7 +55,7 @@ polyhead_status polyhead_rotate_in(const polyhead_workspace *given_workspace, co
             float floats[most_head_dim];
             load_floats(head_row(*input, i / heads, i % heads, t), input->dtype, width, floats);
             if (rotate.rotates()) {
-                rotate.apply(floats, i / heads, t);
+                rotate.apply(floats, width, i / heads, t);
             }
             store_floats(floats, width, out->dtype, head_row(*out, i / heads, i % heads, t));
         }

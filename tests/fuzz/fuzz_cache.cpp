@@ -58,9 +58,11 @@ std::vector<float> row_of(const polyhead_tensor &t, int64_t b, int64_t h, int64_
     if (pairs > 0 && (position < 0 || position >= r.cos.shape[0])) {
         fail("accepted: position %lld of %lld", static_cast<long long>(position), static_cast<long long>(r.cos.shape[0]));
     }
+    const bool interleaved = r.rope == POLYHEAD_ROPE_INTERLEAVED || r.rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING;
+    const int64_t begin = r.rope >= POLYHEAD_ROPE_INTERLEAVED_TRAILING ? t.shape[3] - 2 * pairs : 0;
     for (int64_t i = 0; i < pairs; ++i) {
-        const bool interleaved = r.rope == POLYHEAD_ROPE_INTERLEAVED;
-        float &first = floats[size_t(interleaved ? 2 * i : i)], &second = floats[size_t(interleaved ? 2 * i + 1 : i + pairs)];
+        float &first = floats[size_t(begin + (interleaved ? 2 * i : i))],
+              &second = floats[size_t(begin + (interleaved ? 2 * i + 1 : i + pairs))];
         const float x = first, y = second, cos = as_float(element(r.cos, position, i), POLYHEAD_F32),
                     sin = as_float(element(r.sin, position, i), POLYHEAD_F32);
         first = x * cos - y * sin;
@@ -114,7 +116,7 @@ polyhead_rotation make_rotation(Bytes *bytes, CacheMemory *memory, int64_t batch
         return r;
     }
     const int64_t most_pairs[] = {d / 2, 1, 0, d}, pairs = most_pairs[bytes->below(4)];
-    r.rope = bytes->below(8) == 0 ? bytes->below(8) - 2 : 1 + bytes->below(2);
+    r.rope = bytes->below(8) == 0 ? bytes->below(8) - 2 : 1 + bytes->below(4);
     r.cos = memory->tensor(POLYHEAD_F32, {8, pairs});
     r.sin = memory->tensor(POLYHEAD_F32, {8, pairs});
     if (bytes->below(2) == 0) {

@@ -64,7 +64,9 @@ void set_bias(Problem &p, int setting) {
 // Whole head (where it is even), then a part of it.
 void set_rope(Problem &p, int setting) {
     if (setting > 0) {
-        p.rope = setting % 2 == 1 ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT;
+        constexpr int32_t kinds[] = {POLYHEAD_ROPE_INTERLEAVED, POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_ROPE_INTERLEAVED_TRAILING,
+                                     POLYHEAD_ROPE_HALF_SPLIT_TRAILING};
+        p.rope = kinds[setting <= 4 ? (setting - 1) % 2 : setting - 3];
         p.rotary_dim = setting <= 2 ? p.head_dim / 2 * 2 : p.head_dim / 4 * 2;
     }
 }
@@ -121,7 +123,10 @@ std::vector<Feature> make_features() {
         {"softcap", yes_no, [](Problem &p, int setting) { p.softcap = setting; }},
         {"alibi", yes_no, [](Problem &p, int setting) { p.alibi = setting; }},
         {"sinks", yes_no, [](Problem &p, int setting) { p.sinks = setting; }},
-        {"rope", {"none", "interleaved", "half_split", "interleaved in part", "half_split in part"}, set_rope},
+        {"rope",
+         {"none", "interleaved", "half_split", "interleaved in part", "half_split in part", "interleaved, trailing part",
+          "half_split, trailing part"},
+         set_rope},
         {"head_gate", yes_no, [](Problem &p, int setting) { p.head_gate = setting; }},
         {"scores", {"none", "scaled", "capped", "logits", "weights"}, [](Problem &p, int setting) { p.scores = setting; }},
         {"weights_mean", yes_no, [](Problem &p, int setting) { p.weights_mean = setting; }},

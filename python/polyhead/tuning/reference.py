@@ -99,8 +99,9 @@ def _attention(fields: dict[str, int], arguments: Arrays, query: numpy.ndarray, 
     seen = visible(seq_len_q, seq_len_kv, causal=fields["causal"] != 0, window=arguments.get("window", (-1, -1)), **place)
     if fields["rope"]:
         tables = (arguments["rope_cos"], arguments["rope_sin"])
-        query = rotated(query, *tables, numpy.maximum(p, 0), fields["rope"] == 1, dtype)
-        key = rotated(key, *tables, numpy.tile(numpy.arange(seq_len_kv), (batch, 1)), fields["rope"] == 1, dtype)
+        interleaved, trailing = fields["rope"] in (1, 3), fields["rope"] > 2
+        query = rotated(query, *tables, numpy.maximum(p, 0), interleaved, dtype, trailing)
+        key = rotated(key, *tables, numpy.tile(numpy.arange(seq_len_kv), (batch, 1)), interleaved, dtype, trailing)
     add: Any = 0.0
     if "alibi_slopes" in arguments:
         apart_by = numpy.abs(p[:, None, :, None] - numpy.arange(seq_len_kv)).astype(dtype)

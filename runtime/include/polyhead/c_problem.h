@@ -60,7 +60,7 @@ typedef struct polyhead_problem {
     int32_t alibi;                /* 1: -slope * |position of query - key| is added, slopes f32 [H] or [B,H] */
     int32_t sinks;                /* 1: a logit per head, f32 [H], takes part in the softmax without a value */
     int32_t rope;                 /* polyhead_rope: query and key are rotated by position */
-    int32_t rotary_dim;           /* rope: leading entries of head_dim that are rotated, even; 0 = head_dim */
+    int32_t rotary_dim;           /* rope: leading or trailing entries of head_dim that are rotated, even; 0 = head_dim */
     int32_t head_gate;            /* 1: the attention result of each head is multiplied by f32 [H] */
     int32_t scores;               /* polyhead_scores: these scores are an output, f32 [B,H,T_q,T_kv] */
     int32_t weights_mean;         /* 1: the mean over heads of the attention weights is an output, f32 [B,T_q,T_kv] */
@@ -87,8 +87,10 @@ typedef enum polyhead_mask {
 
 typedef enum polyhead_rope {
     POLYHEAD_NO_ROPE = 0,
-    POLYHEAD_ROPE_INTERLEAVED = 1, /* entries 2i and 2i + 1 are a pair */
-    POLYHEAD_ROPE_HALF_SPLIT = 2   /* entries i and i + rotary_dim / 2 are a pair */
+    POLYHEAD_ROPE_INTERLEAVED = 1,          /* entries 2i and 2i + 1 of the leading rotary_dim ones are a pair */
+    POLYHEAD_ROPE_HALF_SPLIT = 2,           /* entries i and i + rotary_dim / 2 of the leading ones are a pair */
+    POLYHEAD_ROPE_INTERLEAVED_TRAILING = 3, /* the same of the trailing rotary_dim entries */
+    POLYHEAD_ROPE_HALF_SPLIT_TRAILING = 4
 } polyhead_rope;
 
 /* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the

@@ -15,8 +15,12 @@ namespace polyhead {
 struct Rotation {
     TensorView cos, sin, positions;
     bool interleaved = false; // pairs (2i, 2i + 1); otherwise (i, i + rotary_dim / 2)
+    bool trailing = false;    // of the trailing rotary_dim entries; otherwise of the leading ones
     polyhead_rotation raw() const noexcept {
-        const int32_t kind = interleaved ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT;
+        const int32_t leading = interleaved ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT,
+                      kind = !trailing     ? leading
+                             : interleaved ? POLYHEAD_ROPE_INTERLEAVED_TRAILING
+                                           : POLYHEAD_ROPE_HALF_SPLIT_TRAILING;
         return {cos.rank == 0 && sin.rank == 0 && positions.rank == 0 ? int32_t(POLYHEAD_NO_ROPE) : kind, cos, sin, positions};
     }
 };

@@ -146,7 +146,7 @@ std::vector<Refused> refused_features() {
         {"broadcast without score_bias",
          with(sdpa, [](Problem &p) { p.mask = 1, p.score_bias_broadcast = 3; }),
          {"score_bias_broadcast q,kv", "without score_bias"}},
-        {"rope 3", with(sdpa, [](Problem &p) { p.rope = 3; }), {"rope 3", "interleaved or half_split"}},
+        {"rope 5", with(sdpa, [](Problem &p) { p.rope = 5; }), {"rope 5", "interleaved_trailing or half_split_trailing"}},
         {"rotary_dim without rope", with(sdpa, [](Problem &p) { p.rotary_dim = 8; }), {"rotary_dim 8", "without rope"}},
         {"rotary_dim too large", with(sdpa, [](Problem &p) { p.rope = 1, p.rotary_dim = 66; }), {"rotary_dim 66", "head_dim 64"}},
         {"rotary_dim odd", with(sdpa, [](Problem &p) { p.rope = 2, p.rotary_dim = 7; }), {"rotary_dim 7", "even"}},

@@ -50,6 +50,10 @@ OrderedJson variants_json(const Request &request, const std::string &target, std
     one.targets = {target};
     OrderedJson variants = OrderedJson::array();
     for (const gen::VariantPlan &plan : plan_request(one, error)) {
+        // A tuner measures on this machine, which may lack what only some processors of the target have.
+        if (!gen::this_cpu_has(plan.cpu_features(one.problem) & ~gen::cpu_features_of(gen::parsed_target(plan.target)))) {
+            continue;
+        }
         variants.push_back({{"frame", plan.frame->name()},
                             {"min_seq_len_q", plan.min_seq_len_q},
                             {"max_seq_len_q", plan.max_seq_len_q},

@@ -93,7 +93,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
     },
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},
     "rope": {"layout": one_of("bhsd", "bshd")},
-    "rope_tables": {"rows": WHOLE, "length": COUNT, "layer_type": _or_none(NAME)},
+    "rope_tables": {"config": Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict")),
+                    "rows": Rule("a whole number from 0 to 2^24", lambda value: is_whole(value) and 0 <= value <= 1 << 24), "length": COUNT, "layer_type": _or_none(NAME)},
     "compile": {"target": NAME},
     "MultiheadAttention": {
         "embed_dim": WHOLE, "num_heads": WHOLE, "num_kv_heads": COUNT, "bias": FLAG, "kdim": COUNT, "vdim": COUNT, "batch_first": FLAG,

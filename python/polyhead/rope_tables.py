@@ -176,12 +176,8 @@ def rope_tables(config: Any, rows: int, *, length: Optional[int] = None, layer_t
     layer_type: "full_attention" or "sliding_attention" of models whose kinds of layers rotate differently. Which entries make a pair is not in
     a configuration: most models take (i, i + rotary_dim / 2).
     """
-    options.check("rope_tables", {"rows": rows, "length": length, "layer_type": layer_type})
-    given = config if isinstance(config, Mapping) else config.to_dict() if hasattr(config, "to_dict") else None
-    if given is None:
-        raise TypeError("config: found %s, expected the content of config.json as a dict" % type(config).__name__)
-    if rows < 0:
-        raise refuse("rows: found %d, expected at least 0" % rows)
+    options.check("rope_tables", locals())
+    given = config if isinstance(config, Mapping) else config.to_dict()
     r = _rotation(given.get("text_config") or given, layer_type)
     if r.dim() < 2 or r.dim() % 2:
         raise refuse("rotary_dim: found %d in the configuration, expected an even number" % r.dim())

@@ -51,7 +51,7 @@ bool LoadedKernel::is_bundled(const KernelRequest &request) {
     return index > 0;
 }
 
-Failure LoadedKernel::add_entries(const KernelRequest &request, std::vector<std::pair<std::string, std::string>> *entries) {
+Failure LoadedKernel::add_entries(const KernelRequest &request, BundledKernel *entries) {
     const LoadedKernel kernel(request);
     size_t index = 0;
     for (const gen::VariantPlan &plan : request.plan.variants) {

@@ -9,6 +9,7 @@
 
 #include "../plan/plan.h"
 #include "../tools/library.h"
+#include "bundle.h"
 #include "loaded_code.h"
 
 namespace polyhead::load {
@@ -38,7 +39,7 @@ public:
     // Whether the bundle has all of its objects.
     static bool is_bundled(const KernelRequest &request);
     // What a bundle needs of it, behind what is there.
-    static Failure add_entries(const KernelRequest &request, std::vector<std::pair<std::string, std::string>> *entries);
+    static Failure add_entries(const KernelRequest &request, BundledKernel *entries);
     LoadedKernel(const LoadedKernel &) = delete; // the table points into the members
     LoadedKernel &operator=(const LoadedKernel &) = delete;
 

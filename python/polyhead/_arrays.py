@@ -167,4 +167,4 @@ def choose_additive_dtype(fields: dict[str, Any], arguments: dict[str, Any]) -> 
 
 def rope_of(interleaved: bool, trailing: bool) -> int:
     """polyhead_rope: which entries of a head are pairs."""
-    return (1 if interleaved else 2) + (2 if trailing else 0)
+    return int(_core.problem_fields["rope"].index(("interleaved" if interleaved else "half_split") + ("_trailing" if trailing else "")))

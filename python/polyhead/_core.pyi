@@ -23,9 +23,8 @@ def device_count(api: str) -> int:
 def environment() -> dict[str, Any]:
     """Versions, CPU features, cache and compiler of this process."""
 
-def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel: ...
-def common_kernel(fields: Mapping[str, Any], seq_len_q: int = -1) -> Kernel:
-    """A kernel for calls of sdpa() on this CPU: of the bundle, or one that serves other calls, too."""
+def kernel_of_fields(fields: Mapping[str, Any], target: str = "host", seq_len_q: int = -1) -> Kernel:
+    """A kernel that serves this problem; for attention on this CPU one of the bundle, or one that serves other calls, too."""
 
 def bundle_entries(flags: Sequence[str]) -> list[list[tuple[bytes, bytes]]]:
     """The kernels of a problem, one for each target: keys and objects, compiled now, for write_bundle()."""

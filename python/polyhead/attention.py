@@ -23,8 +23,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          scale: Optional[float] = None, kv_lengths: Any = None, window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None,
          alibi_slopes: Any = None, sinks: Any = None, past_key: Any = None, past_value: Any = None, layout: str = "bhsd",
          return_lse: bool = False, return_weights: Union[bool, str] = False, out: Any = None, num_heads: Optional[int] = None,
-         rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, rope_trailing: bool = False, positions_q: Any = None, positions_kv: Any = None,
-         position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
+         rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, rope_trailing: bool = False,
+         positions_q: Any = None, positions_kv: Any = None, position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
          device: Any = None) -> Any:

@@ -18,8 +18,8 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     key_scales, value_scales: float32 [B,H_kv,capacity,n] or [pages,H_kv,page_size,n], exactly for a cache of int8. n is 1, d / 32 or d / 64.
     A scale is the largest |x| of the entries that share it, divided by 127.
     lengths [B]: valid keys before the call. counts [B]: so many of the T tokens are appended; None: all.
-    rope (cos, sin), each [P, rotary_dim / 2], rope_interleaved and rope_trailing as in sdpa: keys are rotated before they are stored, at positions lengths[b] + t, or at positions [B,T],
-    or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
+    rope (cos, sin), each [P, rotary_dim / 2], rope_interleaved and rope_trailing as in sdpa: keys are rotated before they are stored, at
+    positions lengths[b] + t, or at positions [B,T], or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
     window_left: queries see no key further back than this many keys before their own. Pages with older keys only may then be written again,
     so that page_table[b, j] may name page j % n of a ring of n pages.
 
@@ -40,11 +40,12 @@ def copy_page(cache_key: Any, cache_value: Any, source: int, target: int, *, key
     _core.copy_page({"cache_key": cache_key, "cache_value": cache_value, "key_scales": key_scales, "value_scales": value_scales}, source, target)
 
 
-def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, trailing: bool = False, positions: Any = None, layout: str = "bhsd", out: Any = None) -> Any:
+def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, trailing: bool = False, positions: Any = None, layout: str = "bhsd",
+         out: Any = None) -> Any:
     """input [B,H,T,d] with the leading (or trailing) entries of each row rotated by position; returns out, which may be input itself.
 
-    cos, sin [P, rotary_dim / 2]: pairs (i, i + rotary_dim / 2), with interleaved (2i, 2i + 1), with trailing of the last entries. positions: int [B,T], or [B], those of the
-    first tokens; None: 0, 1, 2 ... layout "bshd": [B,T,H,d].
+    cos, sin [P, rotary_dim / 2]: pairs (i, i + rotary_dim / 2), with interleaved (2i, 2i + 1), with trailing of the last entries. positions: int
+    [B,T], or [B], those of the first tokens; None: 0, 1, 2 ... layout "bshd": [B,T,H,d].
     """
     options.check("rope", locals())
     if out is None:

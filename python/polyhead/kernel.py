@@ -245,14 +245,9 @@ def kernel_of(fields: dict[str, Any], device: Optional[Any], seq_len_q: int, lon
     for first, last, kernel in ranges:
         if first <= seq_len_q and longest <= last:
             return kernel
-    common = device is None and fields["op"] == 0
-
-    def made(*length: int) -> _core.Kernel:
-        return _core.common_kernel(fields, *length) if common else _core.kernel_of_fields(fields, target_of(device), *length)
-
-    kernel = made(longest)
+    kernel = _core.kernel_of_fields(fields, target_of(device), longest)
     if seq_len_q < kernel.seq_len_q_range[0]:
-        kernel = made()
+        kernel = _core.kernel_of_fields(fields, target_of(device))
     with _kernels_lock:
         _kernels[key] = (*_kernels.get(key, ()), (*kernel.seq_len_q_range, kernel))
         _kernels.move_to_end(key)

@@ -45,7 +45,8 @@ class _Rotation(NamedTuple):
         return int(self.head_dim * self.number("partial_rotary_factor", self.config.get("rotary_pct") or 1.0))
 
     def trained_length(self) -> int:
-        return int(self.number("original_max_position_embeddings", self.number("max_position_embeddings")))
+        named = "original_max_position_embeddings"
+        return int(self.number(named if self.numbers.get(named) or self.config.get(named) else "max_position_embeddings"))
 
     def factor(self) -> float:
         """By how much sequences may be longer than those of the training."""

@@ -261,10 +261,7 @@ std::shared_ptr<const LoadedKernel> common_kernel_for(Problem problem, int64_t s
         throw Refusal(POLYHEAD_BAD_VALUE, sentence);
     }
     const CallsOf calls{seq_len_q, contract::group_size_of(problem)};
-    Problem common = common_problem(problem);
-    if (const std::string sentence = gen::complete(&common); !sentence.empty()) {
-        throw Refusal(POLYHEAD_INTERNAL, sentence);
-    }
+    const Problem common = common_problem(problem);
     if (Pointer ready = bundled_kernel_for(common, limits)) {
         return ready;
     }

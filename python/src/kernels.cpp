@@ -49,10 +49,14 @@ template <class F> auto compiling(F f) {
     }
 }
 
+// For calls of sdpa() and of layers.
 Kernels kernel_of_fields(nb::dict fields, const std::string &target, int64_t seq_len_q) {
     std::string expression;
     const Problem problem = problem_of(fields, &expression);
     return compiling([&] {
+        if (target == "host" && contract::by_heads(problem)) {
+            return common_kernel_for(problem, seq_len_q, default_limits());
+        }
         std::vector<std::string> targets;
         if (const std::string sentence = gen::read_targets(target, false, problem, &targets); !sentence.empty()) {
             throw Refusal(POLYHEAD_BAD_VALUE, sentence);
@@ -84,12 +88,6 @@ Kernels kernel_of_flags(const std::vector<std::string> &flags) {
         return kernel_for(request.problem, request.targets, request.tiling, {}, {request.tuned, request.use_records},
                           interruptible(request.limits));
     });
-}
-
-Kernels common_kernel(nb::dict fields, int64_t seq_len_q) {
-    std::string expression;
-    const Problem problem = problem_of(fields, &expression);
-    return compiling([&] { return common_kernel_for(problem, seq_len_q, default_limits()); });
 }
 
 tools::Request complete_request_of(const std::vector<std::string> &flags) {
@@ -334,7 +332,6 @@ void bind_kernels(nb::module_ &module) {
             },
             "name"_a, "directory"_a);
     module.def("kernel_of_fields", kernel_of_fields, "fields"_a, "target"_a = "host", "seq_len_q"_a = any_seq_len_q);
-    module.def("common_kernel", common_kernel, "fields"_a, "seq_len_q"_a = any_seq_len_q);
     bind_bundle(module);
     module.def("kernel_of_flags", [](const nb::list &flags) { return kernel_of_flags(words_of(flags)); }, "flags"_a);
     module.attr("problem_fields") = problem_fields();

@@ -41,8 +41,8 @@ public:
     bool rotates() const noexcept { return r_.rope != POLYHEAD_NO_ROPE; }
     // Of B batch rows of T tokens, of which row b uses counts[b] (null: all): the tables have a row for each position.
     bool check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept;
-    // Rotates the leading entries of a row.
-    void apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept; // width: of the row
+    // Rotates the leading or trailing entries of a row of this width.
+    void apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept;
 
 private:
     int64_t position(int64_t b, int64_t token) const noexcept;

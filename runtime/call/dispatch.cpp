@@ -26,8 +26,7 @@ bool serves_length(const polyhead_variant &variant, int64_t seq_len_q) noexcept 
 // Query heads of a key/value head that a variant serves.
 struct GroupSizes {
     int32_t min = 0, max = 0; // max 0: no limit
-    bool all() const noexcept { return min == 0 && max == 0; }
-    bool have(int64_t size) const noexcept { return all() || (size >= min && (max == 0 || size <= max)); }
+    bool have(int64_t size) const noexcept { return size >= min && (max == 0 || size <= max); }
 };
 
 GroupSizes group_sizes(const KernelTable &kernel, const polyhead_variant &variant) noexcept {

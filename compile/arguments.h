@@ -94,12 +94,6 @@ template <class Ports> std::vector<KeySource::Element> scale_rows(const Ports &p
     return rows;
 }
 
-// Inputs of the layer that weight i belongs to: query, key, value, out, or the linear layer alone.
-inline int weight_depth(const Problem &p, size_t i) {
-    const int depths[] = {p.embed_dim, p.kdim, p.vdim, p.num_heads * p.head_dim_v};
-    return depths[i];
-}
-
 // What the outputs beside out need of a row.
 inline std::vector<Statistic> statistics_of(const Problem &p) {
     std::vector<Statistic> statistics;

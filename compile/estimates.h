@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "../contract/problem.h"
+#include "../contract/tensors.h"
 #include "../plan/problem.h"
 #include "arguments.h"
 
@@ -30,13 +31,16 @@ void estimate_tensors(const Problem &p, Tensor *query, Tensor *key, Tensor *valu
         estimate_extents(*key, {p.kdim, p.seq_len_kv, 1});
         estimate_extents(*value, {p.vdim, p.seq_len_kv, 1});
     }
-    const int heads[] = {p.num_heads * panels_of(p.head_dim), p.num_kv_heads * panels_of(p.head_dim),
-                         p.num_kv_heads * panels_of(p.head_dim_v), panels_of(p.embed_dim)};
-    for (size_t i = 0; i < weights.size(); i++) {
-        const int panels = !contract::attends(p) ? panels_of(p.out_features) : heads[i];
-        estimate_extents(*weights[i], {POLYHEAD_WEIGHT_PANEL, weight_depth(p, i), panels});
-        if (biases[i]) {
-            estimate_extents(*biases[i], {POLYHEAD_WEIGHT_PANEL * panels});
+    const contract::WeightLayout layout = contract::weight_layout(p);
+    size_t i = 0;
+    for (const contract::WeightRow &row : contract::weight_rows) {
+        if (takes(p, row)) {
+            const contract::WeightSection &section = layout.*row.section;
+            estimate_extents(*weights[i], {POLYHEAD_WEIGHT_PANEL, int(section.depth), int(section.panels())});
+            if (biases[i]) {
+                estimate_extents(*biases[i], {POLYHEAD_WEIGHT_PANEL * int(section.panels())});
+            }
+            i++;
         }
     }
 }

@@ -15,6 +15,7 @@
 #include "estimates.h"
 #include "frames/frame_builder.h"
 #include "halide_target.h"
+#include "kernel_ports.h"
 #include "lowering.h"
 #include "schedule_kernel.h"
 
@@ -25,7 +26,7 @@ using Halide::Expr;
 
 namespace {
 
-class KernelGenerator : public Halide::Generator<KernelGenerator> {
+class KernelGenerator : public KernelPorts<KernelGenerator> {
 public:
     // Before anything else.
     void make(const Problem &problem, const VariantPlan &plan) {
@@ -35,29 +36,11 @@ public:
         problem_.expression = expression_text_.c_str();
     }
 
-    // In the order of contract/tensors.h.
-    void configure() {
-        const Problem p = problem();
-        declare_tensors(p, contract::Place::operand);
-        for (const contract::WeightRow &row : contract::weight_rows) {
-            if (takes(p, row)) {
-                weights_.push_back(add_input<Buffer<void>>(row.weight, type_of(contract::weight_dtype(p)), 3));
-            }
-        }
-        for (const contract::WeightRow &row : contract::weight_rows) {
-            if (takes(p, row)) {
-                biases_.push_back(p.bias ? add_input<Buffer<void>>(row.bias, Halide::Float(32), 1) : nullptr);
-            }
-        }
-        declare_tensors(p, contract::Place::option);
-        declare_expression_tensors();
-        declare_numbers(p);
-        declare_tensors(p, contract::Place::result);
-    }
+    void configure() { declare(problem()); }
 
     void generate() {
         const Problem p = problem();
-        constrain_inputs(p);
+        constrain_inputs(p, tiling().load_width);
         if (contract::by_heads(p)) {
             generate_sdpa(p);
         } else if (contract::attends(p)) {
@@ -82,63 +65,11 @@ public:
     }
 
 private:
-    using Tensor = Input<Buffer<void>>;
-    using Result = Output<Buffer<void>>;
-    Tensor *query_ = nullptr, *key_ = nullptr, *value_ = nullptr;
-    std::vector<Tensor *> weights_, biases_, expression_tensors_;
-    std::map<std::string, Tensor *> optional_;
-    std::map<std::string, std::function<Expr()>> scalars_; // read in generate()
-    std::map<std::string, Result *> outputs_;              // beside out
-    Result *out_ = nullptr;
     Problem problem_{};
     VariantPlan variant_;
     std::string expression_text_; // what problem().expression points to
-    Expression expression_;
     KernelStages plan_;
     std::map<Tensor *, Halide::Func> staged_inputs_; // of layers
-
-    // Arguments and Funcs share a namespace in the code.
-    static std::string port_name(const std::string &name) { return name + "_arg"; }
-
-    void declare_tensors(const Problem &p, contract::Place place) {
-        for (const contract::TensorRow &row : contract::taken_by(p) & contract::rows_at(place)) {
-            const Halide::Type type = type_of(row.dtype(p));
-            if (row.tensor == &polyhead_args::out) {
-                out_ = add_output<Buffer<void>>(row.name, type, row.rank);
-            } else if (place == contract::Place::result) {
-                outputs_[row.name] = add_output<Buffer<void>>(port_name(row.name), type, row.rank);
-            } else if (place == contract::Place::option) {
-                optional_[row.name] = add_input<Buffer<void>>(port_name(row.name), type, row.rank);
-            } else {
-                Tensor *const tensor = add_input<Buffer<void>>(row.name, type, row.rank);
-                const bool first = row.tensor == &polyhead_args::query, self = first && contract::attends_itself(p);
-                query_ = first ? tensor : query_;
-                key_ = self || row.tensor == &polyhead_args::key ? tensor : key_;
-                value_ = self || row.tensor == &polyhead_args::value ? tensor : value_;
-            }
-        }
-    }
-
-    void declare_expression_tensors() {
-        const std::string refused = expression_text_.empty() ? "" : Expression::parse(expression_text_, "expression", &expression_);
-        _halide_user_assert(refused.empty()) << refused;
-        for (const ExpressionTensor &t : expression_.tensors()) {
-            expression_tensors_.push_back(add_input<Buffer<void>>("expression_" + t.name, type_of(t.dtype), std::max(t.rank, 1)));
-        }
-    }
-
-    void declare_numbers(const Problem &p) {
-        for (const contract::NumberRow &row : contract::numbers) {
-            if (!takes(p, row)) {
-                continue;
-            }
-            if (row.dtype == POLYHEAD_F32) {
-                scalars_[row.name] = [port = add_input<float>(port_name(row.name))] { return estimated(port, 1.0f); };
-            } else {
-                scalars_[row.name] = [port = add_input<int32_t>(port_name(row.name))] { return estimated(port, 1); };
-            }
-        }
-    }
 
     Machine machine() const { return machine_of(get_target()); }
     const Problem &problem() const { return problem_; }
@@ -157,53 +88,6 @@ private:
     Storage storage() const { return storage_of(problem().dtype, machine().converts_f16()); }
     Storage key_storage(const Problem &p) const { return storage_of(contract::key_dtype(p), machine().converts_f16()); }
 
-    // Width and length of a tensor, where the problem fixes them.
-    template <class Port> static void constrain_extents(const Problem &p, const contract::TensorRow &row, Port &port) {
-        constrain(port, contract::fixed_extent(row.extents[row.rank - 1], p), 1, contract::fixed_extent(row.extents[row.rank - 2], p));
-    }
-
-    void constrain_inputs(const Problem &p) {
-        for (const contract::TensorRow &row : contract::taken_by(p) & contract::operand_rows) {
-            Tensor *const tensor = row.tensor == &polyhead_args::query ? query_ : row.tensor == &polyhead_args::key ? key_ : value_;
-            constrain_extents(p, row, *tensor);
-            if (contract::by_heads(p) && tiling().load_width > 1) {
-                align(*tensor, tiling().load_width);
-            }
-        }
-        for (size_t i = 0; i < weights_.size(); i++) {
-            Tensor *weight = weights_[i];
-            const int pair = int(contract::weight_pair(p)), row = POLYHEAD_WEIGHT_PANEL * pair,
-                      words = (weight_depth(p, i) + pair - 1) / pair;
-            constrain(*weight, row, 0, 0);
-            weight->dim(1).set_stride(row);
-            weight->dim(2).set_stride(row * words); // as packed: the alignment of wide loads is known
-            weight->set_host_alignment(64);
-        }
-        for (Tensor *bias : biases_) {
-            if (bias) {
-                bias->dim(0).set_min(0);
-                bias->set_host_alignment(64);
-            }
-        }
-        // Strides may be 0 everywhere but along the keys of a tensor over pairs, which is loaded in vectors.
-        for (const auto &[name, tensor] : optional_) {
-            const bool pairs = name == "mask" || name == "score_bias", table = name.rfind("rope_", 0) == 0;
-            const int broadcast = name == "mask" ? p.mask_broadcast : p.score_bias_broadcast;
-            starts_at_0(*tensor);
-            if (!(pairs && (broadcast & POLYHEAD_BROADCAST_KV) == 0) && !table) {
-                tensor->dim(0).set_stride(Expr());
-            }
-        }
-        std::for_each(expression_tensors_.begin(), expression_tensors_.end(), [](Tensor *tensor) { starts_at_0(*tensor); });
-    }
-
-    void constrain_outputs(const Problem &p) {
-        for (const contract::TensorRow &row : contract::taken_by(p) & contract::result_rows) {
-            Result &result = row.tensor == &polyhead_args::out ? *out_ : *outputs_.at(row.name);
-            row.updated || !row.feature ? constrain_extents(p, row, result) : starts_at_0(result);
-        }
-    }
-
     // What autoschedulers need.
     void estimate(const Problem &p) {
         _halide_user_assert(optional_.empty() && expression_tensors_.empty() && outputs_.empty())
@@ -211,26 +95,12 @@ private:
         estimate_tensors(p, query_, key_, value_, out_, weights_, biases_);
     }
 
-    // An element of a tensor that the expression declares. Indices beyond the tensor read its last element; likely, so that loops are
-    // divided into those where an index that follows keys or queries loads vectors, and the rest.
-    Expr expression_element(size_t i, const std::vector<Expr> &outermost_first) const {
-        Tensor *tensor = expression_tensors_[i];
-        std::vector<Expr> index;
-        for (auto at = outermost_first.rbegin(); at != outermost_first.rend(); ++at) {
-            index.push_back(Halide::clamp(Halide::likely(*at), 0, tensor->dim(int(index.size())).extent() - 1));
-        }
-        if (index.empty()) {
-            index.push_back(0);
-        }
-        const Expr value = (*tensor)(index);
-        return tensor->type() == Halide::UInt(8) ? value != 0 : value;
-    }
-
     // Keys of a batch row, a run-time value.
     Expr rows_in_memory(const Problem &p) const {
-        return p.page_size > 0 ? optional_.at("page_table")->dim(0).extent() * p.page_size
-               : p.cache       ? plan_.head_rows[0].extent(1)
-                               : Expr(key_->dim(1).extent());
+        return p.page_size > 0       ? optional_.at("page_table")->dim(0).extent() * p.page_size
+               : p.shared_cache != 0 ? optional_.at("key_cache")->dim(1).extent()
+               : p.cache             ? plan_.head_rows[0].extent(1)
+                                     : Expr(key_->dim(1).extent());
     }
 
     AttentionInputs attention_inputs(const Problem &p) {
@@ -245,6 +115,11 @@ private:
         in.extent = [this](const char *tensor, int dimension) -> Expr { return optional_.at(tensor)->dim(dimension).extent(); };
         in.number = [this](const char *name) { return scalars_.at(name)(); };
         in.expression_element = [this](size_t i, const std::vector<Expr> &index) { return expression_element(i, index); };
+        if (p.gate != POLYHEAD_NO_GATE && contract::by_heads(p)) {
+            in.gate = [own = storage(), gate = optional_.at("gate")](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+                return own.load((*gate)(d, q, h, b));
+            };
+        }
         return in;
     }
 
@@ -254,7 +129,8 @@ private:
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
     void attend(const Problem &p, AttentionInputs in, const Halide::Func &result, bool heads_inside) {
-        if ((contract::by_heads(p) || p.cache != 0) && frame().stages_keys(p, tiling(), machine())) {
+        const bool floats = in.keys.storage().type == Halide::Float(32) && !in.keys.is_scaled(); // such as normalised ones
+        if ((contract::by_heads(p) || p.cache != 0) && !floats && frame().stages_keys(p, tiling(), machine())) {
             in.keys = widen_keys(in.keys, p.head_dim, p.head_dim_v, in.num_kv_heads * in.batch, &plan_.widened);
         }
         const AttentionFormulas formulas(p, expression_, numerics(), in);
@@ -317,7 +193,8 @@ private:
             const Expr num_pages = key_->dim(3).extent();
             in.keys = in.keys.in_pages(page_table(p, in, value_ ? Halide::min(num_pages, value_->dim(3).extent()) : num_pages));
         }
-        if (!machine().gpu() && !frame().stages_keys(p, tiling(), machine()) && !using_autoscheduler()) {
+        const bool stages = frame().stages_keys(p, tiling(), machine());
+        if (!machine().gpu() && !stages && !using_autoscheduler() && !contract::normalises(p)) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             const Expr key = whole(*key_), value = whole(value_ ? *value_ : *key_), none = no_buffer();
             in.whole = {whole(*query_), p.page_size ? none : key, p.page_size ? none : value, out, whole_pairs(p, optional_), {}, {}, {}};
@@ -325,7 +202,20 @@ private:
             in.whole->value_row = row_addresses(value_ ? *value_ : *key_, value);
             in.whole->scale_rows = scale_rows(optional_);
         }
+        keep_normalised_heads(p, &in, stages ? storage_of(POLYHEAD_F32, false) : storage());
         attend(p, in, *out_, false);
+    }
+
+    // Norms of heads that nothing else makes rows of.
+    void keep_normalised_heads(const Problem &p, AttentionInputs *in, const Storage &key_and_value) {
+        if (contract::normalises(p)) {
+            const KeySource given = in->keys;
+            normalise_heads(p, machine().gpu() ? 1 : machine().lanes, given.rows(), in, &plan_.norms);
+            Problem unrotated = p;
+            unrotated.rope = POLYHEAD_NO_ROPE;
+            keep_normalised(p, in, AttentionFormulas(unrotated, expression_, numerics(), *in), heads_storage(), key_and_value, given,
+                            machine().gpu(), &plan_.head_rows);
+        }
     }
 
     // Layers multiply pairs of bf16 where the machine does.
@@ -386,37 +276,81 @@ private:
         return frame().joins_rows() && contract::weight_pair(p) == 1 ? JoinedRows{in.seq_len_q, in.batch} : JoinedRows();
     }
 
+    // Weights of the problem, by the name of their row.
+    size_t weight_named(const Problem &p, const std::string &name) const {
+        size_t i = 0;
+        for (const contract::WeightRow &row : contract::weight_rows) {
+            if (takes(p, row) && row.weight == name) {
+                break;
+            }
+            i += takes(p, row) ? 1 : 0;
+        }
+        return i;
+    }
+
     void generate_mha(Problem p) {
-        if (p.cache != 0) { // first, because attention_inputs() asks for their sizes
+        if (p.cache != 0 && p.shared_cache == 0) { // first, because attention_inputs() asks for their sizes
             plan_.head_rows = define_caches(*outputs_["key_cache"], *outputs_["value_cache"], storage().type);
         }
         AttentionInputs in = attention_inputs(p);
         const Expr new_keys = p.cache != 0 ? in.seq_len_q : in.seq_len_kv;
         const LayerNumbers numbers{tiling().reduction_block, layer_product(),   layer_tiles(), thread_blocking(tiling(), machine()),
                                    heads_storage(),          joined_rows(p, in)};
-        auto project = [&](const char *name, size_t i, Tensor *tensor, int width, const Expr &count, int head_dim, int num_heads) {
-            return project_heads(name, layer_rows(tensor, width, count, true), layer_weight(p, i), head_dim, num_heads, numbers);
+        auto project = [&](const char *name, const char *weight, Tensor *tensor, int width, const Expr &count, int head_dim,
+                           int num_heads) {
+            plan_.projections.push_back(project_heads(name, layer_rows(tensor, width, count, true),
+                                                      layer_weight(p, weight_named(p, weight)), head_dim, num_heads, numbers));
+            return plan_.projections.back();
         };
-        plan_.projections = {project("query_heads", 0, query_, p.embed_dim, in.seq_len_q, p.head_dim, p.num_heads),
-                             project("key_heads", 1, key_, p.kdim, new_keys, p.head_dim, p.num_kv_heads),
-                             project("value_heads", 2, value_, p.vdim, new_keys, p.head_dim_v, p.num_kv_heads)};
-        read_heads(&in, numbers.heads, plan_.projections[0], plan_.projections[1], plan_.projections[2]);
-        if (p.cache != 0) {
-            read_cache(&p, &in, AttentionFormulas(p, expression_, numerics(), in), storage(), rows_in_memory(p), machine().gpu(),
-                       &plan_.head_rows);
-            if (!machine().gpu()) { // decoding asks for rows ahead
-                const auto rows = [&](const Result &cache) { return row_addresses(cache, whole(*query_, Halide::Func(cache).name())); };
-                in.whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"]), {}};
-            }
+        read_queries(&in, numbers.heads, project("query_heads", "weight_q", query_, p.embed_dim, in.seq_len_q, p.head_dim, p.num_heads));
+        if (contract::projects_key(p)) {
+            const HeadProjection key = project("key_heads", "weight_k", key_, p.kdim, new_keys, p.head_dim, p.num_kv_heads);
+            read_keys(&in, numbers.heads, key,
+                      contract::projects_value(p)
+                          ? project("value_heads", "weight_v", value_, p.vdim, new_keys, p.head_dim_v, p.num_kv_heads)
+                          : key);
         }
+        if (p.gate != POLYHEAD_NO_GATE) {
+            const bool entries = p.gate == POLYHEAD_GATE_OF_ENTRIES; // otherwise all heads lie side by side
+            const HeadProjection gate = project("gate_heads", "weight_gate", query_, p.embed_dim, in.seq_len_q,
+                                                entries ? p.head_dim_v : p.num_heads, entries ? p.num_heads : 1);
+            in.gate = [=, own = numbers.heads](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+                return own.load(gate.at(entries ? d : h, q, entries ? h : Expr(0), b));
+            };
+        }
+        p.cache != 0 ? attend_cache(&p, &in, numbers.heads) : keep_normalised_heads(p, &in, numbers.heads);
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;
-        plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, 3), numbers);
+        plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, weight_named(p, "weight_out")), numbers);
         if (numbers.joined.joined()) { // and copied to out
             write_joined(p.embed_dim, numbers.joined);
         } else {
             write_linear(*out_, p.embed_dim, true);
+        }
+    }
+
+    // Keys and values of the call go into the cache, unless another layer wrote them, and are read from there.
+    void attend_cache(Problem *p, AttentionInputs *in, const Storage &heads) {
+        normalise_heads(*p, machine().gpu() ? 1 : machine().lanes, in->seq_len_q, in, &plan_.norms);
+        const AttentionFormulas formulas(*p, expression_, numerics(), *in);
+        const bool gpu = machine().gpu();
+        if (p->shared_cache != 0) {
+            Tensor *const key = optional_.at("key_cache"), *const value = optional_.at("value_cache");
+            const KeySource keys(storage(), reader(key), reader(value), rows_in_memory(*p));
+            read_cache(p, in, formulas, heads, keys, key->dim(3).extent(), gpu, &plan_.head_rows);
+            if (!gpu) { // decoding asks for rows ahead
+                in->whole = {{}, {}, {}, {}, {}, row_addresses(*key, whole(*key)), row_addresses(*value, whole(*value)), {}};
+            }
+            return;
+        }
+        write_cache(*p, formulas, storage(), &plan_.head_rows);
+        const HeadRows key = plan_.head_rows[0], value = plan_.head_rows[1];
+        const KeySource keys(storage(), key.reader(gpu), value.reader(gpu), rows_in_memory(*p));
+        read_cache(p, in, formulas, heads, keys, key.extent(3), gpu, &plan_.head_rows);
+        if (!gpu) {
+            const auto rows = [&](const Result &cache) { return row_addresses(cache, whole(*query_, Halide::Func(cache).name())); };
+            in->whole = {{}, {}, {}, {}, {}, rows(*outputs_["key_cache"]), rows(*outputs_["value_cache"]), {}};
         }
     }
 

@@ -18,6 +18,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     for (HeadProjection &p : k->projections) {
         machine.gpu() ? schedule_projection_gpu(p, machine) : schedule_projection(p, tiling, machine);
     }
+    for (HeadNorm &n : k->norms) {
+        machine.gpu() ? schedule_head_norm_gpu(n) : schedule_head_norm(n, machine);
+    }
     for (HeadRows &r : k->head_rows) {
         machine.gpu() ? schedule_head_rows_gpu(r) : schedule_head_rows(r, machine);
     }
@@ -42,6 +45,10 @@ void schedule_nothing(KernelStages *k) {
         const std::vector<Func> stages = p.linear.funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
         funcs.push_back(p.heads);
+    }
+    for (const HeadNorm &n : k->norms) {
+        const std::vector<Func> stages = n.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     for (const HeadRows &r : k->head_rows) {
         if (!r.is_output) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../generators/frames/attention_stages.h"
+#include "../generators/head_norms.h"
 #include "../generators/layer_cache.h"
 #include "../generators/score_output.h"
 #include "../generators/widened.h"
@@ -16,7 +17,8 @@ namespace polyhead::gen {
 struct KernelStages {
     std::vector<WidenedTensor> widened;
     std::vector<HeadProjection> projections;
-    std::vector<HeadRows> head_rows; // key cache, value cache, rotated queries
+    std::vector<HeadNorm> norms;
+    std::vector<HeadRows> head_rows; // key cache, value cache, rotated queries; normalised heads
     std::shared_ptr<AttentionStages> attention;
     AttentionOut attention_out{Halide::Func(), Halide::Var("d"), Halide::Var("q"), Halide::Var("h"), Halide::Var("b"), 0, {}};
     Halide::Func copy;         // out, where attention_out is an intermediate

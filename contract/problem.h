@@ -87,6 +87,22 @@ constexpr bool rotates_trailing(int32_t rope) noexcept {
     return rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING || rope == POLYHEAD_ROPE_HALF_SPLIT_TRAILING;
 }
 
+// Rows of heads are normalised before attention reads them.
+inline bool normalises(const polyhead_problem &p) noexcept {
+    return p.query_norm != POLYHEAD_NO_NORM || p.key_norm != POLYHEAD_NO_NORM || p.value_norm != 0;
+}
+// Logits of the gate of a head.
+inline int32_t gates_of_head(const polyhead_problem &p) noexcept {
+    return p.gate == POLYHEAD_GATE_OF_ENTRIES ? p.head_dim_v : p.gate == POLYHEAD_GATE_OF_HEADS ? 1 : 0;
+}
+// A layer that projects keys, and one that projects values.
+inline bool projects_key(const polyhead_problem &p) noexcept {
+    return is_attention_layer(p) && p.shared_cache == 0;
+}
+inline bool projects_value(const polyhead_problem &p) noexcept {
+    return projects_key(p) && p.value_from_key == 0;
+}
+
 // Tensors that are added to logits have one of these types.
 inline int32_t additive_dtype(const polyhead_problem &p) noexcept {
     return p.additive_in_storage != 0 ? p.dtype : POLYHEAD_F32;

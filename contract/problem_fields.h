@@ -176,6 +176,21 @@ constexpr ProblemField problem_fields[] = {
                   "--int8-cache: 32 or 64 neighbouring entries of a row share a scale (default: the whole row)"),
     field::yes_no("cache", &polyhead_problem::cache, ops::mha, field::same_truth,
                   "mha: keys and values go into a cache of the caller, behind those that are there, and attention reads the cache"),
+    field::choice("gate", &polyhead_problem::gate, ops::attention, field::same,
+                  "the result is multiplied by the sigmoid of a tensor, in mha of a projection: one number of a head, or of each entry",
+                  "none", "heads", "entries"),
+    field::choice("query_norm", &polyhead_problem::query_norm, ops::attention, field::same,
+                  "normalises each head of query, before its rotation", "none", "rms", "rms_plus_one", "layer"),
+    field::choice("key_norm", &polyhead_problem::key_norm, ops::attention, field::same, "normalises each head of key, before its rotation",
+                  "none", "rms", "rms_plus_one", "layer"),
+    field::yes_no("value_norm", &polyhead_problem::value_norm, ops::attention, field::same_truth,
+                  "divides each head of value by the root of its mean square"),
+    field::yes_no("norm_of_projection", &polyhead_problem::norm_of_projection, ops::mha, field::same_truth,
+                  "mha: the norms of query and key (rms) count all heads of a token as one"),
+    field::yes_no("value_from_key", &polyhead_problem::value_from_key, ops::mha, field::same_truth,
+                  "mha: value is the projected key before its norm; there are no weights of value"),
+    field::yes_no("shared_cache", &polyhead_problem::shared_cache, ops::mha, field::same_truth,
+                  "mha --cache: another layer writes the cache; this one has weights of query and out alone"),
 };
 constexpr size_t num_problem_fields = sizeof(problem_fields) / sizeof(ProblemField);
 

@@ -53,7 +53,10 @@ enum : int32_t {
     extent_rotary_pairs = -18, // rotary_dim / 2
     extent_key_scales = -19,   // of a row of key
     extent_value_scales = -20,
-    last_extent = extent_value_scales,
+    extent_gates = -21,      // of a head
+    extent_query_norm = -22, // entries that a weight of the norm has one for each of
+    extent_key_norm = -23,
+    last_extent = extent_key_norm,
 };
 
 struct TensorRow {
@@ -105,6 +108,16 @@ inline bool has_no_pages(const P &p) noexcept {
 inline bool has_value_scales(const P &p) noexcept {
     return p.int8_cache != 0 && p.value_in_key == 0;
 }
+inline bool writes_cache(const P &p) noexcept {
+    return p.cache != 0 && p.shared_cache == 0;
+}
+inline bool rotates_keys(const P &p) noexcept {
+    return p.rope != POLYHEAD_NO_ROPE && p.shared_cache == 0;
+}
+// Weights that are factors, and those that are added to 1.
+template <int32_t P::*norm> bool has_factors(const P &p) noexcept {
+    return p.*norm == POLYHEAD_RMS_NORM || p.*norm == POLYHEAD_LAYER_NORM;
+}
 constexpr TypeOf f32 = is<POLYHEAD_F32>, i32 = is<POLYHEAD_I32>, boolean = is<POLYHEAD_BOOL>;
 
 // The columns of a row that most rows leave as they are.
@@ -136,6 +149,18 @@ constexpr TensorRow strided(TensorRow row) {
 constexpr TensorRow cache(TensorRow row) {
     row.updated = row.gives_lengths = true;
     return row;
+}
+
+template <int32_t P::*norm>
+constexpr TensorRow norm_row(const char *name, polyhead_tensor A::*tensor, int32_t extent, Exists exists, Neutral neutral) {
+    return {name,          tensor,   ops::attention,
+            Place::option, 1,        f32,
+            exists,        {extent}, norm == &P::query_norm ? "a norm of query" : "a norm of key",
+            neutral};
+}
+constexpr TensorRow shared_cache(const char *name, polyhead_tensor A::*tensor, int32_t width) {
+    return lengths(
+        {name, tensor, ops::attention, Place::option, 4, storage, has<&P::shared_cache>, {blocks, kv_heads, keys, width}, "a cache"});
 }
 
 constexpr TensorRow tensors[] = {
@@ -228,8 +253,21 @@ constexpr TensorRow tensors[] = {
     {"rope_cos", &A::rope_cos, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
     {"rope_sin", &A::rope_sin, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
     {"positions_q", &A::positions_q, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, Q}, "rope", Neutral::zero},
-    {"positions_kv", &A::positions_kv, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, extent_new_keys}, "rope", Neutral::zero},
+    {"positions_kv", &A::positions_kv, ops::attention, Place::option, 2, i32, rotates_keys, {B, extent_new_keys}, "rope", Neutral::zero},
     {"head_gate", &A::head_gate, ops::attention, Place::option, 1, f32, has<&P::head_gate>, {H}, "head gate", Neutral::one},
+    {"gate", &A::gate, ops::sdpa, Place::option, 4, storage, has<&P::gate>, {B, H, Q, extent_gates}, "a gate"},
+    norm_row<&P::query_norm>("query_norm_weight", &A::query_norm_weight, extent_query_norm, has_factors<&P::query_norm>, Neutral::one),
+    norm_row<&P::query_norm>("query_norm_weight", &A::query_norm_weight, extent_query_norm, has<&P::query_norm, POLYHEAD_RMS_NORM_PLUS_ONE>,
+                             Neutral::zero),
+    norm_row<&P::query_norm>("query_norm_bias", &A::query_norm_bias, extent_query_norm, has<&P::query_norm, POLYHEAD_LAYER_NORM>,
+                             Neutral::zero),
+    norm_row<&P::key_norm>("key_norm_weight", &A::key_norm_weight, extent_key_norm, has_factors<&P::key_norm>, Neutral::one),
+    norm_row<&P::key_norm>("key_norm_weight", &A::key_norm_weight, extent_key_norm, has<&P::key_norm, POLYHEAD_RMS_NORM_PLUS_ONE>,
+                           Neutral::zero),
+    norm_row<&P::key_norm>("key_norm_bias", &A::key_norm_bias, extent_key_norm, has<&P::key_norm, POLYHEAD_LAYER_NORM>, Neutral::zero),
+    // Of a cache that another layer wrote.
+    shared_cache("key_cache", &A::key_cache, d_k),
+    shared_cache("value_cache", &A::value_cache, d_v),
 
     {"out", &A::out, ops::sdpa, Place::result, 4, storage, always, {B, H, Q, d_v}},
     {"out", &A::out, ops::mha, Place::result, 3, storage, always, {B, Q, extent_embed_dim}},
@@ -237,15 +275,14 @@ constexpr TensorRow tensors[] = {
     {"lse", &A::lse, ops::attention, Place::result, 3, f32, has<&P::lse>, {B, H, Q}, "lse"},
     {"scores", &A::scores, ops::attention, Place::result, 4, f32, has<&P::scores>, {B, H, Q, KV}, "scores"},
     {"weights_mean", &A::weights_mean, ops::attention, Place::result, 3, f32, has<&P::weights_mean>, {B, Q, KV}, "weights_mean"},
-    cache(
-        {"key_cache", &A::key_cache, ops::attention, Place::result, 4, storage, has<&P::cache>, {blocks, kv_heads, keys, d_k}, "a cache"}),
+    cache({"key_cache", &A::key_cache, ops::attention, Place::result, 4, storage, writes_cache, {blocks, kv_heads, keys, d_k}, "a cache"}),
     cache({"value_cache",
            &A::value_cache,
            ops::attention,
            Place::result,
            4,
            storage,
-           has<&P::cache>,
+           writes_cache,
            {blocks, kv_heads, keys, d_v},
            "a cache"}),
 };
@@ -364,6 +401,12 @@ inline int32_t fixed_extent(int32_t extent, const polyhead_problem &p) noexcept 
         return scales_of(p, p.head_dim);
     case extent_value_scales:
         return scales_of(p, p.head_dim_v);
+    case extent_gates:
+        return gates_of_head(p);
+    case extent_query_norm:
+        return p.norm_of_projection != 0 ? p.num_heads * p.head_dim : p.head_dim;
+    case extent_key_norm:
+        return p.norm_of_projection != 0 ? p.num_kv_heads * p.head_dim : p.head_dim;
     default:
         return extent > 0 ? extent : 0;
     }
@@ -374,16 +417,20 @@ struct WeightRow {
     const char *weight, *bias; // names of the arguments of the entry
     WeightSection WeightLayout::*section;
     int ops;
+    Exists exists;
 };
 constexpr WeightRow weight_rows[] = {
-    {"weight_q", "bias_q", &WeightLayout::query, ops::mha},  {"weight_k", "bias_k", &WeightLayout::key, ops::mha},
-    {"weight_v", "bias_v", &WeightLayout::value, ops::mha},  {"weight_out", "bias_out", &WeightLayout::out, ops::mha},
-    {"weight", "bias_out", &WeightLayout::out, ops::linear},
+    {"weight_q", "bias_q", &WeightLayout::query, ops::mha, rows::always},
+    {"weight_k", "bias_k", &WeightLayout::key, ops::mha, projects_key},
+    {"weight_v", "bias_v", &WeightLayout::value, ops::mha, projects_value},
+    {"weight_out", "bias_out", &WeightLayout::out, ops::mha, rows::always},
+    {"weight_gate", "bias_gate", &WeightLayout::gate, ops::mha, rows::has<&polyhead_problem::gate>},
+    {"weight", "bias_out", &WeightLayout::out, ops::linear, rows::always},
 };
 constexpr size_t num_weights = sizeof(weight_rows) / sizeof(WeightRow);
 
 inline bool takes(const polyhead_problem &problem, const WeightRow &row) noexcept {
-    return (row.ops & op_bit(problem.op)) != 0;
+    return (row.ops & op_bit(problem.op)) != 0 && row.exists(problem);
 }
 
 // After the options come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room for so
@@ -401,6 +448,7 @@ struct NumberRow {
     float least = 0, most = 0;
     const char *allowed = "";
     float usual = 0;
+    const char *feature = nullptr; // what a kernel was built with that takes it; null: its name
 };
 
 constexpr NumberRow numbers[] = {
@@ -414,7 +462,8 @@ constexpr NumberRow numbers[] = {
      30.0f},
     // 1 where positions were left out: the position is p or the index of the key, and the tensor one 0.
     {"position_step_q", POLYHEAD_I32, rows::has<&polyhead_problem::rope>},
-    {"position_step_kv", POLYHEAD_I32, rows::has<&polyhead_problem::rope>},
+    {"position_step_kv", POLYHEAD_I32, rows::rotates_keys},
+    {"norm_epsilon", POLYHEAD_F32, normalises, &polyhead_args::norm_epsilon, 1e-37f, 1e38f, "a number from 1e-37 to 1e38", 1e-6f, "a norm"},
 };
 constexpr size_t num_numbers = sizeof(numbers) / sizeof(NumberRow);
 constexpr int32_t window_unbounded = 1 << 28;

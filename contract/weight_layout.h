@@ -51,8 +51,11 @@ struct WeightSection {
 };
 
 struct WeightLayout {
-    WeightSection query, key, value, out; // linear: out only
-    size_t bytes;                         // 0: the operation takes no weights
+    WeightSection query, key, value, out, gate; // linear: out only
+    size_t bytes;                               // 0: the operation takes no weights
+
+    static constexpr WeightSection WeightLayout::*sections[] = {&WeightLayout::query, &WeightLayout::key, &WeightLayout::value,
+                                                                &WeightLayout::out, &WeightLayout::gate};
 };
 
 inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
@@ -62,11 +65,14 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
     const auto section = [pair](int64_t heads, int64_t width, int64_t depth) {
         return WeightSection{heads, width, (width + panel - 1) / panel, depth, pair, 0, 0};
     };
-    WeightLayout layout{section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), 0};
+    WeightLayout layout{section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), section(0, 0, 0), 0};
     if (p.op == POLYHEAD_MHA) {
         layout.query = section(p.num_heads, p.head_dim, p.embed_dim);
-        layout.key = section(p.num_kv_heads, p.head_dim, p.kdim);
-        layout.value = section(p.num_kv_heads, p.head_dim_v, p.vdim);
+        layout.key = section(projects_key(p) ? p.num_kv_heads : 0, p.head_dim, p.kdim);
+        layout.value = section(projects_value(p) ? p.num_kv_heads : 0, p.head_dim_v, p.vdim);
+        // One number of a head: all heads lie side by side, as if they were one.
+        layout.gate = p.gate == POLYHEAD_GATE_OF_HEADS ? section(1, p.num_heads, p.embed_dim)
+                                                       : section(p.gate != POLYHEAD_NO_GATE ? p.num_heads : 0, p.head_dim_v, p.embed_dim);
         layout.out = section(1, p.embed_dim, int64_t(p.num_heads) * p.head_dim_v);
     } else if (p.op == POLYHEAD_LINEAR) {
         layout.out = section(1, p.out_features, p.embed_dim);
@@ -78,12 +84,12 @@ inline WeightLayout weight_layout(const polyhead_problem &given) noexcept {
         }
         return offset;
     };
-    WeightSection *const sections[] = {&layout.query, &layout.key, &layout.value, &layout.out};
-    for (WeightSection *s : sections) {
-        s->weight_offset = place(s->panels() * s->panel_elements(), weight_element_bytes(p));
+    for (WeightSection WeightLayout::*s : WeightLayout::sections) {
+        WeightSection &placed = layout.*s;
+        placed.weight_offset = place(placed.panels() * placed.panel_elements(), weight_element_bytes(p));
     }
-    for (WeightSection *s : sections) {
-        s->bias_offset = place(p.bias ? s->panels() * panel : 0, bias_element_bytes);
+    for (WeightSection WeightLayout::*s : WeightLayout::sections) {
+        (layout.*s).bias_offset = place(p.bias ? (layout.*s).panels() * panel : 0, bias_element_bytes);
     }
     return layout;
 }
@@ -111,9 +117,17 @@ inline uint32_t weight_layout_id(const polyhead_problem &given) noexcept {
                              mha ? p.vdim : 0,
                              mha ? 0 : p.out_features};
     uint32_t hash = 2166136261u;
-    for (const int32_t fact : facts) {
+    const auto add = [&hash](int32_t fact) {
         hash = (hash ^ static_cast<uint32_t>(fact)) * 16777619u;
         hash ^= hash >> 15; // the product moves differences upwards only
+    };
+    for (const int32_t fact : facts) {
+        add(fact);
+    }
+    if (mha && (p.gate != POLYHEAD_NO_GATE || !projects_value(p))) { // weights without these came first, and keep their id
+        add(p.gate);
+        add(projects_key(p));
+        add(projects_value(p));
     }
     return hash != 0 ? hash : 1u;
 }

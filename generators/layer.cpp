@@ -63,13 +63,20 @@ Expr HeadProjection::at(const Expr &d, const Expr &token, const Expr &head, cons
     return heads(d % panel, row, head * panels_per_head + d / panel, batch);
 }
 
-void read_heads(AttentionInputs *inputs, const Storage &storage, const HeadProjection &query, const HeadProjection &key,
-                const HeadProjection &value) {
-    auto reader = [](const HeadProjection &projection) {
-        return [projection](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return projection.at(d, t, h, b); };
-    };
+namespace {
+
+auto reader(const HeadProjection &projection) {
+    return [projection](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return projection.at(d, t, h, b); };
+}
+
+} // namespace
+
+void read_queries(AttentionInputs *inputs, const Storage &storage, const HeadProjection &query) {
     inputs->query_storage = storage;
     inputs->stored_query = reader(query);
+}
+
+void read_keys(AttentionInputs *inputs, const Storage &storage, const HeadProjection &key, const HeadProjection &value) {
     inputs->keys = KeySource(storage, reader(key), reader(value), key.linear.num_rows);
 }
 

@@ -51,9 +51,9 @@ struct HeadProjection {
 HeadProjection project_heads(const std::string &name, const LayerRows &rows, const LinearWeight &weight, int head_dim, int num_heads,
                              const LayerNumbers &numbers);
 
-// The attention inputs that read projected heads instead of tensors.
-void read_heads(AttentionInputs *inputs, const Storage &storage, const HeadProjection &query, const HeadProjection &key,
-                const HeadProjection &value);
+// Attention inputs that read projected heads instead of tensors.
+void read_queries(AttentionInputs *inputs, const Storage &storage, const HeadProjection &query);
+void read_keys(AttentionInputs *inputs, const Storage &storage, const HeadProjection &key, const HeadProjection &value);
 
 // out = context * W_O^T + bias, where context(d, h, t, b) is [B,T,H,d] in memory: the concat is only an index.
 LinearStages project_out(const Problem &problem, const Halide::Func &context, const Halide::Expr &count, const LinearWeight &weight,

@@ -30,6 +30,20 @@ HeadPlace place_in_cache(const Problem &problem, const AttentionInputs &inputs, 
     };
 }
 
+// Rows of heads as they are counted.
+std::vector<Expr> own_place(const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+    return {d, t, h, b};
+}
+
+// Heads in memory of their own, made once for a call.
+HeadRows &add_rows(const char *name, HeadRows::Heads heads, const AttentionFormulas &formulas, const Storage &storage, const Expr &tokens,
+                   std::vector<HeadRows> *rows) {
+    rows->emplace_back();
+    rows->back().define(Halide::Func(name), storage.type, false);
+    rows->back().write(heads, formulas, storage, tokens, own_place);
+    return rows->back();
+}
+
 } // namespace
 
 void HeadRows::define(const Halide::Func &func, const Halide::Type &type, bool output) {
@@ -38,11 +52,11 @@ void HeadRows::define(const Halide::Func &func, const Halide::Type &type, bool o
     rows(d, row, head, outermost) = Halide::undef(type);
 }
 
-void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const HeadPlace &place) {
+void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const Expr &tokens, const HeadPlace &place) {
     const AttentionInputs &in = formulas.inputs();
     head_dim = heads == Heads::value ? formulas.problem().head_dim_v : formulas.problem().head_dim;
     rotary_dim = heads != Heads::value && formulas.rotation().active() ? formulas.rotation().dim() : 0;
-    const Expr tokens = in.seq_len_q, number = heads == Heads::query ? in.num_heads : in.num_kv_heads;
+    const Expr number = heads == Heads::query ? in.num_heads : in.num_kv_heads;
     count = tokens * number * in.batch * head_dim;
     if (rotary_dim < head_dim) {
         const int first = rotary_dim > 0 && formulas.rotation().first() > 0 ? 0 : rotary_dim;
@@ -74,26 +88,40 @@ std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func 
     return caches;
 }
 
-void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &storage, const Expr &keys,
-                bool on_device, std::vector<HeadRows> *rows) {
-    const Expr outermost = (*rows)[0].extent(3);
-    const HeadPlace place = place_in_cache(*p, *in, outermost);
-    (*rows)[0].write(HeadRows::Heads::key, formulas, storage, place);
-    (*rows)[1].write(HeadRows::Heads::value, formulas, storage, place);
-    if (formulas.rotation().active()) {
-        rows->emplace_back();
-        HeadRows &query = rows->back();
-        query.define(Halide::Func("rotated_query"), in->query_storage.type, false);
-        query.write(HeadRows::Heads::query, formulas, in->query_storage,
-                    [](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return std::vector<Expr>{d, t, h, b}; });
-        in->stored_query = query.reader(on_device);
+void write_cache(const Problem &p, const AttentionFormulas &formulas, const Storage &storage, std::vector<HeadRows> *rows) {
+    const HeadPlace place = place_in_cache(p, formulas.inputs(), (*rows)[0].extent(3));
+    (*rows)[0].write(HeadRows::Heads::key, formulas, storage, formulas.inputs().seq_len_q, place);
+    (*rows)[1].write(HeadRows::Heads::value, formulas, storage, formulas.inputs().seq_len_q, place);
+}
+
+void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const KeySource &keys,
+                const Expr &blocks, bool on_device, std::vector<HeadRows> *rows) {
+    if (formulas.rotation().active() || p->query_norm != POLYHEAD_NO_NORM) {
+        in->stored_query = add_rows("rotated_query", HeadRows::Heads::query, formulas, query, in->seq_len_q, rows).reader(on_device);
+        in->query_storage = query;
     }
-    in->keys = {storage, (*rows)[0].reader(on_device), (*rows)[1].reader(on_device), keys};
-    if (p->page_size > 0) {
-        in->keys = in->keys.in_pages(page_table(*p, *in, outermost));
-    }
+    in->keys = p->page_size > 0 ? keys.in_pages(page_table(*p, *in, blocks)) : keys;
     p->rope = POLYHEAD_NO_ROPE;
     p->rotary_dim = 0;
+}
+
+void keep_normalised(const Problem &p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query,
+                     const Storage &key_and_value, const KeySource &given, bool on_device, std::vector<HeadRows> *rows) {
+    if (p.query_norm != POLYHEAD_NO_NORM) {
+        in->stored_query = add_rows("normalised_query", HeadRows::Heads::query, formulas, query, in->seq_len_q, rows).reader(on_device);
+        in->query_storage = query;
+    }
+    if (p.key_norm != POLYHEAD_NO_NORM || p.value_norm != 0) {
+        const auto kept = [&](const char *name, HeadRows::Heads heads, bool normalised, const KeySource::Element &otherwise) {
+            const bool here = normalised || given.storage().type != key_and_value.type;
+            return here ? add_rows(name, heads, formulas, key_and_value, in->keys.rows(), rows).reader(on_device) : otherwise;
+        };
+        const KeySource::Element key = kept("normalised_key", HeadRows::Heads::key, p.key_norm != POLYHEAD_NO_NORM,
+                                            [given](auto... at) { return given.stored_key(at...); }),
+                                 value = kept("normalised_value", HeadRows::Heads::value, p.value_norm != 0,
+                                              [given](auto... at) { return given.stored_value(at...); });
+        in->keys = KeySource(key_and_value, key, value, in->keys.rows());
+    }
 }
 
 } // namespace polyhead::gen

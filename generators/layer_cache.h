@@ -1,4 +1,4 @@
-// The cache of a layer: rows of projected heads, keys rotated by position, are written to where attention reads them.
+// Rows of heads that are written to where attention reads them: into the cache of a layer, rotated by position, or normalised ones.
 #pragma once
 
 #include <string>
@@ -25,8 +25,8 @@ struct HeadRows {
     // Before write(): the size of a cache is known from then on.
     void define(const Halide::Func &func, const Halide::Type &type, bool output);
     enum class Heads { query, key, value };
-    // formulas: of a problem whose query, key and value are the projected heads.
-    void write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const HeadPlace &place);
+    // formulas: of a problem whose query, key and value are the heads of so many tokens.
+    void write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const Halide::Expr &tokens, const HeadPlace &place);
     Halide::Expr extent(int dimension) const { return rows.output_buffer().dim(dimension).extent(); } // of a cache
     KeySource::Element reader(bool on_device) const;
 };
@@ -34,10 +34,16 @@ struct HeadRows {
 // The caches of a layer, before anything is written to them.
 std::vector<HeadRows> define_caches(const Halide::Func &key, const Halide::Func &value, const Halide::Type &type);
 
-// Writes keys and values of the call into their caches, which are the first two of `rows`, and gives attention these, of so many keys of a
-// batch row, instead of projected heads. Queries and keys are rotated before: the problem of attention has nothing to rotate. formulas: as
-// for HeadRows::write().
-void read_cache(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &storage,
-                const Halide::Expr &keys, bool on_device, std::vector<HeadRows> *rows);
+// Writes keys and values of the call into their caches, which are the first two of `rows`. formulas: as for HeadRows::write().
+void write_cache(const Problem &problem, const AttentionFormulas &formulas, const Storage &storage, std::vector<HeadRows> *rows);
+// Gives attention the keys of a cache of so many blocks instead of projected heads. Queries are rotated before, and keys were when they
+// were written: the problem of attention has nothing to rotate. Rows of queries are kept in the storage `query`.
+void read_cache(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query, const KeySource &keys,
+                const Halide::Expr &blocks, bool on_device, std::vector<HeadRows> *rows);
+
+// Gives attention rows of heads that are normalised once for a call: frames read a row many times. formulas: of a problem without rotation,
+// which frames do later, over the normalised heads of `inputs`; given: key and value before their norms.
+void keep_normalised(const Problem &problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query,
+                     const Storage &key_and_value, const KeySource &given, bool on_device, std::vector<HeadRows> *rows);
 
 } // namespace polyhead::gen

@@ -155,6 +155,41 @@ std::string refuse_rope(const Problem &p) {
     return p.rotary_dim % 2 == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is odd: rope rotates pairs, expected an even number";
 }
 
+// A field that is set beside another one.
+std::string beside(const char *name, int value, const std::string &other, const char *why) {
+    return value == 0 || other.empty() ? "" : std::string(name) + " is not allowed with " + other + ": " + why;
+}
+
+std::string refuse_norms(const Problem &p) {
+    const char *const norm = p.key_norm != POLYHEAD_NO_NORM ? "key_norm" : p.value_norm != 0 ? "value_norm" : nullptr;
+    if (norm && contract::by_heads(p)) { // a norm of query alone goes with any keys
+        const std::string stored = p.page_size > 0 ? number("page_size", p.page_size) : p.int8_cache != 0 ? "int8_cache" : "";
+        const std::string found = first(beside(norm, 1, stored, "a cache has keys and values after their norm"),
+                                        beside(norm, 1, p.value_in_key != 0 ? "value_in_key" : "", "key and value are one tensor"));
+        if (!found.empty()) {
+            return found;
+        }
+    }
+    return p.norm_of_projection != 0 && p.query_norm == POLYHEAD_NO_NORM && p.key_norm == POLYHEAD_NO_NORM
+               ? "norm_of_projection is not allowed without query_norm or key_norm"
+               : "";
+}
+
+std::string refuse_shared(const Problem &p) {
+    if (p.value_from_key != 0 && p.head_dim_v != p.head_dim) {
+        return number("head_dim_v", p.head_dim_v) + " differs from " + number("head_dim", p.head_dim) +
+               ": value_from_key takes it from key";
+    }
+    if (p.shared_cache != 0 && p.cache == 0) {
+        return "shared_cache is not allowed without cache";
+    }
+    const char *const written = "another layer writes the cache";
+    return first(beside("value_from_key", p.value_from_key, p.cross != 0 ? "cross" : "", "a cross layer has an input of values"),
+                 beside("shared_cache", p.shared_cache, p.value_from_key != 0 ? "value_from_key" : "", written),
+                 beside("shared_cache", p.shared_cache, p.key_norm != POLYHEAD_NO_NORM ? "key_norm" : "", written),
+                 beside("shared_cache", p.shared_cache, p.value_norm != 0 ? "value_norm" : "", written));
+}
+
 std::string refuse_expression(const Problem &p) {
     if (!p.expression) {
         return "";
@@ -179,7 +214,7 @@ std::string refusal(const Problem &p) {
         }
     }
     return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p),
-                 refuse_rope(p), refuse_expression(p));
+                 refuse_rope(p), refuse_norms(p), refuse_shared(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {

@@ -32,13 +32,42 @@ void ScratchTerms::add_per_query(int64_t elements, int64_t bytes) {
 
 void ScratchTerms::add_projections() {
     const int64_t panel = POLYHEAD_WEIGHT_PANEL, bytes = t_.pair > 1 ? contract::dtype_bytes(p_.dtype) : f32_bytes;
-    const int64_t key_and_value = p_.num_kv_heads * (round_up(p_.head_dim, panel) + round_up(p_.head_dim_v, panel));
-    add_per_query(p_.num_heads * round_up(p_.head_dim, panel), bytes);
+    const int64_t key_and_value = p_.num_kv_heads * (contract::projects_key(p_) ? round_up(p_.head_dim, panel) : 0) +
+                                  p_.num_kv_heads * (contract::projects_value(p_) ? round_up(p_.head_dim_v, panel) : 0);
+    const int64_t gates = p_.gate == POLYHEAD_GATE_OF_ENTRIES ? p_.num_heads * round_up(p_.head_dim_v, panel)
+                          : p_.gate != POLYHEAD_NO_GATE       ? round_up(p_.num_heads, panel)
+                                                              : 0;
+    add_per_query(p_.num_heads * round_up(p_.head_dim, panel) + gates, bytes);
     if (p_.cache == 0) {
         return add(key_and_value, 0, 1, false, bytes);
     }
     add_per_query(key_and_value, bytes);
-    add_per_query(p_.rope != POLYHEAD_NO_ROPE ? p_.num_heads * p_.head_dim : 0, bytes); // rotated queries
+    const bool rows = p_.rope != POLYHEAD_NO_ROPE || p_.query_norm != POLYHEAD_NO_NORM;
+    add_per_query(rows ? p_.num_heads * p_.head_dim : 0, bytes); // rotated or normalised queries
+}
+
+// Numbers of each head of a token, and rows of heads that no cache has.
+void ScratchTerms::add_normalised(bool stages_keys) {
+    if (!contract::normalises(p_)) {
+        return;
+    }
+    const auto numbers = [](int32_t norm) { return norm == POLYHEAD_NO_NORM ? 0 : norm == POLYHEAD_LAYER_NORM ? 2 : 1; };
+    const bool together = p_.norm_of_projection != 0;
+    const int64_t of_query = numbers(p_.query_norm) * int64_t(together ? 1 : p_.num_heads),
+                  of_key = numbers(p_.key_norm) * int64_t(together ? 1 : p_.num_kv_heads) + p_.value_norm * int64_t(p_.num_kv_heads);
+    add_per_query(of_query + (p_.cache != 0 ? of_key : 0));
+    if (p_.cache != 0) {
+        return;
+    }
+    const int stored = contract::dtype_bytes(p_.dtype);
+    const bool layer = contract::is_attention_layer(p_), pairs = t_.pair > 1;
+    add_per_query(p_.query_norm != POLYHEAD_NO_NORM ? p_.num_heads * p_.head_dim : 0, pairs ? stored : f32_bytes);
+    // Where frames would make floats of the other one later, it becomes floats here.
+    const bool floats = layer ? !pairs : stages_keys, both = floats && !layer && p_.dtype != POLYHEAD_F32;
+    const bool any = p_.key_norm != POLYHEAD_NO_NORM || p_.value_norm != 0;
+    const int64_t key = p_.key_norm != POLYHEAD_NO_NORM || both ? p_.head_dim : 0, value = p_.value_norm != 0 || both ? p_.head_dim_v : 0;
+    add(of_key, 0, 1);
+    add(any ? p_.num_kv_heads * (key + value) : 0, 0, 1, false, floats ? f32_bytes : stored);
 }
 
 void ScratchTerms::add_staged_inputs() {
@@ -126,9 +155,12 @@ polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const T
     if (contract::is_attention_layer(p)) {
         terms.add_projections();
     }
-    if ((contract::by_heads(p) || p.cache != 0) && frame.stages_keys(p, t, machine)) {
+    const bool stages_keys = frame.stages_keys(p, t, machine);
+    const bool normalised = contract::by_heads(p) && (p.key_norm != POLYHEAD_NO_NORM || p.value_norm != 0);
+    if ((contract::by_heads(p) || p.cache != 0) && stages_keys && !normalised) {
         terms.add_staged_keys();
     }
+    terms.add_normalised(stages_keys);
     terms.add_score_output();
     frame.add_scratch(&terms);
     return terms.scratch();

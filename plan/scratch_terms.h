@@ -22,6 +22,7 @@ public:
     // Inputs of layers, keys and values of 16 bits as floats.
     void add_staged_inputs();
     void add_staged_keys();
+    void add_normalised(bool stages_keys);
     // The heads of a layer, in panels.
     void add_projections();
     // The attention output where out does not take it at once: a layer, or statistics of the rows beside out, one more column each.

@@ -12,6 +12,7 @@ namespace polyhead::gen {
 
 struct AttentionOut;
 struct HeadLanesStages;
+struct HeadNorm;
 struct HeadProjection;
 struct HeadRows;
 struct LinearOut;
@@ -36,6 +37,7 @@ void schedule_projection(HeadProjection &projection, const Tiling &tiling, const
 // Rows of out that were computed in another order.
 void schedule_copied_out(Halide::Func out, int columns, const Machine &machine);
 void schedule_head_rows(HeadRows &rows, const Machine &machine);
+void schedule_head_norm(HeadNorm &norm, const Machine &machine);
 void schedule_score_output(ScoreOutputStages &stages, const Machine &machine);
 
 // ---- GPUs
@@ -46,6 +48,7 @@ void schedule_rows(RowsStages &stages, const AttentionOut &out, int load_width);
 void schedule_linear_gpu(LinearStages &stages, const LinearOut &out, const Machine &machine);
 void schedule_projection_gpu(HeadProjection &projection, const Machine &machine);
 void schedule_head_rows_gpu(HeadRows &rows);
+void schedule_head_norm_gpu(HeadNorm &norm);
 void schedule_score_output_gpu(ScoreOutputStages &stages);
 // A Func without reductions at root: `inner` along threads, the two or three others along blocks.
 void schedule_copy_gpu(Halide::Func func, const Halide::Var &inner, const std::vector<Halide::Var> &outer);

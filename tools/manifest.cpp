@@ -109,16 +109,24 @@ Counts count_sdpa(const polyhead_problem &p) {
 Counts count_mha(const polyhead_problem &p) {
     Counts c;
     count_attention(p, &c);
-    const int64_t heads = p.num_heads, kv_heads = p.num_kv_heads, dim = p.head_dim, dim_v = p.head_dim_v;
-    const int64_t width_q = heads * dim, width_k = kv_heads * dim, width_v = kv_heads * dim_v, width_out = heads * dim_v;
+    const contract::WeightLayout layout = contract::weight_layout(p);
     const int64_t embed = p.embed_dim, kdim = p.kdim, vdim = p.vdim;
-    c.parameters = width_q * embed + width_k * kdim + width_v * vdim + width_out * embed;
-    c.parameters += p.bias ? width_q + width_k + width_v + embed : 0;
+    int64_t of_queries = 0, of_keys = 0; // multiply-adds of the projections of a token
+    for (const contract::WeightSection contract::WeightLayout::*section : contract::WeightLayout::sections) {
+        const contract::WeightSection &s = layout.*section;
+        const bool keys = section == &contract::WeightLayout::key || section == &contract::WeightLayout::value;
+        (keys ? of_keys : of_queries) += s.heads * s.head_width * s.depth;
+        c.parameters += s.heads * s.head_width * (s.depth + (p.bias ? 1 : 0));
+    }
     // With a cache seq_len_kv is its capacity, and never fixed: the numbers are those of the other layers.
-    c.flops += " + 2*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v) + ";
-    c.flops += p.cache ? "seq_len_q" : "seq_len_kv";
-    c.flops += "*num_kv_heads*(kdim*head_dim + vdim*head_dim_v))";
-    c.flops_number += 2 * (p.seq_len_q * embed * (width_q + width_out) + p.seq_len_kv * (kdim * width_k + vdim * width_v));
+    const char *const gate = p.gate == POLYHEAD_GATE_OF_HEADS ? " + 1" : p.gate != POLYHEAD_NO_GATE ? " + head_dim_v" : "";
+    c.flops += " + 2*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v" + std::string(gate) + ")";
+    if (contract::projects_key(p)) {
+        c.flops += std::string(" + ") + (p.cache ? "seq_len_q" : "seq_len_kv");
+        c.flops += contract::projects_value(p) ? "*num_kv_heads*(kdim*head_dim + vdim*head_dim_v)" : "*num_kv_heads*kdim*head_dim";
+    }
+    c.flops += ")";
+    c.flops_number += 2 * (p.seq_len_q * of_queries + p.seq_len_kv * of_keys);
     c.bytes = times_bytes(p, p.cross   ? "(batch*(2*seq_len_q*embed_dim + seq_len_kv*(kdim + vdim)) + parameters)"
                              : p.cache ? "(2*batch*seq_len_q*embed_dim + parameters"
                                          " + batch*num_kv_heads*(seq_len_q + seq_len_kv)*(head_dim + head_dim_v))"

@@ -20,6 +20,7 @@ struct AttentionInputs {
     std::function<At(At d, At q, At h, At b)> stored_query; // an element as it is stored
     KeySource keys;                                         // key and value
     Storage additive_storage;                               // of an additive mask and the score bias
+    std::function<At(At d, At q, At h, At b)> gate;         // of the result, before the sigmoid, as a float
     At query(const At &d, const At &q, const At &h, const At &b) const { return query_storage.load(stored_query(d, q, h, b)); }
     // Tensors and numbers that only some problems have, by their names in contract/tensors.h: elements as they are stored, indices
     // and dimensions innermost first. Formulas ask only for what the problem has.

@@ -60,6 +60,22 @@ Expr Softmax::out_factor(const Expr &reference, const Expr &row_sum, const Expr 
     return problem().head_gate != 0 ? factor * in().element("head_gate", {h}) : factor;
 }
 
+// From an exponential that is at most 1. A number that is none stays one: comparisons alone would make 0 of it.
+Expr Softmax::sigmoid(const Expr &x) const {
+    constexpr int32_t magnitude = 0x7fffffff, infinite = 0x7f800000;
+    const Expr power = in().numerics.exp2(Halide::abs(x) * -log2_e), bits = Halide::reinterpret<int32_t>(x);
+    const Expr result = Halide::select(x >= 0.0f, 1.0f, power) / (1.0f + power);
+    return Halide::reinterpret<float>(Halide::select((bits & magnitude) > infinite, bits, Halide::reinterpret<int32_t>(result)));
+}
+
+Expr Softmax::gated(const Expr &value, const Expr &row_sum, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    if (problem().gate == POLYHEAD_NO_GATE) {
+        return value;
+    }
+    const Expr logit = in().inputs.gate(problem().gate == POLYHEAD_GATE_OF_HEADS ? Expr(0) : d, q, h, b);
+    return Halide::select(row_sum > 0.0f, value * sigmoid(logit), 0.0f);
+}
+
 Expr Softmax::weight_reference(const Expr &reference, const Expr &h) const {
     return ending(reference, 1.0f, h).reference;
 }

@@ -28,6 +28,8 @@ public:
     Expr lse(const Expr &reference, const Expr &row_sum, const Expr &h) const;
     // out = acc * this; 0 for an empty row. exact_sum: of the probs that row_sum sums after they were cut; undefined where they were not.
     Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h, const Expr &exact_sum = {}) const;
+    // An entry of out, from acc times its factor: the gate of a row or an entry comes last. An empty row is 0, whatever its gate.
+    Expr gated(const Expr &value, const Expr &row_sum, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
     // weight = prob * weight_factor, where probs are relative to weight_reference and row_sum is their sum.
     Expr weight_reference(const Expr &reference, const Expr &h) const;
     Expr weight_factor(const Expr &weight_reference, const Expr &row_sum, const Expr &h) const;
@@ -38,6 +40,7 @@ private:
         Expr reference, shrink, sum; // the new reference, 2^(old - new), the sum under the new one
     };
     Expr exponent(const Expr &difference) const; // of 2, for a difference of logits
+    Expr sigmoid(const Expr &x) const;
     Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
 };
 

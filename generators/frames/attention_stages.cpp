@@ -27,7 +27,7 @@ Expr AttentionStages::statistic(Statistic, const AttentionFormulas &, const Expr
 void MergedRowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas, const Arguments &at, const Store &store) {
     const int head_dim_v = formulas.problem().head_dim_v;
     const Expr d = o.statistics.empty() ? Expr(o.d) : Halide::min(o.d, head_dim_v - 1);
-    Expr value = out_of(formulas, d, o.q, o.h, o.b);
+    Expr value = formulas.softmax().gated(out_of(formulas, d, o.q, o.h, o.b), sum_of(o.q, o.h, o.b), d, o.q, o.h, o.b);
     for (size_t i = 0; i < o.statistics.size(); i++) {
         const Expr before = i == 0 ? Halide::likely(value) : value;
         value = Halide::select(o.d < head_dim_v + int(i), before, statistic(o.statistics[i], formulas, o.q, o.h, o.b));

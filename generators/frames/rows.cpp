@@ -303,6 +303,7 @@ void RowsStages::write(const AttentionOut &o, const AttentionFormulas &formulas,
     const Expr reference = own(reference_column), sum = own(sum_column);
     // out = acc / row_sum
     Expr value = own(stat_columns + min(x_, value_entries - 1)) * formulas.softmax().out_factor(reference, sum, o.h);
+    value = formulas.softmax().gated(value, sum, min(column, head_dim_v - 1), min(row, seq_len_q - 1), o.h, o.b);
     for (size_t i = 0; i < o.statistics.size(); i++) {
         value = select(column < head_dim_v + int(i), value, formulas.softmax().statistic(o.statistics[i], reference, sum, o.h));
     }

@@ -109,6 +109,7 @@ Expr write_merged(const RowsStages &s, const AttentionFormulas &formulas, const 
     // out = acc / row_sum
     const Expr entry = o.statistics.empty() ? Expr(o.d) : min(o.d, s.head_dim_v - 1);
     Expr value = s.merge.acc(entry, o.q, o.h, o.b) * formulas.softmax().out_factor(reference, sum, o.h);
+    value = formulas.softmax().gated(value, sum, entry, o.q, o.h, o.b);
     for (size_t i = 0; i < o.statistics.size(); i++) {
         value = select(o.d < s.head_dim_v + int(i), value, formulas.softmax().statistic(o.statistics[i], reference, sum, o.h));
     }

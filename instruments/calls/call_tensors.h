@@ -45,14 +45,19 @@ template <size_t count, size_t most> constexpr CallTensors<count> first_of(const
     return tensors;
 }
 
+// Also where the problem only reads it.
+constexpr bool is_cache(const contract::TensorRow &row) {
+    bool updated = false;
+    for (const contract::TensorRow &other : contract::tensors) {
+        updated = updated || (other.updated && other.tensor == row.tensor);
+    }
+    return updated;
+}
 constexpr bool is_input(const contract::TensorRow &row) {
-    return row.place == contract::Place::operand || row.place == contract::Place::option;
+    return row.place != contract::Place::result && row.place != contract::Place::host && !is_cache(row);
 }
 constexpr bool is_output(const contract::TensorRow &row) {
-    return row.place == contract::Place::result && !row.updated;
-}
-constexpr bool is_cache(const contract::TensorRow &row) {
-    return row.updated;
+    return row.place == contract::Place::result && !is_cache(row);
 }
 
 constexpr auto input_tensors = first_of<find_tensors(is_input).count>(find_tensors(is_input)); // and those of a user expression

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
+#include "../../contract/problem.h"
 #include "../reference/expressions.h"
 #include "../reference/visibility.h"
 #include "mask_values.h"
@@ -103,6 +105,7 @@ std::string describe(const Problem &p, const Extras &e) {
                         : std::string(given(e, leave_out_positions_q) ? " positions_q" : "") +
                               (given(e, leave_out_positions_kv) ? " positions_kv" : "");
     text += p.head_gate != 0 && !given(e, leave_out_gate) ? " no gate" : "";
+    text += contract::normalises(p) && !given(e, leave_out_norms) ? " no weights of norms" : "";
     return text;
 }
 
@@ -112,6 +115,7 @@ Extras random_extras(const Problem &p, int64_t seq_len_q, int64_t seq_len_kv, Ra
     for (uint32_t bit = leave_out_window; bit <= leave_out_gate; bit *= 2) {
         e.left_out |= random.chance(bit == leave_out_positions_q || bit == leave_out_positions_kv ? 50 : 10) ? bit : 0;
     }
+    e.left_out |= contract::normalises(p) && random.chance(15) ? uint32_t(leave_out_norms) : 0u;
     const std::vector<int32_t> reaches = {-1, 0, 1, 3, 17, 64, 300};
     e.window_left = random.pick(reaches);
     e.window_right = random.pick(reaches);
@@ -143,6 +147,12 @@ ExtraTensors::ExtraTensors(const Problem &p, const Extras &e, const CallSize &si
     make_head_vectors(p, e, size, random, args);
     if (p.rope != POLYHEAD_NO_ROPE) {
         make_rope(p, e, size, random, args);
+    }
+    if (p.gate != POLYHEAD_NO_GATE && p.op == POLYHEAD_SDPA) {
+        make_gate(p, size, random, args);
+    }
+    if (contract::normalises(p)) {
+        make_norms(p, e, size, random, args);
     }
     for (Tensor &tensor : make_expression_tensors(p, size.batch, size.seq_len_q, size.seq_len_kv, size.place, random)) {
         expression_views_.push_back(tensor.view);
@@ -207,6 +217,48 @@ void ExtraTensors::make_head_vectors(const Problem &p, const Extras &e, const Ca
     }
 }
 
+// Gates near 0 and 1, in between, and infinite ones.
+void ExtraTensors::make_gate(const Problem &p, const CallSize &size, Random &random, polyhead_args *args) {
+    const int64_t heads = p.num_heads, gates = contract::gates_of_head(p), row = gates + random.below(3);
+    Tensor gate = make_tensor(DType::f32, {size.batch, heads, size.seq_len_q, gates},
+                              {heads * size.seq_len_q * row, size.seq_len_q * row, row, 1}, size.place);
+    constexpr float infinite = std::numeric_limits<float>::infinity();
+    for_each_row(gate.view, [&](float *numbers, int64_t, int64_t, int64_t) {
+        for (int64_t i = 0; i < gates; i++) {
+            const int64_t kind = random.below(40);
+            numbers[i] = kind == 0 ? infinite : kind == 1 ? -infinite : kind < 6 ? 60.0f * random.normal() : 2.0f * random.normal();
+        }
+    });
+    if (is_16_bit(p.dtype)) {
+        add(store(gate, p.dtype, size.place), &args->gate);
+    } else {
+        add(std::move(gate), &args->gate);
+    }
+}
+
+void ExtraTensors::make_norms(const Problem &p, const Extras &e, const CallSize &size, Random &random, polyhead_args *args) {
+    args->norm_epsilon = random.chance(50) ? 1e-6f : 1e-3f;
+    if (!given(e, leave_out_norms)) {
+        return;
+    }
+    const struct {
+        int32_t kind;
+        int64_t heads;
+        polyhead_tensor polyhead_args::*weight, polyhead_args::*bias;
+    } norms[] = {{p.query_norm, p.num_heads, &polyhead_args::query_norm_weight, &polyhead_args::query_norm_bias},
+                 {p.key_norm, p.num_kv_heads, &polyhead_args::key_norm_weight, &polyhead_args::key_norm_bias}};
+    for (const auto &norm : norms) {
+        const int64_t count = (p.norm_of_projection != 0 ? norm.heads : 1) * p.head_dim;
+        const float usual = norm.kind == POLYHEAD_RMS_NORM_PLUS_ONE ? 0.0f : 1.0f;
+        if (norm.kind != POLYHEAD_NO_NORM) {
+            add(vector_of(count, size.place, [&](int64_t) { return usual + 0.4f * random.normal(); }), &(args->*norm.weight));
+        }
+        if (norm.kind == POLYHEAD_LAYER_NORM && random.chance(80)) {
+            add(vector_of(count, size.place, [&](int64_t) { return 0.5f * random.normal(); }), &(args->*norm.bias));
+        }
+    }
+}
+
 // Whether a query before the first position sees a key: such a call has to give positions_q.
 static bool sees_before_0(const Problem &p, const CallSize &size, const polyhead_args &args) {
     for (int64_t b = 0; b < size.batch; b++) {
@@ -244,7 +296,7 @@ void ExtraTensors::make_rope(const Problem &p, const Extras &e, const CallSize &
     if (given(e, leave_out_positions_q) || sees_before_0(p, size, *args)) {
         add(integers({size.batch, size.seq_len_q}, {size.seq_len_q + 2, 1}, size.place, any_position), &args->positions_q);
     }
-    if (given(e, leave_out_positions_kv)) {
+    if (given(e, leave_out_positions_kv) && p.shared_cache == 0) {
         const int64_t keys = p.cache != 0 ? size.seq_len_q : size.seq_len_kv;
         add(integers({size.batch, keys}, {keys, 1}, size.place, any_position), &args->positions_kv);
     }

@@ -38,6 +38,7 @@ enum Optional : uint32_t {
     leave_out_positions_q = 64,
     leave_out_positions_kv = 128,
     leave_out_gate = 256,
+    leave_out_norms = 512, // their weights and biases
 };
 
 // Only what the problem has is looked at, so the defaults serve every problem.
@@ -72,6 +73,8 @@ private:
     void make_masks(const Problem &problem, const Extras &extras, const CallSize &size, Random &random, polyhead_args *args);
     void make_head_vectors(const Problem &problem, const Extras &extras, const CallSize &size, Random &random, polyhead_args *args);
     void make_rope(const Problem &problem, const Extras &extras, const CallSize &size, Random &random, polyhead_args *args);
+    void make_gate(const Problem &problem, const CallSize &size, Random &random, polyhead_args *args);
+    void make_norms(const Problem &problem, const Extras &extras, const CallSize &size, Random &random, polyhead_args *args);
     void add(Tensor tensor, polyhead_tensor *view);
 
     std::vector<Tensor> tensors_;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "../../contract/problem.h"
 #include "problems.h"
 
 namespace polyhead::test {
@@ -44,16 +45,28 @@ LayerWeights::LayerWeights(const Problem &p, uint64_t seed, bool separate)
             add(&polyhead_weight_tensors::out_bias, {p.out_features}, 0.5f, random);
         }
     } else if (is_mha(p)) {
-        const int64_t rows_q = p.num_heads * p.head_dim, rows_k = p.num_kv_heads * p.head_dim, rows_v = p.num_kv_heads * p.head_dim_v;
-        if (separate || p.kdim != p.embed_dim || p.vdim != p.embed_dim) {
-            add(&polyhead_weight_tensors::query, {rows_q, p.embed_dim}, 1.5f * scale(p.embed_dim), random);
-            add(&polyhead_weight_tensors::key, {rows_k, p.kdim}, 1.5f * scale(p.kdim), random);
-            add(&polyhead_weight_tensors::value, {rows_v, p.vdim}, scale(p.vdim), random);
-            if (p.bias != 0) {
-                add(&polyhead_weight_tensors::query_bias, {rows_q}, 0.5f, random);
-                add(&polyhead_weight_tensors::key_bias, {rows_k}, 0.5f, random);
-                add(&polyhead_weight_tensors::value_bias, {rows_v}, 0.5f, random);
+        const int64_t rows_q = p.num_heads * p.head_dim, rows_k = contract::projects_key(p) ? p.num_kv_heads * p.head_dim : 0;
+        const int64_t rows_v = contract::projects_value(p) ? p.num_kv_heads * p.head_dim_v : 0;
+        const int64_t gates = p.num_heads * contract::gates_of_head(p);
+        const bool apart = separate || p.kdim != p.embed_dim || p.vdim != p.embed_dim;
+        const bool with_query = apart && gates > 0 && random.chance(50); // the gate of each head behind its query
+        const auto add_own = [&](polyhead_tensor polyhead_weight_tensors::*weight, polyhead_tensor polyhead_weight_tensors::*bias,
+                                 int64_t rows, int64_t depth, float factor) {
+            if (rows > 0) {
+                add(weight, {rows, depth}, factor * scale(depth), random);
             }
+            if (rows > 0 && p.bias != 0) {
+                add(bias, {rows}, 0.5f, random);
+            }
+        };
+        if (gates > 0 && !with_query) {
+            add_own(&polyhead_weight_tensors::gate, &polyhead_weight_tensors::gate_bias, gates, p.embed_dim, 2.0f);
+        }
+        if (apart) {
+            add_own(&polyhead_weight_tensors::query, &polyhead_weight_tensors::query_bias, rows_q + (with_query ? gates : 0), p.embed_dim,
+                    1.5f);
+            add_own(&polyhead_weight_tensors::key, &polyhead_weight_tensors::key_bias, rows_k, p.kdim, 1.5f);
+            add_own(&polyhead_weight_tensors::value, &polyhead_weight_tensors::value_bias, rows_v, p.vdim, 1.0f);
         } else {
             add(&polyhead_weight_tensors::in_proj, {rows_q + rows_k + rows_v, p.embed_dim}, 1.5f * scale(p.embed_dim), random);
             if (p.bias != 0) {

@@ -60,6 +60,18 @@ const float *key_row(const Problem &p, const polyhead_args &args, const polyhead
     return element(tensor, static_cast<const int32_t *>(table.data)[row], hkv, n % p.page_size);
 }
 
+// The logits of a gate, of any storage type.
+template <class Real> std::vector<Real> gate_row(const polyhead_tensor &gate, int64_t b, int64_t h, int64_t q) {
+    std::vector<Real> row(static_cast<size_t>(gate.shape[3]));
+    const int64_t first = b * gate.stride[0] + h * gate.stride[1] + q * gate.stride[2];
+    for (size_t i = 0; i < row.size(); i++) {
+        const int64_t at = first + static_cast<int64_t>(i) * gate.stride[3];
+        row[i] = Real(is_16_bit(gate.dtype) ? from_storage_bits(static_cast<const uint16_t *>(gate.data)[at], gate.dtype)
+                                            : static_cast<const float *>(gate.data)[at]);
+    }
+    return row;
+}
+
 template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, const Evaluation &how) {
     const int64_t batch = batch_size(p, args), rows_q = num_rows(args), keys = num_keys(p, args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer = make_answer<Real>(p, args, batch * p.num_heads * rows_q, p.head_dim_v);
@@ -70,19 +82,26 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
             HeadKeys<Real> head(keys, p.head_dim, p.head_dim_v);
             for (int64_t n = 0; n < (args.page_table.rank != 0 ? key_length(p, args, b) : keys); n++) {
                 std::copy_n(key_row(p, args, args.key, b, hkv, n), p.head_dim, key.begin());
+                attention.normalise_key(key.data(), p.head_dim);
                 attention.rotate_key(key.data(), b, n);
                 for (int64_t d = 0; d < p.head_dim; d++) {
                     head.key_transposed.row(d)[n] = key[d];
                 }
                 std::copy_n(key_row(p, args, p.value_in_key != 0 ? args.key : args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
+                attention.normalise_value(head.value.row(n), p.head_dim_v);
             }
             head.find_max_values();
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t q : rows[b * p.num_heads + h]) {
                     std::copy_n(element(args.query, b, h, q), p.head_dim, query.begin());
+                    attention.normalise_query(query.data(), p.head_dim);
                     attention.rotate_query(query.data(), b, q);
                     const int64_t index = (b * p.num_heads + h) * rows_q + q;
-                    const RowResult<Real> &row = attention.attend(query.data(), head, b, h, q, answer.out.data() + index * p.head_dim_v);
+                    Real *const out = answer.out.data() + index * p.head_dim_v;
+                    const RowResult<Real> &row = attention.attend(query.data(), head, b, h, q, out);
+                    if (p.gate != POLYHEAD_NO_GATE) {
+                        attention.gated(gate_row<Real>(args.gate, b, h, q), out);
+                    }
                     answer.max_value[index] = row.max_value;
                     take(p, row, b, h, q, rows_q, answer);
                 }
@@ -92,19 +111,49 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
     return answer;
 }
 
-// The four projections of a layer, from packed or separate weights.
+// Logits of the gate of a head.
+int64_t gates_of(const Problem &p) {
+    return p.gate == POLYHEAD_GATE_OF_ENTRIES ? p.head_dim_v : p.gate == POLYHEAD_GATE_OF_HEADS ? 1 : 0;
+}
+
+// The projections of a layer, from packed or separate weights; those that it does not have have no columns. Without a weight of its own the
+// gate is among the columns of query.
 template <class Real> struct Layer {
-    Linear<Real> query, key, value, out;
+    Linear<Real> query, key, value, out, gate;
     static Linear<Real> part(const polyhead_tensor &packed, const polyhead_tensor &packed_bias, const polyhead_tensor &own,
                              const polyhead_tensor &own_bias, int64_t first, int64_t count) {
         return packed.data != nullptr ? Linear<Real>(packed, packed_bias, first, count) : Linear<Real>(own, own_bias, 0, count);
     }
+    static int64_t columns_of_query(const Problem &p, const polyhead_weight_tensors &w) {
+        return p.num_heads * (p.head_dim + (w.gate.data != nullptr ? 0 : gates_of(p)));
+    }
+    static int64_t columns_of_key(const Problem &p) { return p.shared_cache != 0 ? 0 : p.num_kv_heads * p.head_dim; }
+    static int64_t columns_of_value(const Problem &p) {
+        return p.shared_cache != 0 || p.value_from_key != 0 ? 0 : p.num_kv_heads * p.head_dim_v;
+    }
     Layer(const Problem &p, const polyhead_weight_tensors &w)
-        : query(part(w.in_proj, w.in_bias, w.query, w.query_bias, 0, p.num_heads * p.head_dim)),
-          key(part(w.in_proj, w.in_bias, w.key, w.key_bias, p.num_heads * p.head_dim, p.num_kv_heads * p.head_dim)),
-          value(part(w.in_proj, w.in_bias, w.value, w.value_bias, (p.num_heads + p.num_kv_heads) * p.head_dim,
-                     p.num_kv_heads * p.head_dim_v)),
-          out(w.out_proj, w.out_bias, 0, p.embed_dim) {}
+        : query(part(w.in_proj, w.in_bias, w.query, w.query_bias, 0, columns_of_query(p, w))),
+          key(part(w.in_proj, w.in_bias, w.key, w.key_bias, p.num_heads * p.head_dim, columns_of_key(p))),
+          value(part(w.in_proj, w.in_bias, w.value, w.value_bias, (p.num_heads + p.num_kv_heads) * p.head_dim, columns_of_value(p))),
+          out(w.out_proj, w.out_bias, 0, p.embed_dim),
+          gate(w.gate, w.gate_bias, 0, w.gate.data != nullptr ? p.num_heads * gates_of(p) : 0) {}
+
+    // Query of every row of x, and the logits of its gates: [heads][gates_of()] of each.
+    std::pair<Matrix<Real>, Matrix<Real>> query_and_gate(const Problem &p, const Matrix<Real> &x, int first_quarter) const {
+        Matrix<Real> all = query.apply(x, first_quarter);
+        if (gates_of(p) == 0 || gate.weight.columns > 0) {
+            return {std::move(all), gate.apply(x, first_quarter)};
+        }
+        const int64_t gates = gates_of(p), of_head = p.head_dim + gates;
+        std::pair<Matrix<Real>, Matrix<Real>> parts{{x.rows, p.num_heads * p.head_dim}, {x.rows, p.num_heads * gates}};
+        for (int64_t i = 0; i < x.rows; i++) {
+            for (int64_t h = 0; h < p.num_heads; h++) {
+                std::copy_n(all.row(i) + h * of_head, p.head_dim, parts.first.row(i) + h * p.head_dim);
+                std::copy_n(all.row(i) + h * of_head + p.head_dim, gates, parts.second.row(i) + h * gates);
+            }
+        }
+        return parts;
+    }
 };
 
 // Chosen positions of batch row b of a [B,T,features] tensor.
@@ -147,12 +196,12 @@ template <class Real> void round_in_unit(Real *numbers, int64_t count, const Eva
 template <class Real>
 HeadKeys<Real> cached_head(const Problem &p, const polyhead_args &args, const RowAttention<Real> &attention, const Matrix<Real> &key,
                            const Matrix<Real> &value, int64_t b, int64_t hkv, const Evaluation &how, Answer<Real> &answer) {
-    const int64_t before = key_length(p, args, b) - key.rows;
+    const int64_t length = key_length(p, args, b), before = p.shared_cache != 0 ? length : length - key.rows;
     const polyhead_tensor &old_keys = args.key.rank != 0 ? args.key : args.key_cache;
     const polyhead_tensor &old_values = args.value.rank != 0 ? args.value : args.value_cache;
     HeadKeys<Real> head(num_keys(p, args), p.head_dim, p.head_dim_v);
     std::vector<Real> row(static_cast<size_t>(p.head_dim));
-    for (int64_t n = 0; n < before + key.rows; n++) {
+    for (int64_t n = 0; n < length; n++) {
         if (n < before) {
             std::copy_n(key_row(p, args, old_keys, b, hkv, n), p.head_dim, row.begin());
             std::copy_n(key_row(p, args, old_values, b, hkv, n), p.head_dim_v, head.value.row(n));
@@ -195,9 +244,20 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
     std::vector<int64_t> positions(static_cast<size_t>(p.cache != 0 ? rows_q : num_keys(p, args)));
     std::iota(positions.begin(), positions.end(), 0);
     for (int64_t b = 0; b < batch; b++) {
-        Matrix<Real> query = round(layer.query.apply(tokens<Real>(args.query, b, rows[b]), how.first_quarter));
-        const Matrix<Real> key = round(layer.key.apply(tokens<Real>(key_input, b, positions), how.first_quarter));
-        const Matrix<Real> value = round(layer.value.apply(tokens<Real>(value_input, b, positions), how.first_quarter));
+        auto [query, gate] = layer.query_and_gate(p, tokens<Real>(args.query, b, rows[b]), how.first_quarter);
+        query = round(std::move(query));
+        gate = round(std::move(gate));
+        Matrix<Real> key = round(layer.key.apply(tokens<Real>(key_input, b, positions), how.first_quarter));
+        Matrix<Real> value =
+            p.value_from_key != 0 ? key : round(layer.value.apply(tokens<Real>(value_input, b, positions), how.first_quarter));
+        const int64_t gates = gates_of(p);
+        for (int64_t i = 0; i < query.rows; i++) {
+            attention.normalise_query(query.row(i), query.columns);
+        }
+        for (int64_t n = 0; n < key.rows; n++) {
+            attention.normalise_key(key.row(n), key.columns);
+            attention.normalise_value(value.row(n), value.columns);
+        }
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
             const HeadKeys<Real> head = p.cache != 0 ? cached_head(p, args, attention, key, value, b, hkv, how, answer)
@@ -207,7 +267,11 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
                     const int64_t q = rows[b][i];
                     Real *query_head = query.row(i) + h * p.head_dim;
                     attention.rotate_query(query_head, b, q);
-                    const RowResult<Real> &row = attention.attend(query_head, head, b, h, q, concat.row(i) + h * p.head_dim_v);
+                    Real *const out = concat.row(i) + h * p.head_dim_v;
+                    const RowResult<Real> &row = attention.attend(query_head, head, b, h, q, out);
+                    if (gates > 0) {
+                        attention.gated(std::vector<Real>(gate.row(i) + h * gates, gate.row(i) + (h + 1) * gates), out);
+                    }
                     double &largest = answer.max_value[b * rows_q + q];
                     largest = std::max(largest, row.max_value);
                     take(p, row, b, h, q, rows_q, answer);

@@ -87,6 +87,58 @@ template <class Real> void RowAttention<Real>::rotate_key(Real *head, int64_t b,
     }
 }
 
+// Each head of `width` entries by itself, or all of them as one. Weights are absent, or have a number for each entry that is normalised.
+template <class Real> void RowAttention<Real>::normalise(const Norm &norm, int64_t width, Real *heads, int64_t count) const {
+    const auto number = [](const polyhead_tensor *tensor, int64_t i, Real otherwise) {
+        return tensor != nullptr && tensor->data != nullptr ? Real(*element(*tensor, i)) : otherwise;
+    };
+    for (int64_t first = 0; norm.kind != POLYHEAD_NO_NORM && first < count; first += width) {
+        Real *const x = heads + first;
+        Real mean = 0, squares = 0;
+        for (int64_t i = 0; norm.kind == POLYHEAD_LAYER_NORM && i < width; i++) {
+            mean += x[i] / Real(width);
+        }
+        for (int64_t i = 0; i < width; i++) {
+            squares += (x[i] - mean) * (x[i] - mean);
+        }
+        const Real factor = Real(1) / std::sqrt(squares / Real(width) + Real(args_.norm_epsilon));
+        const bool plus_one = norm.kind == POLYHEAD_RMS_NORM_PLUS_ONE;
+        for (int64_t i = 0; i < width; i++) {
+            const Real weight = plus_one ? Real(1) + number(norm.weight, i, Real(0)) : number(norm.weight, i, Real(1));
+            x[i] = (x[i] - mean) * factor * weight + number(norm.bias, i, Real(0));
+        }
+        if (is_16_bit(storage_)) {
+            round_all(x, width, storage_);
+        }
+    }
+}
+
+template <class Real> void RowAttention<Real>::normalise_query(Real *heads, int64_t count) const {
+    normalise({p_.query_norm, &args_.query_norm_weight, &args_.query_norm_bias}, p_.norm_of_projection != 0 ? count : p_.head_dim, heads,
+              count);
+}
+
+template <class Real> void RowAttention<Real>::normalise_key(Real *heads, int64_t count) const {
+    normalise({p_.key_norm, &args_.key_norm_weight, &args_.key_norm_bias}, p_.norm_of_projection != 0 ? count : p_.head_dim, heads, count);
+}
+
+template <class Real> void RowAttention<Real>::normalise_value(Real *heads, int64_t count) const {
+    normalise({p_.value_norm != 0 ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, nullptr, nullptr}, p_.head_dim_v, heads, count);
+}
+
+template <class Real> const RowResult<Real> &RowAttention<Real>::gated(const std::vector<Real> &logits, Real *out) {
+    double largest = 0;
+    for (int64_t d = 0; d < p_.head_dim_v; d++) {
+        const Real x = logits[logits.size() == 1 ? 0 : static_cast<size_t>(d)];
+        const Real power = std::exp(-std::abs(x)), gate = (x >= 0 ? Real(1) : power) / (Real(1) + power);
+        out[d] = result_.empty ? Real(0) : out[d] * gate;
+        largest = std::max(largest, static_cast<double>(gate));
+    }
+    result_.max_value *= largest;
+    result_.products *= largest;
+    return result_;
+}
+
 template <class Real> void RowAttention<Real>::keep_scores(int32_t stage) {
     if (p_.scores == stage) {
         result_.scores = logits_;

@@ -42,10 +42,21 @@ public:
     // Rotates the leading entries of one head of query (row q of batch row b) or key (key n), where the problem has rope.
     void rotate_query(Real *head, int64_t b, int64_t q) const;
     void rotate_key(Real *head, int64_t b, int64_t n) const;
+    // Norms of the heads of one token, or of one head, before rotation: `count` entries in all.
+    void normalise_query(Real *heads, int64_t count) const;
+    void normalise_key(Real *heads, int64_t count) const;
+    void normalise_value(Real *heads, int64_t count) const;
     // out = gate * softmax(logits) value; a row that sees no key gives 0.
     const RowResult<Real> &attend(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q, Real *out);
+    // The row that attend() left, multiplied by the sigmoid of its logits: one, or one of each entry.
+    const RowResult<Real> &gated(const std::vector<Real> &logits, Real *out);
 
 private:
+    struct Norm {
+        int32_t kind; // polyhead_norm
+        const polyhead_tensor *weight, *bias;
+    };
+    void normalise(const Norm &norm, int64_t width, Real *heads, int64_t count) const;
     void rotate(Real *head, int64_t position) const;
     void make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q);
     void keep_scores(int32_t stage);

@@ -27,7 +27,9 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          positions_q: Any = None, positions_kv: Any = None, position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
-         device: Any = None) -> Any:
+         gate: Any = None, query_norm: Optional[str] = None, key_norm: Optional[str] = None, value_norm: bool = False,
+         query_norm_weight: Any = None, query_norm_bias: Any = None, key_norm_weight: Any = None, key_norm_bias: Any = None,
+         norm_epsilon: float = 1e-6, device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -57,6 +59,12 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
                       of the leading rotary_dim entries, with rope_trailing of the trailing ones
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     head_gate         float [H]: a factor for the result of each head
+    gate              [B,H,T_q,d_v], or [B,H,T_q,1] for one number of each head, in the layout of query: the result is multiplied by its
+                      sigmoid
+    query_norm        "rms" (x / sqrt(mean(x^2) + norm_epsilon) * weight), "rms_plus_one" (the factor is 1 + weight) or "layer" ((x - mean)
+                      / sqrt(variance + norm_epsilon) * weight + bias), of each head of query before its rotation; key_norm the same of key.
+                      query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias: float [d]; left out, they change nothing
+    value_norm        value is divided by the root of its mean square, without a weight
     expression        text of docs/guides/expressions.md or a function (polyhead.expressions), with tensors={name: array}
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
@@ -164,7 +172,7 @@ def _prepare(o: dict[str, Any]) -> _Call:
 def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
     """Packed arrays get a batch of 1. Returns the lengths of the shortest and the longest sequence of packed queries, or -1."""
     expected = 2 if o["layout"] == "bsd" else 3
-    for begins, names in (("cu_seqlens_q", ("query", "out")), ("cu_seqlens_kv", ("key", "value", "key_scales", "value_scales"))):
+    for begins, names in (("cu_seqlens_q", ("query", "gate", "out")), ("cu_seqlens_kv", ("key", "value", "key_scales", "value_scales"))):
         if o[begins] is None:
             continue
         o[begins] = _arrays.small(begins, o[begins], "int32")
@@ -187,7 +195,7 @@ def _add_leading_dimensions(o: dict[str, Any]) -> int:
     rank = len(o["query"].shape)
     if o["layout"] != "bhsd" or rank >= 4 or rank < 2:
         return 0
-    for name in ("query", "key", "value", "past_key", "past_value", "key_scales", "value_scales", "out"):
+    for name in ("query", "key", "value", "past_key", "past_value", "key_scales", "value_scales", "gate", "out"):
         if o[name] is not None:
             if len(o[name].shape) != rank:
                 raise refuse("%s: rank %d, expected %d, the rank of query" % (name, len(o[name].shape), rank), "WRONG_SHAPE")
@@ -262,6 +270,7 @@ def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str
     _add_scales(o, sizes, fields, arguments)
     _add_masks(o, sizes, fields, arguments)
     _add_modifiers(o, sizes, fields, arguments)
+    _add_gate_and_norms(o, sizes, fields, arguments)
     if any(name in fields for name in ("causal", "window", "alibi", "rope", "position_offsets", "expression")):
         arguments["alignment"] = o["causal_alignment"]
     return fields, arguments
@@ -357,6 +366,28 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
         tensors = o["tensors"] or {}
         fields["expression"] = o["expression"] if isinstance(o["expression"], str) else text_of(o["expression"], tensors)
         arguments["tensors"] = dict(tensors)  # separate from the arguments: a tensor may be named key or out
+
+
+def _add_gate_and_norms(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> None:
+    words = _core.problem_fields["gate"]
+    if o["gate"] is not None:
+        width = o["gate"].shape[-1] // (sizes.num_heads if o["layout"] == "bsd" else 1) if o["gate"].shape else 0
+        fields["gate"] = words.index("heads" if width == 1 and sizes.head_dim_v != 1 else "entries")
+        arguments["gate"] = o["gate"]
+    for of in ("query", "key"):
+        kind = o[of + "_norm"]
+        if kind is not None:
+            fields[of + "_norm"] = _core.problem_fields[of + "_norm"].index(kind)
+        for name in (of + "_norm_weight", of + "_norm_bias"):
+            if o[name] is not None:
+                if kind is None or (kind != "layer" and name.endswith("bias")):
+                    needed = of + ("_norm" if kind is None else "_norm 'layer'")
+                    raise refuse("%s: found without %s, expected both" % (name, needed), "WRONG_OPERATION")
+                arguments[name] = _arrays.small(name, o[name], "float32")
+    if o["value_norm"]:
+        fields["value_norm"] = 1
+    if any(name in fields for name in ("query_norm", "key_norm", "value_norm")):
+        arguments["norm_epsilon"] = o["norm_epsilon"]
 
 
 def _add_outputs(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:

@@ -68,6 +68,7 @@ DEVICE = _or_none(Rule("the name of a device, such as 'cuda:0', or a Device", la
 ROPE = _or_none(Rule("(cos, sin)", _is_pair))
 LAYOUT = one_of("bhsd", "bshd", "bsd")
 COUNT = _or_none(WHOLE)
+NORM = _or_none(one_of(*_core.problem_fields["query_norm"][1:]))
 TUNED = _or_none(Rule("a path, True or False", lambda value: is_flag(value) or PATH.accepts(value)))
 
 # By keyword; what a function takes otherwise stands under its name.
@@ -80,7 +81,9 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
         "head_gate": _or_none(SMALL), "positions": _or_none(SMALL), "positions_q": _or_none(SMALL), "positions_kv": _or_none(SMALL),
         "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG,
-        "rope_trailing": FLAG, "trailing": FLAG,
+        "rope_trailing": FLAG, "trailing": FLAG, "gate": _or_none(ARRAY), "query_norm": NORM, "key_norm": NORM, "value_norm": FLAG,
+        "query_norm_weight": _or_none(SMALL), "query_norm_bias": _or_none(SMALL), "key_norm_weight": _or_none(SMALL),
+        "key_norm_bias": _or_none(SMALL), "norm_epsilon": NUMBER,
         "is_causal": FLAG, "causal_alignment": one_of("top_left", "bottom_right"), "scale": _or_none(NUMBER), "softcap": NUMBER,
         "window": Rule("(left, right), two whole numbers", lambda value: _is_pair(value) and all(is_whole(one) for one in value)),
         "window_left": COUNT, "layout": LAYOUT, "num_heads": COUNT, "return_lse": FLAG, "return_present": FLAG,

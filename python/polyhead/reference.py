@@ -88,6 +88,26 @@ def attention(query: Array, key: Array, value: Array, seen: Array = True, add: A
     return Attention(cut(out if gate is None else out * numpy.asarray(gate, dtype)[:, None, None]), weights, lse, scores)
 
 
+def normalised(x: Array, kind: Optional[str], weight: Optional[Array] = None, bias: Optional[Array] = None, epsilon: float = 1e-6,
+               dtype: Any = numpy.float64) -> Array:
+    """x over its last dimension: "rms", "rms_plus_one" (the factor is 1 + weight) or "layer"; None changes nothing."""
+    x = numpy.asarray(x).astype(dtype)
+    if kind is None:
+        return x
+    x = x - x.mean(-1, keepdims=True) if kind == "layer" else x
+    factor: Any = dtype(0 if kind == "rms_plus_one" else 1) if weight is None else numpy.asarray(weight).astype(dtype)
+    factor = dtype(1) + factor if kind == "rms_plus_one" else factor
+    y = x / numpy.sqrt((x * x).mean(-1, keepdims=True) + dtype(epsilon)) * factor
+    return y if bias is None else y + numpy.asarray(bias).astype(dtype)
+
+
+def sigmoid(x: Array, dtype: Any = numpy.float64) -> Array:
+    """1 / (1 + exp(-x)), without overflow."""
+    x = numpy.asarray(x).astype(dtype)
+    power = numpy.exp(-numpy.abs(x))
+    return numpy.where(x >= 0, dtype(1), power) / (dtype(1) + power)
+
+
 def linear(x: Array, weight: Array, bias: Optional[Array] = None, dtype: Any = numpy.float64, cut: Cut = whole) -> Array:
     """x weightᵀ + bias, for weight [N,K] and bias [N]."""
     y = numpy.asarray(x).astype(dtype) @ numpy.asarray(weight).astype(dtype).T

@@ -124,7 +124,8 @@ bool CallArguments::read_tensor(const std::string &name, nb::handle value) {
         found = true;
         Array &array = arrays_.emplace_back(name, value, row.place == contract::Place::result ? Access::write : Access::read);
         array.place(device_.get());
-        if (!row.updated) { // a copy in another type would not have what the cache holds: the runtime refuses that type
+        // A copy of a cache in another type would not have what the cache holds, or be made in every call: the runtime refuses that type.
+        if (row.tensor != &polyhead_args::key_cache && row.tensor != &polyhead_args::value_cache) {
             array.want(Element(row.dtype(table_.problem)));
         }
         args_.*row.tensor = array.tensor();
@@ -151,7 +152,7 @@ void CallArguments::read_heads(Array *array, const contract::TensorRow &row) {
     const polyhead_problem &p = table_.problem;
     const int32_t heads_extent = row.extents[1];
     const bool of_keys = heads_extent == contract::extent_kv_heads, of_queries = heads_extent == POLYHEAD_EXTENT_H;
-    const bool has_heads = row.rank == 4 && (of_keys || (of_queries && row.place != contract::Place::option && !row.feature));
+    const bool has_heads = row.rank == 4 && (of_keys || (of_queries && row.extents[3] != POLYHEAD_EXTENT_KV));
     if (layout_ == Layout::bhsd || !has_heads) {
         return;
     }

@@ -16,6 +16,7 @@ constexpr WeightSlot weight_slots[] = {
     {"value", &polyhead_weight_tensors::value},       {"query_bias", &polyhead_weight_tensors::query_bias},
     {"key_bias", &polyhead_weight_tensors::key_bias}, {"value_bias", &polyhead_weight_tensors::value_bias},
     {"out_proj", &polyhead_weight_tensors::out_proj}, {"out_bias", &polyhead_weight_tensors::out_bias},
+    {"gate", &polyhead_weight_tensors::gate},         {"gate_bias", &polyhead_weight_tensors::gate_bias},
 };
 
 polyhead_tensor polyhead_weight_tensors::*slot_named(const std::string &name) {

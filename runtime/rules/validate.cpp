@@ -119,7 +119,7 @@ bool check_contents(const KernelTable &kernel, const polyhead_problem &problem, 
     }
     // What needs memory comes last: nothing is written before it is known where the tensors are.
     return check_device_memory(kernel, args, status) && check_aliasing(kernel, args, status) && check_scratch(kernel, args, status) &&
-           (!problem.cache || check_cache_use(problem, args, shape, resources.memory, status));
+           (!problem.cache || problem.shared_cache || check_cache_use(problem, args, shape, resources.memory, status));
 }
 
 bool validate(const KernelTable &kernel, const polyhead_args &args, const Resources &resources, CallShape *shape,

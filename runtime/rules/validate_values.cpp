@@ -65,7 +65,7 @@ bool check_given(const NumberRow &row, const polyhead_problem &p, const polyhead
     const float value = args.*row.given;
     if (!takes(p, row)) {
         return value == 0 || refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the kernel was built without %s",
-                                    row.name, row.name);
+                                    row.name, row.feature ? row.feature : row.name);
     }
     if (value >= row.least && value <= row.most) { // false for NaN
         return true;
@@ -145,7 +145,7 @@ bool check_rope_rows(const polyhead_problem &p, const polyhead_args &args, const
             "rope_cos: extent %lld of dimension 0, expected at least %lld: without positions_q the last query is at position %lld",
             static_cast<long long>(rows), static_cast<long long>(last_query + 1), static_cast<long long>(last_query));
     }
-    if (absent(args.positions_kv) && lengths_known && last_key >= rows) {
+    if (absent(args.positions_kv) && p.shared_cache == 0 && lengths_known && last_key >= rows) {
         return refuse(status, POLYHEAD_WRONG_SHAPE,
                       "rope_cos: extent %lld of dimension 0, expected at least %lld: without positions_kv the last key is at position %lld",
                       static_cast<long long>(rows), static_cast<long long>(last_key + 1), static_cast<long long>(last_key));

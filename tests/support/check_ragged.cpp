@@ -40,6 +40,11 @@ const std::vector<Dimensions> call_dimensions = {
     {&polyhead_args::positions_q, {B, Q}},
     {&polyhead_args::positions_kv, {B, KV}},
     {&polyhead_args::head_gate, {H}},
+    {&polyhead_args::gate, {B, H, Q, other}},
+    {&polyhead_args::query_norm_weight, {other}},
+    {&polyhead_args::query_norm_bias, {other}},
+    {&polyhead_args::key_norm_weight, {other}},
+    {&polyhead_args::key_norm_bias, {other}},
     {&polyhead_args::out, {B, H, Q, other}},
     {&polyhead_args::lse, {B, H, Q}},
 };

@@ -95,10 +95,25 @@ private:
         }
     }
 
+    static auto not_a_number(float polyhead_args::*value, float wrong) {
+        return [value, wrong](polyhead_args &a) { a.*value = wrong; };
+    }
+
+    // Gates and norms.
+    void add_for_layers_of_models() {
+        add_for_presence("gate", p_.gate != 0 && is_sdpa(p_), &polyhead_args::gate, true);
+        add_for_presence("query_norm_weight", p_.query_norm != 0, &polyhead_args::query_norm_weight, false);
+        add_for_presence("key_norm_weight", p_.key_norm != 0, &polyhead_args::key_norm_weight, false);
+        if (contract::normalises(p_)) {
+            for (const float wrong : {0.0f, -1.0f, NAN, INFINITY}) {
+                add("norm_epsilon " + std::to_string(wrong), POLYHEAD_BAD_VALUE, not_a_number(&polyhead_args::norm_epsilon, wrong));
+            }
+        } else {
+            add("norm_epsilon for a kernel without", POLYHEAD_WRONG_OPERATION, not_a_number(&polyhead_args::norm_epsilon, 1.0f));
+        }
+    }
+
     void add_for_attention() {
-        const auto not_a_number = [](float polyhead_args::*value, float wrong) {
-            return [value, wrong](polyhead_args &a) { a.*value = wrong; };
-        };
         add("softmax_scale NaN", POLYHEAD_BAD_VALUE, [](polyhead_args &a) {
             a.has_softmax_scale = 1;
             a.softmax_scale = NAN;
@@ -111,7 +126,7 @@ private:
         for (const CallTensor &cache : cache_tensors) {
             add_for_presence(cache.name, p_.cache != 0, cache.tensor, true);
         }
-        if (p_.cache != 0) {
+        if (p_.cache != 0 && p_.shared_cache == 0) {
             add("key_cache aliases the input", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.key_cache.data; });
         }
         add_for_presence("key_scales", p_.int8_cache != 0, &polyhead_args::key_scales, true);
@@ -127,6 +142,7 @@ private:
         add_for_presence("rope_cos", p_.rope != 0, &polyhead_args::rope_cos, true);
         add_for_presence("rope_sin", p_.rope != 0, &polyhead_args::rope_sin, true);
         add_for_presence("head_gate", p_.head_gate != 0, &polyhead_args::head_gate, false);
+        add_for_layers_of_models();
         if (p_.softcap != 0) {
             add("softcap 0", POLYHEAD_BAD_VALUE, not_a_number(&polyhead_args::softcap, 0.0f));
             add("softcap negative", POLYHEAD_BAD_VALUE, not_a_number(&polyhead_args::softcap, -1.0f));

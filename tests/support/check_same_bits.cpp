@@ -56,17 +56,13 @@ std::string difference(const Bits &a, const Bits &b) {
 
 // Whether the outermost dimension of this input is the batch.
 bool has_batch(const Problem &problem, const polyhead_tensor &tensor, polyhead_tensor polyhead_args::*which) {
-    if (problem.page_size != 0 && lies_in_pages(which)) {
-        return false;
+    for (const contract::TensorRow &row : contract::taken_by(problem)) {
+        if (row.tensor == which) {
+            const bool spread = row.least_rank != 0 && tensor.rank > 0 && tensor.shape[0] == 1;
+            return tensor.rank == row.rank && !spread && contract::counted(row.extents[0], problem) == POLYHEAD_EXTENT_B;
+        }
     }
-    if (which == &polyhead_args::mask || which == &polyhead_args::score_bias) {
-        return tensor.rank == 4 && tensor.shape[0] > 1;
-    }
-    if (which == &polyhead_args::alibi_slopes) {
-        return tensor.rank == 2 && tensor.shape[0] > 1;
-    }
-    const bool per_head = which == &polyhead_args::sinks || which == &polyhead_args::head_gate;
-    return tensor.rank != 0 && !per_head && which != &polyhead_args::rope_cos && which != &polyhead_args::rope_sin;
+    return false;
 }
 
 // The view of batch row b alone.

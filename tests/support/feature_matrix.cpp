@@ -3,6 +3,7 @@
 
 #include <iterator>
 
+#include "contract/problem.h"
 #include "instruments/calls/problems.h"
 #include "instruments/reference/expressions.h"
 #include "pairwise.h"
@@ -95,6 +96,35 @@ void set_int8(Problem &p, int setting) {
     p.int8_cache = p.op == POLYHEAD_SDPA && setting == 1;
 }
 
+// A layer that reads another one's cache has no keys of its own.
+void set_shared_cache(Problem &p, int setting) {
+    p.shared_cache = p.cache != 0 ? setting : 0;
+}
+
+void set_value_from_key(Problem &p, int setting) {
+    if (setting == 1 && contract::projects_key(p) && p.cross == 0) {
+        p.value_from_key = 1;
+        p.head_dim_v = p.head_dim;
+    }
+}
+
+// Keys of a cache are stored after their norm, and a value that lies in its key has none of its own.
+bool has_own_keys(const Problem &p) {
+    return p.op == POLYHEAD_MHA ? contract::projects_key(p) : p.page_size == 0 && p.int8_cache == 0 && p.value_in_key == 0;
+}
+
+void set_key_norm(Problem &p, int setting) {
+    p.key_norm = has_own_keys(p) ? setting : 0;
+}
+
+void set_value_norm(Problem &p, int setting) {
+    p.value_norm = has_own_keys(p) ? setting : 0;
+}
+
+void set_norm_of_projection(Problem &p, int setting) {
+    p.norm_of_projection = p.op == POLYHEAD_MHA && (p.query_norm != 0 || p.key_norm != 0) ? setting : 0;
+}
+
 void set_expression(Problem &p, int setting) {
     p.expression = setting == 0 ? nullptr : expression_cases()[static_cast<size_t>(setting) - 1].text;
 }
@@ -134,6 +164,13 @@ std::vector<Feature> make_features() {
         {"lengths", {"free", "queries fixed", "keys fixed", "both fixed"}, set_lengths},
         {"pages", {"none", "1", "16", "64"}, set_pages},
         {"int8_cache", yes_no, set_int8},
+        {"gate", {"none", "heads", "entries"}, [](Problem &p, int setting) { p.gate = setting; }},
+        {"shared_cache", yes_no, set_shared_cache},
+        {"value_from_key", yes_no, set_value_from_key},
+        {"query_norm", {"none", "rms", "rms_plus_one", "layer"}, [](Problem &p, int setting) { p.query_norm = setting; }},
+        {"key_norm", {"none", "rms", "rms_plus_one", "layer"}, set_key_norm},
+        {"value_norm", yes_no, set_value_norm},
+        {"norm_of_projection", yes_no, set_norm_of_projection},
     };
 }
 

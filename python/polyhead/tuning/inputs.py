@@ -9,7 +9,8 @@ from .. import _arrays, _core
 from .problem import LINEAR, MHA, SDPA, Shape
 
 Arrays = dict[str, Any]
-STORED = ("input", "query", "key", "value", "out")  # what a call has in the type of the problem; its other tensors are float32, int32 or bool
+ENTRIES = _core.problem_fields["gate"].index("entries")
+STORED = ("input", "query", "key", "value", "gate", "out")  # what a call has in the type of the problem; its other tensors are float32, int32 or bool
 
 
 def storage_of(fields: dict[str, int]) -> numpy.dtype[Any]:
@@ -67,6 +68,10 @@ def _inputs(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
         if fields["cross"]:
             arguments.update(key=normal(shape.batch, shape.seq_len_kv, fields["kdim"]), value=normal(shape.batch, shape.seq_len_kv, fields["vdim"]))
         rows = {"query": (heads * d, "embed_dim"), "key": (kv_heads * d, "kdim"), "value": (kv_heads * d_v, "vdim")}
+        if fields["value_from_key"]:
+            del rows["value"]
+        if fields["gate"]:
+            rows["gate"] = (heads * (d_v if fields["gate"] == ENTRIES else 1), "embed_dim")
         for name, (width, columns) in rows.items():
             weights[name] = matrix(width, fields[columns])
             if fields["bias"]:
@@ -107,7 +112,8 @@ def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator,
         found["position_offsets"] = numpy.zeros(batch, numpy.int32)
     if fields["window"]:
         found["window"] = (256, 0)
-    found.update({name: usual for name, usual in _core.usual_numbers.items() if fields[name]})
+    norms = fields["query_norm"] or fields["key_norm"] or fields["value_norm"]
+    found.update({name: usual for name, usual in _core.usual_numbers.items() if fields.get(name, norms)})  # epsilon is of all norms
     if fields["mask"]:
         extents = _pair_extents(fields["mask_broadcast"], seq_len_q, seq_len_kv)
         found["mask"] = rng.random((1, 1, *extents)) < 0.9 if fields["mask"] == 1 else normal(1, 1, *extents)
@@ -119,6 +125,11 @@ def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator,
         found["sinks"] = normal(heads)
     if fields["head_gate"]:
         found["head_gate"] = rng.random(heads, numpy.float32)
+    if fields["gate"] and fields["op"] == SDPA:
+        found["gate"] = normal(batch, heads, seq_len_q, fields["head_dim_v"] if fields["gate"] == ENTRIES else 1)
+    for of, of_heads in (("query", heads), ("key", fields["num_kv_heads"])):
+        if fields[of + "_norm"]:
+            found[of + "_norm_weight"] = rng.random(fields["head_dim"] * (of_heads if fields["norm_of_projection"] else 1), numpy.float32)
     if fields["rope"]:
         half = fields["rotary_dim"] // 2
         angle = numpy.arange(seq_len_q + seq_len_kv)[:, None] * 10000.0 ** (-numpy.arange(half) / half)

@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from ..reference import (Cut, attention, from_int8, join_heads, linear, positions, rotated, split_heads, visible, whole,
+from .. import _core
+from ..reference import (Cut, attention, from_int8, join_heads, linear, normalised, positions, rotated, sigmoid, split_heads, visible, whole,
                          without_pages)
 from .inputs import Arrays, storage_of
 from .problem import LINEAR, MHA, Shape
@@ -72,15 +73,33 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
     if fields["value_in_key"]:
         value = key[..., :fields["head_dim_v"]]
     length = query.shape[-2]
+    gate = arguments["gate"][:, :, rows] if "gate" in arguments else None
     if fields["op"] == MHA:
-        query = split_heads(project(query[:, rows], "query"), fields["num_heads"])
-        key, value = (split_heads(project(x, n), fields["num_kv_heads"]) for x, n in ((key, "key"), (value, "value")))
+        gate = split_heads(project(query[:, rows], "gate"), fields["num_heads"]) if fields["gate"] else None
+        query, key = project(query[:, rows], "query"), project(key, "key")
+        value = key if fields["value_from_key"] else project(value, "value")
+        query, key = (_normalised(fields, arguments, of, x, heads, dtype)
+                      for of, x, heads in (("query", query, fields["num_heads"]), ("key", key, fields["num_kv_heads"])))
+        value = split_heads(value, fields["num_kv_heads"])
     else:
         query, key, value = query[:, :, rows].astype(dtype), key.astype(dtype), value.astype(dtype)
+        query, key = (_normalised(fields, arguments, of, x, 0, dtype) for of, x in (("query", query), ("key", key)))
+    value = normalised(value, "rms", None, None, arguments["norm_epsilon"], dtype) if fields["value_norm"] else value
     out = _attention(fields, arguments, query, key, value, rows, length, dtype, cut)
+    out = out if gate is None else cut(out * sigmoid(gate, dtype))
     if fields["op"] == MHA:
         out = project(join_heads(out), "out_proj")
     return out, float(numpy.abs(value).max())
+
+
+def _normalised(fields: dict[str, int], arguments: Arrays, of: str, x: numpy.ndarray, heads: int, dtype: Any) -> numpy.ndarray:
+    """Heads after their norm; x has all heads of a token in a row, or, with heads 0, one head."""
+    kind = _core.problem_fields[of + "_norm"][fields[of + "_norm"]]
+    if heads and not fields["norm_of_projection"]:
+        x, heads = split_heads(x, heads), 0
+    if kind != "none":
+        x = normalised(x, kind, arguments.get(of + "_norm_weight"), arguments.get(of + "_norm_bias"), arguments["norm_epsilon"], dtype)
+    return split_heads(x, heads) if heads else x
 
 
 def _in_steps(query: numpy.ndarray) -> numpy.ndarray:

@@ -39,6 +39,9 @@ struct AttentionArgs {
     TensorView positions_q;                         // int32 [B,T_q]
     TensorView positions_kv;                        // int32 [B,T_kv]
     TensorView head_gate;                           // f32 [H]
+    TensorView query_norm_weight, query_norm_bias;  // f32 [d], or [H*d] with norm_of_projection
+    TensorView key_norm_weight, key_norm_bias;      // f32 [d], or [H_kv*d]
+    float norm_epsilon = 0;                         // > 0 exactly when built with a norm
     const TensorView *expression_tensors = nullptr; // in the order of their declarations
     int32_t num_expression_tensors = 0;
     MutableTensorView lse;          // f32 [B,H,T_q], exactly when built with lse
@@ -59,6 +62,7 @@ struct SdpaArgs : AttentionArgs {
     TensorView key_scales, value_scales;
     // int32 [B+1] on the host: packed tokens of B sequences; query and out are then [1,H,total,d], key and value [1,H_kv,total,d].
     TensorView cu_seqlens_q, cu_seqlens_kv;
+    TensorView gate;       // [B,H,T_q,d_v] or [B,H,T_q,1], before the sigmoid, exactly when built with gate
     MutableTensorView out; // [B,H,T_q,d_v]
 };
 
@@ -117,6 +121,11 @@ inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noex
     args.positions_q = a.positions_q;
     args.positions_kv = a.positions_kv;
     args.head_gate = a.head_gate;
+    args.query_norm_weight = a.query_norm_weight;
+    args.query_norm_bias = a.query_norm_bias;
+    args.key_norm_weight = a.key_norm_weight;
+    args.key_norm_bias = a.key_norm_bias;
+    args.norm_epsilon = a.norm_epsilon;
     args.expression_tensors = a.expression_tensors;
     args.num_expression_tensors = a.num_expression_tensors;
     args.lse = a.lse;
@@ -139,6 +148,7 @@ inline polyhead_args c_args(const SdpaArgs &a) noexcept {
     args.value_scales = a.value_scales;
     args.cu_seqlens_q = a.cu_seqlens_q;
     args.cu_seqlens_kv = a.cu_seqlens_kv;
+    args.gate = a.gate;
     args.out = a.out;
     return args;
 }

@@ -176,6 +176,9 @@ typedef struct polyhead_weight_tensors {
     polyhead_tensor query, key, value;
     polyhead_tensor query_bias, key_bias, value_bias;
     polyhead_tensor out_proj, out_bias;
+    /* With gate: [H*d_v,D], or [H,D] with one number of a head. Absent, query (and query_bias) have them: for each head d rows of query,
+     * then those of its gate, as Qwen3-Next stores them. */
+    polyhead_tensor gate, gate_bias;
 } polyhead_weight_tensors;
 
 /* Weight tensors of which none is given. */
@@ -238,6 +241,10 @@ typedef struct polyhead_args {
     size_t scratch_bytes;
     const polyhead_executor *executor;
     const struct polyhead_plan *plan; /* null, or one of polyhead_make_plan(): its form is expected, and not checked again */
+    polyhead_tensor gate;             /* sdpa [B,H,T_q,d_v] or [B,H,T_q,1], before the sigmoid, exactly when built with gate */
+    /* f32 [d], or with norm_of_projection [H*d] and [H_kv*d]; absent = a factor of 1, nothing added */
+    polyhead_tensor query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias;
+    float norm_epsilon; /* > 0, exactly when the kernel was built with a norm */
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

@@ -73,6 +73,13 @@ typedef struct polyhead_problem {
     int32_t cache;                /* mha, 1: new keys and values go into a cache of the caller, which attention reads */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
     int32_t free_group_size;      /* sdpa with num_heads 0, 1: query heads of a key/value head are free, too; group_size is 0 */
+    int32_t gate;                 /* polyhead_gate: the attention result is multiplied by the sigmoid of a tensor, in mha of a projection */
+    int32_t query_norm;           /* polyhead_norm: of each head of query, before rotation */
+    int32_t key_norm;             /* polyhead_norm: of each head of key, before rotation; a cache has keys after it */
+    int32_t value_norm;           /* 1: each head of value is divided by the root of its mean square, without weights */
+    int32_t norm_of_projection;   /* mha, 1: query_norm and key_norm (rms) count all heads of a token as one */
+    int32_t value_from_key;       /* mha, 1: value is the projected key before norm and rotation; there are no weights of value */
+    int32_t shared_cache;         /* mha with cache, 1: another layer wrote keys and values, those of the call too; only W_Q and W_O */
 } polyhead_problem;
 
 typedef enum polyhead_mask {
@@ -92,6 +99,19 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_INTERLEAVED_TRAILING = 3, /* the same of the trailing rotary_dim entries */
     POLYHEAD_ROPE_HALF_SPLIT_TRAILING = 4
 } polyhead_rope;
+
+typedef enum polyhead_gate {
+    POLYHEAD_NO_GATE = 0,
+    POLYHEAD_GATE_OF_HEADS = 1,  /* one number of a head: [B,H,T_q,1] */
+    POLYHEAD_GATE_OF_ENTRIES = 2 /* one of each entry: [B,H,T_q,d_v] */
+} polyhead_gate;
+
+typedef enum polyhead_norm {
+    POLYHEAD_NO_NORM = 0,
+    POLYHEAD_RMS_NORM = 1,          /* x / sqrt(mean(x^2) + epsilon) * weight */
+    POLYHEAD_RMS_NORM_PLUS_ONE = 2, /* the factor is 1 + weight, as Gemma and Qwen3-Next store it */
+    POLYHEAD_LAYER_NORM = 3         /* (x - mean) / sqrt(variance + epsilon) * weight + bias */
+} polyhead_norm;
 
 /* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the
  * valid ones are 0 in the first two stages. */

@@ -1,0 +1,71 @@
+// Schedules of the norms of heads.
+//
+//   CPU: parallel (batch, head, 64 tokens)          GPU: blocks (head, batch, tokens), a thread for each token
+//          for tokens
+//            sums of lanes in a vector, then of the vector
+#include "schedules.h"
+
+#include <algorithm>
+
+#include "../generators/head_norms.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace {
+
+constexpr int tokens_of_task = 64;
+constexpr int most_serial_numbers = 1 << 14; // of a call that one thread reads: a parallel loop costs some microseconds
+
+struct Result {
+    Func lanes, sum, of_head;
+};
+
+std::vector<Result> results_of(const HeadNorm &n) {
+    std::vector<Result> all;
+    if (n.centred) {
+        all.push_back({n.lane_sums, n.sum, n.mean});
+    }
+    all.push_back({n.lane_squares, n.squares, n.factor});
+    return all;
+}
+
+} // namespace
+
+void schedule_head_norm(HeadNorm &n, const Machine &machine) {
+    for (Func f : {n.weight, n.bias}) {
+        if (f.defined()) {
+            f.compute_root().vectorize(n.d, std::min(machine.lanes, n.width), TailStrategy::GuardWithIf);
+        }
+    }
+    for (Result &r : results_of(n)) {
+        const Var block("block"), token("token"), task("task");
+        r.of_head.compute_root()
+            .split(n.t, block, token, tokens_of_task, TailStrategy::GuardWithIf)
+            .fuse(block, n.h, task)
+            .fuse(task, n.b, task);
+        r.of_head.specialize(n.count >= most_serial_numbers).parallel(task);
+        r.sum.compute_at(r.of_head, token);
+        r.lanes.compute_at(r.of_head, token).bound(n.lane, 0, n.lanes);
+        if (n.lanes > 1) {
+            r.sum.update().atomic().vectorize(n.all_lanes);
+            r.lanes.vectorize(n.lane);
+            r.lanes.update().reorder(n.lane, n.entries.x, n.entries.y).vectorize(n.lane);
+        }
+    }
+}
+
+void schedule_head_norm_gpu(HeadNorm &n) {
+    for (Result &r : results_of(n)) {
+        schedule_copy_gpu(r.of_head, n.t, {n.h, n.b});
+        const Var thread("thread");
+        r.of_head.compute_root();
+        r.sum.compute_at(r.of_head, thread);
+        r.lanes.compute_at(r.of_head, thread).bound(n.lane, 0, n.lanes);
+    }
+}
+
+} // namespace polyhead::gen

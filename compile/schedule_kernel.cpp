@@ -51,6 +51,8 @@ void schedule_nothing(KernelStages *k) {
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     for (const HeadRows &r : k->head_rows) {
+        const std::vector<Func> of_norm = r.norm ? r.norm->funcs() : std::vector<Func>();
+        funcs.insert(funcs.end(), of_norm.begin(), of_norm.end());
         if (!r.is_output) {
             funcs.push_back(r.rows);
         }

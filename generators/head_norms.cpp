@@ -49,6 +49,7 @@ HeadNorm norm_of(const Heads &heads, int most_lanes, const AttentionInputs &in) 
         n.lanes *= 2;
     }
     n.width = heads.width;
+    n.together = heads.together;
     n.centred = heads.kind == POLYHEAD_LAYER_NORM;
     n.count = heads.tokens * heads.number * heads.width * in.batch;
     const int vectors = (heads.width + n.lanes - 1) / n.lanes;
@@ -103,16 +104,18 @@ std::vector<Func> HeadNorm::funcs() const {
 
 void normalise_heads(const Problem &p, int most_lanes, const Expr &key_rows, AttentionInputs *in, std::vector<HeadNorm> *norms) {
     const AttentionInputs given = *in;
-    const auto read = [&](const Heads &heads, auto *reader) {
+    const auto read = [&](HeadNorm::Of of, const Heads &heads, auto *reader) {
         if (heads.kind != POLYHEAD_NO_NORM) {
             norms->push_back(norm_of(heads, most_lanes, given));
+            norms->back().of = of;
             *reader = normalised(norms->back(), heads);
         }
     };
     const bool together = p.norm_of_projection != 0;
     const Storage floats = storage_of(POLYHEAD_F32, false);
     if (p.query_norm != POLYHEAD_NO_NORM) {
-        read({"query", [given](auto... at) { return given.query(at...); }, p.query_norm, p.head_dim, in->num_heads, in->seq_len_q, together,
+        read(HeadNorm::Of::query,
+             {"query", [given](auto... at) { return given.query(at...); }, p.query_norm, p.head_dim, in->num_heads, in->seq_len_q, together,
               true},
              &in->stored_query);
         in->query_storage = floats;
@@ -120,8 +123,9 @@ void normalise_heads(const Problem &p, int most_lanes, const Expr &key_rows, Att
     if (p.key_norm != POLYHEAD_NO_NORM || p.value_norm != 0) {
         KeySource::Element key = [keys = given.keys](auto... at) { return keys.key(at...); },
                            value = [keys = given.keys](auto... at) { return keys.value(at...); };
-        read({"key", key, p.key_norm, p.head_dim, in->num_kv_heads, key_rows, together, true}, &key);
-        read({"value", value, p.value_norm != 0 ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, p.head_dim_v, in->num_kv_heads, key_rows, false,
+        read(HeadNorm::Of::key, {"key", key, p.key_norm, p.head_dim, in->num_kv_heads, key_rows, together, true}, &key);
+        read(HeadNorm::Of::value,
+             {"value", value, p.value_norm != 0 ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, p.head_dim_v, in->num_kv_heads, key_rows, false,
               false},
              &value);
         in->keys = KeySource(floats, key, value, given.keys.rows());

@@ -10,10 +10,12 @@ namespace polyhead::gen {
 
 // x -> (x - mean) * factor * weight + bias over the entries of a head, or of all heads of a token.
 struct HeadNorm {
-    int lanes = 1; // partial sums side by side
-    int width = 0; // of a head
+    enum class Of { query, key, value } of = Of::query;
+    bool together = false; // all heads of a token are one
+    int lanes = 1;         // partial sums side by side
+    int width = 0;         // of a head
     bool centred = false;
-    Halide::Var lane{"lane"}, d{"d"}, t{"t"}, h{"h"}, b{"b"}; // h: 0 where all heads of a token are one
+    Halide::Var lane{"lane"}, d{"d"}, t{"t"}, h{"h"}, b{"b"}; // h: 0 where they are together
     Halide::RDom entries;                                     // (vector, head)
     Halide::RDom all_lanes;
     Halide::Func lane_sums, sum, mean;          // (lane, t, h, b), (t, h, b), (t, h, b): of centred ones alone

@@ -1,6 +1,8 @@
 // The cache of a layer.
 #include "layer_cache.h"
 
+#include <algorithm>
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -53,6 +55,7 @@ void HeadRows::define(const Halide::Func &func, const Halide::Type &type, bool o
 }
 
 void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const Expr &tokens, const HeadPlace &place) {
+    this->heads = heads;
     const AttentionInputs &in = formulas.inputs();
     head_dim = heads == Heads::value ? formulas.problem().head_dim_v : formulas.problem().head_dim;
     rotary_dim = heads != Heads::value && formulas.rotation().active() ? formulas.rotation().dim() : 0;
@@ -105,22 +108,36 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
     p->rotary_dim = 0;
 }
 
-void keep_normalised(const Problem &p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query,
-                     const Storage &key_and_value, const KeySource &given, bool on_device, std::vector<HeadRows> *rows) {
-    if (p.query_norm != POLYHEAD_NO_NORM) {
+void keep_normalised(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const Storage &key_and_value,
+                     const KeySource &given, bool on_device, std::vector<HeadRows> *rows) {
+    if (p->query_norm != POLYHEAD_NO_NORM) {
         in->stored_query = add_rows("normalised_query", HeadRows::Heads::query, formulas, query, in->seq_len_q, rows).reader(on_device);
         in->query_storage = query;
     }
-    if (p.key_norm != POLYHEAD_NO_NORM || p.value_norm != 0) {
+    if (p->key_norm != POLYHEAD_NO_NORM || p->value_norm != 0) {
         const auto kept = [&](const char *name, HeadRows::Heads heads, bool normalised, const KeySource::Element &otherwise) {
             const bool here = normalised || given.storage().type != key_and_value.type;
             return here ? add_rows(name, heads, formulas, key_and_value, in->keys.rows(), rows).reader(on_device) : otherwise;
         };
-        const KeySource::Element key = kept("normalised_key", HeadRows::Heads::key, p.key_norm != POLYHEAD_NO_NORM,
+        const KeySource::Element key = kept("normalised_key", HeadRows::Heads::key, p->key_norm != POLYHEAD_NO_NORM,
                                             [given](auto... at) { return given.stored_key(at...); }),
-                                 value = kept("normalised_value", HeadRows::Heads::value, p.value_norm != 0,
+                                 value = kept("normalised_value", HeadRows::Heads::value, p->value_norm != 0,
                                               [given](auto... at) { return given.stored_value(at...); });
         in->keys = KeySource(key_and_value, key, value, in->keys.rows());
+    }
+    if (formulas.rotation().active()) {
+        p->rope = POLYHEAD_NO_ROPE;
+        p->rotary_dim = 0;
+    }
+}
+
+void give_norms_to_rows(std::vector<HeadNorm> *norms, std::vector<HeadRows> *rows) {
+    for (HeadRows &r : *rows) {
+        const auto own = std::find_if(norms->begin(), norms->end(), [&](const HeadNorm &n) { return n.of == r.heads && !n.together; });
+        if (own != norms->end() && r.in_one_loop()) {
+            r.norm = *own;
+            norms->erase(own);
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "head_norms.h"
 #include "layer.h"
 
 namespace polyhead::gen {
@@ -21,10 +22,13 @@ struct HeadRows {
     Halide::RDom plain;               // (d, t, h, b): entries that are not rotated; undefined where all are
     Halide::RDom rotated;             // (part, pair, t, h, b)
     Halide::Expr count;               // of entries of a call
+    std::optional<HeadNorm> norm;     // of the heads, each by itself, that nothing else reads
 
     // Before write(): the size of a cache is known from then on.
     void define(const Halide::Func &func, const Halide::Type &type, bool output);
-    enum class Heads { query, key, value };
+    using Heads = HeadNorm::Of;
+    Heads heads = Heads::query;
+    bool in_one_loop() const { return !plain.defined() || !rotated.defined(); }
     // formulas: of a problem whose query, key and value are the heads of so many tokens.
     void write(Heads heads, const AttentionFormulas &formulas, const Storage &storage, const Halide::Expr &tokens, const HeadPlace &place);
     Halide::Expr extent(int dimension) const { return rows.output_buffer().dim(dimension).extent(); } // of a cache
@@ -41,9 +45,12 @@ void write_cache(const Problem &problem, const AttentionFormulas &formulas, cons
 void read_cache(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query, const KeySource &keys,
                 const Halide::Expr &blocks, bool on_device, std::vector<HeadRows> *rows);
 
-// Gives attention rows of heads that are normalised once for a call: frames read a row many times. formulas: of a problem without rotation,
-// which frames do later, over the normalised heads of `inputs`; given: key and value before their norms.
-void keep_normalised(const Problem &problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query,
+// Gives attention rows of heads that are normalised once for a call: frames read a row many times. Where both query and key are, they are
+// rotated, too: the problem of attention has nothing to rotate then. formulas: over the normalised heads of `inputs`, of a problem that
+// rotates where rows are rotated; given: key and value before their norms.
+void keep_normalised(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query,
                      const Storage &key_and_value, const KeySource &given, bool on_device, std::vector<HeadRows> *rows);
+// The rows where a norm is read once, in one loop, have it.
+void give_norms_to_rows(std::vector<HeadNorm> *norms, std::vector<HeadRows> *rows);
 
 } // namespace polyhead::gen

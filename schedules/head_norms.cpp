@@ -33,14 +33,31 @@ std::vector<Result> results_of(const HeadNorm &n) {
     return all;
 }
 
-} // namespace
-
-void schedule_head_norm(HeadNorm &n, const Machine &machine) {
+void schedule_norm_weights(HeadNorm &n, const Machine &machine) {
     for (Func f : {n.weight, n.bias}) {
         if (f.defined()) {
             f.compute_root().vectorize(n.d, std::min(machine.lanes, n.width), TailStrategy::GuardWithIf);
         }
     }
+}
+
+// The sums of one token in a loop over tokens.
+void schedule_sums(const HeadNorm &n, Result &r, Func consumer, const Halide::VarOrRVar &tokens) {
+    const auto at = [&](Func f) { tokens.is_rvar ? f.compute_at(consumer, tokens.rvar) : f.compute_at(consumer, tokens.var); };
+    at(r.sum);
+    at(r.lanes);
+    r.lanes.bound(n.lane, 0, n.lanes);
+    if (n.lanes > 1) {
+        r.sum.update().atomic().vectorize(n.all_lanes);
+        r.lanes.vectorize(n.lane);
+        r.lanes.update().reorder(n.lane, n.entries.x, n.entries.y).vectorize(n.lane);
+    }
+}
+
+} // namespace
+
+void schedule_head_norm(HeadNorm &n, const Machine &machine) {
+    schedule_norm_weights(n, machine);
     for (Result &r : results_of(n)) {
         const Var block("block"), token("token"), task("task");
         r.of_head.compute_root()
@@ -48,13 +65,15 @@ void schedule_head_norm(HeadNorm &n, const Machine &machine) {
             .fuse(block, n.h, task)
             .fuse(task, n.b, task);
         r.of_head.specialize(n.count >= most_serial_numbers).parallel(task);
-        r.sum.compute_at(r.of_head, token);
-        r.lanes.compute_at(r.of_head, token).bound(n.lane, 0, n.lanes);
-        if (n.lanes > 1) {
-            r.sum.update().atomic().vectorize(n.all_lanes);
-            r.lanes.vectorize(n.lane);
-            r.lanes.update().reorder(n.lane, n.entries.x, n.entries.y).vectorize(n.lane);
-        }
+        schedule_sums(n, r, r.of_head, token);
+    }
+}
+
+void schedule_head_norm_at(HeadNorm &n, Func rows, const Halide::RVar &tokens, const Machine &machine) {
+    schedule_norm_weights(n, machine);
+    for (Result &r : results_of(n)) {
+        r.of_head.compute_at(rows, tokens);
+        schedule_sums(n, r, rows, tokens);
     }
 }
 

@@ -39,10 +39,13 @@ template <class Schedule> void for_each_stage(HeadRows &r, const Schedule &sched
 
 void schedule_head_rows(HeadRows &r, const Machine &machine) {
     at_root(r);
-    for_each_stage(r, [&](Stage stage, int count, const RVar &entries, const RVar &, const RVar &heads, const RVar &batch) {
+    for_each_stage(r, [&](Stage stage, int count, const RVar &entries, const RVar &tokens, const RVar &heads, const RVar &batch) {
         const RVar task("task");
         stage.vectorize(entries, std::min(machine.lanes, count), TailStrategy::GuardWithIf).fuse(heads, batch, task);
         stage.specialize(r.count >= most_serial_entries).parallel(task);
+        if (r.norm) {
+            schedule_head_norm_at(*r.norm, r.rows, tokens, machine);
+        }
     });
 }
 
@@ -52,6 +55,9 @@ void schedule_copied_out(Halide::Func out, int columns, const Machine &machine) 
 }
 
 void schedule_head_rows_gpu(HeadRows &r) {
+    if (r.norm) {
+        schedule_head_norm_gpu(*r.norm);
+    }
     at_root(r);
     // Nothing is left of this loop, but Halide 21 takes a definition outside of device loops for a use on the host.
     r.rows.gpu_blocks(r.row, r.head, r.outermost).gpu_threads(r.d);

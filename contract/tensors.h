@@ -433,6 +433,27 @@ inline bool takes(const polyhead_problem &problem, const WeightRow &row) noexcep
     return (row.ops & op_bit(problem.op)) != 0 && row.exists(problem);
 }
 
+// Tensors that an entry of some operation takes at most, weights and biases included. Rows of one member exclude each other.
+constexpr size_t most_entry_tensors() noexcept {
+    size_t most = 0;
+    for (const Operation &op : operations) {
+        size_t count = 0;
+        for (size_t i = 0; i < num_tensors; ++i) {
+            const auto of_op = [&](const TensorRow &row) { return (row.ops & op_bit(op.id)) != 0 && row.place != Place::host; };
+            bool first = of_op(tensors[i]);
+            for (size_t j = 0; j < i; ++j) {
+                first = first && !(of_op(tensors[j]) && tensors[j].tensor == tensors[i].tensor);
+            }
+            count += first ? 1 : 0;
+        }
+        for (const WeightRow &row : weight_rows) {
+            count += (row.ops & op_bit(op.id)) != 0 ? 2 : 0;
+        }
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
 // After the options come the tensors of the expression, one argument each; of rank 1 where the declaration says 0. A call has room for so
 // many:
 constexpr int32_t most_expression_tensors = 20;

@@ -130,7 +130,10 @@ TEST_CASE("sizes: weights, caches and problems of other headers", "[runtime]") {
     const Resized<polyhead_weight_tensors> none(polyhead_weight_tensors_of(), 8);
     void *const aligned = reinterpret_cast<void *>((reinterpret_cast<uintptr_t>(memory.data()) + 63) / 64 * 64);
     CHECK(std::string(polyhead_pack(&layer.fake.table, none.get(), aligned, &packed).message).find("query: missing") == 0);
-    const Resized<polyhead_weight_tensors> cut(polyhead_weight_tensors_of(), -8);
+    constexpr int later = -2 * int(sizeof(polyhead_tensor)); // gate and gate_bias, which the lowest version does not have
+    const Resized<polyhead_weight_tensors> earlier(polyhead_weight_tensors_of(), later);
+    CHECK(std::string(polyhead_pack(&layer.fake.table, earlier.get(), aligned, &packed).message).find("query: missing") == 0);
+    const Resized<polyhead_weight_tensors> cut(polyhead_weight_tensors_of(), later - 8);
     CHECK_THAT(polyhead_pack(&layer.fake.table, cut.get(), aligned, &packed).message,
                Catch::Contains("begin them with polyhead_weight_tensors_of()"));
     const Kernel kernel(layer.fake.table);

@@ -22,6 +22,7 @@ polyhead_test(
         runtime_floating_point.cpp
         runtime_fetch.cpp
         runtime_fork.cpp
+        runtime_gates_norms.cpp
         runtime_page_pool.cpp
         runtime_pages.cpp
         runtime_parts.cpp

@@ -36,7 +36,7 @@ public:
     const uint32_t *neutral(int i) const noexcept { return neutral_[i]; }
 
     // A context, every tensor, and every number.
-    static constexpr int most_buffers = static_cast<int>(num_tensors + 2 * num_weights) + most_expression_tensors;
+    static constexpr int most_buffers = static_cast<int>(most_entry_tensors()) + most_expression_tensors;
     static constexpr int most_arguments = 1 + most_buffers + static_cast<int>(num_numbers);
 
 private:

@@ -18,6 +18,9 @@ Problem with_everything(Problem p) {
     p.mask = POLYHEAD_BOOLEAN_MASK;
     p.rope = POLYHEAD_ROPE_HALF_SPLIT;
     p.rotary_dim = 6;
+    p.gate = POLYHEAD_GATE_OF_HEADS;
+    p.query_norm = POLYHEAD_LAYER_NORM;
+    p.key_norm = POLYHEAD_RMS_NORM_PLUS_ONE;
     p.lse = p.weights_mean = 1;
     p.scores = POLYHEAD_LOGITS;
     p.expression = "kept"; // no one parses it here

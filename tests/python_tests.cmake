@@ -44,6 +44,7 @@ if(NOT POLYHEAD_SANITIZE) # whose kernels need the system's linker
     polyhead_python_test("ready kernels beside the package" SCRIPT python_bundle.py)
 endif()
 polyhead_python_test("the attention of models" SCRIPT python_models.py)
+polyhead_python_test("gates and norms" SCRIPT python_gates_norms.py)
 polyhead_python_test("tables of rotations" SCRIPT python_rope_tables.py)
 polyhead_python_test("a cache of keys and values" SCRIPT python_kv_cache.py)
 polyhead_python_test("random histories of caches" SCRIPT python_histories.py)

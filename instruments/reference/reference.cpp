@@ -60,6 +60,20 @@ const float *key_row(const Problem &p, const polyhead_args &args, const polyhead
     return element(tensor, static_cast<const int32_t *>(table.data)[row], hkv, n % p.page_size);
 }
 
+template <class Real> void round_in_unit(Real *numbers, int64_t count, const Evaluation &how) {
+    const Real unit = how.unit;
+    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x / unit; });
+    round_all(numbers, count, how.storage);
+    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x * unit; });
+}
+
+// A head after its norm, which is kept in the storage type.
+template <class Real> void round_if(bool normalised, Real *numbers, int64_t count, const Evaluation &how) {
+    if (normalised && is_16_bit(how.storage) && how.rounded != Rounded::new_rows) {
+        round_in_unit(numbers, count, how);
+    }
+}
+
 // The logits of a gate, of any storage type.
 template <class Real> std::vector<Real> gate_row(const polyhead_tensor &gate, int64_t b, int64_t h, int64_t q) {
     std::vector<Real> row(static_cast<size_t>(gate.shape[3]));
@@ -83,18 +97,21 @@ template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhea
             for (int64_t n = 0; n < (args.page_table.rank != 0 ? key_length(p, args, b) : keys); n++) {
                 std::copy_n(key_row(p, args, args.key, b, hkv, n), p.head_dim, key.begin());
                 attention.normalise_key(key.data(), p.head_dim);
+                round_if(p.key_norm != POLYHEAD_NO_NORM, key.data(), p.head_dim, how);
                 attention.rotate_key(key.data(), b, n);
                 for (int64_t d = 0; d < p.head_dim; d++) {
                     head.key_transposed.row(d)[n] = key[d];
                 }
                 std::copy_n(key_row(p, args, p.value_in_key != 0 ? args.key : args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
                 attention.normalise_value(head.value.row(n), p.head_dim_v);
+                round_if(p.value_norm != 0, head.value.row(n), p.head_dim_v, how);
             }
             head.find_max_values();
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t q : rows[b * p.num_heads + h]) {
                     std::copy_n(element(args.query, b, h, q), p.head_dim, query.begin());
                     attention.normalise_query(query.data(), p.head_dim);
+                    round_if(p.query_norm != POLYHEAD_NO_NORM, query.data(), p.head_dim, how);
                     attention.rotate_query(query.data(), b, q);
                     const int64_t index = (b * p.num_heads + h) * rows_q + q;
                     Real *const out = answer.out.data() + index * p.head_dim_v;
@@ -184,13 +201,6 @@ HeadKeys<Real> split_head(const Problem &p, const RowAttention<Real> &attention,
     return head;
 }
 
-template <class Real> void round_in_unit(Real *numbers, int64_t count, const Evaluation &how) {
-    const Real unit = how.unit;
-    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x / unit; });
-    round_all(numbers, count, how.storage);
-    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x * unit; });
-}
-
 // Key/value head hkv of batch row b in a cache: what was there, and behind it the tokens of the call, keys rotated and, in a 16-bit storage
 // type, rounded once more.
 template <class Real>
@@ -253,10 +263,13 @@ Answer<Real> evaluate_mha(const Problem &p, const polyhead_args &args, const pol
         const int64_t gates = gates_of(p);
         for (int64_t i = 0; i < query.rows; i++) {
             attention.normalise_query(query.row(i), query.columns);
+            round_if(p.query_norm != POLYHEAD_NO_NORM, query.row(i), query.columns, how);
         }
         for (int64_t n = 0; n < key.rows; n++) {
             attention.normalise_key(key.row(n), key.columns);
             attention.normalise_value(value.row(n), value.columns);
+            round_if(p.key_norm != POLYHEAD_NO_NORM, key.row(n), key.columns, how);
+            round_if(p.value_norm != 0, value.row(n), value.columns, how);
         }
         Matrix<Real> concat(query.rows, p.num_heads * p.head_dim_v);
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {

@@ -107,9 +107,6 @@ template <class Real> void RowAttention<Real>::normalise(const Norm &norm, int64
             const Real weight = plus_one ? Real(1) + number(norm.weight, i, Real(0)) : number(norm.weight, i, Real(1));
             x[i] = (x[i] - mean) * factor * weight + number(norm.bias, i, Real(0));
         }
-        if (is_16_bit(storage_)) {
-            round_all(x, width, storage_);
-        }
     }
 }
 

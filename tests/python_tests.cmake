@@ -45,6 +45,8 @@ if(NOT POLYHEAD_SANITIZE) # whose kernels need the system's linker
 endif()
 polyhead_python_test("the attention of models" SCRIPT python_models.py)
 polyhead_python_test("tables of rotations" SCRIPT python_rope_tables.py)
+polyhead_python_test("layers of models against Transformers" SCRIPT python_model_references.py)
+polyhead_python_test("the table of models" SCRIPT python_model_table.py)
 polyhead_python_test("a cache of keys and values" SCRIPT python_kv_cache.py)
 polyhead_python_test("random histories of caches" SCRIPT python_histories.py)
 polyhead_python_test("a layer with a cache" SCRIPT python_layer_cache.py)

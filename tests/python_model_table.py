@@ -70,7 +70,7 @@ REFUSALS = (
     ({}, "model_type: found None, expected bert"),
     (dict(model_type="llava", text_config=dict(model_type="phi")), "model_type: found 'phi', expected"),
     (dict(model_type="llama", num_attention_heads=4, num_hidden_layers=1), "hidden_size: found none in the configuration of llama"),
-    (dict(SMALL, model_type="llama", num_hidden_layers=None), "num_hidden_layers: found none in the configuration of llama, expected a whole number from 1"),
+    (dict(SMALL, model_type="llama", num_hidden_layers=None), "num_hidden_layers: found none in the configuration of llama, expected a whole number from 1 to"),
     (dict(SMALL, model_type="llama", num_key_value_heads="8"), "num_key_value_heads: found '8' in the configuration of llama, expected a whole number"),
     (dict(SMALL, model_type="llama", rope_scaling=dict(rope_type="linear")), "factor: missing in the configuration"),
     (dict(SMALL, model_type="qwen2", layer_types=["full_attention"]), "layer_types: found 1 in the configuration of qwen2, expected 4, one for each"),
@@ -123,6 +123,19 @@ class Table(unittest.TestCase):
             self.assertNotIn("\n", str(caught.exception))
         with self.assertRaisesRegex(TypeError, "config: found 'config.json', expected the content of config.json as a dict"):
             models.layers_of("config.json")
+
+    def test_any_value_is_refused_in_a_sentence_or_taken(self):
+        bad = ("x", -1, 0, 1.5, True, [], [1], {}, {"x": {}}, 1e300, float("nan"), 10**40)
+        for config, _ in CASES:
+            text = config.get("text_config", config)
+            for name, held in text.items():
+                parts = [held] if isinstance(held, dict) else []
+                for value in (*bad, *({**part, key: one} for part in parts for key in part for one in bad)):
+                    with self.subTest(text["model_type"], name=name, value=value):
+                        try:
+                            models.layers_of({**text, name: value})
+                        except polyhead.Error as error:
+                            self.assertNotIn("\n", str(error))
 
     def test_parameters_are_those_of_the_files(self):
         for name in FILES:

@@ -32,7 +32,7 @@ See docs/guides/models.md.
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
-        prog="polyhead generate --from", description="Prints the attention layers of a model with what they cost, and writes their kernels.",
+        prog="polyhead generate", description="Prints the attention layers of a model with what they cost, and writes their kernels.",
         epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     top.add_argument("--from", dest="config", metavar="FILE", nargs="?", help="the config.json of a model, as Hugging Face writes it")
     top.add_argument("--print", dest="only_print", action="store_true", help="write no kernels")

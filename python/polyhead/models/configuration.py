@@ -24,7 +24,7 @@ def load(path: Union[str, "os.PathLike[str]"]) -> dict[str, Any]:
         found = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise refuse("%s: cannot read it: %s" % (name, error.strerror)) from error
-    except ValueError as error:  # also of text that is no UTF-8
+    except (ValueError, RecursionError) as error:  # also of text that is no UTF-8
         raise refuse("%s: found no JSON, expected a config.json: %s" % (name, error)) from error
     if not isinstance(found, dict):
         raise refuse("%s: found a JSON %s, expected an object" % (name, type(found).__name__))
@@ -39,16 +39,20 @@ def layers_of(config: Any) -> list[Layer]:
     if not isinstance(config, Mapping) and not hasattr(config, "to_dict"):
         raise TypeError("config: found %s, expected the content of config.json as a dict" % options.found_text(config))
     given = config if isinstance(config, Mapping) else config.to_dict()
-    if given.get("model_type") not in MODELS and isinstance(given.get("text_config"), Mapping):
+    if not is_known(given.get("model_type")) and isinstance(given.get("text_config"), Mapping):
         given = given["text_config"]
     model_type = given.get("model_type")
-    if model_type not in MODELS:
+    if not is_known(model_type):
         raise refuse("model_type: found %s, expected %s" % (options.found_text(model_type), options.one_of(*MODELS).expected)
                      + options.nearest(model_type, list(MODELS)))
     row = MODELS[model_type]
     kept = {name: value for name, value in given.items() if value is not None or name in NULLS}
     usual = {name: value for name, value in row.defaults.items() if name != "rope_parameters" or "rope_scaling" not in kept}  # of older files
     return _grouped(row.layers, Config(model_type, {**usual, **kept}))
+
+
+def is_known(model_type: Any) -> bool:
+    return isinstance(model_type, str) and model_type in MODELS
 
 
 def _grouped(make: Callable[[Config], list[Layer]], config: Config) -> list[Layer]:

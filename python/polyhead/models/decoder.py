@@ -5,10 +5,11 @@ import dataclasses
 from typing import Any, Callable, Mapping, Optional
 
 from .. import options
-from ..error import refuse
+from ..error import Error, refuse
 from ..rope_tables import rope_tables
 from .layer import Layer, Names
 
+MOST, MOST_LAYERS = 1 << 20, 10000
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
 
 
@@ -23,41 +24,58 @@ class Config:
         found = self.values.get(name)
         return otherwise if found is None else found
 
-    def whole(self, name: str, otherwise: Optional[int] = None) -> int:
-        """A number from 1."""
+    def wrong(self, name: str, expected: str) -> Error:
+        found = self.get(name)
+        return refuse("%s: found %s in the configuration of %s, expected %s" % (
+            name, "none" if found is None else options.found_text(found), self.model_type, expected))
+
+    def whole(self, name: str, otherwise: Optional[int] = None, least: int = 1) -> int:
+        """A number that a problem may have, or of layers."""
         found = self.get(name, otherwise)
-        if not options.is_whole(found) or found < 1:
-            text = "none" if found is None else options.found_text(found)
-            raise refuse("%s: found %s in the configuration of %s, expected a whole number from 1" % (name, text, self.model_type))
+        if not options.is_whole(found) or not least <= found <= MOST:
+            raise self.wrong(name, "a whole number from %d to %d" % (least, MOST))
         return int(found)
 
     def number(self, name: str) -> float:
         found = self.get(name)
-        if not options.is_number(found):
-            text = "none" if found is None else options.found_text(found)
-            raise refuse("%s: found %s in the configuration of %s, expected a number" % (name, text, self.model_type))
+        if not options.is_number(found) or not 0 <= found < 1e30:
+            raise self.wrong(name, "a number from 0")
         return float(found)
+
+    def part(self, name: str) -> Mapping[str, Any]:
+        """An object in the configuration, or {}."""
+        found = self.get(name, {})
+        if not isinstance(found, Mapping):
+            raise self.wrong(name, "an object")
+        return found
 
     def refuse_true(self, name: str, because: str, but: tuple[Any, ...] = ()) -> None:
         """Refuses a model of which this is true: no kernel computes it."""
         if self.get(name) and self.get(name) not in but:
-            raise refuse("%s: found %s in the configuration of %s, expected false, because %s" % (
-                name, options.found_text(self.get(name)), self.model_type, because))
+            raise self.wrong(name, "false, because " + because)
 
     def changed(self, **values: Any) -> "Config":
         return Config(self.model_type, {**self.values, **values})
 
     def layer_types(self, otherwise: Callable[[int], str], known: tuple[str, ...] = (FULL, SLIDING)) -> list[str]:
         """The kind of each layer: as the configuration lists them, or by their numbers."""
-        count = self.whole("num_hidden_layers")
-        listed = self.get("layer_types")
+        count, listed = self.count(), self.get("layer_types")
+        if listed is not None and not isinstance(listed, (list, tuple)):
+            raise self.wrong("layer_types", "a list")
         kinds = list(listed) if listed is not None else [otherwise(number) for number in range(count)]
         if len(kinds) != count:
             raise refuse("layer_types: found %d in the configuration of %s, expected %d, one for each layer" % (len(kinds), self.model_type, count))
         for kind in kinds:
             if kind not in known:
-                raise refuse("layer_types: found %r in the configuration of %s, expected %s" % (kind, self.model_type, " or ".join(known)))
+                raise refuse("layer_types: found %s in the configuration of %s, expected %s" % (
+                    options.found_text(kind), self.model_type, " or ".join(known)))
         return kinds
+
+    def count(self) -> int:
+        """Of layers."""
+        if self.whole("num_hidden_layers") > MOST_LAYERS:
+            raise self.wrong("num_hidden_layers", "at most %d" % MOST_LAYERS)
+        return self.whole("num_hidden_layers")
 
 
 def named(prefix: str, **tensors: str) -> Names:
@@ -82,7 +100,7 @@ class Decoder:
 
     def kinds(self, c: Config) -> list[str]:
         """The kind of each layer; "attention" where there is one."""
-        return ["attention"] * c.whole("num_hidden_layers")
+        return ["attention"] * c.count()
 
     def biased(self, c: Config) -> tuple[str, ...]:
         """The projections that have a bias."""
@@ -130,7 +148,7 @@ def changed(layer: Layer, fields: Mapping[str, Any], numbers: Mapping[str, Any],
 
 class Mistral(Decoder):
     def kinds(self, c: Config) -> list[str]:
-        return [SLIDING if c.get("sliding_window") else "attention"] * c.whole("num_hidden_layers")
+        return [SLIDING if c.get("sliding_window") else "attention"] * c.count()
 
     def biased(self, c: Config) -> tuple[str, ...]:
         return ()
@@ -177,8 +195,8 @@ class Qwen3VL(Qwen3):
     def layer(self, c: Config, number: int, kind: str) -> Layer:
         layer = super().layer(c, number, kind)
         pairs = layer.fields.get("rotary_dim", layer.fields["head_dim"]) // 2
-        found = (c.get("rope_parameters") or c.get("rope_scaling") or {}).get("mrope_section") or [24, 20, 20]
-        if len(found) != 3 or sum(found) != pairs:
+        found = (c.part("rope_parameters") or c.part("rope_scaling")).get("mrope_section") or [24, 20, 20]
+        if not isinstance(found, (list, tuple)) or len(found) != 3 or not all(map(options.is_whole, found)) or sum(found) != pairs:
             raise refuse("mrope_section: found %s in the configuration of %s, expected three numbers, %d together" % (
                 options.found_text(str(found)), c.model_type, pairs))
         sections = {"section_%d" % place: int(section) for place, section in enumerate(found, 1)}
@@ -204,9 +222,10 @@ class Gemma2(Decoder):
         return c.layer_types(lambda number: FULL if number % 2 else SLIDING)
 
     def layer(self, c: Config, number: int, kind: str) -> Layer:
-        capped = c.get("attn_logit_softcapping")
         layer = super().layer(c, number, kind)
-        return layer if capped is None else changed(layer, {"softcap": True}, {"softcap": float(capped)}, {})
+        if c.get("attn_logit_softcapping") is None:
+            return layer
+        return changed(layer, {"softcap": True}, {"softcap": c.number("attn_logit_softcapping")}, {})
 
 
 class Gemma3(Decoder):
@@ -223,7 +242,8 @@ class Gemma4(Decoder):
     def __call__(self, c: Config) -> list[Layer]:
         c.refuse_true("use_bidirectional_attention", "the kernel of a decoder is causal", but=("vision",))
         kinds = self.kinds(c)
-        of_full = c.get("per_layer_config", {}).get(str(kinds.index(FULL)), {})  # newer files have it by layer
+        by_layer = c.part("per_layer_config")  # of newer files
+        of_full = Config(c.model_type, by_layer).part(str(kinds.index(FULL)))
         c = c.changed(global_head_dim=of_full.get("head_dim") or c.get("global_head_dim", 512),
                       num_global_key_value_heads=of_full.get("num_key_value_heads") or c.get("num_global_key_value_heads"))
         return [self._sharing(c, layer, kinds) for layer in super().__call__(c)]
@@ -236,15 +256,15 @@ class Gemma4(Decoder):
         return c.whole("global_head_dim") if kind == FULL else super().head_dim(c, kind)
 
     def kv_heads(self, c: Config, kind: str) -> int:
-        of_full = c.get("num_global_key_value_heads") if kind == FULL and c.get("attention_k_eq_v") else None
-        return of_full or super().kv_heads(c, kind)
+        own = kind == FULL and c.get("attention_k_eq_v")
+        return c.whole("num_global_key_value_heads", super().kv_heads(c, kind)) if own else super().kv_heads(c, kind)
 
     def norms(self) -> dict[str, Any]:
         return {"query_norm": "rms", "key_norm": "rms", "value_norm": True}
 
     def _sharing(self, c: Config, layer: Layer, kinds: list[str]) -> Layer:
         number, = layer.layers
-        own = len(kinds) - int(c.get("num_kv_shared_layers", 0))  # the first layers, which write a cache
+        own = len(kinds) - c.whole("num_kv_shared_layers", 0, least=0)  # the first layers, which write a cache
         if c.get("use_bidirectional_attention"):
             layer = dataclasses.replace(layer, caller=(*layer.caller, "tokens of an image see each other: give a mask"))
         if number < own:

@@ -28,7 +28,7 @@ def _encoder(c: Config, names: Names, further: dict[str, Any], *caller: str) -> 
               "bias": True, **further}
     numbers = {"softmax_scale": fields["head_dim"] ** -0.5}
     return [Layer(c.model_type, "attention", (number,), fields, numbers, c.values, names, caller=caller)
-            for number in range(c.whole("num_hidden_layers"))]
+            for number in range(c.count())]
 
 
 def bert(c: Config) -> list[Layer]:
@@ -66,4 +66,4 @@ def deepseek_v3(c: Config) -> list[Layer]:
               " pairs %s, by cos and sin of rope_tables(config, rows)" % (rotated, rotated, pairs))
     numbers = {"softmax_scale": rope_tables(c.values, 1).softmax_scale}
     return [Layer(c.model_type, "attention", (number,), fields, numbers, c.values, names, linears=linears, caller=caller)
-            for number in range(c.whole("num_hidden_layers"))]
+            for number in range(c.count())]

@@ -45,7 +45,11 @@ def plain_layer(fields, weights, arguments, x, tables=None, shared=None, kv_leng
             return heads_of
         return rotated(heads_of, *tables, np.broadcast_to(np.arange(tokens), x.shape[:2]), interleaved=False, dtype=dtype)
 
-    query = turned(head_norm(projected("query"), heads, fields, "query", arguments))
+    made = projected("query")
+    if "gate" in fields:  # of each head: the query, then the gate
+        assert fields["gate"] == "entries"
+        made, gate = (part.reshape(*x.shape[:2], -1) for part in np.split(made.reshape(*x.shape[:2], heads, -1), 2, -1))
+    query = turned(head_norm(made, heads, fields, "query", arguments))
     if shared is None:
         raw = projected("key")
         value = split_heads(raw if fields.get("value_from_key") else projected("value"), kv_heads)
@@ -59,6 +63,5 @@ def plain_layer(fields, weights, arguments, x, tables=None, shared=None, kv_leng
                       dtype=dtype).out
     context = join_heads(found)
     if "gate" in fields:
-        gate = linear(x, weights["gate_proj"], None, dtype)
-        context = context / (1 + np.exp(-(gate if fields["gate"] == "entries" else np.repeat(gate, fields["head_dim"], -1))))
+        context = context / (1 + np.exp(-gate))
     return linear(context, weights["out_proj"], weights.get("out_bias"), dtype), (key, value)

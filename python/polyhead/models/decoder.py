@@ -182,7 +182,6 @@ class Qwen3Next(Qwen3):
         return {"query_norm": "rms_plus_one", "key_norm": "rms_plus_one"}
 
     def layer(self, c: Config, number: int, kind: str) -> Layer:
-        c.refuse_true("attention_bias", "the gate of a kernel has no bias")
         return changed(super().layer(c, number, kind), {"gate": "entries"}, {}, {})
 
 

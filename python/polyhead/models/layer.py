@@ -26,14 +26,12 @@ def matrix_shapes(fields: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     if not width:
         return {}
     heads, d = fields["num_heads"], fields["head_dim"]
-    shapes = {"query": (heads * d, width)}
+    gates = {"none": 0, "heads": 1, "entries": d}[fields.get("gate", "none")]  # of a head: their rows follow those of its query
+    shapes = {"query": (heads * (d + gates), width)}
     if not fields.get("shared_cache"):
         shapes["key"] = (fields["num_kv_heads"] * d, width)
         if not fields.get("value_from_key"):
             shapes["value"] = shapes["key"]
-    gate = fields.get("gate", "none")
-    if gate != "none":
-        shapes["gate_proj"] = (heads if gate == "heads" else heads * d, width)
     return {**shapes, "out_proj": (width, heads * d)}
 
 
@@ -86,9 +84,6 @@ class Layer:
             if fields.get("bias"):
                 bias = part + "_bias" if part else BIASES[matrix]
                 taken[BIASES[matrix]] = self.tensor(state, number, bias) if bias in self.names else numpy.zeros(outputs, numpy.float32)
-        if "gate" in fields:  # rows of a head in the file: those of the query, then those of the gate
-            rows = numpy.reshape(taken["query"], (fields["num_heads"], 2, fields["head_dim"], -1))
-            taken["query"], taken["gate_proj"] = (numpy.ascontiguousarray(rows[:, half]).reshape(-1, rows.shape[-1]) for half in (0, 1))
         return taken
 
     def arguments(self, state: Mapping[str, Array], number: int, rows: int, length: Optional[int] = None) -> dict[str, Any]:

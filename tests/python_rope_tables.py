@@ -88,6 +88,11 @@ class RopeTables(unittest.TestCase):
         self.assertAlmostEqual(float(polyhead.rope_tables(gemma3, 5, layer_type="full_attention").sin[1, 0]), math.sin(1 / 8), places=6)
         self.assertAlmostEqual(float(polyhead.rope_tables(gemma3, 5, layer_type="sliding_attention").sin[1, 0]), math.sin(1), places=6)
 
+    def test_entries_that_are_not_read(self):
+        plain, more = (polyhead.rope_tables(dict(SMALL, rope_scaling=dict(rope_type="linear", factor=4.0, **others)), 5)
+                       for others in ({}, dict(finetuned=True, apply_yarn_scaling=False, comment="trained", mrope_section=None)))
+        np.testing.assert_array_equal(plain.cos, more.cos)
+
     def test_sdpa_takes_them(self):
         made = polyhead.rope_tables(dict(head_dim=16, rope_parameters=dict(rope_theta=100.0, partial_rotary_factor=0.5)), 20)
         query = np.random.default_rng(1).standard_normal((1, 2, 20, 16)).astype(np.float32)

@@ -145,20 +145,19 @@ def _parameters(config: Mapping[str, Any], layer_type: Optional[str]) -> Mapping
     return {"rope_theta": local} if local is not None and layer_type == "sliding_attention" else found
 
 
-_NOT_NUMBERS = ("rope_type", "type", "truncate", "mrope_interleaved")
-_LISTS = ("short_factor", "long_factor", "mrope_section")
-
-
+_LISTS = ("short_factor", "long_factor")
+_OF_ROTATION = ("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                "low_freq_factor", "high_freq_factor", *_LISTS)
 _OF_MODEL = ("rope_theta", "rope_local_base_freq", "partial_rotary_factor", "rotary_pct", "max_position_embeddings", "head_dim", "global_head_dim",
              "qk_rope_head_dim", "qk_nope_head_dim", "hidden_size", "num_attention_heads", "query_pre_attn_scalar", "attention_multiplier")
 
 
 def _check_numbers(numbers: Mapping[str, Any]) -> None:
-    """Refuses what is no number, so that tables need not ask."""
-    for name, value in numbers.items():
+    """Refuses what is read and is no number, so that tables need not ask. A file may have other entries, of any kind."""
+    for name in (*_OF_ROTATION, *_OF_MODEL):
+        value = numbers.get(name)
         many = name in _LISTS and isinstance(value, (list, tuple))
-        right = all(options.is_number(one) and 0 <= one < 1e30 for one in (value if many else [value]))
-        if name not in _NOT_NUMBERS and value is not None and not right:
+        if value is not None and not all(options.is_number(one) and 0 <= one < 1e30 for one in (value if many else [value])):
             raise refuse("%s: found %s in the configuration, expected %s" % (
                 name, options.found_text(value), "numbers" if name in _LISTS else "a number from 0"))
 
@@ -179,7 +178,8 @@ def _made(r: _Rotation, length: int) -> _Made:
 
 def _rotation(config: Mapping[str, Any], layer_type: Optional[str]) -> _Rotation:
     numbers = _parameters(config, layer_type)
-    _check_numbers({**{name: config.get(name) for name in _OF_MODEL}, **numbers})
+    _check_numbers(config)
+    _check_numbers(numbers)
     named = numbers.get("rope_type") or numbers.get("type") or "default"
     kind = _OTHER_NAMES.get(named, named) if isinstance(named, str) else ""
     if kind not in _KINDS:

@@ -6,7 +6,11 @@ import re
 from typing import Any, Mapping, NamedTuple
 
 from .. import _core
-from .layer import Layer, matrix_shapes
+from .layer import BIASES, Layer, matrix_shapes
+
+
+# Parts whose result the caller norms, and the entry of the configuration that says over how many numbers.
+NORMED = {"q_a": "q_lora_rank", "kv_a": "kv_lora_rank"}
 
 
 class Counts(NamedTuple):
@@ -29,9 +33,8 @@ def element_bytes(dtype: str) -> int:
 
 def _further(layer: Layer) -> int:
     """Numbers of biases, norms and sinks that the model has."""
-    fields, count = layer.fields, 0
-    shapes = matrix_shapes(fields)
-    count += sum(shapes[matrix][0] for matrix in shapes if matrix.split("_")[0] + "_bias" in layer.names)
+    fields, shapes = layer.fields, matrix_shapes(layer.fields)
+    count = sum(shapes[matrix][0] for matrix in shapes if BIASES[matrix] in layer.names)
     for part, linear in layer.linears.items():
         count += linear["out_features"] if part + "_bias" in layer.names else 0
         count += layer.config[NORMED[part]] if part in NORMED and part + "_norm" in layer.names else 0
@@ -39,10 +42,6 @@ def _further(layer: Layer) -> int:
         if name + "_norm_weight" in layer.names:
             count += fields["head_dim"] * (fields[heads] if fields.get("norm_of_projection") else 1)
     return count + (fields["num_heads"] if fields.get("sinks") else 0)
-
-
-# Parts whose result the caller norms, and the entry of the configuration that says over how many numbers.
-NORMED = {"q_a": "q_lora_rank", "kv_a": "kv_lora_rank"}
 
 
 def counts_of(layer: Layer, dtype: str = "f32", context: int = 4096) -> Counts:

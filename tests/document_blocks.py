@@ -14,7 +14,7 @@ from tier import sampled
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDES = ("embedding", "first_kernel", "variants", "shipping")  # as a whole
-PARTS = ("caches", "cmake", "expressions", "pruning", "python", "tuning")  # block by block
+PARTS = ("caches", "cmake", "expressions", "models", "pruning", "python", "tuning")  # block by block
 # The output that a document promises.
 PROMISED = {"first_kernel": "ok: out[0] = 1.4472\n", "variants": ": serves seq_len_q ", "shipping": "ok: out[0] = 0.25\n",
             "embedding": "ok: out[0] = 0.5\n"}
@@ -83,6 +83,7 @@ def test_guide(name, options):
 # What the text of a guide takes as given, in Python.
 GIVEN = {
     "caches": "",
+    "models": "",
     "python": """
 import numpy, polyhead
 rng = numpy.random.default_rng(1)

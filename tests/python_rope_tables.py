@@ -88,6 +88,11 @@ class RopeTables(unittest.TestCase):
         self.assertAlmostEqual(float(polyhead.rope_tables(gemma3, 5, layer_type="full_attention").sin[1, 0]), math.sin(1 / 8), places=6)
         self.assertAlmostEqual(float(polyhead.rope_tables(gemma3, 5, layer_type="sliding_attention").sin[1, 0]), math.sin(1), places=6)
 
+    def test_entries_that_are_not_read(self):
+        plain, more = (polyhead.rope_tables(dict(SMALL, rope_scaling=dict(rope_type="linear", factor=4.0, **others)), 5)
+                       for others in ({}, dict(finetuned=True, apply_yarn_scaling=False, comment="trained", mrope_section=None)))
+        np.testing.assert_array_equal(plain.cos, more.cos)
+
     def test_sdpa_takes_them(self):
         made = polyhead.rope_tables(dict(head_dim=16, rope_parameters=dict(rope_theta=100.0, partial_rotary_factor=0.5)), 20)
         query = np.random.default_rng(1).standard_normal((1, 2, 20, 16)).astype(np.float32)
@@ -101,6 +106,10 @@ class RopeTables(unittest.TestCase):
                 (dict(LLAMA, rope_parameters=dict(rope_type="linear")), 5, {}, "factor: missing in the configuration, expected a value"),
                 (dict(PHI, rope_parameters=dict(LONG, long_factor=[1.0])), 5000, {}, "long_factor: 1 numbers in the configuration, expected 48"),
                 ({"hidden_size": 64}, 5, {}, "head_dim: missing in the configuration"),
+                (dict(LLAMA, rope_scaling=dict(rope_type="linear", factor="4")), 5, {}, "factor: found '4' in the configuration, expected a number from 0"),
+                (dict(LLAMA, rope_parameters=dict(rope_theta=0)), 5, {}, "rope_parameters: found numbers of default that give no finite frequencies"),
+                (dict(LLAMA, rope_parameters="yarn"), 5, {}, "rope_parameters: found 'yarn' in the configuration, expected an object"),
+                (dict(LLAMA, partial_rotary_factor=3), 5, {}, "partial_rotary_factor: found 384 entries to rotate .*, expected at most the 128 of a head"),
                 (dict(head_dim=7), 5, {}, "rotary_dim: found 7 in the configuration, expected an even number")):
             with self.assertRaisesRegex(polyhead.Error, sentence):
                 polyhead.rope_tables(config, rows, **keywords)

@@ -28,7 +28,7 @@ def main():
         shutil.copy(os.path.join(SOURCE, "CMakeLists.txt"), folder)
         shutil.copy(os.path.join(SOURCE, "CMakePresets.json"), folder)
         shutil.copytree(os.path.join(SOURCE, "tools", "command"), os.path.join(folder, "tools", "command"))
-        for words in (["--version"], ["generate", "--version"], ["help"], ["help", "bench"], ["help", "test"], [], ["demo", "--help"], *([c, "--help"] for c in help_texts.COMMANDS)):
+        for words in (["--version"], ["generate", "--version"], ["help"], ["help", "bench"], ["help", "test"], [], ["demo", "--help"], ["generate", "--from", "--help"], *([c, "--help"] for c in help_texts.COMMANDS)):
             done = subprocess.run([sys.executable, os.path.join(folder, "polyhead"), *words], stdout=subprocess.PIPE, text=True, timeout=20,
                                   env={"PATH": "/nowhere", "HOME": folder})
             assert done.returncode == 0 and done.stdout, "%s: status %d, %r" % (words, done.returncode, done.stdout)

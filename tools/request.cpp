@@ -279,7 +279,10 @@ std::string read_request(int argc, const char *const *argv, Request *request, st
                  "polyhead generate");
     OptionTexts words;
     declare(app, request, &words);
-    app.footer(gen::knobs_help());
+    app.footer("All attention of a model: ./polyhead generate --from config.json, python -m polyhead generate --from config.json; with "
+               "--help, their "
+               "options.\n\n" +
+               gen::knobs_help());
     try {
         app.parse(argc, argv);
     } catch (const CLI::CallForHelp &) {

@@ -15,7 +15,7 @@ USAGE = """\
 usage: python -m polyhead COMMAND [argument ...]
 
 commands:
-  generate    write NAME.a, NAME.h and NAME.json for one problem
+  generate    write NAME.a, NAME.h and NAME.json for one problem, or with --from config.json for all attention of a model
   tune        measure tilings of a problem on this machine, and keep the best as tuning records
   explain     say which variant of a kernel a call runs, and why not the variants before it
   prune       rank the heads of a layer on your data, and write it without those that should go
@@ -36,6 +36,8 @@ def refused(command: str, sentence: str, extra: str) -> int:
 
 def run(words: Sequence[str]) -> int:
     command, arguments = (words[0], list(words[1:])) if words else ("help", [])
+    if command == "generate" and any(word.partition("=")[0] == "--from" for word in arguments):
+        return int(importlib.import_module(".models.command", __package__).main(arguments))
     if command == "generate":
         if not _core.environment()["halide_found"]:
             return refused("generate", "it needs Halide 21", "generate")

@@ -7,7 +7,7 @@ import os
 import pathlib
 import threading
 import warnings
-from typing import Any, Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Union
 
 from . import _arrays, _core, options
 from .error import Error
@@ -195,14 +195,19 @@ def compile(op: str = "sdpa", *, target: str = "host", tiling: str = "", tuned: 
     flags = ["--op", op, "--target", target]
     if tiling:
         flags += ["--tiling", tiling]
-    flags += _record_flags(tuned)
+    return _kernel_of_flags(flags + _record_flags(tuned) + flags_of(problem))
+
+
+def flags_of(problem: Mapping[str, Any]) -> list[str]:
+    """The options of `polyhead generate` for these keywords of compile()."""
+    flags = []
     for name, value in problem.items():
         option = "--" + name.replace("_", "-")
         if options.is_flag(value):
             flags += [option] if value else []
         elif value is not None:
             flags += [option, str(value)]
-    return _kernel_of_flags(flags)
+    return flags
 
 
 def _kernel_of_flags(flags: Sequence[str]) -> Kernel:

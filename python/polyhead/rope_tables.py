@@ -134,6 +134,8 @@ _OTHER_NAMES = {"su": "longrope", "mrope": "default"}  # of older files
 def _parameters(config: Mapping[str, Any], layer_type: Optional[str]) -> Mapping[str, Any]:
     """The parameters of one kind of layer, where each kind has its own."""
     found = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(found, Mapping):
+        raise refuse("rope_parameters: found %s in the configuration, expected an object" % options.found_text(found))
     by_layer = [name for name, value in found.items() if isinstance(value, Mapping)]
     if by_layer:
         if layer_type not in by_layer:
@@ -143,12 +145,45 @@ def _parameters(config: Mapping[str, Any], layer_type: Optional[str]) -> Mapping
     return {"rope_theta": local} if local is not None and layer_type == "sliding_attention" else found
 
 
+_LISTS = ("short_factor", "long_factor")
+_OF_ROTATION = ("factor", "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
+                "low_freq_factor", "high_freq_factor", *_LISTS)
+_OF_MODEL = ("rope_theta", "rope_local_base_freq", "partial_rotary_factor", "rotary_pct", "max_position_embeddings", "head_dim", "global_head_dim",
+             "qk_rope_head_dim", "qk_nope_head_dim", "hidden_size", "num_attention_heads", "query_pre_attn_scalar", "attention_multiplier")
+
+
+def _check_numbers(numbers: Mapping[str, Any]) -> None:
+    """Refuses what is read and is no number, so that tables need not ask. A file may have other entries, of any kind."""
+    for name in (*_OF_ROTATION, *_OF_MODEL):
+        value = numbers.get(name)
+        many = name in _LISTS and isinstance(value, (list, tuple))
+        if value is not None and not all(options.is_number(one) and 0 <= one < 1e30 for one in (value if many else [value])):
+            raise refuse("%s: found %s in the configuration, expected %s" % (
+                name, options.found_text(value), "numbers" if name in _LISTS else "a number from 0"))
+
+
+def _made(r: _Rotation, length: int) -> _Made:
+    """Frequencies and factor; refused where the numbers give none, as a theta of 0 does."""
+    if r.dim() > r.head_dim:
+        raise refuse("partial_rotary_factor: found %d entries to rotate in the configuration, expected at most the %d of a head" % (r.dim(), r.head_dim))
+    try:
+        with numpy.errstate(all="ignore"):
+            frequencies, factor = _KINDS[r.kind](r, length)
+    except (ArithmeticError, ValueError):
+        frequencies, factor = numpy.array(math.nan), math.nan
+    if not numpy.isfinite(frequencies).all() or not math.isfinite(factor):
+        raise refuse("rope_parameters: found numbers of %s that give no finite frequencies, expected those of a model" % r.kind)
+    return frequencies, factor
+
+
 def _rotation(config: Mapping[str, Any], layer_type: Optional[str]) -> _Rotation:
     numbers = _parameters(config, layer_type)
+    _check_numbers(config)
+    _check_numbers(numbers)
     named = numbers.get("rope_type") or numbers.get("type") or "default"
-    kind = _OTHER_NAMES.get(named, named)
+    kind = _OTHER_NAMES.get(named, named) if isinstance(named, str) else ""
     if kind not in _KINDS:
-        raise refuse("rope_type: found %r, expected %s" % (named, options.one_of(*_KINDS).expected) + options.nearest(kind, list(_KINDS)))
+        raise refuse("rope_type: found %s, expected %s" % (options.found_text(named), options.one_of(*_KINDS).expected) + options.nearest(kind, list(_KINDS)))
     of_layer = config.get("global_head_dim") if layer_type == "full_attention" else None
     head_dim = config.get("qk_rope_head_dim") or of_layer or config.get("head_dim")
     if head_dim is None:
@@ -182,6 +217,6 @@ def rope_tables(config: Any, rows: int, *, length: Optional[int] = None, layer_t
     r = _rotation(given.get("text_config") or given, layer_type)
     if r.dim() < 2 or r.dim() % 2:
         raise refuse("rotary_dim: found %d in the configuration, expected an even number" % r.dim())
-    frequencies, factor = _KINDS[r.kind](r, rows if length is None else length)
+    frequencies, factor = _made(r, rows if length is None else length)
     angles = numpy.arange(rows, dtype=numpy.float64)[:, None] * frequencies
     return RopeTables((numpy.cos(angles) * factor).astype(numpy.float32), (numpy.sin(angles) * factor).astype(numpy.float32), _softmax_scale(r))

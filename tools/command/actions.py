@@ -2,7 +2,7 @@
 import os
 import sys
 
-from . import build, checks, environment, package
+from . import build, checks, environment, help_texts, package
 from .places import PYTHON, ROOT, Failure, call, step
 from .places import environment as child_environment
 
@@ -40,6 +40,8 @@ def demo_generate(options):
 
 
 def generate(options):
+    if help_texts.of_a_model(options.arguments):
+        run_module("generate --from", "polyhead.models.command", options.arguments)
     environment.ensure("build")
     build.configure()
     targets = ["polyhead-generate", "polyhead"]
@@ -49,26 +51,24 @@ def generate(options):
     os.execve(build.program("release", "polyhead-generate"), ["polyhead generate"] + options.arguments, child_environment())
 
 
-def prune(options):
-    """Runs the command in the Python package of the release build."""
-    # PYTHONSAFEPATH: not the user's current folder, which may have another polyhead.
-    child = dict(package.ready("prune"), PYTHONSAFEPATH="1")
+def run_module(command, module, arguments, *needs, **variables):
+    """Runs a command in the Python package of the release build, in the user's current folder."""
+    # PYTHONSAFEPATH: not that folder, which may have another polyhead.
+    child = dict(package.ready(command, *needs), PYTHONSAFEPATH="1", **variables)
     sys.stdout.flush()
-    os.execve(PYTHON, [PYTHON, "-m", "polyhead.prune_command"] + options.arguments, child)
+    os.execve(PYTHON, [PYTHON, "-m", module] + arguments, child)
+
+
+def prune(options):
+    run_module("prune", "polyhead.prune_command", options.arguments)
 
 
 def explain(options):
-    """Runs the command in the Python package of the release build."""
-    child = dict(package.ready("explain"), PYTHONSAFEPATH="1", POLYHEAD_TUNE_SOURCE=ROOT)
-    sys.stdout.flush()
-    os.execve(PYTHON, [PYTHON, "-m", "polyhead.explain_command"] + options.arguments, child)
+    run_module("explain", "polyhead.explain_command", options.arguments, POLYHEAD_TUNE_SOURCE=ROOT)
 
 
 def tune(options):
-    """Runs the command in the Python package."""
-    child = dict(package.ready("tune", "tune", "plots"), PYTHONSAFEPATH="1", POLYHEAD_TUNE_SOURCE=ROOT)
-    sys.stdout.flush()
-    os.execve(PYTHON, [PYTHON, "-m", "polyhead.tuning.command"] + options.arguments, child)
+    run_module("tune", "polyhead.tuning.command", options.arguments, "tune", "plots", POLYHEAD_TUNE_SOURCE=ROOT)
 
 
 def check(options):

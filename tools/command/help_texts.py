@@ -7,8 +7,9 @@ from . import build, package
 from .places import PYTHON, ROOT
 
 FOLDER = os.path.join(ROOT, "tools", "command", "help")
-MODULES = {"explain": "polyhead.explain_command", "prune": "polyhead.prune_command", "tune": "polyhead.tuning.command"}
-COMMANDS = ("generate", *MODULES)  # commands whose options belong to other programs
+MODULES = {"explain": "polyhead.explain_command", "prune": "polyhead.prune_command", "tune": "polyhead.tuning.command",
+           "generate_from": "polyhead.models.command"}  # by name of the text
+COMMANDS = ("generate", "explain", "prune", "tune")  # commands whose options belong to other programs
 
 
 def version():
@@ -25,12 +26,17 @@ def committed(command):
         return file.read()
 
 
+def of_a_model(arguments):
+    """Whether these arguments of generate are for the program that makes all kernels of a model."""
+    return any(word.partition("=")[0] == "--from" for word in arguments)
+
+
 def answer(argv):
     """The text that these arguments ask for, or None if a program must be built for it."""
     if argv[:1] in (["--version"], ["version"]) or (argv[:1] and argv[0] in COMMANDS and "--version" in argv[1:]):
         return "polyhead %s\n" % version()
     if argv[:1] and argv[0] in COMMANDS and ("-h" in argv[1:] or "--help" in argv[1:]):
-        return committed(argv[0])
+        return committed("generate_from" if argv[0] == "generate" and of_a_model(argv[1:]) else argv[0])
     return None
 
 

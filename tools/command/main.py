@@ -10,6 +10,7 @@ EPILOG = """\
 examples:
   ./polyhead demo "a man is eating food" "someone has a meal"
   ./polyhead generate minilm_layer --op mha --embed-dim 384 --num-heads 12 --kv-lengths -o out
+  ./polyhead generate --from config.json --print
   ./polyhead prune --weights layer.safetensors --num-heads 12 --input x.npy --remove 6 -o out
   ./polyhead tune --op sdpa --num-heads 8 --head-dim 40 --budget 300 -o tuned.json
   ./polyhead explain minilm_layer --query-length 16
@@ -52,7 +53,7 @@ def parser():
     test.add_argument("--faults", action="store_true", help="plant one fault after another into a copy of the tree: does the test that is to find it find it?")
     test.add_argument("--part", metavar="I/N", help="only the I-th of N parts: of the tests of every build, or with --faults of the list")
     bench.add_commands(add("bench", None, "measure kernels: one command for each question; without one, every kernel of the table"))
-    generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem", add_help=False)
+    generate = add("generate", actions.generate, "write NAME.a, NAME.h and NAME.json for one problem, or with --from config.json for all attention of a model", add_help=False)
     generate.add_argument("arguments", nargs=argparse.REMAINDER)
     prune = add("prune", actions.prune, "rank the heads of a layer on your data, and write it without those that should go", add_help=False)
     prune.add_argument("arguments", nargs=argparse.REMAINDER)

@@ -10,6 +10,7 @@
 
 #include "operations.h"
 #include "problem.h"
+#include "rope_sections.h"
 #include "weight_layout.h"
 
 namespace polyhead::contract {
@@ -53,7 +54,8 @@ enum : int32_t {
     extent_rotary_pairs = -18, // rotary_dim / 2
     extent_key_scales = -19,   // of a row of key
     extent_value_scales = -20,
-    last_extent = extent_value_scales,
+    extent_directions = -21, // of positions
+    last_extent = extent_directions,
 };
 
 struct TensorRow {
@@ -101,6 +103,12 @@ inline bool has_own_value(const P &p) noexcept {
 }
 inline bool has_no_pages(const P &p) noexcept {
     return p.page_size == 0;
+}
+inline bool has_sections(const P &p) noexcept {
+    return p.rope_sections != POLYHEAD_NO_SECTIONS;
+}
+inline bool has_one_position(const P &p) noexcept {
+    return p.rope != POLYHEAD_NO_ROPE && !has_sections(p);
 }
 inline bool has_value_scales(const P &p) noexcept {
     return p.int8_cache != 0 && p.value_in_key == 0;
@@ -227,8 +235,28 @@ constexpr TensorRow tensors[] = {
     {"sinks", &A::sinks, ops::attention, Place::option, 1, f32, has<&P::sinks>, {H}, "sinks", Neutral::minus_infinity},
     {"rope_cos", &A::rope_cos, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
     {"rope_sin", &A::rope_sin, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
-    {"positions_q", &A::positions_q, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, Q}, "rope", Neutral::zero},
-    {"positions_kv", &A::positions_kv, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, extent_new_keys}, "rope", Neutral::zero},
+    {"positions_q", &A::positions_q, ops::attention, Place::option, 2, i32, has_one_position, {B, Q}, "rope", Neutral::zero},
+    {"positions_q", &A::positions_q, ops::attention, Place::option, 3, i32, has_sections, {B, extent_directions, Q}, "rope", Neutral::zero},
+    {"positions_kv",
+     &A::positions_kv,
+     ops::attention,
+     Place::option,
+     2,
+     i32,
+     has_one_position,
+     {B, extent_new_keys},
+     "rope",
+     Neutral::zero},
+    {"positions_kv",
+     &A::positions_kv,
+     ops::attention,
+     Place::option,
+     3,
+     i32,
+     has_sections,
+     {B, extent_directions, extent_new_keys},
+     "rope",
+     Neutral::zero},
     {"head_gate", &A::head_gate, ops::attention, Place::option, 1, f32, has<&P::head_gate>, {H}, "head gate", Neutral::one},
 
     {"out", &A::out, ops::sdpa, Place::result, 4, storage, always, {B, H, Q, d_v}},
@@ -360,6 +388,8 @@ inline int32_t fixed_extent(int32_t extent, const polyhead_problem &p) noexcept 
         return p.out_features;
     case extent_rotary_pairs:
         return rotary_dim_of(p) / 2;
+    case extent_directions:
+        return sections_of(p).directions();
     case extent_key_scales:
         return scales_of(p, p.head_dim);
     case extent_value_scales:

@@ -93,7 +93,7 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
         in->keys = in->keys.in_pages(page_table(*p, *in, outermost));
     }
     p->rope = POLYHEAD_NO_ROPE;
-    p->rotary_dim = 0;
+    p->rotary_dim = p->rope_sections = p->section_1 = p->section_2 = p->section_3 = 0;
 }
 
 } // namespace polyhead::gen

@@ -48,6 +48,10 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2
 
 
+def _is_sections(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) in (2, 3) and all(WHOLE.accepts(one) for one in value)
+
+
 def _or_none(rule: Rule) -> Rule:
     return rule._replace(expected=rule.expected + " or None", or_none=True)
 
@@ -80,7 +84,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
         "head_gate": _or_none(SMALL), "positions": _or_none(SMALL), "positions_q": _or_none(SMALL), "positions_kv": _or_none(SMALL),
         "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG,
-        "rope_trailing": FLAG, "trailing": FLAG,
+        "rope_trailing": FLAG, "trailing": FLAG, "rope_sections": _or_none(one_of(*_core.problem_fields["rope_sections"][1:])),
+        "sections": _or_none(Rule("two or three whole numbers", _is_sections)),
         "is_causal": FLAG, "causal_alignment": one_of("top_left", "bottom_right"), "scale": _or_none(NUMBER), "softcap": NUMBER,
         "window": Rule("(left, right), two whole numbers", lambda value: _is_pair(value) and all(is_whole(one) for one in value)),
         "window_left": COUNT, "layout": LAYOUT, "num_heads": COUNT, "return_lse": FLAG, "return_present": FLAG,

@@ -73,6 +73,10 @@ typedef struct polyhead_problem {
     int32_t cache;                /* mha, 1: new keys and values go into a cache of the caller, which attention reads */
     const char *expression;       /* user expression (docs/guides/expressions.md), or null */
     int32_t free_group_size;      /* sdpa with num_heads 0, 1: query heads of a key/value head are free, too; group_size is 0 */
+    int32_t rope_sections;        /* polyhead_rope_sections: pairs of rope take their positions from two or three directions */
+    int32_t section_1;            /* rope_sections: so many of the rotary_dim / 2 pairs take them from the first direction, */
+    int32_t section_2;            /* from the second, */
+    int32_t section_3;            /* and from the third; 0: two directions */
 } polyhead_problem;
 
 typedef enum polyhead_mask {
@@ -92,6 +96,15 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_INTERLEAVED_TRAILING = 3, /* the same of the trailing rotary_dim entries */
     POLYHEAD_ROPE_HALF_SPLIT_TRAILING = 4
 } polyhead_rope;
+
+/* Which pairs of a rotation belong to which of the directions 0, 1 and 2 (of a video: time, row, column). Positions are [B,S,T], S = 2 or 3
+ * directions; column i of the tables belongs to pair i. */
+typedef enum polyhead_rope_sections {
+    POLYHEAD_NO_SECTIONS = 0,          /* a token has one position */
+    POLYHEAD_SECTIONS_CONTIGUOUS = 1,  /* the first section_1 pairs to direction 0, the next section_2 to 1, the others to 2 */
+    POLYHEAD_SECTIONS_INTERLEAVED = 2, /* pair 3j + 1 to direction 1 if j < section_2, 3j + 2 to 2 if j < section_3, the others to 0 */
+    POLYHEAD_SECTIONS_PARTS = 3        /* as contiguous, and the 2 * section_n entries of a direction lie together: pairs are made inside */
+} polyhead_rope_sections;
 
 /* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the
  * valid ones are 0 in the first two stages. */

@@ -83,10 +83,12 @@ class Sections(unittest.TestCase):
                 keys = formula(KEY.astype(float), at_kv, sections)
                 self.close(rotated(KEY, *TABLES, at_kv, False, rope_sections=kind, sections=sections), keys)
                 words = dict(rope=TABLES, rope_sections=kind, sections=sections, positions_q=at_q, positions_kv=at_kv)
-                expected = attention(formula(QUERY.astype(float), at_q, sections), keys, VALUE).out
-                self.close(polyhead.sdpa(QUERY, KEY, VALUE, **words), expected)
+                expected = attention(formula(QUERY.astype(float), at_q, sections), keys, VALUE)
+                out, scores = polyhead.sdpa(QUERY, KEY, VALUE, return_scores="scaled", **words)
+                self.close(out, expected.out)
+                self.close(scores, expected.scores)
                 one = polyhead.sdpa(QUERY[:, :, :1], KEY, VALUE, **{**words, "positions_q": at_q[..., :1]})  # decoding
-                self.close(one, expected[:, :, :1])
+                self.close(one, expected.out[:, :, :1])
 
     def test_pairs_of_every_kind(self):
         """Leading and trailing pairs, neighbours and halves, whole heads and parts: kernels and functions around them agree with the reference."""

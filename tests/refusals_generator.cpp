@@ -170,6 +170,8 @@ std::vector<Refused> refused_features() {
                                                                         {"sinks", &Problem::sinks},
                                                                         {"rope", &Problem::rope},
                                                                         {"rotary_dim", &Problem::rotary_dim},
+                                                                        {"rope_sections", &Problem::rope_sections},
+                                                                        {"section_1", &Problem::section_1},
                                                                         {"head_gate", &Problem::head_gate},
                                                                         {"scores", &Problem::scores},
                                                                         {"weights_mean", &Problem::weights_mean}};

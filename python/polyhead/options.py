@@ -72,6 +72,7 @@ DEVICE = _or_none(Rule("the name of a device, such as 'cuda:0', or a Device", la
 ROPE = _or_none(Rule("(cos, sin)", _is_pair))
 LAYOUT = one_of("bhsd", "bshd", "bsd")
 COUNT = _or_none(WHOLE)
+_CONFIG = Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict"))
 TUNED = _or_none(Rule("a path, True or False", lambda value: is_flag(value) or PATH.accepts(value)))
 
 # By keyword; what a function takes otherwise stands under its name.
@@ -99,7 +100,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
     },
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},
     "rope": {"layout": one_of("bhsd", "bshd")},
-    "rope_tables": {"config": Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict")),
+    "rope_sections_of": {"config": _CONFIG},
+    "rope_tables": {"config": _CONFIG,
                     "rows": Rule("a whole number from 0 to 2^24", lambda value: is_whole(value) and 0 <= value <= 1 << 24),
                     "length": COUNT, "layer_type": _or_none(NAME)},
     "compile": {"target": NAME},

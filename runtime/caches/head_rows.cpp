@@ -164,12 +164,14 @@ void Rotation::apply(float *row, int64_t width, int64_t b, int64_t token) const 
     row += rotates_trailing(r_.rope) ? width - 2 * pairs : 0;
     for (int32_t i = 0; i < pairs; ++i) {
         const int32_t direction = sections_.direction_of(i);
-        const int64_t place = interleaved ? 2 * i
-                              : in_parts  ? i + sections_.before(direction)
-                                          : i,
-                      apart = interleaved ? 1
-                              : in_parts  ? sections_.pairs[direction]
-                                          : pairs;
+        int64_t place = i, apart = pairs;
+        if (interleaved) {
+            place = 2 * i;
+            apart = 1;
+        } else if (in_parts) {
+            place += sections_.before(direction);
+            apart = sections_.pairs[direction];
+        }
         float &first = row[place], &second = row[place + apart];
         const float x = first, y = second, c = cos[direction][i], s = sin[direction][i];
         first = x * c - y * s;

@@ -22,7 +22,7 @@ struct Rotation {
     TensorView cos, sin, positions;
     bool interleaved = false; // pairs (2i, 2i + 1); otherwise (i, i + rotary_dim / 2)
     bool trailing = false;    // of the trailing rotary_dim entries; otherwise of the leading ones
-    Sections sections;        // none: a token has one position
+    Sections sections{};      // none: a token has one position
     polyhead_rotation raw() const noexcept {
         const int32_t leading = interleaved ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT,
                       kind = !trailing     ? leading

@@ -91,8 +91,8 @@ void set_rope_or_sections(Problem &p, int setting) {
     } of[] = {{2, POLYHEAD_SECTIONS_CONTIGUOUS},
               {2, POLYHEAD_SECTIONS_INTERLEAVED},
               {2, POLYHEAD_SECTIONS_PARTS},
-              {5, POLYHEAD_SECTIONS_PARTS},
-              {6, POLYHEAD_SECTIONS_CONTIGUOUS}};
+              {6, POLYHEAD_SECTIONS_PARTS},
+              {5, POLYHEAD_SECTIONS_CONTIGUOUS}};
     const bool sections = setting >= without_sections;
     set_rope(p, sections ? of[setting - without_sections].setting : setting);
     if (sections) {

@@ -10,6 +10,7 @@
 
 #include "operations.h"
 #include "problem.h"
+#include "rope_sections.h"
 #include "weight_layout.h"
 
 namespace polyhead::contract {
@@ -56,7 +57,8 @@ enum : int32_t {
     extent_gates = -21,      // of a head
     extent_query_norm = -22, // entries that a weight of the norm has one for each of
     extent_key_norm = -23,
-    last_extent = extent_key_norm,
+    extent_directions = -24, // of positions
+    last_extent = extent_directions,
 };
 
 struct TensorRow {
@@ -105,6 +107,12 @@ inline bool has_own_value(const P &p) noexcept {
 inline bool has_no_pages(const P &p) noexcept {
     return p.page_size == 0;
 }
+inline bool has_sections(const P &p) noexcept {
+    return p.rope_sections != POLYHEAD_NO_SECTIONS;
+}
+inline bool has_one_position(const P &p) noexcept {
+    return p.rope != POLYHEAD_NO_ROPE && !has_sections(p);
+}
 inline bool has_value_scales(const P &p) noexcept {
     return p.int8_cache != 0 && p.value_in_key == 0;
 }
@@ -113,6 +121,9 @@ inline bool writes_cache(const P &p) noexcept {
 }
 inline bool rotates_keys(const P &p) noexcept {
     return p.rope != POLYHEAD_NO_ROPE && p.shared_cache == 0;
+}
+template <bool sections> bool rotates_keys_by(const P &p) noexcept {
+    return rotates_keys(p) && has_sections(p) == sections;
 }
 // Weights that are factors, and those that are added to 1.
 template <int32_t P::*norm> bool has_factors(const P &p) noexcept {
@@ -252,8 +263,28 @@ constexpr TensorRow tensors[] = {
     {"sinks", &A::sinks, ops::attention, Place::option, 1, f32, has<&P::sinks>, {H}, "sinks", Neutral::minus_infinity},
     {"rope_cos", &A::rope_cos, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
     {"rope_sin", &A::rope_sin, ops::attention, Place::option, 2, f32, has<&P::rope>, {any, extent_rotary_pairs}, "rope"},
-    {"positions_q", &A::positions_q, ops::attention, Place::option, 2, i32, has<&P::rope>, {B, Q}, "rope", Neutral::zero},
-    {"positions_kv", &A::positions_kv, ops::attention, Place::option, 2, i32, rotates_keys, {B, extent_new_keys}, "rope", Neutral::zero},
+    {"positions_q", &A::positions_q, ops::attention, Place::option, 2, i32, has_one_position, {B, Q}, "rope", Neutral::zero},
+    {"positions_q", &A::positions_q, ops::attention, Place::option, 3, i32, has_sections, {B, extent_directions, Q}, "rope", Neutral::zero},
+    {"positions_kv",
+     &A::positions_kv,
+     ops::attention,
+     Place::option,
+     2,
+     i32,
+     rotates_keys_by<false>,
+     {B, extent_new_keys},
+     "rope",
+     Neutral::zero},
+    {"positions_kv",
+     &A::positions_kv,
+     ops::attention,
+     Place::option,
+     3,
+     i32,
+     rotates_keys_by<true>,
+     {B, extent_directions, extent_new_keys},
+     "rope",
+     Neutral::zero},
     {"head_gate", &A::head_gate, ops::attention, Place::option, 1, f32, has<&P::head_gate>, {H}, "head gate", Neutral::one},
     {"gate", &A::gate, ops::sdpa, Place::option, 4, storage, has<&P::gate>, {B, H, Q, extent_gates}, "a gate"},
     norm_row<&P::query_norm>("query_norm_weight", &A::query_norm_weight, extent_query_norm, has_factors<&P::query_norm>, Neutral::one),
@@ -397,6 +428,8 @@ inline int32_t fixed_extent(int32_t extent, const polyhead_problem &p) noexcept 
         return p.out_features;
     case extent_rotary_pairs:
         return rotary_dim_of(p) / 2;
+    case extent_directions:
+        return sections_of(p).directions();
     case extent_key_scales:
         return scales_of(p, p.head_dim);
     case extent_value_scales:

@@ -105,7 +105,7 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
     }
     in->keys = p->page_size > 0 ? keys.in_pages(page_table(*p, *in, blocks)) : keys;
     p->rope = POLYHEAD_NO_ROPE;
-    p->rotary_dim = 0;
+    p->rotary_dim = p->rope_sections = p->section_1 = p->section_2 = p->section_3 = 0;
 }
 
 void keep_normalised(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const Storage &key_and_value,

@@ -5,6 +5,7 @@
 
 #include "../contract/dtypes.h"
 #include "../contract/problem_fields.h"
+#include "../contract/rope_sections.h"
 #include "language/expression.h"
 
 namespace polyhead::gen {
@@ -145,14 +146,23 @@ std::string refuse_masks(const Problem &p) {
                  without("score_bias_broadcast", p.score_bias_broadcast, "score_bias", p.score_bias != 0));
 }
 
+std::string refuse_sections(const Problem &p) {
+    const contract::SectionsFault fault = contract::fault_of(contract::sections_of(p), p.rotary_dim / 2);
+    return fault.name ? number(fault.name, fault.found) + " is not allowed: expected " + fault.expected : "";
+}
+
 std::string refuse_rope(const Problem &p) {
     if (p.rope == POLYHEAD_NO_ROPE) {
-        return p.rotary_dim == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is not allowed without rope";
+        const bool sections = p.rope_sections != POLYHEAD_NO_SECTIONS;
+        return sections            ? "rope_sections is not allowed without rope"
+               : p.rotary_dim != 0 ? number("rotary_dim", p.rotary_dim) + " is not allowed without rope"
+                                   : refuse_sections(p);
     }
     if (p.rotary_dim > p.head_dim) {
         return number("rotary_dim", p.rotary_dim) + " is larger than " + number("head_dim", p.head_dim);
     }
-    return p.rotary_dim % 2 == 0 ? "" : number("rotary_dim", p.rotary_dim) + " is odd: rope rotates pairs, expected an even number";
+    return p.rotary_dim % 2 == 0 ? refuse_sections(p)
+                                 : number("rotary_dim", p.rotary_dim) + " is odd: rope rotates pairs, expected an even number";
 }
 
 // A field that is set beside another one.

@@ -8,6 +8,7 @@
 #include "kernel_table.h"
 
 #include "instruments/calls/call_tensors.h"
+#include "instruments/calls/layouts.h"
 #include "instruments/calls/not_run.h"
 #include "instruments/calls/problems.h"
 #include "instruments/emulators/amx/amx_emulator.h"
@@ -38,11 +39,11 @@ Shape full_shape(const polyhead_kernel &kernel, Place place, int64_t seq_len_q) 
 
 std::vector<int32_t> elements_of(const polyhead_tensor &t) {
     std::vector<int32_t> elements;
-    for (int64_t i = 0; i < t.shape[0]; i++) {
-        for (int64_t j = 0; j < (t.rank > 1 ? t.shape[1] : 1); j++) {
-            elements.push_back(static_cast<const int32_t *>(t.data)[i * t.stride[0] + (t.rank > 1 ? j * t.stride[1] : 0)]);
+    for_each_offset(t, [&](int64_t offset, int64_t, int64_t, int64_t) {
+        for (int64_t i = 0; i < t.shape[t.rank - 1]; i++) {
+            elements.push_back(static_cast<const int32_t *>(t.data)[offset + i * t.stride[t.rank - 1]]);
         }
-    }
+    });
     return elements;
 }
 
@@ -52,8 +53,10 @@ int change(const KernelSubject &subject, polyhead_args args, polyhead_tensor pol
     ChangingMemory memory(elements_of(t));
     t.data = memory.data();
     t.offset = 0;
-    t.stride[0] = t.rank > 1 ? t.shape[1] : 1;
-    t.stride[1] = 1;
+    for (int32_t dim = t.rank - 1, step = 1; dim >= 0; dim--) {
+        t.stride[dim] = step;
+        step *= static_cast<int32_t>(t.shape[dim]);
+    }
     const auto call = [&] { subject.subject().run(args); };
     const int reads = memory.change_at(-1, 0, true, call);
     for (const int part : {0, 1, 2, 3, 4}) { // the first ones are those of the checks

@@ -47,8 +47,11 @@ Subject in_parts(const Subject &whole, uint64_t seed) {
             count = std::min(tokens - first, random.chance(50) ? 1 : random.between(1, random.chance(50) ? 16 : 60));
             polyhead_args part = args;
             part.cache_lengths = view(lengths.data(), {batch});
-            for (polyhead_tensor *tensor : {&part.query, &part.out, &part.positions_q, &part.positions_kv}) {
+            for (polyhead_tensor *tensor : {&part.query, &part.out}) {
                 take_tokens(tensor, 1, first, count);
+            }
+            for (polyhead_tensor *tensor : {&part.positions_q, &part.positions_kv}) {
+                take_tokens(tensor, tensor->rank == 3 ? 2 : 1, first, count);
             }
             take_tokens(&part.lse, 2, first, count);
             status = run(part);

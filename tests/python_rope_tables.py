@@ -100,6 +100,14 @@ class RopeTables(unittest.TestCase):
         turned = polyhead.rope(query, made.cos, made.sin)
         np.testing.assert_allclose(out, polyhead.sdpa(turned, turned, query, is_causal=True), atol=1e-5)
 
+    def test_sections(self):
+        qwen2_vl = dict(LLAMA, rope_scaling=dict(type="mrope", mrope_section=[16, 24, 24]))
+        qwen3_vl = dict(text_config=dict(LLAMA, rope_parameters=dict(rope_type="default", mrope_interleaved=True, mrope_section=[24, 20, 20])))
+        self.assertEqual(polyhead.rope_sections_of(qwen2_vl), dict(rope_sections="contiguous", sections=(16, 24, 24)))
+        self.assertEqual(polyhead.rope_sections_of(qwen3_vl), dict(rope_sections="interleaved", sections=(24, 20, 20)))
+        self.assertEqual(polyhead.rope_sections_of(LLAMA), {})
+        self.assertEqual(polyhead.rope_tables(qwen3_vl, 5).cos.shape, polyhead.rope_tables(qwen2_vl, 5).cos.shape)
+
     def test_refusals(self):
         for config, rows, keywords, sentence in (
                 (dict(LLAMA, rope_scaling=dict(rope_type="lama3")), 5, {}, "rope_type: found 'lama3', expected default, .* or proportional; did you mean"),

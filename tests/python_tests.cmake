@@ -31,6 +31,7 @@ function(polyhead_python_test name)
 endfunction()
 
 polyhead_python_test("sdpa" SCRIPT python_sdpa.py)
+polyhead_python_test("sections" SCRIPT python_sections.py)
 polyhead_python_test("kernel objects" SCRIPT python_kernel.py)
 polyhead_python_test("options, copies, hostile values" SCRIPT python_options.py)
 polyhead_python_test("limits of the compiler" SCRIPT python_limits.py)

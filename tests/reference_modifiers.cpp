@@ -270,6 +270,41 @@ TEST_CASE("reference: rotary embedding by hand, interleaved and half split, part
     CHECK(rotated() == V{1, 2, 3, 4, 5, 6}); // position 0
 }
 
+TEST_CASE("reference: pairs take their positions from directions") {
+    Problem p = sdpa_problem(1, 8);
+    p.scores = POLYHEAD_SCALED_SCORES;
+    p.section_1 = 2;
+    p.section_2 = p.section_3 = 1;
+    const std::vector<float> query = {1, 2, 3, 4, 5, 6, 7, 8};
+    std::vector<float> key(8, 0.0f), value(8, 0.0f);
+    // Row 0 of the table does nothing, row 1 turns by 90 degrees, row 2 doubles.
+    const std::vector<float> cosines = {1, 1, 1, 1, 0, 0, 0, 0, 2, 2, 2, 2}, sines = {0, 0, 0, 0, 1, 1, 1, 1, 0, 0, 0, 0};
+    polyhead_args args = sdpa_args(p, 1, query, key, value);
+    args.has_softmax_scale = 1;
+    args.softmax_scale = 1;
+    args.rope_cos = dense(cosines, {3, 4});
+    args.rope_sin = dense(sines, {3, 4});
+    const std::vector<int32_t> at = {0, 1, 2}, first_turns = {1, 0, 2};
+    const auto rotated = [&](int32_t rope, int32_t sections, const std::vector<int32_t> &positions) {
+        p.rope = rope;
+        p.rope_sections = sections;
+        args.positions_q = dense(positions, {1, 3, 1});
+        std::vector<double> components;
+        for (size_t d = 0; d < 8; d++) {
+            key.assign(8, 0.0f);
+            key[d] = 1;
+            components.push_back(truth(p, args).scores[0]);
+        }
+        return components;
+    };
+    CHECK(rotated(POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_SECTIONS_CONTIGUOUS, at) == V{1, 2, -7, 8, 5, 6, 3, 16});
+    CHECK(rotated(POLYHEAD_ROPE_INTERLEAVED, POLYHEAD_SECTIONS_CONTIGUOUS, at) == V{1, 2, 3, 4, -6, 5, 14, 16});
+    CHECK(rotated(POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_SECTIONS_INTERLEAVED, at) == V{1, -6, 6, 4, 5, 2, 14, 8});
+    CHECK(rotated(POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_SECTIONS_PARTS, at) == V{1, 2, 3, 4, -6, 5, 14, 16});
+    CHECK(rotated(POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_SECTIONS_PARTS, first_turns) == V{-3, -4, 1, 2, 5, 6, 14, 16});
+    CHECK(rotated(POLYHEAD_ROPE_INTERLEAVED, POLYHEAD_SECTIONS_PARTS, first_turns) == V{-2, 1, -4, 3, 5, 6, 14, 16});
+}
+
 TEST_CASE("reference: gates scale heads, not weights") {
     Problem p = sdpa_problem(2, 1);
     p.head_gate = p.lse = p.weights_mean = 1;

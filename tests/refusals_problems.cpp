@@ -188,6 +188,8 @@ std::vector<Refused> refused_features() {
                                                                         {"rope", &Problem::rope},
                                                                         {"rotary_dim", &Problem::rotary_dim},
                                                                         {"head_gate", &Problem::head_gate},
+                                                                        {"rope_sections", &Problem::rope_sections},
+                                                                        {"section_1", &Problem::section_1},
                                                                         {"scores", &Problem::scores},
                                                                         {"weights_mean", &Problem::weights_mean}};
     for (const auto &[name, field] : of_attention) {

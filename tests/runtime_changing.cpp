@@ -188,8 +188,9 @@ TEST_CASE("changing integers: lengths, offsets and positions", "[runtime]") {
     }
     set_num_threads(1);
     SdpaCall call;
-    ChangingMemory lengths({5, 2}), offsets({0, 3}), positions_q(std::vector<int32_t>(B * T_q, 1)),
-        positions_kv(std::vector<int32_t>(B * T_kv, 2));
+    const bool sections = GENERATE(false, true);
+    ChangingMemory lengths({5, 2}), offsets({0, 3}), positions_q(std::vector<int32_t>(B * T_q * 2, 1)),
+        positions_kv(std::vector<int32_t>(B * T_kv * 2, 2));
     Exact cos(DType::f32, {16, d / 2}), sin(DType::f32, {16, d / 2});
     call.fake.table.problem.position_offsets = 1;
     call.fake.table.problem.rope = POLYHEAD_ROPE_HALF_SPLIT;
@@ -199,6 +200,13 @@ TEST_CASE("changing integers: lengths, offsets and positions", "[runtime]") {
     call.args.positions_kv = Append::integers(positions_kv, {B, T_kv});
     call.args.rope_cos = cos.view();
     call.args.rope_sin = sin.view();
+    if (sections) {
+        call.fake.table.problem.rope_sections = POLYHEAD_SECTIONS_CONTIGUOUS;
+        call.fake.table.problem.section_1 = 1;
+        call.fake.table.problem.section_2 = d / 2 - 1;
+        call.args.positions_q = Append::integers(positions_q, {B, 2, T_q});
+        call.args.positions_kv = Append::integers(positions_kv, {B, 2, T_kv});
+    }
     shows_no_more(&call, T_kv, 0);
     CHECK(std::string(call.fake.run(call.args).message).empty());
     for (ChangingMemory *memory : {&lengths, &offsets, &positions_q, &positions_kv}) {

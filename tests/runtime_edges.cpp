@@ -133,7 +133,10 @@ TEST_CASE("edges: what append refuses", "[runtime]") {
         call.refused(POLYHEAD_WRONG_SHAPE, "cache key: extent 0 of dimension 2, expected at least 1 key in a page");
     }
     SECTION("new keys of another version") {
-        call.keys.size -= 8;
+        PagedAppend earlier;
+        earlier.keys.size = call.keys.size = uint32_t(offsetof(polyhead_new_keys, sections));
+        CHECK(polyhead_append(&earlier.cache, &earlier.keys).code == POLYHEAD_OK);
+        call.keys.size -= 8; // without a field of the first version
         call.refused(POLYHEAD_UNSUPPORTED, "new keys: a struct of " + std::to_string(call.keys.size) + " bytes, expected " +
                                                std::to_string(sizeof(polyhead_new_keys)) + ": compile with the headers of polyhead " +
                                                polyhead_version());

@@ -30,6 +30,7 @@ polyhead_test(
         runtime_process.cpp
         runtime_ragged.cpp
         runtime_registry.cpp
+        runtime_sections.cpp
         runtime_sizes.cpp
         runtime_stack.cpp
         runtime_states.cpp
@@ -48,6 +49,7 @@ set_source_files_properties(
     runtime_cache.cpp
     runtime_changing.cpp
     runtime_features_on_device.cpp
+    runtime_sections.cpp
     runtime_states.cpp
     runtime_validation_cache.cpp
     PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 from polyhead.reference import attention, visible
 
+import polyhead
 from polyhead import Error, _core
 from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, screen, session, worker
 from polyhead.tuning.log import Log
@@ -302,6 +303,16 @@ class Problems(unittest.TestCase):
         out = attention(arguments["query"], arguments["key"], arguments["value"], visible(33, 40, causal=True, batch=2))[0]
         np.testing.assert_allclose(found.out, out[:, :, found.rows], rtol=1e-12, atol=1e-12)
         self.assertLess(found.tolerance.max(), 1e-3)
+
+    def test_positions_by_direction(self):
+        flags = "--op sdpa --num-heads 2 --head-dim 16 --rope half_split --rope-sections parts --section-1 3 --section-2 5"
+        task, shape = problem.Task("t", problem.flags_of_line(flags), "host"), problem.Shape(2, 9, 40)
+        arguments, weights = inputs.arguments_of(task.fields, shape)
+        self.assertEqual((arguments["positions_q"].shape, arguments["positions_kv"].shape), ((2, 2, 9), (2, 2, 40)))
+        found = reference.expected(task.fields, shape, arguments, weights)
+        out = polyhead.sdpa(arguments["query"], arguments["key"], arguments["value"], rope=(arguments["rope_cos"], arguments["rope_sin"]),
+                            rope_sections="parts", sections=(3, 5), positions_q=arguments["positions_q"], positions_kv=arguments["positions_kv"])
+        self.assertTrue((np.abs(out[:, :, found.rows] - found.out) <= found.tolerance).all())
 
 
 class Storage(unittest.TestCase):

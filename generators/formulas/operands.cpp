@@ -16,15 +16,15 @@ Expr Operands::plain_query(const Expr &d, const Expr &q, const Expr &h, const Ex
 }
 
 Expr Operands::rotated_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const {
-    return rotation_.rotated(part, pair, rotation_.query_row(q, b), [&](const Expr &entry) { return plain_query(entry, q, h, b); });
+    return rotation_.rotated(part, pair, rotation_.query_rows(q, b), [&](const Expr &entry) { return plain_query(entry, q, h, b); });
 }
 
 Expr Operands::rotated_plain_query(const Expr &part, const Expr &pair, const Expr &q, const Expr &h, const Expr &b) const {
-    return rotation_.rotated(part, pair, rotation_.query_row(q, b), [&](const Expr &entry) { return in().inputs.query(entry, q, h, b); });
+    return rotation_.rotated(part, pair, rotation_.query_rows(q, b), [&](const Expr &entry) { return in().inputs.query(entry, q, h, b); });
 }
 
 Expr Operands::rotated_key(const Expr &part, const Expr &pair, const Expr &kv, const Expr &kv_head, const Expr &b) const {
-    return rotation_.rotated(part, pair, rotation_.key_row(kv, b),
+    return rotation_.rotated(part, pair, rotation_.key_rows(kv, b),
                              [&](const Expr &entry) { return in().inputs.keys.key(entry, kv, kv_head, b); });
 }
 

@@ -271,6 +271,15 @@ static bool sees_before_0(const Problem &p, const CallSize &size, const polyhead
     return false;
 }
 
+// int32 [B,T], or with sections [B,S,T].
+template <class Value> static Tensor positions_of(const Problem &p, const CallSize &size, int64_t tokens, int64_t row, Value value) {
+    if (p.rope_sections == POLYHEAD_NO_SECTIONS) {
+        return integers({size.batch, tokens}, {row, 1}, size.place, value);
+    }
+    const int64_t directions = p.section_3 > 0 ? 3 : 2;
+    return integers({size.batch, directions, tokens}, {directions * row + 1, row, 1}, size.place, value);
+}
+
 // Rows for every position that occurs, and a few more.
 void ExtraTensors::make_rope(const Problem &p, const Extras &e, const CallSize &size, Random &random, polyhead_args *args) {
     int64_t highest = size.seq_len_kv;
@@ -294,11 +303,11 @@ void ExtraTensors::make_rope(const Problem &p, const Extras &e, const CallSize &
     const auto any_position = [&] { return random.below(positions); };
     // EXCLUDED: no positions_q where a query before position 0 sees a key: runtime/include/polyhead/c_api.h
     if (given(e, leave_out_positions_q) || sees_before_0(p, size, *args)) {
-        add(integers({size.batch, size.seq_len_q}, {size.seq_len_q + 2, 1}, size.place, any_position), &args->positions_q);
+        add(positions_of(p, size, size.seq_len_q, size.seq_len_q + 2, any_position), &args->positions_q);
     }
     if (given(e, leave_out_positions_kv) && p.shared_cache == 0) {
         const int64_t keys = p.cache != 0 ? size.seq_len_q : size.seq_len_kv;
-        add(integers({size.batch, keys}, {keys, 1}, size.place, any_position), &args->positions_kv);
+        add(positions_of(p, size, keys, keys, any_position), &args->positions_kv);
     }
 }
 

@@ -16,9 +16,46 @@ namespace {
 // Additive terms below this are this: so finite sentinels take part, and the sum of two of them stays finite.
 constexpr double lowest_term = -1.7e38;
 
-int64_t index_of(const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise) {
-    return positions.data == nullptr ? otherwise
-                                     : static_cast<const int32_t *>(positions.data)[b * positions.stride[0] + i * positions.stride[1]];
+// Of [B,T] or [B,S,T].
+int64_t index_of(const polyhead_tensor &positions, int64_t b, int64_t direction, int64_t i, int64_t otherwise) {
+    if (positions.data == nullptr) {
+        return otherwise;
+    }
+    const int64_t row = b * positions.stride[0] + (positions.rank == 3 ? direction * positions.stride[1] : 0);
+    return static_cast<const int32_t *>(positions.data)[row + i * positions.stride[positions.rank - 1]];
+}
+
+// Where a pair of a rotation lies, and whose position it takes.
+struct Pair {
+    int64_t first, second, direction;
+};
+
+// Entry by entry, in the order of pairs.
+std::vector<Pair> pairs_of(const Problem &p, int64_t count) {
+    const bool neighbours = p.rope == POLYHEAD_ROPE_INTERLEAVED || p.rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING;
+    const int64_t sections[] = {p.section_1, p.section_2, p.section_3};
+    std::vector<Pair> pairs;
+    for (int64_t i = 0; i < count; i++) {
+        pairs.push_back(neighbours ? Pair{2 * i, 2 * i + 1, 0} : Pair{i, i + count, 0});
+    }
+    if (p.rope_sections == POLYHEAD_SECTIONS_INTERLEAVED) {
+        for (int64_t direction = 1; direction < 3; direction++) {
+            for (int64_t j = 0; j < sections[direction]; j++) {
+                pairs[size_t(3 * j + direction)].direction = direction;
+            }
+        }
+    } else if (p.rope_sections != POLYHEAD_NO_SECTIONS) {
+        int64_t i = 0;
+        for (int64_t direction = 0; direction < 3; direction++) {
+            const int64_t begin = 2 * i;
+            for (int64_t j = 0; j < sections[direction]; j++, i++) {
+                const bool apart = p.rope_sections == POLYHEAD_SECTIONS_PARTS && !neighbours;
+                pairs[size_t(i)] = apart ? Pair{begin + j, begin + sections[direction] + j, direction}
+                                         : Pair{pairs[size_t(i)].first, pairs[size_t(i)].second, direction};
+            }
+        }
+    }
+    return pairs;
 }
 
 // [H] or [B,H].
@@ -56,17 +93,20 @@ RowAttention<Real>::RowAttention(const Problem &problem, const polyhead_args &ar
     : p_(problem), args_(args), storage_(storage), first_entry_(problem.head_dim * first_quarter / 4),
       scale_(args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim))) {}
 
-template <class Real> void RowAttention<Real>::rotate(Real *head, int64_t position) const {
-    const int64_t rotary_dim = p_.rotary_dim > 0 ? p_.rotary_dim : p_.head_dim, pairs = rotary_dim / 2;
-    const int64_t row = std::clamp<int64_t>(position, 0, args_.rope_cos.shape[0] - 1);
-    const bool neighbours = p_.rope == POLYHEAD_ROPE_INTERLEAVED || p_.rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING;
+template <class Real>
+void RowAttention<Real>::rotate(Real *head, const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise) const {
+    const int64_t rotary_dim = p_.rotary_dim > 0 ? p_.rotary_dim : p_.head_dim;
     if (p_.rope >= POLYHEAD_ROPE_INTERLEAVED_TRAILING) {
         head += p_.head_dim - rotary_dim;
     }
-    for (int64_t i = 0; i < pairs; i++) {
-        const Real cosine = Real(*element(args_.rope_cos, row, i)), sine = Real(*element(args_.rope_sin, row, i));
-        Real &first = head[neighbours ? 2 * i : i];
-        Real &second = head[neighbours ? 2 * i + 1 : i + pairs];
+    const std::vector<Pair> pairs = pairs_of(p_, rotary_dim / 2);
+    for (size_t n = 0; n < pairs.size(); n++) {
+        const int64_t position = index_of(positions, b, pairs[n].direction, i, otherwise),
+                      row = std::clamp<int64_t>(position, 0, args_.rope_cos.shape[0] - 1);
+        const Real cosine = Real(*element(args_.rope_cos, row, static_cast<int64_t>(n))),
+                   sine = Real(*element(args_.rope_sin, row, static_cast<int64_t>(n)));
+        Real &first = head[pairs[n].first];
+        Real &second = head[pairs[n].second];
         const Real x = first, y = second;
         first = x * cosine - y * sine;
         second = y * cosine + x * sine;
@@ -75,7 +115,7 @@ template <class Real> void RowAttention<Real>::rotate(Real *head, int64_t positi
 
 template <class Real> void RowAttention<Real>::rotate_query(Real *head, int64_t b, int64_t q) const {
     if (p_.rope != POLYHEAD_NO_ROPE) {
-        rotate(head, index_of(args_.positions_q, b, q, std::max<int64_t>(position_of(p_, args_, b, q), 0)));
+        rotate(head, args_.positions_q, b, q, std::max<int64_t>(position_of(p_, args_, b, q), 0));
     }
 }
 
@@ -83,7 +123,7 @@ template <class Real> void RowAttention<Real>::rotate_key(Real *head, int64_t b,
     if (p_.rope != POLYHEAD_NO_ROPE) {
         // With a cache only the keys of the call are rotated: positions_kv are theirs.
         const int64_t before = p_.cache != 0 ? key_length(p_, args_, b) - num_rows(args_) : 0;
-        rotate(head, index_of(args_.positions_kv, b, n - before, n));
+        rotate(head, args_.positions_kv, b, n - before, n);
     }
 }
 

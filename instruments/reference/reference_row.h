@@ -57,7 +57,7 @@ private:
         const polyhead_tensor *weight, *bias;
     };
     void normalise(const Norm &norm, int64_t width, Real *heads, int64_t count) const;
-    void rotate(Real *head, int64_t position) const;
+    void rotate(Real *head, const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise) const;
     void make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q);
     void keep_scores(int32_t stage);
     // Turns the logits into probs; false when no key is seen.

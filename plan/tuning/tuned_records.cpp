@@ -149,7 +149,7 @@ double feature_distance(const Problem &a, const Problem &b) {
         distance += differs(a.*field != 0, b.*field != 0, 0.05);
     }
     for (const auto field : {&Problem::causal, &Problem::mask, &Problem::mask_broadcast, &Problem::score_bias_broadcast, &Problem::rope,
-                             &Problem::scores, &Problem::rotary_dim}) {
+                             &Problem::scores, &Problem::rotary_dim, &Problem::rope_sections}) {
         distance += a.*field != b.*field ? 0.05 : 0;
     }
     return distance + (contract::one_line(a.expression) != contract::one_line(b.expression) ? 0.3 : 0);

@@ -14,7 +14,7 @@ from .cache import append, copy_page, merge_states, rope
 from .error import Code, Error
 from .kernel import Kernel, Plan, clear_cache, compile
 from .layer import MultiheadAttention
-from .rope_tables import RopeTables, rope_tables
+from .rope_tables import RopeTables, rope_sections_of, rope_tables
 
 __all__ = [
     "Code",
@@ -38,6 +38,7 @@ __all__ = [
     "merge_states",
     "num_threads",
     "rope",
+    "rope_sections_of",
     "rope_tables",
     "sdpa",
     "set_num_threads",

@@ -168,3 +168,13 @@ def choose_additive_dtype(fields: dict[str, Any], arguments: dict[str, Any]) -> 
 def rope_of(interleaved: bool, trailing: bool) -> int:
     """polyhead_rope: which entries of a head are pairs."""
     return int(_core.problem_fields["rope"].index(("interleaved" if interleaved else "half_split") + ("_trailing" if trailing else "")))
+
+
+def sections_of(rope_sections: Optional[str], sections: Optional[Sequence[int]]) -> tuple[int, list[int]]:
+    """polyhead_rope_sections, and the three numbers of pairs."""
+    if rope_sections is None or sections is None:
+        if rope_sections is not sections:
+            raise refuse("%s: found without %s, expected both or none" % (("sections", "rope_sections") if rope_sections is None else
+                                                                          ("rope_sections", "sections")), "NULL_POINTER")
+        return 0, [0, 0, 0]
+    return _core.problem_fields["rope_sections"].index(rope_sections), [int(n) for n in (*sections, 0)[:3]]

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Union
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy
 
@@ -24,6 +24,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          alibi_slopes: Any = None, sinks: Any = None, past_key: Any = None, past_value: Any = None, layout: str = "bhsd",
          return_lse: bool = False, return_weights: Union[bool, str] = False, out: Any = None, num_heads: Optional[int] = None,
          rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, rope_trailing: bool = False,
+         rope_sections: Optional[str] = None, sections: Optional[Sequence[int]] = None,
          positions_q: Any = None, positions_kv: Any = None, position_offsets: Any = None, head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
          tensors: Optional[Mapping[str, Any]] = None, return_scores: Optional[str] = None, return_present: bool = False,
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
@@ -58,6 +59,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     rope              (cos, sin), each [P, rotary_dim / 2]; rotates the pairs (i, i + rotary_dim / 2), with rope_interleaved (2i, 2i + 1),
                       of the leading rotary_dim entries, with rope_trailing of the trailing ones
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
+    rope_sections     "contiguous", "interleaved" or "parts": pairs take their positions from two or three directions, which have sections=
+                      (16, 24, 24) pairs. positions_q and positions_kv are then [B,S,T_q] and [B,S,T_kv], S = 2 or 3
     head_gate         float [H]: a factor for the result of each head
     gate              [B,H,T_q,d_v], or [B,H,T_q,1] for one number of each head, in the layout of query: the result is multiplied by its
                       sigmoid
@@ -356,11 +359,16 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
         rotary_dim = 2 * cos.shape[-1]
         if rotary_dim != sizes.head_dim:
             fields["rotary_dim"] = rotary_dim
+        number, pairs = _arrays.sections_of(o["rope_sections"], o["sections"])
+        if number:
+            fields.update(rope_sections=number, section_1=pairs[0], section_2=pairs[1], section_3=pairs[2])
         arguments.update(rope_cos=_arrays.small("rope_cos", cos, "float32"), rope_sin=_arrays.small("rope_sin", sin, "float32"))
+    for name in ("positions_q", "positions_kv", "rope_sections", "sections"):
+        if o[name] is not None and o["rope"] is None:
+            what = "positions" if name.startswith("positions") else name
+            raise refuse("%s: found without rope, expected both; only rope reads %s" % (name, what), "WRONG_OPERATION")
     for name in ("positions_q", "positions_kv"):
         if o[name] is not None:
-            if o["rope"] is None:
-                raise refuse("%s: found without rope, expected both; only rope reads positions" % name, "WRONG_OPERATION")
             arguments[name] = _arrays.small(name, o[name], "int32")
     if o["expression"] is not None:
         tensors = o["tensors"] or {}

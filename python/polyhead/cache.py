@@ -9,7 +9,8 @@ from .error import refuse
 
 def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any, *, page_table: Any = None, counts: Any = None,
            rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, rope_trailing: bool = False, positions: Any = None,
-           window_left: Optional[int] = None, key_scales: Any = None, value_scales: Any = None, layout: str = "bhsd") -> None:
+           rope_sections: Optional[str] = None, sections: Optional[Sequence[int]] = None, window_left: Optional[int] = None,
+           key_scales: Any = None, value_scales: Any = None, layout: str = "bhsd") -> None:
     """Writes keys and values to a cache, in place: token t of batch row b to position lengths[b] + t.
 
     cache_key [B,H_kv,capacity,d], cache_value [B,H_kv,capacity,d_v]: writable arrays, float32, float16 or bfloat16; cache_value and value
@@ -18,8 +19,8 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     key_scales, value_scales: float32 [B,H_kv,capacity,n] or [pages,H_kv,page_size,n], exactly for a cache of int8. n is 1, d / 32 or d / 64.
     A scale is the largest |x| of the entries that share it, divided by 127.
     lengths [B]: valid keys before the call. counts [B]: so many of the T tokens are appended; None: all.
-    rope (cos, sin), each [P, rotary_dim / 2], rope_interleaved and rope_trailing as in sdpa: keys are rotated before they are stored, at
-    positions lengths[b] + t, or at positions [B,T], or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
+    rope (cos, sin), each [P, rotary_dim / 2], rope_interleaved, rope_trailing, rope_sections and sections as in sdpa: keys are rotated before they
+    are stored, at positions lengths[b] + t, or at positions [B,T] (with sections [B,S,T]), or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
     window_left: queries see no key further back than this many keys before their own. Pages with older keys only may then be written again,
     so that page_table[b, j] may name page j % n of a ring of n pages.
 
@@ -30,7 +31,7 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     arguments = {"cache_key": cache_key, "cache_value": cache_value, "page_table": _arrays.small("page_table", page_table, "int32"),
                  "key": key, "value": value, "lengths": _arrays.small("lengths", lengths, "int32"),
                  "counts": _arrays.small("counts", counts, "int32"), "window_left": window_left, "key_scales": key_scales,
-                 "value_scales": value_scales, **_rotation(rope, rope_interleaved, rope_trailing, positions)}
+                 "value_scales": value_scales, **_rotation(rope, rope_interleaved, rope_trailing, positions, rope_sections, sections)}
     _core.append(arguments, layout)
 
 
@@ -40,17 +41,17 @@ def copy_page(cache_key: Any, cache_value: Any, source: int, target: int, *, key
     _core.copy_page({"cache_key": cache_key, "cache_value": cache_value, "key_scales": key_scales, "value_scales": value_scales}, source, target)
 
 
-def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, trailing: bool = False, positions: Any = None, layout: str = "bhsd",
-         out: Any = None) -> Any:
+def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, trailing: bool = False, positions: Any = None,
+         rope_sections: Optional[str] = None, sections: Optional[Sequence[int]] = None, layout: str = "bhsd", out: Any = None) -> Any:
     """input [B,H,T,d] with the leading (or trailing) entries of each row rotated by position; returns out, which may be input itself.
 
     cos, sin [P, rotary_dim / 2]: pairs (i, i + rotary_dim / 2), with interleaved (2i, 2i + 1), with trailing of the last entries. positions: int
-    [B,T], or [B], those of the first tokens; None: 0, 1, 2 ... layout "bshd": [B,T,H,d].
+    [B,T], or [B], those of the first tokens; None: 0, 1, 2 ... With rope_sections and sections, as in sdpa, [B,S,T]. layout "bshd": [B,T,H,d].
     """
     options.check("rope", locals())
     if out is None:
         out = _arrays.empty(input, input.shape)
-    _core.rotate({"input": input, "out": out, **_rotation((cos, sin), interleaved, trailing, positions)}, layout)
+    _core.rotate({"input": input, "out": out, **_rotation((cos, sin), interleaved, trailing, positions, rope_sections, sections)}, layout)
     return out
 
 
@@ -70,9 +71,12 @@ def merge_states(parts: Sequence[tuple[Any, Any]], *, sinks: Any = None, out: An
     return out, lse
 
 
-def _rotation(tables: Optional[tuple[Any, Any]], interleaved: bool, trailing: bool, positions: Any) -> dict[str, Any]:
+def _rotation(tables: Optional[tuple[Any, Any]], interleaved: bool, trailing: bool, positions: Any, rope_sections: Optional[str],
+              sections: Optional[Sequence[int]]) -> dict[str, Any]:
     cos, sin = (None, None) if tables is None else tables
-    return {"rope": 0 if tables is None else _arrays.rope_of(interleaved, trailing), "rope_cos": _arrays.small("rope_cos", cos, "float32"),
+    number, pairs = _arrays.sections_of(rope_sections, sections)
+    return {"rope_sections": number, "sections": pairs,
+            "rope": 0 if tables is None else _arrays.rope_of(interleaved, trailing), "rope_cos": _arrays.small("rope_cos", cos, "float32"),
             "rope_sin": _arrays.small("rope_sin", sin, "float32"), "positions": _arrays.small("positions", positions, "int32")}
 
 

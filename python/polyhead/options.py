@@ -48,6 +48,10 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, (tuple, list)) and len(value) == 2
 
 
+def _is_sections(value: Any) -> bool:
+    return isinstance(value, (tuple, list)) and len(value) in (2, 3) and all(WHOLE.accepts(one) for one in value)
+
+
 def _or_none(rule: Rule) -> Rule:
     return rule._replace(expected=rule.expected + " or None", or_none=True)
 
@@ -69,6 +73,7 @@ ROPE = _or_none(Rule("(cos, sin)", _is_pair))
 LAYOUT = one_of("bhsd", "bshd", "bsd")
 COUNT = _or_none(WHOLE)
 NORM = _or_none(one_of(*_core.problem_fields["query_norm"][1:]))
+_CONFIG = Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict"))
 TUNED = _or_none(Rule("a path, True or False", lambda value: is_flag(value) or PATH.accepts(value)))
 
 # By keyword; what a function takes otherwise stands under its name.
@@ -84,6 +89,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "rope_trailing": FLAG, "trailing": FLAG, "gate": _or_none(ARRAY), "query_norm": NORM, "key_norm": NORM, "value_norm": FLAG,
         "query_norm_weight": _or_none(SMALL), "query_norm_bias": _or_none(SMALL), "key_norm_weight": _or_none(SMALL),
         "key_norm_bias": _or_none(SMALL), "norm_epsilon": NUMBER,
+        "rope_sections": _or_none(one_of(*_core.problem_fields["rope_sections"][1:])),
+        "sections": _or_none(Rule("two or three whole numbers", _is_sections)),
         "is_causal": FLAG, "causal_alignment": one_of("top_left", "bottom_right"), "scale": _or_none(NUMBER), "softcap": NUMBER,
         "window": Rule("(left, right), two whole numbers", lambda value: _is_pair(value) and all(is_whole(one) for one in value)),
         "window_left": COUNT, "layout": LAYOUT, "num_heads": COUNT, "return_lse": FLAG, "return_present": FLAG,
@@ -97,7 +104,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
     },
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},
     "rope": {"layout": one_of("bhsd", "bshd")},
-    "rope_tables": {"config": Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict")),
+    "rope_sections_of": {"config": _CONFIG},
+    "rope_tables": {"config": _CONFIG,
                     "rows": Rule("a whole number from 0 to 2^24", lambda value: is_whole(value) and 0 <= value <= 1 << 24),
                     "length": COUNT, "layer_type": _or_none(NAME)},
     "compile": {"target": NAME},

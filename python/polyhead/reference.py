@@ -146,15 +146,45 @@ def layer(state: dict[str, Array], heads: int, query: Array, key: Optional[Array
     return linear(join_heads(found.out), state["out_proj.weight"], state.get("out_proj.bias")), found.weights
 
 
-def rotated(x: Array, cos: Array, sin: Array, at: Array, interleaved: bool = True, dtype: Any = numpy.float64, trailing: bool = False) -> Array:
+class Pairs(NamedTuple):
+    """Where the pairs of a rotation lie, each [pairs]."""
+
+    first: Array      # entry of the rotated ones
+    second: Array
+    direction: Array  # whose position it takes
+
+
+def pairs_of(count: int, interleaved: bool, rope_sections: Optional[str] = None, sections: Sequence[int] = ()) -> Pairs:
+    """So many pairs: entries 2i and 2i+1 (interleaved), or i and i + count. With rope_sections "contiguous", "interleaved" or "parts" of two or
+    three directions, which have sections[0], sections[1] ... pairs; in parts the entries of a direction lie together.
+    """
+    i, zero = numpy.arange(count), numpy.zeros(count, int)
+    direction, before, half = zero, zero, zero + count
+    if rope_sections == "interleaved":
+        for n in (1, 2):
+            direction = numpy.where((i % 3 == n) & (i < 3 * sections[n]), n, direction)
+    elif rope_sections is not None:
+        direction = numpy.repeat(numpy.arange(len(sections)), sections)
+    if rope_sections == "parts":
+        sizes = numpy.asarray(sections)
+        before, half = (numpy.cumsum(sizes) - sizes)[direction], sizes[direction]
+    return Pairs(2 * i, 2 * i + 1, direction) if interleaved else Pairs(i + before, i + before + half, direction)
+
+
+def rotated(x: Array, cos: Array, sin: Array, at: Array, interleaved: bool = True, dtype: Any = numpy.float64, trailing: bool = False,
+            rope_sections: Optional[str] = None, sections: Sequence[int] = ()) -> Array:
     """Rotary embedding of the leading entries of x [B,H,T,d] at the positions `at` [B,T], with tables [positions, entries / 2].
 
-    interleaved: entries 2i and 2i+1 turn together, and not i and i + entries / 2. trailing: of the last entries.
+    interleaved: entries 2i and 2i+1 turn together, and not i and i + entries / 2. trailing: of the last entries. rope_sections, sections: as in
+    pairs_of(), with positions [B,directions,T].
     """
-    begin = x.shape[-1] - 2 * cos.shape[-1] if trailing else 0
-    half, end = begin + cos.shape[-1], begin + 2 * cos.shape[-1]
-    first, second = (slice(begin, end, 2), slice(begin + 1, end, 2)) if interleaved else (slice(begin, half), slice(half, end))
-    cos, sin = (table.astype(dtype)[at][:, None] for table in (cos, sin))
+    count = cos.shape[-1]
+    pairs = pairs_of(count, interleaved, rope_sections, sections)
+    at = numpy.asarray(at)
+    rows = at[:, None] if at.ndim == 2 else at[:, pairs.direction]  # [B,1 or pairs,T]
+    begin = x.shape[-1] - 2 * count if trailing else 0
+    first, second = begin + pairs.first, begin + pairs.second
+    cos, sin = (table.astype(dtype)[rows, numpy.arange(count)[:, None]].swapaxes(1, 2)[:, None] for table in (cos, sin))
     y = numpy.array(x, dtype)
     y[..., first], y[..., second] = x[..., first] * cos - x[..., second] * sin, x[..., second] * cos + x[..., first] * sin
     return y

@@ -204,6 +204,24 @@ def _softmax_scale(r: _Rotation) -> float:
     return scale * _mscale(r.factor(), of_all) ** 2 if of_all else scale
 
 
+def _of_text(config: Any) -> Mapping[str, Any]:
+    given: Mapping[str, Any] = config if isinstance(config, Mapping) else config.to_dict()
+    return given.get("text_config") or given
+
+
+def rope_sections_of(config: Any) -> dict[str, Any]:
+    """The keywords rope_sections and sections of sdpa(), from mrope_section and mrope_interleaved of a configuration; {} if it has none.
+
+    Whether pairs are neighbours is not in a configuration, and positions by direction come from the images and videos of a text.
+    """
+    options.check("rope_sections_of", locals())
+    numbers = _parameters(_of_text(config), None)
+    sections = numbers.get("mrope_section")
+    if sections is None:
+        return {}
+    return {"rope_sections": "interleaved" if numbers.get("mrope_interleaved") else "contiguous", "sections": tuple(int(n) for n in sections)}
+
+
 def rope_tables(config: Any, rows: int, *, length: Optional[int] = None, layer_type: Optional[str] = None) -> RopeTables:
     """cos and sin, float32 [rows, rotary_dim / 2] for the positions 0 to rows - 1, and the scale of the softmax.
 
@@ -213,8 +231,7 @@ def rope_tables(config: Any, rows: int, *, length: Optional[int] = None, layer_t
     a configuration: most models take (i, i + rotary_dim / 2).
     """
     options.check("rope_tables", locals())
-    given = config if isinstance(config, Mapping) else config.to_dict()
-    r = _rotation(given.get("text_config") or given, layer_type)
+    r = _rotation(_of_text(config), layer_type)
     if r.dim() < 2 or r.dim() % 2:
         raise refuse("rotary_dim: found %d in the configuration, expected an even number" % r.dim())
     frequencies, factor = _made(r, rows if length is None else length)

@@ -72,6 +72,11 @@ polyhead_rotation rotation_of(Arrays *arrays, const nb::dict &arguments) {
     return rotation;
 }
 
+polyhead_sections sections_of(const nb::dict &arguments) {
+    const auto pairs = nb::cast<std::vector<int32_t>>(arguments["sections"]); // the package gives three numbers
+    return {nb::cast<int32_t>(arguments["rope_sections"]), pairs[0], pairs[1], pairs[2]};
+}
+
 polyhead_cache cache_of(Arrays *arrays, const nb::dict &arguments) {
     const polyhead_tensor key = arrays->as_it_is("cache_key", get(arguments, "cache_key"), Access::write),
                           value = arrays->as_it_is("cache_value", get(arguments, "cache_value"), Access::write),
@@ -91,6 +96,7 @@ void append(const nb::dict &arguments, const std::string &layout) {
     keys.lengths = arrays.of_type("lengths", get(arguments, "lengths"), Element::i32);
     keys.counts = arrays.of_type("counts", get(arguments, "counts"), Element::i32);
     keys.rotation = rotation_of(&arrays, arguments);
+    keys.sections = sections_of(arguments);
     if (const nb::object window_left = get(arguments, "window_left"); !window_left.is_none()) {
         keys.has_window = 1;
         keys.window_left = nb::cast<int32_t>(window_left);
@@ -112,9 +118,10 @@ void rotate(const nb::dict &arguments, const std::string &layout) {
     const polyhead_tensor input = arrays.with_heads(arrays.as_it_is("input", get(arguments, "input"), Access::read)),
                           out = arrays.with_heads(arrays.as_it_is("out", get(arguments, "out"), Access::write));
     const polyhead_rotation rotation = rotation_of(&arrays, arguments);
+    const polyhead_sections sections = sections_of(arguments);
     const WithoutLock others_may_run;
     arrays.fill();
-    raise_unless_ok(polyhead_rotate(&input, &rotation, &out));
+    raise_unless_ok(polyhead_rotate_sections_in(nullptr, &input, &rotation, &sections, &out));
 }
 
 void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb::object &out_given, const nb::object &lse_given) {

@@ -76,8 +76,8 @@ public:
 
     // First the shapes. What the tensors hold is of no account where there is nothing to write.
     bool check(const polyhead_tensor &scratch, CallMemory *memory, polyhead_status *status) noexcept {
-        return check_cache(status) && check_new(status) && Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], status) &&
-               check_aliases(scratch, status) &&
+        return check_cache(status) && check_new(status) &&
+               Rotation::check(keys_.rotation, sections(), batch_, tokens_, keys_.key.shape[3], status) && check_aliases(scratch, status) &&
                (no_new_entries() || (check_room(written(), status) && check_positions(status) && (!is_int8() || check_finite(status)) &&
                                      (!paged_ || (check_entries(written(), status) && check_single_use(written(), memory, status)))));
     }
@@ -88,7 +88,7 @@ public:
         if (no_new_entries() || write.capacity == 0 || write.pages == 0) {
             return;
         }
-        const Rotation rotation(keys_.rotation, &keys_.lengths);
+        const Rotation rotation = this->rotation();
         const int64_t heads = keys_.key.shape[1];
         const int64_t bytes = tokens_ * heads * batch_ * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
         for_each_row(batch_ * heads, bytes, workers, [&](int64_t i) {
@@ -111,12 +111,12 @@ private:
 
     bool is_int8() const noexcept { return cache_.key.dtype == POLYHEAD_I8; }
     const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
+    contract::RopeSections sections() const noexcept { return sections_of(keys_.sections); }
+    Rotation rotation() const noexcept { return Rotation(keys_.rotation, sections(), &keys_.lengths); }
     bool no_new_entries() const noexcept { return empty(keys_.key) && (!has_value_ || empty(keys_.value)); }
     int64_t page_rows() const noexcept { return paged_ ? page_size_ : capacity_; }
 
-    bool check_positions(polyhead_status *status) const noexcept {
-        return Rotation(keys_.rotation, &keys_.lengths).check_positions(batch_, tokens_, counts(), status);
-    }
+    bool check_positions(polyhead_status *status) const noexcept { return rotation().check_positions(batch_, tokens_, counts(), status); }
 
     // New row t as floats, rotated.
     static void load(const polyhead_tensor &from, int64_t b, int64_t h, int64_t t, const Rotation *rotation, float *floats) noexcept {
@@ -149,7 +149,7 @@ private:
 
     // No scale makes NaN or infinity of an integer.
     bool check_finite(polyhead_status *status) const noexcept {
-        const Rotation rotation(keys_.rotation, &keys_.lengths);
+        const Rotation rotation = this->rotation();
         return check_finite("key", keys_.key, rotation.rotates() ? &rotation : nullptr, status) &&
                (!has_value_ || check_finite("value", keys_.value, nullptr, status));
     }

@@ -71,13 +71,41 @@ bool check_in_place(const char *name, const polyhead_tensor &output, const char 
            refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
 }
 
-int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
-    const bool each = r_.positions.rank == 2;
+int64_t Rotation::position(int64_t b, int32_t direction, int64_t token) const noexcept {
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;
-    return each ? integer_at(r_.positions, b, token) : (first ? int64_t(integer_at(*first, b)) : 0) + token;
+    return r_.positions.rank == 3   ? int64_t(integer_at(of_direction(r_.positions, direction), b, token))
+           : r_.positions.rank == 2 ? int64_t(integer_at(r_.positions, b, token))
+                                    : (first ? int64_t(integer_at(*first, b)) : 0) + token;
 }
 
-bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept {
+namespace {
+
+bool check_sections(const contract::RopeSections &sections, int64_t pairs, polyhead_status *status) noexcept {
+    if (sections.kind < POLYHEAD_NO_SECTIONS || sections.kind > POLYHEAD_SECTIONS_PARTS) {
+        return refuse(status, POLYHEAD_BAD_VALUE,
+                      "rope_sections: value %d, expected 0 (none), 1 (contiguous), 2 (interleaved) or 3 (parts)", sections.kind);
+    }
+    const contract::SectionsFault fault = contract::fault_of(sections, static_cast<int32_t>(pairs));
+    return !fault.name || refuse(status, POLYHEAD_BAD_VALUE, "%s: value %d, expected %s", fault.name, fault.found, fault.expected);
+}
+
+// Of the first tokens [B], or of each token: [B,T], with sections [B,S,T].
+bool check_positions_shape(const polyhead_tensor &positions, const contract::RopeSections &sections, int64_t batch, int64_t tokens,
+                           polyhead_status *status) noexcept {
+    const bool by_direction = sections.kind != POLYHEAD_NO_SECTIONS;
+    const int each = by_direction ? 3 : 2, rank = positions.rank == each ? each : 1;
+    TensorRule rule{"positions", &positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}};
+    if (by_direction) {
+        rule.extents[1] = {sections.directions(), "sections"};
+        rule.extents[2] = {tokens, "key"};
+    }
+    return absent(positions) || check_host_tensor(rule, status);
+}
+
+} // namespace
+
+bool Rotation::check(const polyhead_rotation &r, const contract::RopeSections &sections, int64_t batch, int64_t tokens, int64_t head_dim,
+                     polyhead_status *status) noexcept {
     if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT_TRAILING) {
         return refuse(status, POLYHEAD_BAD_VALUE,
                       "rope: value %d, expected 0 (none), 1 (interleaved), 2 (half_split), 3 or 4 (the same, trailing)", r.rope);
@@ -88,8 +116,8 @@ bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, 
     } tensors[] = {{"rope_cos", r.cos}, {"rope_sin", r.sin}, {"positions", r.positions}};
     if (r.rope == POLYHEAD_NO_ROPE) {
         const auto *given = std::find_if(tensors, tensors + 3, [](const auto &t) { return !absent(t.tensor); });
-        return given == tensors + 3 ||
-               refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because nothing is rotated", given->name);
+        const char *const name = given != tensors + 3 ? given->name : sections.kind != POLYHEAD_NO_SECTIONS ? "rope_sections" : nullptr;
+        return !name || refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because nothing is rotated", name);
     }
     if (!check_host_tensor({"rope_cos", &r.cos, POLYHEAD_F32, Role::input, 2, {}}, status)) {
         return false;
@@ -99,22 +127,21 @@ bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, 
         return refuse(status, POLYHEAD_WRONG_SHAPE, "rope_cos: extent %lld of dimension 1, expected at most %lld, half the head dimension",
                       static_cast<long long>(r.cos.shape[1]), static_cast<long long>(head_dim / 2));
     }
-    const int rank = r.positions.rank == 2 ? 2 : 1;
     return check_host_tensor({"rope_sin", &r.sin, POLYHEAD_F32, Role::input, 2, {positions, pairs}}, status) &&
-           (absent(r.positions) ||
-            check_host_tensor({"positions", &r.positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}}, status));
+           check_sections(sections, r.cos.shape[1], status) && check_positions_shape(r.positions, sections, batch, tokens, status);
 }
 
 bool Rotation::check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept {
     const int64_t rows = r_.cos.shape[0];
+    const int32_t directions = r_.positions.rank == 3 ? sections_.directions() : 1; // otherwise all have the same position
     for (int64_t b = 0; rotates() && b < batch; ++b) {
         const int64_t count = counts ? index_at(*counts, tokens, b) : tokens;
-        for (int64_t t = 0; t < count; ++t) {
-            const int64_t at = position(b, t);
+        for (int64_t t = 0; t < count * directions; ++t) {
+            const int64_t at = position(b, static_cast<int32_t>(t % directions), t / directions);
             if (at < 0 || at >= rows) {
                 return refuse(status, POLYHEAD_BAD_VALUE,
                               "positions: token %lld of batch row %lld is at position %lld, expected 0 to %lld (rows of rope_cos)",
-                              static_cast<long long>(t), static_cast<long long>(b), static_cast<long long>(at),
+                              static_cast<long long>(t / directions), static_cast<long long>(b), static_cast<long long>(at),
                               static_cast<long long>(rows - 1));
             }
         }
@@ -127,16 +154,28 @@ void Rotation::apply(float *row, int64_t width, int64_t b, int64_t token) const 
     if (pairs == 0 || last < 0) {
         return;
     }
-    const int64_t at = std::clamp<int64_t>(position(b, token), 0, last); // another thread may have changed it
-    const float *cos = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0],
-                *sin = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
-    const bool interleaved = rotates_neighbours(r_.rope);
+    const float *cos[3], *sin[3]; // by direction
+    for (int32_t direction = 0; direction < sections_.directions(); ++direction) {
+        const int64_t at = std::clamp<int64_t>(position(b, direction, token), 0, last); // another thread may have changed it
+        cos[direction] = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0];
+        sin[direction] = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
+    }
+    const bool interleaved = rotates_neighbours(r_.rope), in_parts = sections_.splits_parts(interleaved);
     row += rotates_trailing(r_.rope) ? width - 2 * pairs : 0;
-    for (int64_t i = 0; i < pairs; ++i) {
-        float &first = row[interleaved ? 2 * i : i], &second = row[interleaved ? 2 * i + 1 : i + pairs];
-        const float x = first, y = second;
-        first = x * cos[i] - y * sin[i];
-        second = y * cos[i] + x * sin[i];
+    for (int32_t i = 0; i < pairs; ++i) {
+        const int32_t direction = sections_.direction_of(i);
+        int64_t place = i, apart = pairs;
+        if (interleaved) {
+            place = 2 * i;
+            apart = 1;
+        } else if (in_parts) {
+            place += sections_.before(direction);
+            apart = sections_.pairs[direction];
+        }
+        float &first = row[place], &second = row[place + apart];
+        const float x = first, y = second, c = cos[direction][i], s = sin[direction][i];
+        first = x * c - y * s;
+        second = y * c + x * s;
     }
 }
 

@@ -6,6 +6,7 @@
 
 #include <polyhead/c_cache.h>
 
+#include "../../contract/rope_sections.h"
 #include "../rules/tensor_rules.h"
 #include "../status.h"
 
@@ -31,13 +32,19 @@ bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_sta
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept;
 
+inline contract::RopeSections sections_of(const polyhead_sections &s) noexcept {
+    return {s.rope_sections, {s.section_1, s.section_2, s.section_3}};
+}
+
 // A checked rotation.
 class Rotation {
 public:
     // The kind and the shapes, for B batch rows of T tokens.
-    static bool check(const polyhead_rotation &rotation, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept;
+    static bool check(const polyhead_rotation &rotation, const contract::RopeSections &sections, int64_t batch, int64_t tokens,
+                      int64_t head_dim, polyhead_status *status) noexcept;
     // first: int32 [B] that stands in for absent positions, or null: 0.
-    Rotation(const polyhead_rotation &rotation, const polyhead_tensor *first) noexcept : r_(rotation), first_(first) {}
+    Rotation(const polyhead_rotation &rotation, const contract::RopeSections &sections, const polyhead_tensor *first) noexcept
+        : r_(rotation), sections_(sections), first_(first) {}
     bool rotates() const noexcept { return r_.rope != POLYHEAD_NO_ROPE; }
     // Of B batch rows of T tokens, of which row b uses counts[b] (null: all): the tables have a row for each position.
     bool check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept;
@@ -45,9 +52,10 @@ public:
     void apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept;
 
 private:
-    int64_t position(int64_t b, int64_t token) const noexcept;
+    int64_t position(int64_t b, int32_t direction, int64_t token) const noexcept;
 
     const polyhead_rotation &r_;
+    const contract::RopeSections sections_;
     const polyhead_tensor *first_;
 };
 

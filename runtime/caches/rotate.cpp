@@ -8,8 +8,8 @@
 namespace polyhead::runtime {
 namespace {
 
-bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotation, const polyhead_tensor &out,
-                  polyhead_status *status) noexcept {
+bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotation, const contract::RopeSections &sections,
+                  const polyhead_tensor &out, polyhead_status *status) noexcept {
     if (!check_storage("input", input, status) || !check_host_tensor({"input", &input, input.dtype, Role::input, 4, {}}, status)) {
         return false;
     }
@@ -19,7 +19,7 @@ bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotatio
                       static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
     }
     return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status) &&
-           Rotation::check(rotation, input.shape[0], input.shape[2], input.shape[3], status) &&
+           Rotation::check(rotation, sections, input.shape[0], input.shape[2], input.shape[3], status) &&
            check_in_place("out", out, "input", input, status) && check_in_place("out", out, "rope_cos", rotation.cos, status) &&
            check_in_place("out", out, "rope_sin", rotation.sin, status) &&
            check_in_place("out", out, "positions", rotation.positions, status);
@@ -34,6 +34,12 @@ polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rot
 
 polyhead_status polyhead_rotate_in(const polyhead_workspace *given_workspace, const polyhead_tensor *input,
                                    const polyhead_rotation *rotation, const polyhead_tensor *out) {
+    return polyhead_rotate_sections_in(given_workspace, input, rotation, nullptr, out);
+}
+
+polyhead_status polyhead_rotate_sections_in(const polyhead_workspace *given_workspace, const polyhead_tensor *input,
+                                            const polyhead_rotation *rotation, const polyhead_sections *given_sections,
+                                            const polyhead_tensor *out) {
     using namespace polyhead::runtime;
     const CallGuard guard;
     const DefinedArithmetic arithmetic;
@@ -43,8 +49,9 @@ polyhead_status polyhead_rotate_in(const polyhead_workspace *given_workspace, co
         return status;
     }
     GivenWorkspace workspace;
-    const Rotation rotate(*rotation, nullptr);
-    if (!workspace.read(given_workspace, &status) || !check_rotate(*input, *rotation, *out, &status) || empty(*out) ||
+    const polyhead::contract::RopeSections sections = given_sections ? sections_of(*given_sections) : polyhead::contract::RopeSections();
+    const Rotation rotate(*rotation, sections, nullptr);
+    if (!workspace.read(given_workspace, &status) || !check_rotate(*input, *rotation, sections, *out, &status) || empty(*out) ||
         !rotate.check_positions(input->shape[0], input->shape[2], nullptr, &status)) {
         return status;
     }

@@ -161,6 +161,15 @@ int64_t index_at(const polyhead_tensor &t, int64_t most, int64_t i, int64_t j) n
     return std::clamp<int64_t>(integer_at(t, i, j), 0, most);
 }
 
+polyhead_tensor of_direction(const polyhead_tensor &positions, int64_t direction) noexcept {
+    polyhead_tensor t = positions;
+    t.offset += t.shape[1] > 1 ? direction * t.stride[1] : 0;
+    t.shape[1] = t.shape[2];
+    t.stride[1] = t.stride[2];
+    t.rank = 2;
+    return t;
+}
+
 bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, int64_t pages, const char *of,
                     polyhead_status *status) noexcept {
     for (int64_t i = 0; i < count; ++i) {

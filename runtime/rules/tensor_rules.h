@@ -66,6 +66,8 @@ bool check_no_overlap(const char *name, const polyhead_tensor &tensor, polyhead_
 int32_t integer_at(const polyhead_tensor &tensor, int64_t i, int64_t j = 0) noexcept;
 // The same for use as an index, from 0 to most (at least 0): beyond them the nearer one.
 int64_t index_at(const polyhead_tensor &tensor, int64_t most, int64_t i, int64_t j = 0) noexcept;
+// The positions [B,T] of a direction in [B,S,T].
+polyhead_tensor of_direction(const polyhead_tensor &positions, int64_t direction) noexcept;
 // Whether the first `count` entries of a row of a page table name pages; `of` says whose.
 bool check_page_row(const polyhead_tensor &table, int64_t row, int64_t count, int64_t pages, const char *of,
                     polyhead_status *status) noexcept;

@@ -73,8 +73,8 @@ bool check_given(const NumberRow &row, const polyhead_problem &p, const polyhead
     return refuse(status, POLYHEAD_BAD_VALUE, "%s: value %s, expected %s", row.name, NumberText(value).text, row.allowed);
 }
 
-bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int64_t most, const char *meaning,
-                 polyhead_status *status) noexcept {
+bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int64_t most, const char *meaning, polyhead_status *status,
+                 int64_t direction = -1) noexcept {
     if (!readable(t)) {
         return true;
     }
@@ -85,10 +85,25 @@ bool check_range(const char *name, const polyhead_tensor &t, int64_t least, int6
                 continue;
             }
             char place[64];
-            std::snprintf(place, sizeof place, t.rank > 1 ? "%lld, %lld" : "%lld of dimension 0", static_cast<long long>(row),
-                          static_cast<long long>(column));
+            const auto i = static_cast<long long>(row), j = static_cast<long long>(column);
+            direction < 0 ? std::snprintf(place, sizeof place, t.rank > 1 ? "%lld, %lld" : "%lld of dimension 0", i, j)
+                          : std::snprintf(place, sizeof place, "%lld, %lld, %lld", i, static_cast<long long>(direction), j);
             return refuse(status, POLYHEAD_BAD_VALUE, "%s: value %d at index %s, expected %lld to %lld (%s)", name, value, place,
                           static_cast<long long>(least), static_cast<long long>(most), meaning);
+        }
+    }
+    return true;
+}
+
+// [B,T], or [B,S,T] with sections.
+bool check_positions(const char *name, const polyhead_tensor &t, int64_t last, polyhead_status *status) noexcept {
+    constexpr const char meaning[] = "rows of rope_cos";
+    if (t.rank < 3) {
+        return check_range(name, t, 0, last, meaning, status);
+    }
+    for (int64_t direction = 0; direction < t.shape[1]; ++direction) {
+        if (!check_range(name, of_direction(t, direction), 0, last, meaning, status, direction)) {
+            return false;
         }
     }
     return true;
@@ -200,9 +215,8 @@ bool check_values(const polyhead_problem &problem, const polyhead_args &args, co
         return true;
     }
     const int64_t last = args.rope_cos.shape[0] - 1;
-    return check_range("positions_q", args.positions_q, 0, last, "rows of rope_cos", status) &&
-           check_range("positions_kv", args.positions_kv, 0, last, "rows of rope_cos", status) &&
-           check_rope_rows(problem, args, shape, status);
+    return check_positions("positions_q", args.positions_q, last, status) &&
+           check_positions("positions_kv", args.positions_kv, last, status) && check_rope_rows(problem, args, shape, status);
 }
 
 } // namespace polyhead::runtime

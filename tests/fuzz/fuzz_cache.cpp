@@ -48,21 +48,53 @@ void from_float(float value, int32_t dtype, char *to) {
     }
 }
 
-// The entries of row (b, h, t), rotated as kernels rotate.
-std::vector<float> row_of(const polyhead_tensor &t, int64_t b, int64_t h, int64_t row, const polyhead_rotation &r, int64_t position) {
+struct Turn {
+    polyhead_rotation rotation{};
+    polyhead_sections sections{};
+
+    // Whose position a pair takes.
+    int64_t direction_of(int64_t pair) const {
+        const polyhead_sections &s = sections;
+        if (s.rope_sections == POLYHEAD_SECTIONS_INTERLEAVED) {
+            return pair % 3 == 1 && pair / 3 < s.section_2 ? 1 : pair % 3 == 2 && pair / 3 < s.section_3 ? 2 : 0;
+        }
+        return s.rope_sections == POLYHEAD_NO_SECTIONS || pair < s.section_1 ? 0 : pair < s.section_1 + s.section_2 ? 1 : 2;
+    }
+    // Of a direction, for token t of batch row b, which is at `first` + t without positions.
+    int64_t position_of(int64_t direction, int64_t b, int64_t t, int64_t first) const {
+        const polyhead_tensor &at = rotation.positions;
+        return rotation.rope == POLYHEAD_NO_ROPE || is_absent(at) ? first + t
+               : at.rank == 3                                     ? integer(at, b, direction, t)
+               : at.rank == 2                                     ? integer(at, b, t)
+                                                                  : integer(at, b) + t;
+    }
+};
+
+// The entries of row (b, h, t), rotated as kernels rotate; first: the position of token 0 without positions.
+std::vector<float> row_of(const polyhead_tensor &t, int64_t b, int64_t h, int64_t row, const Turn &turn, int64_t first_position) {
+    const polyhead_rotation &r = turn.rotation;
     std::vector<float> floats;
     for (int64_t d = 0; d < t.shape[3]; ++d) {
         floats.push_back(as_float(element(t, b, h, row, d), t.dtype));
     }
     const int64_t pairs = r.rope == POLYHEAD_NO_ROPE ? 0 : r.cos.shape[1];
-    if (pairs > 0 && (position < 0 || position >= r.cos.shape[0])) {
-        fail("accepted: position %lld of %lld", static_cast<long long>(position), static_cast<long long>(r.cos.shape[0]));
-    }
     const bool interleaved = r.rope == POLYHEAD_ROPE_INTERLEAVED || r.rope == POLYHEAD_ROPE_INTERLEAVED_TRAILING;
     const int64_t begin = r.rope >= POLYHEAD_ROPE_INTERLEAVED_TRAILING ? t.shape[3] - 2 * pairs : 0;
+    const int64_t sizes[] = {turn.sections.section_1, turn.sections.section_2, turn.sections.section_3},
+                  before[] = {0, sizes[0], sizes[0] + sizes[1]};
+    const bool parts = turn.sections.rope_sections == POLYHEAD_SECTIONS_PARTS && !interleaved;
     for (int64_t i = 0; i < pairs; ++i) {
-        float &first = floats[size_t(begin + (interleaved ? 2 * i : i))],
-              &second = floats[size_t(begin + (interleaved ? 2 * i + 1 : i + pairs))];
+        const int64_t direction = turn.direction_of(i), position = turn.position_of(direction, b, row, first_position);
+        if (position < 0 || position >= r.cos.shape[0]) {
+            fail("accepted: position %lld of %lld", static_cast<long long>(position), static_cast<long long>(r.cos.shape[0]));
+        }
+        const int64_t at = begin + (interleaved ? 2 * i
+                                    : parts     ? i + before[direction]
+                                                : i),
+                      apart = interleaved ? 1
+                              : parts     ? sizes[direction]
+                                          : pairs;
+        float &first = floats[size_t(at)], &second = floats[size_t(at + apart)];
         const float x = first, y = second, cos = as_float(element(r.cos, position, i), POLYHEAD_F32),
                     sin = as_float(element(r.sin, position, i), POLYHEAD_F32);
         first = x * cos - y * sin;
@@ -110,10 +142,20 @@ void expect_memory(const CacheMemory &memory, const Snapshot &expected, const ch
     }
 }
 
-polyhead_rotation make_rotation(Bytes *bytes, CacheMemory *memory, int64_t batch, int64_t tokens, int64_t d) {
-    polyhead_rotation r{};
+polyhead_sections make_sections(Bytes *bytes, int32_t pairs) {
+    polyhead_sections s{};
+    s.rope_sections = bytes->below(8) == 0 ? bytes->below(8) - 2 : 1 + bytes->below(3);
+    s.section_2 = bytes->below(4) == 0 ? bytes->below(8) - 2 : pairs / 3;
+    s.section_3 = bytes->below(2) == 0 ? 0 : pairs / 3;
+    s.section_1 = pairs - s.section_2 - s.section_3 + (bytes->below(8) == 0 ? 1 : 0);
+    return s;
+}
+
+Turn make_turn(Bytes *bytes, CacheMemory *memory, int64_t batch, int64_t tokens, int64_t d) {
+    Turn turn;
+    polyhead_rotation &r = turn.rotation;
     if (bytes->below(2) == 0) {
-        return r;
+        return turn;
     }
     const int64_t most_pairs[] = {d / 2, 1, 0, d}, pairs = most_pairs[bytes->below(4)];
     r.rope = bytes->below(8) == 0 ? bytes->below(8) - 2 : 1 + bytes->below(4);
@@ -123,14 +165,13 @@ polyhead_rotation make_rotation(Bytes *bytes, CacheMemory *memory, int64_t batch
         r.positions = bytes->below(2) == 0 ? memory->tensor(POLYHEAD_I32, {batch}, Fill::integers)
                                            : memory->tensor(POLYHEAD_I32, {batch, tokens}, Fill::integers);
     }
-    return r;
-}
-
-// The position of token t of batch row b, which is `first` without positions.
-int64_t position_of(const polyhead_rotation &r, int64_t b, int64_t t, int64_t first) {
-    return r.rope == POLYHEAD_NO_ROPE || is_absent(r.positions) ? first + t
-           : r.positions.rank == 2                              ? integer(r.positions, b, t)
-                                                                : integer(r.positions, b) + t;
+    if (bytes->below(4) == 0) {
+        turn.sections = make_sections(bytes, static_cast<int32_t>(pairs));
+        if (r.positions.rank == 2) {
+            r.positions = memory->tensor(POLYHEAD_I32, {batch, turn.sections.section_3 > 0 ? 3 : 2, tokens}, Fill::integers);
+        }
+    }
+    return turn;
 }
 
 struct Extents {
@@ -202,10 +243,9 @@ void model_append(Snapshot *expected, const CacheMemory &memory, const polyhead_
             if (block < 0 || block >= cache.key.shape[0]) {
                 fail("accepted: page %lld", static_cast<long long>(block));
             }
-            const int64_t position = position_of(keys.rotation, b, t, first);
             for (int64_t h = 0; h < keys.key.shape[1]; ++h) {
                 model_row(expected, memory, cache.key, cache.key_scales, block, h, at % rows,
-                          row_of(keys.key, b, h, t, keys.rotation, position));
+                          row_of(keys.key, b, h, t, {keys.rotation, keys.sections}, first));
                 if (has_value) {
                     model_row(expected, memory, cache.value, cache.value_scales, block, h, at % rows, row_of(keys.value, b, h, t, {}, 0));
                 }
@@ -234,7 +274,9 @@ void fuzz_append(Bytes *bytes) {
     keys.value = is_absent(cache.value) ? polyhead_tensor{} : memory.tensor(new_dtype, {e.batch, e.heads, e.tokens, e.d});
     keys.lengths = memory.tensor(POLYHEAD_I32, {e.batch}, Fill::integers);
     keys.counts = bytes->below(2) == 0 ? polyhead_tensor{} : memory.tensor(POLYHEAD_I32, {e.batch}, Fill::integers);
-    keys.rotation = make_rotation(bytes, &memory, e.batch, e.tokens, e.d);
+    const Turn turn = make_turn(bytes, &memory, e.batch, e.tokens, e.d);
+    keys.rotation = turn.rotation;
+    keys.sections = turn.sections;
     keys.has_window = bytes->below(4) == 0;
     keys.window_left = keys.has_window ? static_cast<int32_t>(bytes->number()) : 0;
     keys.size -= bytes->below(32) == 0 ? 8 : 0;
@@ -288,9 +330,11 @@ void fuzz_rotate(Bytes *bytes) {
     const int32_t dtype = bytes->below(4);
     const polyhead_tensor input = memory.tensor(dtype, {e.batch, e.heads, e.tokens, e.d}),
                           out = bytes->below(3) == 0 ? input : memory.tensor(dtype, {e.batch, e.heads, e.tokens, e.d});
-    const polyhead_rotation r = make_rotation(bytes, &memory, e.batch, e.tokens, e.d);
+    const Turn turn = make_turn(bytes, &memory, e.batch, e.tokens, e.d);
+    const polyhead_rotation &r = turn.rotation;
     Snapshot expected = memory.snapshot(), before = expected;
-    if (!memory.affordable() || !accepted(memory, before, [&] { return polyhead_rotate(&input, &r, &out); })) {
+    if (!memory.affordable() ||
+        !accepted(memory, before, [&] { return polyhead_rotate_sections_in(nullptr, &input, &r, &turn.sections, &out); })) {
         return;
     }
     const bool in_place = element(input, 0) == element(out, 0);
@@ -309,7 +353,7 @@ void fuzz_rotate(Bytes *bytes) {
     }
     for_each_element(input, size_of(input), [&](char *, const int64_t *i) {
         if (i[3] == 0) {
-            model_row(&expected, memory, out, {}, i[0], i[1], i[2], row_of(input, i[0], i[1], i[2], r, position_of(r, i[0], i[2], 0)));
+            model_row(&expected, memory, out, {}, i[0], i[1], i[2], row_of(input, i[0], i[1], i[2], turn, 0));
         }
     });
     if (after != expected) {

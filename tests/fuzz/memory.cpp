@@ -121,9 +121,9 @@ __attribute__((no_sanitize("coverage"))) char *element(const polyhead_tensor &te
     return static_cast<char *>(tensor.data) + offset * contract::dtype_bytes(tensor.dtype);
 }
 
-__attribute__((no_sanitize("coverage"))) int32_t integer(const polyhead_tensor &tensor, int64_t i, int64_t j) {
+__attribute__((no_sanitize("coverage"))) int32_t integer(const polyhead_tensor &tensor, int64_t i, int64_t j, int64_t k) {
     int32_t value;
-    std::memcpy(&value, element(tensor, i, j), sizeof value);
+    std::memcpy(&value, element(tensor, i, j, k), sizeof value);
     return value;
 }
 

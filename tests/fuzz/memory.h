@@ -53,7 +53,7 @@ double elements_of(const polyhead_tensor &tensor);
 
 // The address of one element of a tensor in host memory, and the int32 there.
 char *element(const polyhead_tensor &tensor, int64_t i, int64_t j = 0, int64_t k = 0, int64_t l = 0);
-int32_t integer(const polyhead_tensor &tensor, int64_t i, int64_t j = 0);
+int32_t integer(const polyhead_tensor &tensor, int64_t i, int64_t j = 0, int64_t k = 0);
 
 } // namespace polyhead::fuzz
 #endif

@@ -65,10 +65,10 @@ Problem problem_of(int number) {
         p.score_bias_broadcast = POLYHEAD_BROADCAST_Q | POLYHEAD_BROADCAST_KV;
         p.scores = POLYHEAD_WEIGHTS;
         return p;
-    case 4: // rotation from lengths alone
+    case 4: // rotation from lengths alone, or positions by direction
         p.rope = POLYHEAD_ROPE_INTERLEAVED;
-        p.kv_lengths = p.position_offsets = 1;
-        p.causal = POLYHEAD_TOP_LEFT;
+        p.rope_sections = p.section_2 = p.section_3 = p.kv_lengths = p.position_offsets = 1;
+        p.section_1 = 2, p.causal = POLYHEAD_TOP_LEFT;
         return p;
     case 5: // fixed lengths, 16 bits
         p.dtype = POLYHEAD_F16;

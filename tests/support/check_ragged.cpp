@@ -22,7 +22,7 @@ struct Dimensions {
     bool may_spread = false;                            // one element may stand for all of a dimension
     int32_t polyhead_problem::*always_spread = nullptr; // the dimensions in which one does, by POLYHEAD_BROADCAST_ bits
 };
-const std::vector<Dimensions> call_dimensions = {
+const std::vector<Dimensions> tensors_of_calls = {
     {&polyhead_args::query, {B, H, Q, other}},
     {&polyhead_args::key, {B, H, KV, other}},
     {&polyhead_args::value, {B, H, KV, other}},
@@ -48,6 +48,18 @@ const std::vector<Dimensions> call_dimensions = {
     {&polyhead_args::out, {B, H, Q, other}},
     {&polyhead_args::lse, {B, H, Q}},
 };
+
+// Positions by direction have a further dimension.
+std::vector<Dimensions> dimensions_of(const polyhead_problem &p) {
+    std::vector<Dimensions> all = tensors_of_calls;
+    for (Dimensions &one : all) {
+        if (p.rope_sections != POLYHEAD_NO_SECTIONS &&
+            (one.tensor == &polyhead_args::positions_q || one.tensor == &polyhead_args::positions_kv)) {
+            one.are.insert(one.are.begin() + 1, other);
+        }
+    }
+    return all;
+}
 
 struct Sequences {
     std::vector<int32_t> begins_q = {0}, begins_kv = {0};
@@ -155,9 +167,9 @@ Dimensions declared_dimensions(const polyhead_declaration &declared) {
 class PackedCall {
 public:
     PackedCall(const Subject &subject, const Sequences &sequences, Shape shape, Random &random)
-        : problem_(subject.problem), s_(sequences), packed_(problem_, with_totals(shape)), rows_(problem_, with_batch(shape, random)),
-          args_(packed_.args()) {
-        for (const Dimensions &one : call_dimensions) {
+        : problem_(subject.problem), call_dimensions_(dimensions_of(problem_)), s_(sequences), packed_(problem_, with_totals(shape)),
+          rows_(problem_, with_batch(shape, random)), args_(packed_.args()) {
+        for (const Dimensions &one : call_dimensions_) {
             const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
             args_.*one.tensor = cut_.choose(packed_.args().*one.tensor, rows_.args().*one.tensor, of_pages ? Dimensions{} : one);
         }
@@ -183,7 +195,7 @@ public:
     polyhead_args alone(int64_t b, std::vector<polyhead_tensor> *tensors) const {
         polyhead_args args = args_;
         args.cu_seqlens_q = args.cu_seqlens_kv = polyhead_tensor{};
-        for (const Dimensions &one : call_dimensions) {
+        for (const Dimensions &one : call_dimensions_) {
             const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
             if (!of_pages) {
                 cut_.narrow(&(args.*one.tensor), one, b);
@@ -234,6 +246,7 @@ private:
     }
 
     const Problem problem_;
+    const std::vector<Dimensions> call_dimensions_;
     const Sequences s_;
     const Cut cut_{problem_, s_};
     Inputs packed_, rows_;

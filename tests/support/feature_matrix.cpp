@@ -72,6 +72,35 @@ void set_rope(Problem &p, int setting) {
     }
 }
 
+// Two or three directions; a head with fewer pairs has none.
+void set_sections(Problem &p, int32_t sections) {
+    const int32_t pairs = p.rotary_dim / 2, third = pairs / 3;
+    if (third > 0) {
+        p.rope_sections = sections;
+        p.section_2 = third;
+        p.section_3 = sections == POLYHEAD_SECTIONS_CONTIGUOUS && pairs % 2 == 0 ? 0 : third;
+        p.section_1 = pairs - p.section_2 - p.section_3;
+    }
+}
+
+// The settings of rope behind those of one position.
+void set_rope_or_sections(Problem &p, int setting) {
+    constexpr int without_sections = 7;
+    constexpr struct {
+        int setting;
+        int32_t sections;
+    } of[] = {{2, POLYHEAD_SECTIONS_CONTIGUOUS},
+              {2, POLYHEAD_SECTIONS_INTERLEAVED},
+              {2, POLYHEAD_SECTIONS_PARTS},
+              {6, POLYHEAD_SECTIONS_PARTS},
+              {5, POLYHEAD_SECTIONS_CONTIGUOUS}};
+    const bool sections = setting >= without_sections;
+    set_rope(p, sections ? of[setting - without_sections].setting : setting);
+    if (sections) {
+        set_sections(p, of[setting - without_sections].sections);
+    }
+}
+
 // A layer with a cache has lengths of its own.
 void set_kv_lengths(Problem &p, int setting) {
     p.kv_lengths = p.cache != 0 ? 0 : setting;
@@ -155,8 +184,9 @@ std::vector<Feature> make_features() {
         {"sinks", yes_no, [](Problem &p, int setting) { p.sinks = setting; }},
         {"rope",
          {"none", "interleaved", "half_split", "interleaved in part", "half_split in part", "interleaved, trailing part",
-          "half_split, trailing part"},
-         set_rope},
+          "half_split, trailing part", "contiguous sections", "interleaved sections", "sections in parts",
+          "sections in parts, trailing part", "contiguous sections, trailing part"},
+         set_rope_or_sections},
         {"head_gate", yes_no, [](Problem &p, int setting) { p.head_gate = setting; }},
         {"scores", {"none", "scaled", "capped", "logits", "weights"}, [](Problem &p, int setting) { p.scores = setting; }},
         {"weights_mean", yes_no, [](Problem &p, int setting) { p.weights_mean = setting; }},
@@ -202,6 +232,9 @@ Problem model_problem(int number) {
     p.rotary_dim = p.rope == POLYHEAD_NO_ROPE ? 0 : p.rotary_dim < p.head_dim / 2 * 2 ? head_dim / 2 : head_dim;
     p.head_dim_v = p.head_dim < p.head_dim_v ? 2 * head_dim : head_dim;
     p.head_dim = head_dim;
+    if (p.rope_sections != POLYHEAD_NO_SECTIONS) {
+        set_sections(p, p.rope_sections);
+    }
     p.num_kv_heads = p.num_kv_heads == 3 ? 16 : p.num_kv_heads == 2 ? 4 : 1;
     p.num_heads = 16;
     return p;

@@ -134,6 +134,9 @@ def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator,
         half = fields["rotary_dim"] // 2
         angle = numpy.arange(seq_len_q + seq_len_kv)[:, None] * 10000.0 ** (-numpy.arange(half) / half)
         found.update(rope_cos=numpy.cos(angle).astype(numpy.float32), rope_sin=numpy.sin(angle).astype(numpy.float32))
+        if fields["rope_sections"]:  # without positions all directions would have the same
+            for name, length in (("positions_q", seq_len_q), ("positions_kv", seq_len_kv)):
+                found[name] = rng.integers(0, len(angle), (batch, 3 if fields["section_3"] else 2, length), numpy.int32)
     return found
 
 

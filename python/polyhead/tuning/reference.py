@@ -119,8 +119,12 @@ def _attention(fields: dict[str, int], arguments: Arrays, query: numpy.ndarray, 
     if fields["rope"]:
         tables = (arguments["rope_cos"], arguments["rope_sin"])
         interleaved, trailing = fields["rope"] in (1, 3), fields["rope"] > 2
-        query = rotated(query, *tables, numpy.maximum(p, 0), interleaved, dtype, trailing)
-        key = rotated(key, *tables, numpy.tile(numpy.arange(seq_len_kv), (batch, 1)), interleaved, dtype, trailing)
+        sections = (_core.problem_fields["rope_sections"][fields["rope_sections"]], [fields[n] for n in ("section_1", "section_2", "section_3")])
+        kind = (interleaved, dtype, trailing, *(sections if fields["rope_sections"] else ()))
+        at_q, at_kv = numpy.maximum(p, 0), numpy.tile(numpy.arange(seq_len_kv), (batch, 1))
+        if "positions_q" in arguments:
+            at_q, at_kv = arguments["positions_q"][..., rows], arguments["positions_kv"]
+        query, key = rotated(query, *tables, at_q, *kind), rotated(key, *tables, at_kv, *kind)
     add: Any = 0.0
     if "alibi_slopes" in arguments:
         apart_by = numpy.abs(p[:, None, :, None] - numpy.arange(seq_len_kv)).astype(dtype)

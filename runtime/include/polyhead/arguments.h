@@ -36,8 +36,8 @@ struct AttentionArgs {
     TensorView alibi_slopes;                        // f32 [H] or [B,H]
     TensorView sinks;                               // f32 [H]
     TensorView rope_cos, rope_sin;                  // f32 [P, rotary_dim / 2]
-    TensorView positions_q;                         // int32 [B,T_q]
-    TensorView positions_kv;                        // int32 [B,T_kv]
+    TensorView positions_q;                         // int32 [B,T_q], or [B,S,T_q] with rope_sections
+    TensorView positions_kv;                        // the same of keys
     TensorView head_gate;                           // f32 [H]
     TensorView query_norm_weight, query_norm_bias;  // f32 [d], or [H*d] with norm_of_projection
     TensorView key_norm_weight, key_norm_bias;      // f32 [d], or [H_kv*d]

@@ -229,9 +229,11 @@ typedef struct polyhead_args {
     polyhead_tensor alibi_slopes;       /* f32 [H] or [B,H]; absent = 0 */
     polyhead_tensor sinks;              /* f32 [H]; absent = none */
     polyhead_tensor rope_cos, rope_sin; /* f32 [P, rotary_dim / 2]: row n belongs to position n */
-    polyhead_tensor positions_q;        /* int32 [B,T_q], 0..P-1; absent = p, at least 0 for a query that sees a key (on a device: row 0) */
-    polyhead_tensor positions_kv;       /* int32 [B,T_kv], 0..P-1; absent = 0, 1, 2 ...; with a cache [B,T]: of new keys */
-    polyhead_tensor head_gate;          /* f32 [H]; absent = 1 */
+    /* int32 [B,T_q], 0..P-1; absent = p, at least 0 for a query that sees a key (on a device: row 0). With rope_sections [B,S,T_q], S = 2
+     * or 3 directions; absent = the same position in each. */
+    polyhead_tensor positions_q;
+    polyhead_tensor positions_kv;              /* the same of T_kv keys; absent = 0, 1, 2 ...; with a cache of the new keys */
+    polyhead_tensor head_gate;                 /* f32 [H]; absent = 1 */
     const polyhead_tensor *expression_tensors; /* kernel->num_declarations of them */
     int32_t num_expression_tensors;
     polyhead_tensor scores;       /* f32 [B,H,T_q,T_kv], exactly when the kernel was built with scores */

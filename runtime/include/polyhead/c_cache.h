@@ -32,6 +32,12 @@ typedef struct polyhead_rotation {
     polyhead_tensor positions; /* int32 [B]: of the first token of each batch row; or [B,T]: of each token. All are 0..P-1 */
 } polyhead_rotation;
 
+/* Which pairs of a rotation take their position from which direction, as polyhead_problem says it. */
+typedef struct polyhead_sections {
+    int32_t rope_sections;                   /* polyhead_rope_sections; 0: tokens have one position, and the numbers are 0 */
+    int32_t section_1, section_2, section_3; /* pairs of each direction, rotary_dim / 2 together; section_3 0: two directions */
+} polyhead_sections;
+
 /* New keys and values of a cache. */
 typedef struct polyhead_new_keys {
     uint32_t size;              /* sizeof(polyhead_new_keys) */
@@ -43,6 +49,7 @@ typedef struct polyhead_new_keys {
     /* 1: no query after the call sees further back than window_left keys before its own. Then a page is in use from the key at
      * lengths[b] - window_left on, and columns of the page table before it may name pages that are written: a ring. */
     int32_t has_window, window_left;
+    polyhead_sections sections; /* of rotation: then rotation.positions is [B] or [B,S,T], S = 2 or 3 directions */
 } polyhead_new_keys;
 
 static inline polyhead_cache polyhead_cache_of(polyhead_tensor key, polyhead_tensor value, polyhead_tensor page_table) {
@@ -81,6 +88,10 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
 /* out [B,H,T,d] = input [B,H,T,d], rotated; both have the same type. Positions absent: token t is at position t. out may be input itself,
  * with the same strides, and may otherwise not share memory with it. */
 polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rotation *rotation, const polyhead_tensor *out);
+/* The same with sections (null: none): positions are [B], which are those of all directions, or [B,S,T]. The workspace may be null. */
+polyhead_status polyhead_rotate_sections_in(const polyhead_workspace *workspace, const polyhead_tensor *input,
+                                            const polyhead_rotation *rotation, const polyhead_sections *sections,
+                                            const polyhead_tensor *out);
 
 /* What attention over a part of the keys gave: the outputs of a kernel with lse. */
 typedef struct polyhead_state {

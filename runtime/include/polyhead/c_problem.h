@@ -80,6 +80,10 @@ typedef struct polyhead_problem {
     int32_t norm_of_projection;   /* mha, 1: query_norm and key_norm (rms) count all heads of a token as one */
     int32_t value_from_key;       /* mha, 1: value is the projected key before norm and rotation; there are no weights of value */
     int32_t shared_cache;         /* mha with cache, 1: another layer wrote keys and values, those of the call too; only W_Q and W_O */
+    int32_t rope_sections;        /* polyhead_rope_sections: pairs of rope take their positions from two or three directions */
+    int32_t section_1;            /* rope_sections: so many of the rotary_dim / 2 pairs take them from the first direction, */
+    int32_t section_2;            /* from the second, */
+    int32_t section_3;            /* and from the third; 0: two directions */
 } polyhead_problem;
 
 typedef enum polyhead_mask {
@@ -112,6 +116,15 @@ typedef enum polyhead_norm {
     POLYHEAD_RMS_NORM_PLUS_ONE = 2, /* the factor is 1 + weight, as Gemma and Qwen3-Next store it */
     POLYHEAD_LAYER_NORM = 3         /* (x - mean) / sqrt(variance + epsilon) * weight + bias */
 } polyhead_norm;
+
+/* Which pairs of a rotation belong to which of the directions 0, 1 and 2 (of a video: time, row, column). Positions are [B,S,T], S = 2 or 3
+ * directions; column i of the tables belongs to pair i. */
+typedef enum polyhead_rope_sections {
+    POLYHEAD_NO_SECTIONS = 0,          /* a token has one position */
+    POLYHEAD_SECTIONS_CONTIGUOUS = 1,  /* the first section_1 pairs to direction 0, the next section_2 to 1, the others to 2 */
+    POLYHEAD_SECTIONS_INTERLEAVED = 2, /* pair 3j + 1 to direction 1 if j < section_2, 3j + 2 to 2 if j < section_3, the others to 0 */
+    POLYHEAD_SECTIONS_PARTS = 3        /* as contiguous, and the 2 * section_n entries of a direction lie together: pairs are made inside */
+} polyhead_rope_sections;
 
 /* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the
  * valid ones are 0 in the first two stages. */

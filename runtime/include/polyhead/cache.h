@@ -11,11 +11,18 @@
 
 namespace polyhead {
 
-// cos and sin f32 [P, rotary_dim / 2]; positions int32 [B] of first tokens, or [B,T].
+// Pairs of each of two or three directions, as polyhead_rope_sections says which.
+struct Sections : polyhead_sections {
+    Sections() noexcept : polyhead_sections{} {}
+    Sections(int32_t kind, int32_t first, int32_t second, int32_t third = 0) noexcept : polyhead_sections{kind, first, second, third} {}
+};
+
+// cos and sin f32 [P, rotary_dim / 2]; positions int32 [B] of first tokens, or [B,T], or with sections [B,S,T].
 struct Rotation {
     TensorView cos, sin, positions;
     bool interleaved = false; // pairs (2i, 2i + 1); otherwise (i, i + rotary_dim / 2)
     bool trailing = false;    // of the trailing rotary_dim entries; otherwise of the leading ones
+    Sections sections{};      // none: a token has one position
     polyhead_rotation raw() const noexcept {
         const int32_t leading = interleaved ? POLYHEAD_ROPE_INTERLEAVED : POLYHEAD_ROPE_HALF_SPLIT,
                       kind = !trailing     ? leading
@@ -55,6 +62,7 @@ struct NewKeys {
         keys.rotation = rotation.raw();
         keys.has_window = window_left.has_value();
         keys.window_left = window_left.value_or(0);
+        keys.sections = rotation.sections;
         return keys;
     }
 };
@@ -87,7 +95,7 @@ inline Status rotate(const TensorView &input, const Rotation &rotation, const Mu
                      const Workspace &workspace = {}) noexcept {
     const polyhead_rotation raw = rotation.raw();
     const polyhead_workspace in = workspace.raw();
-    return Status(polyhead_rotate_in(&in, &input, &raw, &out));
+    return Status(polyhead_rotate_sections_in(&in, &input, &raw, &rotation.sections, &out));
 }
 
 // The outputs of attention over a part of the keys.

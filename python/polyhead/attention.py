@@ -62,8 +62,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     rope_sections     "contiguous", "interleaved" or "parts": pairs take their positions from two or three directions, which have sections=
                       (16, 24, 24) pairs. positions_q and positions_kv are then [B,S,T_q] and [B,S,T_kv], S = 2 or 3
     head_gate         float [H]: a factor for the result of each head
-    gate              [B,H,T_q,d_v], or [B,H,T_q,1] for one number of each head, in the layout of query: the result is multiplied by its
-                      sigmoid
+    gate              [B,H,T_q,d_v], or [B,H,T_q,1], in the layout of query: the result is multiplied by its sigmoid
     query_norm        "rms" (x / sqrt(mean(x^2) + norm_epsilon) * weight), "rms_plus_one" (the factor is 1 + weight) or "layer" ((x - mean)
                       / sqrt(variance + norm_epsilon) * weight + bias), of each head of query before its rotation; key_norm the same of key.
                       query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias: float [d]; left out, they change nothing

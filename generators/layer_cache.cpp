@@ -37,6 +37,11 @@ std::vector<Expr> own_place(const Expr &d, const Expr &t, const Expr &h, const E
     return {d, t, h, b};
 }
 
+void leave_nothing_to_rotate(Problem *p) {
+    p->rope = POLYHEAD_NO_ROPE;
+    p->rotary_dim = p->rope_sections = p->section_1 = p->section_2 = p->section_3 = 0;
+}
+
 // Heads in memory of their own, made once for a call.
 HeadRows &add_rows(const char *name, HeadRows::Heads heads, const AttentionFormulas &formulas, const Storage &storage, const Expr &tokens,
                    std::vector<HeadRows> *rows) {
@@ -104,8 +109,7 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
         in->query_storage = query;
     }
     in->keys = p->page_size > 0 ? keys.in_pages(page_table(*p, *in, blocks)) : keys;
-    p->rope = POLYHEAD_NO_ROPE;
-    p->rotary_dim = p->rope_sections = p->section_1 = p->section_2 = p->section_3 = 0;
+    leave_nothing_to_rotate(p);
 }
 
 void keep_normalised(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const Storage &key_and_value,
@@ -126,8 +130,7 @@ void keep_normalised(Problem *p, AttentionInputs *in, const AttentionFormulas &f
         in->keys = KeySource(key_and_value, key, value, in->keys.rows());
     }
     if (formulas.rotation().active()) {
-        p->rope = POLYHEAD_NO_ROPE;
-        p->rotary_dim = 0;
+        leave_nothing_to_rotate(p);
     }
 }
 

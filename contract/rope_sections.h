@@ -61,6 +61,12 @@ inline SectionsFault fault_of(const RopeSections &s, int32_t pairs) noexcept {
         }
         return fault;
     }
+    if (const int32_t directions = s.kind == POLYHEAD_SECTIONS_INTERLEAVED ? 3 : 2; pairs < directions) {
+        fault.name = "rope_sections";
+        fault.found = s.kind;
+        std::snprintf(fault.expected, sizeof fault.expected, "0, because rotary_dim / 2 is less than %d pairs", directions);
+        return fault;
+    }
     holds(0, 1, pairs - 1, ", because each direction has pairs of rotary_dim / 2");
     holds(1, 1, pairs - s.pairs[0], ", because each direction has pairs of rotary_dim / 2");
     if (s.kind == POLYHEAD_SECTIONS_INTERLEAVED) { // pairs 3j + 1 and 3j + 2 exist

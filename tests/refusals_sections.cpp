@@ -48,6 +48,12 @@ TEST_CASE("generator: wrong sections of a rotation are refused in one sentence")
     refused(with_sections(contiguous, 16, 8, 4), "section_3 4 is not allowed: expected 8" + all);
     refused(with_sections(contiguous, 24, 8, 4), "section_3 4 is not allowed: expected 0" + all);
     refused(with_sections(contiguous, 24, 8, 289), "section_3 289 is not allowed: expected 0 to 288");
+    p = with_sections(contiguous, 1, 0, 0);
+    p.rotary_dim = 2;
+    refused(p, "rope_sections 1 is not allowed: expected 0, because rotary_dim / 2 is less than 2 pairs");
+    p = with_sections(interleaved, 1, 1, 0);
+    p.rotary_dim = 4;
+    refused(p, "rope_sections 2 is not allowed: expected 0, because rotary_dim / 2 is less than 3 pairs");
     refused(with_sections(interleaved, 24, 8, 0), "section_3 0 is not allowed: expected 1 to 10" + third);
     refused(with_sections(interleaved, 10, 12, 10), "section_2 12 is not allowed: expected 1 to 11" + third);
     refused(with_sections(interleaved, 11, 10, 11), "section_3 11 is not allowed: expected 1 to 10" + third);

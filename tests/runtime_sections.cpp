@@ -156,7 +156,7 @@ TEST_CASE("sections: what rotate and append refuse", "[runtime]") {
     refused({false, false, {4, 2, 3, 3}}, three, "rope_sections: value 4, expected 0 (none), 1 (contiguous), 2 (interleaved) or 3 (parts)");
     refused({false, false, {1, 2, 3, 2}}, three, "section_3: value 2, expected 3, because all sections have rotary_dim / 2 pairs");
     refused({false, false, {0, 2, 0, 0}}, one, "section_1: value 2, expected 0 without rope_sections");
-    refused({false, false, {1, 2, 3, 3}}, one, "positions: rank 2, expected 1");
+    refused({false, false, {1, 2, 3, 3}}, one, "positions: rank 2, expected 3");
     refused({false, false, {0, 0, 0, 0}}, three, "positions: rank 3, expected 1");
     refused({false, false, {1, 4, 4, 0}}, three, "positions: extent 3 of dimension 1, expected 2 as in sections");
     each[size_t(3 * tokens + 2 * tokens + 1)] = rows; // row 1, direction 2, token 1

@@ -93,7 +93,7 @@ bool check_sections(const contract::RopeSections &sections, int64_t pairs, polyh
 bool check_positions_shape(const polyhead_tensor &positions, const contract::RopeSections &sections, int64_t batch, int64_t tokens,
                            polyhead_status *status) noexcept {
     const bool by_direction = sections.kind != POLYHEAD_NO_SECTIONS;
-    const int each = by_direction ? 3 : 2, rank = positions.rank == each ? each : 1;
+    const int each = by_direction ? 3 : 2, rank = positions.rank == each || (by_direction && positions.rank == 2) ? each : 1;
     TensorRule rule{"positions", &positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}};
     if (by_direction) {
         rule.extents[1] = {sections.directions(), "sections"};

@@ -16,12 +16,14 @@ polyhead_test(
         runtime_executor.cpp
         runtime_extents.cpp
         runtime_features.cpp
+        runtime_head_norm.cpp
         runtime_int8_cache.cpp
         runtime_features_on_device.cpp
         runtime_failures.cpp
         runtime_floating_point.cpp
         runtime_fetch.cpp
         runtime_fork.cpp
+        runtime_packed_append.cpp
         runtime_page_pool.cpp
         runtime_pages.cpp
         runtime_parts.cpp

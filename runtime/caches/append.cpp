@@ -9,9 +9,11 @@
 #include "../call/resources.h"
 #include "../rules/served.h"
 #include "../rules/shared_elements.h"
+#include "../rules/validate_parts.h"
 #include "../threads/floating_point.h"
 #include "../threads/for_each_row.h"
 #include "cache_rules.h"
+#include "head_norm.h"
 #include "head_rows.h"
 
 namespace polyhead::runtime {
@@ -65,80 +67,136 @@ bool check_tensors_apart(const polyhead_cache &cache, polyhead_status *status) n
     return true;
 }
 
-// A cache and what is appended to it.
 // A struct of another version, in sentences.
 constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
 
+// What becomes of a new row before it is stored.
+struct Change {
+    HeadNorm norm;
+    const Rotation *rotation; // null: none
+    bool none() const noexcept { return !norm.normalizes() && !rotation; }
+    const char *after() const noexcept {
+        return none() ? "" : !rotation ? " after its norm" : norm.normalizes() ? " after its norm and its rotation" : " after its rotation";
+    }
+};
+
+// A cache and what is appended to it.
 class Append {
 public:
     Append(const polyhead_cache &cache, const polyhead_new_keys &keys) noexcept
-        : cache_(cache), keys_(keys), paged_(!absent(cache.page_table)), has_value_(!absent(cache.value)) {}
+        : cache_(cache), keys_(keys), paged_(!absent(cache.page_table)), has_value_(!absent(cache.value)),
+          packed_(!absent(keys.cu_seqlens)) {}
 
     // First the shapes. What the tensors hold is of no account where there is nothing to write.
     bool check(const polyhead_tensor &scratch, CallMemory *memory, polyhead_status *status) noexcept {
-        return check_cache(status) && check_new(status) && Rotation::check(keys_.rotation, batch_, tokens_, keys_.key.shape[3], status) &&
-               check_aliases(scratch, status) &&
-               (no_new_entries() || (check_room(written(), status) && check_positions(status) && (!is_int8() || check_finite(status)) &&
-                                     (!paged_ || (check_entries(written(), status) && check_single_use(written(), memory, status)))));
+        return check_cache(status) && check_new(status) && check_norms(status) &&
+               Rotation::check(keys_.rotation, rows(), keys_.key.shape[3], status) && check_aliases(scratch, status) &&
+               (no_new_entries() || check_contents(memory, status));
     }
 
-    // Lengths, counts and pages may change since they were checked: they are read once for a head, and stay inside of the cache.
+    // Integers may change since they were checked: they are read once for tokens of a head, and stay inside of the tensors.
     void run(Workers *workers) const noexcept {
         const CacheWrite write = written();
         if (no_new_entries() || write.capacity == 0 || write.pages == 0) {
             return;
         }
         const Rotation rotation(keys_.rotation, &keys_.lengths);
-        const int64_t heads = keys_.key.shape[1];
-        const int64_t bytes = tokens_ * heads * batch_ * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
-        for_each_row(batch_ * heads, bytes, workers, [&](int64_t i) {
-            const int64_t b = i / heads, h = i % heads, first = write.length(b), end = write.end(first, write.count(b));
-            for (int64_t position = first; position < end; ++position) {
-                const NewRow row{b, h, position - first, paged_ ? write.page(b, position / page_size_) : b, position % page_rows()};
-                put(row, keys_.key, cache_.key, cache_.key_scales, rotation.rotates() ? &rotation : nullptr);
-                if (has_value_) {
-                    put(row, keys_.value, cache_.value, cache_.value_scales, nullptr);
-                }
+        const Writing writing{write, of_key(rotation), of_value()};
+        const int64_t heads = keys_.key.shape[1], chunk = packed_ ? packed_chunk : tokens_;
+        const int64_t bytes = tokens_ * heads * keys_.key.shape[0] * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
+        for_each_row(packed_ ? (tokens_ + chunk - 1) / chunk * heads : batch_ * heads, bytes, workers, [&](int64_t i) {
+            if (packed_) {
+                put_chunk(writing, i % heads, i / heads * chunk, std::min((i / heads + 1) * chunk, tokens_));
+            } else {
+                const TokenRow row = write.rows.of(i / heads);
+                put_tokens(writing, i / heads, i % heads, row, 0, row.count);
             }
         });
     }
 
 private:
-    // Token t of head h of batch row b goes to row `row` of a page, or of a batch row of the cache.
+    // Sequences have any lengths: so many packed tokens of one head are one piece of the work.
+    static constexpr int64_t packed_chunk = 16;
+    // A token of head h goes to row `row` of a page, or of a batch row of the cache.
     struct NewRow {
-        int64_t b, h, t, block, row;
+        Token token;
+        int64_t h, block, row;
+    };
+    struct Writing {
+        const CacheWrite &to;
+        const Change key, value;
     };
 
     bool is_int8() const noexcept { return cache_.key.dtype == POLYHEAD_I8; }
-    const polyhead_tensor *counts() const noexcept { return absent(keys_.counts) ? nullptr : &keys_.counts; }
+    TokenRows rows() const noexcept {
+        return {batch_, tokens_, absent(keys_.counts) ? nullptr : &keys_.counts, packed_ ? &keys_.cu_seqlens : nullptr};
+    }
     bool no_new_entries() const noexcept { return empty(keys_.key) && (!has_value_ || empty(keys_.value)); }
     int64_t page_rows() const noexcept { return paged_ ? page_size_ : capacity_; }
 
-    bool check_positions(polyhead_status *status) const noexcept {
-        return Rotation(keys_.rotation, &keys_.lengths).check_positions(batch_, tokens_, counts(), status);
+    HeadNorm key_norm() const noexcept { return {keys_.key_norm, keys_.key_norm_weight, keys_.key_norm_bias, keys_.norm_epsilon}; }
+    Change of_key(const Rotation &rotation) const noexcept { return {key_norm(), rotation.rotates() ? &rotation : nullptr}; }
+    Change of_value() const noexcept {
+        static constexpr polyhead_tensor none{};
+        return {{keys_.value_norm ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, none, none, keys_.norm_epsilon}, nullptr};
     }
 
-    // New row t as floats, rotated.
-    static void load(const polyhead_tensor &from, int64_t b, int64_t h, int64_t t, const Rotation *rotation, float *floats) noexcept {
-        load_floats(head_row(from, b, h, t), from.dtype, from.shape[3], floats);
-        if (rotation) {
-            rotation->apply(floats, from.shape[3], b, t);
+    // What the tensors hold.
+    bool check_contents(CallMemory *memory, polyhead_status *status) const noexcept {
+        return (!packed_ || check_begins("cu_seqlens", keys_.cu_seqlens, "key", tokens_, status)) && check_room(written(), status) &&
+               Rotation(keys_.rotation, &keys_.lengths).check_positions(rows(), status) && (!is_int8() || check_finite(status)) &&
+               (!paged_ || (check_entries(written(), status) && check_single_use(written(), memory, status)));
+    }
+
+    // A new row as floats, changed.
+    static void load(const polyhead_tensor &from, const Token &token, int64_t h, const Change &change, float *floats) noexcept {
+        load_floats(head_row(from, token.outer, h, token.at), from.dtype, from.shape[3], floats);
+        if (change.norm.normalizes()) {
+            change.norm.apply(floats, from.shape[3]);
+        }
+        if (change.rotation) {
+            change.rotation->apply(floats, from.shape[3], token);
+        }
+    }
+
+    // Packed tokens first .. end - 1 of one head, which belong to one batch row or to several.
+    void put_chunk(const Writing &writing, int64_t h, int64_t first, int64_t end) const noexcept {
+        for (int64_t b = writing.to.rows.row_at(first); b < batch_; ++b) {
+            const TokenRow row = writing.to.rows.of(b);
+            if (row.first >= end) {
+                break;
+            }
+            put_tokens(writing, b, h, row, std::max<int64_t>(first - row.first, 0), std::min(end - row.first, row.count));
+        }
+    }
+
+    // Tokens first .. end - 1 of those of batch row b, of one head.
+    void put_tokens(const Writing &writing, int64_t b, int64_t h, const TokenRow &tokens, int64_t first, int64_t end) const noexcept {
+        const CacheWrite &to = writing.to;
+        const int64_t length = to.length(b), position_end = to.end(length, end);
+        for (int64_t position = length + first; position < position_end; ++position) {
+            const NewRow row{to.rows.token(b, tokens, position - length), h, paged_ ? to.page(b, position / page_size_) : b,
+                             position % page_rows()};
+            put(row, keys_.key, cache_.key, cache_.key_scales, writing.key);
+            if (has_value_) {
+                put(row, keys_.value, cache_.value, cache_.value_scales, writing.value);
+            }
         }
     }
 
     void put(const NewRow &row, const polyhead_tensor &from, const polyhead_tensor &to, const polyhead_tensor &scales,
-             const Rotation *rotation) const noexcept {
+             const Change &change) const noexcept {
         const int64_t count = from.shape[3];
         if (count == 0) {
             return;
         }
         char *target = head_row(to, row.block, row.h, row.row);
-        if (!rotation && from.dtype == to.dtype) {
-            std::memcpy(target, head_row(from, row.b, row.h, row.t), static_cast<size_t>(count * dtype_bytes(to.dtype)));
+        if (change.none() && from.dtype == to.dtype) {
+            std::memcpy(target, head_row(from, row.token.outer, row.h, row.token.at), static_cast<size_t>(count * dtype_bytes(to.dtype)));
             return;
         }
         float floats[most_head_dim];
-        load(from, row.b, row.h, row.t, rotation, floats);
+        load(from, row.token, row.h, change, floats);
         if (is_int8()) {
             store_scaled(floats, count, scales.shape[3], reinterpret_cast<int8_t *>(target),
                          reinterpret_cast<float *>(head_row(scales, row.block, row.h, row.row)));
@@ -150,17 +208,17 @@ private:
     // No scale makes NaN or infinity of an integer.
     bool check_finite(polyhead_status *status) const noexcept {
         const Rotation rotation(keys_.rotation, &keys_.lengths);
-        return check_finite("key", keys_.key, rotation.rotates() ? &rotation : nullptr, status) &&
-               (!has_value_ || check_finite("value", keys_.value, nullptr, status));
+        return check_finite("key", keys_.key, of_key(rotation), status) &&
+               (!has_value_ || check_finite("value", keys_.value, of_value(), status));
     }
-    bool check_finite(const char *name, const polyhead_tensor &from, const Rotation *rotation, polyhead_status *status) const noexcept {
+    bool check_finite(const char *name, const polyhead_tensor &from, const Change &change, polyhead_status *status) const noexcept {
         const int64_t heads = empty(from) ? 0 : from.shape[1];
-        const CacheWrite write = written();
         for (int64_t i = 0; i < batch_ * heads; ++i) {
-            const int64_t b = i / heads, h = i % heads, count = write.count(b);
-            for (int64_t t = 0; t < count; ++t) {
+            const int64_t b = i / heads, h = i % heads;
+            const TokenRow row = rows().of(b);
+            for (int64_t t = 0; t < row.count; ++t) {
                 float floats[most_head_dim];
-                load(from, b, h, t, rotation, floats);
+                load(from, rows().token(b, row, t), h, change, floats);
                 const float *const end = floats + from.shape[3];
                 const float *const found =
                     std::find_if_not(static_cast<const float *>(floats), end, [](float x) { return std::isfinite(x); });
@@ -168,7 +226,7 @@ private:
                     return refuse(status, POLYHEAD_BAD_VALUE,
                                   "%s: value %s of token %lld, head %lld, batch row %lld%s, expected finite numbers for a cache of int8",
                                   name, NumberText(*found).text, static_cast<long long>(t), static_cast<long long>(h),
-                                  static_cast<long long>(b), rotation ? " after its rotation" : "");
+                                  static_cast<long long>(b), change.after());
                 }
             }
         }
@@ -214,7 +272,8 @@ private:
         const char *rows = paged_ ? "page_table" : "cache key";
         const int32_t key_type = is_int8() ? keys_.key.dtype : key.dtype, value_type = is_int8() ? keys_.value.dtype : key.dtype;
         const Extent batch{paged_ ? cache_.page_table.shape[0] : key.shape[0], rows}, heads{key.shape[1], "cache key"};
-        TensorRule rule{"key", &keys_.key, key_type, Role::input, 4, {batch, heads, {}, {key.shape[3], "cache key"}}, true};
+        const Extent outer = packed_ ? Extent{1, "calls with packed tokens"} : batch;
+        TensorRule rule{"key", &keys_.key, key_type, Role::input, 4, {outer, heads, {}, {key.shape[3], "cache key"}}, true};
         if (!check_host_tensor(rule, status)) {
             return false;
         }
@@ -226,11 +285,33 @@ private:
         if (keys_.has_window && keys_.window_left < 0) {
             return refuse(status, POLYHEAD_BAD_VALUE, "window_left: value %d, expected at least 0", keys_.window_left);
         }
-        rule = {"value", &keys_.value, value_type, Role::input, 4, {batch, heads, {tokens_, "key"}, {cache_.value.shape[3], "cache value"}},
+        rule = {"value", &keys_.value, value_type, Role::input, 4, {outer, heads, {tokens_, "key"}, {cache_.value.shape[3], "cache value"}},
                 true};
         return (!has_value_ || check_host_tensor(rule, status)) &&
                check_host_tensor({"lengths", &keys_.lengths, POLYHEAD_I32, Role::lengths, 1, {batch}}, status) &&
-               (absent(keys_.counts) || check_host_tensor({"counts", &keys_.counts, POLYHEAD_I32, Role::lengths, 1, {batch}}, status));
+               (packed_ ? check_packed(status)
+                        : absent(keys_.counts) ||
+                              check_host_tensor({"counts", &keys_.counts, POLYHEAD_I32, Role::lengths, 1, {batch}}, status));
+    }
+
+    bool check_packed(polyhead_status *status) const noexcept {
+        if (!absent(keys_.counts)) {
+            return refuse(status, POLYHEAD_WRONG_OPERATION,
+                          "counts: given, expected none, because cu_seqlens says how many tokens are appended");
+        }
+        return check_host_tensor({"cu_seqlens", &keys_.cu_seqlens, POLYHEAD_I32, Role::lengths, 1, {{batch_ + 1, nullptr}}}, status);
+    }
+
+    bool check_norms(polyhead_status *status) const noexcept {
+        const int32_t value_norm = keys_.value_norm;
+        if (value_norm != 0 && value_norm != 1) {
+            return refuse(status, POLYHEAD_BAD_VALUE, "value_norm: value %d, expected 0 or 1", value_norm);
+        }
+        if (value_norm && !has_value_) {
+            return refuse(status, POLYHEAD_WRONG_OPERATION, "value_norm: value 1, expected 0, because the cache has no value");
+        }
+        return key_norm().check({"key_norm", "key_norm_weight", "key_norm_bias"}, keys_.key.shape[3], status) &&
+               check_epsilon("norm_epsilon", keys_.norm_epsilon, key_norm().normalizes() || value_norm, status);
     }
 
     bool check_aliases(const polyhead_tensor &scratch, polyhead_status *status) const noexcept {
@@ -238,8 +319,17 @@ private:
         const struct {
             const char *name;
             const polyhead_tensor &tensor;
-        } inputs[] = {{"key", keys_.key},  {"value", keys_.value}, {"lengths", keys_.lengths}, {"counts", keys_.counts},
-                      {"rope_cos", r.cos}, {"rope_sin", r.sin},    {"positions", r.positions}, {"page_table", cache_.page_table}};
+        } inputs[] = {{"key", keys_.key},
+                      {"value", keys_.value},
+                      {"lengths", keys_.lengths},
+                      {"counts", keys_.counts},
+                      {"cu_seqlens", keys_.cu_seqlens},
+                      {"key_norm_weight", keys_.key_norm_weight},
+                      {"key_norm_bias", keys_.key_norm_bias},
+                      {"rope_cos", r.cos},
+                      {"rope_sin", r.sin},
+                      {"positions", r.positions},
+                      {"page_table", cache_.page_table}};
         for (const auto &input : inputs) {
             if (!check_apart("scratch", scratch, input.name, input.tensor, Apart::ranges, status)) {
                 return false;
@@ -261,11 +351,9 @@ private:
     CacheWrite written() const noexcept {
         return {"lengths",
                 &keys_.lengths,
-                counts(),
+                rows(),
                 paged_ ? &cache_.page_table : nullptr,
                 "the cache",
-                batch_,
-                tokens_,
                 cache_.key.shape[0],
                 page_size_,
                 capacity_,
@@ -274,7 +362,7 @@ private:
 
     const polyhead_cache &cache_;
     const polyhead_new_keys &keys_;
-    const bool paged_, has_value_;
+    const bool paged_, has_value_, packed_;
     int64_t page_size_ = 1, capacity_ = 0, batch_ = 0, tokens_ = 0;
 };
 

@@ -71,13 +71,13 @@ bool check_in_place(const char *name, const polyhead_tensor &output, const char 
            refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
 }
 
-int64_t Rotation::position(int64_t b, int64_t token) const noexcept {
+int64_t Rotation::position(const Token &token) const noexcept {
     const bool each = r_.positions.rank == 2;
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;
-    return each ? integer_at(r_.positions, b, token) : (first ? int64_t(integer_at(*first, b)) : 0) + token;
+    return each ? integer_at(r_.positions, token.outer, token.at) : (first ? int64_t(integer_at(*first, token.b)) : 0) + token.t;
 }
 
-bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, int64_t head_dim, polyhead_status *status) noexcept {
+bool Rotation::check(const polyhead_rotation &r, const TokenRows &rows, int64_t head_dim, polyhead_status *status) noexcept {
     if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT_TRAILING) {
         return refuse(status, POLYHEAD_BAD_VALUE,
                       "rope: value %d, expected 0 (none), 1 (interleaved), 2 (half_split), 3 or 4 (the same, trailing)", r.rope);
@@ -100,34 +100,38 @@ bool Rotation::check(const polyhead_rotation &r, int64_t batch, int64_t tokens, 
                       static_cast<long long>(r.cos.shape[1]), static_cast<long long>(head_dim / 2));
     }
     const int rank = r.positions.rank == 2 ? 2 : 1;
+    Extent outer{rows.batch, "key"};
+    if (rows.begins) {
+        outer = rank == 2 ? Extent{1, "key"} : Extent{rows.batch, "lengths"};
+    }
     return check_host_tensor({"rope_sin", &r.sin, POLYHEAD_F32, Role::input, 2, {positions, pairs}}, status) &&
            (absent(r.positions) ||
-            check_host_tensor({"positions", &r.positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}}, status));
+            check_host_tensor({"positions", &r.positions, POLYHEAD_I32, Role::lengths, rank, {outer, {rows.tokens, "key"}}}, status));
 }
 
-bool Rotation::check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept {
-    const int64_t rows = r_.cos.shape[0];
-    for (int64_t b = 0; rotates() && b < batch; ++b) {
-        const int64_t count = counts ? index_at(*counts, tokens, b) : tokens;
-        for (int64_t t = 0; t < count; ++t) {
-            const int64_t at = position(b, t);
-            if (at < 0 || at >= rows) {
+bool Rotation::check_positions(const TokenRows &rows, polyhead_status *status) const noexcept {
+    const int64_t positions = r_.cos.shape[0];
+    for (int64_t b = 0; rotates() && b < rows.batch; ++b) {
+        const TokenRow row = rows.of(b);
+        for (int64_t t = 0; t < row.count; ++t) {
+            const int64_t at = position(rows.token(b, row, t));
+            if (at < 0 || at >= positions) {
                 return refuse(status, POLYHEAD_BAD_VALUE,
                               "positions: token %lld of batch row %lld is at position %lld, expected 0 to %lld (rows of rope_cos)",
                               static_cast<long long>(t), static_cast<long long>(b), static_cast<long long>(at),
-                              static_cast<long long>(rows - 1));
+                              static_cast<long long>(positions - 1));
             }
         }
     }
     return true;
 }
 
-void Rotation::apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept {
+void Rotation::apply(float *row, int64_t width, const Token &token) const noexcept {
     const int64_t pairs = r_.cos.shape[1], last = r_.cos.shape[0] - 1;
     if (pairs == 0 || last < 0) {
         return;
     }
-    const int64_t at = std::clamp<int64_t>(position(b, token), 0, last); // another thread may have changed it
+    const int64_t at = std::clamp<int64_t>(position(token), 0, last); // another thread may have changed it
     const float *cos = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0],
                 *sin = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
     const bool interleaved = rotates_neighbours(r_.rope);

@@ -43,6 +43,13 @@ typedef struct polyhead_new_keys {
     /* 1: no query after the call sees further back than window_left keys before its own. Then a page is in use from the key at
      * lengths[b] - window_left on, and columns of the page table before it may name pages that are written: a ring. */
     int32_t has_window, window_left;
+    /* int32 [B+1], from 0 to the number of all tokens, never falling: packed tokens. key and value are then [1,H_kv,total,d], tokens
+     * cu_seqlens[b] .. cu_seqlens[b + 1] - 1 are those of batch row b, positions are [B] or [1,total], and there are no counts. */
+    polyhead_tensor cu_seqlens;
+    int32_t key_norm;                               /* polyhead_norm: of each row of the keys, before the rotation */
+    polyhead_tensor key_norm_weight, key_norm_bias; /* [d], f32, f16 or bf16; absent: a factor of 1, a bias of 0 */
+    float norm_epsilon;                             /* finite and above 0 where something is normalized, otherwise 0 */
+    int32_t value_norm;                             /* 1: each row of the values becomes x / sqrt(mean(x^2) + norm_epsilon) */
 } polyhead_new_keys;
 
 static inline polyhead_cache polyhead_cache_of(polyhead_tensor key, polyhead_tensor value, polyhead_tensor page_table) {
@@ -64,12 +71,12 @@ static inline polyhead_new_keys polyhead_new_keys_of(void) {
 }
 
 /* Writes token t of batch row b to position lengths[b] + t of the cache. The caller counts: afterwards row b has lengths[b] + counts[b]
- * valid keys. To take tokens back, use smaller lengths. Refused, among others: more keys than the capacity; an entry of the page table that
- * names no page, up to the last page that a row uses afterwards; a page that is written and that another row uses as well, or the same row
- * twice. With has_window and pages, the table of a row of n pages may repeat them, column j naming page j % n of the row: n * page_size
- * must be at least window_left + T + page_size - 1. In a cache of int8, entries become x / scale, rounded to nearest even, where scale is
- * the largest |x| of the entries that share it, divided by 127; new keys and values that are not finite are refused. Calls that write to
- * different pages or rows may run at the same time. */
+ * valid keys (of packed tokens: those of its sequence more). To take tokens back, use smaller lengths. Refused, among others: more keys
+ * than the capacity; an entry of the page table that names no page, up to the last page that a row uses afterwards; a page that is written
+ * and that another row uses as well, or the same row twice. With has_window and pages, the table of a row of n pages may repeat them,
+ * column j naming page j % n of the row: n * page_size must be at least window_left + T + page_size - 1. In a cache of int8, entries become
+ * x / scale, rounded to nearest even, where scale is the largest |x| of the entries that share it, divided by 127; new keys and values that
+ * are not finite are refused. Calls that write to different pages or rows may run at the same time. */
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
 /* Scratch memory that polyhead_append_in() takes: a bit for each page. When the arguments are refused: 0, and *status. */
 int64_t polyhead_append_scratch_bytes(const polyhead_cache *cache, const polyhead_new_keys *keys, polyhead_status *status);

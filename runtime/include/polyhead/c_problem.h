@@ -93,6 +93,13 @@ typedef enum polyhead_rope {
     POLYHEAD_ROPE_HALF_SPLIT_TRAILING = 4
 } polyhead_rope;
 
+typedef enum polyhead_norm {
+    POLYHEAD_NO_NORM = 0,
+    POLYHEAD_RMS_NORM = 1,          /* x / sqrt(mean(x^2) + epsilon) * weight */
+    POLYHEAD_RMS_NORM_PLUS_ONE = 2, /* the factor is 1 + weight, as Gemma and Qwen3-Next store it */
+    POLYHEAD_LAYER_NORM = 3         /* (x - mean) / sqrt(variance + epsilon) * weight + bias */
+} polyhead_norm;
+
 /* Which stage of query key^T is an output. Excluded keys are -inf in logits and 0 in weights. With pages or a cache, keys behind the
  * valid ones are 0 in the first two stages. */
 typedef enum polyhead_scores {

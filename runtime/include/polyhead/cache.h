@@ -46,6 +46,12 @@ struct NewKeys {
     Rotation rotation;     // of the keys; none when it has no tables
     // Queries see no key further back: pages with older keys only may be written again.
     std::optional<int32_t> window_left;
+    // int32 [B+1] on the host: packed tokens of B batch rows; key and value are then [1,H_kv,total,d], and there are no counts.
+    TensorView cu_seqlens;
+    polyhead_norm key_norm = POLYHEAD_NO_NORM; // of each row of the keys, before the rotation
+    TensorView key_norm_weight, key_norm_bias; // [d]
+    float norm_epsilon = 0;                    // above 0 where something is normalized
+    bool value_norm = false;                   // each row of the values becomes x / sqrt(mean(x^2) + norm_epsilon)
     polyhead_new_keys raw() const noexcept {
         polyhead_new_keys keys = polyhead_new_keys_of();
         keys.key = key;
@@ -55,6 +61,12 @@ struct NewKeys {
         keys.rotation = rotation.raw();
         keys.has_window = window_left.has_value();
         keys.window_left = window_left.value_or(0);
+        keys.cu_seqlens = cu_seqlens;
+        keys.key_norm = key_norm;
+        keys.key_norm_weight = key_norm_weight;
+        keys.key_norm_bias = key_norm_bias;
+        keys.norm_epsilon = norm_epsilon;
+        keys.value_norm = value_norm;
         return keys;
     }
 };

@@ -68,6 +68,7 @@ DEVICE = _or_none(Rule("the name of a device, such as 'cuda:0', or a Device", la
 ROPE = _or_none(Rule("(cos, sin)", _is_pair))
 LAYOUT = one_of("bhsd", "bshd", "bsd")
 COUNT = _or_none(WHOLE)
+NORMS = ("rms", "rms_plus_one", "layer")  # polyhead_norm, from 1
 TUNED = _or_none(Rule("a path, True or False", lambda value: is_flag(value) or PATH.accepts(value)))
 
 # By keyword; what a function takes otherwise stands under its name.
@@ -77,7 +78,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "past_key": _or_none(ARRAY), "past_value": _or_none(ARRAY), "key_scales": _or_none(ARRAY), "value_scales": _or_none(ARRAY),
         "lse": _or_none(ARRAY), "cache_key": ARRAY, "cache_value": _or_none(ARRAY), "key_cache": _or_none(ARRAY), "value_cache": _or_none(ARRAY),
         "kv_lengths": _or_none(SMALL), "lengths": SMALL, "counts": _or_none(SMALL), "page_table": _or_none(SMALL), "cache_lengths": _or_none(SMALL),
-        "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
+        "cu_seqlens": _or_none(SMALL), "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
         "head_gate": _or_none(SMALL), "positions": _or_none(SMALL), "positions_q": _or_none(SMALL), "positions_kv": _or_none(SMALL),
         "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG,
         "rope_trailing": FLAG, "trailing": FLAG,
@@ -89,7 +90,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "expression": _or_none(Rule("a text or a function", lambda value: isinstance(value, str) or callable(value))),
         "tensors": _or_none(Rule("a dict of arrays by name", lambda value: isinstance(value, Mapping))),
         "device": DEVICE, "key_padding_mask": _or_none(ARRAY), "need_weights": FLAG, "average_attn_weights": FLAG,
-        "source": WHOLE, "target": WHOLE, "parts": Rule("a list of (out, lse)", lambda value: not isinstance(value, (str, bytes)) and hasattr(value, "__iter__")),
+        "key_norm": _or_none(one_of(*NORMS)), "key_norm_weight": _or_none(SMALL), "key_norm_bias": _or_none(SMALL), "norm_epsilon": _or_none(NUMBER),
+        "value_norm": FLAG, "source": WHOLE, "target": WHOLE, "parts": Rule("a list of (out, lse)", lambda value: not isinstance(value, (str, bytes)) and hasattr(value, "__iter__")),
         "tuned": TUNED, "tiling": NAME, "op": NAME, "directory": PATH, "name": NAME,
     },
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},

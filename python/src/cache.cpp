@@ -34,6 +34,8 @@ public:
         };
         return object.is_none() ? polyhead_tensor{} : add(name, object, Access::read, type);
     }
+    // Floats of any type that the runtime stores, others as f32.
+    polyhead_tensor floats(const char *name, nb::handle object) { return stored_or_f32(name, object, POLYHEAD_I8); }
     // A tensor with heads: [B,H,T,d] in any layout.
     polyhead_tensor with_heads(const polyhead_tensor &tensor) const {
         TensorView view;
@@ -95,6 +97,12 @@ void append(const nb::dict &arguments, const std::string &layout) {
         keys.has_window = 1;
         keys.window_left = nb::cast<int32_t>(window_left);
     }
+    keys.cu_seqlens = arrays.of_type("cu_seqlens", get(arguments, "cu_seqlens"), Element::i32);
+    keys.key_norm = nb::cast<int32_t>(arguments["key_norm"]);
+    keys.key_norm_weight = arrays.floats("key_norm_weight", get(arguments, "key_norm_weight"));
+    keys.key_norm_bias = arrays.floats("key_norm_bias", get(arguments, "key_norm_bias"));
+    keys.norm_epsilon = nb::cast<float>(arguments["norm_epsilon"]);
+    keys.value_norm = nb::cast<bool>(arguments["value_norm"]);
     const WithoutLock others_may_run;
     arrays.fill();
     raise_unless_ok(polyhead_append(&cache, &keys));

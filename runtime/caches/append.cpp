@@ -94,7 +94,7 @@ public:
                (no_new_entries() || check_contents(memory, status));
     }
 
-    // Integers may change since they were checked: they are read once for tokens of a head, and stay inside of the tensors.
+    // Integers may change since they were checked: they are read once for some tokens, and stay inside of the tensors.
     void run(Workers *workers) const noexcept {
         const CacheWrite write = written();
         if (no_new_entries() || write.capacity == 0 || write.pages == 0) {
@@ -102,25 +102,30 @@ public:
         }
         const Rotation rotation(keys_.rotation, &keys_.lengths);
         const Writing writing{write, of_key(rotation), of_value()};
-        const int64_t heads = keys_.key.shape[1], chunk = packed_ ? packed_chunk : tokens_;
-        const int64_t bytes = tokens_ * heads * keys_.key.shape[0] * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
-        for_each_row(packed_ ? (tokens_ + chunk - 1) / chunk * heads : batch_ * heads, bytes, workers, [&](int64_t i) {
-            if (packed_) {
-                put_chunk(writing, i % heads, i / heads * chunk, std::min((i / heads + 1) * chunk, tokens_));
-            } else {
-                const TokenRow row = write.rows.of(i / heads);
-                put_tokens(writing, i / heads, i % heads, row, 0, row.count);
-            }
+        const int64_t heads = keys_.key.shape[1];
+        const int64_t token_bytes = heads * (keys_.key.shape[3] + (has_value_ ? keys_.value.shape[3] : 0)) * 4;
+        if (packed_) { // sequences have any lengths: a piece of the work is some tokens of all heads
+            const int64_t piece = std::max<int64_t>(piece_bytes / token_bytes, 1);
+            for_each_row((tokens_ + piece - 1) / piece, tokens_ * token_bytes, workers,
+                         [&](int64_t i) { put_piece(writing, i * piece, std::min((i + 1) * piece, tokens_)); });
+            return;
+        }
+        for_each_row(batch_ * heads, batch_ * tokens_ * token_bytes, workers, [&](int64_t i) {
+            const TokenRow row = write.rows.of(i / heads);
+            put_tokens(writing, i / heads, {i % heads, i % heads + 1}, row, {0, row.count});
         });
     }
 
 private:
-    // Sequences have any lengths: so many packed tokens of one head are one piece of the work.
-    static constexpr int64_t packed_chunk = 16;
+    static constexpr int64_t piece_bytes = 1 << 14; // much more than a thread needs to find its next piece
     // A token of head h goes to row `row` of a page, or of a batch row of the cache.
     struct NewRow {
         Token token;
         int64_t h, block, row;
+    };
+    // first .. end - 1
+    struct Range {
+        int64_t first, end;
     };
     struct Writing {
         const CacheWrite &to;
@@ -159,27 +164,30 @@ private:
         }
     }
 
-    // Packed tokens first .. end - 1 of one head, which belong to one batch row or to several.
-    void put_chunk(const Writing &writing, int64_t h, int64_t first, int64_t end) const noexcept {
+    // Packed tokens first .. end - 1 of all heads, which belong to one batch row or to several.
+    void put_piece(const Writing &writing, int64_t first, int64_t end) const noexcept {
         for (int64_t b = writing.to.rows.row_at(first); b < batch_; ++b) {
             const TokenRow row = writing.to.rows.of(b);
             if (row.first >= end) {
                 break;
             }
-            put_tokens(writing, b, h, row, std::max<int64_t>(first - row.first, 0), std::min(end - row.first, row.count));
+            put_tokens(writing, b, {0, keys_.key.shape[1]}, row,
+                       {std::max<int64_t>(first - row.first, 0), std::min(end - row.first, row.count)});
         }
     }
 
-    // Tokens first .. end - 1 of those of batch row b, of one head.
-    void put_tokens(const Writing &writing, int64_t b, int64_t h, const TokenRow &tokens, int64_t first, int64_t end) const noexcept {
+    // Some of the tokens of batch row b, of some heads.
+    void put_tokens(const Writing &writing, int64_t b, const Range &heads, const TokenRow &tokens, const Range &range) const noexcept {
         const CacheWrite &to = writing.to;
-        const int64_t length = to.length(b), position_end = to.end(length, end);
-        for (int64_t position = length + first; position < position_end; ++position) {
-            const NewRow row{to.rows.token(b, tokens, position - length), h, paged_ ? to.page(b, position / page_size_) : b,
-                             position % page_rows()};
-            put(row, keys_.key, cache_.key, cache_.key_scales, writing.key);
-            if (has_value_) {
-                put(row, keys_.value, cache_.value, cache_.value_scales, writing.value);
+        const int64_t length = to.length(b), end = to.end(length, range.end);
+        for (int64_t position = length + range.first; position < end; ++position) {
+            NewRow row{to.rows.token(b, tokens, position - length), 0, paged_ ? to.page(b, position / page_size_) : b,
+                       position % page_rows()};
+            for (row.h = heads.first; row.h < heads.end; ++row.h) {
+                put(row, keys_.key, cache_.key, cache_.key_scales, writing.key);
+                if (has_value_) {
+                    put(row, keys_.value, cache_.value, cache_.value_scales, writing.value);
+                }
             }
         }
     }

@@ -1,8 +1,6 @@
 // Appends keys and values to a cache: first every check, then the writes.
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 
 #include "../call/call_guard.h"
@@ -13,62 +11,12 @@
 #include "../threads/floating_point.h"
 #include "../threads/for_each_row.h"
 #include "cache_rules.h"
+#include "cache_tensors.h"
 #include "head_norm.h"
 #include "head_rows.h"
 
 namespace polyhead::runtime {
 namespace {
-
-struct CacheTensor {
-    const char *name;
-    const polyhead_tensor *tensor;
-};
-
-std::array<CacheTensor, 4> tensors_of(const polyhead_cache &cache) noexcept {
-    return {{{"cache key", &cache.key},
-             {"cache value", &cache.value},
-             {"key_scales", &cache.key_scales},
-             {"value_scales", &cache.value_scales}}};
-}
-
-// Scales are there exactly for integers.
-bool check_scales_of(const char *of, const polyhead_tensor &rows, const polyhead_tensor &scales, polyhead_status *status) noexcept {
-    char name[16];
-    std::snprintf(name, sizeof name, "%s_scales", of);
-    if (absent(rows) || rows.dtype != POLYHEAD_I8) {
-        return absent(scales) ||
-               refuse(status, POLYHEAD_WRONG_OPERATION, "%s: given, expected none, because the cache has no %s of int8", name, of);
-    }
-    if (!check_host_tensor({name,
-                            &scales,
-                            POLYHEAD_F32,
-                            Role::output,
-                            4,
-                            {{rows.shape[0], "cache"}, {rows.shape[1], "cache"}, {rows.shape[2], "cache"}, {}}},
-                           status)) {
-        return false;
-    }
-    const int64_t count = scales.shape[3], entries = rows.shape[3];
-    return count == 1 || (count > 0 && (count * 32 == entries || count * 64 == entries)) ||
-           refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension 3, expected 1, or %lld entries of a row divided by 32 or 64",
-                  name, static_cast<long long>(count), static_cast<long long>(entries));
-}
-
-// Tensors of a cache may be interleaved, but share no element.
-bool check_tensors_apart(const polyhead_cache &cache, polyhead_status *status) noexcept {
-    const std::array<CacheTensor, 4> tensors = tensors_of(cache);
-    for (size_t i = 0; i < tensors.size(); ++i) {
-        for (size_t j = 0; j < i; ++j) {
-            if (!check_apart(tensors[i].name, *tensors[i].tensor, tensors[j].name, *tensors[j].tensor, Apart::elements, status)) {
-                return false;
-            }
-        }
-    }
-    return true;
-}
-
-// A struct of another version, in sentences.
-constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
 
 // What becomes of a new row before it is stored.
 struct Change {
@@ -374,17 +322,6 @@ private:
     int64_t page_size_ = 1, capacity_ = 0, batch_ = 0, tokens_ = 0;
 };
 
-bool check_page(const char *name, int32_t page, int64_t pages, polyhead_status *status) noexcept {
-    return (page >= 0 && page < pages) || refuse(status, POLYHEAD_BAD_VALUE, "%s: page %d, expected 0 to %lld (pages of the cache)", name,
-                                                 page, static_cast<long long>(pages - 1));
-}
-
-} // namespace
-} // namespace polyhead::runtime
-
-namespace polyhead::runtime {
-namespace {
-
 // Room for the structs of an append, where they are of another version.
 struct AppendRoom {
     polyhead_cache cache;
@@ -445,52 +382,4 @@ int64_t polyhead_append_scratch_bytes(const polyhead_cache *cache, const polyhea
         *status = found;
     }
     return found.code == POLYHEAD_OK ? memory.most() : 0;
-}
-
-polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, int32_t to) {
-    return polyhead_copy_page_in(nullptr, cache, from, to);
-}
-
-polyhead_status polyhead_copy_page_in(const polyhead_workspace *given_workspace, const polyhead_cache *cache, int32_t from, int32_t to) {
-    using namespace polyhead::runtime;
-    const CallGuard guard;
-    polyhead_status status = success();
-    if (!cache) {
-        refuse(&status, POLYHEAD_NULL_POINTER, "cache: null pointer, expected a struct");
-        return status;
-    }
-    polyhead_cache room;
-    GivenWorkspace workspace;
-    cache = served(*cache, &room, {"cache", of_struct, of_headers}, &status);
-    if (!cache || !workspace.read(given_workspace, &status)) {
-        return status;
-    }
-    const polyhead_tensor &key = cache->key;
-    for (const CacheTensor &t : tensors_of(*cache)) {
-        const bool is_key = t.tensor == &key, is_scales = t.tensor == &cache->key_scales || t.tensor == &cache->value_scales;
-        const Extent pages{is_key ? any_extent : key.shape[0], "cache key"};
-        if ((!is_key && absent(*t.tensor)) ||
-            ((is_scales || check_storage(t.name, *t.tensor, &status, true)) &&
-             check_host_tensor({t.name, t.tensor, is_scales ? POLYHEAD_F32 : t.tensor->dtype, Role::output, 4, {pages}}, &status) &&
-             check_page("from", from, t.tensor->shape[0], &status) && check_page("to", to, t.tensor->shape[0], &status))) {
-            continue;
-        }
-        return status;
-    }
-    if (!check_scales_of("key", key, cache->key_scales, &status) || !check_scales_of("value", cache->value, cache->value_scales, &status) ||
-        !check_tensors_apart(*cache, &status)) {
-        return status;
-    }
-    Workers workers(workspace.executor);
-    for (const CacheTensor &copied : tensors_of(*cache)) {
-        const polyhead_tensor *t = copied.tensor;
-        const int64_t rows = absent(*t) || empty(*t) || from == to ? 0 : t->shape[1] * t->shape[2];
-        const int64_t bytes = rows > 0 ? t->shape[3] * dtype_bytes(t->dtype) : 0;
-        for_each_row(rows, rows * bytes, &workers, [&](int64_t row) {
-            const int64_t h = row / t->shape[2], n = row % t->shape[2];
-            std::memcpy(head_row(*t, to, h, n), head_row(*t, from, h, n), static_cast<size_t>(bytes));
-        });
-    }
-    say_fault(workers, &status);
-    return status;
 }

@@ -141,6 +141,10 @@ class Cache(unittest.TestCase):
             for b, first in enumerate((1, 0)):
                 np.testing.assert_allclose(cache[0][b, :, first:first + 3], expected[b], rtol=1e-5, atol=1e-6)
                 np.testing.assert_array_equal(cache[1][b, :, first:first + 3], value[b])
+            np.testing.assert_array_equal(polyhead.normalize(key, kind, epsilon=1e-5, **{name[9:]: x for name, x in given.items()})[1], cache[0][1, :, :3])
+        half = key.astype(np.float16)
+        self.assertIs(polyhead.normalize(half, "layer", epsilon=1e-5, out=half), half)
+        np.testing.assert_allclose(half.astype(float), normal(key.astype(np.float16), 1, 0, True), rtol=2e-3, atol=1e-3)
         polyhead.append(*cache, key, value, [0, 0], value_norm=True, norm_epsilon=1e-5)
         np.testing.assert_allclose(cache[1][:, :, :3], normal(value, 1), rtol=1e-5, atol=1e-6)
         for words, sentence in (({"key_norm": "rmsnorm"}, "key_norm: found 'rmsnorm', expected rms, rms_plus_one or layer or None; did you mean rms?"),

@@ -305,4 +305,106 @@ TEST_CASE("head norm: new keys of programs that do not know it", "[runtime]") {
     REQUIRE(std::string(polyhead_append(&call.cache, &call.keys).message).empty());
 }
 
+TEST_CASE("normalize: the numbers of append, in place, in every type and on several threads", "[runtime]") {
+    constexpr int64_t width = 64, rows = Call::heads * Call::tokens;
+    for (const int kind : {POLYHEAD_RMS_NORM, POLYHEAD_RMS_NORM_PLUS_ONE, POLYHEAD_LAYER_NORM}) {
+        Call call(width);
+        call.normalize(kind);
+        call.keys.key_norm_weight = call.entries(call.weight);
+        REQUIRE(polyhead_append(&call.cache, &call.keys).code == POLYHEAD_OK);
+        std::vector<float> out = call.new_key;
+        const MutableTensorView inout = view(out.data(), {1, Call::heads, Call::tokens, width});
+        REQUIRE(
+            std::string(normalize(inout, {polyhead_norm(kind), float(head_norm::epsilon), call.entries(call.weight), {}}, inout).message())
+                .empty());
+        for (int64_t i = 0; i < rows; i++) {
+            CHECK(
+                std::equal(out.begin() + i * width, out.begin() + (i + 1) * width, call.at(call.key, i / Call::tokens, i % Call::tokens)));
+        }
+        for (const DType dtype : {DType::f16, DType::bf16}) {
+            std::vector<uint16_t> half(size_t(rows * width)), expected;
+            std::vector<float> exact(half.size());
+            for (size_t i = 0; i < half.size(); i++) {
+                half[i] = to_storage_bits(call.new_key[i], int32_t(dtype));
+                exact[i] = from_storage_bits(half[i], int32_t(dtype));
+            }
+            const HeadNorm norm{polyhead_norm(kind), float(head_norm::epsilon), {}, {}};
+            const MutableTensorView floats = view(exact.data(), {rows, 1, 1, width});
+            REQUIRE(normalize(floats, norm, floats).ok());
+            const MutableTensorView stored(half.data(), dtype, {1, 1, rows, width});
+            REQUIRE(normalize(stored, norm, stored).ok());
+            for (size_t i = 0; i < half.size(); i++) {
+                REQUIRE(half[i] == to_storage_bits(exact[i], int32_t(dtype))); // rounded once
+            }
+        }
+    }
+    std::vector<float> many(64 * 4 * 64 * 8), expected = many;
+    Random random(5);
+    for (size_t i = 0; i < many.size(); i++) {
+        many[i] = expected[i] = static_cast<float>(random.normal());
+    }
+    const HeadNorm norm{POLYHEAD_LAYER_NORM, 1e-3f, {}, {}};
+    for (auto *one : {&many, &expected}) {
+        set_num_threads(one == &many ? 4 : 1);
+        const MutableTensorView inout = view(one->data(), {8, 4, 64, 64});
+        REQUIRE(normalize(inout, norm, inout).ok());
+    }
+    set_num_threads(0);
+    CHECK(many == expected);
+}
+
+TEST_CASE("normalize: what is refused", "[runtime]") {
+    std::vector<float> rows(2 * 4, 2.0f), out(8, untouched), weight(5, 1.0f);
+    const polyhead_tensor input = view(const_cast<const float *>(rows.data()), {1, 1, 2, 4});
+    polyhead_tensor to = view(out.data(), {1, 1, 2, 4});
+    polyhead_head_norm norm = polyhead_head_norm_of(POLYHEAD_RMS_NORM, 1e-6f);
+    const auto refused = [&](polyhead_code code, const std::string &message) {
+        const polyhead_status status = polyhead_normalize(&input, &norm, &to);
+        CHECK(status.code == code);
+        CHECK(std::string(status.message) == message);
+        CHECK(out == std::vector<float>(8, untouched));
+    };
+    SECTION("a norm that there is not, and one without epsilon") {
+        norm.norm = 4;
+        refused(POLYHEAD_BAD_VALUE, "norm: value 4, expected 0 (none), 1 (rms), 2 (rms_plus_one) or 3 (layer)");
+        norm = polyhead_head_norm_of(POLYHEAD_RMS_NORM, 0);
+        refused(POLYHEAD_BAD_VALUE, "epsilon: value 0, expected a finite number above 0");
+        norm = polyhead_head_norm_of(POLYHEAD_NO_NORM, 1);
+        refused(POLYHEAD_BAD_VALUE, "epsilon: value 1, expected 0, because nothing is normalized");
+    }
+    SECTION("weights") {
+        norm.weight = view(const_cast<const float *>(weight.data()), {5});
+        refused(POLYHEAD_WRONG_SHAPE, "weight: extent 5 of dimension 0, expected 4");
+        norm.weight = view(const_cast<const float *>(out.data()), {4});
+        refused(POLYHEAD_ALIASED, "out: shares memory with weight, expected memory of its own, or the same elements");
+        norm.weight = polyhead_tensor{};
+        norm.bias = view(const_cast<const float *>(weight.data()), {4});
+        refused(POLYHEAD_WRONG_OPERATION, "bias: given, expected none, because norm is not 3 (layer)");
+        norm.norm = POLYHEAD_LAYER_NORM;
+        norm.bias = view(const_cast<const float *>(out.data()), {4});
+        refused(POLYHEAD_ALIASED, "out: shares memory with bias, expected memory of its own, or the same elements");
+    }
+    SECTION("out") {
+        to.shape[3] = 3;
+        refused(POLYHEAD_WRONG_SHAPE, "out: extent 3 of dimension 3, expected 4 as in input");
+        to = view(rows.data() + 1, {1, 1, 1, 4});
+        to.shape[2] = 2;
+        to.stride[2] = 3;
+        CHECK(polyhead_normalize(&input, &norm, &to).code != POLYHEAD_OK);
+        CHECK(rows == std::vector<float>(8, 2.0f));
+    }
+    SECTION("structs") {
+        norm.reserved = 1;
+        refused(POLYHEAD_UNSUPPORTED, "norm: reserved 1, expected 0");
+        norm.size -= 8;
+        CHECK(polyhead_normalize(&input, &norm, &to).code == POLYHEAD_UNSUPPORTED);
+        CHECK(std::string(polyhead_normalize(&input, nullptr, &to).message) == "norm: null pointer, expected a struct");
+    }
+    SECTION("none copies") {
+        norm = polyhead_head_norm_of(POLYHEAD_NO_NORM, 0);
+        CHECK(polyhead_normalize(&input, &norm, &to).code == POLYHEAD_OK);
+        CHECK(out == rows);
+    }
+}
+
 } // namespace polyhead::test

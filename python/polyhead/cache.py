@@ -67,6 +67,19 @@ def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, trailing:
     return out
 
 
+def normalize(input: Any, norm: str, *, epsilon: float, weight: Any = None, bias: Any = None, out: Any = None) -> Any:
+    """input of rank 4 with each row of its last dimension d normalized, as append(key_norm=norm) does it; returns out, which may be input itself.
+
+    norm "rms", "rms_plus_one" or "layer"; weight and, of "layer", bias [d]; None: a factor of 1, a bias of 0.
+    """
+    options.check("normalize", locals())
+    if out is None:
+        out = _arrays.empty(input, input.shape)
+    _core.normalize({"input": input, "out": out, "norm": 1 + NORMS.index(norm), "epsilon": float(epsilon),
+                     "weight": _arrays.small("weight", weight, "float32"), "bias": _arrays.small("bias", bias, "float32")})
+    return out
+
+
 def merge_states(parts: Sequence[tuple[Any, Any]], *, sinks: Any = None, out: Any = None, lse: Any = None) -> tuple[Any, Any]:
     """(out, lse) over all keys from (out, lse) of parts of the keys, as sdpa(..., return_lse=True) gives them: [B,H,T_q,d_v], [B,H,T_q].
 

@@ -96,6 +96,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
     },
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},
     "rope": {"layout": one_of("bhsd", "bshd")},
+    "normalize": {"norm": one_of(*NORMS), "epsilon": NUMBER, "weight": _or_none(SMALL), "bias": _or_none(SMALL)},
     "rope_tables": {"config": Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict")),
                     "rows": Rule("a whole number from 0 to 2^24", lambda value: is_whole(value) and 0 <= value <= 1 << 24),
                     "length": COUNT, "layer_type": _or_none(NAME)},

@@ -125,6 +125,18 @@ void rotate(const nb::dict &arguments, const std::string &layout) {
     raise_unless_ok(polyhead_rotate(&input, &rotation, &out));
 }
 
+void normalize(const nb::dict &arguments) {
+    Arrays arrays(Layout::bhsd); // rows are rows in any layout
+    const polyhead_tensor input = arrays.as_it_is("input", get(arguments, "input"), Access::read),
+                          out = arrays.as_it_is("out", get(arguments, "out"), Access::write);
+    polyhead_head_norm norm = polyhead_head_norm_of(nb::cast<int32_t>(arguments["norm"]), nb::cast<float>(arguments["epsilon"]));
+    norm.weight = arrays.floats("weight", get(arguments, "weight"));
+    norm.bias = arrays.floats("bias", get(arguments, "bias"));
+    const WithoutLock others_may_run;
+    arrays.fill();
+    raise_unless_ok(polyhead_normalize(&input, &norm, &out));
+}
+
 void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb::object &out_given, const nb::object &lse_given) {
     Arrays arrays(Layout::bhsd);
     const polyhead_tensor out = arrays.as_it_is("out", out_given, Access::write), lse = arrays.as_it_is("lse", lse_given, Access::write),
@@ -188,6 +200,7 @@ void bind_cache(nb::module_ &module) {
     module.def("append", append, "arguments"_a, "layout"_a);
     module.def("copy_page", copy_page, "arguments"_a, "source"_a, "target"_a);
     module.def("rotate", rotate, "arguments"_a, "layout"_a);
+    module.def("normalize", normalize, "arguments"_a);
     module.def("merge_states", merge_states, "parts"_a, "sinks"_a.none(), "out"_a, "lse"_a);
 }
 

@@ -8,9 +8,6 @@
 
 namespace polyhead::runtime {
 
-// A struct of another version, in sentences.
-constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
-
 struct CacheTensor {
     const char *name;
     const polyhead_tensor *tensor;

@@ -71,6 +71,18 @@ bool check_in_place(const char *name, const polyhead_tensor &output, const char 
            refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
 }
 
+bool check_rows(const polyhead_tensor &input, const polyhead_tensor &out, polyhead_status *status) noexcept {
+    if (!check_storage("input", input, status) || !check_host_tensor({"input", &input, input.dtype, Role::input, 4, {}}, status)) {
+        return false;
+    }
+    const auto as_input = [&](int i) { return Extent{input.shape[i], "input"}; };
+    if (input.shape[3] > most_head_dim) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 3, expected at most %lld",
+                      static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
+    }
+    return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status);
+}
+
 int64_t Rotation::position(const Token &token) const noexcept {
     const bool each = r_.positions.rank == 2;
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;

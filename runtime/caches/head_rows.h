@@ -32,6 +32,9 @@ bool check_storage(const char *name, const polyhead_tensor &tensor, polyhead_sta
 bool check_in_place(const char *name, const polyhead_tensor &output, const char *other, const polyhead_tensor &input,
                     polyhead_status *status) noexcept;
 
+// Of a function of rows: input [B,H,T,d] of floats, and out of the same extents and type.
+bool check_rows(const polyhead_tensor &input, const polyhead_tensor &out, polyhead_status *status) noexcept;
+
 // A checked rotation.
 class Rotation {
 public:

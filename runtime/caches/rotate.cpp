@@ -15,17 +15,9 @@ TokenRows all_tokens(const polyhead_tensor &input) noexcept {
 
 bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotation, const polyhead_tensor &out,
                   polyhead_status *status) noexcept {
-    if (!check_storage("input", input, status) || !check_host_tensor({"input", &input, input.dtype, Role::input, 4, {}}, status)) {
-        return false;
-    }
-    const auto as_input = [&](int i) { return Extent{input.shape[i], "input"}; };
-    if (input.shape[3] > most_head_dim) {
-        return refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 3, expected at most %lld",
-                      static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
-    }
-    return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status) &&
-           Rotation::check(rotation, all_tokens(input), input.shape[3], status) && check_in_place("out", out, "input", input, status) &&
-           check_in_place("out", out, "rope_cos", rotation.cos, status) && check_in_place("out", out, "rope_sin", rotation.sin, status) &&
+    return check_rows(input, out, status) && Rotation::check(rotation, all_tokens(input), input.shape[3], status) &&
+           check_in_place("out", out, "input", input, status) && check_in_place("out", out, "rope_cos", rotation.cos, status) &&
+           check_in_place("out", out, "rope_sin", rotation.sin, status) &&
            check_in_place("out", out, "positions", rotation.positions, status);
 }
 

@@ -89,6 +89,28 @@ polyhead_status polyhead_copy_page(const polyhead_cache *cache, int32_t from, in
  * with the same strides, and may otherwise not share memory with it. */
 polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rotation *rotation, const polyhead_tensor *out);
 
+/* A norm of rows of heads. */
+typedef struct polyhead_head_norm {
+    uint32_t size;                /* sizeof(polyhead_head_norm) */
+    int32_t norm;                 /* polyhead_norm; 0: nothing is changed, and the other fields are 0 */
+    float epsilon;                /* finite and above 0 */
+    uint32_t reserved;            /* 0 */
+    polyhead_tensor weight, bias; /* as key_norm_weight and key_norm_bias of polyhead_new_keys */
+} polyhead_head_norm;
+
+static inline polyhead_head_norm polyhead_head_norm_of(int32_t norm, float epsilon) {
+    polyhead_head_norm made;
+    memset(&made, 0, sizeof made);
+    made.size = (uint32_t)sizeof made;
+    made.norm = norm;
+    made.epsilon = epsilon;
+    return made;
+}
+
+/* out [B,H,T,d] = input [B,H,T,d], each row of d entries normalized as append normalizes new keys: for the queries of such keys, before
+ * they are rotated. Both have the same type. out may be input itself, with the same strides, and may otherwise not share memory with it. */
+polyhead_status polyhead_normalize(const polyhead_tensor *input, const polyhead_head_norm *norm, const polyhead_tensor *out);
+
 /* What attention over a part of the keys gave: the outputs of a kernel with lse. */
 typedef struct polyhead_state {
     polyhead_tensor out; /* [B,H,T_q,d_v] */
@@ -108,6 +130,8 @@ polyhead_status polyhead_append_in(const polyhead_workspace *workspace, const po
 polyhead_status polyhead_copy_page_in(const polyhead_workspace *workspace, const polyhead_cache *cache, int32_t from, int32_t to);
 polyhead_status polyhead_rotate_in(const polyhead_workspace *workspace, const polyhead_tensor *input, const polyhead_rotation *rotation,
                                    const polyhead_tensor *out);
+polyhead_status polyhead_normalize_in(const polyhead_workspace *workspace, const polyhead_tensor *input, const polyhead_head_norm *norm,
+                                      const polyhead_tensor *out);
 polyhead_status polyhead_merge_states_in(const polyhead_workspace *workspace, const polyhead_state *parts, int32_t num_parts,
                                          const polyhead_tensor *sinks, const polyhead_tensor *out, const polyhead_tensor *lse);
 

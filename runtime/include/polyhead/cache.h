@@ -102,6 +102,25 @@ inline Status rotate(const TensorView &input, const Rotation &rotation, const Mu
     return Status(polyhead_rotate_in(&in, &input, &raw, &out));
 }
 
+// weight and bias [d] may be absent; out may be input itself.
+struct HeadNorm {
+    polyhead_norm norm = POLYHEAD_NO_NORM;
+    float epsilon = 0;
+    TensorView weight, bias;
+    polyhead_head_norm raw() const noexcept {
+        polyhead_head_norm made = polyhead_head_norm_of(norm, epsilon);
+        made.weight = weight;
+        made.bias = bias;
+        return made;
+    }
+};
+inline Status normalize(const TensorView &input, const HeadNorm &norm, const MutableTensorView &out,
+                        const Workspace &workspace = {}) noexcept {
+    const polyhead_head_norm raw = norm.raw();
+    const polyhead_workspace in = workspace.raw();
+    return Status(polyhead_normalize_in(&in, &input, &raw, &out));
+}
+
 // The outputs of attention over a part of the keys.
 struct State : polyhead_state {
     State(const TensorView &out_, const TensorView &lse_) noexcept : polyhead_state{out_, lse_} {}

@@ -1,10 +1,10 @@
-/* Functions around kernels in C: keys and values are appended to a cache, rotated by position, and partial results are merged.
+/* Functions around kernels in C: keys and values are appended to a cache, rows are rotated and normalized, partial results are merged.
  *
  * All of them run on the CPU, on tensors in host memory. Unless the status is ok, nothing was written. An output has no element in common
  * with another tensor, unless its function says so; tensors may be interleaved where their strides show that they have none. Integers that
  * another thread changes during a call make its results undefined, but no access leaves the tensors. Strides are in elements, the innermost
- * is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, and what is stored in 16 bits is rounded once, to
- * nearest even. */
+ * is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, those of norms f64, and what is stored in 16 bits is
+ * rounded once, to nearest even. */
 #ifndef POLYHEAD_C_CACHE_H
 #define POLYHEAD_C_CACHE_H
 

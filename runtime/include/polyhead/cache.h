@@ -1,4 +1,4 @@
-// Functions around kernels in C++: appending to a cache of keys and values, rotation by position, merging of partial results. c_cache.h
+// Functions around kernels in C++: appending to a cache of keys and values, rotation, norms, merging of partial results. c_cache.h
 // says what they do and what they refuse. They run on the CPU, on tensors in host memory.
 #ifndef POLYHEAD_CACHE_H
 #define POLYHEAD_CACHE_H

@@ -65,7 +65,7 @@ public:
     }
 
 private:
-    static constexpr int64_t piece_bytes = 1 << 14; // much more than a thread needs to find its next piece
+    static constexpr int64_t piece_bytes = 1 << 16; // several tokens of most models
     // A token of head h goes to row `row` of a page, or of a batch row of the cache.
     struct NewRow {
         Token token;
@@ -128,10 +128,10 @@ private:
     void put_tokens(const Writing &writing, int64_t b, const Range &heads, const TokenRow &tokens, const Range &range) const noexcept {
         const CacheWrite &to = writing.to;
         const int64_t length = to.length(b), end = to.end(length, range.end);
-        for (int64_t position = length + range.first; position < end; ++position) {
-            NewRow row{to.rows.token(b, tokens, position - length), 0, paged_ ? to.page(b, position / page_size_) : b,
-                       position % page_rows()};
-            for (row.h = heads.first; row.h < heads.end; ++row.h) {
+        for (int64_t h = heads.first; h < heads.end; ++h) { // the rows of a head lie side by side
+            for (int64_t position = length + range.first; position < end; ++position) {
+                const NewRow row{to.rows.token(b, tokens, position - length), h, paged_ ? to.page(b, position / page_size_) : b,
+                                 position % page_rows()};
                 put(row, keys_.key, cache_.key, cache_.key_scales, writing.key);
                 if (has_value_) {
                     put(row, keys_.value, cache_.value, cache_.value_scales, writing.value);

@@ -6,9 +6,11 @@
 
 #include <polyhead/cache.h>
 
+#include "executors.h"
 #include "instruments/calls/layouts.h"
 #include "instruments/calls/random.h"
 #include "runtime_calls.h"
+#include "scratch_memory.h"
 #include "support/catch.h"
 
 namespace polyhead::test {
@@ -111,7 +113,8 @@ public:
     }
     int64_t pages() const { return s_.batch * columns_ + (s_.batch * columns_ % 7 == 0 ? 1 : 0); }
 
-    bool same_bits() {
+    // The one call with threads and memory of the caller, where an executor is given.
+    bool same_bits(const polyhead_executor *executor = nullptr) {
         const Written one = memory(), many = memory();
         NewKeys all = keys(key_.view, value_.view);
         all.lengths = integers(s_.lengths, {s_.batch});
@@ -122,7 +125,9 @@ public:
         Cache cache = one.cache();
         cache.page_table = columns_ > 0 ? integers(table_, {s_.batch, columns_}) : TensorView();
         set_num_threads(form_.threads);
-        CHECK(std::string(append(cache, all).message()).empty());
+        const ScratchMemory scratch(append_scratch_bytes(cache, all));
+        const Workspace given{executor, scratch.get(), scratch.bytes()};
+        CHECK(std::string(append(cache, all, executor ? given : Workspace()).message()).empty());
         set_num_threads(0);
         for (int64_t b = 0; b < s_.batch; b++) {
             append_one(many, b);
@@ -250,6 +255,8 @@ TEST_CASE("packed append: sequences that several threads share", "[runtime]") {
             form.threads = threads;
             CAPTURE(threads, int(dtype));
             CHECK(Comparison(form, sequences, 4).same_bits());
+            const TestExecutor executor(threads, on_threads);
+            CHECK(Comparison(form, sequences, 4).same_bits(executor.raw()));
         }
     }
 }

@@ -41,8 +41,9 @@ int run_capacity(const Options &options);
 int run_pages(const Options &options);
 int run_latent(const Options &options);
 int run_layer_step(const Options &options);
-// Packed tokens against equal lengths.
+// Packed tokens against equal lengths, and against a batch.
 int run_ragged(const Options &options);
+int run_append(const Options &options);
 int run_features(const Options &options);
 int run_sweep(const Options &options);
 // One case under one autoscheduler; prints one JSON object.

@@ -31,6 +31,7 @@ constexpr Command commands[] = {
     {"layer-step", "one token through a layer with a cache of 4096 keys, compared with a plain read of weights and cache",
      bench::run_layer_step, "", 1},
     {"ragged", "how fast packed tokens are, compared with equal lengths", bench::run_ragged, ""},
+    {"append", "what packed tokens cost an append, compared with a batch", bench::run_append, ""},
     {"features", "every feature of attention, and every pair of two, against the plain kernel", bench::run_features,
      "filter json pairs against", 1},
     {"sweep", "attention at every query length to 160 and every seventh to 1024", bench::run_sweep, "json", 1},

@@ -92,6 +92,71 @@ class Cache(unittest.TestCase):
             pool.release([pages[0], pages[2]])
         self.assertEqual(pool.users(pages[0]), 1)
 
+    def test_packed_tokens(self):
+        """The bits of one call for each sequence, in both layouts, contiguous and in pages, in every type."""
+        counts, lengths, bases = [3, 0, 1, 5], np.array([4, 7, 30, 0], np.int32), [0, 10, 20, 30]
+        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        key, value = random(1, H_KV, begins[-1], D), random(2, H_KV, begins[-1], D_V)
+        table = np.random.default_rng(3).permutation(4 * CAPACITY // PAGE).astype(np.int32).reshape(4, -1)
+        words = {"rope": (COS, SIN), "rope_interleaved": True, "key_norm": "rms_plus_one", "key_norm_weight": [0.1] * D, "norm_epsilon": 1e-6, "value_norm": True}
+        for dtype in (np.float32, ml_dtypes.bfloat16, np.int8):
+            for pages in (False, True):
+                for positions in (None, bases, [list(range(begins[-1]))]):
+                    with self.subTest(dtype=dtype.__name__, pages=pages, positions=positions):
+                        shape = (4 * CAPACITY // PAGE, H_KV, PAGE) if pages else (4, H_KV, CAPACITY)
+                        made = [[np.zeros(shape + (d,), dtype) for d in (D, D_V)] + [np.zeros(shape + (1,), np.float32) for _ in range(2)] for _ in range(3)]
+
+                        def append(cache, new, at, positions, swap=False, **more):
+                            axes = [x.swapaxes(1, 2) if swap else x for x in cache]
+                            new = [x.swapaxes(-3, -2) if swap else x for x in new]
+                            scales = {"key_scales": axes[2], "value_scales": axes[3]} if dtype == np.int8 else {}
+                            polyhead.append(axes[0], axes[1], *new, at, positions=positions, **scales, **words, **more, layout="bshd" if swap else "bhsd")
+
+                        for swap in (False, True):
+                            append(made[swap], (key, value), lengths, positions, swap, cu_seqlens=begins, page_table=table if pages else None)
+                        for b in range(4):
+                            part = slice(begins[b], begins[b + 1])
+                            at = None if positions is None else [[positions[0][part]] if positions is not bases else [bases[b]]][0]
+                            append(made[2] if pages else [x[b:b + 1] for x in made[2]], (key[None, :, part], value[None, :, part]), lengths[b:b + 1],
+                                   None if at is None else np.array(at, np.int32), page_table=table[b:b + 1] if pages else None)
+                        for one, other, apart in zip(*made):
+                            self.assertEqual(one.tobytes(), apart.tobytes())
+                            self.assertEqual(other.tobytes(), apart.tobytes())
+                        self.assertTrue(made[0][0].any() and made[0][1].any())
+
+    def test_norms(self):
+        key, value, weight, bias = random(1, B, H_KV, 3, D), random(2, B, H_KV, 3, D_V), random(3, D), random(4, D)
+
+        def normal(x, w, b=0.0, centred=False, epsilon=1e-5):
+            x = x.astype(np.float64)
+            x = x - x.mean(-1, keepdims=True) * centred
+            return x / np.sqrt((x * x).mean(-1, keepdims=True) + epsilon) * w + b
+
+        for kind, given, expected in (("rms", {"key_norm_weight": weight}, normal(key, weight)), ("rms", {}, normal(key, 1)),
+                                      ("rms_plus_one", {"key_norm_weight": weight.astype(np.float64)}, normal(key, 1 + weight)),
+                                      ("layer", {"key_norm_weight": weight, "key_norm_bias": bias.tolist()}, normal(key, weight, bias, True)),
+                                      ("rms", {"key_norm_weight": weight.astype(ml_dtypes.bfloat16)}, normal(key, weight.astype(ml_dtypes.bfloat16).astype(float)))):
+            cache = np.zeros((B, H_KV, 4, D), np.float32), np.zeros((B, H_KV, 4, D_V), np.float32)
+            polyhead.append(*cache, key, value, [1, 0], key_norm=kind, norm_epsilon=1e-5, **given)
+            for b, first in enumerate((1, 0)):
+                np.testing.assert_allclose(cache[0][b, :, first:first + 3], expected[b], rtol=1e-5, atol=1e-6)
+                np.testing.assert_array_equal(cache[1][b, :, first:first + 3], value[b])
+            np.testing.assert_array_equal(polyhead.normalize(key, kind, epsilon=1e-5, **{name[9:]: x for name, x in given.items()})[1], cache[0][1, :, :3])
+        half = key.astype(np.float16)
+        self.assertIs(polyhead.normalize(half, "layer", epsilon=1e-5, out=half), half)
+        np.testing.assert_allclose(half.astype(float), normal(key.astype(np.float16), 1, 0, True), rtol=2e-3, atol=1e-3)
+        polyhead.append(*cache, key, value, [0, 0], value_norm=True, norm_epsilon=1e-5)
+        np.testing.assert_allclose(cache[1][:, :, :3], normal(value, 1), rtol=1e-5, atol=1e-6)
+        for words, sentence in (({"key_norm": "rmsnorm"}, "key_norm: found 'rmsnorm', expected rms, rms_plus_one or layer or None; did you mean rms?"),
+                                ({"key_norm": "rms"}, "norm_epsilon: value 0, expected a finite number above 0"),
+                                ({"key_norm_weight": weight}, "key_norm_weight: given, expected none, because key_norm is 0"),
+                                ({"cu_seqlens": [0, 3]}, "key: rank 4, expected 3, because its tokens are packed")):
+            with self.assertRaises(polyhead.Error) as caught:
+                polyhead.append(*cache, key, value, [0, 0], **words)
+            self.assertIn(sentence, str(caught.exception))
+        with self.assertRaisesRegex(polyhead.Error, "counts: given, expected none, because cu_seqlens says how many"):
+            polyhead.append(*cache, key[0], value[0], [0, 0], cu_seqlens=[0, 3, 3], counts=[3, 0])
+
     def test_what_is_refused(self):
         cache = np.zeros((1, 1, 4, 8), np.float32), np.zeros((1, 1, 4, 8), np.float32)
         one = np.ones((1, 1, 1, 8), np.float32)

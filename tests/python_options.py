@@ -51,6 +51,7 @@ CALLS = {
     "copy_page": (polyhead.copy_page, lambda: dict(zip(("cache_key", "cache_value"), cache()), source=0, target=0)),
     "rope": (polyhead.rope, lambda: dict(input=X, cos=TABLE, sin=TABLE)),
     "rope_sections_of": (polyhead.rope_sections_of, lambda: dict(config={"head_dim": 8})),
+    "normalize": (polyhead.normalize, lambda: dict(input=X, norm="rms", epsilon=1e-6)),
     "rope_tables": (polyhead.rope_tables, lambda: dict(config={"head_dim": 8}, rows=3)),
     "merge_states": (polyhead.merge_states, lambda: dict(parts=[(X, np.zeros((1, 2, 5), np.float32))])),
     "compile": (polyhead.compile, lambda: dict(num_heads=1, head_dim=4, op="sdpa")),

@@ -113,6 +113,49 @@ TEST_CASE("changing integers: append", "[runtime]") {
     set_num_threads(0);
 }
 
+TEST_CASE("changing integers: packed tokens that are appended", "[runtime]") {
+    if (!ChangingMemory::supported()) {
+        return note_not_run("changing integers", "reads are stopped one by one on x86-64 Linux alone");
+    }
+    set_num_threads(1);
+    for (const bool paged : {false, true}) {
+        for (const DType dtype : {DType::f32, DType::i8}) {
+            const Place place = paged == (dtype == DType::i8) ? Place::at_end : Place::at_begin;
+            Append call(paged, dtype, place);
+            ChangingMemory begins({0, 3, 5}), first({3, 12}), each({0, 1, 2, 15, 4});
+            const Exact new_key(DType::f32, {1, 2, 5, Append::d}, place), new_value(DType::f32, {1, 2, 5, Append::d}, place);
+            call.keys.key = new_key.view();
+            call.keys.value = new_value.view();
+            call.keys.counts = TensorView();
+            call.keys.cu_seqlens = Append::integers(begins, {Append::rows + 1});
+            const auto run = [&] { append(call.cache, call.keys); };
+            const auto change_all = [&] {
+                CHECK(append(call.cache, call.keys).ok());
+                change(begins, run);
+                change(call.lengths, run);
+                if (paged) {
+                    change(call.table, run);
+                }
+            };
+            change_all();
+            call.rotate(nullptr, {});
+            change_all();
+            call.rotate(&first, {Append::rows});
+            change_all();
+            change(first, run);
+            call.rotate(&each, {1, 5});
+            change_all();
+            change(each, run);
+            ChangingMemory directions({0, 1, 2, 15, 4, 15, 3, 2, 1, 0});
+            call.keys.rotation.sections = Sections(POLYHEAD_SECTIONS_CONTIGUOUS, 5, 3);
+            call.rotate(&directions, {1, 2, 5});
+            change_all();
+            change(directions, run);
+        }
+    }
+    set_num_threads(0);
+}
+
 TEST_CASE("changing integers: an append that has nothing to write at first", "[runtime]") {
     if (!ChangingMemory::supported()) {
         return note_not_run("changing integers", "reads are stopped one by one on x86-64 Linux alone");

@@ -167,6 +167,95 @@ TEST_CASE("sections: what rotate and append refuse", "[runtime]") {
           "rope_sections: given, expected none, because nothing is rotated");
 }
 
+namespace {
+
+// Sequences of 3, 0 and 1 new tokens behind 1, 0 and 2 keys.
+struct Packed {
+    static constexpr int64_t batch = 3, total = tokens, capacity = 5;
+    const std::vector<int32_t> begins = {0, 3, 3, 4}, lengths = {1, 0, 2}, first = {5, 8, 2};
+    const std::vector<float> input = random_rows(); // of which the first are [1,H,total,entries]
+    const Tables tables;
+    std::vector<int32_t> each; // [1,3,total]
+
+    Packed() {
+        for (int32_t i = 0; i < 3 * total; i++) {
+            each.push_back(i * 5 % int32_t(rows));
+        }
+    }
+    // Some of the tokens, with their positions.
+    NewKeys keys(const Case &c, int64_t begin, int64_t end, const TensorView &positions) const {
+        NewKeys made;
+        made.key = view(input.data() + begin * entries, {1, H, end - begin, entries});
+        made.key.stride[1] = total * entries;
+        made.rotation = tables.rotation(c, positions);
+        return made;
+    }
+    NewKeys all(const Case &c, const TensorView &positions) const {
+        NewKeys made = keys(c, 0, total, positions);
+        made.lengths = view(lengths.data(), {batch});
+        made.cu_seqlens = view(begins.data(), {batch + 1});
+        return made;
+    }
+    static std::vector<float> memory() { return std::vector<float>(size_t(batch * H * capacity * entries), 0.5f); }
+    static Cache cache(std::vector<float> *key, int64_t first_row, int64_t count_of_rows) {
+        Cache made;
+        made.key = view(key->data() + first_row * H * capacity * entries, {count_of_rows, H, capacity, entries});
+        return made;
+    }
+    // Each sequence alone. positions_of(b): of its tokens.
+    template <class Positions> std::vector<float> one_by_one(const Case &c, Positions positions_of) const {
+        std::vector<float> key = memory();
+        for (int64_t b = 0; b < batch; b++) {
+            NewKeys one = keys(c, begins[size_t(b)], begins[size_t(b + 1)], positions_of(b));
+            one.lengths = view(lengths.data() + b, {1});
+            CHECK(append(cache(&key, b, 1), one).ok());
+        }
+        return key;
+    }
+};
+
+} // namespace
+
+TEST_CASE("sections: packed tokens have the bits of one call for each sequence", "[runtime]") {
+    const Packed packed;
+    for (const Case &c : cases) {
+        const int64_t directions = c.sections.section_3 > 0 ? 3 : 2;
+        INFO("kind " << c.sections.rope_sections << ", " << directions << " directions");
+        std::vector<float> key = Packed::memory();
+        REQUIRE(
+            append(Packed::cache(&key, 0, Packed::batch), packed.all(c, view(packed.each.data(), {1, directions, Packed::total}))).ok());
+        CHECK(key != Packed::memory());
+        CHECK(key == packed.one_by_one(c, [&](int64_t b) {
+            const int32_t begin = packed.begins[size_t(b)];
+            TensorView part = view(packed.each.data() + begin, {1, directions, packed.begins[size_t(b + 1)] - begin});
+            part.stride[1] = Packed::total;
+            return part;
+        }));
+        key = Packed::memory();
+        REQUIRE(append(Packed::cache(&key, 0, Packed::batch), packed.all(c, view(packed.first.data(), {Packed::batch}))).ok());
+        CHECK(key == packed.one_by_one(c, [&](int64_t b) { return view(packed.first.data() + b, {1}); }));
+    }
+}
+
+TEST_CASE("sections: what append refuses of packed tokens", "[runtime]") {
+    const Packed packed;
+    std::vector<int32_t> positions(size_t(Packed::batch * 3 * Packed::total));
+    const auto refused = [&](const std::vector<int64_t> &shape, const char *sentence) {
+        std::vector<float> key = Packed::memory();
+        const TensorView given(positions.data(), DType::i32, int32_t(shape.size()), shape.data());
+        const Status status = append(Packed::cache(&key, 0, Packed::batch), packed.all({false, false, {1, 2, 3, 3}}, given));
+        CHECK(std::string(status.message()) == sentence);
+        CHECK(key == Packed::memory());
+    };
+    refused({Packed::batch, 3, Packed::total}, "positions: extent 3 of dimension 0, expected 1 as in key");
+    refused({1, 2, Packed::total}, "positions: extent 2 of dimension 1, expected 3 as in sections");
+    refused({1, 3, Packed::total - 1}, "positions: extent 3 of dimension 2, expected 4 as in key");
+    refused({1, Packed::total}, "positions: rank 2, expected 1");
+    refused({2}, "positions: extent 2 of dimension 0, expected 3 as in lengths");
+    positions[size_t(2 * Packed::total + 3)] = rows; // direction 2 of the only token of row 2
+    refused({1, 3, Packed::total}, "positions: token 0 of batch row 2 is at position 9, expected 0 to 8 (rows of rope_cos)");
+}
+
 TEST_CASE("sections: the positions of a call", "[runtime]") {
     FeatureCall call;
     call.built().rope_sections = POLYHEAD_SECTIONS_CONTIGUOUS;

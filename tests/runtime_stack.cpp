@@ -65,6 +65,8 @@ TEST_CASE("stack: calls with everything that takes room", "[runtime]") {
         CHECK(on_small_stack([&] { return polyhead_append(&to, &keys); }).empty());
         const polyhead_tensor input = keys.key;
         CHECK(on_small_stack([&] { return polyhead_rotate(&input, &keys.rotation, &input); }).empty());
+        polyhead_head_norm norm = polyhead_head_norm_of(POLYHEAD_RMS_NORM, 1e-6f);
+        CHECK(on_small_stack([&] { return polyhead_normalize(&input, &norm, &input); }).empty());
         std::vector<float> sums(2);
         const polyhead_state part = {input, view(sums.data(), {1, 1, 2})};
         CHECK(on_small_stack([&] { return polyhead_merge_states(&part, 1, nullptr, &part.out, &part.lse); }).empty());

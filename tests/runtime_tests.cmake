@@ -16,6 +16,7 @@ polyhead_test(
         runtime_executor.cpp
         runtime_extents.cpp
         runtime_features.cpp
+        runtime_head_norm.cpp
         runtime_int8_cache.cpp
         runtime_features_on_device.cpp
         runtime_failures.cpp
@@ -23,6 +24,7 @@ polyhead_test(
         runtime_fetch.cpp
         runtime_fork.cpp
         runtime_gates_norms.cpp
+        runtime_packed_append.cpp
         runtime_page_pool.cpp
         runtime_pages.cpp
         runtime_parts.cpp

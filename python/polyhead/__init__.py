@@ -10,7 +10,7 @@ from . import expressions
 from ._core import Device, DeviceArray, PagePool, Weights, device_count, num_threads, set_num_threads, set_wait, wait
 from ._core import version as __version__
 from .attention import explain, sdpa
-from .cache import append, copy_page, merge_states, rope
+from .cache import append, copy_page, merge_states, normalize, rope
 from .error import Code, Error
 from .kernel import Kernel, Plan, clear_cache, compile
 from .layer import MultiheadAttention
@@ -36,6 +36,7 @@ __all__ = [
     "explain",
     "expressions",
     "merge_states",
+    "normalize",
     "num_threads",
     "rope",
     "rope_sections_of",

@@ -5,12 +5,14 @@ from typing import Any, Optional, Sequence
 
 from . import _arrays, _core, options
 from .error import refuse
+from .options import NORMS
 
 
 def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any, *, page_table: Any = None, counts: Any = None,
            rope: Optional[tuple[Any, Any]] = None, rope_interleaved: bool = False, rope_trailing: bool = False, positions: Any = None,
            rope_sections: Optional[str] = None, sections: Optional[Sequence[int]] = None, window_left: Optional[int] = None,
-           key_scales: Any = None, value_scales: Any = None, layout: str = "bhsd") -> None:
+           key_scales: Any = None, value_scales: Any = None, cu_seqlens: Any = None, key_norm: Optional[str] = None, key_norm_weight: Any = None,
+           key_norm_bias: Any = None, norm_epsilon: Optional[float] = None, value_norm: bool = False, layout: str = "bhsd") -> None:
     """Writes keys and values to a cache, in place: token t of batch row b to position lengths[b] + t.
 
     cache_key [B,H_kv,capacity,d], cache_value [B,H_kv,capacity,d_v]: writable arrays, float32, float16 or bfloat16; cache_value and value
@@ -20,18 +22,30 @@ def append(cache_key: Any, cache_value: Any, key: Any, value: Any, lengths: Any,
     A scale is the largest |x| of the entries that share it, divided by 127.
     lengths [B]: valid keys before the call. counts [B]: so many of the T tokens are appended; None: all.
     rope (cos, sin), each [P, rotary_dim / 2], rope_interleaved, rope_trailing, rope_sections and sections as in sdpa: keys are rotated before they
-    are stored, at positions lengths[b] + t, or at positions [B,T] (with sections [B,S,T]), or from positions [B] on. layout "bshd": all of them are [B,T,H,d], pages are [pages,page_size,H_kv,d].
+    are stored, at positions lengths[b] + t, or at positions [B,T] (with sections [B,S,T]), or from positions [B] on. layout "bshd": all of them
+    are [B,T,H,d], pages are [pages,page_size,H_kv,d].
     window_left: queries see no key further back than this many keys before their own. Pages with older keys only may then be written again,
     so that page_table[b, j] may name page j % n of a ring of n pages.
+    cu_seqlens [B+1], from 0 to the number of all new tokens: packed tokens. key and value lose their B: [H_kv,total,d] or with "bshd"
+    [total,H_kv,d]. Batch row b gets tokens cu_seqlens[b] .. cu_seqlens[b + 1] - 1; positions are [B] or [1,total] (with sections [1,S,total]),
+    and there are no counts.
+    key_norm "rms", "rms_plus_one" or "layer": of each row of the keys, before they are rotated, with key_norm_weight and, of "layer",
+    key_norm_bias [d] (None: a factor of 1, a bias of 0) and norm_epsilon. value_norm: each row of the values becomes x / sqrt(mean(x^2) + norm_epsilon).
 
     All checks come first: if it raises polyhead.Error, the cache is unchanged. Afterwards the caller's lengths must grow by counts; to take
     tokens back, make them smaller.
     """
     options.check("append", locals())
+    if cu_seqlens is not None:
+        key, value = _batch_of_packed("key", key), _batch_of_packed("value", value)
     arguments = {"cache_key": cache_key, "cache_value": cache_value, "page_table": _arrays.small("page_table", page_table, "int32"),
                  "key": key, "value": value, "lengths": _arrays.small("lengths", lengths, "int32"),
                  "counts": _arrays.small("counts", counts, "int32"), "window_left": window_left, "key_scales": key_scales,
-                 "value_scales": value_scales, **_rotation(rope, rope_interleaved, rope_trailing, positions, rope_sections, sections)}
+                 "value_scales": value_scales, **_rotation(rope, rope_interleaved, rope_trailing, positions, rope_sections, sections),
+                 "cu_seqlens": _arrays.small("cu_seqlens", cu_seqlens, "int32"), "key_norm": 0 if key_norm is None else 1 + NORMS.index(key_norm),
+                 "key_norm_weight": _arrays.small("key_norm_weight", key_norm_weight, "float32"),
+                 "key_norm_bias": _arrays.small("key_norm_bias", key_norm_bias, "float32"),
+                 "norm_epsilon": 0.0 if norm_epsilon is None else float(norm_epsilon), "value_norm": bool(value_norm)}
     _core.append(arguments, layout)
 
 
@@ -55,6 +69,19 @@ def rope(input: Any, cos: Any, sin: Any, *, interleaved: bool = False, trailing:
     return out
 
 
+def normalize(input: Any, norm: str, *, epsilon: float, weight: Any = None, bias: Any = None, out: Any = None) -> Any:
+    """input of rank 4 with each row of its last dimension d normalized, as append(key_norm=norm) does it; returns out, which may be input itself.
+
+    norm "rms", "rms_plus_one" or "layer"; weight and, of "layer", bias [d]; None: a factor of 1, a bias of 0.
+    """
+    options.check("normalize", locals())
+    if out is None:
+        out = _arrays.empty(input, input.shape)
+    _core.normalize({"input": input, "out": out, "norm": 1 + NORMS.index(norm), "epsilon": float(epsilon),
+                     "weight": _arrays.small("weight", weight, "float32"), "bias": _arrays.small("bias", bias, "float32")})
+    return out
+
+
 def merge_states(parts: Sequence[tuple[Any, Any]], *, sinks: Any = None, out: Any = None, lse: Any = None) -> tuple[Any, Any]:
     """(out, lse) over all keys from (out, lse) of parts of the keys, as sdpa(..., return_lse=True) gives them: [B,H,T_q,d_v], [B,H,T_q].
 
@@ -69,6 +96,15 @@ def merge_states(parts: Sequence[tuple[Any, Any]], *, sinks: Any = None, out: An
     lse = _arrays.empty(first_lse, first_lse.shape) if lse is None else lse
     _core.merge_states(pairs, _arrays.small("sinks", sinks, "float32"), out, lse)
     return out, lse
+
+
+def _batch_of_packed(name: str, array: Any) -> Any:
+    """Packed tokens with a batch of 1."""
+    if array is None:
+        return None
+    if len(array.shape) != 3:
+        raise refuse("%s: rank %d, expected 3, because its tokens are packed" % (name, len(array.shape)), "WRONG_SHAPE")
+    return array[None]
 
 
 def _rotation(tables: Optional[tuple[Any, Any]], interleaved: bool, trailing: bool, positions: Any, rope_sections: Optional[str],

@@ -72,7 +72,8 @@ DEVICE = _or_none(Rule("the name of a device, such as 'cuda:0', or a Device", la
 ROPE = _or_none(Rule("(cos, sin)", _is_pair))
 LAYOUT = one_of("bhsd", "bshd", "bsd")
 COUNT = _or_none(WHOLE)
-NORM = _or_none(one_of(*_core.problem_fields["query_norm"][1:]))
+NORMS = _core.problem_fields["query_norm"][1:]  # polyhead_norm, from 1
+NORM = _or_none(one_of(*NORMS))
 _CONFIG = Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict"))
 TUNED = _or_none(Rule("a path, True or False", lambda value: is_flag(value) or PATH.accepts(value)))
 
@@ -83,7 +84,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "past_key": _or_none(ARRAY), "past_value": _or_none(ARRAY), "key_scales": _or_none(ARRAY), "value_scales": _or_none(ARRAY),
         "lse": _or_none(ARRAY), "cache_key": ARRAY, "cache_value": _or_none(ARRAY), "key_cache": _or_none(ARRAY), "value_cache": _or_none(ARRAY),
         "kv_lengths": _or_none(SMALL), "lengths": SMALL, "counts": _or_none(SMALL), "page_table": _or_none(SMALL), "cache_lengths": _or_none(SMALL),
-        "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
+        "cu_seqlens": _or_none(SMALL), "cu_seqlens_q": _or_none(SMALL), "cu_seqlens_kv": _or_none(SMALL), "alibi_slopes": _or_none(SMALL), "sinks": _or_none(SMALL),
         "head_gate": _or_none(SMALL), "positions": _or_none(SMALL), "positions_q": _or_none(SMALL), "positions_kv": _or_none(SMALL),
         "position_offsets": _or_none(SMALL), "cos": SMALL, "sin": SMALL, "rope": ROPE, "rope_interleaved": FLAG, "interleaved": FLAG,
         "rope_trailing": FLAG, "trailing": FLAG, "gate": _or_none(ARRAY), "query_norm": NORM, "key_norm": NORM, "value_norm": FLAG,
@@ -102,8 +103,9 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "source": WHOLE, "target": WHOLE, "parts": Rule("a list of (out, lse)", lambda value: not isinstance(value, (str, bytes)) and hasattr(value, "__iter__")),
         "tuned": TUNED, "tiling": NAME, "op": NAME, "directory": PATH, "name": NAME,
     },
-    "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY)},
+    "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY), "norm_epsilon": _or_none(NUMBER)},
     "rope": {"layout": one_of("bhsd", "bshd")},
+    "normalize": {"norm": one_of(*NORMS), "epsilon": NUMBER, "weight": _or_none(SMALL), "bias": _or_none(SMALL)},
     "rope_sections_of": {"config": _CONFIG},
     "rope_tables": {"config": _CONFIG,
                     "rows": Rule("a whole number from 0 to 2^24", lambda value: is_whole(value) and 0 <= value <= 1 << 24),

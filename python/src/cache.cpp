@@ -34,6 +34,8 @@ public:
         };
         return object.is_none() ? polyhead_tensor{} : add(name, object, Access::read, type);
     }
+    // Floats of any type that the runtime stores, others as f32.
+    polyhead_tensor floats(const char *name, nb::handle object) { return stored_or_f32(name, object, POLYHEAD_I8); }
     // A tensor with heads: [B,H,T,d] in any layout.
     polyhead_tensor with_heads(const polyhead_tensor &tensor) const {
         TensorView view;
@@ -101,6 +103,12 @@ void append(const nb::dict &arguments, const std::string &layout) {
         keys.has_window = 1;
         keys.window_left = nb::cast<int32_t>(window_left);
     }
+    keys.cu_seqlens = arrays.of_type("cu_seqlens", get(arguments, "cu_seqlens"), Element::i32);
+    keys.key_norm = nb::cast<int32_t>(arguments["key_norm"]);
+    keys.key_norm_weight = arrays.floats("key_norm_weight", get(arguments, "key_norm_weight"));
+    keys.key_norm_bias = arrays.floats("key_norm_bias", get(arguments, "key_norm_bias"));
+    keys.norm_epsilon = nb::cast<float>(arguments["norm_epsilon"]);
+    keys.value_norm = nb::cast<bool>(arguments["value_norm"]);
     const WithoutLock others_may_run;
     arrays.fill();
     raise_unless_ok(polyhead_append(&cache, &keys));
@@ -122,6 +130,18 @@ void rotate(const nb::dict &arguments, const std::string &layout) {
     const WithoutLock others_may_run;
     arrays.fill();
     raise_unless_ok(polyhead_rotate_sections_in(nullptr, &input, &rotation, &sections, &out));
+}
+
+void normalize(const nb::dict &arguments) {
+    Arrays arrays(Layout::bhsd); // rows are rows in any layout
+    const polyhead_tensor input = arrays.as_it_is("input", get(arguments, "input"), Access::read),
+                          out = arrays.as_it_is("out", get(arguments, "out"), Access::write);
+    polyhead_head_norm norm = polyhead_head_norm_of(nb::cast<int32_t>(arguments["norm"]), nb::cast<float>(arguments["epsilon"]));
+    norm.weight = arrays.floats("weight", get(arguments, "weight"));
+    norm.bias = arrays.floats("bias", get(arguments, "bias"));
+    const WithoutLock others_may_run;
+    arrays.fill();
+    raise_unless_ok(polyhead_normalize(&input, &norm, &out));
 }
 
 void merge_states(const nb::list &parts, const nb::object &sinks_given, const nb::object &out_given, const nb::object &lse_given) {
@@ -187,6 +207,7 @@ void bind_cache(nb::module_ &module) {
     module.def("append", append, "arguments"_a, "layout"_a);
     module.def("copy_page", copy_page, "arguments"_a, "source"_a, "target"_a);
     module.def("rotate", rotate, "arguments"_a, "layout"_a);
+    module.def("normalize", normalize, "arguments"_a);
     module.def("merge_states", merge_states, "parts"_a, "sinks"_a.none(), "out"_a, "lse"_a);
 }
 

@@ -25,7 +25,7 @@ bool is_written(const uint8_t *written, int64_t page) noexcept {
 }
 
 bool check_use(const CacheWrite &write, uint8_t *written, polyhead_status *status) noexcept {
-    for (int64_t b = 0; b < write.batch; ++b) {
+    for (int64_t b = 0; b < write.rows.batch; ++b) {
         const int64_t length = write.length(b), count = write.count(b), end = write.page_count(write.end(length, count));
         for (int64_t i = count > 0 ? length / write.page_size : end; i < end; ++i) {
             const int64_t page = write.page(b, i);
@@ -35,7 +35,7 @@ bool check_use(const CacheWrite &write, uint8_t *written, polyhead_status *statu
             written[page / 8] = static_cast<uint8_t>(written[page / 8] | 1 << page % 8);
         }
     }
-    for (int64_t b = 0; b < write.batch; ++b) { // those that are only read
+    for (int64_t b = 0; b < write.rows.batch; ++b) { // those that are only read
         const int64_t length = write.length(b), end = write.count(b) > 0 ? length / write.page_size : write.page_count(length);
         for (int64_t i = first_in_use(write, length); i < end; ++i) {
             const int64_t page = write.page(b, i);
@@ -54,7 +54,7 @@ int64_t CacheWrite::length(int64_t b) const noexcept {
 }
 
 int64_t CacheWrite::count(int64_t b) const noexcept {
-    return counts ? index_at(*counts, tokens, b) : tokens;
+    return rows.of(b).count;
 }
 
 int64_t CacheWrite::page(int64_t b, int64_t column) const noexcept {
@@ -62,11 +62,12 @@ int64_t CacheWrite::page(int64_t b, int64_t column) const noexcept {
 }
 
 bool check_room(const CacheWrite &write, polyhead_status *status) noexcept {
-    for (int64_t b = 0; b < write.batch; ++b) {
-        const int64_t length = integer_at(*write.lengths, b), count = write.counts ? integer_at(*write.counts, b) : write.tokens;
-        if (count < 0 || count > write.tokens) {
+    for (int64_t b = 0; b < write.rows.batch; ++b) {
+        const int64_t length = integer_at(*write.lengths, b),
+                      count = write.rows.counts ? integer_at(*write.rows.counts, b) : write.count(b);
+        if (count < 0 || count > write.rows.tokens) {
             return refuse(status, POLYHEAD_BAD_VALUE, "counts: value %lld at index %lld of dimension 0, expected 0 to %lld (tokens of key)",
-                          static_cast<long long>(count), static_cast<long long>(b), static_cast<long long>(write.tokens));
+                          static_cast<long long>(count), static_cast<long long>(b), static_cast<long long>(write.rows.tokens));
         }
         if (length < 0 || length > write.capacity - count) {
             return refuse(status, POLYHEAD_BAD_VALUE,
@@ -80,7 +81,7 @@ bool check_room(const CacheWrite &write, polyhead_status *status) noexcept {
 }
 
 bool check_entries(const CacheWrite &write, polyhead_status *status) noexcept {
-    for (int64_t b = 0; b < write.batch; ++b) {
+    for (int64_t b = 0; b < write.rows.batch; ++b) {
         const int64_t count = write.page_count(write.end(write.length(b), write.count(b)));
         if (!check_page_row(*write.page_table, b, count, write.pages, write.pool, status)) {
             return false;

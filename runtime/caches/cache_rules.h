@@ -8,6 +8,7 @@
 #include <polyhead/c_api.h>
 
 #include "../memory/call_memory.h"
+#include "token_rows.h"
 
 namespace polyhead::runtime {
 
@@ -15,10 +16,10 @@ namespace polyhead::runtime {
 struct CacheWrite {
     const char *lengths_name;
     const polyhead_tensor *lengths;    // int32 [B]: valid keys before
-    const polyhead_tensor *counts;     // int32 [B]: how many of the tokens are written; null: all
+    TokenRows rows;                    // the tokens that are written
     const polyhead_tensor *page_table; // null: no pages
     const char *pool;                  // "the cache": whose pages the table names
-    int64_t batch, tokens, pages, page_size, capacity;
+    int64_t pages, page_size, capacity;
     int64_t window_left; // keys before the first new one that queries still see; -1: all
 
     // From 0 to the capacity, from 0 to the tokens, from 0 to pages - 1: also when another thread changes the tensors.

@@ -71,11 +71,23 @@ bool check_in_place(const char *name, const polyhead_tensor &output, const char 
            refuse(status, POLYHEAD_ALIASED, "%s: shares memory with %s, expected memory of its own, or the same elements", name, other);
 }
 
-int64_t Rotation::position(int64_t b, int32_t direction, int64_t token) const noexcept {
+bool check_rows(const polyhead_tensor &input, const polyhead_tensor &out, polyhead_status *status) noexcept {
+    if (!check_storage("input", input, status) || !check_host_tensor({"input", &input, input.dtype, Role::input, 4, {}}, status)) {
+        return false;
+    }
+    const auto as_input = [&](int i) { return Extent{input.shape[i], "input"}; };
+    if (input.shape[3] > most_head_dim) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 3, expected at most %lld",
+                      static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
+    }
+    return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status);
+}
+
+int64_t Rotation::position(const Token &token, int32_t direction) const noexcept {
     const polyhead_tensor *first = absent(r_.positions) ? first_ : &r_.positions;
-    return r_.positions.rank == 3   ? int64_t(integer_at(of_direction(r_.positions, direction), b, token))
-           : r_.positions.rank == 2 ? int64_t(integer_at(r_.positions, b, token))
-                                    : (first ? int64_t(integer_at(*first, b)) : 0) + token;
+    return r_.positions.rank == 3   ? int64_t(integer_at(of_direction(r_.positions, direction), token.outer, token.at))
+           : r_.positions.rank == 2 ? int64_t(integer_at(r_.positions, token.outer, token.at))
+                                    : (first ? int64_t(integer_at(*first, token.b)) : 0) + token.t;
 }
 
 namespace {
@@ -89,22 +101,26 @@ bool check_sections(const contract::RopeSections &sections, int64_t pairs, polyh
     return !fault.name || refuse(status, POLYHEAD_BAD_VALUE, "%s: value %d, expected %s", fault.name, fault.found, fault.expected);
 }
 
-// Of the first tokens [B], or of each token: [B,T], with sections [B,S,T].
-bool check_positions_shape(const polyhead_tensor &positions, const contract::RopeSections &sections, int64_t batch, int64_t tokens,
+// Of the first tokens [B], or of each token: [B,T], with sections [B,S,T]. Packed tokens are one row of them.
+bool check_positions_shape(const polyhead_tensor &positions, const contract::RopeSections &sections, const TokenRows &rows,
                            polyhead_status *status) noexcept {
     const bool by_direction = sections.kind != POLYHEAD_NO_SECTIONS;
     const int each = by_direction ? 3 : 2, rank = positions.rank == each || (by_direction && positions.rank == 2) ? each : 1;
-    TensorRule rule{"positions", &positions, POLYHEAD_I32, Role::lengths, rank, {{batch, "key"}, {tokens, "key"}}};
+    Extent outer{rows.batch, "key"};
+    if (rows.begins) {
+        outer = rank == each ? Extent{1, "key"} : Extent{rows.batch, "lengths"};
+    }
+    TensorRule rule{"positions", &positions, POLYHEAD_I32, Role::lengths, rank, {outer, {rows.tokens, "key"}}};
     if (by_direction) {
         rule.extents[1] = {sections.directions(), "sections"};
-        rule.extents[2] = {tokens, "key"};
+        rule.extents[2] = {rows.tokens, "key"};
     }
     return absent(positions) || check_host_tensor(rule, status);
 }
 
 } // namespace
 
-bool Rotation::check(const polyhead_rotation &r, const contract::RopeSections &sections, int64_t batch, int64_t tokens, int64_t head_dim,
+bool Rotation::check(const polyhead_rotation &r, const contract::RopeSections &sections, const TokenRows &rows, int64_t head_dim,
                      polyhead_status *status) noexcept {
     if (r.rope < POLYHEAD_NO_ROPE || r.rope > POLYHEAD_ROPE_HALF_SPLIT_TRAILING) {
         return refuse(status, POLYHEAD_BAD_VALUE,
@@ -128,35 +144,35 @@ bool Rotation::check(const polyhead_rotation &r, const contract::RopeSections &s
                       static_cast<long long>(r.cos.shape[1]), static_cast<long long>(head_dim / 2));
     }
     return check_host_tensor({"rope_sin", &r.sin, POLYHEAD_F32, Role::input, 2, {positions, pairs}}, status) &&
-           check_sections(sections, r.cos.shape[1], status) && check_positions_shape(r.positions, sections, batch, tokens, status);
+           check_sections(sections, r.cos.shape[1], status) && check_positions_shape(r.positions, sections, rows, status);
 }
 
-bool Rotation::check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept {
-    const int64_t rows = r_.cos.shape[0];
+bool Rotation::check_positions(const TokenRows &rows, polyhead_status *status) const noexcept {
+    const int64_t positions = r_.cos.shape[0];
     const int32_t directions = r_.positions.rank == 3 ? sections_.directions() : 1; // otherwise all have the same position
-    for (int64_t b = 0; rotates() && b < batch; ++b) {
-        const int64_t count = counts ? index_at(*counts, tokens, b) : tokens;
-        for (int64_t t = 0; t < count * directions; ++t) {
-            const int64_t at = position(b, static_cast<int32_t>(t % directions), t / directions);
-            if (at < 0 || at >= rows) {
+    for (int64_t b = 0; rotates() && b < rows.batch; ++b) {
+        const TokenRow row = rows.of(b);
+        for (int64_t t = 0; t < row.count * directions; ++t) {
+            const int64_t at = position(rows.token(b, row, t / directions), static_cast<int32_t>(t % directions));
+            if (at < 0 || at >= positions) {
                 return refuse(status, POLYHEAD_BAD_VALUE,
                               "positions: token %lld of batch row %lld is at position %lld, expected 0 to %lld (rows of rope_cos)",
                               static_cast<long long>(t / directions), static_cast<long long>(b), static_cast<long long>(at),
-                              static_cast<long long>(rows - 1));
+                              static_cast<long long>(positions - 1));
             }
         }
     }
     return true;
 }
 
-void Rotation::apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept {
+void Rotation::apply(float *row, int64_t width, const Token &token) const noexcept {
     const int64_t pairs = r_.cos.shape[1], last = r_.cos.shape[0] - 1;
     if (pairs == 0 || last < 0) {
         return;
     }
     const float *cos[3], *sin[3]; // by direction
     for (int32_t direction = 0; direction < sections_.directions(); ++direction) {
-        const int64_t at = std::clamp<int64_t>(position(b, direction, token), 0, last); // another thread may have changed it
+        const int64_t at = std::clamp<int64_t>(position(token, direction), 0, last); // another thread may have changed it
         cos[direction] = static_cast<const float *>(r_.cos.data) + r_.cos.offset + at * r_.cos.stride[0];
         sin[direction] = static_cast<const float *>(r_.sin.data) + r_.sin.offset + at * r_.sin.stride[0];
     }

@@ -9,6 +9,7 @@
 #include "../../contract/rope_sections.h"
 #include "../rules/tensor_rules.h"
 #include "../status.h"
+#include "token_rows.h"
 
 namespace polyhead::runtime {
 
@@ -36,23 +37,26 @@ inline contract::RopeSections sections_of(const polyhead_sections &s) noexcept {
     return {s.rope_sections, {s.section_1, s.section_2, s.section_3}};
 }
 
+// Of a function of rows: input [B,H,T,d] of floats, and out of the same extents and type.
+bool check_rows(const polyhead_tensor &input, const polyhead_tensor &out, polyhead_status *status) noexcept;
+
 // A checked rotation.
 class Rotation {
 public:
-    // The kind and the shapes, for B batch rows of T tokens.
-    static bool check(const polyhead_rotation &rotation, const contract::RopeSections &sections, int64_t batch, int64_t tokens,
-                      int64_t head_dim, polyhead_status *status) noexcept;
+    // The kind and the shapes, for these tokens.
+    static bool check(const polyhead_rotation &rotation, const contract::RopeSections &sections, const TokenRows &rows, int64_t head_dim,
+                      polyhead_status *status) noexcept;
     // first: int32 [B] that stands in for absent positions, or null: 0.
     Rotation(const polyhead_rotation &rotation, const contract::RopeSections &sections, const polyhead_tensor *first) noexcept
         : r_(rotation), sections_(sections), first_(first) {}
     bool rotates() const noexcept { return r_.rope != POLYHEAD_NO_ROPE; }
-    // Of B batch rows of T tokens, of which row b uses counts[b] (null: all): the tables have a row for each position.
-    bool check_positions(int64_t batch, int64_t tokens, const polyhead_tensor *counts, polyhead_status *status) const noexcept;
+    // The tables have a row for the position of each token.
+    bool check_positions(const TokenRows &rows, polyhead_status *status) const noexcept;
     // Rotates the leading or trailing entries of a row of this width.
-    void apply(float *row, int64_t width, int64_t b, int64_t token) const noexcept;
+    void apply(float *row, int64_t width, const Token &token) const noexcept;
 
 private:
-    int64_t position(int64_t b, int32_t direction, int64_t token) const noexcept;
+    int64_t position(const Token &token, int32_t direction) const noexcept;
 
     const polyhead_rotation &r_;
     const contract::RopeSections sections_;

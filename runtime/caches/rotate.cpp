@@ -8,18 +8,14 @@
 namespace polyhead::runtime {
 namespace {
 
+// Of [B,H,T,d].
+TokenRows all_tokens(const polyhead_tensor &input) noexcept {
+    return {input.shape[0], input.shape[2], nullptr, nullptr};
+}
+
 bool check_rotate(const polyhead_tensor &input, const polyhead_rotation &rotation, const contract::RopeSections &sections,
                   const polyhead_tensor &out, polyhead_status *status) noexcept {
-    if (!check_storage("input", input, status) || !check_host_tensor({"input", &input, input.dtype, Role::input, 4, {}}, status)) {
-        return false;
-    }
-    const auto as_input = [&](int i) { return Extent{input.shape[i], "input"}; };
-    if (input.shape[3] > most_head_dim) {
-        return refuse(status, POLYHEAD_WRONG_SHAPE, "input: extent %lld of dimension 3, expected at most %lld",
-                      static_cast<long long>(input.shape[3]), static_cast<long long>(most_head_dim));
-    }
-    return check_host_tensor({"out", &out, input.dtype, Role::output, 4, {as_input(0), as_input(1), as_input(2), as_input(3)}}, status) &&
-           Rotation::check(rotation, sections, input.shape[0], input.shape[2], input.shape[3], status) &&
+    return check_rows(input, out, status) && Rotation::check(rotation, sections, all_tokens(input), input.shape[3], status) &&
            check_in_place("out", out, "input", input, status) && check_in_place("out", out, "rope_cos", rotation.cos, status) &&
            check_in_place("out", out, "rope_sin", rotation.sin, status) &&
            check_in_place("out", out, "positions", rotation.positions, status);
@@ -52,7 +48,7 @@ polyhead_status polyhead_rotate_sections_in(const polyhead_workspace *given_work
     const polyhead::contract::RopeSections sections = given_sections ? sections_of(*given_sections) : polyhead::contract::RopeSections();
     const Rotation rotate(*rotation, sections, nullptr);
     if (!workspace.read(given_workspace, &status) || !check_rotate(*input, *rotation, sections, *out, &status) || empty(*out) ||
-        !rotate.check_positions(input->shape[0], input->shape[2], nullptr, &status)) {
+        !rotate.check_positions(all_tokens(*input), &status)) {
         return status;
     }
     const int64_t heads = input->shape[1], tokens = input->shape[2], width = input->shape[3];
@@ -62,7 +58,7 @@ polyhead_status polyhead_rotate_sections_in(const polyhead_workspace *given_work
             float floats[most_head_dim];
             load_floats(head_row(*input, i / heads, i % heads, t), input->dtype, width, floats);
             if (rotate.rotates()) {
-                rotate.apply(floats, width, i / heads, t);
+                rotate.apply(floats, width, {i / heads, t, i / heads, t});
             }
             store_floats(floats, width, out->dtype, head_row(*out, i / heads, i % heads, t));
         }

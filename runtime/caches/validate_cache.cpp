@@ -23,9 +23,15 @@ CacheWrite write_of(const polyhead_problem &p, const polyhead_args &a, const Cal
     const bool pages = p.page_size > 0;
     // Keys of which no query sees any may be written over: where the window is all that says which these are.
     const bool ring = a.has_window && counts_from_end(p, a) && absent(a.position_offsets);
-    return {
-        "cache_lengths",      &a.cache_lengths,        nullptr,      pages ? &a.page_table : nullptr,   "key_cache", s.batch, s.seq_len_q,
-        a.key_cache.shape[0], pages ? p.page_size : 1, s.seq_len_kv, ring ? a.window_left : int64_t(-1)};
+    return {"cache_lengths",
+            &a.cache_lengths,
+            {s.batch, s.seq_len_q, nullptr, nullptr},
+            pages ? &a.page_table : nullptr,
+            "key_cache",
+            a.key_cache.shape[0],
+            pages ? p.page_size : 1,
+            s.seq_len_kv,
+            ring ? a.window_left : int64_t(-1)};
 }
 
 // Reading memory of a device would wait for it: kernels clamp.

@@ -18,6 +18,9 @@ struct ServedName {
     const char *advice;  // "begin them with polyhead_args_of()"
 };
 
+// The words for a struct that is not named to its caller.
+constexpr char of_struct[] = "a struct", of_headers[] = "compile with the headers of";
+
 // No struct has more: memory that was not set.
 constexpr uint32_t most_bytes = 1 << 16;
 
@@ -35,6 +38,7 @@ POLYHEAD_LOWEST_BYTES(polyhead_declaration, extents)
 POLYHEAD_LOWEST_BYTES(polyhead_weight_tensors, out_bias)
 POLYHEAD_LOWEST_BYTES(polyhead_cache, value_scales)
 POLYHEAD_LOWEST_BYTES(polyhead_new_keys, window_left)
+POLYHEAD_LOWEST_BYTES(polyhead_head_norm, bias)
 POLYHEAD_LOWEST_BYTES(polyhead_executor, parallel_for)
 POLYHEAD_LOWEST_BYTES(polyhead_workspace, scratch_bytes)
 #undef POLYHEAD_LOWEST_BYTES

@@ -47,6 +47,8 @@ bool check_cache_use(const polyhead_problem &problem, const polyhead_args &args,
 // validate_sequences.cpp: packed tokens. First how many sequences there are, where they are packed; then, when the lengths of the call are
 // known, where each begins, and whether the kernel can compute them one by one.
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept;
+// Whether int32 [B+1] goes from 0 to the extent of the packed dimension, and never falls.
+bool check_begins(const char *name, const polyhead_tensor &tensor, const char *packed, int64_t total, polyhead_status *status) noexcept;
 bool check_ragged(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept;
 
 // validate_places.cpp: whether tensors and weights are where the call can use them. After shapes and strides were checked: whether device

@@ -5,9 +5,7 @@
 #include "validate_parts.h"
 
 namespace polyhead::runtime {
-namespace {
 
-// From 0 to the extent of the packed dimension, and never falling.
 bool check_begins(const char *name, const polyhead_tensor &tensor, const char *packed, int64_t total, polyhead_status *status) noexcept {
     const int64_t last = tensor.shape[0] - 1;
     int32_t before = 0;
@@ -26,8 +24,6 @@ bool check_begins(const char *name, const polyhead_tensor &tensor, const char *p
            refuse(status, POLYHEAD_BAD_VALUE, "%s: value %d at index %lld, the last, expected %lld, the extent of dimension 2 of %s", name,
                   before, static_cast<long long>(last), static_cast<long long>(total), packed);
 }
-
-} // namespace
 
 // On the host also for calls on a device: the sequences are found before anything runs.
 bool check_sequences(const polyhead_args &args, int64_t *sequences, polyhead_status *status) noexcept {

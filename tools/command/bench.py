@@ -20,6 +20,7 @@ PLAIN = {
     "capacity": ("how the capacity of a key/value cache changes the time of a decoding step", ()),
     "pages": ("what pages cost a decoding step, compared with a contiguous cache", ()),
     "ragged": ("how fast packed tokens are, compared with equal lengths", ()),
+    "append": ("what packed tokens cost an append to a cache, compared with a batch", ()),
     "latent": ("what value_in_key saves in a decoding step of multi-head latent attention", ()),
 }
 OPTIONS = {

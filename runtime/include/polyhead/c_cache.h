@@ -1,10 +1,10 @@
-/* Functions around kernels in C: keys and values are appended to a cache, rotated by position, and partial results are merged.
+/* Functions around kernels in C: keys and values are appended to a cache, rows are rotated and normalized, partial results are merged.
  *
  * All of them run on the CPU, on tensors in host memory. Unless the status is ok, nothing was written. An output has no element in common
  * with another tensor, unless its function says so; tensors may be interleaved where their strides show that they have none. Integers that
  * another thread changes during a call make its results undefined, but no access leaves the tensors. Strides are in elements, the innermost
- * is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, and what is stored in 16 bits is rounded once, to
- * nearest even. */
+ * is 1. Elements are f32, f16 or bf16, in a cache also int8; sums are f32, those of norms f64, and what is stored in 16 bits is
+ * rounded once, to nearest even. */
 #ifndef POLYHEAD_C_CACHE_H
 #define POLYHEAD_C_CACHE_H
 
@@ -50,6 +50,14 @@ typedef struct polyhead_new_keys {
      * lengths[b] - window_left on, and columns of the page table before it may name pages that are written: a ring. */
     int32_t has_window, window_left;
     polyhead_sections sections; /* of rotation: then rotation.positions is [B] or [B,S,T], S = 2 or 3 directions */
+    /* int32 [B+1], from 0 to the number of all tokens, never falling: packed tokens. key and value are then [1,H_kv,total,d], tokens
+     * cu_seqlens[b] .. cu_seqlens[b + 1] - 1 are those of batch row b, positions are [B] or [1,total], with sections [B] or [1,S,total],
+     * and there are no counts. */
+    polyhead_tensor cu_seqlens;
+    int32_t key_norm;                               /* polyhead_norm: of each row of the keys, before the rotation */
+    polyhead_tensor key_norm_weight, key_norm_bias; /* [d], f32, f16 or bf16; absent: a factor of 1, a bias of 0 */
+    float norm_epsilon;                             /* finite and above 0 where something is normalized, otherwise 0 */
+    int32_t value_norm;                             /* 1: each row of the values becomes x / sqrt(mean(x^2) + norm_epsilon) */
 } polyhead_new_keys;
 
 static inline polyhead_cache polyhead_cache_of(polyhead_tensor key, polyhead_tensor value, polyhead_tensor page_table) {
@@ -71,12 +79,12 @@ static inline polyhead_new_keys polyhead_new_keys_of(void) {
 }
 
 /* Writes token t of batch row b to position lengths[b] + t of the cache. The caller counts: afterwards row b has lengths[b] + counts[b]
- * valid keys. To take tokens back, use smaller lengths. Refused, among others: more keys than the capacity; an entry of the page table that
- * names no page, up to the last page that a row uses afterwards; a page that is written and that another row uses as well, or the same row
- * twice. With has_window and pages, the table of a row of n pages may repeat them, column j naming page j % n of the row: n * page_size
- * must be at least window_left + T + page_size - 1. In a cache of int8, entries become x / scale, rounded to nearest even, where scale is
- * the largest |x| of the entries that share it, divided by 127; new keys and values that are not finite are refused. Calls that write to
- * different pages or rows may run at the same time. */
+ * valid keys (of packed tokens: those of its sequence more). To take tokens back, use smaller lengths. Refused, among others: more keys
+ * than the capacity; an entry of the page table that names no page, up to the last page that a row uses afterwards; a page that is written
+ * and that another row uses as well, or the same row twice. With has_window and pages, the table of a row of n pages may repeat them,
+ * column j naming page j % n of the row: n * page_size must be at least window_left + T + page_size - 1. In a cache of int8, entries become
+ * x / scale, rounded to nearest even, where scale is the largest |x| of the entries that share it, divided by 127; new keys and values that
+ * are not finite are refused. Calls that write to different pages or rows may run at the same time. */
 polyhead_status polyhead_append(const polyhead_cache *cache, const polyhead_new_keys *keys);
 /* Scratch memory that polyhead_append_in() takes: a bit for each page. When the arguments are refused: 0, and *status. */
 int64_t polyhead_append_scratch_bytes(const polyhead_cache *cache, const polyhead_new_keys *keys, polyhead_status *status);
@@ -92,6 +100,28 @@ polyhead_status polyhead_rotate(const polyhead_tensor *input, const polyhead_rot
 polyhead_status polyhead_rotate_sections_in(const polyhead_workspace *workspace, const polyhead_tensor *input,
                                             const polyhead_rotation *rotation, const polyhead_sections *sections,
                                             const polyhead_tensor *out);
+
+/* A norm of rows of heads. */
+typedef struct polyhead_head_norm {
+    uint32_t size;                /* sizeof(polyhead_head_norm) */
+    int32_t norm;                 /* polyhead_norm; 0: nothing is changed, and the other fields are 0 */
+    float epsilon;                /* finite and above 0 */
+    uint32_t reserved;            /* 0 */
+    polyhead_tensor weight, bias; /* as key_norm_weight and key_norm_bias of polyhead_new_keys */
+} polyhead_head_norm;
+
+static inline polyhead_head_norm polyhead_head_norm_of(int32_t norm, float epsilon) {
+    polyhead_head_norm made;
+    memset(&made, 0, sizeof made);
+    made.size = (uint32_t)sizeof made;
+    made.norm = norm;
+    made.epsilon = epsilon;
+    return made;
+}
+
+/* out [B,H,T,d] = input [B,H,T,d], each row of d entries normalized as append normalizes new keys: for the queries of such keys, before
+ * they are rotated. Both have the same type. out may be input itself, with the same strides, and may otherwise not share memory with it. */
+polyhead_status polyhead_normalize(const polyhead_tensor *input, const polyhead_head_norm *norm, const polyhead_tensor *out);
 
 /* What attention over a part of the keys gave: the outputs of a kernel with lse. */
 typedef struct polyhead_state {
@@ -112,6 +142,8 @@ polyhead_status polyhead_append_in(const polyhead_workspace *workspace, const po
 polyhead_status polyhead_copy_page_in(const polyhead_workspace *workspace, const polyhead_cache *cache, int32_t from, int32_t to);
 polyhead_status polyhead_rotate_in(const polyhead_workspace *workspace, const polyhead_tensor *input, const polyhead_rotation *rotation,
                                    const polyhead_tensor *out);
+polyhead_status polyhead_normalize_in(const polyhead_workspace *workspace, const polyhead_tensor *input, const polyhead_head_norm *norm,
+                                      const polyhead_tensor *out);
 polyhead_status polyhead_merge_states_in(const polyhead_workspace *workspace, const polyhead_state *parts, int32_t num_parts,
                                          const polyhead_tensor *sinks, const polyhead_tensor *out, const polyhead_tensor *lse);
 

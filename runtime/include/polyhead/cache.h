@@ -1,4 +1,4 @@
-// Functions around kernels in C++: appending to a cache of keys and values, rotation by position, merging of partial results. c_cache.h
+// Functions around kernels in C++: appending to a cache of keys and values, rotation, norms, merging of partial results. c_cache.h
 // says what they do and what they refuse. They run on the CPU, on tensors in host memory.
 #ifndef POLYHEAD_CACHE_H
 #define POLYHEAD_CACHE_H
@@ -53,6 +53,13 @@ struct NewKeys {
     Rotation rotation;     // of the keys; none when it has no tables
     // Queries see no key further back: pages with older keys only may be written again.
     std::optional<int32_t> window_left;
+    // int32 [B+1] on the host: packed tokens of B batch rows. key and value are then [1,H_kv,total,d], positions [B] or [1,total] (with
+    // sections [1,S,total]), and there are no counts.
+    TensorView cu_seqlens;
+    polyhead_norm key_norm = POLYHEAD_NO_NORM; // of each row of the keys, before the rotation
+    TensorView key_norm_weight, key_norm_bias; // [d]
+    float norm_epsilon = 0;                    // above 0 where something is normalized
+    bool value_norm = false;                   // each row of the values becomes x / sqrt(mean(x^2) + norm_epsilon)
     polyhead_new_keys raw() const noexcept {
         polyhead_new_keys keys = polyhead_new_keys_of();
         keys.key = key;
@@ -63,6 +70,12 @@ struct NewKeys {
         keys.has_window = window_left.has_value();
         keys.window_left = window_left.value_or(0);
         keys.sections = rotation.sections;
+        keys.cu_seqlens = cu_seqlens;
+        keys.key_norm = key_norm;
+        keys.key_norm_weight = key_norm_weight;
+        keys.key_norm_bias = key_norm_bias;
+        keys.norm_epsilon = norm_epsilon;
+        keys.value_norm = value_norm;
         return keys;
     }
 };
@@ -96,6 +109,25 @@ inline Status rotate(const TensorView &input, const Rotation &rotation, const Mu
     const polyhead_rotation raw = rotation.raw();
     const polyhead_workspace in = workspace.raw();
     return Status(polyhead_rotate_sections_in(&in, &input, &raw, &rotation.sections, &out));
+}
+
+// weight and bias [d] may be absent; out may be input itself.
+struct HeadNorm {
+    polyhead_norm norm = POLYHEAD_NO_NORM;
+    float epsilon = 0;
+    TensorView weight, bias;
+    polyhead_head_norm raw() const noexcept {
+        polyhead_head_norm made = polyhead_head_norm_of(norm, epsilon);
+        made.weight = weight;
+        made.bias = bias;
+        return made;
+    }
+};
+inline Status normalize(const TensorView &input, const HeadNorm &norm, const MutableTensorView &out,
+                        const Workspace &workspace = {}) noexcept {
+    const polyhead_head_norm raw = norm.raw();
+    const polyhead_workspace in = workspace.raw();
+    return Status(polyhead_normalize_in(&in, &input, &raw, &out));
 }
 
 // The outputs of attention over a part of the keys.

@@ -41,6 +41,8 @@ int run_capacity(const Options &options);
 int run_pages(const Options &options);
 int run_latent(const Options &options);
 int run_layer_step(const Options &options);
+// What norms, rotation and gates cost a layer.
+int run_layer_features(const Options &options);
 // Packed tokens against equal lengths, and against a batch.
 int run_ragged(const Options &options);
 int run_append(const Options &options);

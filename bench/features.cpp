@@ -74,7 +74,16 @@ const std::vector<Feature> &features() {
         {"sinks", per_logit, nullptr, [](Problem *p, Shape *) { p->sinks = 1; }},
         {"RoPE half-split", per_logit, "rope", [](Problem *p, Shape *) { p->rope = POLYHEAD_ROPE_HALF_SPLIT; }},
         {"RoPE interleaved", per_logit, "rope", [](Problem *p, Shape *) { p->rope = POLYHEAD_ROPE_INTERLEAVED; }},
+        {"RoPE, 3 directions", per_logit, "rope",
+         [](Problem *p, Shape *) {
+             p->rope = POLYHEAD_ROPE_HALF_SPLIT;
+             p->rope_sections = POLYHEAD_SECTIONS_CONTIGUOUS;
+             p->section_1 = 8, p->section_2 = p->section_3 = 12;
+         }},
+        {"norms of query and key", per_logit, nullptr, [](Problem *p, Shape *) { p->query_norm = p->key_norm = POLYHEAD_RMS_NORM; }},
         {"head gate", per_logit, nullptr, [](Problem *p, Shape *) { p->head_gate = 1; }},
+        {"gate [H,T,1]", per_logit, "gate", [](Problem *p, Shape *) { p->gate = POLYHEAD_GATE_OF_HEADS; }},
+        {"gate [H,T,d]", per_logit, "gate", [](Problem *p, Shape *) { p->gate = POLYHEAD_GATE_OF_ENTRIES; }},
         {"expr. table[h, kv - p]", per_logit, "expression", [](Problem *p, Shape *) { express("relative position bias", p); }},
         {"expr. soft threshold", per_logit, "expression", [](Problem *p, Shape *) { express("soft threshold", p); }},
         {"expr. document mask", per_logit, "expression", [](Problem *p, Shape *) { express("document mask", p); }},

@@ -30,6 +30,7 @@ constexpr Command commands[] = {
     {"latent", "what value_in_key saves in a decoding step of latent attention", bench::run_latent, ""},
     {"layer-step", "one token through a layer with a cache of 4096 keys, compared with a plain read of weights and cache",
      bench::run_layer_step, "", 1},
+    {"layer-features", "what norms, rotation and gates cost an attention layer", bench::run_layer_features, ""},
     {"ragged", "how fast packed tokens are, compared with equal lengths", bench::run_ragged, ""},
     {"append", "what packed tokens cost an append, compared with a batch", bench::run_append, ""},
     {"features", "every feature of attention, and every pair of two, against the plain kernel", bench::run_features,

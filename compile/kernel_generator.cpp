@@ -8,6 +8,7 @@
 
 #include "../contract/tensors.h"
 #include "../generators/layer.h"
+#include "../plan/scratch_terms.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/lowered_code.h"
 #include "../schedules/schedules.h"
@@ -202,21 +203,22 @@ private:
             in.whole->value_row = row_addresses(value_ ? *value_ : *key_, value);
             in.whole->scale_rows = scale_rows(optional_);
         }
-        keep_normalised_heads(&p, &in, stages ? storage_of(POLYHEAD_F32, false) : storage());
+        keep_rows_of_heads(&p, &in, stages ? storage_of(POLYHEAD_F32, false) : storage());
         attend(p, in, *out_, false);
     }
 
-    // Norms of heads that nothing else makes rows of.
-    void keep_normalised_heads(Problem *p, AttentionInputs *in, const Storage &key_and_value) {
-        if (contract::normalises(*p)) {
+    // Norms and rotation of heads that nothing else makes rows of.
+    void keep_rows_of_heads(Problem *p, AttentionInputs *in, const Storage &key_and_value) {
+        const bool rotates = rotates_rows(*p, tiling(), machine());
+        if (rotates || contract::normalises(*p)) {
             const KeySource given = in->keys;
             normalise_heads(*p, machine().gpu() ? 1 : machine().lanes, given.rows(), in, &plan_.norms);
             Problem rotating = *p;
-            if (p->query_norm == POLYHEAD_NO_NORM || p->key_norm == POLYHEAD_NO_NORM) { // frames rotate both, or none
+            if (!rotates) { // frames rotate both query and key, or none
                 rotating.rope = POLYHEAD_NO_ROPE;
             }
-            keep_normalised(p, in, AttentionFormulas(rotating, expression_, numerics(), *in), heads_storage(), key_and_value, given,
-                            machine().gpu(), &plan_.head_rows);
+            keep_rows(p, in, AttentionFormulas(rotating, expression_, numerics(), *in), heads_storage(), key_and_value, given,
+                      machine().gpu(), &plan_.head_rows);
             give_norms_to_rows(&plan_.norms, &plan_.head_rows);
         }
     }
@@ -321,7 +323,7 @@ private:
                 return own.load(gate.at(entries ? d : h, q, entries ? h : Expr(0), b));
             };
         }
-        p.cache != 0 ? attend_cache(&p, &in, numbers.heads) : keep_normalised_heads(&p, &in, numbers.heads);
+        p.cache != 0 ? attend_cache(&p, &in, numbers.heads) : keep_rows_of_heads(&p, &in, numbers.heads);
         Halide::Func context("context");
         attend(p, in, context, true);
         plan_.has_linear = true;

@@ -112,24 +112,25 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
     leave_nothing_to_rotate(p);
 }
 
-void keep_normalised(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const Storage &key_and_value,
-                     const KeySource &given, bool on_device, std::vector<HeadRows> *rows) {
-    if (p->query_norm != POLYHEAD_NO_NORM) {
+void keep_rows(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const Storage &key_and_value,
+               const KeySource &given, bool on_device, std::vector<HeadRows> *rows) {
+    const bool rotates = formulas.rotation().active();
+    if (rotates || p->query_norm != POLYHEAD_NO_NORM) {
         in->stored_query = add_rows("normalised_query", HeadRows::Heads::query, formulas, query, in->seq_len_q, rows).reader(on_device);
         in->query_storage = query;
     }
-    if (p->key_norm != POLYHEAD_NO_NORM || p->value_norm != 0) {
+    if (rotates || p->key_norm != POLYHEAD_NO_NORM || p->value_norm != 0) {
         const auto kept = [&](const char *name, HeadRows::Heads heads, bool normalised, const KeySource::Element &otherwise) {
             const bool here = normalised || given.storage().type != key_and_value.type;
             return here ? add_rows(name, heads, formulas, key_and_value, in->keys.rows(), rows).reader(on_device) : otherwise;
         };
-        const KeySource::Element key = kept("normalised_key", HeadRows::Heads::key, p->key_norm != POLYHEAD_NO_NORM,
+        const KeySource::Element key = kept("normalised_key", HeadRows::Heads::key, rotates || p->key_norm != POLYHEAD_NO_NORM,
                                             [given](auto... at) { return given.stored_key(at...); }),
                                  value = kept("normalised_value", HeadRows::Heads::value, p->value_norm != 0,
                                               [given](auto... at) { return given.stored_value(at...); });
         in->keys = KeySource(key_and_value, key, value, in->keys.rows());
     }
-    if (formulas.rotation().active()) {
+    if (rotates) {
         leave_nothing_to_rotate(p);
     }
 }

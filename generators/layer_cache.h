@@ -45,11 +45,11 @@ void write_cache(const Problem &problem, const AttentionFormulas &formulas, cons
 void read_cache(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query, const KeySource &keys,
                 const Halide::Expr &blocks, bool on_device, std::vector<HeadRows> *rows);
 
-// Gives attention rows of heads that are normalised once for a call: frames read a row many times. Where both query and key are, they are
-// rotated, too: the problem of attention has nothing to rotate then. formulas: over the normalised heads of `inputs`, of a problem that
-// rotates where rows are rotated; given: key and value before their norms.
-void keep_normalised(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query,
-                     const Storage &key_and_value, const KeySource &given, bool on_device, std::vector<HeadRows> *rows);
+// Gives attention rows of heads that are normalised and rotated once for a call: frames read a row many times. formulas: over the
+// normalised heads of `inputs`, of a problem that rotates where both query and key get rows that are rotated; the problem of attention then
+// has nothing to rotate. given: key and value before their norms.
+void keep_rows(Problem *problem, AttentionInputs *inputs, const AttentionFormulas &formulas, const Storage &query,
+               const Storage &key_and_value, const KeySource &given, bool on_device, std::vector<HeadRows> *rows);
 // The rows where a norm is read once, in one loop, have it.
 void give_norms_to_rows(std::vector<HeadNorm> *norms, std::vector<HeadRows> *rows);
 

@@ -48,7 +48,8 @@ void ScratchTerms::add_projections() {
 
 // Numbers of each head of a token, and rows of heads that no cache has.
 void ScratchTerms::add_normalised(bool stages_keys) {
-    if (!contract::normalises(p_)) {
+    const bool rotates = rotates_rows(p_, t_, machine_);
+    if (!rotates && !contract::normalises(p_)) {
         return;
     }
     const auto numbers = [](int32_t norm) { return norm == POLYHEAD_NO_NORM ? 0 : norm == POLYHEAD_LAYER_NORM ? 2 : 1; };
@@ -61,11 +62,11 @@ void ScratchTerms::add_normalised(bool stages_keys) {
     }
     const int stored = contract::dtype_bytes(p_.dtype);
     const bool layer = contract::is_attention_layer(p_), pairs = t_.pair > 1;
-    add_per_query(p_.query_norm != POLYHEAD_NO_NORM ? p_.num_heads * p_.head_dim : 0, pairs ? stored : f32_bytes);
+    add_per_query(rotates || p_.query_norm != POLYHEAD_NO_NORM ? p_.num_heads * p_.head_dim : 0, pairs ? stored : f32_bytes);
     // Where frames would make floats of the other one later, it becomes floats here.
     const bool floats = layer ? !pairs : stages_keys, both = floats && !layer && p_.dtype != POLYHEAD_F32;
-    const bool any = p_.key_norm != POLYHEAD_NO_NORM || p_.value_norm != 0;
-    const int64_t key = p_.key_norm != POLYHEAD_NO_NORM || both ? p_.head_dim : 0, value = p_.value_norm != 0 || both ? p_.head_dim_v : 0;
+    const bool of_key_rows = rotates || p_.key_norm != POLYHEAD_NO_NORM, any = of_key_rows || p_.value_norm != 0;
+    const int64_t key = of_key_rows || both ? p_.head_dim : 0, value = p_.value_norm != 0 || both ? p_.head_dim_v : 0;
     add(of_key, 0, 1);
     add(any ? p_.num_kv_heads * (key + value) : 0, 0, 1, false, floats ? f32_bytes : stored);
 }
@@ -141,6 +142,12 @@ void ScratchTerms::add_splits() {
 
 void ScratchTerms::add_gpu_splits() {
     add(p_.num_kv_heads * (p_.head_dim_v + 2), 1, t_.split_len, p_.window != 0);
+}
+
+bool rotates_rows(const Problem &p, const Tiling &t, const Machine &machine) {
+    const bool both = p.query_norm != POLYHEAD_NO_NORM && p.key_norm != POLYHEAD_NO_NORM;
+    const bool floats = contract::is_attention_layer(p) && !machine.gpu() && t.pair <= 1;
+    return p.rope != POLYHEAD_NO_ROPE && p.cache == 0 && (both || floats);
 }
 
 polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const Tiling &t, const Machine &machine) {

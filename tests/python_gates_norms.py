@@ -9,7 +9,7 @@ from polyhead.tuning import inputs, reference
 from polyhead.tuning.problem import Shape
 from python_inputs import random
 
-B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 9, 20, 16, 24
+B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 9, 20, 16, 20  # values that no vector divides
 QUERY, KEY, VALUE = random(1, B, H, T_Q, D), random(2, B, H_KV, T_KV, D), random(3, B, H_KV, T_KV, D_V)
 WEIGHT, BIAS = random(4, D), random(5, D)
 EPSILON = 1e-5
@@ -34,6 +34,17 @@ class Bare(unittest.TestCase):
             for layout, view, more in (("bhsd", lambda x: x, {}), ("bshd", bshd, {}), ("bsd", bsd, {"num_heads": H})):
                 out = polyhead.sdpa(view(QUERY), view(KEY), view(VALUE), gate=view(gate), layout=layout, **words, **more)
                 np.testing.assert_allclose(out, view(expected), rtol=1e-5, atol=1e-5)
+
+    def test_gates_that_are_no_numbers(self):
+        """A row that sees no key is 0, whatever its gate is; elsewhere NaN stays NaN."""
+        for gates in (D_V, 1):
+            gate = random(6, B, H, T_Q, gates)
+            gate[0], gate[1, 2, 3, 0] = np.nan, np.nan
+            out = polyhead.sdpa(QUERY, KEY, VALUE, gate=gate, kv_lengths=[0, T_KV])
+            self.assertTrue((out[0] == 0).all())
+            lost = np.zeros(out[1].shape, bool)
+            lost[2, 3, :None if gates == 1 else 1] = True
+            np.testing.assert_array_equal(np.isnan(out[1]), lost)
 
     def test_a_row_of_zeros(self):
         query = QUERY.copy()

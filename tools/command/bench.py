@@ -17,6 +17,7 @@ PLAIN = {
     "decode": ("how fast a decoding step reads its cache, compared with a plain read of the same memory", ()),
     "calls": ("what a call costs beside its kernel, and beside the threads of another pool", ()),
     "layer-step": ("one token through an attention layer with a cache, compared with a plain read of its weights and its cache", ()),
+    "layer-features": ("what norms, rotation and gates cost an attention layer, compared with the layer without them", ()),
     "capacity": ("how the capacity of a key/value cache changes the time of a decoding step", ()),
     "pages": ("what pages cost a decoding step, compared with a contiguous cache", ()),
     "ragged": ("how fast packed tokens are, compared with equal lengths", ()),

@@ -195,7 +195,8 @@ private:
             in.keys = in.keys.in_pages(page_table(p, in, value_ ? Halide::min(num_pages, value_->dim(3).extent()) : num_pages));
         }
         const bool stages = frame().stages_keys(p, tiling(), machine());
-        if (!machine().gpu() && !stages && !using_autoscheduler() && !contract::normalises(p)) {
+        const bool own_keys = p.key_norm == POLYHEAD_NO_NORM && p.value_norm == 0; // otherwise rows that were written just now are read
+        if (!machine().gpu() && !stages && !using_autoscheduler() && own_keys) {
             const Expr out = statistics_of(p).empty() ? whole(*query_, Halide::Func(*out_).name()) : no_buffer();
             const Expr key = whole(*key_), value = whole(value_ ? *value_ : *key_), none = no_buffer();
             in.whole = {whole(*query_), p.page_size ? none : key, p.page_size ? none : value, out, whole_pairs(p, optional_), {}, {}, {}};
@@ -203,7 +204,7 @@ private:
             in.whole->value_row = row_addresses(value_ ? *value_ : *key_, value);
             in.whole->scale_rows = scale_rows(optional_);
         }
-        keep_rows_of_heads(&p, &in, stages ? storage_of(POLYHEAD_F32, false) : storage());
+        keep_rows_of_heads(&p, &in, stages || machine().gpu() ? storage_of(POLYHEAD_F32, false) : storage()); // a GPU reads elements
         attend(p, in, *out_, false);
     }
 
@@ -217,8 +218,10 @@ private:
             if (!rotates) { // frames rotate both query and key, or none
                 rotating.rope = POLYHEAD_NO_ROPE;
             }
-            keep_rows(p, in, AttentionFormulas(rotating, expression_, numerics(), *in), heads_storage(), key_and_value, given,
-                      machine().gpu(), &plan_.head_rows);
+            // Of bare attention both frames multiply pairs where the machine does.
+            const Storage query = contract::by_heads(*p) && multiplies_pairs(p->dtype) ? storage() : heads_storage();
+            keep_rows(p, in, AttentionFormulas(rotating, expression_, numerics(), *in), query, key_and_value, given, machine().gpu(),
+                      &plan_.head_rows);
             give_norms_to_rows(&plan_.norms, &plan_.head_rows);
         }
     }

@@ -115,14 +115,23 @@ void read_cache(Problem *p, AttentionInputs *in, const AttentionFormulas &formul
 void keep_rows(Problem *p, AttentionInputs *in, const AttentionFormulas &formulas, const Storage &query, const Storage &key_and_value,
                const KeySource &given, bool on_device, std::vector<HeadRows> *rows) {
     const bool rotates = formulas.rotation().active();
+    // Rows of all tokens and heads, whatever frames ask for: bounds inference may believe that they ask for more.
+    const auto kept_rows = [&](const char *name, HeadRows::Heads heads, const Storage &storage, const Expr &tokens) -> KeySource::Element {
+        const KeySource::Element read = add_rows(name, heads, formulas, storage, tokens, rows).reader(on_device);
+        const Expr number = heads == HeadRows::Heads::query ? in->num_heads : in->num_kv_heads;
+        const auto within = [](const Expr &index, const Expr &count) { return Halide::unsafe_promise_clamped(index, 0, count - 1); };
+        return [=, batch = in->batch](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+            return read(d, within(t, tokens), within(h, number), within(b, batch));
+        };
+    };
     if (rotates || p->query_norm != POLYHEAD_NO_NORM) {
-        in->stored_query = add_rows("normalised_query", HeadRows::Heads::query, formulas, query, in->seq_len_q, rows).reader(on_device);
+        in->stored_query = kept_rows("normalised_query", HeadRows::Heads::query, query, in->seq_len_q);
         in->query_storage = query;
     }
     if (rotates || p->key_norm != POLYHEAD_NO_NORM || p->value_norm != 0) {
         const auto kept = [&](const char *name, HeadRows::Heads heads, bool normalised, const KeySource::Element &otherwise) {
             const bool here = normalised || given.storage().type != key_and_value.type;
-            return here ? add_rows(name, heads, formulas, key_and_value, in->keys.rows(), rows).reader(on_device) : otherwise;
+            return here ? kept_rows(name, heads, key_and_value, in->keys.rows()) : otherwise;
         };
         const KeySource::Element key = kept("normalised_key", HeadRows::Heads::key, rotates || p->key_norm != POLYHEAD_NO_NORM,
                                             [given](auto... at) { return given.stored_key(at...); }),

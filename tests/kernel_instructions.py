@@ -26,7 +26,7 @@ def expected(problem, variant):
     int8 = problem.get("int8_cache", False)
     has_pairs = problem["dtype"] == "bf16" and not int8 and "avx512_bf16_vnni" in variant["cpu_features"]
     layer = problem["op"] != "sdpa" and not problem.get("f32_weights")
-    amx, as_stored = set(), (problem["dtype"] == "f32" and not int8) or knobs.get("pair") == "2"
+    amx, as_stored = set(), ((problem["dtype"] == "f32" and not int8) or knobs.get("pair") == "2") and reads_tensors(problem)
     if problem["op"] == "sdpa" and variant["frame"] == "query_lanes" and as_stored and knobs.get("amx", "0") == "0" and not (has_pairs and problem.get("page_size")):
         over_pairs = [name for name in ("mask", "score_bias") if problem.get(name, "none") not in (0, "none", False)]
         by_query = any("q" not in str(problem.get(name + "_broadcast", "none")).split(",") for name in over_pairs)
@@ -39,6 +39,11 @@ def expected(problem, variant):
         amx |= set(AMX[1:]) if problem["op"] != "linear" and problem["rope"] == "none" else set()
     pairs = has_pairs and (knobs.get("pair") == "2" or (layer and not amx))
     return pairs, amx
+
+
+def reads_tensors(problem):
+    """Keys and values are those of the caller, and not rows that were normalised just before."""
+    return problem.get("key_norm", "none") == "none" and not problem.get("value_norm")
 
 
 def faults_of(problem, variant, code):
@@ -62,7 +67,7 @@ def faults_of_decoding(problem, variant, code):
     for function in re.split(r"^[0-9a-f]+ <", code, flags=re.M):
         if problem.get("head_dim_v", 0) <= widest and "par_for_partial" in function.partition(">:")[0] and "halide_malloc" in function:
             yield "a split takes memory from the heap"
-    if not re.search(r"\tprefetch\w+\s", code):
+    if reads_tensors(problem) and not re.search(r"\tprefetch\w+\s", code):
         yield "no prefetch"
     as_stored = problem.get("int8_cache") and not problem.get("scale_channels") and problem["rope"] == "none"
     features = variant["cpu_features"]

@@ -250,7 +250,7 @@ TEST_CASE("sections: what append refuses of packed tokens", "[runtime]") {
     refused({Packed::batch, 3, Packed::total}, "positions: extent 3 of dimension 0, expected 1 as in key");
     refused({1, 2, Packed::total}, "positions: extent 2 of dimension 1, expected 3 as in sections");
     refused({1, 3, Packed::total - 1}, "positions: extent 3 of dimension 2, expected 4 as in key");
-    refused({1, Packed::total}, "positions: rank 2, expected 1");
+    refused({1, Packed::total}, "positions: rank 2, expected 3");
     refused({2}, "positions: extent 2 of dimension 0, expected 3 as in lengths");
     positions[size_t(2 * Packed::total + 3)] = rows; // direction 2 of the only token of row 2
     refused({1, 3, Packed::total}, "positions: token 0 of batch row 2 is at position 9, expected 0 to 8 (rows of rope_cos)");

@@ -70,8 +70,10 @@ inline Subject plain_subject(const Problem &p, const LayerWeights &weights, Faul
         write(given.lse, answer.lse);
         write(given.scores, answer.scores);
         write(given.weights_mean, answer.weights_mean);
-        write_new_rows(p, given, given.key_cache, answer.new_rows[0]);
-        write_new_rows(p, given, given.value_cache, answer.new_rows[1]);
+        if (p.shared_cache == 0) {
+            write_new_rows(p, given, given.key_cache, answer.new_rows[0]);
+            write_new_rows(p, given, given.value_cache, answer.new_rows[1]);
+        }
         if (after) {
             after(p, args);
         }

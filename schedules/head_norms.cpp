@@ -80,10 +80,10 @@ void schedule_head_norm_at(HeadNorm &n, Func rows, const Halide::RVar &tokens, c
 void schedule_head_norm_gpu(HeadNorm &n) {
     for (Result &r : results_of(n)) {
         schedule_copy_gpu(r.of_head, n.t, {n.h, n.b});
-        const Var thread("thread");
+        const Var pieces("pieces"); // the tokens of a thread, one after another
         r.of_head.compute_root();
-        r.sum.compute_at(r.of_head, thread);
-        r.lanes.compute_at(r.of_head, thread).bound(n.lane, 0, n.lanes);
+        r.sum.compute_at(r.of_head, pieces);
+        r.lanes.compute_at(r.of_head, pieces).bound(n.lane, 0, n.lanes);
     }
 }
 

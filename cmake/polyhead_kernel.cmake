@@ -191,8 +191,9 @@ endfunction()
 #     [VALUE_IN_KEY] [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split|interleaved_trailing|half_split_trailing] [ROTARY_DIM n] [ROPE_SECTIONS contiguous|interleaved|parts]
-#     [SECTION_1 n] [SECTION_2 n] [SECTION_3 n] [HEAD_GATE]
-#     [PAGE_SIZE n] [CACHE] [INT8_CACHE] [SCALE_CHANNELS n]
+#     [SECTION_1 n] [SECTION_2 n] [SECTION_3 n] [HEAD_GATE] [GATE heads|entries] [QUERY_NORM rms|rms_plus_one|layer]
+#     [KEY_NORM rms|rms_plus_one|layer] [VALUE_NORM] [NORM_OF_PROJECTION] [VALUE_FROM_KEY]
+#     [PAGE_SIZE n] [CACHE] [SHARED_CACHE] [INT8_CACHE] [SCALE_CHANNELS n]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [UNTESTED_TARGET] [TILING "key=value ..." | TUNED file]
 #     [LIMIT_SECONDS n] [LIMIT_MEGABYTES n])

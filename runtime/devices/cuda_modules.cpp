@@ -16,7 +16,6 @@ namespace polyhead::runtime::cuda {
 namespace {
 
 constexpr int most_registers = 255; // of a thread, on every device of capability 3.5 or newer
-constexpr size_t most_arguments = 64;
 
 struct Loaded {
     Module module = nullptr;
@@ -155,11 +154,11 @@ extern "C" int halide_cuda_run(void *user_context, void *state, const char *entr
     if (!function) {
         return report(user_context, "cuModuleGetFunction", error_name(in.functions(), result));
     }
-    void *translated[most_arguments + 1] = {};
-    uint64_t device_pointers[most_arguments];
+    void *translated[polyhead::runtime::most_arguments + 1] = {};
+    uint64_t device_pointers[polyhead::runtime::most_arguments];
     for (size_t i = 0; argument_bytes[i] != 0; ++i) {
-        if (i == most_arguments) {
-            return report(user_context, entry, "more than 64 arguments");
+        if (i == polyhead::runtime::most_arguments) {
+            return report(user_context, entry, polyhead::runtime::too_many_arguments);
         }
         translated[i] = arguments[i];
         if (is_buffer[i]) {

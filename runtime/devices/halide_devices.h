@@ -58,6 +58,10 @@ POLYHEAD_OWN_HALIDE(halide_vulkan_set_alloc_config);
 
 namespace polyhead::runtime {
 
+// Of a kernel of a device: Halide passes every number, and the strides and extents of tensors, as arguments of their own.
+constexpr size_t most_arguments = 128;
+constexpr const char *too_many_arguments = "more than 128 arguments";
+
 // The same tensor in Halide's words; their layouts are equal.
 inline halide_buffer_t *for_halide(KernelBuffer *buffer) noexcept {
     return reinterpret_cast<halide_buffer_t *>(buffer);

@@ -17,8 +17,6 @@ namespace {
 
 using Programs = LoadedCode<Object>;
 
-constexpr size_t most_arguments = 64;
-
 // Halide's errors are a text and a code.
 int report(void *user_context, const char *what, int error) noexcept {
     char text[256];
@@ -189,8 +187,8 @@ extern "C" int halide_opencl_run(void *user_context, void *state, const char *en
     Launch launch(functions, kernel);
     unsigned count = 0;
     for (; argument_bytes[count] != 0; ++count) {
-        if (count == most_arguments) {
-            return report(user_context, "more than 64 arguments", invalid_program);
+        if (count == polyhead::runtime::most_arguments) {
+            return report(user_context, polyhead::runtime::too_many_arguments, invalid_program);
         }
         error = launch.set(count, argument_bytes[count], arguments[count], is_buffer[count] != 0);
         if (error) {

@@ -16,14 +16,16 @@ struct Operation {
     bool attends;     // softmax over keys: masks, modifiers, and the numbers of attention
     bool has_weights; // packed weights
     bool by_heads;    // query, key, value and out have a dimension of heads
+    bool backward;    // gradients: what the forward call wrote is an input
     const char *what; // "the kernel ...": why it takes no tensor of another operation
 };
 
 // In the order of polyhead_op.
 inline constexpr Operation operations[] = {
-    {"sdpa", POLYHEAD_SDPA, true, false, true, "computes sdpa"},
-    {"mha", POLYHEAD_MHA, true, true, false, "does not compute sdpa"},
-    {"linear", POLYHEAD_LINEAR, false, true, false, "is a linear layer"},
+    {"sdpa", POLYHEAD_SDPA, true, false, true, false, "computes sdpa"},
+    {"mha", POLYHEAD_MHA, true, true, false, false, "does not compute sdpa"},
+    {"linear", POLYHEAD_LINEAR, false, true, false, false, "is a linear layer"},
+    {"sdpa_backward", POLYHEAD_SDPA_BACKWARD, true, false, true, true, "computes gradients of sdpa"},
 };
 
 // "sdpa", or "unknown".
@@ -40,7 +42,8 @@ constexpr int op_bit(int32_t id) noexcept {
     return id >= 0 && id < 31 ? 1 << id : 0;
 }
 namespace ops {
-constexpr int sdpa = op_bit(POLYHEAD_SDPA), mha = op_bit(POLYHEAD_MHA), linear = op_bit(POLYHEAD_LINEAR);
+constexpr int sdpa = op_bit(POLYHEAD_SDPA), mha = op_bit(POLYHEAD_MHA), linear = op_bit(POLYHEAD_LINEAR),
+              sdpa_backward = op_bit(POLYHEAD_SDPA_BACKWARD);
 
 constexpr int where(bool Operation::*fact) noexcept {
     int bits = 0;
@@ -49,8 +52,9 @@ constexpr int where(bool Operation::*fact) noexcept {
     }
     return bits;
 }
-constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights),
-              any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
+constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), bare = where(&Operation::by_heads),
+              backward = where(&Operation::backward), forward = attention & ~backward, // those that write out
+    any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
 } // namespace ops
 
 constexpr bool attends(const polyhead_problem &p) noexcept {
@@ -60,7 +64,10 @@ constexpr bool has_weights(const polyhead_problem &p) noexcept {
     return (ops::layers & op_bit(p.op)) != 0;
 }
 constexpr bool by_heads(const polyhead_problem &p) noexcept {
-    return (ops::where(&Operation::by_heads) & op_bit(p.op)) != 0;
+    return (ops::bare & op_bit(p.op)) != 0;
+}
+constexpr bool is_backward(const polyhead_problem &p) noexcept {
+    return (ops::backward & op_bit(p.op)) != 0;
 }
 // Projections, attention and the output projection.
 constexpr bool is_attention_layer(const polyhead_problem &p) noexcept {

@@ -18,17 +18,21 @@ namespace polyhead::contract {
 namespace rows {
 
 constexpr TensorRow tensors[] = {
-    lengths({"query", &A::query, ops::sdpa, Place::operand, 4, storage, always, {B, H, Q, d_k}}),
-    lengths({"key", &A::key, ops::sdpa, Place::operand, 4, key_dtype, always, {blocks, kv_heads, keys, d_k}}),
-    without(lengths({"value", &A::value, ops::sdpa, Place::operand, 4, key_dtype, has_own_value, {blocks, kv_heads, keys, d_v}}),
+    lengths({"query", &A::query, ops::bare, Place::operand, 4, storage, always, {B, H, Q, d_k}}),
+    lengths({"key", &A::key, ops::bare, Place::operand, 4, key_dtype, always, {blocks, kv_heads, keys, d_k}}),
+    without(lengths({"value", &A::value, ops::bare, Place::operand, 4, key_dtype, has_own_value, {blocks, kv_heads, keys, d_v}}),
             "takes it from key (value_in_key)"),
     said(lengths({"query", &A::query, ops::mha, Place::operand, 3, storage, always, {B, Q, extent_embed_dim}}), "input"),
     without(lengths({"key", &A::key, ops::mha, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_kdim}}), "is self-attention"),
     without(lengths({"value", &A::value, ops::mha, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_vdim}}), "is self-attention"),
     lengths({"input", &A::query, ops::linear, Place::operand, 2, storage, always, {extent_rows, extent_embed_dim}}),
+    // What the forward call wrote, and the gradient of its result.
+    lengths({"out", &A::out, ops::sdpa_backward, Place::operand, 4, storage, always, {B, H, Q, d_v}}),
+    lengths({"lse", &A::lse, ops::sdpa_backward, Place::operand, 3, f32, always, {B, H, Q}}),
+    lengths({"grad_out", &A::grad_out, ops::sdpa_backward, Place::operand, 4, storage, always, {B, H, Q, d_v}}),
 
-    {"cu_seqlens_q", &A::cu_seqlens_q, ops::sdpa, Place::host, 1, i32, always, {extent_sequences}},
-    without({"cu_seqlens_kv", &A::cu_seqlens_kv, ops::sdpa, Place::host, 1, i32, has_no_pages, {extent_sequences}},
+    {"cu_seqlens_q", &A::cu_seqlens_q, ops::bare, Place::host, 1, i32, always, {extent_sequences}},
+    without({"cu_seqlens_kv", &A::cu_seqlens_kv, ops::bare, Place::host, 1, i32, has_no_pages, {extent_sequences}},
             "takes keys in pages, whose lengths are kv_lengths"),
 
     strided({"kv_lengths",
@@ -146,7 +150,10 @@ constexpr TensorRow tensors[] = {
     {"out", &A::out, ops::sdpa, Place::result, 4, storage, always, {B, H, Q, d_v}},
     {"out", &A::out, ops::mha, Place::result, 3, storage, always, {B, Q, extent_embed_dim}},
     {"out", &A::out, ops::linear, Place::result, 2, storage, always, {extent_rows, extent_out_features}},
-    {"lse", &A::lse, ops::attention, Place::result, 3, f32, has<&P::lse>, {B, H, Q}, "lse"},
+    {"grad_query", &A::grad_query, ops::sdpa_backward, Place::result, 4, storage, always, {B, H, Q, d_k}},
+    {"grad_key", &A::grad_key, ops::sdpa_backward, Place::result, 4, storage, always, {B, kv_heads, KV, d_k}},
+    {"grad_value", &A::grad_value, ops::sdpa_backward, Place::result, 4, storage, always, {B, kv_heads, KV, d_v}},
+    {"lse", &A::lse, ops::forward, Place::result, 3, f32, has<&P::lse>, {B, H, Q}, "lse"},
     {"scores", &A::scores, ops::attention, Place::result, 4, f32, has<&P::scores>, {B, H, Q, KV}, "scores"},
     {"weights_mean", &A::weights_mean, ops::attention, Place::result, 3, f32, has<&P::weights_mean>, {B, Q, KV}, "weights_mean"},
     cache({"key_cache", &A::key_cache, ops::attention, Place::result, 4, storage, writes_cache, {blocks, kv_heads, keys, d_k}, "a cache"}),

@@ -20,8 +20,8 @@ enum class Alignment : int32_t { of_problem = 0, bottom_right = POLYHEAD_BOTTOM_
 
 // Arguments name the device that computes; none is the CPU. Tensors are there, or on the host and are copied there and back.
 
-// Masks, modifiers and outputs of attention; give those that the kernel was built with. See polyhead_args for meaning and defaults.
-struct AttentionArgs {
+// Masks and modifiers of attention; give those that the kernel was built with. See polyhead_args for meaning and defaults.
+struct AttentionModifiers {
     TensorView kv_lengths;              // int32 [B], optional at run time
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
@@ -44,12 +44,16 @@ struct AttentionArgs {
     float norm_epsilon = 0;                         // > 0 exactly when built with a norm
     const TensorView *expression_tensors = nullptr; // in the order of their declarations
     int32_t num_expression_tensors = 0;
-    MutableTensorView lse;          // f32 [B,H,T_q], exactly when built with lse
-    MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
-    MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
     const Device *device = nullptr;
     Workspace workspace;        // threads and memory of the caller, for calls on the CPU
     const Plan *plan = nullptr; // of a call of the same form
+};
+
+// And the outputs beside out.
+struct AttentionArgs : AttentionModifiers {
+    MutableTensorView lse;          // f32 [B,H,T_q], exactly when built with lse
+    MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
+    MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
 };
 
 // softmax(softmax_scale * query key^T + mask) value, per head.
@@ -64,6 +68,20 @@ struct SdpaArgs : AttentionArgs {
     TensorView cu_seqlens_q, cu_seqlens_kv;
     TensorView gate;       // [B,H,T_q,d_v] or [B,H,T_q,1], before the sigmoid, exactly when built with gate
     MutableTensorView out; // [B,H,T_q,d_v]
+};
+
+// The gradients of query, key and value, from the gradient of out. Masks and modifiers are those of the forward call.
+struct SdpaBackwardArgs : AttentionModifiers {
+    TensorView query;                       // [B,H,T_q,d]
+    TensorView key;                         // [B,H_kv,T_kv,d]
+    TensorView value;                       // [B,H_kv,T_kv,d_v]
+    TensorView out;                         // [B,H,T_q,d_v], of the forward call
+    TensorView lse;                         // f32 [B,H,T_q], of the forward call
+    TensorView grad_out;                    // [B,H,T_q,d_v]
+    TensorView cu_seqlens_q, cu_seqlens_kv; // as in SdpaArgs
+    MutableTensorView grad_query;           // [B,H,T_q,d]
+    MutableTensorView grad_key;             // [B,H_kv,T_kv,d]
+    MutableTensorView grad_value;           // [B,H_kv,T_kv,d_v]
 };
 
 // The whole layer: projections, attention, concat, output projection.
@@ -98,8 +116,8 @@ template <class Args> void set_means(const Args &a, polyhead_args *args) noexcep
     args->plan = a.plan ? a.plan->raw() : nullptr;
 }
 
-// What bare attention and the whole layer have in common.
-inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
+// What operations with attention have in common.
+inline polyhead_args attention_args(const AttentionModifiers &a, polyhead_op op) noexcept {
     static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
     polyhead_args args = polyhead_args_of(op);
     args.kv_lengths = a.kv_lengths;
@@ -128,10 +146,15 @@ inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noex
     args.norm_epsilon = a.norm_epsilon;
     args.expression_tensors = a.expression_tensors;
     args.num_expression_tensors = a.num_expression_tensors;
+    set_means(a, &args);
+    return args;
+}
+
+inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
+    polyhead_args args = attention_args(static_cast<const AttentionModifiers &>(a), op);
     args.lse = a.lse;
     args.scores = a.scores;
     args.weights_mean = a.weights_mean;
-    set_means(a, &args);
     return args;
 }
 
@@ -150,6 +173,22 @@ inline polyhead_args c_args(const SdpaArgs &a) noexcept {
     args.cu_seqlens_kv = a.cu_seqlens_kv;
     args.gate = a.gate;
     args.out = a.out;
+    return args;
+}
+
+inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
+    polyhead_args args = detail::attention_args(a, POLYHEAD_SDPA_BACKWARD);
+    args.query = a.query;
+    args.key = a.key;
+    args.value = a.value;
+    args.out = a.out;
+    args.lse = a.lse;
+    args.grad_out = a.grad_out;
+    args.cu_seqlens_q = a.cu_seqlens_q;
+    args.cu_seqlens_kv = a.cu_seqlens_kv;
+    args.grad_query = a.grad_query;
+    args.grad_key = a.grad_key;
+    args.grad_value = a.grad_value;
     return args;
 }
 

@@ -247,6 +247,9 @@ typedef struct polyhead_args {
     /* f32 [d], or with norm_of_projection [H*d] and [H_kv*d]; absent = a factor of 1, nothing added */
     polyhead_tensor query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias;
     float norm_epsilon; /* > 0, exactly when the kernel was built with a norm */
+    /* sdpa_backward: out and lse are what the forward call wrote, and inputs. The gradient of out [B,H,T_q,d_v], and those of query, key
+     * and value, which have their shapes and are overwritten. */
+    polyhead_tensor grad_out, grad_query, grad_key, grad_value;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

@@ -38,16 +38,13 @@ class Kernel : public polyhead_kernel {
 public:
     constexpr explicit Kernel(const polyhead_kernel &table) noexcept : polyhead_kernel(table) {}
 
-    // Runs the first variant that this machine and these lengths allow. Unless the status is ok(), nothing was written to out or lse.
-    Status run(const SdpaArgs &args) const noexcept { return run(c_args(args)); }
-    Status run(const MhaArgs &args) const noexcept { return run(c_args(args)); }
-    Status run(const LinearArgs &args) const noexcept { return run(c_args(args)); }
+    // Runs the first variant that this machine and these lengths allow. Unless the status is ok(), no output was written.
+    // Args: SdpaArgs, SdpaBackwardArgs, MhaArgs or LinearArgs, here and below.
+    template <class Args> Status run(const Args &args) const noexcept { return run(c_args(args)); }
     Status run(const polyhead_args &args) const noexcept { return Status(polyhead_run(this, &args)); }
 
     // Checks these arguments, and keeps what calls of the same form need not check again. The kernel must outlive the plan.
-    Status plan(const SdpaArgs &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
-    Status plan(const MhaArgs &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
-    Status plan(const LinearArgs &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
+    template <class Args> Status plan(const Args &args, Plan *plan) const noexcept { return this->plan(c_args(args), plan); }
     Status plan(const polyhead_args &args, Plan *plan) const noexcept {
         Plan made; // replaces the caller's only when all went well
         const Status status(polyhead_make_plan(this, &args, plan ? &made.raw_ : nullptr));
@@ -67,14 +64,10 @@ public:
     }
 
     // Bytes that a call with these arguments takes, which its scratch memory must have; -1 when they are refused.
-    int64_t scratch_bytes(const SdpaArgs &args) const noexcept { return scratch_bytes(c_args(args)); }
-    int64_t scratch_bytes(const MhaArgs &args) const noexcept { return scratch_bytes(c_args(args)); }
-    int64_t scratch_bytes(const LinearArgs &args) const noexcept { return scratch_bytes(c_args(args)); }
+    template <class Args> int64_t scratch_bytes(const Args &args) const noexcept { return scratch_bytes(c_args(args)); }
     int64_t scratch_bytes(const polyhead_args &args) const noexcept;
     // Which variant would run, and why the ones before it would not. May throw std::bad_alloc.
-    std::string explain(const SdpaArgs &args) const { return explain(c_args(args)); }
-    std::string explain(const MhaArgs &args) const { return explain(c_args(args)); }
-    std::string explain(const LinearArgs &args) const { return explain(c_args(args)); }
+    template <class Args> std::string explain(const Args &args) const { return explain(c_args(args)); }
     std::string explain(const polyhead_args &args) const;
     // True when at least one variant can run on this machine's CPU, or on the device.
     bool supported(const Device *device = nullptr) const noexcept;

@@ -149,12 +149,17 @@ std::vector<Expr> define_pairs(KeyLanesStages &s, const KeyLanesCoordinates &at,
     return elements;
 }
 
-// The pairs of a part and a tile, in panels and groups of rows of which some row sees some key: (key in panel, row, group, panel).
+// The pairs of a part and a tile, in panels and groups of rows of which some row sees some key: (key in panel, row, group, panel). Also
+// those beside them where a register tile of gradients may lie in both: it reads all of its rows, or keys.
 RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const std::string &name) {
     const KeyLanesBlocking &blocking = s.blocking;
     RDom r(0, blocking.key_panel, 0, blocking.score_rows, 0, blocking.q_tile / blocking.score_rows, 0, blocking.panels(), name);
     const Expr first_row = r.z * blocking.score_rows, first = at.first_key() + r.w * blocking.key_panel;
-    at.range(at.query(first_row), at.query(first_row + (blocking.score_rows - 1))).limit(&r, first, first + blocking.key_panel);
+    const int more_rows = blocking.score_rows % blocking.grad_rows == 0 ? 0 : blocking.grad_rows - 1,
+              more_keys = blocking.key_panel % blocking.grad_rows == 0 ? 0 : blocking.grad_rows - 1;
+    const Expr last_row = first_row + (blocking.score_rows - 1 + more_rows);
+    at.range(at.query(more_rows == 0 ? first_row : max(first_row - more_rows, 0)), at.query(last_row))
+        .limit(&r, first - more_keys, first + (blocking.key_panel + more_keys));
     r.where(s.qt * blocking.q_tile + first_row < at.in().seq_len_q);
     return r;
 }

@@ -184,18 +184,19 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.weight_rows = pairs_of_tile(s, at, "weight_rows");
     const Expr kk = s.weight_rows.w * blocking.key_panel + s.weight_rows.x, qi = row_of(s.weight_rows);
     const Expr score = s.scores(in_registers(s.weight_rows));
-    const Expr logit =
-        formulas.logits().logit(score, s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi), at.key(kk), at.head(), s.b,
-                                define_pairs(s, at, kk, qi), true);
+    const Row row = s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi);
+    const Expr logit = formulas.logits().logit(score, row, at.key(kk), at.head(), s.b, define_pairs(s, at, kk, qi), true);
     const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
-    const Expr slope = formulas.logits().slope(score);
+    const Expr slope = formulas.logits().slope(score, row, at.key(kk), at.head(), s.b);
     s.has_slopes = slope.defined();
     const std::vector<Var> pair = at.vars_in_tile({s.kk, s.qi});
+    // Rows of a tile of gradients may see, as far as ranges tell, keys that an expression leaves out: those weights are read, and 0.
+    const Expr nothing = formulas.visibility().bounded_by_expression() ? Expr(0.0f) : undef<float>();
     if (s.has_slopes) {
-        s.weights(pair) = Halide::Tuple(undef<float>(), undef<float>());
+        s.weights(pair) = Halide::Tuple(nothing, nothing);
         s.weights(place(s.weight_rows)) = Halide::Tuple(weight, slope);
     } else {
-        s.weights(pair) = undef<float>();
+        s.weights(pair) = nothing;
         s.weights(place(s.weight_rows)) = weight;
     }
 
@@ -206,7 +207,7 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
     // By its bits, because a comparison of floats may be taken for true where one is NaN.
     const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
-    s.grad_scores(pair) = undef<float>();
+    s.grad_scores(pair) = nothing;
     s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(none, 0.0f, gradient) : gradient;
 }
 

@@ -247,6 +247,12 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     in_chunk(s.probs, s).bound_extent(s.kk, s.blocking.kv_tile / pair).bound_extent(s.qi, q_tile);
     lanes(s.probs.update().reorder(s.qi, s.prob_blocks.x, s.prob_blocks.y), s, vec)
         .unroll(s.prob_blocks.x, std::min(2, s.blocking.key_panel / pair));
+    if (s.kept_probs.defined()) {
+        const Halide::RDom &r = s.dropout_groups;
+        in_chunk(s.kept_probs, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+        lanes(s.kept_probs.update().reorder(s.qi, r.y, r.x, r.z), s, vec).unroll(r.y);
+        lanes(s.dropout_words.compute_at(s.kept_probs, RVar(r.x)).bound_extent(s.qi, q_tile), s, vec);
+    }
     in_registers(s.acc.compute_at(s.merged, s.merge.y), s, s.d, s.blocking.value_panel, vec);
     for (size_t i = 0; i < s.acc_loops.size(); i++) {
         sums_in_registers(s.acc.update(int(i)), s, s.acc_loops[i], s.d, vec);

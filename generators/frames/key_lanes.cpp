@@ -133,6 +133,24 @@ RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const
     return r;
 }
 
+// dropout: in groups of keys whose decisions are made together.
+void define_dropout(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const Dropout &dropout = at.formulas.dropout();
+    const int groups = s.blocking.kv_tile / Dropout::group;
+    s.dropout_words(at.vars_in_tile({s.lane, s.group, s.qi})) = Halide::Tuple(
+        dropout.words(at.part(s.p, s.sp) * groups + s.group, s.lane, s.qt * s.blocking.q_tile + s.qi, at.head(), s.b));
+    s.dropout_groups = RDom(0, Dropout::lanes, 0, Dropout::places, 0, groups, 0, s.blocking.q_tile, "dropout_groups");
+    const Expr lane = s.dropout_groups.x, place = s.dropout_groups.y, group = s.dropout_groups.z, row = s.dropout_groups.w;
+    const Expr first = at.first_key() + group * Dropout::group;
+    at.tile_range().limit(&s.dropout_groups, first, first + Dropout::group);
+    std::vector<Expr> words;
+    for (int i = 0; i < 4; i++) {
+        words.push_back(s.dropout_words(at.in_tile({lane, group, row}))[i]);
+    }
+    s.dropout(at.vars_in_tile({s.kk, s.qi})) = undef<float>();
+    s.dropout(at.in_tile({group * Dropout::group + place * Dropout::lanes + lane, row})) = dropout.factor(words, place);
+}
+
 } // namespace
 
 // weights = exp(logit - lse); grad_scores = weights * (grad_weights - delta), times the slope of the logit
@@ -174,7 +192,17 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     s.logit_rows = pairs_of_tile(s, at, "logit_rows");
     const Halide::FuncRef of_pair = s.weights(place(s.logit_rows));
     const Expr prob = s.has_slopes ? Expr(of_pair[0]) : Expr(of_pair);
-    Expr gradient = prob * (s.grad_weights(in_registers(s.logit_rows)) - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
+    Expr by_weight = s.grad_weights(in_registers(s.logit_rows));
+    if (formulas.dropout().active()) {
+        define_dropout(s, at);
+        by_weight = by_weight * s.dropout(place(s.logit_rows));
+        s.kept_rows = RDom(0, blocking.kv_tile, 0, blocking.q_tile, "kept_rows");
+        const std::vector<Expr> of_tile = at.in_tile({s.kept_rows.x, s.kept_rows.y});
+        const Halide::FuncRef weight_there = s.weights(of_tile);
+        s.kept_weights(pair) = undef<float>();
+        s.kept_weights(of_tile) = (s.has_slopes ? Expr(weight_there[0]) : Expr(weight_there)) * s.dropout(of_tile);
+    }
+    Expr gradient = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
     gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
     // By its bits, because a comparison of floats may be taken for true where one is NaN.
     const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
@@ -233,7 +261,10 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         const Expr turn = turns, head = at.head();
         const std::vector<Expr> pair = of_query ? at.in_tile({turn, row_of_tile(2 * key_tiles, blocking.q_tile)})
                                                 : at.in_tile({row_of_tile(kind % 3 * key_tiles, blocking.kv_tile), turn});
-        const Expr factor = kind % 3 != 0 ? Expr(s.grad_scores(pair)) : s.has_slopes ? Expr(s.weights(pair)[0]) : Expr(s.weights(pair));
+        const Expr factor = kind % 3 != 0              ? Expr(s.grad_scores(pair))
+                            : s.kept_weights.defined() ? Expr(s.kept_weights(pair))
+                            : s.has_slopes             ? Expr(s.weights(pair)[0])
+                                                       : Expr(s.weights(pair));
         const Expr read = kind % 3 == 0   ? in.grad_out(column, at.existing_query(turn), head, s.b)
                           : kind % 3 == 1 ? in.query(column, at.existing_query(turn), head, s.b)
                                           : in.keys.key(column, at.existing_key(turn), s.h, s.b);
@@ -322,7 +353,7 @@ std::vector<Func> KeyLanesStages::funcs() const {
     }
     all.insert(all.end(), {key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
-    all.insert(all.end(), {scores, weights, grad_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+    all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
     for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
         const std::vector<Func> steps = gradient->funcs();
         all.insert(all.end(), steps.begin(), steps.end());

@@ -77,6 +77,12 @@ struct KeyLanesStages {
     HeadGradient of_query, of_key, of_value;
     Halide::Func grad_query, grad_key, grad_value;
 
+    Halide::RDom dropout_groups;                 // (lane, place, group, row): the pairs of a tile
+    Halide::RDom kept_rows;                      // (key in part, row)
+    Halide::Func dropout_words{"dropout_words"}; // (lane, group, qi, qt, g, p, sp, h, b): four words
+    Halide::Func dropout{"dropout"};             // (kk, qi, qt, g, p, sp, h, b): 0, or what a weight is multiplied by; undefined without
+    Halide::Func kept_weights{"kept_weights"};   // the same: weights after dropout
+
     bool has_slopes = false;
     std::vector<Halide::Func> funcs() const;
 };

@@ -30,7 +30,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
          gate: Any = None, query_norm: Optional[str] = None, key_norm: Optional[str] = None, value_norm: bool = False,
          query_norm_weight: Any = None, query_norm_bias: Any = None, key_norm_weight: Any = None, key_norm_bias: Any = None,
-         norm_epsilon: float = 1e-6, device: Any = None) -> Any:
+         norm_epsilon: float = 1e-6, dropout_p: float = 0.0, dropout_seed: int = 0, dropout_offset: int = 0, device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -67,6 +67,8 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
                       / sqrt(variance + norm_epsilon) * weight + bias), of each head of query before its rotation; key_norm the same of key.
                       query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias: float [d]; left out, they change nothing
     value_norm        value is divided by the root of its mean square, without a weight
+    dropout_p         each weight is 0 with this probability, and divided by 1 - p otherwise: a pure function of dropout_seed,
+                      dropout_offset, batch row, head, query and key. lse, weights and scores are those without dropout
     expression        text of docs/guides/expressions.md or a function (polyhead.expressions), with tensors={name: array}
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
@@ -369,6 +371,9 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
     for name in ("positions_q", "positions_kv"):
         if o[name] is not None:
             arguments[name] = _arrays.small(name, o[name], "int32")
+    if o["dropout_p"] != 0.0:
+        fields["dropout"] = 1
+        arguments.update(dropout_p=o["dropout_p"], dropout_seed=o["dropout_seed"], dropout_offset=o["dropout_offset"])
     if o["expression"] is not None:
         tensors = o["tensors"] or {}
         fields["expression"] = o["expression"] if isinstance(o["expression"], str) else text_of(o["expression"], tensors)

@@ -42,6 +42,9 @@ struct ModifierArgs {
     TensorView query_norm_weight, query_norm_bias;  // f32 [d], or [H*d] with norm_of_projection
     TensorView key_norm_weight, key_norm_bias;      // f32 [d], or [H_kv*d]
     float norm_epsilon = 0;                         // > 0 exactly when built with a norm
+    float dropout_p = 0;                            // 0 <= p < 1, when built with dropout; seed and offset: any numbers
+    uint32_t dropout_offset = 0;
+    uint64_t dropout_seed = 0;
     const TensorView *expression_tensors = nullptr; // in the order of their declarations
     int32_t num_expression_tensors = 0;
     const Device *device = nullptr;
@@ -147,6 +150,9 @@ inline polyhead_args attention_args(const ModifierArgs &a, polyhead_op op) noexc
     args.key_norm_weight = a.key_norm_weight;
     args.key_norm_bias = a.key_norm_bias;
     args.norm_epsilon = a.norm_epsilon;
+    args.dropout_p = a.dropout_p;
+    args.dropout_offset = a.dropout_offset;
+    args.dropout_seed = a.dropout_seed;
     args.expression_tensors = a.expression_tensors;
     args.num_expression_tensors = a.num_expression_tensors;
     set_means(a, &args);

@@ -250,8 +250,8 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     if (s.kept_probs.defined()) {
         const Halide::RDom &r = s.dropout_groups;
         in_chunk(s.kept_probs, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
-        lanes(s.kept_probs.update().reorder(s.qi, r.y, r.x, r.z), s, vec).unroll(r.y);
-        lanes(s.dropout_words.compute_at(s.kept_probs, RVar(r.x)).bound_extent(s.qi, q_tile), s, vec);
+        lanes(s.kept_probs.update().reorder(s.qi, r.x, r.y, r.z), s, vec).unroll(r.x);
+        lanes(s.dropout_words.compute_at(s.kept_probs, RVar(r.y)).bound_extent(s.qi, q_tile), s, vec);
     }
     in_registers(s.acc.compute_at(s.merged, s.merge.y), s, s.d, s.blocking.value_panel, vec);
     for (size_t i = 0; i < s.acc_loops.size(); i++) {

@@ -57,7 +57,7 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::RDom squares;     // of query_tile: (lane, word in block, block, vector)
     Halide::RDom out_squares; // of out_tile: (column in block, lane, vector, block of columns)
     Halide::RDom rotary, value_rows, value_columns;
-    Halide::RDom dropout_groups; // (lane, place, group): the keys of a chunk
+    Halide::RDom dropout_groups; // (place, lane, group): the keys of a chunk
     // The updates of scores, over the words of head_dim, and those of acc, over the words of a chunk's keys.
     struct PartLoop {
         TilePart part;

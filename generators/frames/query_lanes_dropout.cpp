@@ -13,8 +13,8 @@ void define_dropout(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const Expr first_group = (at.first_chunk(qt, b) + c) * groups;
     s.dropout_words(qi, s.lane, s.panel, c, qt, h, b) =
         Halide::Tuple(dropout.words(first_group + s.panel, s.lane, qt * at.blocking.q_tile + qi, h, b));
-    s.dropout_groups = Halide::RDom(0, Dropout::lanes, 0, Dropout::places, 0, groups, "dropout_groups");
-    const Expr lane = s.dropout_groups.x, place = s.dropout_groups.y, group = s.dropout_groups.z;
+    s.dropout_groups = Halide::RDom(0, Dropout::places, 0, Dropout::lanes, 0, groups, "dropout_groups");
+    const Expr place = s.dropout_groups.x, lane = s.dropout_groups.y, group = s.dropout_groups.z;
     const Expr first = at.key_of_chunk(group * Dropout::group, c, qt, b);
     at.range(qt, b).limit(&s.dropout_groups, first, first + Dropout::group);
     std::vector<Expr> words;

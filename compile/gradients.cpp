@@ -44,9 +44,11 @@ void make_rows(const BackwardCall &call, const AttentionFormulas &of_given, Atte
         return given(d, q, h, b) * softmax.gates(d, q, h, b);
     };
     in->stored_query = rows_of(call, "query", in->stored_query, p.head_dim, query_rows, false, stages);
-    in->keys = {read.storage(),
-                rows_of(call, "key", [read](auto... at) { return read.key(at...); }, p.head_dim, key_rows, false, stages),
-                rows_of(call, "value", [read](auto... at) { return read.value(at...); }, p.head_dim_v, key_rows, false, stages), read.rows()};
+    in->keys = {
+        read.storage(),
+        rows_of(
+            call, "key", [read](auto... at) { return read.key(at...); }, p.head_dim, key_rows, false, stages),
+        rows_of(call, "value", [read](auto... at) { return read.value(at...); }, p.head_dim_v, key_rows, false, stages), read.rows()};
     in->grad_out = softmax.has_gates() ? rows_of(call, "grad_out", before_gates, p.head_dim_v, query_rows, true, stages)
                                        : rows_of(call, "grad_out", in->given_grad_out, p.head_dim_v, query_rows, false, stages);
 }
@@ -70,19 +72,21 @@ void write_gradients(const BackwardCall &call, const AttentionFormulas &formulas
         result(s.d, token, s.h, s.b) = call.storage.store(entry(s.d, token, s.h, s.b));
         return result;
     };
-    s.grad_query = write("grad_query", s.q,
-                         gradient("grad_query", HeadNorm::Of::query, s.query_sums, s.head_dim, query_rows, formulas.inputs().stored_query,
-                                  &s.of_query));
-    KeySource::Element of_key = gradient("grad_key", HeadNorm::Of::key, s.key_sums, s.head_dim, key_rows,
-                                         [given](auto... at) { return given.key(at...); }, &s.of_key);
+    s.grad_query = write(
+        "grad_query", s.q,
+        gradient("grad_query", HeadNorm::Of::query, s.query_sums, s.head_dim, query_rows, formulas.inputs().stored_query, &s.of_query));
+    KeySource::Element of_key = gradient(
+        "grad_key", HeadNorm::Of::key, s.key_sums, s.head_dim, key_rows, [given](auto... at) { return given.key(at...); }, &s.of_key);
     if (given.value_in_key()) { // its leading entries are values, too
-        of_key = [of_rows = of_key, of_value = s.value_sums, width = s.head_dim_v](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+        of_key = [of_rows = of_key, of_value = s.value_sums, width = s.head_dim_v](const Expr &d, const Expr &t, const Expr &h,
+                                                                                   const Expr &b) {
             return of_rows(d, t, h, b) + Halide::select(d < width, of_value(d, t, h, b), 0.0f);
         };
     } else {
         s.grad_value = write("grad_value", s.kv,
-                             gradient("grad_value", HeadNorm::Of::value, s.value_sums, s.head_dim_v, Rows(),
-                                      [given](auto... at) { return given.value(at...); }, &s.of_value));
+                             gradient(
+                                 "grad_value", HeadNorm::Of::value, s.value_sums, s.head_dim_v, Rows(),
+                                 [given](auto... at) { return given.value(at...); }, &s.of_value));
     }
     s.grad_key = write("grad_key", s.kv, of_key);
 }
@@ -116,7 +120,8 @@ void write_other_gradients(const BackwardCall &call, const AttentionFormulas &fo
     };
     if (p.grad_score_bias) {
         Func result = result_named("grad_score_bias");
-        result(x, q, h, b) = in.additive_storage.store(pair_sums(formulas, blocking, result, false, p.score_bias_broadcast, stages)(x, q, h, b));
+        result(x, q, h, b) =
+            in.additive_storage.store(pair_sums(formulas, blocking, result, false, p.score_bias_broadcast, stages)(x, q, h, b));
     }
     if (p.grad_alibi) {
         Func result = result_named("grad_alibi_slopes");
@@ -146,7 +151,7 @@ void make_gradients(const BackwardCall &call, KernelStages *stages) {
     call.keep_rows(&p, &in);
     make_rows(call, of_given, &in, stages);
     const Tiling &t = call.tiling;
-    const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows, t.key_panel,           t.grad_rows,
+    const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows, t.key_panel,         t.grad_rows,
                                     t.grad_columns, t.key_splits, call.lanes,   gradient_width(p, t)};
     const AttentionFormulas formulas(p, call.expression, call.numerics, in);
     stages->gradients = key_lanes(formulas, blocking);

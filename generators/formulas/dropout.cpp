@@ -36,8 +36,9 @@ std::vector<Expr> philox(std::vector<Expr> c, Expr key_0, Expr key_1) {
 std::vector<Expr> Dropout::words(const Expr &group_number, const Expr &lane, const Expr &q, const Expr &h, const Expr &b) const {
     const auto bits = [](const Expr &x) { return cast<uint32_t>(x); };
     const auto number = [this](const char *name) { return cast<uint32_t>(in().number(name)); };
-    return philox({bits(group_number * lanes + lane), bits(q) + ((bits(b) >> 16) << 24), (bits(b) << 16) + bits(h), number("dropout_offset")},
-                  number("seed_low"), number("seed_high"));
+    return philox(
+        {bits(group_number * lanes + lane), bits(q) + ((bits(b) >> 16) << 24), (bits(b) << 16) + bits(h), number("dropout_offset")},
+        number("seed_low"), number("seed_high"));
 }
 
 Expr Dropout::threshold() const {

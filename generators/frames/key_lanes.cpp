@@ -137,8 +137,8 @@ RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const
 void define_dropout(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const Dropout &dropout = at.formulas.dropout();
     const int groups = s.blocking.kv_tile / Dropout::group;
-    s.dropout_words(at.vars_in_tile({s.lane, s.group, s.qi})) = Halide::Tuple(
-        dropout.words(at.part(s.p, s.sp) * groups + s.group, s.lane, s.qt * s.blocking.q_tile + s.qi, at.head(), s.b));
+    s.dropout_words(at.vars_in_tile({s.lane, s.group, s.qi})) =
+        Halide::Tuple(dropout.words(at.part(s.p, s.sp) * groups + s.group, s.lane, s.qt * s.blocking.q_tile + s.qi, at.head(), s.b));
     s.dropout_groups = RDom(0, Dropout::lanes, 0, Dropout::places, 0, groups, 0, s.blocking.q_tile, "dropout_groups");
     const Expr lane = s.dropout_groups.x, place = s.dropout_groups.y, group = s.dropout_groups.z, row = s.dropout_groups.w;
     const Expr first = at.first_key() + group * Dropout::group;
@@ -353,7 +353,8 @@ std::vector<Func> KeyLanesStages::funcs() const {
     }
     all.insert(all.end(), {key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
-    all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+    all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, tile_magnitude, first_turn,
+                           turns_end, tile_sums, sums});
     for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
         const std::vector<Func> steps = gradient->funcs();
         all.insert(all.end(), steps.begin(), steps.end());

@@ -44,8 +44,8 @@ constexpr size_t place_of(std::string_view name) {
     return i;
 }
 constexpr size_t softmax_scale = place_of("softmax_scale"), from_end = place_of("from_end"), window_left = place_of("window_left"),
-                 window_right = place_of("window_right"), step_q = place_of("position_step_q"), step_kv = place_of("position_step_kv"), dropout_offset = place_of("dropout_offset"),
-                 seed_low = place_of("seed_low"), seed_high = place_of("seed_high");
+                 window_right = place_of("window_right"), step_q = place_of("position_step_q"), step_kv = place_of("position_step_kv"),
+                 dropout_offset = place_of("dropout_offset"), seed_low = place_of("seed_low"), seed_high = place_of("seed_high");
 constexpr size_t numbers_given() {
     size_t count = 0;
     for (const NumberRow &row : numbers) {

@@ -30,19 +30,19 @@ struct ModifierArgs {
         int32_t left = -1, right = -1; // inclusive; -1 = unbounded
     };
     std::optional<Window> window;
-    TensorView mask;                                // bool or floats, broadcast as [B,H,T_q,T_kv]
-    TensorView score_bias;                          // floats, the same
-    float softcap = 0;                              // > 0 exactly when built with softcap
-    TensorView alibi_slopes;                        // f32 [H] or [B,H]
-    TensorView sinks;                               // f32 [H]
-    TensorView rope_cos, rope_sin;                  // f32 [P, rotary_dim / 2]
-    TensorView positions_q;                         // int32 [B,T_q], or [B,S,T_q] with rope_sections
-    TensorView positions_kv;                        // the same of keys
-    TensorView head_gate;                           // f32 [H]
-    TensorView query_norm_weight, query_norm_bias;  // f32 [d], or [H*d] with norm_of_projection
-    TensorView key_norm_weight, key_norm_bias;      // f32 [d], or [H_kv*d]
-    float norm_epsilon = 0;                         // > 0 exactly when built with a norm
-    float dropout_p = 0;                            // 0 <= p < 1, when built with dropout; seed and offset: any numbers
+    TensorView mask;                               // bool or floats, broadcast as [B,H,T_q,T_kv]
+    TensorView score_bias;                         // floats, the same
+    float softcap = 0;                             // > 0 exactly when built with softcap
+    TensorView alibi_slopes;                       // f32 [H] or [B,H]
+    TensorView sinks;                              // f32 [H]
+    TensorView rope_cos, rope_sin;                 // f32 [P, rotary_dim / 2]
+    TensorView positions_q;                        // int32 [B,T_q], or [B,S,T_q] with rope_sections
+    TensorView positions_kv;                       // the same of keys
+    TensorView head_gate;                          // f32 [H]
+    TensorView query_norm_weight, query_norm_bias; // f32 [d], or [H*d] with norm_of_projection
+    TensorView key_norm_weight, key_norm_bias;     // f32 [d], or [H_kv*d]
+    float norm_epsilon = 0;                        // > 0 exactly when built with a norm
+    float dropout_p = 0;                           // 0 <= p < 1, when built with dropout; seed and offset: any numbers
     uint32_t dropout_offset = 0;
     uint64_t dropout_seed = 0;
     const TensorView *expression_tensors = nullptr; // in the order of their declarations

@@ -262,6 +262,9 @@ void schedule_merge(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.merged.compute_at(level).bound_extent(s.qi, s.blocking.q_tile).bound(s.x, first_column, panel * s.value_panels() - first_column);
     lanes(s.merged, s, vec);
     lanes(s.merged.update().reorder(s.qi, s.merge.x, s.merge.y, s.merge.z), s, vec).unroll(s.merge.x).never_partition({s.merge.z});
+    if (s.own_lengths) { // of several loops over the one tile T_kv would choose, and LLVM adds up in another order in each
+        s.merged.update().never_partition({s.qt});
+    }
 }
 
 } // namespace

@@ -9,6 +9,8 @@
 #include "compile/lowering.h"
 #include "instruments/calls/problems.h"
 #include "support/catch.h"
+#include "support/feature_matrix.h"
+#include "support/sweep.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -49,7 +51,24 @@ std::string copies(const Problem &p, const std::string &funcs, const std::string
     return error + names;
 }
 
+const char *const rows_of_heads = "normalised_(query|key|value)|rotated_query|(key|value)_cache(_arg)?|"
+                                  "(query|key|value)_(sum|mean|squares|factor)";
+
 } // namespace
+
+TEST_CASE("same bits: rows of heads are written and normalised by one loop") {
+    Problem layer = mha_problem(16, 2);
+    layer.cache = layer.norm_of_projection = 1;
+    layer.query_norm = layer.key_norm = POLYHEAD_RMS_NORM;
+    layer.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    layer.rotary_dim = 4;
+    CHECK(copies(layer, rows_of_heads) == "");
+    for (const int row : rotating_numbers(0, static_cast<int>(feature_rows().size()), 3)) {
+        const Problem p = feature_problem(feature_rows()[static_cast<size_t>(row)]);
+        INFO(generate_line(p));
+        CHECK(copies(p, rows_of_heads) == "");
+    }
+}
 
 TEST_CASE("same bits: rows of a tile of queries are added up by one loop") {
     Problem p = sdpa_problem(2, 8);

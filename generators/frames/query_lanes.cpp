@@ -406,6 +406,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.head_dim = p.head_dim;
     s.head_dim_v = p.head_dim_v;
     s.rotary_dim = formulas.rotation().active() ? formulas.rotation().dim() : 0;
+    s.own_lengths = p.kv_lengths != 0 || p.cache != 0;
     // Probs are cut downwards, all alike: their own sum divides that out. lse, and the share of a sink, need what they were.
     s.keeps_exact_sum = blocking.product.k > 1 && (p.lse != 0 || p.sinks != 0);
     const QueryLanesCoordinates at{formulas, blocking};

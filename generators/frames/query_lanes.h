@@ -46,6 +46,7 @@ struct QueryLanesStages : MergedRowsStages {
     int keep_column() const { return sum_column() - 2; }
     int number_panels() const { return (blocking.value_panel - 1 - keep_column()) / blocking.value_panel; }
     int value_panels() const { return (head_dim_v + blocking.value_panel - 1) / blocking.value_panel; }
+    bool own_lengths; // keys of a batch row end before T_kv
     int page_slots;   // pages of a chunk
     bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
 

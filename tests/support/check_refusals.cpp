@@ -23,10 +23,10 @@ class Mistakes {
 public:
     Mistakes(const Problem &problem, const polyhead_args &good) : p_(problem), good_(good) {}
     std::vector<Mistake> all() {
-        for (const CallTensor &input : input_tensors) {
+        for (const CallTensor &input : inputs_of(good_.op)) {
             add_for_tensor(input.name, input.tensor);
         }
-        for (const CallTensor &output : output_tensors) {
+        for (const CallTensor &output : outputs_of(good_.op)) {
             add_for_tensor(output.name, output.tensor);
         }
         for (const CallTensor &cache : cache_tensors) {

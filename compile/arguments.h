@@ -17,10 +17,12 @@ template <class Port> void starts_at_0(Port &port) {
     }
 }
 
-// A tensor of this width; its length is fixed where it is not 0.
+// A tensor of this width and length, where they are fixed (not 0).
 template <class Port> void constrain(Port &port, int width, int length_dimension, int length) {
     starts_at_0(port);
-    port.dim(0).set_extent(width);
+    if (width > 0) {
+        port.dim(0).set_extent(width);
+    }
     if (length > 0) {
         port.dim(length_dimension).set_extent(length);
     }

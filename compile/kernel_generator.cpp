@@ -8,6 +8,7 @@
 
 #include "../contract/tensors.h"
 #include "../generators/layer.h"
+#include "../plan/frames/key_lanes.h"
 #include "../plan/scratch_terms.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/lowered_code.h"
@@ -42,7 +43,9 @@ public:
     void generate() {
         const Problem p = problem();
         constrain_inputs(p, tiling().load_width);
-        if (contract::by_heads(p)) {
+        if (contract::is_backward(p)) {
+            generate_sdpa_backward(p);
+        } else if (contract::by_heads(p)) {
             generate_sdpa(p);
         } else if (contract::attends(p)) {
             generate_mha(p);
@@ -206,6 +209,43 @@ private:
         }
         keep_rows_of_heads(&p, &in, stages || machine().gpu() ? storage_of(POLYHEAD_F32, false) : storage()); // a GPU reads elements
         attend(p, in, *out_, false);
+    }
+
+    // Elements of a tensor of heads as floats, in rows of `width` where they are copied: once for all that reads them.
+    KeySource::Element gradient_rows(const char *name, Tensor *tensor, int dim, const Expr &heads) {
+        const auto load = [own = storage(), read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+            return own.load(read(d, t, h, b));
+        };
+        if (!stages_gradient_rows(problem(), tiling())) {
+            return load;
+        }
+        const auto padded = [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+            return Halide::select(Halide::likely(d < dim), load(Halide::min(d, dim - 1), t, h, b), 0.0f);
+        };
+        plan_.widened.push_back(widen(name, padded, gradient_width(problem(), tiling()), tensor->dim(1).extent() * heads));
+        return [floats = plan_.widened.back().floats](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
+            return floats(d, t, h, b);
+        };
+    }
+
+    void generate_sdpa_backward(const Problem &p) {
+        AttentionInputs in = attention_inputs(p);
+        const Expr heads = in.num_heads * in.batch, kv_heads = in.num_kv_heads * in.batch;
+        in.query_storage = storage_of(POLYHEAD_F32, false);
+        in.stored_query = gradient_rows("query", query_, p.head_dim, heads);
+        in.grad_out = gradient_rows("grad_out", operands_.at("grad_out"), p.head_dim_v, heads);
+        const KeySource::Element key = gradient_rows("key", key_, p.head_dim, kv_heads),
+                                 value = gradient_rows("value", value_, p.head_dim_v, kv_heads);
+        in.keys = {storage_of(POLYHEAD_F32, false), key, value, Expr(key_->dim(1).extent())};
+        in.out = [own = storage(), read = reader(operands_.at("out"))](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+            return own.load(read(d, q, h, b));
+        };
+        in.lse = [lse = operands_.at("lse")](const Expr &q, const Expr &h, const Expr &b) -> Expr { return (*lse)(q, h, b); };
+        const AttentionFormulas formulas(p, expression_, numerics(), in);
+        const Tiling &t = tiling();
+        const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows,    t.key_panel,           t.grad_rows,
+                                        t.grad_columns, t.key_splits, machine().lanes, gradient_width(p, t)};
+        plan_.gradients = key_lanes(formulas, blocking, *outputs_.at("grad_query"), *outputs_.at("grad_key"), *outputs_.at("grad_value"), storage());
     }
 
     // Norms and rotation of heads that nothing else makes rows of.

@@ -21,6 +21,7 @@ protected:
     template <class T> using Buffer = Halide::Buffer<T>;
     using Tensor = typename Base::template Input<Buffer<void>>;
     using Result = typename Base::template Output<Buffer<void>>;
+    std::map<std::string, Tensor *> operands_;
     Tensor *query_ = nullptr, *key_ = nullptr, *value_ = nullptr;
     std::vector<Tensor *> weights_, biases_, expression_tensors_; // weights and biases: of the rows that the problem has
     std::map<std::string, Tensor *> optional_;
@@ -66,7 +67,7 @@ protected:
     // load_width: elements that one load of query, key or value may take.
     void constrain_inputs(const Problem &p, int load_width) {
         for (const contract::TensorRow &row : contract::taken_by(p) & contract::operand_rows) {
-            Tensor *const tensor = row.tensor == &polyhead_args::query ? query_ : row.tensor == &polyhead_args::key ? key_ : value_;
+            Tensor *const tensor = operands_.at(row.name);
             constrain_extents(p, row, *tensor);
             if (contract::by_heads(p) && load_width > 1) {
                 align(*tensor, load_width);
@@ -112,14 +113,16 @@ private:
     void declare_tensors(const Problem &p, contract::Place place) {
         for (const contract::TensorRow &row : contract::taken_by(p) & contract::rows_at(place)) {
             const Halide::Type type = type_of(row.dtype(p));
-            if (row.tensor == &polyhead_args::out) {
+            if (row.tensor == &polyhead_args::out && place == contract::Place::result) {
                 out_ = this->template add_output<Buffer<void>>(row.name, type, row.rank);
             } else if (place == contract::Place::result) {
                 outputs_[row.name] = this->template add_output<Buffer<void>>(port_name(row.name), type, row.rank);
             } else if (place == contract::Place::option) {
                 optional_[row.name] = this->template add_input<Buffer<void>>(port_name(row.name), type, row.rank);
             } else {
-                Tensor *const tensor = this->template add_input<Buffer<void>>(row.name, type, row.rank);
+                // out is a result elsewhere, and Funcs have its name.
+                const std::string name = row.tensor == &polyhead_args::out ? port_name(row.name) : row.name;
+                Tensor *const tensor = operands_[row.name] = this->template add_input<Buffer<void>>(name, type, row.rank);
                 const bool first = row.tensor == &polyhead_args::query, self = first && contract::attends_itself(p);
                 query_ = first ? tensor : query_;
                 key_ = self || row.tensor == &polyhead_args::key ? tensor : key_;

@@ -12,6 +12,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     if (k->attention && !builder_of(frame).schedule(k, tiling, machine)) {
         return schedule_nothing(k);
     }
+    if (k->gradients) {
+        schedule_key_lanes(*k->gradients, machine);
+    }
     for (WidenedTensor &s : k->widened) {
         schedule_widened(s, machine);
     }
@@ -59,6 +62,10 @@ void schedule_nothing(KernelStages *k) {
     }
     if (k->attention) {
         const std::vector<Func> stages = k->attention->funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    if (k->gradients) {
+        const std::vector<Func> stages = k->gradients->funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     for (const ScoreOutputStages &s : k->scores) {

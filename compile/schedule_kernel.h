@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "../generators/frames/attention_stages.h"
+#include "../generators/frames/key_lanes.h"
 #include "../generators/head_norms.h"
 #include "../generators/layer_cache.h"
 #include "../generators/score_output.h"
@@ -25,6 +27,7 @@ struct KernelStages {
     bool copy_is_kept = false; // it is an intermediate itself: the context of a layer, heads inside
     Halide::Func lse;          // (q, h, b)
     std::vector<ScoreOutputStages> scores;
+    std::optional<KeyLanesStages> gradients;
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;

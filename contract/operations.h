@@ -69,6 +69,10 @@ constexpr bool by_heads(const polyhead_problem &p) noexcept {
 constexpr bool is_backward(const polyhead_problem &p) noexcept {
     return (ops::backward & op_bit(p.op)) != 0;
 }
+// Attention itself, and not its gradients.
+constexpr bool computes_out(const polyhead_problem &p) noexcept {
+    return (ops::forward & op_bit(p.op)) != 0;
+}
 // Projections, attention and the output projection.
 constexpr bool is_attention_layer(const polyhead_problem &p) noexcept {
     return attends(p) && has_weights(p);

@@ -205,8 +205,8 @@ std::string refuse_expression(const Problem &p) {
         return "";
     }
     Expression expression;
-    return !contract::attends(p) ? "expression is not a parameter of op linear"
-                                 : Expression::parse(p.expression, "expression", &expression);
+    return !contract::computes_out(p) ? std::string("expression is not a parameter of op ") + contract::op_name(p.op)
+                                      : Expression::parse(p.expression, "expression", &expression);
 }
 
 } // namespace

@@ -5,6 +5,7 @@
 #include "../contract/problem.h"
 #include "../contract/weight_layout.h"
 #include "frames/frame.h"
+#include "frames/key_lanes.h"
 #include "score_output_tile.h"
 
 namespace polyhead::gen {
@@ -143,6 +144,20 @@ void ScratchTerms::add_splits() {
 
 void ScratchTerms::add_gpu_splits() {
     add(p_.num_kv_heads * (p_.head_dim_v + 2), 1, t_.split_len, p_.window != 0);
+}
+
+void ScratchTerms::add_gradients() {
+    const int64_t width = gradient_width(p_, t_);
+    if (stages_gradient_rows(p_, t_)) {
+        add_per_query(2 * p_.num_heads * width); // query, grad_out
+        add(2 * p_.num_kv_heads * width, 0, 1);  // key, value
+    }
+    add_per_query(2 * p_.num_heads); // delta, row_magnitude
+    if (t_.key_splits > 1) {
+        const int64_t sums = t_.key_splits * width * p_.num_kv_heads;
+        add(sums * 2 * t_.kv_tile, 0, t_.kv_tile * t_.key_splits);
+        add(sums * t_.q_tile, t_.q_tile, 0);
+    }
 }
 
 bool rotates_rows(const Problem &p, const Tiling &t, const Machine &machine) {

@@ -43,6 +43,9 @@ public:
     // The same on a GPU, where rows are not padded to tiles, and what they are merged into is out.
     void add_gpu_splits();
 
+    // Of a backward call: rows as floats, numbers of rows, and the sums of split heads.
+    void add_gradients();
+
     const polyhead_scratch &scratch() const { return scratch_; }
 
 private:

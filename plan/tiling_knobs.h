@@ -12,7 +12,7 @@ namespace polyhead::gen {
 struct Tiling;
 
 // Who reads a knob: a frame, or the linear layers of a frame on a CPU or a GPU.
-enum class KnobUser { query_lanes, head_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_cpu, linear_gpu, everyone };
+enum class KnobUser { query_lanes, head_lanes, key_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_cpu, linear_gpu, everyone };
 
 // Numbers of machine and problem that a knob is measured against.
 enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
@@ -69,14 +69,17 @@ inline KnobUse in(KnobUser user, int least, int most) {
 // clang-format off
 #define POLYHEAD_TILING_KNOBS(X)                                                                                                           \
     X(q_tile, "queries of a tile",                                                                                                         \
-      in(KnobUser::query_lanes, 1, 256).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes))                                 \
+      in(KnobUser::query_lanes, 1, 256).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes),                                 \
+      in(KnobUser::key_lanes, 1, 512).multiple_of(&Tiling::score_rows).tried({32, 48, 64, 96, 128}))                                       \
     X(kv_tile, "keys of a chunk",                                                                                                          \
       in(KnobUser::query_lanes, 1, 2048).multiple_of(&Tiling::key_panel)                                                                   \
           .tried({16, 24, 32, 48, 60, 64, 80, 96, 120, 128, 144, 160, 192, 240, 256, 320, 384, 480, 512}, Quantity::one, Quantity::all_keys), \
+      in(KnobUser::key_lanes, 1, 2048).multiple_of(&Tiling::key_panel).tried({32, 48, 64, 96, 128, 192, 256, 384, 512}),                   \
       in(KnobUser::thread_rows, 1, 32).tried({1, 2, 3, 4, 6, 8, 12, 16}),                                                                  \
       in(KnobUser::block_tiles, 1, 1024).tried({2, 4, 8, 16, 32, 64}))                                                                     \
     X(key_panel, "keys whose scores share registers",                                                                                      \
-      in(KnobUser::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}))                                                  \
+      in(KnobUser::query_lanes, 1, 64).tried({2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24}),                                                  \
+      in(KnobUser::key_lanes, 1, 128).multiple_of(Quantity::lanes).tried({1, 2, 3, 4}, Quantity::lanes))                                   \
     X(value_panel, "value columns whose sums share registers",                                                                             \
       in(KnobUser::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())         \
     X(pair, "bf16 elements of one instruction: 2 where the machine has dot products of pairs",                                             \
@@ -90,6 +93,14 @@ inline KnobUse in(KnobUser user, int least, int most) {
       in(KnobUser::head_lanes, 1, 32).tried({1, 2, 3, 4, 5, 6, 8, 12, 16}))                                                                \
     X(key_unroll, "keys whose dot products share registers",                                                                               \
       in(KnobUser::head_lanes, 1, 32).tried({1, 2, 4, 8, 16}))                                                                             \
+    X(score_rows, "queries whose scores share registers",                                                                                  \
+      in(KnobUser::key_lanes, 1, 32).tried({4, 6, 8, 12}))                                                                                 \
+    X(grad_rows, "rows of gradients whose sums share registers",                                                                           \
+      in(KnobUser::key_lanes, 1, 32).tried({4, 6, 8, 12}))                                                                                 \
+    X(grad_columns, "columns of gradients whose sums share registers",                                                                     \
+      in(KnobUser::key_lanes, 1, 128).multiple_of(Quantity::lanes).tried({1, 2, 3, 4, 5}, Quantity::lanes))                                \
+    X(key_splits, "tasks that take the parts of a head in turns; their gradients of query are added",                                      \
+      in(KnobUser::key_lanes, 1, 64))                                                                                                      \
     X(linear_rows, "rows of a register tile; on a CPU 0: what fits",                                                                       \
       in(KnobUser::linear_cpu, 1, 32).tried({0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14}),                                                      \
       in(KnobUser::linear_gpu, 1, 16).tried({2, 4, 8}))                                                                                    \

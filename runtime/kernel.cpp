@@ -43,7 +43,7 @@ const polyhead_variant *choose(const KernelTable &kernel, const polyhead_args &a
 // What a checked call takes beside what it holds. Of a call on a device, what it takes there.
 int64_t bytes_of_call(const KernelTable &kernel, const polyhead_variant *variant, const polyhead_args &args, const CallShape &s,
                       const CallInParts &parts, Workers &workers) noexcept {
-    if (variant && s.no_keys()) {
+    if (variant && s.no_pairs()) {
         return static_cast<int64_t>(bytes_without_keys(kernel.problem, args));
     }
     if (!variant || parts.needed()) {
@@ -161,7 +161,7 @@ polyhead_status run_call(const GivenCall &call, const Resources &resources) noex
         return status;
     }
     const polyhead_variant *variant = choose(kernel, args, &shape, &status);
-    if (variant && shape.no_keys()) {
+    if (variant && shape.no_pairs()) {
         return run_without_keys(kernel.problem, args, resources.memory);
     }
     CallInParts parts(kernel, args, shape, resources);
@@ -221,7 +221,7 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
     }
     const polyhead_variant *chosen = shape.nothing_to_do() ? nullptr : choose(kernel, *call.args, &shape, &status);
     CallInParts parts(kernel, *call.args, shape, resources);
-    const bool runs = !shape.nothing_to_do() && !(chosen && shape.no_keys());
+    const bool runs = !shape.nothing_to_do() && !(chosen && shape.no_pairs());
     if (status.code != POLYHEAD_OK || (runs && !parts.prepare(chosen, &status))) {
         return refused(status);
     }
@@ -261,7 +261,7 @@ int64_t polyhead_scratch_bytes(const polyhead_kernel *table, const polyhead_args
         if (validate(*call.kernel, *call.args, resources, &shape, &found) && !shape.nothing_to_do()) {
             const polyhead_variant *variant = choose(*call.kernel, *call.args, &shape, &found);
             CallInParts parts(*call.kernel, *call.args, shape, resources);
-            if (found.code == POLYHEAD_OK && ((variant && shape.no_keys()) || parts.prepare(variant, &found))) {
+            if (found.code == POLYHEAD_OK && ((variant && shape.no_pairs()) || parts.prepare(variant, &found))) {
                 bytes = all_bytes(*call.kernel, variant, *call.args, shape, parts, resources);
             }
         }

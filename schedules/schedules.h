@@ -15,6 +15,7 @@ struct HeadLanesStages;
 struct HeadNorm;
 struct HeadProjection;
 struct HeadRows;
+struct KeyLanesStages;
 struct LinearOut;
 struct LinearStages;
 struct QueryLanesStages;
@@ -29,6 +30,7 @@ struct Tiling;
 void schedule_widened(WidenedTensor &widened, const Machine &machine);
 void schedule_query_lanes(QueryLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
+void schedule_key_lanes(KeyLanesStages &stages, const Machine &machine);
 // lse, which is made of what was merged.
 void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.

@@ -10,14 +10,14 @@
 
 namespace polyhead::gen {
 
-constexpr int rows_of_task = 64;
+constexpr int rows_of_floats = 64;
 constexpr int most_serial_floats = 1 << 14; // of a call that one thread makes: a parallel loop costs some microseconds
 
 void schedule_widened(WidenedTensor &s, const Machine &machine) {
     Halide::Var block("block"), row("row"), task("task");
     s.floats.compute_root()
         .bound(s.d, 0, s.width)
-        .split(s.row, block, row, rows_of_task, Halide::TailStrategy::GuardWithIf)
+        .split(s.row, block, row, rows_of_floats, Halide::TailStrategy::GuardWithIf)
         .fuse(block, s.outer, task)
         .fuse(task, s.b, task)
         .vectorize(s.d, std::min(machine.lanes, s.width), Halide::TailStrategy::GuardWithIf);

@@ -80,6 +80,14 @@ Expr Logits::natural(const Expr &score) const {
                                              : score * ln_2;
 }
 
+Expr Logits::slope(const Expr &score) const {
+    if (problem().softcap == 0) {
+        return Expr();
+    }
+    const Expr bent = in().numerics.tanh(score);
+    return (1.0f - bent) * (1.0f + bent);
+}
+
 Expr Logits::alibi(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const Expr &unit) const {
     const Expr slope = -in().element("alibi_slopes", {h, b});
     return (unit.defined() ? rounded_product(slope, unit) : slope) * Halide::cast<float>(Halide::abs(row.position - kv));

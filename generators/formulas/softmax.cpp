@@ -28,6 +28,16 @@ Expr Softmax::power_to_cut(const Expr &difference) const {
     return in().numerics.exp2_to_cut(exponent(difference));
 }
 
+// An empty row has no logit that is not excluded, so any number will do.
+Expr Softmax::reference_of(const Expr &lse) const {
+    const Expr finite = Halide::select(storage_of(POLYHEAD_F32, false).is_minus_infinity(lse), 0.0f, lse);
+    return in().natural_logits() ? finite : finite * log2_e;
+}
+
+Expr Softmax::weight(const Expr &logit, const Expr &reference) const {
+    return Halide::select(Logits::excluded(logit), 0.0f, power(Halide::min(logit - reference, 0.0f)));
+}
+
 Expr Softmax::rescaling(const Expr &difference) const {
     // Polynomials differ from 1 by a unit in the last place: the result of a row would depend on how many chunks other rows see.
     return in().natural_logits() ? Halide::select(difference == 0.0f, 1.0f, power(difference)) : in().numerics.pow2(difference);

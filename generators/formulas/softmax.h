@@ -23,6 +23,10 @@ public:
     // The factor from one reference to a higher one, from their difference; exactly 1 for 0.
     Expr rescaling(const Expr &difference) const;
 
+    // Of a backward call, whose lse is given: what weights are relative to, and the weight of a logit; 0 where the key is excluded.
+    Expr reference_of(const Expr &lse) const;
+    Expr weight(const Expr &logit, const Expr &reference) const;
+
     // How a row ends, from its reference exponent and sum. With a sink the reference may move up.
     // Natural log-sum-exp; -inf for an empty row.
     Expr lse(const Expr &reference, const Expr &row_sum, const Expr &h) const;

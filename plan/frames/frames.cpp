@@ -18,6 +18,7 @@ const Frame &split_tiles_frame();
 const Frame &thread_rows_frame();
 const Frame &block_tiles_frame();
 const Frame &plain_frame();
+const Frame &key_lanes_frame();
 
 namespace {
 
@@ -90,6 +91,7 @@ const std::vector<const Frame *> &frames() {
                                                                     &thread_rows_frame(),
                                                                     &block_tiles_frame(),
                                                                     &linear,
+                                                                    &key_lanes_frame(),
                                                                     &plain_frame()};
     return *table;
 }

@@ -9,7 +9,7 @@ class Plain : public Frame {
 public:
     const char *name() const override { return "plain"; }
     int schedule_version() const override { return 0; }
-    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::attends(p); }
+    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::computes_out(p); }
     bool wanted(const Problem &, const Machine &, bool) const override { return false; }
 };
 

@@ -106,7 +106,7 @@ public:
     const char *name() const override { return "query_lanes"; }
     int schedule_version() const override { return 2; }
     KnobUser knob_user() const override { return KnobUser::query_lanes; }
-    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::attends(p); }
+    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::computes_out(p); }
     // A fixed length may be served by a frame before it.
     bool wanted(const Problem &p, const Machine &, bool first) const override { return first || p.seq_len_q == 0; }
 

@@ -50,7 +50,7 @@ int lanes_for(int entries, int least, int warp) {
 class Rows : public Frame {
 public:
     int schedule_version() const override { return 1; }
-    bool serves(const Problem &p, const Machine &machine) const override { return machine.gpu() && contract::attends(p); }
+    bool serves(const Problem &p, const Machine &machine) const override { return machine.gpu() && contract::computes_out(p); }
     void add_scratch(ScratchTerms *terms) const override { terms->add_attended(); }
 };
 

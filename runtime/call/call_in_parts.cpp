@@ -46,7 +46,8 @@ void name_sequences(const Part &part, polyhead_status *status) noexcept {
 bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept {
     const polyhead_problem &p = kernel.problem;
     const bool own = attends(p) && !attends_itself(p);
-    const char *advice = !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
+    const char *advice = is_backward(p)      ? "call with some of the heads at a time"
+                         : !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
                          : fit.queries == 0 ? "split the keys, and merge the states"
                                             : "split the queries";
     return refuse(status, POLYHEAD_UNSUPPORTED,
@@ -62,14 +63,14 @@ bool check_divisible(const KernelTable &kernel, int64_t rows, int64_t most, cons
                   first_tensor_name(kernel.problem), static_cast<long long>(rows), static_cast<long long>(most), limit);
 }
 
-// Sequences without queries are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
+// Sequences without results are no part. Neighbours of equal lengths are one part, as one call with a batch is faster than several.
 void CallInParts::divide_sequences() noexcept {
     const bool batched = can_be_batched(kernel_, args_, shape_);
     for (int64_t b = 0; b < shape_.batch; ++b) {
         Part part{b, 1, shape_.packed_q, shape_.packed_kv, {}, {}};
         part.queries = part.packed_q ? tokens_of(args_.cu_seqlens_q, b, shape_.seq_len_q) : Tokens{0, shape_.seq_len_q};
         part.keys = part.packed_kv ? tokens_of(args_.cu_seqlens_kv, b, shape_.seq_len_kv) : Tokens{0, shape_.seq_len_kv};
-        if (part.queries.each == 0) {
+        if (part.queries.each == 0 && (!shape_.backward || part.keys.each == 0)) {
             continue;
         }
         Part *const last = count_ > 0 ? &parts_[count_ - 1].part : nullptr;
@@ -117,7 +118,7 @@ bool CallInParts::plan(Planned *planned, polyhead_status *status) noexcept {
     planned->variant = nullptr;
     planned->shape = CallShape{};
     bool right = validate(kernel_, part.args(), resources_, &planned->shape, status);
-    if (right && !planned->shape.no_keys()) {
+    if (right && !planned->shape.no_pairs()) {
         planned->shape.needed_keys = needed_keys(kernel_, part.args(), planned->shape);
         planned->variant = select_variant(kernel_, part.args(), planned->shape, status);
         right = planned->variant && cut_to(fit_of(kernel_.problem, *planned->variant, part.args(), planned->shape), planned, status);

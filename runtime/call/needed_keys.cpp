@@ -17,7 +17,7 @@ int32_t span(const polyhead_args &args, int32_t given) noexcept {
 // Something of the call has T_kv itself: an output, a length that was built in, a user's expression.
 bool keeps_all_keys(const KernelTable &kernel) noexcept {
     const polyhead_problem &p = kernel.problem;
-    return !attends(p) || p.seq_len_kv > 0 || (attends_itself(p) && !p.cache) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
+    return !computes_out(p) || p.seq_len_kv > 0 || (attends_itself(p) && !p.cache) || p.scores != POLYHEAD_NO_SCORES || p.weights_mean ||
            (kernel.expression_facts & POLYHEAD_EXPRESSION_KEY_LENGTH) != 0;
 }
 

@@ -1,4 +1,5 @@
-// The answer when seq_len_kv is 0: attention is 0 in every row and lse is -inf, so a layer gives the bias of its output projection.
+// The answer without pairs of a query and a key: attention is 0 in every row and lse is -inf, so a layer gives the bias of its output
+// projection; gradients are 0.
 // It is written here and not by kernels, because Halide refuses an input without elements even if its loops run 0 times.
 #include "no_keys.h"
 
@@ -6,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "../../contract/tensors.h"
 #include "../../contract/weight_layout.h"
 #include "../memory/stored.h"
 #include "../rules/tensor_rules.h"
@@ -70,13 +72,17 @@ void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char 
     });
 }
 
+bool row_of_zeros(char *row, int64_t width) noexcept {
+    std::memset(row, 0, static_cast<size_t>(width) * bias_element_bytes); // 0 in every storage type
+    return true;
+}
+
 // A row of out in memory for as many floats: zeros, or the bias of the output projection, which lies packed without gaps because it is
 // one head.
 bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char *row, int64_t width, polyhead_status *status) noexcept {
     const size_t bytes = static_cast<size_t>(width) * bias_element_bytes;
     if (!has_weights(problem) || !problem.bias) {
-        std::memset(row, 0, bytes); // 0 in every storage type
-        return true;
+        return row_of_zeros(row, width);
     }
     const size_t offset = weight_layout(problem).out.bias_offset;
     if (args.weights->device) {
@@ -101,18 +107,33 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char
 } // namespace
 
 size_t bytes_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
-    const size_t row_bytes = static_cast<size_t>(args.out.shape[args.out.rank - 1]) * bias_element_bytes;
-    return row_bytes + std::max(source_bytes(args.out), problem.lse ? source_bytes(args.lse) : 0);
+    size_t row_bytes = sizeof(float), most = 0;
+    for (const TensorRow &row : taken_by(problem) & result_rows) {
+        const polyhead_tensor &tensor = args.*row.tensor;
+        if (!row.updated) {
+            row_bytes = std::max(row_bytes, static_cast<size_t>(tensor.shape[tensor.rank - 1]) * bias_element_bytes);
+            most = std::max(most, source_bytes(tensor));
+        }
+    }
+    return row_bytes + most;
 }
 
 void answer_without_keys(const polyhead_problem &problem, const polyhead_args &args, void *memory, polyhead_status *status) noexcept {
-    const int64_t width = args.out.shape[args.out.rank - 1];
-    char *const row = static_cast<char *>(memory), *const source = row + width * static_cast<int64_t>(bias_element_bytes);
-    if (row_of_out(problem, args, row, width, status)) {
-        fill(args.out, row, width, source, args.device, status);
-        if (problem.lse && status->code == POLYHEAD_OK) {
+    const size_t all = bytes_without_keys(problem, args);
+    for (const TensorRow &result : taken_by(problem) & result_rows) {
+        const polyhead_tensor &tensor = args.*result.tensor;
+        if (result.updated || status->code != POLYHEAD_OK) {
+            continue;
+        }
+        char *const row = static_cast<char *>(memory), *const source = row + (all - source_bytes(tensor));
+        if (result.tensor == &polyhead_args::lse) {
             const float nothing = -std::numeric_limits<float>::infinity();
-            fill(args.lse, &nothing, 1, source, args.device, status);
+            fill(tensor, &nothing, 1, source, args.device, status);
+            continue;
+        }
+        const int64_t width = tensor.shape[tensor.rank - 1];
+        if (result.tensor == &polyhead_args::out ? row_of_out(problem, args, row, width, status) : row_of_zeros(row, width)) {
+            fill(tensor, row, width, source, args.device, status);
         }
     }
 }

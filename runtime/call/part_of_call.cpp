@@ -117,7 +117,7 @@ void PartOfCall::keep_positions(const polyhead_problem &problem, const polyhead_
 }
 
 bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) noexcept {
-    const bool own = attends(p) && !attends_itself(p), expression = p.expression && p.expression[0];
+    const bool own = computes_out(p) && !attends_itself(p), expression = p.expression && p.expression[0];
     return own && p.seq_len_q == 0 && !expression && (!knows_positions(p) || (p.position_offsets && !args.position_offsets.device));
 }
 

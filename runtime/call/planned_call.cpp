@@ -68,7 +68,7 @@ polyhead_plan::polyhead_plan(const KernelTable &kernel, const polyhead_args &arg
     form_.expression_tensors = expression_tensors_;
     form_.plan = nullptr;
     const bool keys_counted = !absent(args.kv_lengths) || kernel_.problem.cache != 0;
-    if (args.device || shape_.ragged() || shape_.nothing_to_do() || shape_.no_keys() || keys_counted) {
+    if (args.device || shape_.ragged() || shape_.nothing_to_do() || shape_.no_pairs() || keys_counted) {
         return;
     }
     shape_.needed_keys = needed_keys(kernel_, form_, shape_);

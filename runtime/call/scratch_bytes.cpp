@@ -72,7 +72,7 @@ int64_t thread_scratch_bytes(const polyhead_variant &variant, const CallShape &s
 
 int64_t scratch_bytes(const polyhead_problem &problem, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s,
                       int threads) noexcept {
-    if (s.no_keys()) {
+    if (s.no_pairs()) {
         return 0;
     }
     const Terms terms(problem, args, s);

@@ -88,6 +88,7 @@ CallShape BoundExtents::shape() const noexcept {
     shape.seq_len_kv = length(POLYHEAD_EXTENT_KV, 1);
     shape.num_heads = attends(problem_) ? problem_.num_heads : 1;
     shape.num_kv_heads = attends(problem_) ? problem_.num_kv_heads : 1;
+    shape.backward = is_backward(problem_);
     shape.packed_q = packed_q_;
     shape.packed_kv = packed_kv_;
     return shape;

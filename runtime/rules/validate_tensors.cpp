@@ -82,7 +82,7 @@ bool check_expression_tensor(const BoundExtents &bound, const polyhead_declarati
     const CallShape shape = bound.shape();
     for (int i = 0; i < rule.rank; ++i) {
         const int64_t full = rule.extents[i].extent == any_extent ? tensor.shape[i] : rule.extents[i].extent;
-        if (full == 0 && !shape.nothing_to_do() && !shape.no_keys()) { // no kernel could index it
+        if (full == 0 && !shape.nothing_to_do() && !shape.no_pairs()) { // no kernel could index it
             return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent 0 of dimension %d, expected at least 1", declared.name, i);
         }
     }

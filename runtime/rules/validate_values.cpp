@@ -122,7 +122,7 @@ bool check_pages(const polyhead_problem &p, const polyhead_args &args, const Cal
             return false;
         }
     }
-    return pages > 0 || s.no_keys() ||
+    return pages > 0 || s.no_pairs() ||
            refuse(status, POLYHEAD_WRONG_SHAPE, "key: extent 0 of dimension 0, expected at least 1 page, because page_table has pages");
 }
 

@@ -1,0 +1,348 @@
+// Frame "key lanes": gradients of query, key and value in one pass over parts of keys, five products, no matrix of all pairs.
+#include "key_lanes.h"
+
+namespace polyhead::gen {
+
+using Halide::cast;
+using Halide::clamp;
+using Halide::Expr;
+using Halide::Func;
+using Halide::max;
+using Halide::min;
+using Halide::RDom;
+using Halide::select;
+using Halide::undef;
+using Halide::unsafe_promise_clamped;
+using Halide::Var;
+
+namespace {
+
+constexpr int infinity_bits = 0x7f800000;
+
+Expr magnitude(const Expr &x) {
+    return Halide::reinterpret<int32_t>(x) & 0x7fffffff;
+}
+
+// The coordinates of the frame.
+struct KeyLanesCoordinates {
+    const AttentionFormulas &formulas;
+    const KeyLanesStages &s;
+    const KeyLanesBlocking &blocking;
+
+    const AttentionInputs &in() const { return formulas.inputs(); }
+    // Parts of a head are dealt to its splits in turns, so that borders depend on nothing but the blocking.
+    Expr part(const Expr &p, const Expr &sp) const { return blocking.splits == 1 ? p : p * blocking.splits + sp; }
+    // Halide 21 cannot solve it for p. Otherwise it would conclude that Funcs of a part have none of it or several.
+    Expr first_key(const Expr &p, const Expr &sp) const {
+        return cast<int32_t>(cast<uint32_t>(part(p, sp)) * cast<uint32_t>(blocking.kv_tile));
+    }
+    Expr first_key() const { return first_key(s.p, s.sp); }
+    Expr last_key() const { return in().seq_len_kv - 1; }
+    Expr key(const Expr &kk) const { return part(s.p, s.sp) * blocking.kv_tile + kk; }
+    Expr clamped_key(const Expr &kk) const { return clamp(key(kk), 0, in().keys.rows() - 1); }
+    Expr existing_key(const Expr &kk) const { return in().keys.existing_row(key(kk)); }
+    // Rows behind the last query repeat it.
+    Expr query(const Expr &qi) const { return min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
+    Expr existing_query(const Expr &qi) const { return unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1); }
+    Expr head() const { return s.h * s.group_size + s.g; }
+    // Pairs of a tile of queries, of which some may be excluded.
+    bool excludes() const { return formulas.visibility().rows_differ() || formulas.logits().excludes_pairs(); }
+    TileRange range(const Expr &first_row, const Expr &last_row) const { return {formulas, first_row, last_row, s.b}; }
+    TileRange tile_range() const { return range(query(0), query(blocking.q_tile - 1)); }
+
+    std::vector<Expr> in_part(std::vector<Expr> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
+    std::vector<Expr> in_tile(std::vector<Expr> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
+    std::vector<Var> vars_in_part(std::vector<Var> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
+    std::vector<Var> vars_in_tile(std::vector<Var> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
+
+private:
+    template <class T> static std::vector<T> with(std::vector<T> inner, const std::vector<Var> &outer) {
+        inner.insert(inner.end(), outer.begin(), outer.end());
+        return inner;
+    }
+};
+
+// delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. Vectors, then what is left.
+void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const AttentionInputs &in = at.in();
+    const int lanes = s.blocking.lanes, vectors = s.head_dim_v / lanes, rest = s.head_dim_v % lanes;
+    const auto product = [&](const Expr &d) { return in.grad_out(d, s.q, s.h, s.b) * in.out(d, s.q, s.h, s.b); };
+    s.delta(s.q, s.h, s.b) = 0.0f;
+    if (vectors > 0) {
+        s.delta_words = RDom(0, vectors, "delta_words");
+        s.delta_lanes = RDom(0, lanes, "delta_lanes");
+        s.delta_parts(s.lane, s.q, s.h, s.b) = 0.0f;
+        s.delta_parts(s.lane, s.q, s.h, s.b) += product(s.delta_words * lanes + s.lane);
+        s.delta(s.q, s.h, s.b) += s.delta_parts(s.delta_lanes, s.q, s.h, s.b);
+    }
+    if (rest > 0) {
+        s.delta_rest = RDom(vectors * lanes, rest, "delta_rest");
+        s.delta(s.q, s.h, s.b) += product(s.delta_rest);
+    }
+    if (at.excludes()) {
+        const int most = std::max(s.head_dim, s.head_dim_v);
+        s.magnitude_words = RDom(0, most, "magnitude_words");
+        const Expr d = s.magnitude_words;
+        const Expr of_query = magnitude(in.query(min(d, s.head_dim - 1), s.q, s.h, s.b)),
+                   of_gradient = magnitude(in.grad_out(min(d, s.head_dim_v - 1), s.q, s.h, s.b));
+        s.row_magnitude(s.q, s.h, s.b) = 0;
+        s.row_magnitude(s.q, s.h, s.b) = max(s.row_magnitude(s.q, s.h, s.b), max(of_query, of_gradient));
+    }
+    s.bounds.define(at.formulas, {s.qi, s.qt, s.b}, at.query(s.qi), s.b);
+    s.row_reference(s.qi, s.qt, s.g, s.h, s.b) = at.formulas.softmax().reference_of(in.lse(at.query(s.qi), at.head(), s.b));
+    s.row_delta(s.qi, s.qt, s.g, s.h, s.b) = s.delta(at.query(s.qi), at.head(), s.b);
+}
+
+// key_panels, value_panels = key and value of a part, transposed in squares in registers.
+void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const int lanes = blocking.lanes, vectors = blocking.key_panel / lanes;
+    const KeySource &keys = at.in().keys;
+    const Expr factor = at.formulas.operands().query_factor();
+    const auto row_of = [&](const Expr &row) {
+        return at.clamped_key(s.panel * blocking.key_panel + s.vector * lanes + row);
+    };
+    s.key_squares = transpose_squares("key", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}), [&](const Expr &d, const Expr &row) {
+        return keys.key(d, row_of(row), s.h, s.b) * factor;
+    });
+    s.value_squares = transpose_squares("value", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}),
+                                        [&](const Expr &d, const Expr &row) { return keys.value(d, row_of(row), s.h, s.b); });
+    s.squares = RDom(0, lanes, 0, lanes, 0, vectors, 0, blocking.width / lanes, 0, blocking.panels(), "squares");
+    const Expr lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
+    const auto define = [&](Func panels, const TransposedSquares &squares) {
+        panels(at.vars_in_part({s.lane, s.d, s.panel})) = undef<float>();
+        panels(at.in_part({vector * lanes + lane, block * lanes + column, panel})) =
+            squares.transposed()(at.in_part({column * lanes + lane, block, vector, panel}));
+    };
+    define(s.key_panels, *s.key_squares);
+    define(s.value_panels, *s.value_squares);
+    if (at.excludes()) {
+        s.key_words = RDom(0, blocking.key_panel, 0, s.head_dim, 0, blocking.panels(), "key_words");
+        s.key_magnitude(s.p, s.sp, s.h, s.b) = 0;
+        s.key_magnitude(s.p, s.sp, s.h, s.b) =
+            max(s.key_magnitude(s.p, s.sp, s.h, s.b), magnitude(s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}))));
+    }
+}
+
+// Tensors over pairs, read along the keys. Blocks that end behind the last key are loaded by themselves.
+std::vector<Expr> define_pairs(KeyLanesStages &s, const KeyLanesCoordinates &at, const Expr &kk, const Expr &qi) {
+    const int lanes = s.blocking.lanes;
+    std::vector<Expr> elements;
+    for (const PairTensor &tensor : at.formulas.logits().pair_tensors()) {
+        Func rows(tensor.name + "_rows");
+        rows(at.vars_in_tile({s.kk, s.qi})) = undef(tensor.at(0, 0, 0, 0).type());
+        for (const bool clamped : {false, true}) {
+            const RDom r(0, lanes, 0, s.blocking.kv_tile / lanes, clamped ? "last_pairs" : "pairs");
+            RDom domain = r;
+            const Expr first = at.first_key() + r.y * lanes, in_part = r.y * lanes + r.x;
+            at.tile_range().limit(&domain, first, first + lanes);
+            const Expr inside = first + lanes <= at.in().seq_len_kv;
+            domain.where(clamped ? !inside : inside);
+            const Expr key = at.key(in_part);
+            rows(at.in_tile({domain.y * lanes + domain.x, s.qi})) = tensor.at(
+                clamped ? clamp(key, 0, at.last_key()) : unsafe_promise_clamped(key, 0, at.last_key()), at.query(s.qi), at.head(), s.b);
+            s.pair_blocks.push_back(domain);
+        }
+        s.pairs.push_back(rows);
+        elements.push_back(rows(at.in_tile({kk, qi})));
+    }
+    return elements;
+}
+
+// The pairs of a part and a tile, in panels and groups of rows of which some row sees some key: (key in panel, row, group, panel).
+RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const std::string &name) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    RDom r(0, blocking.key_panel, 0, blocking.score_rows, 0, blocking.q_tile / blocking.score_rows, 0, blocking.panels(), name);
+    const Expr first_row = r.z * blocking.score_rows, first = at.first_key() + r.w * blocking.key_panel;
+    at.range(at.query(first_row), at.query(first_row + (blocking.score_rows - 1))).limit(&r, first, first + blocking.key_panel);
+    r.where(s.qt * blocking.q_tile + first_row < at.in().seq_len_q);
+    return r;
+}
+
+// weights = exp(logit - lse); grad_scores = weights * (grad_weights - delta), times the slope of the logit
+void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const AttentionFormulas &formulas = at.formulas;
+    const auto product = [&](Func result, RDom *domain, const char *name, int width, const Func &panels, auto &&element) {
+        *domain = RDom(0, width, name);
+        const std::vector<Var> place = at.vars_in_tile({s.lane, s.row, s.panel, s.group});
+        const Expr d = *domain, qi = s.group * blocking.score_rows + s.row;
+        result(place) = 0.0f;
+        result(place) += panels(at.in_part({s.lane, d, s.panel})) * element(d, at.query(qi), at.head(), s.b);
+    };
+    product(s.scores, &s.score_words, "score_words", s.head_dim, s.key_panels, [&](auto... i) { return at.in().query(i...); });
+    product(s.grad_weights, &s.grad_words, "grad_words", s.head_dim_v, s.value_panels, [&](auto... i) { return at.in().grad_out(i...); });
+    const auto place = [&](const RDom &r) { return at.in_tile({r.w * blocking.key_panel + r.x, r.z * blocking.score_rows + r.y}); };
+    const auto in_registers = [&](const RDom &r) { return at.in_tile({r.x, r.y, r.w, r.z}); };
+    const auto row_of = [&](const RDom &r) { return r.z * blocking.score_rows + r.y; };
+
+    s.weight_rows = pairs_of_tile(s, at, "weight_rows");
+    const Expr kk = s.weight_rows.w * blocking.key_panel + s.weight_rows.x, qi = row_of(s.weight_rows);
+    const Expr score = s.scores(in_registers(s.weight_rows));
+    const Expr logit =
+        formulas.logits().logit(score, s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi), at.key(kk), at.head(), s.b,
+                                define_pairs(s, at, kk, qi), true);
+    const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
+    const Expr slope = formulas.logits().slope(score);
+    s.has_slopes = slope.defined();
+    const std::vector<Var> pair = at.vars_in_tile({s.kk, s.qi});
+    if (s.has_slopes) {
+        s.weights(pair) = Halide::Tuple(undef<float>(), undef<float>());
+        s.weights(place(s.weight_rows)) = Halide::Tuple(weight, slope);
+    } else {
+        s.weights(pair) = undef<float>();
+        s.weights(place(s.weight_rows)) = weight;
+    }
+
+    s.logit_rows = pairs_of_tile(s, at, "logit_rows");
+    const Halide::FuncRef of_pair = s.weights(place(s.logit_rows));
+    const Expr prob = s.has_slopes ? Expr(of_pair[0]) : Expr(of_pair);
+    Expr gradient = prob * (s.grad_weights(in_registers(s.logit_rows)) - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
+    gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
+    // By its bits, because a comparison of floats may be taken for true where one is NaN.
+    const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
+    s.grad_scores(pair) = undef<float>();
+    s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(none, 0.0f, gradient) : gradient;
+}
+
+// Which products a tile of gradients has, and of which queries or keys.
+void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const Visibility &visibility = at.formulas.visibility();
+    const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows;
+    const Expr seq_len_q = at.in().seq_len_q, length = visibility.kv_length(s.b), first_query = s.qt * blocking.q_tile;
+    const Expr of_keys = s.t < 2 * key_tiles, key = at.first_key() + s.t % key_tiles * rows, query = first_query + (s.t - 2 * key_tiles) * rows;
+    const auto in_tile = [&](const Expr &q) { return clamp(q - first_query, 0, blocking.q_tile); };
+    const auto in_part = [&](const Expr &kv) { return clamp(kv - at.first_key(), 0, blocking.kv_tile); };
+    const Expr row = clamp(query, 0, seq_len_q - 1), last_row = clamp(query + (rows - 1), 0, seq_len_q - 1);
+    const Expr begin = visibility.keys_begin(row, s.b), last_key = min(key + (rows - 1), length - 1);
+    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) = select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
+    const Expr end = select(of_keys, select(key < length, in_tile(min(visibility.queries_end(last_key, s.b), seq_len_q)), 0),
+                            select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
+    Expr wanted = s.kind % 3 == min(s.t / key_tiles, 2);
+    if (at.excludes()) {
+        RDom rows_of_tile(0, blocking.q_tile, "rows_of_tile");
+        s.tile_magnitude(s.qt, s.g, s.p, s.sp, s.h, s.b) = s.key_magnitude(s.p, s.sp, s.h, s.b);
+        s.tile_magnitude(s.qt, s.g, s.p, s.sp, s.h, s.b) =
+            max(s.tile_magnitude(s.qt, s.g, s.p, s.sp, s.h, s.b), s.row_magnitude(at.query(rows_of_tile), at.head(), s.b));
+        wanted = wanted && (s.kind < 3) == (s.tile_magnitude(s.qt, s.g, s.p, s.sp, s.h, s.b) < infinity_bits);
+    }
+    s.turns_end(at.vars_in_tile({s.kind, s.t})) = select(wanted, end, 0);
+}
+
+// tile_sums = the products of a register tile: one Func with updates of which all but one have no turns, so that one loop nest can add
+// every gradient to sums.
+void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const AttentionInputs &in = at.in();
+    const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows;
+    const std::vector<Var> place = at.vars_in_tile({s.x, s.row, s.block, s.t});
+    const Expr column = s.block * blocking.grad_columns + s.x;
+    const auto row_of_tile = [&](int first, int count) {
+        return unsafe_promise_clamped((s.t - first) * rows + s.row, 0, count - 1);
+    };
+    s.tile_sums(place) = 0.0f;
+    for (int kind = 0; kind < (at.excludes() ? 6 : 3); kind++) {
+        const bool of_query = kind % 3 == 2;
+        RDom turns(0, of_query ? blocking.kv_tile : blocking.q_tile, "products");
+        turns.where(turns < s.turns_end(at.in_tile({kind, s.t})));
+        turns.where(turns >= s.first_turn(s.t, s.qt, s.p, s.sp, s.b));
+        const int width = kind % 3 == 0 ? s.head_dim_v : s.head_dim;
+        if (width <= blocking.width - blocking.grad_columns) {
+            turns.where(s.block * blocking.grad_columns < width);
+        }
+        const Expr turn = turns, head = at.head();
+        const std::vector<Expr> pair = of_query ? at.in_tile({turn, row_of_tile(2 * key_tiles, blocking.q_tile)})
+                                                : at.in_tile({row_of_tile(kind % 3 * key_tiles, blocking.kv_tile), turn});
+        const Expr factor = kind % 3 != 0 ? Expr(s.grad_scores(pair)) : s.has_slopes ? Expr(s.weights(pair)[0]) : Expr(s.weights(pair));
+        const Expr read = kind % 3 == 0   ? in.grad_out(column, at.existing_query(turn), head, s.b)
+                          : kind % 3 == 1 ? in.query(column, at.existing_query(turn), head, s.b)
+                                          : in.keys.key(column, at.existing_key(turn), s.h, s.b);
+        // The value is dropped and not the product, so that every loop has one fused multiply-add, and the same bits.
+        s.tile_sums(place) += factor * (kind < 3 ? read : select(Halide::reinterpret<int32_t>(factor) == 0, 0.0f, read));
+        s.products.push_back(turns);
+    }
+}
+
+void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at, const Storage &result) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows, part = blocking.kv_tile;
+    const Expr parts = (at.in().seq_len_kv + part - 1) / part, of_split = (parts + blocking.splits - 1) / blocking.splits;
+    const Expr tiles = (s.seq_len_q + blocking.q_tile - 1) / blocking.q_tile, key_rows = of_split * part, query_rows = tiles * blocking.q_tile;
+    s.rows = 2 * key_rows + s.group_size * query_rows;
+    s.merge = RDom(0, blocking.grad_columns, 0, rows, 0, blocking.column_blocks(), 0, blocking.tiles(), 0, tiles, 0, s.group_size, 0, of_split,
+                   "merge");
+    const Expr x = s.merge[0], row = s.merge[1], block = s.merge[2], tile = s.merge[3], qt = s.merge[4], g = s.merge[5], p = s.merge[6];
+    const Expr first_row = min(qt * blocking.q_tile, s.seq_len_q - 1), last_row = min(qt * blocking.q_tile + (blocking.q_tile - 1), s.seq_len_q - 1);
+    const Expr first_key = at.first_key(p, s.sp);
+    TileRange(at.formulas, first_row, last_row, s.b).limit(&s.merge, first_key, first_key + part);
+    const Expr place = select(tile < key_tiles, p * part + tile * rows, tile < 2 * key_tiles, key_rows + p * part + (tile - key_tiles) * rows,
+                              2 * key_rows + g * query_rows + qt * blocking.q_tile + (tile - 2 * key_tiles) * rows) +
+                       row;
+    s.sums(s.x, s.row, s.sp, s.h, s.b) = 0.0f;
+    s.sums(block * blocking.grad_columns + x, unsafe_promise_clamped(place, 0, s.rows - 1), s.sp, s.h, s.b) +=
+        s.tile_sums(x, row, block, tile, qt, g, p, s.sp, s.h, s.b);
+
+    const auto sum_at = [&](const Expr &of_row, const Expr &split, const Expr &h) {
+        return s.sums(s.d, unsafe_promise_clamped(of_row, 0, s.rows - 1), split, h, s.b);
+    };
+    const Expr scale = at.in().number("softmax_scale"), number = s.kv / part, split = blocking.splits == 1 ? Expr(0) : number % blocking.splits;
+    const Expr key_row = blocking.splits == 1 ? Expr(s.kv) : number / blocking.splits * part + s.kv % part;
+    const auto of_key = [&](const Expr &value) {
+        const Expr exists = s.kv < at.formulas.visibility().kv_length(s.b);
+        return at.formulas.problem().kv_lengths != 0 ? select(exists, value, 0.0f) : value;
+    };
+    const Expr group = s.h % s.group_size, kv_head = s.h / s.group_size;
+    Expr of_query;
+    for (int i = 0; i < blocking.splits; i++) {
+        const Expr of_split_ = sum_at(2 * key_rows + group * query_rows + s.q, i, kv_head);
+        of_query = of_query.defined() ? of_query + of_split_ : of_split_;
+    }
+    s.grad_query(s.d, s.q, s.h, s.b) = result.store(of_query * scale);
+    s.grad_key(s.d, s.kv, s.h, s.b) = result.store(of_key(sum_at(key_rows + key_row, split, s.h) * scale));
+    s.grad_value(s.d, s.kv, s.h, s.b) = result.store(of_key(sum_at(key_row, split, s.h)));
+}
+
+} // namespace
+
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const Func &grad_query, const Func &grad_key,
+                         const Func &grad_value, const Storage &result) {
+    const AttentionInputs &in = formulas.inputs();
+    KeyLanesStages s;
+    s.blocking = blocking;
+    s.head_dim = formulas.problem().head_dim;
+    s.head_dim_v = formulas.problem().head_dim_v;
+    s.num_kv_heads = in.num_kv_heads;
+    s.batch = in.batch;
+    s.group_size = formulas.group_size();
+    s.seq_len_q = in.seq_len_q;
+    s.grad_query = grad_query;
+    s.grad_key = grad_key;
+    s.grad_value = grad_value;
+    const KeyLanesCoordinates at{formulas, s, s.blocking};
+    define_rows(s, at);
+    define_panels(s, at);
+    define_weights(s, at);
+    define_turns(s, at);
+    define_products(s, at);
+    define_sums(s, at, result);
+    return s;
+}
+
+std::vector<Func> KeyLanesStages::funcs() const {
+    std::vector<Func> all = {delta_parts, delta, row_magnitude};
+    const std::vector<Func> of_rows = bounds.funcs();
+    all.insert(all.end(), of_rows.begin(), of_rows.end());
+    all.insert(all.end(), {row_reference, row_delta});
+    for (const TransposedSquares *squares : {&*key_squares, &*value_squares}) {
+        const std::vector<Func> steps = squares->funcs();
+        all.insert(all.end(), steps.begin(), steps.end());
+    }
+    all.insert(all.end(), {key_panels, value_panels, key_magnitude});
+    all.insert(all.end(), pairs.begin(), pairs.end());
+    all.insert(all.end(), {scores, weights, grad_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+    all.erase(std::remove_if(all.begin(), all.end(), [](const Func &f) { return !f.defined(); }), all.end());
+    return all;
+}
+
+} // namespace polyhead::gen

@@ -1,0 +1,82 @@
+// Frame "key lanes" (gradients): keys of a part side by side, queries and gradients read in their natural layout as broadcasts and rows.
+#pragma once
+
+#include <optional>
+
+#include "../formulas.h"
+#include "seen_keys.h"
+#include "transposed.h"
+
+namespace polyhead::gen {
+
+// Blocking numbers of the frame.
+struct KeyLanesBlocking {
+    int q_tile;       // queries of a tile; a multiple of score_rows and grad_rows
+    int kv_tile;      // keys of a part; a multiple of key_panel and grad_rows
+    int score_rows;   // queries whose scores are computed together
+    int key_panel;    // keys whose scores are computed together; a multiple of lanes
+    int grad_rows;    // rows of gradients whose sums share registers
+    int grad_columns; // columns of them; a multiple of lanes
+    int splits;       // tasks that take the parts of a head in turns
+    int lanes;
+    int width; // columns of all gradients, in whole grad_columns; rows that are read have so many, or head_dim and head_dim_v
+    int panels() const { return kv_tile / key_panel; }
+    int column_blocks() const { return width / grad_columns; }
+    // Register tiles of gradients of a part and a tile: of value, then of key, then of query.
+    int key_tiles() const { return kv_tile / grad_rows; }
+    int query_tiles() const { return q_tile / grad_rows; }
+    int tiles() const { return 2 * key_tiles() + query_tiles(); }
+};
+
+// The named Funcs, in the order in which a part is computed. Coordinates: kk = key in part, p = part of a split, sp = split, qi = query in
+// tile, qt = tile, g = head in group, h = key/value head. Of registers: lane = key in panel, row = query in group of rows or row of a tile
+// of gradients, t = tile of gradients.
+struct KeyLanesStages {
+    KeyLanesBlocking blocking;
+    int head_dim, head_dim_v;
+    Halide::Expr num_kv_heads, batch, group_size, seq_len_q, rows; // rows: of `sums`, for a split of a head
+
+    Halide::Var x{"x"}, d{"d"}, lane{"lane"}, row{"row"}, panel{"panel"}, group{"group"}, kk{"kk"}, qi{"qi"}, qt{"qt"}, g{"g"}, p{"p"},
+        sp{"sp"}, h{"h"}, b{"b"}, q{"q"}, kv{"kv"}, t{"t"}, vector{"vector"}, block{"block"}, kind{"kind"};
+
+    Halide::RDom delta_words, delta_lanes, delta_rest; // of delta: (lane, vector); lanes; the entries behind them
+    Halide::RDom magnitude_words;                      // of row_magnitude
+    Halide::RDom squares;                              // of key_panels: (lane, column, vector, block of columns, panel)
+    Halide::RDom weight_rows, logit_rows;              // (key in panel, row in group, group of rows, panel)
+    Halide::RDom key_words, value_words, score_words, grad_words;
+    Halide::RDom merge; // of sums: (column, row, block of columns, tile, qt, g, p)
+    std::vector<Halide::RDom> products; // of tile_sums: value, key, query; then the same where something is not finite
+
+    Halide::Func delta_parts{"delta_parts"};     // (lane, q, h, b): h counts query heads
+    Halide::Func delta{"delta"};                 // (q, h, b): sum of grad_out * out
+    Halide::Func row_magnitude{"row_magnitude"}; // (q, h, b): largest |query|, |grad_out| as an integer; undefined where no pair is excluded
+    RowBounds bounds;                            // (qi, qt, b)
+    Halide::Func row_reference{"row_reference"}; // (qi, qt, g, h, b): lse in the unit of logits
+    Halide::Func row_delta{"row_delta"};         // (qi, qt, g, h, b)
+    std::optional<TransposedSquares> key_squares, value_squares;
+    Halide::Func key_panels{"key_panels"};       // (lane, d, panel, p, sp, h, b): in the unit of scores
+    Halide::Func value_panels{"value_panels"};   // the same
+    Halide::Func key_magnitude{"key_magnitude"}; // (p, sp, h, b): largest |key| of a part as an integer; undefined as row_magnitude
+
+    std::vector<Halide::Func> pairs;             // (kk, qi, qt, g, p, sp, h, b): tensors over pairs
+    std::vector<Halide::RDom> pair_blocks;       // two of each: (key in block, block), inside of the keys and at their end
+    Halide::Func scores{"scores"};               // (lane, row, panel, group, qt, g, p, sp, h, b)
+    Halide::Func grad_weights{"grad_weights"};   // the same: grad_out . value
+    Halide::Func weights{"weights"};             // (kk, qi, qt, g, p, sp, h, b); with slopes of logits beside them where those are not 1
+    Halide::Func grad_scores{"grad_scores"};     // the same
+    Halide::Func tile_magnitude{"tile_magnitude"}; // (qt, g, p, sp, h, b): the largest of all that is multiplied; undefined as row_magnitude
+    Halide::Func first_turn{"first_turn"};       // (t, qt, p, sp, b): where the products of a tile begin
+    Halide::Func turns_end{"turns_end"};         // (kind, t, qt, g, p, sp, h, b): where they end, 0 for kinds that the tile is not
+    Halide::Func tile_sums{"tile_sums"};         // (x, row, block, t, qt, g, p, sp, h, b), in registers
+    Halide::Func sums{"sums"};                   // (x, row, sp, h, b): gradients of value, key and query, one after another
+    Halide::Func grad_query, grad_key, grad_value;
+
+    bool has_slopes = false;
+    std::vector<Halide::Func> funcs() const;
+};
+
+// The results go into three Funcs (d, token, head, b).
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const Halide::Func &grad_query,
+                         const Halide::Func &grad_key, const Halide::Func &grad_value, const Storage &result);
+
+} // namespace polyhead::gen

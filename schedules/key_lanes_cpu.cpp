@@ -1,0 +1,173 @@
+// CPU schedule of the frame "key lanes".
+//
+//   delta, row_magnitude                             once for all rows
+//   parallel (batch, key/value head[, split])
+//     sums: rows of gradients of value and key of the task's keys, and of query
+//     for parts of kv_tile keys
+//       key_panels, value_panels                     transposed in squares in registers; lanes are keys
+//       for heads of the group, for tiles of q_tile queries that see the part
+//         weights: score_rows x key_panel scores in registers over head_dim, one broadcast of query per vector of keys
+//         grad_scores: the same of grad_out and value
+//         for tiles of grad_rows rows, first of value, then of key, then of query
+//           for blocks of grad_columns columns
+//             tile_sums: += weights * grad_out, or += grad_scores * query, or += grad_scores * key; in registers
+//             sums += tile_sums
+//     grad_query, grad_key, grad_value               one task writes all three, but where heads are split
+// Where the time goes: docs/measured/schedules.md.
+#include "schedules.h"
+
+#include <algorithm>
+
+#include "../generators/frames/key_lanes.h"
+
+namespace polyhead::gen {
+
+using Halide::Func;
+using Halide::LoopLevel;
+using Halide::RVar;
+using Halide::TailStrategy;
+using Halide::Var;
+
+namespace {
+
+constexpr int most_lanes_of_numbers = 8; // numbers of tiles side by side
+
+// A square: all steps are unrolled, so that it stays in registers.
+void schedule_square(TransposedSquares &t, const LoopLevel &square) {
+    Var row("row"), column("column");
+    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side).split(t.f, row, column, t.side).vectorize(column).unroll(row);
+    for (size_t i = 0; i < t.shuffles.size(); i++) {
+        const Halide::RDom &r = t.domains[i];
+        t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
+        t.shuffles[i].update().reorder(r.x, r.y, r.z).allow_race_conditions().unroll(r.x).unroll(r.z).vectorize(r.y);
+    }
+}
+
+void schedule_rows_of_queries(KeyLanesStages &s) {
+    const int lanes = s.blocking.lanes;
+    Var task("task");
+    s.delta.compute_root().fuse(s.h, s.b, task).parallel(task);
+    for (int i = 0; i < s.delta.num_update_definitions(); i++) {
+        s.delta.update(i).fuse(s.h, s.b, task).parallel(task);
+    }
+    if (s.delta_parts.defined()) {
+        s.delta.update(0).atomic().vectorize(RVar(s.delta_lanes.x));
+        s.delta_parts.compute_at(s.delta, s.q).bound_extent(s.lane, lanes).vectorize(s.lane).update().vectorize(s.lane);
+    }
+    if (s.row_magnitude.defined()) {
+        s.row_magnitude.compute_root().fuse(s.h, s.b, task).parallel(task);
+        s.row_magnitude.update().fuse(s.h, s.b, task).parallel(task);
+    }
+}
+
+// What is made once for a part.
+void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const RVar lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
+    for (Func f : {s.key_panels, s.value_panels}) {
+        f.compute_at(part).bound_extent(s.lane, blocking.key_panel).bound_extent(s.d, blocking.width).bound_extent(s.panel, blocking.panels());
+        f.update().reorder(lane, column, vector, block, panel).allow_race_conditions().vectorize(lane).unroll(column);
+    }
+    schedule_square(*s.key_squares, LoopLevel(s.key_panels, vector));
+    schedule_square(*s.value_squares, LoopLevel(s.value_panels, vector));
+    if (s.key_magnitude.defined()) {
+        s.key_magnitude.compute_at(part).update().reorder(s.key_words.x, s.key_words.y, s.key_words.z).atomic().vectorize(
+            RVar(s.key_words.x), blocking.lanes);
+    }
+}
+
+// A product of two rows in registers.
+void schedule_scores(Func f, const RVar &words, KeyLanesStages &s, const LoopLevel &level) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    f.compute_at(level).bound_extent(s.lane, blocking.key_panel).bound_extent(s.row, blocking.score_rows);
+    f.vectorize(s.lane, blocking.lanes).unroll(s.lane).unroll(s.row);
+    f.update().reorder(s.lane, s.row, words).vectorize(s.lane, blocking.lanes).unroll(s.lane).unroll(s.row);
+}
+
+void schedule_pairs(Func f, const Halide::RDom &r, KeyLanesStages &s, const LoopLevel &tile) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    f.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
+    f.update().reorder(r.x, r.y, r.z, r.w).allow_race_conditions().vectorize(RVar(r.x), blocking.lanes).unroll(r.x).unroll(r.y);
+}
+
+// What is made for a tile of queries and a part.
+void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const int lanes = blocking.lanes, few = std::min(lanes, most_lanes_of_numbers);
+    for (Func f : s.bounds.funcs()) {
+        f.compute_at(tile).bound_extent(s.qi, blocking.q_tile).vectorize(s.qi, few);
+    }
+    for (Func f : {s.row_reference, s.row_delta}) {
+        f.compute_at(tile).bound_extent(s.qi, blocking.q_tile).vectorize(s.qi, few);
+    }
+    for (size_t i = 0; i < s.pairs.size(); i++) {
+        s.pairs[i].compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
+        for (int j = 0; j < 2; j++) {
+            const Halide::RDom &r = s.pair_blocks[2 * i + size_t(j)];
+            s.pairs[i].update(j).reorder(r.x, r.y, s.qi).allow_race_conditions().vectorize(RVar(r.x));
+        }
+    }
+    schedule_pairs(s.weights, s.weight_rows, s, tile);
+    schedule_pairs(s.grad_scores, s.logit_rows, s, tile);
+    schedule_scores(s.scores, s.score_words, s, LoopLevel(s.weights, RVar(s.weight_rows.z)));
+    schedule_scores(s.grad_weights, s.grad_words, s, LoopLevel(s.grad_scores, RVar(s.logit_rows.z)));
+    if (s.tile_magnitude.defined()) {
+        s.tile_magnitude.compute_at(tile);
+    }
+    s.first_turn.compute_at(tile).bound_extent(s.t, blocking.tiles()).vectorize(s.t, few, TailStrategy::GuardWithIf);
+    s.turns_end.compute_at(tile).bound_extent(s.t, blocking.tiles()).bound_extent(s.kind, int(s.products.size()));
+    s.turns_end.vectorize(s.t, few, TailStrategy::GuardWithIf);
+}
+
+void schedule_products(KeyLanesStages &s) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    s.tile_sums.compute_at(s.sums, RVar(s.merge[2])).bound_extent(s.x, blocking.grad_columns).bound_extent(s.row, blocking.grad_rows);
+    s.tile_sums.vectorize(s.x, blocking.lanes).unroll(s.x).unroll(s.row);
+    for (size_t i = 0; i < s.products.size(); i++) {
+        const RVar turns = s.products[i];
+        s.tile_sums.update(int(i)).reorder(s.x, s.row, turns).vectorize(s.x, blocking.lanes).unroll(s.x).unroll(s.row);
+    }
+}
+
+} // namespace
+
+void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
+    const KeyLanesBlocking &blocking = s.blocking;
+    const int lanes = machine.lanes;
+    Var task("task"), head("head");
+    const RVar x = s.merge[0], row = s.merge[1], block = s.merge[2], tile = s.merge[3], qt = s.merge[4], g = s.merge[5], p = s.merge[6];
+    schedule_rows_of_queries(s);
+    s.sums.bound(s.x, 0, blocking.width).bound(s.row, 0, s.rows).vectorize(s.x, lanes);
+    const auto along_row = [&](Func f, int columns) {
+        f.bound(s.d, 0, columns).vectorize(s.d, std::min(lanes, columns), TailStrategy::GuardWithIf);
+    };
+    along_row(s.grad_query, s.head_dim);
+    along_row(s.grad_key, s.head_dim);
+    along_row(s.grad_value, s.head_dim_v);
+    Halide::Stage update = s.sums.update();
+    update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
+    update.vectorize(x, lanes).unroll(x).unroll(row);
+    if (blocking.splits == 1) {
+        // Loops of three results are one, over batch rows and key/value heads: their names and extents are equal.
+        s.grad_query.split(s.h, s.h, s.g, s.group_size, TailStrategy::GuardWithIf);
+        s.grad_query.reorder(s.d, s.q, s.g, s.h, s.b);
+        for (Func f : {s.grad_query, s.grad_key, s.grad_value}) {
+            f.parallel(s.h).parallel(s.b);
+        }
+        s.grad_key.compute_with(s.grad_query, s.h);
+        s.grad_value.compute_with(s.grad_query, s.h);
+        s.sums.compute_at(s.grad_query, s.h).bound(s.sp, 0, 1);
+    } else {
+        for (Func f : {s.grad_query, s.grad_key, s.grad_value}) {
+            f.fuse(s.h, s.b, task).parallel(task);
+        }
+        s.sums.compute_root().bound(s.sp, 0, blocking.splits).bound(s.h, 0, s.num_kv_heads).bound(s.b, 0, s.batch);
+        s.sums.fuse(s.sp, s.h, task).fuse(task, s.b, task).parallel(task);
+        update.fuse(s.h, s.b, task).parallel(s.sp).parallel(task);
+    }
+    schedule_panels(s, LoopLevel(s.sums, p));
+    schedule_tile(s, LoopLevel(s.sums, qt));
+    schedule_products(s);
+}
+
+} // namespace polyhead::gen

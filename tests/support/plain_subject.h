@@ -8,10 +8,8 @@
 #include <vector>
 
 #include "instruments/calls/int8_cache.h"
-#include "instruments/calls/problems.h"
 #include "instruments/calls/subject.h"
 #include "instruments/calls/weights.h"
-#include "instruments/reference/gradients.h"
 #include "instruments/reference/reference.h"
 #include "instruments/reference/visibility.h"
 
@@ -66,16 +64,6 @@ inline Subject plain_subject(const Problem &p, const LayerWeights &weights, Faul
         }
         if (before) {
             before(p, args);
-        }
-        if (is_backward(p)) {
-            const Gradients<float> gradients = evaluate_gradients<float>(p, args, all_heads(p, args));
-            write(given.grad_query, gradients.query.values);
-            write(given.grad_key, gradients.key.values);
-            write(given.grad_value, gradients.value.values);
-            if (after) {
-                after(p, args);
-            }
-            return polyhead_status{};
         }
         const Answer<float> answer = evaluate<float>(p, args, weights.tensors(), all_rows(p, args));
         write(given.out, answer.out);

@@ -15,7 +15,6 @@
 #include "executors.h"
 #include "failing_system.h"
 #include "floating_point_states.h"
-#include "instruments/calls/call_tensors.h"
 #include "instruments/calls/not_run.h"
 #include "instruments/calls/problems.h"
 #include "instruments/calls/spinning_pool.h"
@@ -63,13 +62,7 @@ struct SmallCall {
         inputs.gaps_untouched(); // refills the outputs
         return subject.subject().run(inputs.args());
     }
-    Bits bits() const {
-        Bits all;
-        for (const CallTensor &output : outputs_of(kernel.problem.op)) {
-            all.push_back(inputs.read(output.tensor));
-        }
-        return all;
-    }
+    Bits bits() const { return read_outputs(inputs.args()); }
     bool right() const {
         const Bits now = bits();
         for (size_t i = 0; i < now.size(); ++i) {

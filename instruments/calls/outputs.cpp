@@ -28,6 +28,14 @@ std::vector<float> read_view(const polyhead_tensor &view) {
     return dense;
 }
 
+std::vector<std::vector<float>> read_outputs(const polyhead_args &args) {
+    std::vector<std::vector<float>> outputs;
+    for (const CallTensor &output : outputs_of(args.op)) {
+        outputs.push_back(read_view(args.*output.tensor));
+    }
+    return outputs;
+}
+
 void OutputTensors::add(polyhead_tensor polyhead_args::*which, Tensor tensor, polyhead_args *args) {
     args->*which = tensor.view;
     tensors_[place_of(which)] = std::move(tensor);
@@ -37,13 +45,9 @@ std::vector<float> OutputTensors::read(polyhead_tensor polyhead_args::*which) co
     return read_view(tensors_[place_of(which)].view);
 }
 
-std::string OutputTensors::unwritten() const {
-    for (size_t output = 0; output < tensors_.size(); output++) {
-        const polyhead_tensor &view = tensors_[output].view;
-        int64_t index = 0, found = -1;
-        if (view.rank == 0) {
-            continue;
-        }
+int64_t find_unwritten(const polyhead_tensor &view) {
+    int64_t index = 0, found = -1;
+    if (view.rank != 0) {
         for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
             for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++, index++) {
                 const bool canary = is_16_bit(view.dtype) ? static_cast<const uint16_t *>(view.data)[i] == GuardedBuffer::canary_16
@@ -51,6 +55,13 @@ std::string OutputTensors::unwritten() const {
                 found = canary && found < 0 ? index : found;
             }
         });
+    }
+    return found;
+}
+
+std::string OutputTensors::unwritten() const {
+    for (size_t output = 0; output < tensors_.size(); output++) {
+        const int64_t found = find_unwritten(tensors_[output].view);
         if (found >= 0) {
             return std::string(output_tensors[output].name) + "[" + std::to_string(found) + "] was not written";
         }

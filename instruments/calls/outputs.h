@@ -30,6 +30,10 @@ private:
 
 // The elements of a view, as floats.
 std::vector<float> read_view(const polyhead_tensor &view);
+// The number of the first of them that still holds the canary, or -1.
+int64_t find_unwritten(const polyhead_tensor &view);
+// The elements of every output of a call, outputs_of(args.op).
+std::vector<std::vector<float>> read_outputs(const polyhead_args &args);
 
 } // namespace polyhead::test
 #endif

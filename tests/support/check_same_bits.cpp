@@ -16,15 +16,6 @@ namespace {
 // One vector per output of the operation.
 using Bits = std::vector<std::vector<float>>;
 
-// Views of the outputs in args, as they lie in memory.
-Bits bits_of(const polyhead_args &args) {
-    Bits bits;
-    for (const CallTensor &output : outputs_of(args.op)) {
-        bits.push_back(Inputs::read(args.*output.tensor));
-    }
-    return bits;
-}
-
 // What a call wrote into the caches for some batch rows.
 using Rows = std::array<std::vector<float>, cache_tensors.size()>;
 Rows rows_of(const Inputs &inputs, int64_t b) {
@@ -184,7 +175,7 @@ std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!run_fresh(subject, inputs, inputs.args(), &failure)) {
             return failure;
         }
-        const std::string output = difference(subject, bits_of(inputs.args()), expected);
+        const std::string output = difference(subject, read_outputs(inputs.args()), expected);
         if (!output.empty()) {
             return output + ": " + std::to_string(count) + " threads give other bits than 1";
         }
@@ -204,7 +195,7 @@ std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected, 
         if (!run_fresh(subject, inputs, args, &failure)) {
             return "batch row " + std::to_string(b) + " alone: " + failure;
         }
-        const std::string output = difference(subject, bits_of(args), part_of(inputs, expected, args));
+        const std::string output = difference(subject, read_outputs(args), part_of(inputs, expected, args));
         if (!output.empty()) {
             return output + ": batch row " + std::to_string(b) + " alone gives other bits than among " + std::to_string(batch);
         }
@@ -235,7 +226,7 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!run_fresh(subject, inputs, args, &failure)) {
             return failure;
         }
-        const std::string output = difference(subject, bits_of(args), part_of(inputs, expected, args));
+        const std::string output = difference(subject, read_outputs(args), part_of(inputs, expected, args));
         if (!output.empty()) {
             return output + ": keys padded by " + std::to_string(pad) + " give other bits than by " + std::to_string(full - longest);
         }
@@ -253,7 +244,7 @@ template <class Look> std::string compare_with_one_thread(const Subject &subject
     std::string failure;
     subject.set_threads(1);
     if (run_fresh(subject, inputs, inputs.args(), &failure)) {
-        failure = look(inputs, bits_of(inputs.args()), all_rows_of(inputs));
+        failure = look(inputs, read_outputs(inputs.args()), all_rows_of(inputs));
     }
     subject.set_threads(threads_before);
     return failure.empty() ? "" : failure + reproduce(subject, shape);

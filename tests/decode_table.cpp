@@ -24,9 +24,9 @@ constexpr size_t most_bytes = size_t(70) << 20;
 
 // Bare attention over a cache, with nothing that would have to be as long as the cache. Masks and biases are left out of the calls.
 bool decodes(const Problem &p) {
-    return is_sdpa(p) && !is_backward(p) && p.page_size == 0 && p.kv_lengths && p.seq_len_q == 0 && p.seq_len_kv == 0 && !p.rope && !p.alibi && !p.sinks &&
-           !p.softcap && !p.head_gate && !p.gate && !contract::normalises(p) && p.scores == POLYHEAD_NO_SCORES && !p.weights_mean &&
-           !(p.expression && p.expression[0]);
+    return is_sdpa(p) && !is_backward(p) && p.page_size == 0 && p.kv_lengths && p.seq_len_q == 0 && p.seq_len_kv == 0 && !p.rope &&
+           !p.alibi && !p.sinks && !p.softcap && !p.head_gate && !p.gate && !contract::normalises(p) && p.scores == POLYHEAD_NO_SCORES &&
+           !p.weights_mean && !(p.expression && p.expression[0]);
 }
 
 float number(size_t i) {

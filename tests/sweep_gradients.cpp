@@ -45,6 +45,21 @@ void sweep_part(int part) {
 
 } // namespace
 
+TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
+    Problem plain = backward_problem(4, 16, 2, 8), full = plain;
+    full.causal = POLYHEAD_TOP_LEFT;
+    full.mask = POLYHEAD_BOOLEAN_MASK;
+    full.kv_lengths = full.window = full.position_offsets = full.score_bias = full.softcap = full.alibi = full.sinks = 1;
+    for (const Problem &p : {plain, full}) {
+        const CompiledKernel compiled(p, {"host", "", "refusals"});
+        REQUIRE(compiled.error() == "");
+        Shape shape = crowded_shape();
+        shape.lengths = p.kv_lengths != 0 ? shape.lengths : std::vector<int32_t>();
+        shape.extras.left_out = 0;
+        CHECK(check_refusals(KernelSubject(compiled.kernel(), 1).subject(), shape) == "");
+    }
+}
+
 // One test per part, so that parts run side by side.
 #define POLYHEAD_GRADIENT_PART(number)                                                                                                     \
     TEST_CASE("gradient sweep: part " #number " of 12") {                                                                                  \

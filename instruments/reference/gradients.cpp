@@ -186,10 +186,10 @@ private:
                 const double weight = static_cast<double>(weights.weights[n]), slope = static_cast<double>(weights.slopes[n]);
                 const double grad = std::abs(static_cast<double>(grad_logits_[n]) * slope);
                 const double of_sums = f32_unit * of_grad * (norm_of_value_[n] + of_out) / std::sqrt(double(p_.head_dim_v));
-                const double change = std::hypot(weight * slope * of_sums, std::min(weights.rounding, 1.0) * grad);
+                const double change = std::hypot(weight * slope * of_sums, weights.rounding * grad);
                 of_query.add(change * largest_key_[n], grad * largest_key_[n]);
                 of_key_[n].add(change * largest_query, grad * largest_query);
-                of_value_[n].add(weight * largest_grad * (std::min(weights.rounding, 1.0) + f32_unit), weight * largest_grad);
+                of_value_[n].add(weight * largest_grad * (weights.rounding + f32_unit), weight * largest_grad);
             }
         }
         of_query.raise(answer_.query.rounding[static_cast<size_t>(b * p_.num_heads + h)], std::abs(double(attention_.scale())));

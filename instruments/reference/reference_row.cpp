@@ -406,7 +406,8 @@ const RowWeights<Real> &RowAttention<Real>::weigh(const Real *query, const HeadK
     make_logits(query, keys, b, h, q);
     std::vector<Real> logits = logits_;
     weights_.empty = !softmax(h);
-    weights_.rounding = weights_.empty ? 0 : result_.rounding;
+    // Of the logit once: lse is given. A term that is added to a logit of 5e5 rounds it, too.
+    weights_.rounding = weights_.empty ? 0 : adds_tensors(p_) ? std::min(1.0, 0x1p-24 * result_.largest) : result_.rounding / 2;
     weights_.seen = seen_;
     weights_.slopes = slopes_;
     weights_.weights.assign(logits.size(), Real(0));

@@ -40,7 +40,7 @@ template <class Real> struct RowWeights {
     std::vector<Real> weights; // exp(logit - lse), of a key that is not seen 0
     std::vector<Real> slopes;  // derivative of the logit by the scaled score: of softcap and expression
     bool empty;                // it sees no key
-    double rounding;           // as in RowResult
+    double rounding;           // change of a weight, relative, when its logit is rounded to f32
 };
 
 // Evaluates rows of a call one after another; keeps its vectors between them.

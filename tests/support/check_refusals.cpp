@@ -1,4 +1,5 @@
 // Wrong arguments leave the outputs untouched.
+#include <algorithm>
 #include <cmath>
 
 #include "check.h"
@@ -40,9 +41,15 @@ public:
         });
         add("another operation", POLYHEAD_WRONG_OPERATION,
             [this](polyhead_args &a) { a.op = is_linear(p_) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
-        add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });
-        if (good_.out.shape[good_.out.rank - 2] > 1) { // the stride of one row means nothing
-            add("out rows overlap", POLYHEAD_WRONG_STRIDE, [](polyhead_args &a) { a.out.stride[a.out.rank - 2] = 0; });
+        add_for_result("out", &polyhead_args::out);
+        add_for_result("grad_query", &polyhead_args::grad_query);
+        add_for_result("grad_key", &polyhead_args::grad_key);
+        add_for_result("grad_value", &polyhead_args::grad_value);
+        if (is_backward(p_)) {
+            add("two gradients in one place", POLYHEAD_ALIASED, [](polyhead_args &a) { a.grad_key.data = a.grad_query.data; });
+            add("the operation forward", POLYHEAD_WRONG_OPERATION, [](polyhead_args &a) { a.op = POLYHEAD_SDPA; });
+            add_for_presence("out", true, &polyhead_args::out, true);
+            add_for_presence("grad_out", true, &polyhead_args::grad_out, true);
         }
         if (!is_linear(p_)) {
             add_for_attention();
@@ -84,6 +91,18 @@ private:
         }
         add_for("another dtype", POLYHEAD_WRONG_DTYPE,
                 [](polyhead_tensor &t) { t.dtype = t.dtype == POLYHEAD_BF16 ? POLYHEAD_F16 : POLYHEAD_BF16; });
+    }
+
+    void add_for_result(const std::string &name, TensorPlace tensor) {
+        const std::vector<CallTensor> outputs = outputs_of(good_.op);
+        if (std::none_of(outputs.begin(), outputs.end(), [&](const CallTensor &output) { return output.tensor == tensor; })) {
+            return;
+        }
+        add(name + " aliases query", POLYHEAD_ALIASED, [&](polyhead_args &a) { a.query.data = (a.*tensor).data; });
+        const int rows = (good_.*tensor).rank - 2;
+        if ((good_.*tensor).shape[rows] > 1) { // the stride of one row means nothing
+            add(name + " rows overlap", POLYHEAD_WRONG_STRIDE, [&](polyhead_args &a) { (a.*tensor).stride[rows] = 0; });
+        }
     }
 
     // What the kernel was not built to take or give, and what it was built to give.
@@ -131,7 +150,7 @@ private:
         }
         add_for_presence("key_scales", p_.int8_cache != 0, &polyhead_args::key_scales, true);
         add_for_presence("value_scales", p_.int8_cache != 0 && p_.value_in_key == 0, &polyhead_args::value_scales, true);
-        add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
+        add_for_presence("lse", p_.lse != 0 || is_backward(p_), &polyhead_args::lse, true);
         add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
         add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);
         add_for_presence("position_offsets", p_.position_offsets != 0, &polyhead_args::position_offsets, false);

@@ -205,8 +205,13 @@ std::string refuse_expression(const Problem &p) {
         return "";
     }
     Expression expression;
-    return !contract::computes_out(p) ? std::string("expression is not a parameter of op ") + contract::op_name(p.op)
-                                      : Expression::parse(p.expression, "expression", &expression);
+    if (!contract::attends(p)) {
+        return std::string("expression is not a parameter of op ") + contract::op_name(p.op);
+    }
+    const std::string found = Expression::parse(p.expression, "expression", &expression);
+    return found.empty() && contract::is_backward(p) && !expression.has_slope()
+               ? "expression: the score of a C++ source has no derivative: expected a text"
+               : found;
 }
 
 } // namespace

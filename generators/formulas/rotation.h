@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../contract/problem.h"
 #include "../../contract/rope_sections.h"
 #include "context.h"
 

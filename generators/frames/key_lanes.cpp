@@ -149,12 +149,17 @@ std::vector<Expr> define_pairs(KeyLanesStages &s, const KeyLanesCoordinates &at,
     return elements;
 }
 
-// The pairs of a part and a tile, in panels and groups of rows of which some row sees some key: (key in panel, row, group, panel).
+// The pairs of a part and a tile, in panels and groups of rows of which some row sees some key: (key in panel, row, group, panel). Also
+// those beside them where a register tile of gradients may lie in both: it reads all of its rows, or keys.
 RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const std::string &name) {
     const KeyLanesBlocking &blocking = s.blocking;
     RDom r(0, blocking.key_panel, 0, blocking.score_rows, 0, blocking.q_tile / blocking.score_rows, 0, blocking.panels(), name);
     const Expr first_row = r.z * blocking.score_rows, first = at.first_key() + r.w * blocking.key_panel;
-    at.range(at.query(first_row), at.query(first_row + (blocking.score_rows - 1))).limit(&r, first, first + blocking.key_panel);
+    const int more_rows = blocking.score_rows % blocking.grad_rows == 0 ? 0 : blocking.grad_rows - 1,
+              more_keys = blocking.key_panel % blocking.grad_rows == 0 ? 0 : blocking.grad_rows - 1;
+    const Expr last_row = first_row + (blocking.score_rows - 1 + more_rows);
+    at.range(at.query(more_rows == 0 ? first_row : max(first_row - more_rows, 0)), at.query(last_row))
+        .limit(&r, first - more_keys, first + (blocking.key_panel + more_keys));
     r.where(s.qt * blocking.q_tile + first_row < at.in().seq_len_q);
     return r;
 }
@@ -179,18 +184,19 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.weight_rows = pairs_of_tile(s, at, "weight_rows");
     const Expr kk = s.weight_rows.w * blocking.key_panel + s.weight_rows.x, qi = row_of(s.weight_rows);
     const Expr score = s.scores(in_registers(s.weight_rows));
-    const Expr logit =
-        formulas.logits().logit(score, s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi), at.key(kk), at.head(), s.b,
-                                define_pairs(s, at, kk, qi), true);
+    const Row row = s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi);
+    const Expr logit = formulas.logits().logit(score, row, at.key(kk), at.head(), s.b, define_pairs(s, at, kk, qi), true);
     const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
-    const Expr slope = formulas.logits().slope(score);
+    const Expr slope = formulas.logits().slope(score, row, at.key(kk), at.head(), s.b);
     s.has_slopes = slope.defined();
     const std::vector<Var> pair = at.vars_in_tile({s.kk, s.qi});
+    // Rows of a tile of gradients may see, as far as ranges tell, keys that an expression leaves out: those weights are read, and 0.
+    const Expr nothing = formulas.visibility().bounded_by_expression() ? Expr(0.0f) : undef<float>();
     if (s.has_slopes) {
-        s.weights(pair) = Halide::Tuple(undef<float>(), undef<float>());
+        s.weights(pair) = Halide::Tuple(nothing, nothing);
         s.weights(place(s.weight_rows)) = Halide::Tuple(weight, slope);
     } else {
-        s.weights(pair) = undef<float>();
+        s.weights(pair) = nothing;
         s.weights(place(s.weight_rows)) = weight;
     }
 
@@ -201,7 +207,7 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
     // By its bits, because a comparison of floats may be taken for true where one is NaN.
     const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
-    s.grad_scores(pair) = undef<float>();
+    s.grad_scores(pair) = nothing;
     s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(none, 0.0f, gradient) : gradient;
 }
 

@@ -12,6 +12,7 @@ from ._core import version as __version__
 from .attention import explain, sdpa
 from .cache import append, copy_page, merge_states, normalize, rope
 from .error import Code, Error
+from .gradients import sdpa_backward
 from .kernel import Kernel, Plan, clear_cache, compile
 from .layer import MultiheadAttention
 from .rope_tables import RopeTables, rope_sections_of, rope_tables
@@ -42,6 +43,7 @@ __all__ = [
     "rope_sections_of",
     "rope_tables",
     "sdpa",
+    "sdpa_backward",
     "set_num_threads",
     "set_wait",
     "wait",

@@ -14,7 +14,7 @@ from .kernel import kernel_of
 from .past import concatenate
 
 # What the runtime calls arguments that have other names here.
-_WORDS = {"mask": "attn_mask", "score_bias": "bias", "softmax_scale": "scale", "window_left": "window", "window_right": "window"}
+WORDS = {"mask": "attn_mask", "score_bias": "bias", "softmax_scale": "scale", "window_left": "window", "window_right": "window"}
 SCORES = {"scaled": 1, "capped": 2, "logits": 3}  # polyhead_scores; the fourth kind is the weights
 TIME_AXIS = {"bhsd": -2, "bshd": -3, "bsd": -2}
 
@@ -145,21 +145,21 @@ def _run(call: _Call) -> None:
     try:
         call.kernel.run(call.arguments, call.device, call.layout)
     except Error as error:
-        raise renamed(error, _WORDS) from None
+        raise renamed(error, WORDS) from None
 
 
 def _prepare(o: dict[str, Any]) -> _Call:
     """Makes the kernel and its arguments from the arguments of sdpa()."""
-    shortest, longest = _add_batch_of_packed(o)
-    missing = 1 if o["cu_seqlens_q"] is not None else _add_leading_dimensions(o)
+    shortest, longest = add_batch_of_packed(o)
+    missing = 1 if o["cu_seqlens_q"] is not None else add_leading_dimensions(o)
     present = _add_past(o)
-    sizes = _sizes_of(o)
+    sizes = sizes_of(o)
     page_size = 0
     if o["page_table"] is not None:
         o["page_table"], page_size = _page_table(o), sizes.seq_len_kv
         sizes = sizes._replace(seq_len_kv=o["page_table"].shape[1] * page_size)
     device = _arrays.device_of(o["query"], o["device"])
-    fields, arguments = _problem_of(o, sizes, device)
+    fields, arguments = problem_of(o, sizes, device)
     if page_size:
         fields["page_size"], arguments["page_table"] = page_size, o["page_table"]
     results = _add_outputs(o, sizes, fields, arguments)
@@ -171,7 +171,7 @@ def _prepare(o: dict[str, Any]) -> _Call:
     return _Call(kernel_of(fields, device, shortest, longest), arguments, device, o["layout"], returned)
 
 
-def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
+def add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
     """Packed arrays get a batch of 1. Returns the lengths of the shortest and the longest sequence of packed queries, or -1."""
     expected = 2 if o["layout"] == "bsd" else 3
     for begins, names in (("cu_seqlens_q", ("query", "gate", "out")), ("cu_seqlens_kv", ("key", "value", "key_scales", "value_scales"))):
@@ -192,7 +192,7 @@ def _add_batch_of_packed(o: dict[str, Any]) -> tuple[int, int]:
     return (int(lengths.min()), int(lengths.max())) if lengths.size else (0, 0)
 
 
-def _add_leading_dimensions(o: dict[str, Any]) -> int:
+def add_leading_dimensions(o: dict[str, Any]) -> int:
     """[T,d] and [H,T,d] become [1,1,T,d] and [1,H,T,d]; returns how many dimensions were missing."""
     rank = len(o["query"].shape)
     if o["layout"] != "bhsd" or rank >= 4 or rank < 2:
@@ -237,7 +237,7 @@ def _page_table(o: dict[str, Any]) -> Any:
     return table
 
 
-def _sizes_of(o: dict[str, Any]) -> _Sizes:
+def sizes_of(o: dict[str, Any]) -> _Sizes:
     query, key, value = (tuple(o[name].shape) for name in ("query", "key", "value"))
     expected = 3 if o["layout"] == "bsd" else 4
     for name, shape in (("query", query), ("key", key), ("value", value)):
@@ -261,7 +261,7 @@ def _divided(name: str, width: int, by: int, what: str) -> int:
     return width // by
 
 
-def _problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of the problem that are not 0, and the tensors and numbers of the call."""
     fields = {"op": 0, "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
               "head_dim_v": sizes.head_dim_v}

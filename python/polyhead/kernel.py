@@ -38,6 +38,7 @@ class Kernel:
                 With cache: key_cache [B,H_kv,capacity,d] and value_cache [B,H_kv,capacity,d_v] of the dtype of the problem, or pages and a
                 page_table, and cache_lengths int32 [B]. The keys and values of query are written behind the first cache_lengths[b] ones
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
+        sdpa_backward: query, key, value, out and lse of the forward call, grad_out -> (grad_query, grad_key, grad_value)
 
         query, key, value, input and out have the dtype of the problem; host arrays of another float dtype are converted in each call.
         Other tensors are float32, int32 or bool. `arguments` lists the names that this kernel takes; polyhead_args in polyhead/c_api.h says
@@ -123,6 +124,8 @@ class Kernel:
         query = arguments.get(first)
         if query is None:
             raise TypeError("%s: missing" % first)
+        if self._operation["gradients"]:
+            return _arrays.device_of(query, device), self._add_gradients(arguments, out)
         arguments["out"] = out if out is not None else _arrays.empty(query, self._out_shape(query, layout))
         if not self._operation["attends"]:
             return _arrays.device_of(query, device), [arguments["out"]]
@@ -134,6 +137,15 @@ class Kernel:
                     arguments[name] = _arrays.empty(query, [sizes[d] for d in dimensions], "float32")
                 results.append(arguments[name])
         return _arrays.device_of(query, device), results
+
+    def _add_gradients(self, arguments: dict[str, Any], out: Any) -> list[Any]:
+        """Each has the shape and dtype of what it is the gradient of."""
+        arguments["out"] = out
+        for name in self._operation["gradients"]:
+            of = arguments.get(name[len("grad_"):])
+            if arguments.get(name) is None and of is not None:
+                arguments[name] = _arrays.empty(of, of.shape)
+        return [arguments.get(name) for name in self._operation["gradients"]]
 
     def _out_shape(self, query: Any, layout: str) -> tuple[int, ...]:
         width: int = self._operation["out_width"]

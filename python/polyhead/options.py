@@ -103,6 +103,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "source": WHOLE, "target": WHOLE, "parts": Rule("a list of (out, lse)", lambda value: not isinstance(value, (str, bytes)) and hasattr(value, "__iter__")),
         "tuned": TUNED, "tiling": NAME, "op": NAME, "directory": PATH, "name": NAME,
     },
+    "sdpa_backward": {"grad_out": ARRAY, "out": ARRAY, "lse": ARRAY},
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY), "norm_epsilon": _or_none(NUMBER)},
     "rope": {"layout": one_of("bhsd", "bshd")},
     "normalize": {"norm": one_of(*NORMS), "epsilon": NUMBER, "weight": _or_none(SMALL), "bias": _or_none(SMALL)},

@@ -128,6 +128,13 @@ nb::dict operation_facts(const LoadedKernel &kernel) {
     nb::dict facts;
     facts["attends"] = contract::attends(p);
     facts["by_heads"] = contract::by_heads(p);
+    nb::list gradients; // of its inputs: the results of a backward call
+    for (const contract::TensorRow &row : contract::taken_by(p) & contract::result_rows) {
+        if (contract::is_backward(p)) {
+            gradients.append(row.name);
+        }
+    }
+    facts["gradients"] = gradients;
     for (const contract::TensorRow &row : contract::taken_by(p)) {
         if (row.tensor == &polyhead_args::query) {
             facts["first_input"] = row.name;

@@ -186,7 +186,8 @@ private:
                 const double weight = static_cast<double>(weights.weights[n]), slope = static_cast<double>(weights.slopes[n]);
                 const double grad = std::abs(static_cast<double>(grad_logits_[n]) * slope);
                 const double of_sums = f32_unit * of_grad * (norm_of_value_[n] + of_out) / std::sqrt(double(p_.head_dim_v));
-                const double change = std::hypot(weight * slope * of_sums, weights.rounding * grad);
+                const double of_slope = static_cast<double>(weights.kinks[n]) * std::abs(static_cast<double>(grad_logits_[n]));
+                const double change = std::hypot(weight * slope * of_sums, weights.rounding * grad, of_slope);
                 of_query.add(change * largest_key_[n], grad * largest_key_[n]);
                 of_key_[n].add(change * largest_query, grad * largest_query);
                 of_value_[n].add(weight * largest_grad * (weights.rounding + f32_unit), weight * largest_grad);

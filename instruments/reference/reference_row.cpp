@@ -251,6 +251,11 @@ template <class Real> void RowAttention<Real>::apply_expression(int64_t b, int64
         if constexpr (std::is_same_v<Real, double>) {
             logits_[n] = expression->score(point);
             slopes_[n] *= expression->slope(point);
+            const double rounding = 1e-6 * std::max(1.0, std::abs(point.score));
+            point.score += rounding;
+            const double above = expression->slope(point);
+            point.score -= 2 * rounding;
+            kinks_[n] = std::abs(above - expression->slope(point));
         } else {
             logits_[n] = expression->score_f32(point);
             slopes_[n] *= expression->slope_f32(point);
@@ -262,6 +267,7 @@ template <class Real> void RowAttention<Real>::make_logits(const Real *query, co
     const int64_t count = keys.keys();
     logits_.assign(static_cast<size_t>(count), Real(0));
     slopes_.assign(static_cast<size_t>(count), Real(1));
+    kinks_.assign(static_cast<size_t>(count), Real(0));
     for (int64_t i = 0; i < p_.head_dim; i++) {
         const int64_t d = (first_entry_ + i) % p_.head_dim;
         const Real *key = keys.key_transposed.row(d);
@@ -410,6 +416,7 @@ const RowWeights<Real> &RowAttention<Real>::weigh(const Real *query, const HeadK
     weights_.rounding = weights_.empty ? 0 : adds_tensors(p_) ? std::min(1.0, 0x1p-24 * result_.largest) : result_.rounding / 2;
     weights_.seen = seen_;
     weights_.slopes = slopes_;
+    weights_.kinks = kinks_;
     weights_.weights.assign(logits.size(), Real(0));
     for (size_t n = 0; n < logits.size(); n++) {
         if (seen_[n] != 0) {

@@ -234,8 +234,8 @@ std::vector<Feature> make_gradient_features() {
         {"dims", {"16", "24 and 8", "8 and 32", "7 and 5", "64", "1", "33 and 48", "80", "40 and 128", "130 and 3"}, set_gradient_dims},
     };
     for (const Feature &feature : features()) { // of sdpa without what the table of fields refuses
-        for (const std::string name :
-             {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi", "sinks", "lengths"}) {
+        for (const std::string name : {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi",
+                                       "sinks", "expression", "lengths"}) {
             if (feature.name == name) {
                 all.push_back(feature);
             }

@@ -165,6 +165,9 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
         s.sums.fuse(s.sp, s.h, task).fuse(task, s.b, task).parallel(task);
         update.fuse(s.h, s.b, task).parallel(s.sp).parallel(task);
     }
+    schedule_head_gradient(s.of_query, s.grad_query, s.q, machine);
+    schedule_head_gradient(s.of_key, s.grad_key, s.kv, machine);
+    schedule_head_gradient(s.of_value, s.grad_value, s.kv, machine);
     schedule_panels(s, LoopLevel(s.sums, p));
     schedule_tile(s, LoopLevel(s.sums, qt));
     schedule_products(s);

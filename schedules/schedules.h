@@ -12,6 +12,7 @@ namespace polyhead::gen {
 
 struct AttentionOut;
 struct HeadLanesStages;
+struct HeadGradient;
 struct HeadNorm;
 struct HeadProjection;
 struct HeadRows;
@@ -31,6 +32,8 @@ void schedule_widened(WidenedTensor &widened, const Machine &machine);
 void schedule_query_lanes(QueryLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_key_lanes(KeyLanesStages &stages, const Machine &machine);
+// In the loop over tokens of the Func that is written.
+void schedule_head_gradient(HeadGradient &gradient, Halide::Func written, const Halide::Var &token, const Machine &machine);
 // lse, which is made of what was merged.
 void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.

@@ -270,7 +270,7 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     }
 }
 
-void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at, const Storage &result) {
+void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const KeyLanesBlocking &blocking = s.blocking;
     const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows, part = blocking.kv_tile;
     const Expr parts = (at.in().seq_len_kv + part - 1) / part, of_split = (parts + blocking.splits - 1) / blocking.splits;
@@ -289,30 +289,32 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at, const Storage
     s.sums(block * blocking.grad_columns + x, unsafe_promise_clamped(place, 0, s.rows - 1), s.sp, s.h, s.b) +=
         s.tile_sums(x, row, block, tile, qt, g, p, s.sp, s.h, s.b);
 
-    const auto sum_at = [&](const Expr &of_row, const Expr &split, const Expr &h) {
-        return s.sums(s.d, unsafe_promise_clamped(of_row, 0, s.rows - 1), split, h, s.b);
+    const auto sum_at = [sums = s.sums, rows = s.rows](const Expr &d, const Expr &of_row, const Expr &split, const Expr &h, const Expr &b) -> Expr {
+        return sums(d, unsafe_promise_clamped(of_row, 0, rows - 1), split, h, b);
     };
-    const Expr scale = at.in().number("softmax_scale"), number = s.kv / part, split = blocking.splits == 1 ? Expr(0) : number % blocking.splits;
-    const Expr key_row = blocking.splits == 1 ? Expr(s.kv) : number / blocking.splits * part + s.kv % part;
-    const auto of_key = [&](const Expr &value) {
-        const Expr exists = s.kv < at.formulas.visibility().kv_length(s.b);
-        return at.formulas.problem().kv_lengths != 0 ? select(exists, value, 0.0f) : value;
+    const Expr scale = at.in().number("softmax_scale");
+    const int splits = blocking.splits;
+    // Keys behind the valid ones share register tiles with them.
+    const auto of_key = [=, formulas = at.formulas](const Expr &first, const Expr &d, const Expr &kv, const Expr &h, const Expr &b) {
+        const Expr number = kv / part, split = splits == 1 ? Expr(0) : number % splits;
+        const Expr value = sum_at(d, first + (splits == 1 ? Expr(kv) : number / splits * part + kv % part), split, h, b);
+        return formulas.problem().kv_lengths != 0 ? select(kv < formulas.visibility().kv_length(b), value, 0.0f) : value;
     };
-    const Expr group = s.h % s.group_size, kv_head = s.h / s.group_size;
-    Expr of_query;
-    for (int i = 0; i < blocking.splits; i++) {
-        const Expr of_split_ = sum_at(2 * key_rows + group * query_rows + s.q, i, kv_head);
-        of_query = of_query.defined() ? of_query + of_split_ : of_split_;
-    }
-    s.grad_query(s.d, s.q, s.h, s.b) = result.store(of_query * scale);
-    s.grad_key(s.d, s.kv, s.h, s.b) = result.store(of_key(sum_at(key_rows + key_row, split, s.h) * scale));
-    s.grad_value(s.d, s.kv, s.h, s.b) = result.store(of_key(sum_at(key_row, split, s.h)));
+    s.query_sums = [=, group_size = s.group_size](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+        Expr sum;
+        for (int i = 0; i < splits; i++) {
+            const Expr of_split_ = sum_at(d, 2 * key_rows + h % group_size * query_rows + q, i, h / group_size, b);
+            sum = sum.defined() ? sum + of_split_ : of_split_;
+        }
+        return sum * scale;
+    };
+    s.key_sums = [=](const Expr &d, const Expr &kv, const Expr &h, const Expr &b) { return of_key(key_rows, d, kv, h, b) * scale; };
+    s.value_sums = [=](const Expr &d, const Expr &kv, const Expr &h, const Expr &b) { return of_key(0, d, kv, h, b); };
 }
 
 } // namespace
 
-KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const Func &grad_query, const Func &grad_key,
-                         const Func &grad_value, const Storage &result) {
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking) {
     const AttentionInputs &in = formulas.inputs();
     KeyLanesStages s;
     s.blocking = blocking;
@@ -322,16 +324,13 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
     s.batch = in.batch;
     s.group_size = formulas.group_size();
     s.seq_len_q = in.seq_len_q;
-    s.grad_query = grad_query;
-    s.grad_key = grad_key;
-    s.grad_value = grad_value;
     const KeyLanesCoordinates at{formulas, s, s.blocking};
     define_rows(s, at);
     define_panels(s, at);
     define_weights(s, at);
     define_turns(s, at);
     define_products(s, at);
-    define_sums(s, at, result);
+    define_sums(s, at);
     return s;
 }
 
@@ -347,6 +346,10 @@ std::vector<Func> KeyLanesStages::funcs() const {
     all.insert(all.end(), {key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
     all.insert(all.end(), {scores, weights, grad_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+    for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
+        const std::vector<Func> steps = gradient->funcs();
+        all.insert(all.end(), steps.begin(), steps.end());
+    }
     all.erase(std::remove_if(all.begin(), all.end(), [](const Func &f) { return !f.defined(); }), all.end());
     return all;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "../formulas.h"
+#include "../head_gradients.h"
 #include "seen_keys.h"
 #include "transposed.h"
 
@@ -69,14 +70,16 @@ struct KeyLanesStages {
     Halide::Func turns_end{"turns_end"};         // (kind, t, qt, g, p, sp, h, b): where they end, 0 for kinds that the tile is not
     Halide::Func tile_sums{"tile_sums"};         // (x, row, block, t, qt, g, p, sp, h, b), in registers
     Halide::Func sums{"sums"};                   // (x, row, sp, h, b): gradients of value, key and query, one after another
+    // (d, token, h, b): gradients of the rows that attention read, and of what these were made of; results.
+    KeySource::Element query_sums, key_sums, value_sums;
+    HeadGradient of_query, of_key, of_value;
     Halide::Func grad_query, grad_key, grad_value;
 
     bool has_slopes = false;
     std::vector<Halide::Func> funcs() const;
 };
 
-// The results go into three Funcs (d, token, head, b).
-KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const Halide::Func &grad_query,
-                         const Halide::Func &grad_key, const Halide::Func &grad_value, const Storage &result);
+// The sums of all gradients.
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking);
 
 } // namespace polyhead::gen

@@ -242,3 +242,74 @@ TEST_CASE("gradient checks: other bits are caught") {
     CHECK(contains(failure([=](Args a) { return a.key.shape[2] != keys && a.query.shape[0] > 1; }, &Gradients<float>::value),
                    "grad_value: keys padded by"));
 }
+
+namespace {
+
+// Packed sequences one after another, by a subject that takes one. before may falsify the views of a sequence.
+Subject of_sequences(const Subject &one, const std::function<void(polyhead_args &, int64_t sequence)> &before = nullptr) {
+    Subject subject = one;
+    subject.run = [one, before](const polyhead_args &given) {
+        if (given.cu_seqlens_q.data == nullptr) {
+            return one.run(given);
+        }
+        const auto take = [](polyhead_tensor &t, int dim, int64_t first, int64_t count) {
+            t.data = static_cast<char *>(t.data) + first * t.stride[dim] * dtype_bytes(t.dtype);
+            t.shape[dim] = count;
+        };
+        for (int64_t b = 0; b + 1 < given.cu_seqlens_q.shape[0]; b++) {
+            polyhead_args args = given;
+            args.cu_seqlens_q = args.cu_seqlens_kv = {};
+            const auto *const q = static_cast<const int32_t *>(given.cu_seqlens_q.data), *const kv = static_cast<const int32_t *>(
+                                                                                             given.cu_seqlens_kv.data);
+            for (const auto which :
+                 {&polyhead_args::query, &polyhead_args::out, &polyhead_args::lse, &polyhead_args::grad_out, &polyhead_args::grad_query}) {
+                take(args.*which, 2, q[b], q[b + 1] - q[b]);
+            }
+            for (const auto which : {&polyhead_args::key, &polyhead_args::value, &polyhead_args::grad_key, &polyhead_args::grad_value}) {
+                take(args.*which, kv != nullptr ? 2 : 0, kv != nullptr ? kv[b] : b, kv != nullptr ? kv[b + 1] - kv[b] : 1);
+            }
+            if (args.kv_lengths.data != nullptr) {
+                take(args.kv_lengths, 0, b, 1);
+            }
+            if (before) {
+                before(args, b);
+            }
+            one.run(args);
+        }
+        return polyhead_status{};
+    };
+    return subject;
+}
+
+} // namespace
+
+TEST_CASE("gradient checks: packed sequences pass, and what one takes from another or leaves out is caught") {
+    const Subject one = gradient_subject(masked_problem(), POLYHEAD_F32);
+    int caught_lse = 0, caught_rows = 0, caught_writes = 0;
+    for (uint64_t seed = 0; seed < 10; seed++) {
+        CHECK(check_ragged(of_sequences(one), seed) == "");
+        const auto failure = [&](const std::function<void(polyhead_args &, int64_t)> &fault) {
+            return check_ragged(of_sequences(one, fault), seed);
+        };
+        caught_lse += contains(failure([](polyhead_args &a, int64_t b) {
+                                   a.lse.data = static_cast<float *>(a.lse.data) - (b > 0 && a.lse.shape[2] > 0 ? 1 : 0);
+                               }),
+                               "other bits");
+        caught_rows += contains(failure([](polyhead_args &a, int64_t) {
+                                    a.kv_lengths = {};
+                                    a.key.shape[2] = a.value.shape[2] = a.grad_key.shape[2] = a.grad_value.shape[2] =
+                                        std::max<int64_t>(a.key.shape[2] - 1, 0);
+                                }),
+                                "other bits");
+        std::vector<float> elsewhere(1 << 20);
+        caught_writes += contains(failure([&](polyhead_args &a, int64_t) {
+                                      if (a.grad_value.shape[2] > 0) {
+                                          a.grad_value.data = elsewhere.data();
+                                      }
+                                  }),
+                                  "grad_value");
+    }
+    CHECK(caught_lse >= 5);
+    CHECK(caught_rows >= 5);
+    CHECK(caught_writes >= 5);
+}

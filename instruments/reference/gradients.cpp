@@ -41,9 +41,11 @@ struct Squares {
         in_f32 += f32 * f32;
         in_storage += storage * storage;
     }
-    void raise(Rounding &rounding, double scale) const {
-        rounding.in_f32 = std::max(rounding.in_f32, scale * std::sqrt(in_f32));
-        rounding.in_storage = std::max(rounding.in_storage, scale * std::sqrt(in_storage));
+    // growth: what a norm makes of an error; largest: of the gradients before it, which it rounds once more.
+    void raise(Rounding &rounding, double scale, double growth, double largest) const {
+        const double of_norm = growth != 1 ? f32_unit * largest : 0.0;
+        rounding.in_f32 = std::max(rounding.in_f32, growth * std::hypot(scale * std::sqrt(in_f32), of_norm));
+        rounding.in_storage = std::max(rounding.in_storage, growth * scale * std::sqrt(in_storage));
     }
 };
 
@@ -68,6 +70,7 @@ public:
 
 private:
     int64_t first(int64_t count) const { return count * how_.first_quarter / 4; }
+    double scale() const { return std::abs(static_cast<double>(attention_.scale())); }
     Real rounded(Real value) const { return rounds_ ? Real(round_to(static_cast<float>(value), how_.storage)) : value; }
 
     void begin(int64_t b, int64_t h_kv) {
@@ -145,11 +148,8 @@ private:
                 add_pair(n, weight, rounded(grad_logits_[n] * weights.slopes[n]));
             }
         }
-        if constexpr (std::is_same_v<Real, double>) {
-            add_roundings(b, h, q, weights);
-        }
         add_modifiers(b, h, q, lse, sum);
-        put_query(b, h, q);
+        put_query(b, h, q, std::is_same_v<Real, double> ? add_roundings(b, h, q, weights) : Squares());
     }
 
     void add_pair(int64_t n, Real weight, Real grad_score) {
@@ -165,19 +165,22 @@ private:
         }
     }
 
-    void put_query(int64_t b, int64_t h, int64_t q) {
+    void put_query(int64_t b, int64_t h, int64_t q, const Squares &roundings) {
         for (Real &entry : grad_query_) {
             entry *= attention_.scale();
         }
         attention_.rotate_query_back(grad_query_.data(), b, q);
         const float *const before_norm = element(args_.query, b, h, q);
         query_.assign(before_norm, before_norm + p_.head_dim);
-        attention_.normalise_query_back(query_.data(), grad_query_.data());
+        const double largest = largest_of(grad_query_.data(), p_.head_dim);
+        const auto growth = static_cast<double>(attention_.normalise_query_back(query_.data(), grad_query_.data()));
+        roundings.raise(answer_.query.rounding[static_cast<size_t>(b * p_.num_heads + h)], scale(), growth, largest);
         std::copy(grad_query_.begin(), grad_query_.end(),
                   answer_.query.values.begin() + ((b * p_.num_heads + h) * rows_ + q) * p_.head_dim);
     }
 
-    void add_roundings(int64_t b, int64_t h, int64_t q, const RowWeights<Real> &weights) {
+    // Of the gradient of a query; those of keys and values are added up.
+    Squares add_roundings(int64_t b, int64_t h, int64_t q, const RowWeights<Real> &weights) {
         const double of_out = norm_of(element(args_.out, b, h, q), p_.head_dim_v), of_grad = norm_of(grad_out_.data(), p_.head_dim_v),
                      largest_grad = largest_of(grad_out_.data(), p_.head_dim_v), largest_query = largest_of(query_.data(), p_.head_dim);
         Squares of_query;
@@ -193,7 +196,7 @@ private:
                 of_value_[n].add(weight * largest_grad * (weights.rounding + f32_unit), weight * largest_grad);
             }
         }
-        of_query.raise(answer_.query.rounding[static_cast<size_t>(b * p_.num_heads + h)], std::abs(double(attention_.scale())));
+        return of_query;
     }
 
     void add_modifiers(int64_t b, int64_t h, int64_t q, Real lse, Real sum) {
@@ -225,16 +228,16 @@ private:
             attention_.rotate_key_back(grad_key, b, n);
             const float *const key = key_row(p_, args_, args_.key, b, h_kv, n);
             before_norm.assign(key, key + p_.head_dim);
-            attention_.normalise_key_back(before_norm.data(), grad_key);
+            double largest = largest_of(grad_key, p_.head_dim);
+            auto growth = static_cast<double>(attention_.normalise_key_back(before_norm.data(), grad_key));
+            of_key_[n].raise(answer_.key.rounding[head], scale(), growth, largest);
             const float *const value = p_.value_in_key != 0 ? key : key_row(p_, args_, args_.value, b, h_kv, n);
             before_norm.assign(value, value + p_.head_dim_v);
-            attention_.normalise_value_back(before_norm.data(), grad_value);
+            largest = largest_of(grad_value, p_.head_dim_v);
+            growth = static_cast<double>(attention_.normalise_value_back(before_norm.data(), grad_value));
+            of_value_[n].raise(answer_.value.rounding[head], 1.0, growth, largest);
             for (int64_t d = 0; p_.value_in_key != 0 && d < p_.head_dim_v; d++) {
                 grad_key[d] += grad_value[d];
-            }
-            if constexpr (std::is_same_v<Real, double>) {
-                of_key_[n].raise(answer_.key.rounding[head], std::abs(double(attention_.scale())));
-                of_value_[n].raise(answer_.value.rounding[head], 1.0);
             }
         }
         std::copy(grad_key_.data.begin(), grad_key_.data.end(), answer_.key.values.begin() + head * keys_ * p_.head_dim);

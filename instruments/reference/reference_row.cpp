@@ -178,20 +178,22 @@ template <class Real> void RowAttention<Real>::normalise(const Norm &norm, int64
 }
 
 // With y = (x - mean) factor: what gradients change along y, and along the mean of all entries, is lost.
-template <class Real> void RowAttention<Real>::normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const {
+template <class Real> Real RowAttention<Real>::normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const {
     if (norm.kind == POLYHEAD_NO_NORM) {
-        return;
+        return 1;
     }
     const Measure of = measure(norm, width, x);
-    Real mean = 0, along = 0;
+    Real mean = 0, along = 0, largest = 0;
     for (int64_t i = 0; i < width; i++) {
         gradient[i] *= norm.factor(i);
+        largest = std::max(largest, std::abs(norm.factor(i)));
         mean += norm.kind == POLYHEAD_LAYER_NORM ? gradient[i] / Real(width) : Real(0);
         along += gradient[i] * (x[i] - of.mean) * of.factor / Real(width);
     }
     for (int64_t i = 0; i < width; i++) {
         gradient[i] = of.factor * (gradient[i] - mean - (x[i] - of.mean) * of.factor * along);
     }
+    return of.factor * largest;
 }
 
 template <class Real> void RowAttention<Real>::normalise_query(Real *heads, int64_t count) const {
@@ -206,16 +208,16 @@ template <class Real> void RowAttention<Real>::normalise_value(Real *heads, int6
     normalise(value_norm(), p_.head_dim_v, heads, count);
 }
 
-template <class Real> void RowAttention<Real>::normalise_query_back(const Real *x, Real *gradient) const {
-    normalise_back(query_norm(), p_.head_dim, x, gradient);
+template <class Real> Real RowAttention<Real>::normalise_query_back(const Real *x, Real *gradient) const {
+    return normalise_back(query_norm(), p_.head_dim, x, gradient);
 }
 
-template <class Real> void RowAttention<Real>::normalise_key_back(const Real *x, Real *gradient) const {
-    normalise_back(key_norm(), p_.head_dim, x, gradient);
+template <class Real> Real RowAttention<Real>::normalise_key_back(const Real *x, Real *gradient) const {
+    return normalise_back(key_norm(), p_.head_dim, x, gradient);
 }
 
-template <class Real> void RowAttention<Real>::normalise_value_back(const Real *x, Real *gradient) const {
-    normalise_back(value_norm(), p_.head_dim_v, x, gradient);
+template <class Real> Real RowAttention<Real>::normalise_value_back(const Real *x, Real *gradient) const {
+    return normalise_back(value_norm(), p_.head_dim_v, x, gradient);
 }
 
 template <class Real> const RowResult<Real> &RowAttention<Real>::gated(const std::vector<Real> &logits, Real *out) {

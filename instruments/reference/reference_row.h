@@ -60,10 +60,10 @@ public:
     void normalise_query(Real *heads, int64_t count) const;
     void normalise_key(Real *heads, int64_t count) const;
     void normalise_value(Real *heads, int64_t count) const;
-    // The same for norms of one head, whose entries were x.
-    void normalise_query_back(const Real *x, Real *gradient) const;
-    void normalise_key_back(const Real *x, Real *gradient) const;
-    void normalise_value_back(const Real *x, Real *gradient) const;
+    // The same for norms of one head, whose entries were x. Returns by how much an error of an entry may have grown.
+    Real normalise_query_back(const Real *x, Real *gradient) const;
+    Real normalise_key_back(const Real *x, Real *gradient) const;
+    Real normalise_value_back(const Real *x, Real *gradient) const;
     // out = gate * softmax(logits) value; a row that sees no key gives 0.
     const RowResult<Real> &attend(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q, Real *out);
     // The row that attend() left, multiplied by the sigmoid of its logits: one, or one of each entry.
@@ -89,7 +89,7 @@ private:
     Norm key_norm() const { return {p_.key_norm, &args_.key_norm_weight, &args_.key_norm_bias}; }
     Norm value_norm() const { return {p_.value_norm != 0 ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, nullptr, nullptr}; }
     void normalise(const Norm &norm, int64_t width, Real *heads, int64_t count) const;
-    void normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const;
+    Real normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const;
     // Turns by the angle of a position, or back.
     enum class Turn { forth, back };
     void rotate(Real *head, const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise, Turn turn) const;

@@ -65,7 +65,8 @@ void set_bias(Problem &p, int setting) {
 
 // Whole head (where it is even), then a part of it.
 void set_rope(Problem &p, int setting) {
-    if (setting > 0) {
+    constexpr int narrowest = 4; // of which a part is a pair
+    if (setting > 0 && p.head_dim >= narrowest) {
         constexpr int32_t kinds[] = {POLYHEAD_ROPE_INTERLEAVED, POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_ROPE_INTERLEAVED_TRAILING,
                                      POLYHEAD_ROPE_HALF_SPLIT_TRAILING};
         p.rope = kinds[setting <= 4 ? (setting - 1) % 2 : setting - 3];
@@ -97,7 +98,7 @@ void set_rope_or_sections(Problem &p, int setting) {
               {5, POLYHEAD_SECTIONS_CONTIGUOUS}};
     const bool sections = setting >= without_sections;
     set_rope(p, sections ? of[setting - without_sections].setting : setting);
-    if (sections) {
+    if (sections && p.rope != POLYHEAD_NO_ROPE) {
         set_sections(p, of[setting - without_sections].sections);
     }
 }
@@ -235,7 +236,7 @@ std::vector<Feature> make_gradient_features() {
     };
     for (const Feature &feature : features()) { // of sdpa without what the table of fields refuses
         for (const std::string name : {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi",
-                                       "sinks", "expression", "lengths"}) {
+                                       "sinks", "rope", "expression", "lengths", "query_norm", "key_norm", "value_norm"}) {
             if (feature.name == name) {
                 all.push_back(feature);
             }

@@ -51,19 +51,38 @@ struct Variable {
     }
 };
 
+// The tensors of modifiers that have gradients.
+struct Modifying {
+    const char *name;
+    polyhead_tensor polyhead_args::*tensor;
+    Gradient<double> ModifierGradients<double>::*gradient;
+};
+const Modifying modifying[] = {
+    {"score_bias", &polyhead_args::score_bias, &ModifierGradients<double>::score_bias},
+    {"alibi_slopes", &polyhead_args::alibi_slopes, &ModifierGradients<double>::slopes},
+    {"sinks", &polyhead_args::sinks, &ModifierGradients<double>::sinks},
+    {"gate", &polyhead_args::gate, &ModifierGradients<double>::gate},
+    {"head_gate", &polyhead_args::head_gate, &ModifierGradients<double>::head_gate},
+    {"query_norm_weight", &polyhead_args::query_norm_weight, &ModifierGradients<double>::query_norm_weight},
+    {"query_norm_bias", &polyhead_args::query_norm_bias, &ModifierGradients<double>::query_norm_bias},
+    {"key_norm_weight", &polyhead_args::key_norm_weight, &ModifierGradients<double>::key_norm_weight},
+    {"key_norm_bias", &polyhead_args::key_norm_bias, &ModifierGradients<double>::key_norm_bias},
+};
+
 // A call whose inputs may be changed, with the results of the forward reference.
 class Changing {
 public:
     Changing(const Problem &p, const Shape &shape)
         : p_(p), inputs_(p, shape), args_(inputs_.reference_args()), query_(args_.query), key_(args_.key), value_(args_.value),
-          sinks_(args_.sinks), slopes_(args_.alibi_slopes), bias_(args_.score_bias), grad_out_(args_.grad_out) {
+          grad_out_(args_.grad_out) {
         args_.query = query_.view;
         args_.key = key_.view;
         args_.value = value_.view;
-        args_.sinks = sinks_.view;
-        args_.alibi_slopes = slopes_.view;
-        args_.score_bias = bias_.view;
         args_.grad_out = grad_out_.view;
+        for (const Modifying &one : modifying) {
+            others_.emplace_back(args_.*one.tensor);
+            args_.*one.tensor = others_.back().view;
+        }
         const Answer<double> forward = truth(p_, args_);
         out_.assign(forward.out.begin(), forward.out.end());
         lse_.assign(forward.lse.begin(), forward.lse.end());
@@ -74,9 +93,9 @@ public:
     Gradients<double> gradients() const { return evaluate_gradients<double>(p_, args_, all_heads(p_, args_), {}, Modifiers::yes); }
 
     // How the sum of grad_out times out changes with each element.
-    std::vector<double> differences(Variable Changing::*which) {
+    std::vector<double> differences(Variable &of) {
         std::vector<double> all;
-        for (float &value : (this->*which).values) {
+        for (float &value : of.values) {
             const float before = value;
             value = before + step;
             const double above = loss();
@@ -105,7 +124,8 @@ private:
     polyhead_args args_;
 
 public:
-    Variable query_, key_, value_, sinks_, slopes_, bias_, grad_out_;
+    Variable query_, key_, value_, grad_out_;
+    std::vector<Variable> others_; // in the order of `modifying`
 
 private:
     std::vector<float> out_, lse_;
@@ -124,47 +144,17 @@ void check_near(const char *name, const std::vector<double> &got, const std::vec
     CHECK(worst <= 1e-5 * largest);
 }
 
-// The gradient of a bias that broadcasts is the sum of those of all logits that an element is added to.
-std::vector<double> sum_of_bias(const Changing &call, const std::vector<double> &of_logits) {
-    const polyhead_args &args = call.args();
-    const polyhead_tensor &bias = args.score_bias;
-    std::vector<double> sums(call.bias_.values.size(), 0.0);
-    const int64_t extents[4] = {args.query.shape[0], call.problem().num_heads, num_rows(args), num_keys(call.problem(), args)};
-    size_t next = 0;
-    for (int64_t b = 0; b < extents[0]; b++) {
-        for (int64_t h = 0; h < extents[1]; h++) {
-            for (int64_t q = 0; q < extents[2]; q++) {
-                for (int64_t n = 0; n < extents[3]; n++, next++) {
-                    const int64_t index[4] = {b, h, q, n};
-                    int64_t at = 0;
-                    for (int dim = 0; dim < bias.rank; dim++) {
-                        at += bias.shape[dim] == 1 ? 0 : index[4 - bias.rank + dim] * bias.stride[dim];
-                    }
-                    sums[static_cast<size_t>(at)] += of_logits[next];
-                }
-            }
-        }
-    }
-    return sums;
-}
-
 void check_differences(const Problem &p, const Shape &shape) {
     INFO(generate_line(p) << " " << describe(p, shape));
     Changing call(p, shape);
     const Gradients<double> gradients = call.gradients();
-    check_near("query", gradients.query.values, call.differences(&Changing::query_));
-    check_near("key", gradients.key.values, call.differences(&Changing::key_));
+    check_near("query", gradients.query.values, call.differences(call.query_));
+    check_near("key", gradients.key.values, call.differences(call.key_));
     if (p.value_in_key == 0) {
-        check_near("value", gradients.value.values, call.differences(&Changing::value_));
+        check_near("value", gradients.value.values, call.differences(call.value_));
     }
-    if (p.sinks != 0) {
-        check_near("sinks", gradients.sinks, call.differences(&Changing::sinks_));
-    }
-    if (p.alibi != 0) {
-        check_near("slopes", gradients.slopes, call.differences(&Changing::slopes_));
-    }
-    if (p.score_bias != 0) {
-        check_near("score_bias", sum_of_bias(call, gradients.score_bias), call.differences(&Changing::bias_));
+    for (size_t i = 0; i < call.others_.size(); i++) {
+        check_near(modifying[i].name, (gradients.modifiers.*modifying[i].gradient).values, call.differences(call.others_[i]));
     }
 }
 

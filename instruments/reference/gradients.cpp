@@ -7,6 +7,7 @@
 
 #include "../calls/problems.h"
 #include "../calls/random.h"
+#include "modifier_gradients.h"
 #include "reference_heads.h"
 #include "reference_matrix.h"
 #include "reference_row.h"
@@ -15,8 +16,6 @@
 namespace polyhead::test {
 
 namespace {
-
-constexpr double f32_unit = 0x1p-24; // half a last place of 1
 
 template <class Real> double largest_of(const Real *values, int64_t count) {
     double largest = 0;
@@ -34,28 +33,13 @@ template <class Real> double norm_of(const Real *values, int64_t count) {
     return std::sqrt(squares);
 }
 
-// Squares of roundings, added up.
-struct Squares {
-    double in_f32 = 0, in_storage = 0;
-    void add(double f32, double storage) {
-        in_f32 += f32 * f32;
-        in_storage += storage * storage;
-    }
-    // growth: what a norm makes of an error; largest: of the gradients before it, which it rounds once more.
-    void raise(Rounding &rounding, double scale, double growth, double largest) const {
-        const double of_norm = growth != 1 ? f32_unit * largest : 0.0;
-        rounding.in_f32 = std::max(rounding.in_f32, growth * std::hypot(scale * std::sqrt(in_f32), of_norm));
-        rounding.in_storage = std::max(rounding.in_storage, growth * scale * std::sqrt(in_storage));
-    }
-};
-
 // One key/value head after another; the vectors are those of the head at work.
 template <class Real> class HeadGradients {
 public:
-    HeadGradients(const Problem &p, const polyhead_args &args, const Evaluation &how, Gradients<Real> &answer)
-        : p_(p), args_(args), how_(how), answer_(answer), attention_(p, args, how.storage, how.first_quarter), rows_(num_rows(args)),
-          keys_(num_keys(p, args)), rounds_(is_16_bit(how.storage)), head_(0, 0, 0), key_(0, 0), value_transposed_(0, 0), grad_key_(0, 0),
-          grad_value_(0, 0) {}
+    HeadGradients(const Problem &p, const polyhead_args &args, const Evaluation &how, Gradients<Real> &answer, Modifiers modifiers)
+        : p_(p), args_(args), how_(how), answer_(answer), modifiers_(p, args, modifiers == Modifiers::yes, answer.modifiers),
+          attention_(p, args, how.storage, how.first_quarter), rows_(num_rows(args)), keys_(num_keys(p, args)),
+          rounds_(is_16_bit(how.storage)), head_(0, 0, 0), key_(0, 0), value_transposed_(0, 0), grad_key_(0, 0), grad_value_(0, 0) {}
 
     void evaluate(int64_t b, int64_t h_kv) {
         begin(b, h_kv);
@@ -67,6 +51,7 @@ public:
         }
         end(b, h_kv);
     }
+    void finish() { modifiers_.finish(); }
 
 private:
     int64_t first(int64_t count) const { return count * how_.first_quarter / 4; }
@@ -148,8 +133,9 @@ private:
                 add_pair(n, weight, rounded(grad_logits_[n] * weights.slopes[n]));
             }
         }
-        add_modifiers(b, h, q, lse, sum);
-        put_query(b, h, q, std::is_same_v<Real, double> ? add_roundings(b, h, q, weights) : Squares());
+        const double of_sums = std::is_same_v<Real, double> ? rounding_of_sums(b, h, q, weights) : 0.0;
+        modifiers_.add({b, h, q, lse, sum, weights, grad_logits_, head_, of_sums});
+        put_query(b, h, q, std::is_same_v<Real, double> ? add_roundings(weights, of_sums) : Squares());
     }
 
     void add_pair(int64_t n, Real weight, Real grad_score) {
@@ -172,6 +158,7 @@ private:
         attention_.rotate_query_back(grad_query_.data(), b, q);
         const float *const before_norm = element(args_.query, b, h, q);
         query_.assign(before_norm, before_norm + p_.head_dim);
+        modifiers_.add_query_norm(attention_.normalised_query(query_.data()), grad_query_.data(), roundings.times(scale()));
         const double largest = largest_of(grad_query_.data(), p_.head_dim);
         const auto growth = static_cast<double>(attention_.normalise_query_back(query_.data(), grad_query_.data()));
         roundings.raise(answer_.query.rounding[static_cast<size_t>(b * p_.num_heads + h)], scale(), growth, largest);
@@ -179,16 +166,24 @@ private:
                   answer_.query.values.begin() + ((b * p_.num_heads + h) * rows_ + q) * p_.head_dim);
     }
 
+    // Of the difference of two sums over entries, for a value as large as the largest.
+    double rounding_of_sums(int64_t b, int64_t h, int64_t q, const RowWeights<Real> &weights) const {
+        const double of_out = norm_of(element(args_.out, b, h, q), p_.head_dim_v), of_grad = norm_of(grad_out_.data(), p_.head_dim_v);
+        double of_value = 0;
+        for (int64_t n = 0; n < keys_; n++) {
+            of_value = weights.seen[n] != 0 ? std::max(of_value, norm_of_value_[n]) : of_value;
+        }
+        return f32_unit * of_grad * (of_value + of_out) / std::sqrt(double(p_.head_dim_v));
+    }
+
     // Of the gradient of a query; those of keys and values are added up.
-    Squares add_roundings(int64_t b, int64_t h, int64_t q, const RowWeights<Real> &weights) {
-        const double of_out = norm_of(element(args_.out, b, h, q), p_.head_dim_v), of_grad = norm_of(grad_out_.data(), p_.head_dim_v),
-                     largest_grad = largest_of(grad_out_.data(), p_.head_dim_v), largest_query = largest_of(query_.data(), p_.head_dim);
+    Squares add_roundings(const RowWeights<Real> &weights, double of_sums) {
+        const double largest_grad = largest_of(grad_out_.data(), p_.head_dim_v), largest_query = largest_of(query_.data(), p_.head_dim);
         Squares of_query;
         for (int64_t n = 0; n < keys_; n++) {
             if (weights.seen[n] != 0) {
                 const double weight = static_cast<double>(weights.weights[n]), slope = static_cast<double>(weights.slopes[n]);
                 const double grad = std::abs(static_cast<double>(grad_logits_[n]) * slope);
-                const double of_sums = f32_unit * of_grad * (norm_of_value_[n] + of_out) / std::sqrt(double(p_.head_dim_v));
                 const double of_slope = static_cast<double>(weights.kinks[n]) * std::abs(static_cast<double>(grad_logits_[n]));
                 const double change = std::hypot(weight * slope * of_sums, weights.rounding * grad, of_slope);
                 of_query.add(change * largest_key_[n], grad * largest_key_[n]);
@@ -197,19 +192,6 @@ private:
             }
         }
         return of_query;
-    }
-
-    void add_modifiers(int64_t b, int64_t h, int64_t q, Real lse, Real sum) {
-        if (!answer_.sinks.empty() && args_.sinks.data != nullptr) {
-            answer_.sinks[h] -= std::exp(Real(*element(args_.sinks, h)) - lse) * sum;
-        }
-        const int64_t position = answer_.slopes.empty() ? 0 : position_of(p_, args_, b, q);
-        for (int64_t n = 0; n < keys_ && !answer_.slopes.empty(); n++) {
-            answer_.slopes[b * p_.num_heads + h] -= grad_logits_[n] * Real(std::abs(position - n));
-        }
-        if (!answer_.score_bias.empty()) {
-            std::copy(grad_logits_.begin(), grad_logits_.end(), answer_.score_bias.begin() + ((b * p_.num_heads + h) * rows_ + q) * keys_);
-        }
     }
 
     // Keys and values, back through rotation and norms. Of a key that nobody sees neither is looked at.
@@ -228,6 +210,7 @@ private:
             attention_.rotate_key_back(grad_key, b, n);
             const float *const key = key_row(p_, args_, args_.key, b, h_kv, n);
             before_norm.assign(key, key + p_.head_dim);
+            modifiers_.add_key_norm(attention_.normalised_key(before_norm.data()), grad_key, of_key_[n].times(scale()));
             double largest = largest_of(grad_key, p_.head_dim);
             auto growth = static_cast<double>(attention_.normalise_key_back(before_norm.data(), grad_key));
             of_key_[n].raise(answer_.key.rounding[head], scale(), growth, largest);
@@ -250,6 +233,7 @@ private:
     const polyhead_args &args_;
     const Evaluation &how_;
     Gradients<Real> &answer_;
+    ModifierSums<Real> modifiers_;
     RowAttention<Real> attention_;
     int64_t rows_, keys_;
     bool rounds_;
@@ -299,17 +283,17 @@ Gradients<Real> evaluate_gradients(const Problem &p, const polyhead_args &args, 
     answer.value = zeros<Real>(kv_heads, p.value_in_key != 0 ? 0 : keys * p.head_dim_v);
     answer.empty.assign(static_cast<size_t>(q_heads * rows), 0);
     answer.unseen.assign(static_cast<size_t>(kv_heads * keys), 0);
-    if (modifiers == Modifiers::yes) {
-        answer.sinks.assign(p.sinks != 0 ? static_cast<size_t>(p.num_heads) : 0, Real(0));
-        answer.slopes.assign(p.alibi != 0 ? static_cast<size_t>(q_heads) : 0, Real(0));
-        answer.score_bias.assign(p.score_bias != 0 ? static_cast<size_t>(q_heads * rows * keys) : 0, Real(0));
-    }
-    HeadGradients<Real> gradients(p, args, how, answer);
+    HeadGradients<Real> gradients(p, args, how, answer, modifiers);
     for (int64_t head : heads) {
         gradients.evaluate(head / p.num_kv_heads, head % p.num_kv_heads);
     }
+    gradients.finish();
     if (is_16_bit(how.storage)) {
-        for (Gradient<Real> *one : {&answer.query, &answer.key, &answer.value}) {
+        std::vector<Gradient<Real> *> stored = {&answer.query, &answer.key, &answer.value, &answer.modifiers.gate};
+        if (p.additive_in_storage != 0) {
+            stored.push_back(&answer.modifiers.score_bias);
+        }
+        for (Gradient<Real> *one : stored) {
             round_all(one->values.data(), static_cast<int64_t>(one->values.size()), how.storage);
         }
     }

@@ -15,21 +15,27 @@ struct Rounding {
     double in_f32 = 0, in_storage = 0;
 };
 
-// A gradient, dense in the order of its shape; of heads that were not asked for 0. Roundings are those of its heads: [B,H] or [B,H_kv].
+constexpr double f32_unit = 0x1p-24; // half a last place of 1 in f32
+
+// A gradient, dense in the order of its shape; of heads that were not asked for 0. Elements that share all dimensions but the last two are
+// of one head.
 template <class Real> struct Gradient {
     std::vector<Real> values;
-    std::vector<Rounding> rounding; // in double alone
+    std::vector<Rounding> rounding; // of each head, in double alone
+};
+
+// Those of modifiers, each in the shape of its tensor, where the call has it. Of the gates' logits (gate) and factors (head_gate).
+template <class Real> struct ModifierGradients {
+    Gradient<Real> score_bias, slopes, sinks, gate, head_gate;
+    Gradient<Real> query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias;
 };
 
 template <class Real> struct Gradients {
-    Gradient<Real> query;        // [B,H,T_q,d]
-    Gradient<Real> key, value;   // [B,H_kv,T_kv,d], [B,H_kv,T_kv,d_v]; with value_in_key key has the sum
-    std::vector<uint8_t> empty;  // [B,H,T_q]: 1 where a row sees no key
-    std::vector<uint8_t> unseen; // [B,H_kv,T_kv]: 1 where no row sees the key
-    // Of modifiers, where they are asked for and the problem has them.
-    std::vector<Real> sinks;      // [H]
-    std::vector<Real> slopes;     // [B,H]
-    std::vector<Real> score_bias; // [B,H,T_q,T_kv]: one for each logit, whatever the bias broadcasts
+    Gradient<Real> query;              // [B,H,T_q,d]
+    Gradient<Real> key, value;         // [B,H_kv,T_kv,d], [B,H_kv,T_kv,d_v]; with value_in_key key has the sum
+    std::vector<uint8_t> empty;        // [B,H,T_q]: 1 where a row sees no key
+    std::vector<uint8_t> unseen;       // [B,H_kv,T_kv]: 1 where no row sees the key
+    ModifierGradients<Real> modifiers; // where they are asked for
 };
 
 enum class Modifiers { no, yes };

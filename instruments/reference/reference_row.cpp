@@ -177,6 +177,13 @@ template <class Real> void RowAttention<Real>::normalise(const Norm &norm, int64
     }
 }
 
+template <class Real> std::vector<Real> RowAttention<Real>::normalised(const Norm &norm, const Real *x) const {
+    std::vector<Real> entries(norm.kind == POLYHEAD_NO_NORM ? 0 : static_cast<size_t>(p_.head_dim));
+    const Measure of = entries.empty() ? Measure{} : measure(norm, p_.head_dim, x);
+    std::transform(x, x + entries.size(), entries.begin(), [&](Real entry) { return (entry - of.mean) * of.factor; });
+    return entries;
+}
+
 // With y = (x - mean) factor: what gradients change along y, and along the mean of all entries, is lost.
 template <class Real> Real RowAttention<Real>::normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const {
     if (norm.kind == POLYHEAD_NO_NORM) {

@@ -60,7 +60,11 @@ public:
     void normalise_query(Real *heads, int64_t count) const;
     void normalise_key(Real *heads, int64_t count) const;
     void normalise_value(Real *heads, int64_t count) const;
-    // The same for norms of one head, whose entries were x. Returns by how much an error of an entry may have grown.
+    // The entries of one head after its norm, without the numbers of the norm; nothing without a norm.
+    std::vector<Real> normalised_query(const Real *x) const { return normalised(query_norm(), x); }
+    std::vector<Real> normalised_key(const Real *x) const { return normalised(key_norm(), x); }
+    // Gradients of the entries after the norm of one head become those of the entries x before it. Returns by how much an error of an entry
+    // may have grown.
     Real normalise_query_back(const Real *x, Real *gradient) const;
     Real normalise_key_back(const Real *x, Real *gradient) const;
     Real normalise_value_back(const Real *x, Real *gradient) const;
@@ -89,6 +93,7 @@ private:
     Norm key_norm() const { return {p_.key_norm, &args_.key_norm_weight, &args_.key_norm_bias}; }
     Norm value_norm() const { return {p_.value_norm != 0 ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, nullptr, nullptr}; }
     void normalise(const Norm &norm, int64_t width, Real *heads, int64_t count) const;
+    std::vector<Real> normalised(const Norm &norm, const Real *x) const;
     Real normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const;
     // Turns by the angle of a position, or back.
     enum class Turn { forth, back };

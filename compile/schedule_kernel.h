@@ -28,6 +28,8 @@ struct KernelStages {
     Halide::Func lse;          // (q, h, b)
     std::vector<ScoreOutputStages> scores;
     std::optional<KeyLanesStages> gradients;
+    std::vector<PairSums> pair_sums;
+    std::vector<Halide::Func> small_gradients; // results of a backward call that are read from other stages
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;

@@ -152,7 +152,15 @@ void ScratchTerms::add_gradients() {
     if (stages_gradient_rows(p_, t_)) {
         add_per_query(2 * p_.num_heads * width); // query, grad_out
         add(2 * p_.num_kv_heads * width, 0, 1);  // key, value
+    } else if (p_.gate != POLYHEAD_NO_GATE || p_.head_gate != 0) {
+        add_per_query(p_.num_heads * width);
     }
+    const auto blocks = [&](int32_t bit, int tile) { return (p_.score_bias_broadcast & bit) == 0 ? tile : 1; };
+    if (p_.grad_score_bias != 0) {
+        const int rows = blocks(POLYHEAD_BROADCAST_Q, t_.q_tile), keys = blocks(POLYHEAD_BROADCAST_KV, t_.kv_tile);
+        add(int64_t(rows) * keys * p_.num_heads, rows > 1 ? rows * contract::group_size_of(p_) : 0, keys > 1 ? keys : 0);
+    }
+    add(p_.grad_alibi != 0 ? p_.num_heads : 0, 0, 0);
     add_per_query(2 * p_.num_heads); // delta, row_magnitude
     if (t_.key_splits > 1) {
         const int64_t sums = t_.key_splits * width * p_.num_kv_heads;

@@ -1,5 +1,7 @@
 // Frame "key lanes": gradients of query, key and value in one pass over parts of keys, five products, no matrix of all pairs.
-#include "key_lanes.h"
+#include "key_lanes_coordinates.h"
+
+#include <algorithm>
 
 namespace polyhead::gen {
 
@@ -23,50 +25,13 @@ Expr magnitude(const Expr &x) {
     return Halide::reinterpret<int32_t>(x) & 0x7fffffff;
 }
 
-// The coordinates of the frame.
-struct KeyLanesCoordinates {
-    const AttentionFormulas &formulas;
-    const KeyLanesStages &s;
-    const KeyLanesBlocking &blocking;
-
-    const AttentionInputs &in() const { return formulas.inputs(); }
-    // Parts of a head are dealt to its splits in turns, so that borders depend on nothing but the blocking.
-    Expr part(const Expr &p, const Expr &sp) const { return blocking.splits == 1 ? p : p * blocking.splits + sp; }
-    // Halide 21 cannot solve it for p. Otherwise it would conclude that Funcs of a part have none of it or several.
-    Expr first_key(const Expr &p, const Expr &sp) const {
-        return cast<int32_t>(cast<uint32_t>(part(p, sp)) * cast<uint32_t>(blocking.kv_tile));
-    }
-    Expr first_key() const { return first_key(s.p, s.sp); }
-    Expr last_key() const { return in().seq_len_kv - 1; }
-    Expr key(const Expr &kk) const { return part(s.p, s.sp) * blocking.kv_tile + kk; }
-    Expr clamped_key(const Expr &kk) const { return clamp(key(kk), 0, in().keys.rows() - 1); }
-    Expr existing_key(const Expr &kk) const { return in().keys.existing_row(key(kk)); }
-    // Rows behind the last query repeat it.
-    Expr query(const Expr &qi) const { return min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
-    Expr existing_query(const Expr &qi) const { return unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1); }
-    Expr head() const { return s.h * s.group_size + s.g; }
-    // Pairs of a tile of queries, of which some may be excluded.
-    bool excludes() const { return formulas.visibility().rows_differ() || formulas.logits().excludes_pairs(); }
-    TileRange range(const Expr &first_row, const Expr &last_row) const { return {formulas, first_row, last_row, s.b}; }
-    TileRange tile_range() const { return range(query(0), query(blocking.q_tile - 1)); }
-
-    std::vector<Expr> in_part(std::vector<Expr> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
-    std::vector<Expr> in_tile(std::vector<Expr> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
-    std::vector<Var> vars_in_part(std::vector<Var> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
-    std::vector<Var> vars_in_tile(std::vector<Var> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
-
-private:
-    template <class T> static std::vector<T> with(std::vector<T> inner, const std::vector<Var> &outer) {
-        inner.insert(inner.end(), outer.begin(), outer.end());
-        return inner;
-    }
-};
+} // namespace
 
 // delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. Vectors, then what is left.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const AttentionInputs &in = at.in();
     const int lanes = s.blocking.lanes, vectors = s.head_dim_v / lanes, rest = s.head_dim_v % lanes;
-    const auto product = [&](const Expr &d) { return in.grad_out(d, s.q, s.h, s.b) * in.out(d, s.q, s.h, s.b); };
+    const auto product = [&](const Expr &d) { return in.given_grad_out(d, s.q, s.h, s.b) * in.out(d, s.q, s.h, s.b); };
     s.delta(s.q, s.h, s.b) = 0.0f;
     if (vectors > 0) {
         s.delta_words = RDom(0, vectors, "delta_words");
@@ -88,6 +53,11 @@ void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         s.row_magnitude(s.q, s.h, s.b) = 0;
         s.row_magnitude(s.q, s.h, s.b) = max(s.row_magnitude(s.q, s.h, s.b), max(of_query, of_gradient));
     }
+    define_numbers_of_rows(s, at);
+}
+
+void define_numbers_of_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const AttentionInputs &in = at.in();
     s.bounds.define(at.formulas, {s.qi, s.qt, s.b}, at.query(s.qi), s.b);
     s.row_reference(s.qi, s.qt, s.g, s.h, s.b) = at.formulas.softmax().reference_of(in.lse(at.query(s.qi), at.head(), s.b));
     s.row_delta(s.qi, s.qt, s.g, s.h, s.b) = s.delta(at.query(s.qi), at.head(), s.b);
@@ -123,6 +93,8 @@ void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
             max(s.key_magnitude(s.p, s.sp, s.h, s.b), magnitude(s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}))));
     }
 }
+
+namespace {
 
 // Tensors over pairs, read along the keys. Blocks that end behind the last key are loaded by themselves.
 std::vector<Expr> define_pairs(KeyLanesStages &s, const KeyLanesCoordinates &at, const Expr &kk, const Expr &qi) {
@@ -164,8 +136,10 @@ RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const
     return r;
 }
 
+} // namespace
+
 // weights = exp(logit - lse); grad_scores = weights * (grad_weights - delta), times the slope of the logit
-void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_logits) {
     const KeyLanesBlocking &blocking = s.blocking;
     const AttentionFormulas &formulas = at.formulas;
     const auto product = [&](Func result, RDom *domain, const char *name, int width, const Func &panels, auto &&element) {
@@ -187,11 +161,11 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const Row row = s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi);
     const Expr logit = formulas.logits().logit(score, row, at.key(kk), at.head(), s.b, define_pairs(s, at, kk, qi), true);
     const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
-    const Expr slope = formulas.logits().slope(score, row, at.key(kk), at.head(), s.b);
+    const Expr slope = of_logits ? Expr() : formulas.logits().slope(score, row, at.key(kk), at.head(), s.b);
     s.has_slopes = slope.defined();
     const std::vector<Var> pair = at.vars_in_tile({s.kk, s.qi});
     // Rows of a tile of gradients may see, as far as ranges tell, keys that an expression leaves out: those weights are read, and 0.
-    const Expr nothing = formulas.visibility().bounded_by_expression() ? Expr(0.0f) : undef<float>();
+    const Expr nothing = of_logits || formulas.visibility().bounded_by_expression() ? Expr(0.0f) : undef<float>();
     if (s.has_slopes) {
         s.weights(pair) = Halide::Tuple(nothing, nothing);
         s.weights(place(s.weight_rows)) = Halide::Tuple(weight, slope);
@@ -210,6 +184,8 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.grad_scores(pair) = nothing;
     s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(none, 0.0f, gradient) : gradient;
 }
+
+namespace {
 
 // Which products a tile of gradients has, and of which queries or keys.
 void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
@@ -327,7 +303,7 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
     const KeyLanesCoordinates at{formulas, s, s.blocking};
     define_rows(s, at);
     define_panels(s, at);
-    define_weights(s, at);
+    define_weights(s, at, false);
     define_turns(s, at);
     define_products(s, at);
     define_sums(s, at);
@@ -339,7 +315,7 @@ std::vector<Func> KeyLanesStages::funcs() const {
     const std::vector<Func> of_rows = bounds.funcs();
     all.insert(all.end(), of_rows.begin(), of_rows.end());
     all.insert(all.end(), {row_reference, row_delta});
-    for (const TransposedSquares *squares : {&*key_squares, &*value_squares}) {
+    for (const auto &squares : {key_squares, value_squares}) {
         const std::vector<Func> steps = squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }

@@ -79,6 +79,23 @@ struct KeyLanesStages {
     std::vector<Halide::Func> funcs() const;
 };
 
+// Sums over pairs of gradients of logits, for tensors that are added to logits: over rows, over keys, over heads and batch rows where the
+// tensor has one element for all of them.
+struct PairSums {
+    bool over_rows = false, over_keys = false, of_slopes = false; // of_slopes: times the distance of a pair
+    Halide::Expr heads, batch;                                    // that the tensor has: 1, or those of the call
+    Halide::Var kv{"kv"}, q{"q"}, h{"h"}, b{"b"};
+    KeyLanesStages tiles; // as far as grad_scores, which are gradients of logits
+    Halide::RDom rows, keys;
+    Halide::RDom merge; // (key in part, row in tile, tile, head, batch row, part)
+    Halide::Expr padded_keys, padded_rows;
+    Halide::Func row_sums{"row_sums"}, column_sums{"column_sums"}, tile_sum{"tile_sum"}; // of a tile; undefined where there are none
+    Halide::Func sums{"pair_sums"};                                                      // (kv, q, h, b)
+    std::vector<Halide::Func> funcs() const;
+};
+// of_rows: whose delta they share.
+void define_pair_sums(const AttentionFormulas &formulas, KeyLanesBlocking blocking, const KeyLanesStages &of_rows, PairSums *sums);
+
 // The sums of all gradients.
 KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking);
 

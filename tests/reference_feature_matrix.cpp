@@ -67,7 +67,7 @@ TEST_CASE("features: all pairs occur within 120 rows, every setting within 16") 
 TEST_CASE("features of gradients: all pairs occur, no problem twice, and each storage type in a fourth of each half") {
     const std::vector<FeatureRow> &rows = gradient_rows();
     REQUIRE(rows.size() == 216);
-    CHECK(gradient_features().size() == 18);
+    CHECK(gradient_features().size() == 22);
     CHECK(missing_pairs(settings_of(gradient_features()), rows) == 0);
     std::set<std::string> lines;
     std::map<std::pair<int32_t, size_t>, int> types;

@@ -29,7 +29,12 @@ std::vector<Problem> problems() {
     Problem window = backward_problem(2, 5, 2, 33);
     window.window = window.position_offsets = 1;
     window.mask = POLYHEAD_BOOLEAN_MASK;
-    return {masked_problem(), backward_problem(2, 33), backward_problem(1, 1), biased, window};
+    Problem summed = biased;
+    summed.mask = POLYHEAD_BOOLEAN_MASK;
+    summed.score_bias_broadcast = 0;
+    summed.gate = POLYHEAD_GATE_OF_ENTRIES;
+    summed.grad_score_bias = summed.grad_alibi = summed.grad_sinks = summed.grad_gate = 1;
+    return {masked_problem(), backward_problem(2, 33), backward_problem(1, 1), biased, window, summed};
 }
 
 std::string check_of(const GradientFault &fault, const Problem &p = masked_problem(), Shape shape = crowded_shape()) {
@@ -158,6 +163,31 @@ TEST_CASE("gradient checks: a group that misses a head is caught") {
         };
         CHECK(contains(check_of({nullptr, without}), "grad_key["));
     }
+}
+
+TEST_CASE("gradient checks: wrong gradients of modifiers are caught") {
+    Problem p = masked_problem();
+    p.score_bias = p.alibi = p.sinks = p.gate = 1;
+    p.grad_score_bias = p.grad_alibi = p.grad_sinks = p.grad_gate = 1;
+    Shape shape = crowded_shape();
+    shape.extras.score_bias.full = {false, true, true, true};
+    shape.extras.fill = MaskFill::all;
+    CHECK(check_of({}, p, shape) == "");
+    const auto caught = [&](Gradient<float> ModifierGradients<float>::*which, size_t i, const char *part) {
+        const std::string failure = check_of({nullptr,
+                                              [&](Args, Floats g) {
+                                                  float &x = (g.modifiers.*which).values[i];
+                                                  x += x == 0 ? 1e-30f : 5e-4f * std::max(1.0f, std::abs(x));
+                                              }},
+                                             p, shape);
+        INFO(failure);
+        CHECK(contains(failure, part));
+    };
+    caught(&ModifierGradients<float>::score_bias, 20 * 10 + 3, "grad_score_bias[203]");
+    caught(&ModifierGradients<float>::score_bias, 19, "exactly 0"); // the last key, which the first query does not see
+    caught(&ModifierGradients<float>::slopes, 2, "grad_alibi_slopes[2]");
+    caught(&ModifierGradients<float>::sinks, 0, "grad_sinks[0]");
+    caught(&ModifierGradients<float>::gate, 10, "grad_gate[10]");
 }
 
 TEST_CASE("gradient checks: single elements are caught") {

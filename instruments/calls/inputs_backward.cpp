@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "../../contract/problem.h"
 #include "../reference/reference.h"
 #include "inputs.h"
 #include "poison.h"
@@ -29,7 +30,39 @@ void Inputs::make_gradient_outputs(const Problem &p) {
     const DType dtype = static_cast<DType>(p.dtype);
     outputs_.add(&polyhead_args::grad_query, by_heads(dtype, s, s.out, p.num_heads, s.seq_len_q, p.head_dim), &args_);
     outputs_.add(&polyhead_args::grad_key, by_heads(dtype, s, s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim), &args_);
-    outputs_.add(&polyhead_args::grad_value, by_heads(dtype, s, s.key, p.num_kv_heads, s.seq_len_kv, p.head_dim_v), &args_);
+    if (p.value_in_key == 0) {
+        outputs_.add(&polyhead_args::grad_value, by_heads(dtype, s, s.key, p.num_kv_heads, s.seq_len_kv, p.head_dim_v), &args_);
+    }
+}
+
+// In the shapes of what they are gradients of, or, where that is left out, in one that it may have.
+void Inputs::make_modifier_gradients(const Problem &p) {
+    const int64_t q = (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) != 0 ? 1 : shape_.seq_len_q,
+                  kv = (p.score_bias_broadcast & POLYHEAD_BROADCAST_KV) != 0 ? 1 : shape_.seq_len_kv;
+    const struct {
+        int32_t wanted;
+        polyhead_tensor polyhead_args::*of, polyhead_args::*gradient;
+        int32_t dtype;
+        std::vector<int64_t> otherwise;
+    } all[] = {{p.grad_score_bias,
+                &polyhead_args::score_bias,
+                &polyhead_args::grad_score_bias,
+                contract::additive_dtype(p),
+                {shape_.batch, p.num_heads, q, kv}},
+               {p.grad_alibi, &polyhead_args::alibi_slopes, &polyhead_args::grad_alibi_slopes, POLYHEAD_F32, {p.num_heads}},
+               {p.grad_sinks, &polyhead_args::sinks, &polyhead_args::grad_sinks, POLYHEAD_F32, {p.num_heads}},
+               {p.grad_gate, &polyhead_args::gate, &polyhead_args::grad_gate, p.dtype, {}}};
+    const int64_t gap = shape_.out == Layout::bhsd_padded || shape_.out == Layout::bshd_padded ? 3 : 0;
+    for (const auto &one : all) {
+        if (one.wanted == 0) {
+            continue;
+        }
+        const polyhead_tensor &of = args_.*one.of;
+        const std::vector<int64_t> shape = of.rank != 0 ? std::vector<int64_t>(of.shape, of.shape + of.rank) : one.otherwise;
+        std::vector<int64_t> padded = shape;
+        padded.back() += gap;
+        outputs_.add(one.gradient, make_tensor(static_cast<DType>(one.dtype), shape, dense_strides(padded), shape_.place), &args_);
+    }
 }
 
 // Of one row the poison is in query, in out, in grad_out or in all of them.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <vector>
 
@@ -21,16 +22,26 @@ struct ExpectedGradients {
     std::vector<Gradients<float>> in_f32, in_storage; // the plain formula, in one or several orders of its sums
 };
 
-// One of the three tensors: [heads, rows, width].
+// The outputs that a call may have.
 struct GradientTensor {
     const char *name;
     polyhead_tensor polyhead_args::*tensor;
     template <class Real> static const Gradient<Real> &of(const Gradients<Real> &all, size_t i) {
-        return i == 0 ? all.query : i == 1 ? all.key : all.value;
+        const ModifierGradients<Real> &m = all.modifiers;
+        const Gradient<Real> *const tensors[] = {&all.query, &all.key, &all.value, &m.score_bias, &m.slopes, &m.sinks, &m.gate};
+        return *tensors[i];
     }
 };
 constexpr GradientTensor gradient_tensors[] = {
-    {"grad_query", &polyhead_args::grad_query}, {"grad_key", &polyhead_args::grad_key}, {"grad_value", &polyhead_args::grad_value}};
+    {"grad_query", &polyhead_args::grad_query},
+    {"grad_key", &polyhead_args::grad_key},
+    {"grad_value", &polyhead_args::grad_value},
+    {"grad_score_bias", &polyhead_args::grad_score_bias},
+    {"grad_alibi_slopes", &polyhead_args::grad_alibi_slopes},
+    {"grad_sinks", &polyhead_args::grad_sinks},
+    {"grad_gate", &polyhead_args::grad_gate},
+};
+constexpr size_t first_modifier = 3;
 
 // A number beyond those of the storage type is an infinite one there.
 double in_range(double reference, int32_t dtype) {
@@ -54,6 +65,14 @@ public:
         judge_head(2, kv_head);
     }
 
+    void judge_modifiers() {
+        for (size_t tensor = first_modifier; tensor < std::size(gradient_tensors); tensor++) {
+            for (size_t head = 0; !outputs_[tensor].empty() && head < GradientTensor::of(expected_.truth, tensor).rounding.size(); head++) {
+                judge_head(tensor, static_cast<int64_t>(head));
+            }
+        }
+    }
+
 private:
     // The largest finite error of the plain formula in a head. Where it overflows in 16 bits and ours must not, a limit of a few units in
     // the last place takes its part.
@@ -72,29 +91,37 @@ private:
         return error;
     }
 
+    // Nothing contributes to this element.
+    bool none(size_t tensor, size_t i) const {
+        if (tensor >= first_modifier) {
+            return GradientTensor::of(expected_.truth, tensor).none[i] != 0;
+        }
+        const size_t width = static_cast<size_t>((args_.*gradient_tensors[tensor].tensor).shape[3]);
+        return (tensor == 0 ? expected_.truth.empty : expected_.truth.unseen)[i / width] != 0;
+    }
+
     void judge_head(size_t tensor, int64_t head) {
-        const std::vector<double> &truth = GradientTensor::of(expected_.truth, tensor).values;
-        const polyhead_tensor &view = args_.*gradient_tensors[tensor].tensor;
-        const int64_t rows = view.rank == 0 ? 0 : view.shape[2], width = view.rank == 0 ? 0 : view.shape[3];
-        const size_t first = static_cast<size_t>(head * rows * width), end = first + static_cast<size_t>(rows * width);
+        const Gradient<double> &gradient = GradientTensor::of(expected_.truth, tensor);
+        const std::vector<double> &truth = gradient.values;
+        const size_t count = truth.size() / gradient.rounding.size(), first = static_cast<size_t>(head) * count, end = first + count;
+        const int32_t dtype = (args_.*gradient_tensors[tensor].tensor).dtype;
         double largest = 0;
         for (size_t i = first; i < end; i++) {
             largest = std::isfinite(truth[i]) ? std::max(largest, std::abs(truth[i])) : largest;
         }
-        const Rounding &rounding = GradientTensor::of(expected_.truth, tensor).rounding[static_cast<size_t>(head)];
+        const Rounding &rounding = gradient.rounding[static_cast<size_t>(head)];
         const PlainError plain{
             std::max(plain_error(expected_.in_storage, tensor, first, end, largest), half_unit(p_.dtype) * rounding.in_storage),
             std::max(plain_error(expected_.in_f32, tensor, first, end, largest), rounding.in_f32)};
-        const std::vector<uint8_t> &nothing = tensor == 0 ? expected_.truth.empty : expected_.truth.unseen;
         for (size_t i = first; i < end; i++) {
             const float got = outputs_[tensor][i];
-            if (nothing[i / static_cast<size_t>(width)] != 0) {
+            if (none(tensor, i)) {
                 report_.must_equal(gradient_tensors[tensor].name, static_cast<int64_t>(i), got, 0.0);
                 continue;
             }
             const double tolerance = is_16_bit(p_.dtype) ? gradient_tolerance_16_bit(p_.dtype, truth[i], largest, plain)
                                                          : gradient_tolerance(truth[i], largest, plain.in_f32);
-            if (std::isinf(got) && std::isinf(in_range(truth[i] + std::copysign(tolerance, truth[i]), p_.dtype)) &&
+            if (std::isinf(got) && std::isinf(in_range(truth[i] + std::copysign(tolerance, truth[i]), dtype)) &&
                 std::signbit(got) == std::signbit(truth[i])) {
                 continue;
             }
@@ -109,14 +136,23 @@ private:
     Report report_;
 };
 
+// These are sums over heads, or of all of them.
+bool of_modifiers(const Problem &p) {
+    return p.grad_score_bias != 0 || p.grad_alibi != 0 || p.grad_sinks != 0 || p.grad_gate != 0;
+}
+
 // Compares these heads with the plain formula in so many orders of its sums; the heads with failures are added to failing.
 Report compare_heads(const Problem &p, const polyhead_args &args, const GradientOutputs &outputs, const HeadSet &heads, int orders,
                      std::set<int64_t> *failing) {
-    ExpectedGradients expected{evaluate_gradients<double>(p, args, heads), {}, {}};
+    const Modifiers modifiers = of_modifiers(p) ? Modifiers::yes : Modifiers::no;
+    ExpectedGradients expected{evaluate_gradients<double>(p, args, heads, {}, modifiers), {}, {}};
     for (int quarter = 0; quarter < orders; quarter++) {
-        expected.in_f32.push_back(evaluate_gradients<float>(p, args, heads, {POLYHEAD_F32, Rounded::everything, quarter}));
+        const auto plain = [&](int32_t storage) {
+            return evaluate_gradients<float>(p, args, heads, {storage, Rounded::everything, quarter}, modifiers);
+        };
+        expected.in_f32.push_back(plain(POLYHEAD_F32));
         if (is_16_bit(p.dtype)) {
-            expected.in_storage.push_back(evaluate_gradients<float>(p, args, heads, {p.dtype, Rounded::everything, quarter}));
+            expected.in_storage.push_back(plain(p.dtype));
         }
     }
     GradientJudge judge(p, args, expected, outputs);
@@ -126,6 +162,11 @@ Report compare_heads(const Problem &p, const polyhead_args &args, const Gradient
         if (judge.report().failures() != before) {
             failing->insert(head);
         }
+    }
+    const int64_t before = judge.report().failures();
+    judge.judge_modifiers();
+    if (judge.report().failures() != before) {
+        failing->insert(heads.begin(), heads.end());
     }
     return judge.report();
 }
@@ -138,12 +179,12 @@ std::string compare_gradients(const Problem &problem, const Inputs &inputs, cons
                               double *worst) {
     std::set<int64_t> failing;
     const polyhead_args &args = inputs.reference_args();
-    const HeadSet heads = sample_heads(problem, args, inputs.shape().seed, max_flops);
+    const HeadSet heads = of_modifiers(problem) ? all_heads(problem, args) : sample_heads(problem, args, inputs.shape().seed, max_flops);
     Report report = compare_heads(problem, args, outputs, heads, 1, &failing);
     if (!failing.empty()) {
         constexpr size_t most = 4, orders = 4;
-        HeadSet again(failing.begin(), failing.end());
-        again.resize(std::min(again.size(), most));
+        HeadSet again = of_modifiers(problem) ? heads : HeadSet(failing.begin(), failing.end());
+        again.resize(of_modifiers(problem) ? again.size() : std::min(again.size(), most));
         report = compare_heads(problem, args, outputs, again, orders, &failing);
     }
     if (worst != nullptr) {

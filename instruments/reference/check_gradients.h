@@ -10,7 +10,8 @@
 
 namespace polyhead::test {
 
-using GradientOutputs = std::array<std::vector<float>, 3>; // grad_query, grad_key, grad_value
+// grad_query, grad_key, grad_value, and grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate where the call has them.
+using GradientOutputs = std::array<std::vector<float>, 7>;
 
 // What is wrong with the outputs of a call of sdpa_backward, or nothing. worst, when given, is raised to the largest error / tolerance.
 std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, double max_flops,

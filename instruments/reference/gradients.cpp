@@ -246,7 +246,8 @@ private:
 };
 
 template <class Real> Gradient<Real> zeros(int64_t heads, int64_t numbers_of_head) {
-    return {std::vector<Real>(static_cast<size_t>(heads * numbers_of_head), Real(0)), std::vector<Rounding>(static_cast<size_t>(heads))};
+    return {
+        std::vector<Real>(static_cast<size_t>(heads * numbers_of_head), Real(0)), std::vector<Rounding>(static_cast<size_t>(heads)), {}};
 }
 
 } // namespace

@@ -22,9 +22,10 @@ constexpr double f32_unit = 0x1p-24; // half a last place of 1 in f32
 template <class Real> struct Gradient {
     std::vector<Real> values;
     std::vector<Rounding> rounding; // of each head, in double alone
+    std::vector<uint8_t> none;      // of modifiers: 1 where nothing was added up
 };
 
-// Those of modifiers, each in the shape of its tensor, where the call has it. Of the gates' logits (gate) and factors (head_gate).
+// Those of modifiers, each in the shape that its output or else its tensor has. Of the gates' logits (gate) and factors (head_gate).
 template <class Real> struct ModifierGradients {
     Gradient<Real> score_bias, slopes, sinks, gate, head_gate;
     Gradient<Real> query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias;

@@ -44,8 +44,9 @@ template <class Real> class ModifierSums {
 public:
     // Without `wanted` every tensor stays empty.
     ModifierSums(const Problem &p, const polyhead_args &args, bool wanted, ModifierGradients<Real> &answer)
-        : p_(p), args_(args), bias_(wanted && p.score_bias != 0, args.score_bias, answer.score_bias),
-          slopes_(wanted && p.alibi != 0, args.alibi_slopes, answer.slopes), sinks_(wanted && p.sinks != 0, args.sinks, answer.sinks),
+        : p_(p), args_(args), bias_(wanted && p.score_bias != 0, given(args.grad_score_bias, args.score_bias), answer.score_bias),
+          slopes_(wanted && p.alibi != 0, given(args.grad_alibi_slopes, args.alibi_slopes), answer.slopes),
+          sinks_(wanted && p.sinks != 0, given(args.grad_sinks, args.sinks), answer.sinks),
           gate_(wanted && p.gate != POLYHEAD_NO_GATE, args.gate, answer.gate),
           head_gate_(wanted && p.head_gate != 0, args.head_gate, answer.head_gate),
           query_norm_{{wanted && p.query_norm != 0, args.query_norm_weight, answer.query_norm_weight},
@@ -58,7 +59,7 @@ public:
             add_logits(row);
         }
         if (sinks_.exists()) {
-            const Real weight = std::exp(Real(*element(args_.sinks, row.h)) - row.lse);
+            const Real weight = args_.sinks.data == nullptr ? Real(0) : std::exp(Real(*element(args_.sinks, row.h)) - row.lse);
             sinks_.add({row.h}, -weight * row.sum, double(weight) * row.of_sums, double(weight * row.sum));
         }
         if (gate_.exists() || head_gate_.exists()) {
@@ -82,6 +83,10 @@ public:
     }
 
 private:
+    static const polyhead_tensor &given(const polyhead_tensor &output, const polyhead_tensor &input) {
+        return output.rank != 0 ? output : input;
+    }
+
     // A tensor that broadcasts; the elements that share its last two dimensions are a head.
     class Sum {
     public:
@@ -93,6 +98,7 @@ private:
             }
             gradient.values.assign(static_cast<size_t>(elements), Real(0));
             gradient.rounding.assign(static_cast<size_t>(elements > 0 ? heads : 0), {});
+            gradient.none.assign(static_cast<size_t>(elements), 1);
             squares_.assign(static_cast<size_t>(elements), {});
         }
         bool exists() const { return !gradient_.values.empty(); }
@@ -104,6 +110,7 @@ private:
                 at = at * static_cast<size_t>(tensor_.shape[dim]) + static_cast<size_t>(tensor_.shape[dim] == 1 ? 0 : i);
             }
             gradient_.values[at] += value;
+            gradient_.none[at] = 0;
             squares_[at].add(f32, storage);
         }
         void finish() {

@@ -52,6 +52,7 @@ const std::vector<Dimensions> tensors_of_calls = {
     {&polyhead_args::grad_query, {B, H, Q, other}},
     {&polyhead_args::grad_key, {B, H, KV, other}},
     {&polyhead_args::grad_value, {B, H, KV, other}},
+    {&polyhead_args::grad_gate, {B, H, Q, other}},
 };
 
 // Positions by direction have a further dimension.
@@ -351,7 +352,9 @@ std::string run_packed(const Subject &subject, PackedCall &call, int threads, co
 } // namespace
 
 bool takes_packed_tokens(const Problem &problem) {
-    return is_sdpa(problem) && problem.scores == POLYHEAD_NO_SCORES && problem.weights_mean == 0;
+    // EXCLUDED: gradients that may be sums over sequences: POLYHEAD_UNSUPPORTED (runtime/rules/validate_sequences.cpp)
+    const bool sums = problem.grad_score_bias != 0 || problem.grad_alibi != 0 || problem.grad_sinks != 0;
+    return is_sdpa(problem) && problem.scores == POLYHEAD_NO_SCORES && problem.weights_mean == 0 && !sums;
 }
 
 std::string check_ragged(const Subject &subject, uint64_t seed, int64_t most_rows) {

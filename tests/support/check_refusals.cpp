@@ -50,6 +50,10 @@ public:
             add("the operation forward", POLYHEAD_WRONG_OPERATION, [](polyhead_args &a) { a.op = POLYHEAD_SDPA; });
             add_for_presence("out", true, &polyhead_args::out, true);
             add_for_presence("grad_out", true, &polyhead_args::grad_out, true);
+            add_for_presence("grad_score_bias", p_.grad_score_bias != 0, &polyhead_args::grad_score_bias, true);
+            add_for_presence("grad_alibi_slopes", p_.grad_alibi != 0, &polyhead_args::grad_alibi_slopes, true);
+            add_for_presence("grad_sinks", p_.grad_sinks != 0, &polyhead_args::grad_sinks, true);
+            add_for_presence("grad_gate", p_.grad_gate != 0, &polyhead_args::grad_gate, true);
         }
         if (!is_linear(p_)) {
             add_for_attention();
@@ -71,7 +75,8 @@ private:
         const auto add_for = [&](const std::string &what, polyhead_code code, auto change) {
             add(name + ": " + what, code, [&](polyhead_args &a) { change(a.*tensor); });
         };
-        const bool mask = tensor == &polyhead_args::mask || tensor == &polyhead_args::score_bias;
+        const bool mask =
+            tensor == &polyhead_args::mask || tensor == &polyhead_args::score_bias || tensor == &polyhead_args::grad_score_bias;
         add_for("data null", POLYHEAD_NULL_POINTER, [](polyhead_tensor &t) { t.data = nullptr; });
         if (tensor != &polyhead_args::page_table) { // which may have any length
             add_for("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
@@ -82,7 +87,7 @@ private:
                 t.shape[t.rank] = t.stride[t.rank] = 1;
                 t.rank = 5;
             });
-        } else if (tensor != &polyhead_args::alibi_slopes) {
+        } else if (tensor != &polyhead_args::alibi_slopes && tensor != &polyhead_args::grad_alibi_slopes) {
             add_for("rank one less", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.rank--; });
         }
         // The stride of a single element means nothing; integers may have any.

@@ -46,7 +46,7 @@ void set_dims(Problem &p, int setting) {
 }
 
 void set_value(Problem &p, int setting) {
-    p.value_in_key = setting == 1 && p.op == POLYHEAD_SDPA && p.head_dim_v <= p.head_dim;
+    p.value_in_key = setting == 1 && is_sdpa(p) && p.head_dim_v <= p.head_dim;
 }
 
 void set_mask(Problem &p, int setting) {
@@ -229,19 +229,29 @@ void set_dtype(Problem &p, int setting) {
     p.additive_in_storage = (setting == 2 || setting == 4) && (p.mask == POLYHEAD_ADDITIVE_MASK || p.score_bias != 0);
 }
 
+// Of modifiers, where there are such.
+void set_gradients(Problem &p, int setting) {
+    p.grad_score_bias = p.score_bias != 0 && (setting == 1 || setting == 2);
+    p.grad_sinks = p.sinks != 0 && (setting == 1 || setting == 2);
+    p.grad_alibi = p.alibi != 0 && (setting == 1 || setting == 3);
+    p.grad_gate = p.gate != 0 && (setting == 1 || setting == 3);
+}
+
 std::vector<Feature> make_gradient_features() {
     std::vector<Feature> all = {
         {"heads", {"equal", "grouped", "one for keys", "groups of one", "groups of three", "any groups"}, set_gradient_heads},
         {"dims", {"16", "24 and 8", "8 and 32", "7 and 5", "64", "1", "33 and 48", "80", "40 and 128", "130 and 3"}, set_gradient_dims},
     };
     for (const Feature &feature : features()) { // of sdpa without what the table of fields refuses
-        for (const std::string name : {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi",
-                                       "sinks", "rope", "expression", "lengths", "query_norm", "key_norm", "value_norm"}) {
+        for (const std::string name :
+             {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi", "sinks", "rope", "expression",
+              "lengths", "query_norm", "key_norm", "value_norm", "value_in_key", "head_gate", "gate"}) {
             if (feature.name == name) {
                 all.push_back(feature);
             }
         }
     }
+    all.push_back({"gradients", {"three", "all", "bias and sinks", "slopes and gate"}, set_gradients});
     all.push_back({"dtype", {"f32", "bf16", "bf16 additive", "f16", "f16 additive", "f32"}, set_dtype});
     return all;
 }

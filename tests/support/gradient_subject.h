@@ -21,8 +21,11 @@ struct GradientFault {
 
 inline void write_gradient(const polyhead_tensor &tensor, const std::vector<float> &values) {
     size_t next = 0;
+    if (tensor.rank == 0) {
+        return;
+    }
     for_each_offset(tensor, [&](int64_t offset, int64_t, int64_t, int64_t) {
-        for (int64_t i = offset; i < offset + tensor.shape[3]; i++, next++) {
+        for (int64_t i = offset; i < offset + tensor.shape[tensor.rank - 1]; i++, next++) {
             if (is_16_bit(tensor.dtype)) {
                 static_cast<uint16_t *>(tensor.data)[i] = to_storage_bits(values[next], tensor.dtype);
             } else {
@@ -50,13 +53,17 @@ inline Subject gradient_subject(const Problem &p, int32_t storage, GradientFault
         if (fault.before) {
             fault.before(problem, args);
         }
-        Gradients<float> gradients = evaluate_gradients<float>(problem, args, all_heads(problem, args), {storage});
+        Gradients<float> gradients = evaluate_gradients<float>(problem, args, all_heads(problem, args), {storage}, Modifiers::yes);
         if (fault.after) {
             fault.after(args, gradients);
         }
         write_gradient(given.grad_query, gradients.query.values);
         write_gradient(given.grad_key, gradients.key.values);
         write_gradient(given.grad_value, gradients.value.values);
+        write_gradient(given.grad_score_bias, gradients.modifiers.score_bias.values);
+        write_gradient(given.grad_alibi_slopes, gradients.modifiers.slopes.values);
+        write_gradient(given.grad_sinks, gradients.modifiers.sinks.values);
+        write_gradient(given.grad_gate, gradients.modifiers.gate.values);
         return polyhead_status{};
     };
     return subject;

@@ -107,8 +107,7 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
 
 // In the order of flags.
 constexpr ProblemField problem_fields[] = {
-    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear",
-                  "sdpa_backward"),
+    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear", "sdpa_backward"),
     field::number("embed_dim", &polyhead_problem::embed_dim, ops::layers, 1, field::most_features,
                   "mha: width of input and output; linear: width of the input"),
     field::number("out_features", &polyhead_problem::out_features, ops::linear, 1, field::most_features, "linear: width of the output"),

@@ -65,14 +65,20 @@ void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
     const KeyLanesBlocking &blocking = s.blocking;
     const RVar lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
     for (Func f : {s.key_panels, s.value_panels}) {
-        f.compute_at(part).bound_extent(s.lane, blocking.key_panel).bound_extent(s.d, blocking.width).bound_extent(s.panel, blocking.panels());
+        f.compute_at(part)
+            .bound_extent(s.lane, blocking.key_panel)
+            .bound_extent(s.d, blocking.width)
+            .bound_extent(s.panel, blocking.panels());
         f.update().reorder(lane, column, vector, block, panel).allow_race_conditions().vectorize(lane).unroll(column);
     }
     schedule_square(*s.key_squares, LoopLevel(s.key_panels, vector));
     schedule_square(*s.value_squares, LoopLevel(s.value_panels, vector));
     if (s.key_magnitude.defined()) {
-        s.key_magnitude.compute_at(part).update().reorder(s.key_words.x, s.key_words.y, s.key_words.z).atomic().vectorize(
-            RVar(s.key_words.x), blocking.lanes);
+        s.key_magnitude.compute_at(part)
+            .update()
+            .reorder(s.key_words.x, s.key_words.y, s.key_words.z)
+            .atomic()
+            .vectorize(RVar(s.key_words.x), blocking.lanes);
     }
 }
 

@@ -114,7 +114,8 @@ Counts count_sdpa_backward(const polyhead_problem &p) {
                        : "2*batch*num_heads*seq_len_q*seq_len_kv*(3*head_dim + 2*head_dim_v)";
     c.flops_number = 2 * p.num_heads * pairs_of(p) * (3 * p.head_dim + 2 * p.head_dim_v);
     const int64_t rows = int64_t{p.num_heads} * p.seq_len_q, keys = int64_t{p.num_kv_heads} * p.seq_len_kv;
-    c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*2*(head_dim + head_dim_v)") + " + 4*batch*num_heads*seq_len_q";
+    c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*2*(head_dim + head_dim_v)") +
+              " + 4*batch*num_heads*seq_len_q";
     c.bytes_number = element_bytes(p) * (rows + keys) * 2 * (p.head_dim + p.head_dim_v) + 4 * rows;
     return c;
 }
@@ -271,7 +272,10 @@ std::string readable(const std::string &text) {
 
 std::string manifest_text(const Library &library) {
     const polyhead_problem &p = library.problem;
-    const Counts c = !contract::attends(p) ? count_linear(p) : contract::is_backward(p) ? count_sdpa_backward(p) : contract::by_heads(p) ? count_sdpa(p) : count_mha(p);
+    const Counts c = !contract::attends(p)      ? count_linear(p)
+                     : contract::is_backward(p) ? count_sdpa_backward(p)
+                     : contract::by_heads(p)    ? count_sdpa(p)
+                                                : count_mha(p);
     OrderedJson j;
     j["name"] = library.name;
     j["problem"] = problem_json(library);

@@ -20,14 +20,16 @@ int widest_head(const Problem &p) {
     return std::max(p.head_dim, p.head_dim_v);
 }
 
-// Rows and vectors of columns of gradients in registers. A step multiplies each of them, and loads the vectors and a broadcast for each row.
+// Rows and vectors of columns of gradients in registers. A step multiplies each of them, and loads the vectors and a broadcast for each
+// row.
 struct GradTile {
     int vectors, rows;
 };
 
 // The first that has the fewest columns of padding.
 GradTile grad_tile(int vectors, const Machine &machine) {
-    static constexpr GradTile many[] = {{4, 4}, {5, 4}, {3, 4}, {2, 8}, {1, 8}}, few[] = {{2, 6}, {3, 4}, {1, 6}}, two_steps[] = {{2, 4}, {1, 4}};
+    static constexpr GradTile many[] = {{4, 4}, {5, 4}, {3, 4}, {2, 8}, {1, 8}}, few[] = {{2, 6}, {3, 4}, {1, 6}},
+                              two_steps[] = {{2, 4}, {1, 4}};
     const auto best_of = [vectors](const auto &tiles) {
         return *std::min_element(std::begin(tiles), std::end(tiles), [vectors](const GradTile &a, const GradTile &b) {
             return in_whole(vectors, a.vectors) < in_whole(vectors, b.vectors);

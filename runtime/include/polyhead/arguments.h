@@ -21,7 +21,7 @@ enum class Alignment : int32_t { of_problem = 0, bottom_right = POLYHEAD_BOTTOM_
 // Arguments name the device that computes; none is the CPU. Tensors are there, or on the host and are copied there and back.
 
 // Masks and modifiers of attention; give those that the kernel was built with. See polyhead_args for meaning and defaults.
-struct AttentionModifiers {
+struct ModifierArgs {
     TensorView kv_lengths;              // int32 [B], optional at run time
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
@@ -50,7 +50,7 @@ struct AttentionModifiers {
 };
 
 // And the outputs beside out.
-struct AttentionArgs : AttentionModifiers {
+struct AttentionArgs : ModifierArgs {
     MutableTensorView lse;          // f32 [B,H,T_q], exactly when built with lse
     MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
     MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
@@ -71,7 +71,7 @@ struct SdpaArgs : AttentionArgs {
 };
 
 // The gradients of query, key and value, from the gradient of out. Masks and modifiers are those of the forward call.
-struct SdpaBackwardArgs : AttentionModifiers {
+struct SdpaBackwardArgs : ModifierArgs {
     TensorView query;                       // [B,H,T_q,d]
     TensorView key;                         // [B,H_kv,T_kv,d]
     TensorView value;                       // [B,H_kv,T_kv,d_v]; none when built with value_in_key
@@ -120,7 +120,7 @@ template <class Args> void set_means(const Args &a, polyhead_args *args) noexcep
 }
 
 // What operations with attention have in common.
-inline polyhead_args attention_args(const AttentionModifiers &a, polyhead_op op) noexcept {
+inline polyhead_args attention_args(const ModifierArgs &a, polyhead_op op) noexcept {
     static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
     polyhead_args args = polyhead_args_of(op);
     args.kv_lengths = a.kv_lengths;
@@ -154,7 +154,7 @@ inline polyhead_args attention_args(const AttentionModifiers &a, polyhead_op op)
 }
 
 inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
-    polyhead_args args = attention_args(static_cast<const AttentionModifiers &>(a), op);
+    polyhead_args args = attention_args(static_cast<const ModifierArgs &>(a), op);
     args.lse = a.lse;
     args.scores = a.scores;
     args.weights_mean = a.weights_mean;

@@ -250,8 +250,8 @@ typedef struct polyhead_args {
     /* sdpa_backward: out and lse are what the forward call wrote, and inputs. The gradient of out [B,H,T_q,d_v], and those of query, key
      * and value, which have their shapes and are overwritten. */
     polyhead_tensor grad_out, grad_query, grad_key, grad_value;
-    /* Exactly when the kernel was built with grad_score_bias, grad_alibi, grad_sinks and grad_gate: of the shapes of what they are gradients
-     * of, also where that broadcasts. */
+    /* Exactly when the kernel was built with grad_score_bias, grad_alibi, grad_sinks and grad_gate: of the shapes of what they are
+     * gradients of, also where that broadcasts. */
     polyhead_tensor grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
 } polyhead_args;
 

@@ -44,7 +44,8 @@ KeySource::Element turned_back(const std::string &name, const KeySource::Element
 }
 
 // y = x' * weight + bias with x' = (x - mean) * factor: the gradient of x is factor * (g - mean(g) - x' * mean(g * x')), where g is the
-// gradient of y times the weight; mean(g) of centred norms alone. A row that took part in nothing may hold NaN: what is multiplied by 0 is 0.
+// gradient of y times the weight; mean(g) of centred norms alone. A row that took part in nothing may hold NaN: what is multiplied by 0 is
+// 0.
 KeySource::Element before_norm(const std::string &name, const KeySource::Element &of_rows, const HeadNorm &norm,
                                const KeySource::Element &given, HeadGradient *g) {
     g->lanes = norm.lanes;

@@ -132,7 +132,8 @@ bool check_like(const char *name, const polyhead_tensor &gradient, const char *o
 
 bool check_gradients(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {
     if (p.grad_score_bias && args.grad_score_bias.rank < 2 && shape.seq_len_q > 1 && (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) == 0) {
-        return refuse(status, POLYHEAD_WRONG_SHAPE, "grad_score_bias: rank 1, expected 2 to 4, because the kernel has a row for each query");
+        return refuse(status, POLYHEAD_WRONG_SHAPE,
+                      "grad_score_bias: rank 1, expected 2 to 4, because the kernel has a row for each query");
     }
     return (!p.grad_score_bias || check_like("grad_score_bias", args.grad_score_bias, "score_bias", args.score_bias, status)) &&
            (!p.grad_alibi || check_like("grad_alibi_slopes", args.grad_alibi_slopes, "alibi_slopes", args.alibi_slopes, status));

@@ -44,7 +44,7 @@ public:
         const Problem p = problem();
         constrain_inputs(p, tiling().load_width);
         if (contract::is_backward(p)) {
-            generate_sdpa_backward(p);
+            contract::attends(p) ? generate_sdpa_backward(p) : generate_linear_backward(p);
         } else if (contract::by_heads(p)) {
             generate_sdpa(p);
         } else if (contract::attends(p)) {
@@ -428,6 +428,32 @@ private:
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);
         write_linear(*out_, p.out_features, false);
+    }
+
+    void generate_linear_backward(const Problem &p) {
+        const auto floats = [this](const char *name, const Storage &own) {
+            return [own, tensor = operands_.at(name)](const Expr &column, const Expr &row) { return own.load((*tensor)(column, row)); };
+        };
+        const Storage weight = storage_of(contract::weight_dtype(p), machine().converts_f16());
+        LinearGradientsInputs in;
+        in.rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
+        in.input = floats("input", storage());
+        in.grad_out = in.rows_of_grad_out = floats("grad_out", storage());
+        in.weight = floats("weight", weight);
+        if (p.dtype != POLYHEAD_F32) {
+            plan_.widened.push_back(widen(
+                "grad_out", [&](const Expr &n, const Expr &m, const Expr &, const Expr &) { return in.grad_out(n, m); }, p.out_features,
+                in.rows));
+            in.rows_of_grad_out = [rows = plan_.widened.back().floats](const Expr &n, const Expr &m) -> Expr { return rows(n, m, 0, 0); };
+        }
+        in.embed_dim = p.embed_dim;
+        in.out_features = p.out_features;
+        in.row_block = tiling().row_block;
+        in.reduction_block = tiling().reduction_block;
+        in.bias = p.bias != 0;
+        plan_.linear_gradients =
+            linear_gradients(in, *outputs_.at("grad_input"), *outputs_.at("grad_weight"),
+                             in.bias ? Halide::Func(*outputs_.at("grad_bias")) : Halide::Func(), storage(), weight);
     }
 
     // The linear layer's result is the kernel's out, or is copied there.

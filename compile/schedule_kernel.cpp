@@ -15,6 +15,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     if (k->gradients) {
         schedule_key_lanes(*k->gradients, machine);
     }
+    if (k->linear_gradients) {
+        schedule_linear_gradients(*k->linear_gradients, tiling, machine);
+    }
     for (WidenedTensor &s : k->widened) {
         schedule_widened(s, machine);
     }
@@ -66,6 +69,10 @@ void schedule_nothing(KernelStages *k) {
     }
     if (k->gradients) {
         const std::vector<Func> stages = k->gradients->funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    if (k->linear_gradients) {
+        const std::vector<Func> stages = k->linear_gradients->funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     for (const ScoreOutputStages &s : k->scores) {

@@ -9,6 +9,7 @@
 #include "../generators/frames/key_lanes.h"
 #include "../generators/head_norms.h"
 #include "../generators/layer_cache.h"
+#include "../generators/linear_gradients.h"
 #include "../generators/score_output.h"
 #include "../generators/widened.h"
 #include "../plan/frames/frame.h"
@@ -28,6 +29,7 @@ struct KernelStages {
     Halide::Func lse;          // (q, h, b)
     std::vector<ScoreOutputStages> scores;
     std::optional<KeyLanesStages> gradients;
+    std::optional<LinearGradientsStages> linear_gradients;
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;

@@ -12,7 +12,7 @@ namespace polyhead::gen {
 struct Tiling;
 
 // Who reads a knob: a frame, or the linear layers of a frame on a CPU or a GPU.
-enum class KnobUser { query_lanes, head_lanes, key_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_cpu, linear_gpu, everyone };
+enum class KnobUser { query_lanes, head_lanes, key_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_gradients, linear_cpu, linear_gpu, everyone };
 
 // Numbers of machine and problem that a knob is measured against.
 enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };
@@ -113,6 +113,8 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(reduction_block, "inputs summed on their own before they meet the rest; fewer is more accurate, and slower",                         \
       in(KnobUser::linear_cpu, 8, 1 << 20),                                                                                                \
       in(KnobUser::linear_gpu, 8, 1 << 20))                                                                                                \
+    X(row_block, "rows that are summed on their own in the gradient of a weight",                                                           \
+      in(KnobUser::linear_gradients, 8, 65536).tried({128, 256, 512, 1024}))                                                               \
     X(thread_rows, "query rows of a thread",                                                                                               \
       in(KnobUser::thread_rows, 1, 16).tried({1, 2, 4, 8}),                                                                                \
       in(KnobUser::block_tiles, 1, 16).tried({1, 2, 4, 8}))                                                                                \

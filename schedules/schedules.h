@@ -16,6 +16,7 @@ struct HeadNorm;
 struct HeadProjection;
 struct HeadRows;
 struct KeyLanesStages;
+struct LinearGradientsStages;
 struct LinearOut;
 struct LinearStages;
 struct QueryLanesStages;
@@ -35,6 +36,7 @@ void schedule_key_lanes(KeyLanesStages &stages, const Machine &machine);
 void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.
 void schedule_linear(LinearStages &stages, const LinearOut &out, const Tiling &tiling, const Machine &machine);
+void schedule_linear_gradients(LinearGradientsStages &stages, const Tiling &tiling, const Machine &machine);
 void schedule_projection(HeadProjection &projection, const Tiling &tiling, const Machine &machine);
 // Rows of out that were computed in another order.
 void schedule_copied_out(Halide::Func out, int columns, const Machine &machine);

@@ -15,6 +15,12 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     if (k->gradients) {
         schedule_key_lanes(*k->gradients, machine);
     }
+    for (PairSums &s : k->pair_sums) {
+        schedule_pair_sums(s, machine);
+    }
+    for (const Func &f : k->small_gradients) {
+        schedule_along_rows(f, machine);
+    }
     if (k->linear_gradients) {
         schedule_linear_gradients(*k->linear_gradients, tiling, machine);
     }
@@ -69,6 +75,10 @@ void schedule_nothing(KernelStages *k) {
     }
     if (k->gradients) {
         const std::vector<Func> stages = k->gradients->funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    for (const PairSums &s : k->pair_sums) {
+        const std::vector<Func> stages = s.funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     if (k->linear_gradients) {

@@ -29,6 +29,8 @@ struct KernelStages {
     Halide::Func lse;          // (q, h, b)
     std::vector<ScoreOutputStages> scores;
     std::optional<KeyLanesStages> gradients;
+    std::vector<PairSums> pair_sums;
+    std::vector<Halide::Func> small_gradients; // results of a backward call that are read from other stages
     std::optional<LinearGradientsStages> linear_gradients;
     bool has_linear = false;
     LinearStages linear;

@@ -73,7 +73,8 @@ inline bool counts_from_end(const polyhead_problem &p, const polyhead_args &args
 
 // Dimensions in which a mask or the score_bias of this kernel has one element: bits POLYHEAD_BROADCAST_; other tensors 0.
 inline int32_t broadcast_of(const polyhead_problem &p, polyhead_tensor polyhead_args::*tensor) noexcept {
-    return tensor == &polyhead_args::mask ? p.mask_broadcast : tensor == &polyhead_args::score_bias ? p.score_bias_broadcast : 0;
+    const bool of_bias = tensor == &polyhead_args::score_bias || tensor == &polyhead_args::grad_score_bias;
+    return tensor == &polyhead_args::mask ? p.mask_broadcast : of_bias ? p.score_bias_broadcast : 0;
 }
 
 inline int32_t rotary_dim_of(const polyhead_problem &p) noexcept {

@@ -200,13 +200,27 @@ std::string refuse_shared(const Problem &p) {
                  beside("shared_cache", p.shared_cache, p.value_norm != 0 ? "value_norm" : "", written));
 }
 
+std::string refuse_gradients(const Problem &p) {
+    const auto without = [](const char *name, int value, const char *of, bool exists) {
+        return value != 0 && !exists ? std::string(name) + " is not allowed without " + of : "";
+    };
+    return first(without("grad_score_bias", p.grad_score_bias, "score_bias", p.score_bias != 0),
+                 without("grad_alibi", p.grad_alibi, "alibi", p.alibi != 0), without("grad_sinks", p.grad_sinks, "sinks", p.sinks != 0),
+                 without("grad_gate", p.grad_gate, "gate", p.gate != POLYHEAD_NO_GATE));
+}
+
 std::string refuse_expression(const Problem &p) {
     if (!p.expression) {
         return "";
     }
     Expression expression;
-    return !contract::computes_out(p) ? std::string("expression is not a parameter of op ") + contract::op_name(p.op)
-                                      : Expression::parse(p.expression, "expression", &expression);
+    if (!contract::attends(p)) {
+        return std::string("expression is not a parameter of op ") + contract::op_name(p.op);
+    }
+    const std::string found = Expression::parse(p.expression, "expression", &expression);
+    return found.empty() && contract::is_backward(p) && !expression.has_slope()
+               ? "expression: the score of a C++ source has no derivative: expected a text"
+               : found;
 }
 
 } // namespace
@@ -224,7 +238,7 @@ std::string refusal(const Problem &p) {
         }
     }
     return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p),
-                 refuse_rope(p), refuse_norms(p), refuse_shared(p), refuse_expression(p));
+                 refuse_rope(p), refuse_norms(p), refuse_shared(p), refuse_gradients(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {

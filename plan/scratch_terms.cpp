@@ -62,11 +62,12 @@ void ScratchTerms::add_normalised(bool stages_keys) {
         return;
     }
     const int stored = contract::dtype_bytes(p_.dtype);
-    const bool layer = contract::is_attention_layer(p_), pairs = t_.pair > 1;
-    const bool query_as_stored = layer ? pairs : machine_.multiplies_pairs(p_.dtype);
+    const bool layer = contract::is_attention_layer(p_), pairs = t_.pair > 1, backward = contract::is_backward(p_);
+    const bool query_as_stored = !backward && (layer ? pairs : machine_.multiplies_pairs(p_.dtype));
     add_per_query(rotates || p_.query_norm != POLYHEAD_NO_NORM ? p_.num_heads * p_.head_dim : 0, query_as_stored ? stored : f32_bytes);
     // Where frames would make floats of the other one later, it becomes floats here.
-    const bool floats = layer ? !pairs : stages_keys || machine_.gpu(), both = floats && !layer && p_.dtype != POLYHEAD_F32;
+    const bool floats = layer ? !pairs : stages_keys || machine_.gpu() || backward,
+               both = floats && !layer && !backward && p_.dtype != POLYHEAD_F32;
     const bool of_key_rows = rotates || p_.key_norm != POLYHEAD_NO_NORM, any = of_key_rows || p_.value_norm != 0;
     const int64_t key = of_key_rows || both ? p_.head_dim : 0, value = p_.value_norm != 0 || both ? p_.head_dim_v : 0;
     add(of_key, 0, 1);
@@ -151,7 +152,15 @@ void ScratchTerms::add_gradients() {
     if (stages_gradient_rows(p_, t_)) {
         add_per_query(2 * p_.num_heads * width); // query, grad_out
         add(2 * p_.num_kv_heads * width, 0, 1);  // key, value
+    } else if (p_.gate != POLYHEAD_NO_GATE || p_.head_gate != 0) {
+        add_per_query(p_.num_heads * width);
     }
+    const auto blocks = [&](int32_t bit, int tile) { return (p_.score_bias_broadcast & bit) == 0 ? tile : 1; };
+    if (p_.grad_score_bias != 0) {
+        const int rows = blocks(POLYHEAD_BROADCAST_Q, t_.q_tile), keys = blocks(POLYHEAD_BROADCAST_KV, t_.kv_tile);
+        add(int64_t(rows) * keys * p_.num_heads, rows > 1 ? rows * contract::group_size_of(p_) : 0, keys > 1 ? keys : 0);
+    }
+    add(p_.grad_alibi != 0 ? p_.num_heads : 0, 0, 0);
     add_per_query(2 * p_.num_heads); // delta, row_magnitude
     if (t_.key_splits > 1) {
         const int64_t sums = t_.key_splits * width * p_.num_kv_heads;
@@ -170,7 +179,7 @@ void ScratchTerms::add_linear_gradients() {
 
 bool rotates_rows(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool both = p.query_norm != POLYHEAD_NO_NORM && p.key_norm != POLYHEAD_NO_NORM;
-    const bool floats = contract::is_attention_layer(p) && !machine.gpu() && t.pair <= 1;
+    const bool floats = (contract::is_attention_layer(p) || contract::is_backward(p)) && !machine.gpu() && t.pair <= 1;
     return p.rope != POLYHEAD_NO_ROPE && p.cache == 0 && (both || floats);
 }
 

@@ -54,6 +54,17 @@ void schedule_copied_out(Halide::Func out, int columns, const Machine &machine) 
     out.vectorize(vars[0], std::min(machine.lanes, columns), TailStrategy::GuardWithIf);
 }
 
+void schedule_along_rows(Halide::Func func, const Machine &machine) {
+    const std::vector<Halide::Var> vars = func.args();
+    if (vars.size() > 2) {
+        func.vectorize(vars[0], machine.lanes, TailStrategy::GuardWithIf);
+    }
+    func.parallel(vars.back());
+    for (int i = 0; i < func.num_update_definitions(); i++) {
+        func.update(i).parallel(vars.back());
+    }
+}
+
 void schedule_head_rows_gpu(HeadRows &r) {
     if (r.norm) {
         schedule_head_norm_gpu(*r.norm);

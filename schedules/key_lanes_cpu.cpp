@@ -111,6 +111,9 @@ void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
     schedule_pairs(s.grad_scores, s.logit_rows, s, tile);
     schedule_scores(s.scores, s.score_words, s, LoopLevel(s.weights, RVar(s.weight_rows.z)));
     schedule_scores(s.grad_weights, s.grad_words, s, LoopLevel(s.grad_scores, RVar(s.logit_rows.z)));
+    if (!s.first_turn.defined()) { // gradients of logits are all that is wanted
+        return;
+    }
     if (s.tile_magnitude.defined()) {
         s.tile_magnitude.compute_at(tile);
     }
@@ -143,7 +146,11 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
     };
     along_row(s.grad_query, s.head_dim);
     along_row(s.grad_key, s.head_dim);
-    along_row(s.grad_value, s.head_dim_v);
+    std::vector<Func> results = {s.grad_query, s.grad_key};
+    if (s.grad_value.defined()) { // otherwise key has the values
+        along_row(s.grad_value, s.head_dim_v);
+        results.push_back(s.grad_value);
+    }
     Halide::Stage update = s.sums.update();
     update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
     update.vectorize(x, lanes).unroll(x).unroll(row);
@@ -151,23 +158,58 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
         // Loops of three results are one, over batch rows and key/value heads: their names and extents are equal.
         s.grad_query.split(s.h, s.h, s.g, s.group_size, TailStrategy::GuardWithIf);
         s.grad_query.reorder(s.d, s.q, s.g, s.h, s.b);
-        for (Func f : {s.grad_query, s.grad_key, s.grad_value}) {
+        for (Func &f : results) {
             f.parallel(s.h).parallel(s.b);
         }
         s.grad_key.compute_with(s.grad_query, s.h);
-        s.grad_value.compute_with(s.grad_query, s.h);
+        if (s.grad_value.defined()) {
+            s.grad_value.compute_with(s.grad_query, s.h);
+        }
         s.sums.compute_at(s.grad_query, s.h).bound(s.sp, 0, 1);
     } else {
-        for (Func f : {s.grad_query, s.grad_key, s.grad_value}) {
+        for (Func &f : results) {
             f.fuse(s.h, s.b, task).parallel(task);
         }
         s.sums.compute_root().bound(s.sp, 0, blocking.splits).bound(s.h, 0, s.num_kv_heads).bound(s.b, 0, s.batch);
         s.sums.fuse(s.sp, s.h, task).fuse(task, s.b, task).parallel(task);
         update.fuse(s.h, s.b, task).parallel(s.sp).parallel(task);
     }
+    schedule_head_gradient(s.of_query, s.grad_query, s.q, machine);
+    schedule_head_gradient(s.of_key, s.grad_key, s.kv, machine);
+    schedule_head_gradient(s.of_value, s.grad_value, s.kv, machine);
     schedule_panels(s, LoopLevel(s.sums, p));
     schedule_tile(s, LoopLevel(s.sums, qt));
     schedule_products(s);
+}
+
+void schedule_pair_sums(PairSums &s, const Machine &machine) {
+    KeyLanesStages &tiles = s.tiles;
+    const KeyLanesBlocking &blocking = tiles.blocking;
+    const RVar kk = s.merge[0], qi = s.merge[1], qt = s.merge[2], head = s.merge[3], batch = s.merge[4], p = s.merge[5];
+    Var task("task");
+    s.sums.compute_root().bound(s.kv, 0, s.padded_keys).bound(s.q, 0, s.padded_rows).bound(s.h, 0, s.heads).bound(s.b, 0, s.batch);
+    s.sums.fuse(s.h, s.b, task).parallel(task);
+    Halide::Stage update = s.sums.update();
+    update.reorder({kk, qi, qt, head, batch, p, s.h, s.b}).allow_race_conditions().fuse(s.h, s.b, task).parallel(task);
+    if (!s.over_keys) { // parts have keys of their own
+        s.sums.vectorize(s.kv, machine.lanes);
+        update.parallel(p).vectorize(kk, machine.lanes);
+    }
+    const LoopLevel tile(s.sums, qt);
+    for (Func f : {s.row_sums, s.column_sums, s.tile_sum}) {
+        if (f.defined()) {
+            f.compute_at(tile);
+        }
+    }
+    if (s.row_sums.defined()) {
+        s.row_sums.bound_extent(tiles.qi, blocking.q_tile).update().atomic().vectorize(RVar(s.keys.x), machine.lanes);
+    }
+    if (s.column_sums.defined()) {
+        s.column_sums.bound_extent(tiles.kk, blocking.kv_tile).vectorize(tiles.kk, machine.lanes);
+        s.column_sums.update().reorder(tiles.kk, s.rows.x).vectorize(tiles.kk, machine.lanes);
+    }
+    schedule_panels(tiles, LoopLevel(s.sums, head));
+    schedule_tile(tiles, tile);
 }
 
 } // namespace polyhead::gen

@@ -12,6 +12,7 @@ namespace polyhead::gen {
 
 struct AttentionOut;
 struct HeadLanesStages;
+struct HeadGradient;
 struct HeadNorm;
 struct HeadProjection;
 struct HeadRows;
@@ -19,6 +20,7 @@ struct KeyLanesStages;
 struct LinearGradientsStages;
 struct LinearOut;
 struct LinearStages;
+struct PairSums;
 struct QueryLanesStages;
 struct RowsStages;
 struct ScoreOutputStages;
@@ -32,6 +34,11 @@ void schedule_widened(WidenedTensor &widened, const Machine &machine);
 void schedule_query_lanes(QueryLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_key_lanes(KeyLanesStages &stages, const Machine &machine);
+void schedule_pair_sums(PairSums &sums, const Machine &machine);
+// A Func at root: vectors along its first dimension, tasks along the last ones.
+void schedule_along_rows(Halide::Func func, const Machine &machine);
+// In the loop over tokens of the Func that is written.
+void schedule_head_gradient(HeadGradient &gradient, Halide::Func written, const Halide::Var &token, const Machine &machine);
 // lse, which is made of what was merged.
 void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.

@@ -23,18 +23,22 @@ class UnsolvedSelects : public Halide::Internal::IRGraphMutator {
     }
 };
 
-Expr in_kernel(const language::Node &node, const ExpressionScope &scope) {
-    return UnsolvedSelects().mutate(in_written_order(language::value_of(node, scope), scope.score));
+Expr in_kernel(const Expr &value, const ExpressionScope &scope) {
+    return UnsolvedSelects().mutate(in_written_order(value, scope.score));
 }
 
 } // namespace
 
 Expr score_of(const Expression &expression, const ExpressionScope &scope) {
-    return expression.changes_score() ? in_kernel(*expression.program()->score, scope) : scope.score;
+    return expression.changes_score() ? in_kernel(language::value_of(*expression.program()->score, scope), scope) : scope.score;
+}
+
+Expr score_slope(const Expression &expression, const ExpressionScope &scope) {
+    return expression.changes_score() ? in_kernel(language::slope_of(*expression.program()->score, scope), scope) : Expr();
 }
 
 Expr mask_of(const Expression &expression, const ExpressionScope &scope) {
-    return expression.masks() ? unsolved(in_kernel(*expression.program()->mask, scope)) : Halide::Internal::const_true();
+    return expression.masks() ? unsolved(in_kernel(language::value_of(*expression.program()->mask, scope), scope)) : Halide::Internal::const_true();
 }
 
 KeyBounds key_bounds(const Expression &expression, const ExpressionScope &scope) {

@@ -21,6 +21,8 @@ struct ExpressionScope {
 };
 
 Halide::Expr score_of(const Expression &expression, const ExpressionScope &scope); // f32; scope.score where the text has no score
+// The derivative of score_of() by scope.score; undefined where the text has no score.
+Halide::Expr score_slope(const Expression &expression, const ExpressionScope &scope);
 Halide::Expr mask_of(const Expression &expression, const ExpressionScope &scope);  // bool: takes part; true where the text has no mask
 
 // Block skipping. Keys from `begin` up to but not including `end` can take part in row (b, q), as far as the mask decides it; neither falls
@@ -38,6 +40,8 @@ struct Node;
 
 // The value of a node; of what it mentions only must the scope be filled.
 Halide::Expr value_of(const Node &node, const ExpressionScope &scope);
+// Of a real node that no function of C++ gives: its derivative by the score.
+Halide::Expr slope_of(const Node &node, const ExpressionScope &scope);
 KeyBounds key_bounds(const Node &mask, const ExpressionScope &scope);
 
 } // namespace language

@@ -21,8 +21,8 @@ struct AttentionInputs {
     KeySource keys;                                         // key and value
     Storage additive_storage;                               // of an additive mask and the score bias
     std::function<At(At d, At q, At h, At b)> gate;         // of the result, before the sigmoid, as a float
-    // Of a backward call, as floats: what the forward call wrote, and the gradient of its result.
-    std::function<At(At d, At q, At h, At b)> out, grad_out;
+    // Of a backward call, as floats: what the forward call wrote, and the gradient of its result, as it was given and before the gates.
+    std::function<At(At d, At q, At h, At b)> out, given_grad_out, grad_out;
     std::function<At(At q, At h, At b)> lse;
     At query(const At &d, const At &q, const At &h, const At &b) const { return query_storage.load(stored_query(d, q, h, b)); }
     // Tensors and numbers that only some problems have, by their names in contract/tensors.h: elements as they are stored, indices

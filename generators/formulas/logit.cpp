@@ -80,12 +80,13 @@ Expr Logits::natural(const Expr &score) const {
                                              : score * ln_2;
 }
 
-Expr Logits::slope(const Expr &score) const {
+Expr Logits::slope(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const {
+    const Expr of_expression = score_slope(in().expression, in().scope(natural(score), row, kv, h, b));
     if (problem().softcap == 0) {
-        return Expr();
+        return of_expression;
     }
-    const Expr bent = in().numerics.tanh(score);
-    return (1.0f - bent) * (1.0f + bent);
+    const Expr bent = in().numerics.tanh(score), of_cap = (1.0f - bent) * (1.0f + bent);
+    return of_expression.defined() ? of_expression * of_cap : of_cap;
 }
 
 Expr Logits::alibi(const Row &row, const Expr &kv, const Expr &h, const Expr &b, const Expr &unit) const {

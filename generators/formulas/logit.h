@@ -39,8 +39,10 @@ public:
     // any.
     Expr logit(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b, const std::vector<Expr> &pairs,
                bool compare_range, const Expr &least = Expr()) const;
-    // The derivative of the logit by the natural score; undefined where it is 1.
-    Expr slope(const Expr &score) const;
+    // The derivative of the logit of a pair by its natural score; undefined where it is 1.
+    Expr slope(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;
+    // The derivative of the logit by the slope of ALiBi.
+    static Expr by_alibi_slope(const Row &row, const Expr &kv) { return -Halide::cast<float>(Halide::abs(row.position - kv)); }
     // Did this logit exclude its key?
     static Expr excluded(const Expr &logit) { return logit < -3.0e38f; }
     // The score as it stands before additive terms, in natural units: what an expression reads.

@@ -107,4 +107,10 @@ Expr Rotation::rotated(const Expr &part, const Expr &pair, const std::vector<Exp
     return Halide::select(part == 0, first * cos - second * sin, second * cos + first * sin);
 }
 
+Expr Rotation::turned_back(const Expr &part, const Expr &pair, const std::vector<Expr> &rows, const std::function<Expr(Expr)> &head) const {
+    const Expr first = head(entry(0, pair)), second = head(entry(1, pair)), cos = table("rope_cos", pair, rows),
+               sin = table("rope_sin", pair, rows);
+    return Halide::select(part == 0, first * cos + second * sin, second * cos - first * sin);
+}
+
 } // namespace polyhead::gen

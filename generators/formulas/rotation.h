@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "../../contract/problem.h"
 #include "../../contract/rope_sections.h"
 #include "context.h"
 
@@ -31,6 +32,8 @@ public:
     std::vector<Expr> key_rows(const Expr &kv, const Expr &b) const;
     // A part of a rotated pair, from the entries of a head at rows of the tables.
     Expr rotated(const Expr &part, const Expr &pair, const std::vector<Expr> &rows, const std::function<Expr(Expr entry)> &head) const;
+    // The same by the opposite angles.
+    Expr turned_back(const Expr &part, const Expr &pair, const std::vector<Expr> &rows, const std::function<Expr(Expr entry)> &head) const;
 
 private:
     contract::RopeSections sections() const { return contract::sections_of(problem()); }

@@ -43,14 +43,21 @@ Expr Softmax::rescaling(const Expr &difference) const {
     return in().natural_logits() ? Halide::select(difference == 0.0f, 1.0f, power(difference)) : in().numerics.pow2(difference);
 }
 
+Expr Softmax::sink_logit(const Expr &h) const {
+    const Expr given = in().element("sinks", {h}), finite = Halide::max(given, lowest_addend);
+    return Halide::select(storage_of(POLYHEAD_F32, false).is_minus_infinity(given), excluded_logit,
+                          in().natural_logits() ? finite : finite * log2_e);
+}
+
+Expr Softmax::sink_weight(const Expr &reference, const Expr &h) const {
+    return weight(sink_logit(h), reference);
+}
+
 Softmax::Ending Softmax::ending(const Expr &reference, const Expr &row_sum, const Expr &h) const {
     if (problem().sinks == 0) {
         return {reference, 1.0f, row_sum};
     }
-    const Expr given = in().element("sinks", {h});
-    const Expr finite = Halide::max(given, lowest_addend);
-    const Expr sink = Halide::select(storage_of(POLYHEAD_F32, false).is_minus_infinity(given), excluded_logit,
-                                     in().natural_logits() ? finite : finite * log2_e);
+    const Expr sink = sink_logit(h);
     const Expr higher = Halide::max(reference, this->reference(sink));
     const Expr shrink = rescaling(reference - higher);
     return {higher, shrink, row_sum * shrink + power(sink - higher)};
@@ -82,8 +89,20 @@ Expr Softmax::gated(const Expr &value, const Expr &row_sum, const Expr &d, const
     if (problem().gate == POLYHEAD_NO_GATE) {
         return value;
     }
-    const Expr logit = in().inputs.gate(problem().gate == POLYHEAD_GATE_OF_HEADS ? Expr(0) : d, q, h, b);
-    return Halide::select(row_sum > 0.0f, value * sigmoid(logit), 0.0f);
+    return Halide::select(row_sum > 0.0f, value * sigmoid(gate(d, q, h, b)), 0.0f);
+}
+
+Expr Softmax::gate(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    return in().inputs.gate(problem().gate == POLYHEAD_GATE_OF_HEADS ? Expr(0) : d, q, h, b);
+}
+
+Expr Softmax::gates(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    const Expr of_head = problem().head_gate != 0 ? in().element("head_gate", {h}) : Expr(1.0f);
+    return problem().gate != POLYHEAD_NO_GATE ? of_head * sigmoid(gate(d, q, h, b)) : of_head;
+}
+
+Expr Softmax::gate_slope(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
+    return 1.0f - sigmoid(gate(d, q, h, b));
 }
 
 Expr Softmax::weight_reference(const Expr &reference, const Expr &h) const {

@@ -34,6 +34,12 @@ public:
     Expr out_factor(const Expr &reference, const Expr &row_sum, const Expr &h, const Expr &exact_sum = {}) const;
     // An entry of out, from acc times its factor: the gate of a row or an entry comes last. An empty row is 0, whatever its gate.
     Expr gated(const Expr &value, const Expr &row_sum, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
+    // Of a backward call: the product of all gates of an entry, and the slope of a gate's sigmoid divided by its value.
+    bool has_gates() const { return problem().gate != POLYHEAD_NO_GATE || problem().head_gate != 0; }
+    Expr gates(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
+    Expr gate_slope(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const;
+    // The weight of the sink beside a row's keys; 0 where there is none.
+    Expr sink_weight(const Expr &reference, const Expr &h) const;
     // weight = prob * weight_factor, where probs are relative to weight_reference and row_sum is their sum.
     Expr weight_reference(const Expr &reference, const Expr &h) const;
     Expr weight_factor(const Expr &weight_reference, const Expr &row_sum, const Expr &h) const;
@@ -45,6 +51,8 @@ private:
     };
     Expr exponent(const Expr &difference) const; // of 2, for a difference of logits
     Expr sigmoid(const Expr &x) const;
+    Expr gate(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const; // its logit
+    Expr sink_logit(const Expr &h) const;                                        // excluded_logit where there is none
     Ending ending(const Expr &reference, const Expr &row_sum, const Expr &h) const;
 };
 

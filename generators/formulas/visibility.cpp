@@ -9,9 +9,13 @@ bool Visibility::has_begin() const {
     return problem().window != 0 || key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).begin.defined();
 }
 
+bool Visibility::bounded_by_expression() const {
+    const KeyBounds bounds = key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0));
+    return bounds.begin.defined() || bounds.end.defined();
+}
+
 bool Visibility::rows_differ() const {
-    return problem().causal != POLYHEAD_NOT_CAUSAL || has_begin() ||
-           key_bounds(in().expression, in().scope(0.0f, {0, 0, 0, 0}, 0, 0, 0)).end.defined();
+    return problem().causal != POLYHEAD_NOT_CAUSAL || problem().window != 0 || bounded_by_expression();
 }
 
 Expr Visibility::keys_begin(const Expr &q, const Expr &b) const {

@@ -19,6 +19,7 @@ public:
     Expr keys_begin(const Expr &q, const Expr &b) const;
     Expr keys_end(const Expr &q, const Expr &b) const;
     bool has_begin() const;
+    bool bounded_by_expression() const; // one of them, at least
     // Rows of one batch row may end, or begin, at different keys.
     bool rows_differ() const;
     // The other way: key kv takes part with queries queries_begin(kv, b) .. queries_end(kv, b) - 1 at most; exactly where no expression

@@ -1,5 +1,7 @@
 // Frame "key lanes": gradients of query, key and value in one pass over parts of keys, five products, no matrix of all pairs.
-#include "key_lanes.h"
+#include "key_lanes_coordinates.h"
+
+#include <algorithm>
 
 namespace polyhead::gen {
 
@@ -23,50 +25,13 @@ Expr magnitude(const Expr &x) {
     return Halide::reinterpret<int32_t>(x) & 0x7fffffff;
 }
 
-// The coordinates of the frame.
-struct KeyLanesCoordinates {
-    const AttentionFormulas &formulas;
-    const KeyLanesStages &s;
-    const KeyLanesBlocking &blocking;
-
-    const AttentionInputs &in() const { return formulas.inputs(); }
-    // Parts of a head are dealt to its splits in turns, so that borders depend on nothing but the blocking.
-    Expr part(const Expr &p, const Expr &sp) const { return blocking.splits == 1 ? p : p * blocking.splits + sp; }
-    // Halide 21 cannot solve it for p. Otherwise it would conclude that Funcs of a part have none of it or several.
-    Expr first_key(const Expr &p, const Expr &sp) const {
-        return cast<int32_t>(cast<uint32_t>(part(p, sp)) * cast<uint32_t>(blocking.kv_tile));
-    }
-    Expr first_key() const { return first_key(s.p, s.sp); }
-    Expr last_key() const { return in().seq_len_kv - 1; }
-    Expr key(const Expr &kk) const { return part(s.p, s.sp) * blocking.kv_tile + kk; }
-    Expr clamped_key(const Expr &kk) const { return clamp(key(kk), 0, in().keys.rows() - 1); }
-    Expr existing_key(const Expr &kk) const { return in().keys.existing_row(key(kk)); }
-    // Rows behind the last query repeat it.
-    Expr query(const Expr &qi) const { return min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
-    Expr existing_query(const Expr &qi) const { return unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1); }
-    Expr head() const { return s.h * s.group_size + s.g; }
-    // Pairs of a tile of queries, of which some may be excluded.
-    bool excludes() const { return formulas.visibility().rows_differ() || formulas.logits().excludes_pairs(); }
-    TileRange range(const Expr &first_row, const Expr &last_row) const { return {formulas, first_row, last_row, s.b}; }
-    TileRange tile_range() const { return range(query(0), query(blocking.q_tile - 1)); }
-
-    std::vector<Expr> in_part(std::vector<Expr> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
-    std::vector<Expr> in_tile(std::vector<Expr> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
-    std::vector<Var> vars_in_part(std::vector<Var> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
-    std::vector<Var> vars_in_tile(std::vector<Var> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
-
-private:
-    template <class T> static std::vector<T> with(std::vector<T> inner, const std::vector<Var> &outer) {
-        inner.insert(inner.end(), outer.begin(), outer.end());
-        return inner;
-    }
-};
+} // namespace
 
 // delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. Vectors, then what is left.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const AttentionInputs &in = at.in();
     const int lanes = s.blocking.lanes, vectors = s.head_dim_v / lanes, rest = s.head_dim_v % lanes;
-    const auto product = [&](const Expr &d) { return in.grad_out(d, s.q, s.h, s.b) * in.out(d, s.q, s.h, s.b); };
+    const auto product = [&](const Expr &d) { return in.given_grad_out(d, s.q, s.h, s.b) * in.out(d, s.q, s.h, s.b); };
     s.delta(s.q, s.h, s.b) = 0.0f;
     if (vectors > 0) {
         s.delta_words = RDom(0, vectors, "delta_words");
@@ -88,6 +53,11 @@ void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         s.row_magnitude(s.q, s.h, s.b) = 0;
         s.row_magnitude(s.q, s.h, s.b) = max(s.row_magnitude(s.q, s.h, s.b), max(of_query, of_gradient));
     }
+    define_numbers_of_rows(s, at);
+}
+
+void define_numbers_of_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const AttentionInputs &in = at.in();
     s.bounds.define(at.formulas, {s.qi, s.qt, s.b}, at.query(s.qi), s.b);
     s.row_reference(s.qi, s.qt, s.g, s.h, s.b) = at.formulas.softmax().reference_of(in.lse(at.query(s.qi), at.head(), s.b));
     s.row_delta(s.qi, s.qt, s.g, s.h, s.b) = s.delta(at.query(s.qi), at.head(), s.b);
@@ -123,6 +93,8 @@ void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
             max(s.key_magnitude(s.p, s.sp, s.h, s.b), magnitude(s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}))));
     }
 }
+
+namespace {
 
 // Tensors over pairs, read along the keys. Blocks that end behind the last key are loaded by themselves.
 std::vector<Expr> define_pairs(KeyLanesStages &s, const KeyLanesCoordinates &at, const Expr &kk, const Expr &qi) {
@@ -164,8 +136,10 @@ RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const
     return r;
 }
 
+} // namespace
+
 // weights = exp(logit - lse); grad_scores = weights * (grad_weights - delta), times the slope of the logit
-void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_logits) {
     const KeyLanesBlocking &blocking = s.blocking;
     const AttentionFormulas &formulas = at.formulas;
     const auto product = [&](Func result, RDom *domain, const char *name, int width, const Func &panels, auto &&element) {
@@ -184,18 +158,19 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.weight_rows = pairs_of_tile(s, at, "weight_rows");
     const Expr kk = s.weight_rows.w * blocking.key_panel + s.weight_rows.x, qi = row_of(s.weight_rows);
     const Expr score = s.scores(in_registers(s.weight_rows));
-    const Expr logit =
-        formulas.logits().logit(score, s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi), at.key(kk), at.head(), s.b,
-                                define_pairs(s, at, kk, qi), true);
+    const Row row = s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi);
+    const Expr logit = formulas.logits().logit(score, row, at.key(kk), at.head(), s.b, define_pairs(s, at, kk, qi), true);
     const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
-    const Expr slope = formulas.logits().slope(score);
+    const Expr slope = of_logits ? Expr() : formulas.logits().slope(score, row, at.key(kk), at.head(), s.b);
     s.has_slopes = slope.defined();
     const std::vector<Var> pair = at.vars_in_tile({s.kk, s.qi});
+    // Rows of a tile of gradients may see, as far as ranges tell, keys that an expression leaves out: those weights are read, and 0.
+    const Expr nothing = of_logits || formulas.visibility().bounded_by_expression() ? Expr(0.0f) : undef<float>();
     if (s.has_slopes) {
-        s.weights(pair) = Halide::Tuple(undef<float>(), undef<float>());
+        s.weights(pair) = Halide::Tuple(nothing, nothing);
         s.weights(place(s.weight_rows)) = Halide::Tuple(weight, slope);
     } else {
-        s.weights(pair) = undef<float>();
+        s.weights(pair) = nothing;
         s.weights(place(s.weight_rows)) = weight;
     }
 
@@ -206,9 +181,11 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
     // By its bits, because a comparison of floats may be taken for true where one is NaN.
     const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
-    s.grad_scores(pair) = undef<float>();
+    s.grad_scores(pair) = nothing;
     s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(none, 0.0f, gradient) : gradient;
 }
+
+namespace {
 
 // Which products a tile of gradients has, and of which queries or keys.
 void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
@@ -269,7 +246,7 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     }
 }
 
-void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at, const Storage &result) {
+void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const KeyLanesBlocking &blocking = s.blocking;
     const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows, part = blocking.kv_tile;
     const Expr parts = (at.in().seq_len_kv + part - 1) / part, of_split = (parts + blocking.splits - 1) / blocking.splits;
@@ -288,30 +265,32 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at, const Storage
     s.sums(block * blocking.grad_columns + x, unsafe_promise_clamped(place, 0, s.rows - 1), s.sp, s.h, s.b) +=
         s.tile_sums(x, row, block, tile, qt, g, p, s.sp, s.h, s.b);
 
-    const auto sum_at = [&](const Expr &of_row, const Expr &split, const Expr &h) {
-        return s.sums(s.d, unsafe_promise_clamped(of_row, 0, s.rows - 1), split, h, s.b);
+    const auto sum_at = [sums = s.sums, rows = s.rows](const Expr &d, const Expr &of_row, const Expr &split, const Expr &h, const Expr &b) -> Expr {
+        return sums(d, unsafe_promise_clamped(of_row, 0, rows - 1), split, h, b);
     };
-    const Expr scale = at.in().number("softmax_scale"), number = s.kv / part, split = blocking.splits == 1 ? Expr(0) : number % blocking.splits;
-    const Expr key_row = blocking.splits == 1 ? Expr(s.kv) : number / blocking.splits * part + s.kv % part;
-    const auto of_key = [&](const Expr &value) {
-        const Expr exists = s.kv < at.formulas.visibility().kv_length(s.b);
-        return at.formulas.problem().kv_lengths != 0 ? select(exists, value, 0.0f) : value;
+    const Expr scale = at.in().number("softmax_scale");
+    const int splits = blocking.splits;
+    // Keys behind the valid ones share register tiles with them.
+    const auto of_key = [=, formulas = at.formulas](const Expr &first, const Expr &d, const Expr &kv, const Expr &h, const Expr &b) {
+        const Expr number = kv / part, split = splits == 1 ? Expr(0) : number % splits;
+        const Expr value = sum_at(d, first + (splits == 1 ? Expr(kv) : number / splits * part + kv % part), split, h, b);
+        return formulas.problem().kv_lengths != 0 ? select(kv < formulas.visibility().kv_length(b), value, 0.0f) : value;
     };
-    const Expr group = s.h % s.group_size, kv_head = s.h / s.group_size;
-    Expr of_query;
-    for (int i = 0; i < blocking.splits; i++) {
-        const Expr of_split_ = sum_at(2 * key_rows + group * query_rows + s.q, i, kv_head);
-        of_query = of_query.defined() ? of_query + of_split_ : of_split_;
-    }
-    s.grad_query(s.d, s.q, s.h, s.b) = result.store(of_query * scale);
-    s.grad_key(s.d, s.kv, s.h, s.b) = result.store(of_key(sum_at(key_rows + key_row, split, s.h) * scale));
-    s.grad_value(s.d, s.kv, s.h, s.b) = result.store(of_key(sum_at(key_row, split, s.h)));
+    s.query_sums = [=, group_size = s.group_size](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
+        Expr sum;
+        for (int i = 0; i < splits; i++) {
+            const Expr of_split_ = sum_at(d, 2 * key_rows + h % group_size * query_rows + q, i, h / group_size, b);
+            sum = sum.defined() ? sum + of_split_ : of_split_;
+        }
+        return sum * scale;
+    };
+    s.key_sums = [=](const Expr &d, const Expr &kv, const Expr &h, const Expr &b) { return of_key(key_rows, d, kv, h, b) * scale; };
+    s.value_sums = [=](const Expr &d, const Expr &kv, const Expr &h, const Expr &b) { return of_key(0, d, kv, h, b); };
 }
 
 } // namespace
 
-KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const Func &grad_query, const Func &grad_key,
-                         const Func &grad_value, const Storage &result) {
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking) {
     const AttentionInputs &in = formulas.inputs();
     KeyLanesStages s;
     s.blocking = blocking;
@@ -321,16 +300,13 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
     s.batch = in.batch;
     s.group_size = formulas.group_size();
     s.seq_len_q = in.seq_len_q;
-    s.grad_query = grad_query;
-    s.grad_key = grad_key;
-    s.grad_value = grad_value;
     const KeyLanesCoordinates at{formulas, s, s.blocking};
     define_rows(s, at);
     define_panels(s, at);
-    define_weights(s, at);
+    define_weights(s, at, false);
     define_turns(s, at);
     define_products(s, at);
-    define_sums(s, at, result);
+    define_sums(s, at);
     return s;
 }
 
@@ -339,13 +315,17 @@ std::vector<Func> KeyLanesStages::funcs() const {
     const std::vector<Func> of_rows = bounds.funcs();
     all.insert(all.end(), of_rows.begin(), of_rows.end());
     all.insert(all.end(), {row_reference, row_delta});
-    for (const TransposedSquares *squares : {&*key_squares, &*value_squares}) {
+    for (const auto &squares : {key_squares, value_squares}) {
         const std::vector<Func> steps = squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
     all.insert(all.end(), {key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
     all.insert(all.end(), {scores, weights, grad_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+    for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
+        const std::vector<Func> steps = gradient->funcs();
+        all.insert(all.end(), steps.begin(), steps.end());
+    }
     all.erase(std::remove_if(all.begin(), all.end(), [](const Func &f) { return !f.defined(); }), all.end());
     return all;
 }

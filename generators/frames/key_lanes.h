@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "../formulas.h"
+#include "../head_gradients.h"
 #include "seen_keys.h"
 #include "transposed.h"
 
@@ -69,14 +70,33 @@ struct KeyLanesStages {
     Halide::Func turns_end{"turns_end"};         // (kind, t, qt, g, p, sp, h, b): where they end, 0 for kinds that the tile is not
     Halide::Func tile_sums{"tile_sums"};         // (x, row, block, t, qt, g, p, sp, h, b), in registers
     Halide::Func sums{"sums"};                   // (x, row, sp, h, b): gradients of value, key and query, one after another
+    // (d, token, h, b): gradients of the rows that attention read, and of what these were made of; results.
+    KeySource::Element query_sums, key_sums, value_sums;
+    HeadGradient of_query, of_key, of_value;
     Halide::Func grad_query, grad_key, grad_value;
 
     bool has_slopes = false;
     std::vector<Halide::Func> funcs() const;
 };
 
-// The results go into three Funcs (d, token, head, b).
-KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const Halide::Func &grad_query,
-                         const Halide::Func &grad_key, const Halide::Func &grad_value, const Storage &result);
+// Sums over pairs of gradients of logits, for tensors that are added to logits: over rows, over keys, over heads and batch rows where the
+// tensor has one element for all of them.
+struct PairSums {
+    bool over_rows = false, over_keys = false, of_slopes = false; // of_slopes: times the distance of a pair
+    Halide::Expr heads, batch;                                    // that the tensor has: 1, or those of the call
+    Halide::Var kv{"kv"}, q{"q"}, h{"h"}, b{"b"};
+    KeyLanesStages tiles; // as far as grad_scores, which are gradients of logits
+    Halide::RDom rows, keys;
+    Halide::RDom merge; // (key in part, row in tile, tile, head, batch row, part)
+    Halide::Expr padded_keys, padded_rows;
+    Halide::Func row_sums{"row_sums"}, column_sums{"column_sums"}, tile_sum{"tile_sum"}; // of a tile; undefined where there are none
+    Halide::Func sums{"pair_sums"};                                                      // (kv, q, h, b)
+    std::vector<Halide::Func> funcs() const;
+};
+// of_rows: whose delta they share.
+void define_pair_sums(const AttentionFormulas &formulas, KeyLanesBlocking blocking, const KeyLanesStages &of_rows, PairSums *sums);
+
+// The sums of all gradients.
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking);
 
 } // namespace polyhead::gen

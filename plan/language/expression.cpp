@@ -24,6 +24,10 @@ bool Expression::changes_score() const {
     return program_ && program_->score;
 }
 
+bool Expression::has_slope() const {
+    return !changes_score() || program_->score->op != language::Op::source;
+}
+
 bool Expression::masks() const {
     return program_ && program_->mask;
 }

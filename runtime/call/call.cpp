@@ -161,6 +161,13 @@ void Call::add_row(const TensorRow &row, const polyhead_problem &problem, const 
             tensor.shape[i] = shape.needed_keys;
         }
     }
+    if (row.least_rank > 0) { // dimensions that the caller left out have one element
+        for (; tensor.rank < row.rank; ++tensor.rank) {
+            std::copy_backward(tensor.shape, tensor.shape + tensor.rank, tensor.shape + tensor.rank + 1);
+            std::copy_backward(tensor.stride, tensor.stride + tensor.rank, tensor.stride + tensor.rank + 1);
+            tensor.shape[0] = 1;
+        }
+    }
     add_tensor(said_of(row), tensor, row.place == Place::result);
     sources_[num_buffers_ - 1].tensor = row.tensor;
     ranges_[num_buffers_ - 1].input = row.place == Place::operand || row.updated;

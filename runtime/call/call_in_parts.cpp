@@ -198,6 +198,12 @@ bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, 
         }
     }
     const int64_t of_row = linear ? 1 : (shape_.seq_len_q + queries - 1) / queries, parts = (rows + each - 1) / each;
+    if (const TensorRow *const sum = rows > each ? summed_result(kernel_, args_, shape_) : nullptr) {
+        return refuse(status, POLYHEAD_UNSUPPORTED,
+                      "%s: extent %lld of dimension 0, expected at most %lld, the limit of memory in one piece where %s is a sum over batch "
+                      "rows: split the batch",
+                      first_tensor_name(kernel_.problem), static_cast<long long>(rows), static_cast<long long>(each), sum->name);
+    }
     if (!check_divisible(kernel_, rows, each, "of memory in one piece", status) || !hold_parts(parts * of_row, status)) {
         return false;
     }

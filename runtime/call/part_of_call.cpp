@@ -121,6 +121,22 @@ bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) no
     return own && p.seq_len_q == 0 && !expression && (!knows_positions(p) || (p.position_offsets && !args.position_offsets.device));
 }
 
+const TensorRow *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
+    for (const TensorRow &row : kernel.tensors & result_rows) {
+        const polyhead_tensor &tensor = args.*row.tensor;
+        const Dimensions dimensions(row, kernel.problem);
+        bool divided = shape.batch <= 1;
+        for (int i = 0; i < dimensions.of(tensor); ++i) {
+            const int32_t declared = dimensions.at(tensor, i);
+            divided = divided || (!dimensions.spread(tensor, i) && (declared == B || is_packed(declared, shape)));
+        }
+        if (!divided) {
+            return &row;
+        }
+    }
+    return nullptr;
+}
+
 bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
     bool can = true;
     for_each_tensor(kernel, &args, args.expression_tensors, [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {

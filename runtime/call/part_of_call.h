@@ -45,6 +45,9 @@ private:
 // True where a batch row may be divided by its queries: they are free, and do not tell by themselves which they are.
 bool can_divide_queries(const polyhead_problem &problem, const polyhead_args &args) noexcept;
 
+// A result that no part of a call has a part of: a sum over batch rows, or sequences. Null: there is none.
+const TensorRow *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
+
 // True when a part of several sequences is one call: every packed tensor has a dimension for the batch.
 bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept;
 

@@ -1,5 +1,6 @@
 // Checks calls with packed tokens: where their sequences begin, and whether the kernel can compute them one by one.
 #include "../call/call_tensors.h"
+#include "../call/part_of_call.h"
 #include "../status.h"
 #include "tensor_rules.h"
 #include "validate_parts.h"
@@ -52,6 +53,9 @@ bool check_ragged(const KernelTable &kernel, const polyhead_args &args, const Ca
         return refuse(status, POLYHEAD_UNSUPPORTED,
                       "%s: given, expected none, because the kernel's expression uses b otherwise than as the index of a dimension b",
                       given);
+    }
+    if (const TensorRow *const sum = summed_result(kernel, args, shape)) { // every sequence would begin it anew
+        return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because %s is a sum over all sequences", given, sum->name);
     }
     if (shape.nothing_to_do()) { // then numbers are read by nobody
         return true;

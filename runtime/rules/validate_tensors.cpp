@@ -112,6 +112,29 @@ bool check_rope_tables(const polyhead_args &args, polyhead_status *status) noexc
     return true;
 }
 
+// The gradient of a tensor that the call gave has its shape.
+bool check_like(const char *name, const polyhead_tensor &gradient, const char *of_name, const polyhead_tensor &of,
+                polyhead_status *status) noexcept {
+    if (absent(of)) {
+        return true;
+    }
+    if (gradient.rank != of.rank) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: rank %d, expected %d as %s", name, gradient.rank, of.rank, of_name);
+    }
+    for (int i = 0; i < of.rank; ++i) {
+        if (gradient.shape[i] != of.shape[i]) {
+            return refuse(status, POLYHEAD_WRONG_SHAPE, "%s: extent %lld of dimension %d, expected %lld as in %s", name,
+                          static_cast<long long>(gradient.shape[i]), i, static_cast<long long>(of.shape[i]), of_name);
+        }
+    }
+    return true;
+}
+
+bool check_gradients(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+    return (!p.grad_score_bias || check_like("grad_score_bias", args.grad_score_bias, "score_bias", args.score_bias, status)) &&
+           (!p.grad_alibi || check_like("grad_alibi_slopes", args.grad_alibi_slopes, "alibi_slopes", args.alibi_slopes, status));
+}
+
 bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead_args &args, polyhead_status *status) noexcept {
     for (const TensorRow &row : rows & ~length_rows) {
         if (!check_row(row, bound, args, status)) {
@@ -158,7 +181,8 @@ bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, c
                          polyhead_status *status) noexcept {
     return check_rows(kernel.tensors & option_rows, bound, args, status) &&
            (bound.problem().rope == POLYHEAD_NO_ROPE || check_rope_tables(args, status)) &&
-           check_expression_tensors(kernel, bound, args, status) && check_rows(kernel.tensors & result_rows, bound, args, status);
+           check_expression_tensors(kernel, bound, args, status) && check_rows(kernel.tensors & result_rows, bound, args, status) &&
+           check_gradients(bound.problem(), args, status);
 }
 
 } // namespace polyhead::runtime

@@ -74,7 +74,7 @@ struct SdpaArgs : AttentionArgs {
 struct SdpaBackwardArgs : AttentionModifiers {
     TensorView query;                       // [B,H,T_q,d]
     TensorView key;                         // [B,H_kv,T_kv,d]
-    TensorView value;                       // [B,H_kv,T_kv,d_v]
+    TensorView value;                       // [B,H_kv,T_kv,d_v]; none when built with value_in_key
     TensorView out;                         // [B,H,T_q,d_v], of the forward call
     TensorView lse;                         // f32 [B,H,T_q], of the forward call
     TensorView grad_out;                    // [B,H,T_q,d_v]
@@ -82,6 +82,9 @@ struct SdpaBackwardArgs : AttentionModifiers {
     MutableTensorView grad_query;           // [B,H,T_q,d]
     MutableTensorView grad_key;             // [B,H_kv,T_kv,d]
     MutableTensorView grad_value;           // [B,H_kv,T_kv,d_v]
+    TensorView gate;                        // as in SdpaArgs
+    // Exactly when built with them; of the shapes of what they are gradients of.
+    MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
 };
 
 // The whole layer: projections, attention, concat, output projection.
@@ -201,6 +204,11 @@ inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
     args.grad_query = a.grad_query;
     args.grad_key = a.grad_key;
     args.grad_value = a.grad_value;
+    args.gate = a.gate;
+    args.grad_score_bias = a.grad_score_bias;
+    args.grad_alibi_slopes = a.grad_alibi_slopes;
+    args.grad_sinks = a.grad_sinks;
+    args.grad_gate = a.grad_gate;
     return args;
 }
 

@@ -250,6 +250,9 @@ typedef struct polyhead_args {
     /* sdpa_backward: out and lse are what the forward call wrote, and inputs. The gradient of out [B,H,T_q,d_v], and those of query, key
      * and value, which have their shapes and are overwritten. */
     polyhead_tensor grad_out, grad_query, grad_key, grad_value;
+    /* Exactly when the kernel was built with grad_score_bias, grad_alibi, grad_sinks and grad_gate: of the shapes of what they are gradients
+     * of, also where that broadcasts. */
+    polyhead_tensor grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
     /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients have
      * the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
     polyhead_tensor weight, grad_input, grad_weight, grad_bias;

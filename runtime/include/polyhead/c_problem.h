@@ -90,6 +90,10 @@ typedef struct polyhead_problem {
     int32_t section_1;            /* rope_sections: so many of the rotary_dim / 2 pairs take them from the first direction, */
     int32_t section_2;            /* from the second, */
     int32_t section_3;            /* and from the third; 0: two directions */
+    int32_t grad_score_bias;      /* sdpa_backward, 1: the gradient of score_bias is an output, too */
+    int32_t grad_alibi;           /* the same of the slopes, */
+    int32_t grad_sinks;           /* of the sinks, */
+    int32_t grad_gate;            /* and of the gate */
 } polyhead_problem;
 
 typedef enum polyhead_mask {

@@ -1,0 +1,54 @@
+// The coordinates of the frame "key lanes".
+#pragma once
+
+#include "key_lanes.h"
+
+namespace polyhead::gen {
+
+// The coordinates of the frame.
+struct KeyLanesCoordinates {
+    const AttentionFormulas &formulas;
+    const KeyLanesStages &s;
+    const KeyLanesBlocking &blocking;
+
+    const AttentionInputs &in() const { return formulas.inputs(); }
+    // Parts of a head are dealt to its splits in turns, so that borders depend on nothing but the blocking.
+    Halide::Expr part(const Halide::Expr &p, const Halide::Expr &sp) const { return blocking.splits == 1 ? p : p * blocking.splits + sp; }
+    // Halide 21 cannot solve it for p. Otherwise it would conclude that Funcs of a part have none of it or several.
+    Halide::Expr first_key(const Halide::Expr &p, const Halide::Expr &sp) const {
+        return Halide::cast<int32_t>(Halide::cast<uint32_t>(part(p, sp)) * Halide::cast<uint32_t>(blocking.kv_tile));
+    }
+    Halide::Expr first_key() const { return first_key(s.p, s.sp); }
+    Halide::Expr last_key() const { return in().seq_len_kv - 1; }
+    Halide::Expr key(const Halide::Expr &kk) const { return part(s.p, s.sp) * blocking.kv_tile + kk; }
+    Halide::Expr clamped_key(const Halide::Expr &kk) const { return Halide::clamp(key(kk), 0, in().keys.rows() - 1); }
+    Halide::Expr existing_key(const Halide::Expr &kk) const { return in().keys.existing_row(key(kk)); }
+    // Rows behind the last query repeat it.
+    Halide::Expr query(const Halide::Expr &qi) const { return Halide::min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
+    Halide::Expr existing_query(const Halide::Expr &qi) const { return Halide::unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1); }
+    Halide::Expr head() const { return s.h * s.group_size + s.g; }
+    // Pairs of a tile of queries, of which some may be excluded.
+    bool excludes() const { return formulas.visibility().rows_differ() || formulas.logits().excludes_pairs(); }
+    TileRange range(const Halide::Expr &first_row, const Halide::Expr &last_row) const { return {formulas, first_row, last_row, s.b}; }
+    TileRange tile_range() const { return range(query(0), query(blocking.q_tile - 1)); }
+
+    std::vector<Halide::Expr> in_part(std::vector<Halide::Expr> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
+    std::vector<Halide::Expr> in_tile(std::vector<Halide::Expr> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
+    std::vector<Halide::Var> vars_in_part(std::vector<Halide::Var> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
+    std::vector<Halide::Var> vars_in_tile(std::vector<Halide::Var> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
+
+private:
+    template <class T> static std::vector<T> with(std::vector<T> inner, const std::vector<Halide::Var> &outer) {
+        inner.insert(inner.end(), outer.begin(), outer.end());
+        return inner;
+    }
+};
+
+// The parts of the algorithm that end with gradients of scores: numbers of rows, transposed keys, weights. of_logits: of logits, without
+// the slopes of scores.
+void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at);
+void define_numbers_of_rows(KeyLanesStages &s, const KeyLanesCoordinates &at); // of a tile, from delta
+void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at);
+void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_logits);
+
+} // namespace polyhead::gen

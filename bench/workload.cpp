@@ -78,11 +78,11 @@ double Workload::flops() const {
 double Workload::bytes() const {
     const polyhead_args &args = inputs_.args();
     double bytes = args_.weights ? static_cast<double>(args_.weights->bytes) : 0;
-    for (const polyhead::test::CallTensor &input : polyhead::test::input_tensors)
+    for (const polyhead::test::CallTensor &input : polyhead::test::inputs_of(args.op))
         bytes += polyhead::test::tensor_bytes(args.*input.tensor);
     for (int32_t i = 0; i < args.num_expression_tensors; i++)
         bytes += polyhead::test::tensor_bytes(args.expression_tensors[i]);
-    for (const polyhead::test::CallTensor &output : polyhead::test::output_tensors)
+    for (const polyhead::test::CallTensor &output : polyhead::test::outputs_of(args.op))
         bytes += polyhead::test::tensor_bytes(args.*output.tensor);
     return bytes;
 }

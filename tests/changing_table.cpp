@@ -84,7 +84,7 @@ TEST_CASE("changing integers: a kernel stays inside of its tensors") {
                     continue;
                 }
                 Inputs inputs(call_problem(forced), shape);
-                for (const CallTensor &t : input_tensors) {
+                for (const CallTensor &t : inputs_of(forced.problem.op)) {
                     const polyhead_tensor &tensor = inputs.args().*t.tensor;
                     if (tensor.dtype == POLYHEAD_I32 && tensor.rank > 0) {
                         INFO(reproduce(subject.subject(), shape) << ", " << t.name);

@@ -24,9 +24,9 @@ constexpr size_t most_bytes = size_t(70) << 20;
 
 // Bare attention over a cache, with nothing that would have to be as long as the cache. Masks and biases are left out of the calls.
 bool decodes(const Problem &p) {
-    return is_sdpa(p) && p.page_size == 0 && p.kv_lengths && p.seq_len_q == 0 && p.seq_len_kv == 0 && !p.rope && !p.alibi && !p.sinks &&
-           !p.softcap && !p.head_gate && !p.gate && !contract::normalises(p) && p.scores == POLYHEAD_NO_SCORES && !p.weights_mean &&
-           !(p.expression && p.expression[0]);
+    return is_sdpa(p) && !is_backward(p) && p.page_size == 0 && p.kv_lengths && p.seq_len_q == 0 && p.seq_len_kv == 0 && !p.rope &&
+           !p.alibi && !p.sinks && !p.softcap && !p.head_gate && !p.gate && !contract::normalises(p) && p.scores == POLYHEAD_NO_SCORES &&
+           !p.weights_mean && !(p.expression && p.expression[0]);
 }
 
 float number(size_t i) {
@@ -175,7 +175,7 @@ TEST_CASE("decoding: the capacity of a cache changes neither bits nor memory") {
 TEST_CASE("decoding: mixed lengths, some of them 0, and windows far from the first key") {
     for (const Kernel *kernel : kernel_table) {
         const Problem &p = kernel->problem;
-        if (!is_sdpa(p) || !p.kv_lengths || p.seq_len_q != 0 || p.seq_len_kv != 0 || p.head_dim > 128) {
+        if (!is_sdpa(p) || is_backward(p) || !p.kv_lengths || p.seq_len_q != 0 || p.seq_len_kv != 0 || p.head_dim > 128) {
             continue;
         }
         for (const polyhead_kernel &forced : forced_variants(*kernel)) {

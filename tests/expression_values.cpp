@@ -6,6 +6,7 @@
 #include "contract/expression_text.h"
 #include "support/catch.h"
 #include "support/expression_probe.h"
+#include "support/expression_slope.h"
 
 using namespace polyhead;
 using namespace polyhead::test;
@@ -91,6 +92,43 @@ const ScoreCase scores[] = {
     {"mask = true", [](const ProbePoint &x) { return x.score; }},
 };
 
+// The derivative matters most where it is not 0 or 1.
+const ScoreCase bent_scores[] = {
+    {"score = 20 * tanh(score / 20)", [](const ProbePoint &x) { return 20 * std::tanh(x.score / 20); }},
+    {"score = score * score * score", [](const ProbePoint &x) { return x.score * x.score * x.score; }},
+    {"score = 1 / (2 + score)", [](const ProbePoint &x) { return 1 / (2 + x.score); }},
+    {"score = (score - 1) / (score * score + 1)", [](const ProbePoint &x) { return (x.score - 1) / (x.score * x.score + 1); }},
+    {"score = -exp(-score) - -score", [](const ProbePoint &x) { return -std::exp(-x.score) + x.score; }},
+    {"score = log(1 + exp(score))", [](const ProbePoint &x) { return std::log(1 + std::exp(x.score)); }},
+    {"score = sqrt(score * score + 0.01) * select(kv > q, 1, -1)",
+     [](const ProbePoint &x) { return std::sqrt(x.score * x.score + 0.01) * (x.kv > x.q ? 1 : -1); }},
+    {"score = max(score, 0) + 0.1 * min(score, 0)",
+     [](const ProbePoint &x) { return std::max(x.score, 0.0) + 0.1 * std::min(x.score, 0.0); }},
+    {"score = max(score * 2, score * score, 0.1)", [](const ProbePoint &x) { return std::max({x.score * 2, x.score * x.score, 0.1}); }},
+    {"score = clamp(3 * score, -1.1, 1.1)", [](const ProbePoint &x) { return std::min(std::max(3 * x.score, -1.1), 1.1); }},
+    {"score = abs(score - 0.6) * abs(score + 0.6)", [](const ProbePoint &x) { return std::abs(x.score - 0.6) * std::abs(x.score + 0.6); }},
+    {"score = select(score > 0.1, exp(score), select(score < -0.6, score * score, 2 * score))",
+     [](const ProbePoint &x) { return x.score > 0.1    ? std::exp(x.score)
+                                      : x.score < -0.6 ? x.score * x.score
+                                                       : 2 * x.score; }},
+    {"let t = tanh(score); score = t * t + t / (2 + t)",
+     [](const ProbePoint &x) { return std::tanh(x.score) * std::tanh(x.score) + std::tanh(x.score) / (2 + std::tanh(x.score)); }},
+    {"let one = score + 1; let two = one * one; let three = two * one; score = three - two * score", // shared nodes
+     [](const ProbePoint &x) { return std::pow(x.score + 1, 3) - (x.score + 1) * (x.score + 1) * x.score; }},
+    {"score = score / (score * 0 + 4) + floor(score) * score",
+     [](const ProbePoint &x) { return x.score / 4 + std::floor(x.score) * x.score; }},
+    {"score = (score * 3) % (2 + score * 0.1)",
+     [](const ProbePoint &x) { return x.score * 3 - (2 + x.score * 0.1) * std::floor(x.score * 3 / (2 + x.score * 0.1)); }},
+    {"tensor t: f32[h]; score = exp(score * t[h] * 0.3) * t[h]",
+     [](const ProbePoint &x) { return std::exp(x.score * tensor_real(x.h) * 0.3) * tensor_real(x.h); }},
+    {"score = score * exp(-0.1 * abs(kv - p)) - 0.5 * abs(kv - p)",
+     [](const ProbePoint &x) { return x.score * std::exp(-0.1 * std::abs(x.kv - x.p)) - 0.5 * std::abs(x.kv - x.p); }},
+    {"score = sqrt(abs(score) + 1) * log(score * score + 2) / tanh(score + 3)",
+     [](const ProbePoint &x) { return std::sqrt(std::abs(x.score) + 1) * std::log(x.score * x.score + 2) / std::tanh(x.score + 3); }},
+    {"score = min(exp(score), select(score > kv * 0.1 - 0.33, score * score + 1, 3 - score))",
+     [](const ProbePoint &x) { return std::min(std::exp(x.score), x.score > x.kv * 0.1 - 0.33 ? x.score * x.score + 1 : 3 - x.score); }},
+};
+
 struct MaskCase {
     const char *text;
     bool (*expected)(const ProbePoint &);
@@ -125,17 +163,21 @@ struct Selects : Halide::Internal::IRGraphVisitor {
 
 } // namespace
 
-TEST_CASE("expressions: scores have the value of the same formula in C++") {
-    for (const ScoreCase &c : scores) {
+TEST_CASE("expressions: scores and their slopes have the values of the same formula in C++") {
+    std::vector<ScoreCase> all(std::begin(scores), std::end(scores));
+    all.insert(all.end(), std::begin(bent_scores), std::end(bent_scores));
+    for (const ScoreCase &c : all) {
         INFO(c.text);
-        int wrong = 0;
+        int wrong = 0, wrong_slopes = 0;
         for (const gen::Expression &expression : both_forms(c.text)) {
             probe(expression, [&](const ProbePoint &point, const ProbeResult &result) {
                 const double expected = c.expected(point);
                 wrong += !(std::fabs(result.score - expected) <= 2e-6 * std::max(1.0, std::fabs(expected)));
+                wrong_slopes += !is_slope(result.slope, c.expected, point);
             });
         }
         CHECK(wrong == 0);
+        CHECK(wrong_slopes == 0);
     }
 }
 

@@ -19,7 +19,7 @@ inline Problem tiled_problem(const std::string &frame, Random &random) {
         p.bias = random.chance(50);
         return p;
     }
-    const bool layer = frame != "head_lanes" && random.chance(30);
+    const bool layer = frame != "head_lanes" && frame != "key_lanes" && random.chance(30);
     const int head_dim = random.pick(std::vector<int>{8, 16, 24, 40, 64});
     Problem p = layer ? mha_problem(4 * head_dim, 4, 4, head_dim) : sdpa_problem(4, head_dim, random.pick(std::vector<int>{1, 2, 4}));
     p.head_dim_v = layer ? head_dim : random.pick(std::vector<int>{head_dim, 8, 48});
@@ -31,6 +31,12 @@ inline Problem tiled_problem(const std::string &frame, Random &random) {
     p.rope = random.chance(20) ? POLYHEAD_ROPE_HALF_SPLIT : POLYHEAD_NO_ROPE;
     p.scores = random.chance(20) ? POLYHEAD_WEIGHTS : POLYHEAD_NO_SCORES;
     p.seq_len_kv = !layer && random.chance(20) ? 150 : 0;
+    if (frame == "key_lanes") {
+        p.op = POLYHEAD_SDPA_BACKWARD;
+        p.lse = p.rope = p.scores = 0;
+        p.softcap = random.chance(30);
+        p.dtype = random.pick(std::vector<int32_t>{POLYHEAD_F32, POLYHEAD_F32, POLYHEAD_BF16, POLYHEAD_F16});
+    }
     return p;
 }
 

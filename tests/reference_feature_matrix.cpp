@@ -1,4 +1,5 @@
 // The matrix of features: every pair occurs, the rows are always the same, and few of them reach every setting.
+#include <map>
 #include <set>
 
 #include "instruments/calls/problems.h"
@@ -26,9 +27,9 @@ int missing_pairs(const std::vector<int> &settings, const std::vector<std::vecto
     return missing;
 }
 
-std::vector<int> settings_of_features() {
+std::vector<int> settings_of(const std::vector<Feature> &of) {
     std::vector<int> settings;
-    for (const Feature &feature : features()) {
+    for (const Feature &feature : of) {
         settings.push_back(static_cast<int>(feature.settings.size()));
     }
     return settings;
@@ -51,8 +52,8 @@ TEST_CASE("pairwise: every pair occurs, in little more than the product of the t
 TEST_CASE("features: all pairs occur within 120 rows, every setting within 16") {
     const std::vector<FeatureRow> &rows = feature_rows();
     REQUIRE(rows.size() == 160);
-    CHECK(missing_pairs(settings_of_features(), rows) == 0);
-    CHECK(missing_pairs(settings_of_features(), {rows.begin(), rows.begin() + 120}) == 0);
+    CHECK(missing_pairs(settings_of(features()), rows) == 0);
+    CHECK(missing_pairs(settings_of(features()), {rows.begin(), rows.begin() + 120}) == 0);
     for (size_t f = 0; f < features().size(); f++) {
         std::set<int> found;
         for (size_t i = 0; i < 16; i++) {
@@ -60,6 +61,25 @@ TEST_CASE("features: all pairs occur within 120 rows, every setting within 16") 
         }
         INFO(features()[f].name);
         CHECK(found.size() == features()[f].settings.size());
+    }
+}
+
+TEST_CASE("features of gradients: all pairs occur, no problem twice, and each storage type in a fourth of each half") {
+    const std::vector<FeatureRow> &rows = gradient_rows();
+    REQUIRE(rows.size() == 216);
+    CHECK(gradient_features().size() == 22);
+    CHECK(missing_pairs(settings_of(gradient_features()), rows) == 0);
+    std::set<std::string> lines;
+    std::map<std::pair<int32_t, size_t>, int> types;
+    for (size_t i = 0; i < rows.size(); i++) {
+        const Problem p = gradient_problem(rows[i]);
+        lines.insert(generate_line(p));
+        types[{p.dtype, i % 2}]++; // ./polyhead test --all takes a half
+    }
+    CHECK(lines.size() == rows.size());
+    for (const auto &[type, count] : types) {
+        INFO(type.first << " " << type.second);
+        CHECK(count * 4 >= static_cast<int>(rows.size()) / 2);
     }
 }
 

@@ -23,9 +23,9 @@ constexpr double flops_per_check = 3e7; // of the reference
 
 const std::vector<std::string> machines = {"host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41"};
 
-// Keys that fill several chunks, or several splits, and no whole one.
+// Keys that fill several chunks, or several splits, and no whole one. Parts of keys are dealt to splits in turns.
 int64_t many_keys(const gen::Tiling &t) {
-    const int64_t unit = t.split_len > 0 ? t.split_len : t.kv_tile;
+    const int64_t unit = t.split_len > 0 ? t.split_len : int64_t(t.kv_tile) * std::max(t.key_splits, 1);
     return std::min<int64_t>(3 * unit + unit / 2 + 1, 5000);
 }
 
@@ -40,18 +40,18 @@ int check(const CompiledKernel &compiled, const gen::VariantPlan &plan, uint64_t
     int shapes = 0;
     for (; shapes < shapes_per_tiling; shapes++) {
         Shape shape = sweep_shape(p, shapes, seed, random);
-        if (p.op == POLYHEAD_SDPA) { // EXCLUDED: more queries than the variant serves: POLYHEAD_UNSUPPORTED (c_api.h)
+        if (is_sdpa(p)) { // EXCLUDED: more queries than the variant serves: POLYHEAD_UNSUPPORTED (c_api.h)
             shape.seq_len_q = std::min<int64_t>(shape.seq_len_q, most_rows);
         }
         CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
     }
-    if (p.op == POLYHEAD_SDPA && p.seq_len_kv == 0) {
+    if (is_sdpa(p) && p.seq_len_kv == 0) {
         const Shape shape = plain_shape(p, 1, std::min<int64_t>(most_rows, 7), many_keys(plan.tiling), seed);
         CHECK(check_answer(subject.subject(), shape, worst, flops_per_check) == "");
         shapes++;
     }
     Shape shape = same_bits_shape(p, seed);
-    shape.seq_len_q = p.op == POLYHEAD_SDPA ? std::min<int64_t>(shape.seq_len_q, most_rows) : shape.seq_len_q;
+    shape.seq_len_q = is_sdpa(p) ? std::min<int64_t>(shape.seq_len_q, most_rows) : shape.seq_len_q;
     CHECK(check_same_bits(subject.subject(), shape) == "");
     return shapes + 1;
 }
@@ -100,6 +100,10 @@ TEST_CASE("tiling sweep: query lanes") {
 
 TEST_CASE("tiling sweep: head lanes") {
     sweep("head_lanes");
+}
+
+TEST_CASE("tiling sweep: key lanes") {
+    sweep("key_lanes");
 }
 
 TEST_CASE("tiling sweep: linear layers") {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <vector>
 
 #include <polyhead/polyhead.h>
 
@@ -60,10 +61,22 @@ constexpr bool is_output(const contract::TensorRow &row) {
     return row.place == contract::Place::result && !is_cache(row);
 }
 
-constexpr auto input_tensors = first_of<find_tensors(is_input).count>(find_tensors(is_input)); // and those of a user expression
+// The outputs of every operation. Some of them are inputs of another one.
 constexpr auto output_tensors = first_of<find_tensors(is_output).count>(find_tensors(is_output));
 // Of a layer with a cache: a call writes some of their rows, and reads others.
 constexpr auto cache_tensors = first_of<find_tensors(is_cache).count>(find_tensors(is_cache));
+
+// Those of one operation (polyhead_op): what it reads, beside the tensors of a user expression, and what it writes.
+template <class Wanted> std::vector<CallTensor> tensors_of(int32_t op, Wanted wanted) {
+    const auto found = find_tensors([&](const contract::TensorRow &row) { return (row.ops & contract::op_bit(op)) != 0 && wanted(row); });
+    return {found.tensors, found.tensors + found.count};
+}
+inline std::vector<CallTensor> inputs_of(int32_t op) {
+    return tensors_of(op, is_input);
+}
+inline std::vector<CallTensor> outputs_of(int32_t op) {
+    return tensors_of(op, is_output);
+}
 
 // Tensors of keys and values, which lie in pages where the problem has them.
 inline bool lies_in_pages(polyhead_tensor polyhead_args::*tensor) {

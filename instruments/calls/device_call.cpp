@@ -18,13 +18,13 @@ bool goes_with_keys(const std::string &name) {
 DeviceCall::DeviceCall(polyhead_device *device, Home home, const polyhead_args &args)
     : device_(device), home_(home), args_(args),
       expression_tensors_(args.expression_tensors, args.expression_tensors + args.num_expression_tensors) {
-    for (const CallTensor &input : input_tensors) {
+    for (const CallTensor &input : inputs_of(args.op)) {
         copy(input.name, args_.*input.tensor, false);
     }
     for (polyhead_tensor &tensor : expression_tensors_) {
         copy("tensor of the expression", tensor, false);
     }
-    for (const CallTensor &output : output_tensors) {
+    for (const CallTensor &output : outputs_of(args.op)) {
         copy(output.name, args_.*output.tensor, true);
     }
     for (const CallTensor &cache : cache_tensors) {

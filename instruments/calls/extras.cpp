@@ -148,7 +148,7 @@ ExtraTensors::ExtraTensors(const Problem &p, const Extras &e, const CallSize &si
     if (p.rope != POLYHEAD_NO_ROPE) {
         make_rope(p, e, size, random, args);
     }
-    if (p.gate != POLYHEAD_NO_GATE && p.op == POLYHEAD_SDPA) {
+    if (p.gate != POLYHEAD_NO_GATE && contract::by_heads(p)) {
         make_gate(p, size, random, args);
     }
     if (contract::normalises(p)) {

@@ -10,6 +10,7 @@
 
 #include "../reference/reference.h"
 #include "layouts.h"
+#include "poison.h"
 #include "problems.h"
 
 namespace polyhead::test {
@@ -40,6 +41,8 @@ constexpr float nan_value = std::numeric_limits<float>::quiet_NaN();
 constexpr float infinite = std::numeric_limits<float>::infinity();
 constexpr int64_t spare_pages = 3; // that no batch row uses
 
+} // namespace
+
 void poison_row(float *row, int64_t features, int64_t position, int32_t dtype) {
     static constexpr float wide[] = {nan_value, 1e30f, infinite, -3e38f, -infinite, -1e30f};
     static constexpr float f16[] = {nan_value, 65504.0f, infinite, -65504.0f, -infinite, -6e4f}; // the huge numbers that it has
@@ -49,9 +52,11 @@ void poison_row(float *row, int64_t features, int64_t position, int32_t dtype) {
     }
 }
 
-// As huge as sums of them may be in the storage type; after two projections less.
+namespace {
+
+// As huge as sums of them may be in the storage type; after two projections, and as gradients, less.
 float huge_value(const Problem &p) {
-    return p.dtype == POLYHEAD_F16 ? (is_sdpa(p) ? 1e4f : 1e3f) : is_sdpa(p) ? 1e30f : 1e20f;
+    return p.dtype == POLYHEAD_F16 ? (is_backward(p) ? 1e2f : is_sdpa(p) ? 1e4f : 1e3f) : is_sdpa(p) ? 1e30f : 1e20f;
 }
 
 } // namespace
@@ -62,8 +67,8 @@ std::string describe(const Problem &problem, const Shape &s) {
                        std::to_string(s.seq_len_kv) + " query " + layout_name(s.query) + " key " + layout_name(s.key) + " value " +
                        layout_name(s.value) + " out " + layout_name(s.out) + " place " + place_name(s.place) + " values " +
                        values[static_cast<int>(s.values)] + " poison " + std::to_string(s.poison) + " poison_key " +
-                       std::to_string(s.poison_key) + " alignment " + std::to_string(static_cast<int>(s.alignment)) + " seed " +
-                       std::to_string(s.seed);
+                       std::to_string(s.poison_key) + (s.poison_query < 0 ? "" : " poison_query " + std::to_string(s.poison_query)) +
+                       " alignment " + std::to_string(static_cast<int>(s.alignment)) + " seed " + std::to_string(s.seed);
     if (s.softmax_scale) {
         text += " softmax_scale " + std::to_string(*s.softmax_scale);
     }
@@ -108,10 +113,8 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
         }
         extras_ = ExtraTensors(problem, shape.extras, {shape.batch, shape.seq_len_q, shape_.seq_len_kv, shape.place}, shape.seed, &args_);
         make_score_outputs(problem);
+        make_modifier_gradients(problem);
         poison(problem);
-    }
-    for (size_t i = 0; i < outputs_.size(); i++) {
-        args_.*output_tensors[i].tensor = outputs_[i].view;
     }
     reference_args_ = args_;
     store(problem.dtype, query_, stored_query_, args_.query);
@@ -121,7 +124,9 @@ Inputs::Inputs(const Problem &problem, const Shape &shape) : shape_(shape) {
     }
     store(problem.dtype, key_, stored_key_, args_.key);
     store(problem.dtype, value_, stored_value_, args_.value);
-    if (problem.cache != 0) {
+    if (is_backward(problem)) {
+        make_forward_results(problem);
+    } else if (problem.cache != 0) {
         make_caches(problem);
     } else if (problem.page_size != 0) {
         make_page_table(problem);
@@ -189,8 +194,14 @@ void Inputs::make_sdpa(const Problem &p) {
     if (p.value_in_key == 0) {
         value_ = tensor(s.value, p.num_kv_heads, s.seq_len_kv, p.head_dim_v);
     }
-    outputs_[0] = make_tensor(static_cast<DType>(p.dtype), {s.batch, p.num_heads, s.seq_len_q, p.head_dim_v},
-                              head_strides(s.out, p.num_heads, s.seq_len_q, p.head_dim_v), s.place);
+    if (is_backward(p)) {
+        make_gradient_outputs(p);
+    } else {
+        outputs_.add(&polyhead_args::out,
+                     make_tensor(static_cast<DType>(p.dtype), {s.batch, p.num_heads, s.seq_len_q, p.head_dim_v},
+                                 head_strides(s.out, p.num_heads, s.seq_len_q, p.head_dim_v), s.place),
+                     &args_);
+    }
     Random random(s.seed);
     const float scale = s.softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(p.head_dim)));
     fill_normal(query_, random, s.values == Values::peaked ? 8.0f : 1.0f);
@@ -227,8 +238,10 @@ void Inputs::make_mha(const Problem &p) {
         fill_normal(key_, random, 1.0f);
         fill_normal(value_, random, s.values == Values::huge_values ? huge_value(p) : 1.0f);
     }
-    outputs_[0] = make_tensor(static_cast<DType>(p.dtype), {s.batch, s.seq_len_q, p.embed_dim},
-                              token_strides(s.out, s.batch, s.seq_len_q, p.embed_dim), s.place);
+    outputs_.add(&polyhead_args::out,
+                 make_tensor(static_cast<DType>(p.dtype), {s.batch, s.seq_len_q, p.embed_dim},
+                             token_strides(s.out, s.batch, s.seq_len_q, p.embed_dim), s.place),
+                 &args_);
 }
 
 void Inputs::make_linear(const Problem &p) {
@@ -239,7 +252,7 @@ void Inputs::make_linear(const Problem &p) {
     Random random(shape_.seed);
     query_ = tensor(DType::f32, shape_.query, p.embed_dim);
     fill_normal(query_, random, 1.0f);
-    outputs_[0] = tensor(static_cast<DType>(p.dtype), shape_.out, p.out_features);
+    outputs_.add(&polyhead_args::out, tensor(static_cast<DType>(p.dtype), shape_.out, p.out_features), &args_);
 }
 
 // The capacity has room for the new keys; without lengths the first batch row fills it.
@@ -379,15 +392,21 @@ void Inputs::make_score_outputs(const Problem &p) {
     const bool padded = s.out == Layout::bhsd_padded || s.out == Layout::bshd_padded;
     if (p.lse != 0) {
         const int64_t row = s.seq_len_q + (padded ? 3 : 0);
-        outputs_[1] = make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q}, {p.num_heads * row + (padded ? 2 : 0), row, 1}, s.place);
+        outputs_.add(&polyhead_args::lse,
+                     make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q}, {p.num_heads * row + (padded ? 2 : 0), row, 1}, s.place),
+                     &args_);
     }
     if (p.scores != POLYHEAD_NO_SCORES) {
-        outputs_[2] = make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q, s.seq_len_kv},
-                                  head_strides(s.out, p.num_heads, s.seq_len_q, s.seq_len_kv), s.place);
+        outputs_.add(&polyhead_args::scores,
+                     make_tensor(DType::f32, {s.batch, p.num_heads, s.seq_len_q, s.seq_len_kv},
+                                 head_strides(s.out, p.num_heads, s.seq_len_q, s.seq_len_kv), s.place),
+                     &args_);
     }
     if (p.weights_mean != 0) {
-        outputs_[3] = make_tensor(DType::f32, {s.batch, s.seq_len_q, s.seq_len_kv},
-                                  token_strides(padded ? Layout::bhsd_padded : Layout::bhsd, s.batch, s.seq_len_q, s.seq_len_kv), s.place);
+        outputs_.add(&polyhead_args::weights_mean,
+                     make_tensor(DType::f32, {s.batch, s.seq_len_q, s.seq_len_kv},
+                                 token_strides(padded ? Layout::bhsd_padded : Layout::bhsd, s.batch, s.seq_len_q, s.seq_len_kv), s.place),
+                     &args_);
     }
 }
 
@@ -398,6 +417,9 @@ bool Inputs::poisoned(int64_t b, int64_t h_kv, int64_t n) const {
 // Self-attention layers: the rows that are not seen as keys are queries too; as keys they must still not be seen.
 void Inputs::poison(const Problem &p) {
     const bool self = is_mha(p) && p.cross == 0 && p.cache == 0, keys_have_heads = is_sdpa(p) || p.cache != 0;
+    if (is_backward(p)) {
+        poison_queries(p);
+    }
     if ((!shape_.poison && shape_.poison_key < 0) || num_rows(args_) == 0 || num_keys(p, args_) == 0) {
         return;
     }
@@ -418,45 +440,15 @@ void Inputs::poison(const Problem &p) {
     if (self) {
         attack(query_);
     } else {
-        attack(key_);
-        if (p.value_in_key == 0) {
+        // What finds the poison of one tensor must not be what saves the results from that of another.
+        const uint64_t alone = is_backward(p) ? shape_.seed % 4 : 0;
+        if (alone != 1) {
+            attack(key_);
+        }
+        if (p.value_in_key == 0 && alone != 2) {
             attack(value_);
         }
     }
-}
-
-std::vector<float> Inputs::read(const polyhead_tensor &view) {
-    std::vector<float> dense;
-    if (view.rank != 0) {
-        for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
-            for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++) {
-                dense.push_back(is_16_bit(view.dtype) ? from_storage_bits(static_cast<const uint16_t *>(view.data)[i], view.dtype)
-                                                      : static_cast<const float *>(view.data)[i]);
-            }
-        });
-    }
-    return dense;
-}
-
-std::string Inputs::unwritten() const {
-    for (size_t output = 0; output < outputs_.size(); output++) {
-        const polyhead_tensor &view = outputs_[output].view;
-        int64_t index = 0, found = -1;
-        if (view.rank == 0) {
-            continue;
-        }
-        for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
-            for (int64_t i = offset; i < offset + view.shape[view.rank - 1]; i++, index++) {
-                const bool canary = is_16_bit(view.dtype) ? static_cast<const uint16_t *>(view.data)[i] == GuardedBuffer::canary_16
-                                                          : static_cast<const uint32_t *>(view.data)[i] == GuardedBuffer::canary;
-                found = canary && found < 0 ? index : found;
-            }
-        });
-        if (found >= 0) {
-            return std::string(output_tensors[output].name) + "[" + std::to_string(found) + "] was not written";
-        }
-    }
-    return "";
 }
 
 bool Inputs::gaps_untouched() {
@@ -471,23 +463,12 @@ bool Inputs::gaps_untouched() {
             });
         }
     }
-    for (const Tensor &tensor : outputs_) {
-        const polyhead_tensor &view = tensor.view;
-        if (view.rank != 0) {
-            for_each_offset(view, [&](int64_t offset, int64_t, int64_t, int64_t) {
-                if (is_16_bit(view.dtype)) {
-                    std::fill_n(static_cast<uint16_t *>(view.data) + offset, view.shape[view.rank - 1], GuardedBuffer::canary_16);
-                } else {
-                    std::fill_n(static_cast<uint32_t *>(view.data) + offset, view.shape[view.rank - 1], GuardedBuffer::canary);
-                }
-            });
-        }
-    }
+    outputs_.refill();
     return outputs_untouched();
 }
 
 bool Inputs::outputs_untouched() const {
-    bool untouched = std::all_of(outputs_.begin(), outputs_.end(), [](const Tensor &tensor) { return tensor.memory.all_canary(); });
+    bool untouched = outputs_.untouched();
     for (size_t i = 0; i < caches_.size(); i++) {
         const GuardedBuffer &memory = caches_[i].memory;
         const std::vector<char> &before = caches_before_[i]; // without elements it has no address, which memcmp() must not get

@@ -15,6 +15,7 @@
 #include "extras.h"
 #include "int8_cache.h"
 #include "layouts.h"
+#include "outputs.h"
 #include "weights.h"
 
 namespace polyhead::test {
@@ -33,6 +34,8 @@ struct Shape {
     Values values = Values::normal;
     bool poison = false;     // NaN, infinities and huge numbers in every key and value that no row may see
     int64_t poison_key = -1; // this key and value row is NaN although some rows see it
+    // sdpa_backward: rows of query, out and grad_out that see no key are poisoned with the keys; and this row is NaN although it sees some.
+    int64_t poison_query = -1;
     std::optional<float> softmax_scale;
     Alignment alignment = Alignment::of_problem;
     Extras extras; // masks and modifiers
@@ -53,16 +56,13 @@ public:
     // Whether this token of keys was filled with poison (not poison_key). h_kv is 0 for layers.
     bool poisoned(int64_t b, int64_t h_kv, int64_t n) const;
     // Output elements in the order of the shape, as floats; an absent output has none.
-    std::vector<float> out() const { return read(0); }
-    std::vector<float> lse() const { return read(1); }
-    std::vector<float> scores() const { return read(2); }
-    std::vector<float> weights_mean() const { return read(3); }
-    // The output_tensors[i].
-    std::vector<float> read(size_t i) const { return read(outputs_[i].view); }
+    std::vector<float> out() const { return read(&polyhead_args::out); }
+    std::vector<float> lse() const { return read(&polyhead_args::lse); }
+    std::vector<float> read(polyhead_tensor polyhead_args::*output) const { return outputs_.read(output); }
     // The elements of a view of one of them.
-    static std::vector<float> read(const polyhead_tensor &view);
+    static std::vector<float> read(const polyhead_tensor &view) { return read_view(view); }
     // "out[5] was not written" for the first element that still holds the canary, or nothing.
-    std::string unwritten() const;
+    std::string unwritten() const { return outputs_.unwritten(); }
     // True when nothing but the elements of the outputs, and the new rows of caches, was written. Destroys them: the caches are as they
     // were.
     bool gaps_untouched();
@@ -87,6 +87,11 @@ private:
     void add_int8(const Problem &problem, const Int8Rows &rows, Layout layout, polyhead_tensor *integers, polyhead_tensor *scales);
     void make_score_outputs(const Problem &problem);
     void poison(const Problem &problem);
+    // Gradients: the outputs, what the forward call wrote, and the gradient of its result.
+    void make_gradient_outputs(const Problem &problem);
+    void make_modifier_gradients(const Problem &problem);
+    void poison_queries(const Problem &problem);
+    void make_forward_results(const Problem &problem);
     // Calls visit(element of the memory of a cache) for the first element of each new row of a batch row.
     template <class Visit> void for_each_new_row(size_t i, int64_t b, Visit visit) const;
     void store(int32_t dtype, Tensor &values, Tensor &stored, polyhead_tensor &argument);
@@ -97,14 +102,17 @@ private:
     Tensor page_table_, key_pages_, value_pages_;     // what a call with pages has instead of the keys above
     std::vector<int32_t> pages_;                      // of all keys, valid or not: the page of each block of keys of each batch row
     Tensor stored_query_, stored_key_, stored_value_; // the same in 16 bits, when the problem has them
-    Int8Rows int8_key_, int8_value_;                  // keys of 8 bits
+    Tensor out_, lse_, grad_out_;                     // gradients: in f32 what is an input of theirs
+    Tensor stored_out_, stored_grad_out_;
+    Int8Rows int8_key_, int8_value_; // keys of 8 bits
     std::vector<Tensor> int8_pages_;
     ExtraTensors extras_;
-    std::array<Tensor, output_tensors.size()> outputs_;                 // in that order
+    OutputTensors outputs_;
     std::array<Tensor, cache_tensors.size()> caches_;                   // in that order
     std::array<std::vector<char>, cache_tensors.size()> caches_before_; // their bytes before a call
     int64_t page_size_ = 0;
-    std::optional<SeenKeys> seen_; // when unseen keys are poisoned
+    std::optional<SeenKeys> seen_;     // when unseen keys are poisoned
+    std::vector<uint8_t> nan_queries_; // [B,H,T_q]: rows of out and grad_out that are to be poisoned
 };
 
 } // namespace polyhead::test

@@ -30,6 +30,12 @@ Problem linear_problem(int embed_dim, int out_features) {
     return problem;
 }
 
+Problem backward_problem(int num_heads, int head_dim, int num_kv_heads, int head_dim_v) {
+    Problem problem = sdpa_problem(num_heads, head_dim, num_kv_heads, head_dim_v);
+    problem.op = POLYHEAD_SDPA_BACKWARD;
+    return problem;
+}
+
 std::string generate_line(const Problem &problem) {
     return "polyhead generate NAME " + contract::flags_of(problem);
 }
@@ -50,7 +56,10 @@ int64_t in_whole_pages(const Problem &problem, int64_t keys) {
 }
 
 bool is_sdpa(const Problem &problem) {
-    return problem.op == POLYHEAD_SDPA;
+    return contract::by_heads(problem);
+}
+bool is_backward(const Problem &problem) {
+    return contract::is_backward(problem);
 }
 bool is_mha(const Problem &problem) {
     return problem.op == POLYHEAD_MHA;

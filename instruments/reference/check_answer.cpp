@@ -7,6 +7,7 @@
 
 #include "../calls/problems.h"
 #include "check_answer.h"
+#include "check_gradients.h"
 #include "reference.h"
 #include "report.h"
 #include "tolerance.h"
@@ -421,14 +422,23 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
     if (status.code != POLYHEAD_OK) {
         return "refused with code " + std::to_string(status.code) + ": " + status.message + reproduce(subject, shape);
     }
-    const Outputs outputs{inputs.out(), inputs.lse(), inputs.scores(), inputs.weights_mean(), {inputs.new_rows(0), inputs.new_rows(1)}};
+    const Outputs outputs{inputs.out(),
+                          inputs.lse(),
+                          inputs.read(&polyhead_args::scores),
+                          inputs.read(&polyhead_args::weights_mean),
+                          {inputs.new_rows(0), inputs.new_rows(1)}};
+    const GradientOutputs gradients{inputs.read(&polyhead_args::grad_query),        inputs.read(&polyhead_args::grad_key),
+                                    inputs.read(&polyhead_args::grad_value),        inputs.read(&polyhead_args::grad_score_bias),
+                                    inputs.read(&polyhead_args::grad_alibi_slopes), inputs.read(&polyhead_args::grad_sinks),
+                                    inputs.read(&polyhead_args::grad_gate)};
     const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0 && p.cache == 0,
-               may_be_nan = shape.poison_key >= 0 || poisoned_queries;
+               may_be_nan = shape.poison_key >= 0 || shape.poison_query >= 0 || poisoned_queries;
     std::string failure = inputs.unwritten();
-    if (failure.empty() && !may_be_nan) {
+    for (const CallTensor &output : failure.empty() && !may_be_nan ? outputs_of(p.op) : std::vector<CallTensor>()) {
         const bool scores_see_all = p.scores == POLYHEAD_SCALED_SCORES || p.scores == POLYHEAD_CAPPED_SCORES;
-        failure = find_nan("out", outputs.out) + find_nan("lse", outputs.lse) + find_nan("weights_mean", outputs.weights_mean) +
-                  (shape.poison && scores_see_all ? "" : find_nan("scores", outputs.scores));
+        if (output.tensor != &polyhead_args::scores || !shape.poison || !scores_see_all) {
+            failure += find_nan(output.name, inputs.read(output.tensor));
+        }
     }
     if (failure.empty() && !inputs.gaps_untouched()) {
         failure = "memory outside of the elements of the outputs was written";
@@ -438,7 +448,8 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
         drop_poisoned_queries(inputs, sampled);
         drop_poisoned_queries(inputs, all);
     }
-    const std::string wrong = compare_thoroughly(subject, inputs, sampled, all, outputs, worst);
+    const std::string wrong = is_backward(p) ? compare_gradients(p, inputs, gradients, max_flops, worst)
+                                             : compare_thoroughly(subject, inputs, sampled, all, outputs, worst);
     failure = failure.empty() || wrong.empty() ? failure + wrong : failure + "; " + wrong;
     return failure.empty() ? "" : failure + reproduce(subject, shape);
 }

@@ -13,28 +13,30 @@ namespace polyhead::test {
 
 namespace {
 
-// One generic lambda serves both types of numbers.
-#define POLYHEAD_SCORE(...)                                                                                                                \
-    [](const ExpressionPoint<double> &at) -> double {                                                                                      \
+// One text serves both types of numbers.
+#define POLYHEAD_OF_POINT(...)                                                                                                             \
+    []([[maybe_unused]] const ExpressionPoint<double> &at) -> double {                                                                     \
         using Real [[maybe_unused]] = double;                                                                                              \
         __VA_ARGS__                                                                                                                        \
     },                                                                                                                                     \
-        [](const ExpressionPoint<float> &at) -> float {                                                                                    \
+        []([[maybe_unused]] const ExpressionPoint<float> &at) -> float {                                                                   \
             using Real [[maybe_unused]] = float;                                                                                           \
             __VA_ARGS__                                                                                                                    \
         }
 
-std::vector<ExpressionCase> make_cases() {
-    std::vector<ExpressionCase> cases;
+void add_cases_of_models(std::vector<ExpressionCase> &cases) {
     cases.push_back({
         "relative position bias", "tensor table: f32[h, 33]; score = score + table[h, max(0, min(32, kv - p + 16))]",
             {{"table", POLYHEAD_F32, 2, {POLYHEAD_EXTENT_H, 33}}},
-            POLYHEAD_SCORE(return at.score + at.number(0, {at.h, std::clamp<int64_t>(at.kv - at.position + 16, 0, 32)});), nullptr, -2, 2
+            POLYHEAD_OF_POINT(return at.score + at.number(0, {at.h, std::clamp<int64_t>(at.kv - at.position + 16, 0, 32)});),
+            POLYHEAD_OF_POINT(return Real(1);), nullptr, -2, 2
     });
     cases.push_back({"document mask",
                      "tensor document_q: i32[b, q]; tensor document_kv: i32[b, kv]; mask = document_q[b, q] == document_kv[b, kv]",
                      {{"document_q", POLYHEAD_I32, 2, {POLYHEAD_EXTENT_B, POLYHEAD_EXTENT_Q}},
                       {"document_kv", POLYHEAD_I32, 2, {POLYHEAD_EXTENT_B, POLYHEAD_EXTENT_KV}}},
+                     nullptr,
+                     nullptr,
                      nullptr,
                      nullptr,
                      [](const ExpressionPoint<double> &at) { return at.integer(0, {at.b, at.q}) == at.integer(1, {at.b, at.kv}); },
@@ -45,25 +47,31 @@ std::vector<ExpressionCase> make_cases() {
             "tensor threshold: f32; let t = abs(threshold); "
             "score = select(score > t, score - t, select(score < -t, score + t, 0))",
             {{"threshold", POLYHEAD_F32, 0, {}}},
-            POLYHEAD_SCORE(const Real t = std::abs(at.number(0, {0})); return at.score > t    ? at.score - t
-                                                                              : at.score < -t ? at.score + t
-                                                                                              : Real(0);),
-            nullptr, -1, 1
+            POLYHEAD_OF_POINT(const Real t = std::abs(at.number(0, {0})); return at.score > t    ? at.score - t
+                                                                                 : at.score < -t ? at.score + t
+                                                                                                 : Real(0);),
+            POLYHEAD_OF_POINT(return std::abs(at.score) > std::abs(at.number(0, {0})) ? Real(1) : Real(0);), nullptr, -1, 1
     });
     cases.push_back({"prefix",
                      "tensor prefix: i32[b]; mask = kv < prefix[b] or kv <= p",
                      {{"prefix", POLYHEAD_I32, 1, {POLYHEAD_EXTENT_B}}},
                      nullptr,
                      nullptr,
+                     nullptr,
+                     nullptr,
                      [](const ExpressionPoint<double> &at) { return at.kv < at.integer(0, {at.b}) || at.kv <= at.position; },
                      0,
                      40});
+}
+
+void add_mixtures(std::vector<ExpressionCase> &cases) {
     cases.push_back({
         "band",
             "tensor reach: i32[b]; tensor open: bool[h]; score = score - log(1 + 0.25 * abs(kv - p)); "
             "mask = kv <= p + reach[b] and kv >= p - 30 and (open[h] or kv % 2 == 0)",
             {{"reach", POLYHEAD_I32, 1, {POLYHEAD_EXTENT_B}}, {"open", POLYHEAD_BOOL, 1, {POLYHEAD_EXTENT_H}}},
-            POLYHEAD_SCORE(return at.score - std::log(Real(1) + Real(0.25) * Real(std::abs(at.kv - at.position)));),
+            POLYHEAD_OF_POINT(return at.score - std::log(Real(1) + Real(0.25) * Real(std::abs(at.kv - at.position)));),
+            POLYHEAD_OF_POINT(return Real(1);),
             [](const ExpressionPoint<double> &at) {
                 return at.kv <= at.position + at.integer(0, {at.b}) && at.kv >= at.position - 30 &&
                        (at.boolean(1, {at.h}) || at.kv % 2 == 0);
@@ -75,12 +83,13 @@ std::vector<ExpressionCase> make_cases() {
             "tensor levels: f32[*]; score = 8 * tanh(score / 8) + levels[h % 3] * exp(-abs(kv - p) / 16.0) + "
             "0.1 * sqrt(1 + score * score); mask = kv_length - kv > h % 2 or kv == 0",
             {{"levels", POLYHEAD_F32, 1, {POLYHEAD_EXTENT_FREE}}},
-            POLYHEAD_SCORE(return Real(8) * std::tanh(at.score / Real(8)) +
-                                      at.number(0, {at.h % 3}) * std::exp(-Real(std::abs(at.kv - at.position)) / Real(16)) +
-                                      Real(0.1) * std::sqrt(Real(1) + at.score * at.score);),
+            POLYHEAD_OF_POINT(return Real(8) * std::tanh(at.score / Real(8)) +
+                                         at.number(0, {at.h % 3}) * std::exp(-Real(std::abs(at.kv - at.position)) / Real(16)) +
+                                         Real(0.1) * std::sqrt(Real(1) + at.score * at.score);),
+            POLYHEAD_OF_POINT(const Real part = std::tanh(at.score / Real(8));
+                              return Real(1) - part * part + Real(0.1) * at.score / std::sqrt(Real(1) + at.score * at.score);),
             [](const ExpressionPoint<double> &at) { return at.kv_length - at.kv > at.h % 2 || at.kv == 0; }, -1, 1
     });
-    return cases;
 }
 
 // Kernels carry the text without needless blanks.
@@ -125,7 +134,12 @@ void fill(const Tensor &tensor, int32_t low, int32_t high, Random &random) {
 } // namespace
 
 const std::vector<ExpressionCase> &expression_cases() {
-    static const std::vector<ExpressionCase> cases = make_cases();
+    static const std::vector<ExpressionCase> cases = [] {
+        std::vector<ExpressionCase> all;
+        add_cases_of_models(all);
+        add_mixtures(all);
+        return all;
+    }();
     return cases;
 }
 

@@ -46,6 +46,9 @@ struct ExpressionCase {
     // Null where the text has no such part. Masks never look at the score.
     double (*score)(const ExpressionPoint<double> &);
     float (*score_f32)(const ExpressionPoint<float> &);
+    // Derivative of the score that comes out by the one that goes in.
+    double (*slope)(const ExpressionPoint<double> &);
+    float (*slope_f32)(const ExpressionPoint<float> &);
     bool (*mask)(const ExpressionPoint<double> &);
     int32_t low, high; // range of the values of its tensors of numbers
 };

@@ -6,6 +6,7 @@
 
 #include "../calls/problems.h"
 #include "half.h"
+#include "reference_heads.h"
 #include "reference_matrix.h"
 #include "reference_row.h"
 #include "visibility.h"
@@ -50,69 +51,17 @@ void take(const Problem &p, const RowResult<Real> &row, int64_t b, int64_t h, in
     }
 }
 
-// Where key or value n of a head begins, in pages or without.
-const float *key_row(const Problem &p, const polyhead_args &args, const polyhead_tensor &tensor, int64_t b, int64_t hkv, int64_t n) {
-    if (args.page_table.rank == 0) {
-        return element(tensor, b, hkv, n);
-    }
-    const polyhead_tensor &table = args.page_table;
-    const int64_t row = b * table.stride[0] + n / p.page_size * table.stride[1];
-    return element(tensor, static_cast<const int32_t *>(table.data)[row], hkv, n % p.page_size);
-}
-
-template <class Real> void round_in_unit(Real *numbers, int64_t count, const Evaluation &how) {
-    const Real unit = how.unit;
-    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x / unit; });
-    round_all(numbers, count, how.storage);
-    std::transform(numbers, numbers + count, numbers, [unit](Real x) { return x * unit; });
-}
-
-// A head after its norm, which is kept in the storage type.
-template <class Real> void round_if(bool normalised, Real *numbers, int64_t count, const Evaluation &how) {
-    if (normalised && is_16_bit(how.storage) && how.rounded != Rounded::new_rows) {
-        round_in_unit(numbers, count, how);
-    }
-}
-
-// The logits of a gate, of any storage type.
-template <class Real> std::vector<Real> gate_row(const polyhead_tensor &gate, int64_t b, int64_t h, int64_t q) {
-    std::vector<Real> row(static_cast<size_t>(gate.shape[3]));
-    const int64_t first = b * gate.stride[0] + h * gate.stride[1] + q * gate.stride[2];
-    for (size_t i = 0; i < row.size(); i++) {
-        const int64_t at = first + static_cast<int64_t>(i) * gate.stride[3];
-        row[i] = Real(is_16_bit(gate.dtype) ? from_storage_bits(static_cast<const uint16_t *>(gate.data)[at], gate.dtype)
-                                            : static_cast<const float *>(gate.data)[at]);
-    }
-    return row;
-}
-
 template <class Real> Answer<Real> evaluate_sdpa(const Problem &p, const polyhead_args &args, const RowSets &rows, const Evaluation &how) {
-    const int64_t batch = batch_size(p, args), rows_q = num_rows(args), keys = num_keys(p, args), group_size = p.num_heads / p.num_kv_heads;
+    const int64_t batch = batch_size(p, args), rows_q = num_rows(args), group_size = p.num_heads / p.num_kv_heads;
     Answer<Real> answer = make_answer<Real>(p, args, batch * p.num_heads * rows_q, p.head_dim_v);
-    std::vector<Real> query(static_cast<size_t>(p.head_dim)), key(query);
+    std::vector<Real> query(static_cast<size_t>(p.head_dim));
     RowAttention<Real> attention(p, args, how.storage, how.first_quarter);
     for (int64_t b = 0; b < batch; b++) {
         for (int64_t hkv = 0; hkv < p.num_kv_heads; hkv++) {
-            HeadKeys<Real> head(keys, p.head_dim, p.head_dim_v);
-            for (int64_t n = 0; n < (args.page_table.rank != 0 ? key_length(p, args, b) : keys); n++) {
-                std::copy_n(key_row(p, args, args.key, b, hkv, n), p.head_dim, key.begin());
-                attention.normalise_key(key.data(), p.head_dim);
-                round_if(p.key_norm != POLYHEAD_NO_NORM, key.data(), p.head_dim, how);
-                attention.rotate_key(key.data(), b, n);
-                for (int64_t d = 0; d < p.head_dim; d++) {
-                    head.key_transposed.row(d)[n] = key[d];
-                }
-                std::copy_n(key_row(p, args, p.value_in_key != 0 ? args.key : args.value, b, hkv, n), p.head_dim_v, head.value.row(n));
-                attention.normalise_value(head.value.row(n), p.head_dim_v);
-                round_if(p.value_norm != 0, head.value.row(n), p.head_dim_v, how);
-            }
-            head.find_max_values();
+            const HeadKeys<Real> head = head_of_call(p, args, attention, b, hkv, how);
             for (int64_t h = hkv * group_size; h < (hkv + 1) * group_size; h++) {
                 for (int64_t q : rows[b * p.num_heads + h]) {
-                    std::copy_n(element(args.query, b, h, q), p.head_dim, query.begin());
-                    attention.normalise_query(query.data(), p.head_dim);
-                    round_if(p.query_norm != POLYHEAD_NO_NORM, query.data(), p.head_dim, how);
-                    attention.rotate_query(query.data(), b, q);
+                    query_of_call(p, args, attention, b, h, q, how, query.data());
                     const int64_t index = (b * p.num_heads + h) * rows_q + q;
                     Real *const out = answer.out.data() + index * p.head_dim_v;
                     const RowResult<Real> &row = attention.attend(query.data(), head, b, h, q, out);

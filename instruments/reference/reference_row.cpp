@@ -93,8 +93,9 @@ RowAttention<Real>::RowAttention(const Problem &problem, const polyhead_args &ar
     : p_(problem), args_(args), storage_(storage), first_entry_(problem.head_dim * first_quarter / 4),
       scale_(args.has_softmax_scale != 0 ? Real(args.softmax_scale) : Real(1) / std::sqrt(Real(problem.head_dim))) {}
 
+// A turn of a table whose numbers are not of length 1 is a matrix; back goes its transposed.
 template <class Real>
-void RowAttention<Real>::rotate(Real *head, const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise) const {
+void RowAttention<Real>::rotate(Real *head, const polyhead_tensor &positions, int64_t b, int64_t i, int64_t otherwise, Turn turn) const {
     const int64_t rotary_dim = p_.rotary_dim > 0 ? p_.rotary_dim : p_.head_dim;
     if (p_.rope >= POLYHEAD_ROPE_INTERLEAVED_TRAILING) {
         head += p_.head_dim - rotary_dim;
@@ -104,7 +105,7 @@ void RowAttention<Real>::rotate(Real *head, const polyhead_tensor &positions, in
         const int64_t position = index_of(positions, b, pairs[n].direction, i, otherwise),
                       row = std::clamp<int64_t>(position, 0, args_.rope_cos.shape[0] - 1);
         const Real cosine = Real(*element(args_.rope_cos, row, static_cast<int64_t>(n))),
-                   sine = Real(*element(args_.rope_sin, row, static_cast<int64_t>(n)));
+                   forth = Real(*element(args_.rope_sin, row, static_cast<int64_t>(n))), sine = turn == Turn::forth ? forth : -forth;
         Real &first = head[pairs[n].first];
         Real &second = head[pairs[n].second];
         const Real x = first, y = second;
@@ -113,61 +114,123 @@ void RowAttention<Real>::rotate(Real *head, const polyhead_tensor &positions, in
     }
 }
 
-template <class Real> void RowAttention<Real>::rotate_query(Real *head, int64_t b, int64_t q) const {
+template <class Real> void RowAttention<Real>::turn_query(Real *head, int64_t b, int64_t q, Turn turn) const {
     if (p_.rope != POLYHEAD_NO_ROPE) {
-        rotate(head, args_.positions_q, b, q, std::max<int64_t>(position_of(p_, args_, b, q), 0));
+        rotate(head, args_.positions_q, b, q, std::max<int64_t>(position_of(p_, args_, b, q), 0), turn);
     }
 }
 
-template <class Real> void RowAttention<Real>::rotate_key(Real *head, int64_t b, int64_t n) const {
+template <class Real> void RowAttention<Real>::turn_key(Real *head, int64_t b, int64_t n, Turn turn) const {
     if (p_.rope != POLYHEAD_NO_ROPE) {
         // With a cache only the keys of the call are rotated: positions_kv are theirs.
         const int64_t before = p_.cache != 0 ? key_length(p_, args_, b) - num_rows(args_) : 0;
-        rotate(head, args_.positions_kv, b, n - before, n);
+        rotate(head, args_.positions_kv, b, n - before, n, turn);
     }
 }
 
-// Each head of `width` entries by itself, or all of them as one. Weights are absent, or have a number for each entry that is normalised.
+template <class Real> void RowAttention<Real>::rotate_query(Real *head, int64_t b, int64_t q) const {
+    turn_query(head, b, q, Turn::forth);
+}
+
+template <class Real> void RowAttention<Real>::rotate_key(Real *head, int64_t b, int64_t n) const {
+    turn_key(head, b, n, Turn::forth);
+}
+
+template <class Real> void RowAttention<Real>::rotate_query_back(Real *gradient, int64_t b, int64_t q) const {
+    turn_query(gradient, b, q, Turn::back);
+}
+
+template <class Real> void RowAttention<Real>::rotate_key_back(Real *gradient, int64_t b, int64_t n) const {
+    turn_key(gradient, b, n, Turn::back);
+}
+
+// Weights are absent, or have a number for each entry that is normalised.
+template <class Real> Real RowAttention<Real>::Norm::factor(int64_t i) const {
+    const bool given = weight != nullptr && weight->data != nullptr, plus_one = kind == POLYHEAD_RMS_NORM_PLUS_ONE;
+    return given ? (plus_one ? Real(1) : Real(0)) + Real(*element(*weight, i)) : Real(1);
+}
+
+template <class Real> Real RowAttention<Real>::Norm::added(int64_t i) const {
+    return bias != nullptr && bias->data != nullptr ? Real(*element(*bias, i)) : Real(0);
+}
+
+template <class Real>
+typename RowAttention<Real>::Measure RowAttention<Real>::measure(const Norm &norm, int64_t width, const Real *x) const {
+    Real mean = 0, squares = 0;
+    for (int64_t i = 0; norm.kind == POLYHEAD_LAYER_NORM && i < width; i++) {
+        mean += x[i] / Real(width);
+    }
+    for (int64_t i = 0; i < width; i++) {
+        squares += (x[i] - mean) * (x[i] - mean);
+    }
+    return {mean, Real(1) / std::sqrt(squares / Real(width) + Real(args_.norm_epsilon))};
+}
+
+// Each head of `width` entries by itself, or all of them as one.
 template <class Real> void RowAttention<Real>::normalise(const Norm &norm, int64_t width, Real *heads, int64_t count) const {
-    const auto number = [](const polyhead_tensor *tensor, int64_t i, Real otherwise) {
-        return tensor != nullptr && tensor->data != nullptr ? Real(*element(*tensor, i)) : otherwise;
-    };
     for (int64_t first = 0; norm.kind != POLYHEAD_NO_NORM && first < count; first += width) {
         Real *const x = heads + first;
-        Real mean = 0, squares = 0;
-        for (int64_t i = 0; norm.kind == POLYHEAD_LAYER_NORM && i < width; i++) {
-            mean += x[i] / Real(width);
-        }
+        const Measure of = measure(norm, width, x);
         for (int64_t i = 0; i < width; i++) {
-            squares += (x[i] - mean) * (x[i] - mean);
-        }
-        const Real factor = Real(1) / std::sqrt(squares / Real(width) + Real(args_.norm_epsilon));
-        const bool plus_one = norm.kind == POLYHEAD_RMS_NORM_PLUS_ONE;
-        for (int64_t i = 0; i < width; i++) {
-            const Real weight = plus_one ? Real(1) + number(norm.weight, i, Real(0)) : number(norm.weight, i, Real(1));
-            x[i] = (x[i] - mean) * factor * weight + number(norm.bias, i, Real(0));
+            x[i] = (x[i] - of.mean) * of.factor * norm.factor(i) + norm.added(i);
         }
     }
+}
+
+template <class Real> std::vector<Real> RowAttention<Real>::normalised(const Norm &norm, const Real *x) const {
+    std::vector<Real> entries(norm.kind == POLYHEAD_NO_NORM ? 0 : static_cast<size_t>(p_.head_dim));
+    const Measure of = entries.empty() ? Measure{} : measure(norm, p_.head_dim, x);
+    std::transform(x, x + entries.size(), entries.begin(), [&](Real entry) { return (entry - of.mean) * of.factor; });
+    return entries;
+}
+
+// With y = (x - mean) factor: what gradients change along y, and along the mean of all entries, is lost.
+template <class Real> Real RowAttention<Real>::normalise_back(const Norm &norm, int64_t width, const Real *x, Real *gradient) const {
+    if (norm.kind == POLYHEAD_NO_NORM) {
+        return 1;
+    }
+    const Measure of = measure(norm, width, x);
+    Real mean = 0, along = 0, largest = 0;
+    for (int64_t i = 0; i < width; i++) {
+        gradient[i] *= norm.factor(i);
+        largest = std::max(largest, std::abs(norm.factor(i)));
+        mean += norm.kind == POLYHEAD_LAYER_NORM ? gradient[i] / Real(width) : Real(0);
+        along += gradient[i] * (x[i] - of.mean) * of.factor / Real(width);
+    }
+    for (int64_t i = 0; i < width; i++) {
+        gradient[i] = of.factor * (gradient[i] - mean - (x[i] - of.mean) * of.factor * along);
+    }
+    return of.factor * largest;
 }
 
 template <class Real> void RowAttention<Real>::normalise_query(Real *heads, int64_t count) const {
-    normalise({p_.query_norm, &args_.query_norm_weight, &args_.query_norm_bias}, p_.norm_of_projection != 0 ? count : p_.head_dim, heads,
-              count);
+    normalise(query_norm(), p_.norm_of_projection != 0 ? count : p_.head_dim, heads, count);
 }
 
 template <class Real> void RowAttention<Real>::normalise_key(Real *heads, int64_t count) const {
-    normalise({p_.key_norm, &args_.key_norm_weight, &args_.key_norm_bias}, p_.norm_of_projection != 0 ? count : p_.head_dim, heads, count);
+    normalise(key_norm(), p_.norm_of_projection != 0 ? count : p_.head_dim, heads, count);
 }
 
 template <class Real> void RowAttention<Real>::normalise_value(Real *heads, int64_t count) const {
-    normalise({p_.value_norm != 0 ? POLYHEAD_RMS_NORM : POLYHEAD_NO_NORM, nullptr, nullptr}, p_.head_dim_v, heads, count);
+    normalise(value_norm(), p_.head_dim_v, heads, count);
+}
+
+template <class Real> Real RowAttention<Real>::normalise_query_back(const Real *x, Real *gradient) const {
+    return normalise_back(query_norm(), p_.head_dim, x, gradient);
+}
+
+template <class Real> Real RowAttention<Real>::normalise_key_back(const Real *x, Real *gradient) const {
+    return normalise_back(key_norm(), p_.head_dim, x, gradient);
+}
+
+template <class Real> Real RowAttention<Real>::normalise_value_back(const Real *x, Real *gradient) const {
+    return normalise_back(value_norm(), p_.head_dim_v, x, gradient);
 }
 
 template <class Real> const RowResult<Real> &RowAttention<Real>::gated(const std::vector<Real> &logits, Real *out) {
     double largest = 0;
     for (int64_t d = 0; d < p_.head_dim_v; d++) {
-        const Real x = logits[logits.size() == 1 ? 0 : static_cast<size_t>(d)];
-        const Real power = std::exp(-std::abs(x)), gate = (x >= 0 ? Real(1) : power) / (Real(1) + power);
+        const Real gate = sigmoid(logits[logits.size() == 1 ? 0 : static_cast<size_t>(d)]);
         out[d] = result_.empty ? Real(0) : out[d] * gate;
         largest = std::max(largest, static_cast<double>(gate));
     }
@@ -182,9 +245,38 @@ template <class Real> void RowAttention<Real>::keep_scores(int32_t stage) {
     }
 }
 
+template <class Real> void RowAttention<Real>::apply_expression(int64_t b, int64_t h, int64_t q) {
+    const ExpressionCase *expression = expression_of(p_);
+    if (expression == nullptr || expression->score == nullptr) {
+        return;
+    }
+    ExpressionPoint<Real> point = expression_point<Real>(p_, args_, b, h, q);
+    for (size_t n = 0; n < logits_.size(); n++) {
+        point.kv = static_cast<int64_t>(n);
+        point.score = logits_[n];
+        if (std::isnan(logits_[n])) {
+            continue; // a comparison must not make a number of it
+        }
+        if constexpr (std::is_same_v<Real, double>) {
+            logits_[n] = expression->score(point);
+            slopes_[n] *= expression->slope(point);
+            const double rounding = 1e-6 * std::max(1.0, std::abs(point.score));
+            point.score += rounding;
+            const double above = expression->slope(point);
+            point.score -= 2 * rounding;
+            kinks_[n] = std::abs(above - expression->slope(point));
+        } else {
+            logits_[n] = expression->score_f32(point);
+            slopes_[n] *= expression->slope_f32(point);
+        }
+    }
+}
+
 template <class Real> void RowAttention<Real>::make_logits(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q) {
     const int64_t count = keys.keys();
     logits_.assign(static_cast<size_t>(count), Real(0));
+    slopes_.assign(static_cast<size_t>(count), Real(1));
+    kinks_.assign(static_cast<size_t>(count), Real(0));
     for (int64_t i = 0; i < p_.head_dim; i++) {
         const int64_t d = (first_entry_ + i) % p_.head_dim;
         const Real *key = keys.key_transposed.row(d);
@@ -201,26 +293,14 @@ template <class Real> void RowAttention<Real>::make_logits(const Real *query, co
     keep_scores(POLYHEAD_SCALED_SCORES);
     if (p_.softcap != 0) {
         const Real cap = Real(args_.softcap);
-        for (Real &logit : logits_) {
-            logit = cap * std::tanh(logit / cap);
+        for (size_t n = 0; n < logits_.size(); n++) {
+            const Real part = std::tanh(logits_[n] / cap);
+            logits_[n] = cap * part;
+            slopes_[n] = 1 - part * part;
         }
     }
     keep_scores(POLYHEAD_CAPPED_SCORES);
-    if (const ExpressionCase *expression = expression_of(p_); expression != nullptr && expression->score != nullptr) {
-        ExpressionPoint<Real> point = expression_point<Real>(p_, args_, b, h, q);
-        for (int64_t n = 0; n < count; n++) {
-            point.kv = n;
-            point.score = logits_[n];
-            if (std::isnan(logits_[n])) {
-                continue; // a comparison must not make a number of it
-            }
-            if constexpr (std::is_same_v<Real, double>) {
-                logits_[n] = expression->score(point);
-            } else {
-                logits_[n] = expression->score_f32(point);
-            }
-        }
-    }
+    apply_expression(b, h, q);
     if (p_.alibi != 0 && args_.alibi_slopes.data != nullptr) {
         const Real slope = Real(slope_of(args_.alibi_slopes, b, h));
         const int64_t position = position_of(p_, args_, b, q);
@@ -333,6 +413,26 @@ const RowResult<Real> &RowAttention<Real>::attend(const Real *query, const HeadK
     result_.max_value *= std::abs(static_cast<double>(gate));
     result_.products = std::sqrt(result_.products) * std::abs(static_cast<double>(gate));
     return result_;
+}
+
+template <class Real>
+const RowWeights<Real> &RowAttention<Real>::weigh(const Real *query, const HeadKeys<Real> &keys, int64_t b, int64_t h, int64_t q,
+                                                  Real lse) {
+    make_logits(query, keys, b, h, q);
+    std::vector<Real> logits = logits_;
+    weights_.empty = !softmax(h);
+    // Of the logit once: lse is given. A term that is added to a logit of 5e5 rounds it, too.
+    weights_.rounding = weights_.empty ? 0 : adds_tensors(p_) ? std::min(1.0, 0x1p-24 * result_.largest) : result_.rounding / 2;
+    weights_.seen = seen_;
+    weights_.slopes = slopes_;
+    weights_.kinks = kinks_;
+    weights_.weights.assign(logits.size(), Real(0));
+    for (size_t n = 0; n < logits.size(); n++) {
+        if (seen_[n] != 0) {
+            weights_.weights[n] = is_16_bit(storage_) ? logits_[n] / row_sum_ : std::exp(logits[n] - lse);
+        }
+    }
+    return weights_;
 }
 
 template class RowAttention<double>;

@@ -77,6 +77,18 @@ inline double tolerance_16_bit(int32_t dtype, double reference, double max_value
     return std::max(f32_tolerance(reference, max_value, plain.in_f32), std::min(rule, limit));
 }
 
+// Gradients. largest: of the gradients of the head; the error of the plain formula counts as at least what roundings bring to first order.
+inline double gradient_tolerance(double reference, double largest, double plain_error) {
+    return f32_tolerance(reference, largest, plain_error);
+}
+
+// In 16 bits results are rounded, too: by half a unit in the last place of the reference.
+inline double gradient_tolerance_16_bit(int32_t dtype, double reference, double largest, const PlainError &plain) {
+    const double of_result = reference == 0 ? 0 : std::ldexp(half_unit(dtype), std::ilogb(reference));
+    const double rule = 2.0 * std::max(plain.in_storage, of_result) + 1e-5 * std::max(1.0, largest);
+    return std::max(rule, gradient_tolerance(reference, largest, plain.in_f32) + of_result);
+}
+
 // lse, scores and weights of a layer of 16-bit storage are f32, but made of rounded heads: twice the error of the formula that rounds them.
 inline double rounded_heads_tolerance(double reference, double plain_error) {
     return f32_tolerance(reference, 1.0, 0.0) + 2.0 * plain_error;

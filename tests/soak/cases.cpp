@@ -6,6 +6,7 @@
 
 #include "kernel_table.h"
 
+#include "instruments/calls/call_tensors.h"
 #include "support/environment.h"
 #include "support/shapes.h"
 
@@ -42,8 +43,10 @@ Case::Case(const KernelSubject &subject, const Shape &shape) : subject_(subject)
 
 polyhead_args Case::args(Memory *memory) const {
     polyhead_args args = inputs_.args();
-    for (size_t i = 0; i < output_tensors.size(); ++i) {
-        polyhead_tensor &t = args.*output_tensors[i].tensor;
+    const std::vector<CallTensor> outputs = outputs_of(args.op);
+    memory->resize(outputs.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+        polyhead_tensor &t = args.*outputs[i].tensor;
         const Span span = span_of(t);
         (*memory)[i].assign(span.bytes, canary);
         if (span.bytes > 0) {
@@ -60,8 +63,9 @@ std::string Case::record() {
 }
 
 Case::Outcome Case::run() const {
-    Memory found, before;
+    Memory found;
     const polyhead_args call = args(&found);
+    Memory before(found.size());
     for (size_t i = 0; i < found.size(); ++i) {
         before[i].assign(found[i].size(), canary);
     }

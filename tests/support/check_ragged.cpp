@@ -8,6 +8,7 @@
 #include "instruments/calls/call_tensors.h"
 #include "instruments/calls/problems.h"
 #include "instruments/reference/expressions.h"
+#include "instruments/reference/reference.h"
 
 namespace polyhead::test {
 
@@ -47,6 +48,11 @@ const std::vector<Dimensions> tensors_of_calls = {
     {&polyhead_args::key_norm_bias, {other}},
     {&polyhead_args::out, {B, H, Q, other}},
     {&polyhead_args::lse, {B, H, Q}},
+    {&polyhead_args::grad_out, {B, H, Q, other}},
+    {&polyhead_args::grad_query, {B, H, Q, other}},
+    {&polyhead_args::grad_key, {B, H, KV, other}},
+    {&polyhead_args::grad_value, {B, H, KV, other}},
+    {&polyhead_args::grad_gate, {B, H, Q, other}},
 };
 
 // Positions by direction have a further dimension.
@@ -168,11 +174,7 @@ class PackedCall {
 public:
     PackedCall(const Subject &subject, const Sequences &sequences, Shape shape, Random &random)
         : problem_(subject.problem), call_dimensions_(dimensions_of(problem_)), s_(sequences), packed_(problem_, with_totals(shape)),
-          rows_(problem_, with_batch(shape, random)), args_(packed_.args()) {
-        for (const Dimensions &one : call_dimensions_) {
-            const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
-            args_.*one.tensor = cut_.choose(packed_.args().*one.tensor, rows_.args().*one.tensor, of_pages ? Dimensions{} : one);
-        }
+          rows_(problem_, with_batch(shape, random)), args_(chosen(packed_.args(), rows_.args())) {
         if (problem_.rope != POLYHEAD_NO_ROPE && packed_.args().rope_cos.shape[0] > args_.rope_cos.shape[0]) {
             args_.rope_cos = packed_.args().rope_cos;
             args_.rope_sin = packed_.args().rope_sin;
@@ -187,13 +189,64 @@ public:
         if (s_.packed_kv) {
             args_.cu_seqlens_kv = view(s_.begins_kv.data(), {s_.count() + 1});
         }
+        if (is_backward(problem_)) {
+            make_forward_results();
+        }
     }
 
     const polyhead_args &args() const { return args_; }
-    Inputs &outputs() { return packed_; }
+    polyhead_args alone(int64_t b, std::vector<polyhead_tensor> *tensors) const { return alone(args_, b, tensors); }
 
-    polyhead_args alone(int64_t b, std::vector<polyhead_tensor> *tensors) const {
-        polyhead_args args = args_;
+    // Also of what no call writes. Destroys the outputs.
+    bool gaps_untouched() { return packed_.gaps_untouched() & rows_.gaps_untouched(); }
+
+private:
+    // A packed call of tensors with all tokens in one batch row, and of tensors with a batch row for each sequence.
+    polyhead_args chosen(const polyhead_args &packed, const polyhead_args &rows) const {
+        polyhead_args args = packed;
+        for (const Dimensions &one : call_dimensions_) {
+            const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
+            args.*one.tensor = cut_.choose(packed.*one.tensor, rows.*one.tensor, of_pages ? Dimensions{} : one);
+        }
+        return args;
+    }
+
+    // out and lse as they are for each sequence alone.
+    void make_forward_results() {
+        const auto like = [](const polyhead_tensor &t, Place place) {
+            return make_tensor(static_cast<DType>(t.dtype), {t.shape, t.shape + t.rank}, {t.stride, t.stride + t.rank}, place);
+        };
+        out_ = like(args_.out, packed_.shape().place);
+        lse_ = like(args_.lse, packed_.shape().place);
+        args_.out = out_.view;
+        args_.lse = lse_.view;
+        const polyhead_args reference = chosen(packed_.reference_args(), rows_.reference_args());
+        std::vector<polyhead_tensor> tensors;
+        for (int64_t b = 0; b < s_.count(); b++) {
+            const polyhead_args one = alone(reference, b, &tensors), views = alone(b, &tensors);
+            const Answer<double> answer = evaluate<double>(problem_, one, {}, all_rows(problem_, one));
+            const auto write = [](const polyhead_tensor &t, const std::vector<double> &values) {
+                size_t next = 0;
+                for_each_offset(t, [&](int64_t offset, int64_t, int64_t, int64_t) {
+                    for (int64_t i = offset; i < offset + t.shape[t.rank - 1]; i++) {
+                        const float value = static_cast<float>(values[next++]);
+                        if (is_16_bit(t.dtype)) {
+                            static_cast<uint16_t *>(t.data)[i] = to_storage_bits(value, t.dtype);
+                        } else {
+                            static_cast<float *>(t.data)[i] = value;
+                        }
+                    }
+                });
+            };
+            write(views.out, answer.out);
+            write(views.lse, answer.lse);
+        }
+        out_.memory.make_read_only();
+        lse_.memory.make_read_only();
+    }
+
+    polyhead_args alone(const polyhead_args &all, int64_t b, std::vector<polyhead_tensor> *tensors) const {
+        polyhead_args args = all;
         args.cu_seqlens_q = args.cu_seqlens_kv = polyhead_tensor{};
         for (const Dimensions &one : call_dimensions_) {
             const bool of_pages = problem_.page_size != 0 && lies_in_pages(one.tensor);
@@ -210,7 +263,6 @@ public:
         return args;
     }
 
-private:
     // Keys that are not packed have room for the longest sequence and some more.
     int64_t capacity() const { return problem_.seq_len_kv > 0 ? problem_.seq_len_kv : Sequences::longest(s_.begins_kv) + 3; }
 
@@ -251,6 +303,7 @@ private:
     const Cut cut_{problem_, s_};
     Inputs packed_, rows_;
     polyhead_args args_;
+    Tensor out_, lse_; // inputs of gradients
     std::vector<polyhead_tensor> tensors_;
 };
 
@@ -259,42 +312,49 @@ std::string run(const Subject &subject, const polyhead_args &args) {
     return status.code == POLYHEAD_OK ? "" : std::string("refused: ") + status.message;
 }
 
-// Runs each sequence alone into fresh outputs; then out and lse in one.
-std::string run_alone(const Subject &subject, PackedCall &call, const Sequences &s, std::vector<std::vector<float>> *bits) {
+using Bits = std::vector<std::vector<float>>;
+
+// Runs each sequence alone into fresh outputs; then these in one.
+std::string run_alone(const Subject &subject, PackedCall &call, const Sequences &s, Bits *bits) {
     std::vector<polyhead_tensor> tensors;
-    call.outputs().gaps_untouched(); // refills the outputs
+    call.gaps_untouched(); // refills the outputs
     for (int64_t b = 0; b < s.count(); b++) {
         const std::string failure = run(subject, call.alone(b, &tensors));
         if (!failure.empty()) {
             return "sequence " + std::to_string(b) + " alone: " + failure;
         }
     }
-    *bits = {call.outputs().out(), call.outputs().lse()};
+    *bits = read_outputs(call.args());
     return "";
 }
 
-std::string run_packed(const Subject &subject, PackedCall &call, int threads, const std::vector<std::vector<float>> &expected) {
+std::string run_packed(const Subject &subject, PackedCall &call, int threads, const Bits &expected) {
     subject.set_threads(threads);
-    call.outputs().gaps_untouched();
-    std::string failure = run(subject, call.args());
+    call.gaps_untouched();
+    const std::string failure = run(subject, call.args());
     if (!failure.empty()) {
         return failure;
     }
     const std::string with = " of packed sequences on " + std::to_string(threads) + " threads";
-    if (!same_bits(call.outputs().out(), expected[0])) {
-        return "out" + with + " has other bits than sequences alone";
+    const Bits bits = read_outputs(call.args());
+    for (size_t i = 0; i < bits.size(); i++) {
+        const CallTensor output = outputs_of(call.args().op)[i];
+        if (!same_bits(bits[i], expected[i])) {
+            return output.name + with + " has other bits than sequences alone";
+        }
+        if (find_unwritten(call.args().*output.tensor) >= 0) {
+            return output.name + with + " was not written completely";
+        }
     }
-    if (!same_bits(call.outputs().lse(), expected[1])) {
-        return "lse" + with + " has other bits than sequences alone";
-    }
-    failure = call.outputs().unwritten();
-    return !failure.empty() ? failure + with : call.outputs().gaps_untouched() ? "" : "memory around the outputs" + with + " was written";
+    return call.gaps_untouched() ? "" : "memory around the outputs" + with + " was written";
 }
 
 } // namespace
 
 bool takes_packed_tokens(const Problem &problem) {
-    return is_sdpa(problem) && problem.scores == POLYHEAD_NO_SCORES && problem.weights_mean == 0;
+    // EXCLUDED: gradients that may be sums over sequences: POLYHEAD_UNSUPPORTED (runtime/rules/validate_sequences.cpp)
+    const bool sums = problem.grad_score_bias != 0 || problem.grad_alibi != 0 || problem.grad_sinks != 0;
+    return is_sdpa(problem) && problem.scores == POLYHEAD_NO_SCORES && problem.weights_mean == 0 && !sums;
 }
 
 std::string check_ragged(const Subject &subject, uint64_t seed, int64_t most_rows) {
@@ -310,7 +370,7 @@ std::string check_ragged(const Subject &subject, uint64_t seed, int64_t most_row
     shape.poison_key = packed_kv && s.begins_kv.back() > 0 && random.chance(50) ? random.below(s.begins_kv.back()) : -1;
     const int32_t threads_before = polyhead_num_threads();
     PackedCall call(subject, s, shape, random);
-    std::vector<std::vector<float>> expected;
+    Bits expected;
     subject.set_threads(1);
     std::string failure = run_alone(subject, call, s, &expected);
     for (int threads : {1, 2, 5}) {

@@ -1,4 +1,5 @@
 // Wrong arguments leave the outputs untouched.
+#include <algorithm>
 #include <cmath>
 
 #include "check.h"
@@ -23,10 +24,10 @@ class Mistakes {
 public:
     Mistakes(const Problem &problem, const polyhead_args &good) : p_(problem), good_(good) {}
     std::vector<Mistake> all() {
-        for (const CallTensor &input : input_tensors) {
+        for (const CallTensor &input : inputs_of(good_.op)) {
             add_for_tensor(input.name, input.tensor);
         }
-        for (const CallTensor &output : output_tensors) {
+        for (const CallTensor &output : outputs_of(good_.op)) {
             add_for_tensor(output.name, output.tensor);
         }
         for (const CallTensor &cache : cache_tensors) {
@@ -40,9 +41,19 @@ public:
         });
         add("another operation", POLYHEAD_WRONG_OPERATION,
             [this](polyhead_args &a) { a.op = is_linear(p_) ? POLYHEAD_SDPA : POLYHEAD_LINEAR; });
-        add("out aliases query", POLYHEAD_ALIASED, [](polyhead_args &a) { a.query.data = a.out.data; });
-        if (good_.out.shape[good_.out.rank - 2] > 1) { // the stride of one row means nothing
-            add("out rows overlap", POLYHEAD_WRONG_STRIDE, [](polyhead_args &a) { a.out.stride[a.out.rank - 2] = 0; });
+        add_for_result("out", &polyhead_args::out);
+        add_for_result("grad_query", &polyhead_args::grad_query);
+        add_for_result("grad_key", &polyhead_args::grad_key);
+        add_for_result("grad_value", &polyhead_args::grad_value);
+        if (is_backward(p_)) {
+            add("two gradients in one place", POLYHEAD_ALIASED, [](polyhead_args &a) { a.grad_key.data = a.grad_query.data; });
+            add("the operation forward", POLYHEAD_WRONG_OPERATION, [](polyhead_args &a) { a.op = POLYHEAD_SDPA; });
+            add_for_presence("out", true, &polyhead_args::out, true);
+            add_for_presence("grad_out", true, &polyhead_args::grad_out, true);
+            add_for_presence("grad_score_bias", p_.grad_score_bias != 0, &polyhead_args::grad_score_bias, true);
+            add_for_presence("grad_alibi_slopes", p_.grad_alibi != 0, &polyhead_args::grad_alibi_slopes, true);
+            add_for_presence("grad_sinks", p_.grad_sinks != 0, &polyhead_args::grad_sinks, true);
+            add_for_presence("grad_gate", p_.grad_gate != 0, &polyhead_args::grad_gate, true);
         }
         if (!is_linear(p_)) {
             add_for_attention();
@@ -64,7 +75,8 @@ private:
         const auto add_for = [&](const std::string &what, polyhead_code code, auto change) {
             add(name + ": " + what, code, [&](polyhead_args &a) { change(a.*tensor); });
         };
-        const bool mask = tensor == &polyhead_args::mask || tensor == &polyhead_args::score_bias;
+        const bool mask =
+            tensor == &polyhead_args::mask || tensor == &polyhead_args::score_bias || tensor == &polyhead_args::grad_score_bias;
         add_for("data null", POLYHEAD_NULL_POINTER, [](polyhead_tensor &t) { t.data = nullptr; });
         if (tensor != &polyhead_args::page_table) { // which may have any length
             add_for("innermost extent one more", POLYHEAD_WRONG_SHAPE, [inner](polyhead_tensor &t) { t.shape[inner]++; });
@@ -75,7 +87,7 @@ private:
                 t.shape[t.rank] = t.stride[t.rank] = 1;
                 t.rank = 5;
             });
-        } else if (tensor != &polyhead_args::alibi_slopes) {
+        } else if (tensor != &polyhead_args::alibi_slopes && tensor != &polyhead_args::grad_alibi_slopes) {
             add_for("rank one less", POLYHEAD_WRONG_SHAPE, [](polyhead_tensor &t) { t.rank--; });
         }
         // The stride of a single element means nothing; integers may have any.
@@ -84,6 +96,18 @@ private:
         }
         add_for("another dtype", POLYHEAD_WRONG_DTYPE,
                 [](polyhead_tensor &t) { t.dtype = t.dtype == POLYHEAD_BF16 ? POLYHEAD_F16 : POLYHEAD_BF16; });
+    }
+
+    void add_for_result(const std::string &name, TensorPlace tensor) {
+        const std::vector<CallTensor> outputs = outputs_of(good_.op);
+        if (std::none_of(outputs.begin(), outputs.end(), [&](const CallTensor &output) { return output.tensor == tensor; })) {
+            return;
+        }
+        add(name + " aliases query", POLYHEAD_ALIASED, [&](polyhead_args &a) { a.query.data = (a.*tensor).data; });
+        const int rows = (good_.*tensor).rank - 2;
+        if ((good_.*tensor).shape[rows] > 1) { // the stride of one row means nothing
+            add(name + " rows overlap", POLYHEAD_WRONG_STRIDE, [&](polyhead_args &a) { (a.*tensor).stride[rows] = 0; });
+        }
     }
 
     // What the kernel was not built to take or give, and what it was built to give.
@@ -131,7 +155,7 @@ private:
         }
         add_for_presence("key_scales", p_.int8_cache != 0, &polyhead_args::key_scales, true);
         add_for_presence("value_scales", p_.int8_cache != 0 && p_.value_in_key == 0, &polyhead_args::value_scales, true);
-        add_for_presence("lse", p_.lse != 0, &polyhead_args::lse, true);
+        add_for_presence("lse", p_.lse != 0 || is_backward(p_), &polyhead_args::lse, true);
         add_for_presence("scores", p_.scores != 0, &polyhead_args::scores, true);
         add_for_presence("weights_mean", p_.weights_mean != 0, &polyhead_args::weights_mean, true);
         add_for_presence("position_offsets", p_.position_offsets != 0, &polyhead_args::position_offsets, false);

@@ -13,17 +13,8 @@ namespace polyhead::test {
 
 namespace {
 
-// One vector per output.
-using Bits = std::array<std::vector<float>, output_tensors.size()>;
-
-// Views of the outputs in args, as they lie in memory.
-Bits bits_of(const polyhead_args &args) {
-    Bits bits;
-    for (size_t i = 0; i < bits.size(); i++) {
-        bits[i] = Inputs::read(args.*output_tensors[i].tensor);
-    }
-    return bits;
-}
+// One vector per output of the operation.
+using Bits = std::vector<std::vector<float>>;
 
 // What a call wrote into the caches for some batch rows.
 using Rows = std::array<std::vector<float>, cache_tensors.size()>;
@@ -45,10 +36,10 @@ bool run_fresh(const Subject &subject, Inputs &inputs, const polyhead_args &args
 }
 
 // "" or the name of the first output that differs.
-std::string difference(const Bits &a, const Bits &b) {
+std::string difference(const Subject &subject, const Bits &a, const Bits &b) {
     for (size_t i = 0; i < a.size(); i++) {
         if (!same_bits(a[i], b[i])) {
-            return output_tensors[i].name;
+            return outputs_of(subject.problem.op)[i].name;
         }
     }
     return "";
@@ -74,7 +65,7 @@ void take_row(polyhead_tensor &tensor, int64_t b) {
 // The arguments of batch row b alone. expression_tensors keeps the views that args points to.
 polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t b, std::vector<polyhead_tensor> &expression_tensors) {
     polyhead_args args = all;
-    for (const CallTensor &input : input_tensors) {
+    for (const CallTensor &input : inputs_of(all.op)) {
         if (has_batch(subject.problem, args.*input.tensor, input.tensor)) {
             take_row(args.*input.tensor, b);
         }
@@ -84,8 +75,8 @@ polyhead_args one_row(const Subject &subject, const polyhead_args &all, int64_t 
             take_row(args.*cache.tensor, b);
         }
     }
-    for (const CallTensor &output : output_tensors) {
-        if ((args.*output.tensor).rank != 0) {
+    for (const CallTensor &output : outputs_of(all.op)) {
+        if (has_batch(subject.problem, args.*output.tensor, output.tensor)) {
             take_row(args.*output.tensor, b);
         }
     }
@@ -109,9 +100,11 @@ polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t
     } else {
         args.key.shape[dim] = args.value.shape[dim] = args.key_scales.shape[dim] = args.value_scales.shape[dim] = keys;
         args.key_cache.shape[2] = args.value_cache.shape[2] = keys;
+        args.grad_key.shape[dim] = args.grad_value.shape[dim] = keys;
     }
     for (auto [mask, broadcast] :
-         {std::pair(&args.mask, subject.problem.mask_broadcast), std::pair(&args.score_bias, subject.problem.score_bias_broadcast)}) {
+         {std::pair(&args.mask, subject.problem.mask_broadcast), std::pair(&args.score_bias, subject.problem.score_bias_broadcast),
+          std::pair(&args.grad_score_bias, subject.problem.score_bias_broadcast)}) {
         if (mask->rank != 0 && (broadcast & POLYHEAD_BROADCAST_KV) == 0) {
             mask->shape[mask->rank - 1] = keys;
         }
@@ -137,10 +130,11 @@ polyhead_args narrowed(const Subject &subject, const polyhead_args &all, int64_t
 
 // The elements that these views have, of memory that holds the expected answer.
 Bits part_of(const Inputs &inputs, const Bits &expected, const polyhead_args &views) {
-    Bits part;
+    const std::vector<CallTensor> outputs = outputs_of(views.op);
+    Bits part(outputs.size());
     for (size_t i = 0; i < part.size(); i++) {
-        const polyhead_tensor &whole = inputs.args().*output_tensors[i].tensor;
-        polyhead_tensor view = views.*output_tensors[i].tensor;
+        const polyhead_tensor &whole = inputs.args().*outputs[i].tensor;
+        polyhead_tensor view = views.*outputs[i].tensor;
         if (view.rank == 0) {
             continue;
         }
@@ -182,7 +176,7 @@ std::string threads(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!run_fresh(subject, inputs, inputs.args(), &failure)) {
             return failure;
         }
-        const std::string output = difference(bits_of(inputs.args()), expected);
+        const std::string output = difference(subject, read_outputs(inputs.args()), expected);
         if (!output.empty()) {
             return output + ": " + std::to_string(count) + " threads give other bits than 1";
         }
@@ -202,7 +196,14 @@ std::string alone(const Subject &subject, Inputs &inputs, const Bits &expected, 
         if (!run_fresh(subject, inputs, args, &failure)) {
             return "batch row " + std::to_string(b) + " alone: " + failure;
         }
-        const std::string output = difference(bits_of(args), part_of(inputs, expected, args));
+        Bits got = read_outputs(args), wanted = part_of(inputs, expected, args);
+        const std::vector<CallTensor> outputs = outputs_of(args.op);
+        for (size_t i = 0; i < outputs.size(); i++) {
+            if (!has_batch(subject.problem, inputs.args().*outputs[i].tensor, outputs[i].tensor)) {
+                got[i] = wanted[i] = {}; // a sum over all batch rows
+            }
+        }
+        const std::string output = difference(subject, got, wanted);
         if (!output.empty()) {
             return output + ": batch row " + std::to_string(b) + " alone gives other bits than among " + std::to_string(batch);
         }
@@ -233,7 +234,7 @@ std::string padding(const Subject &subject, Inputs &inputs, const Bits &expected
         if (!run_fresh(subject, inputs, args, &failure)) {
             return failure;
         }
-        const std::string output = difference(bits_of(args), part_of(inputs, expected, args));
+        const std::string output = difference(subject, read_outputs(args), part_of(inputs, expected, args));
         if (!output.empty()) {
             return output + ": keys padded by " + std::to_string(pad) + " give other bits than by " + std::to_string(full - longest);
         }
@@ -251,7 +252,7 @@ template <class Look> std::string compare_with_one_thread(const Subject &subject
     std::string failure;
     subject.set_threads(1);
     if (run_fresh(subject, inputs, inputs.args(), &failure)) {
-        failure = look(inputs, bits_of(inputs.args()), all_rows_of(inputs));
+        failure = look(inputs, read_outputs(inputs.args()), all_rows_of(inputs));
     }
     subject.set_threads(threads_before);
     return failure.empty() ? "" : failure + reproduce(subject, shape);

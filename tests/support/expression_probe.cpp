@@ -81,14 +81,17 @@ void probe(const gen::Expression &expression, const std::function<void(const Pro
     const Coordinates at;
     const gen::ExpressionScope scope = scope_of(expression, at);
     const auto scores = realized<float>(score_of(expression, scope), at);
+    const Expr slope = score_slope(expression, scope);
+    const auto slopes = realized<float>(slope.defined() ? slope : Expr(1.0f), at); // without a text for it, the score stays what it is
     const auto masks = realized<uint8_t>(mask_of(expression, scope), at);
     const auto begins = realized_bound(expression, at, true), ends = realized_bound(expression, at, false);
     for (int b = 0; b < probe_batch; b++) {
         for (int h = 0; h < probe_heads; h++) {
             for (int q = 0; q < probe_seq_len_q; q++) {
                 for (int kv = 0; kv < probe_seq_len_kv; kv++) {
-                    visit(point_at(b, h, q, kv), {scores(kv, q, h, b), masks(kv, q, h, b) != 0, begins.defined(), ends.defined(),
-                                                  begins.defined() ? begins(kv, q, h, b) : 0, ends.defined() ? ends(kv, q, h, b) : 0});
+                    visit(point_at(b, h, q, kv),
+                          {scores(kv, q, h, b), slopes(kv, q, h, b), masks(kv, q, h, b) != 0, begins.defined(), ends.defined(),
+                           begins.defined() ? begins(kv, q, h, b) : 0, ends.defined() ? ends(kv, q, h, b) : 0});
                 }
             }
         }

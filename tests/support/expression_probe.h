@@ -30,6 +30,7 @@ inline bool tensor_truth(int index) {
 
 struct ProbeResult {
     float score;
+    float slope; // by the score that it is made from
     bool mask;
     bool has_begin, has_end; // bounds of the keys that the row sees were derived
     int begin, end;

@@ -2,6 +2,7 @@
 #include "feature_matrix.h"
 
 #include <iterator>
+#include <string>
 
 #include "contract/problem.h"
 #include "instruments/calls/problems.h"
@@ -12,7 +13,7 @@ namespace polyhead::test {
 
 namespace {
 
-constexpr int number_of_rows = 160;
+constexpr int number_of_rows = 160, number_of_gradient_rows = 216;
 constexpr int32_t model_head_dims[] = {64, 80, 128};
 
 void set_operation(Problem &p, int setting) {
@@ -45,7 +46,7 @@ void set_dims(Problem &p, int setting) {
 }
 
 void set_value(Problem &p, int setting) {
-    p.value_in_key = setting == 1 && p.op == POLYHEAD_SDPA && p.head_dim_v <= p.head_dim;
+    p.value_in_key = setting == 1 && is_sdpa(p) && p.head_dim_v <= p.head_dim;
 }
 
 void set_mask(Problem &p, int setting) {
@@ -64,7 +65,8 @@ void set_bias(Problem &p, int setting) {
 
 // Whole head (where it is even), then a part of it.
 void set_rope(Problem &p, int setting) {
-    if (setting > 0) {
+    constexpr int narrowest = 4; // of which a part is a pair
+    if (setting > 0 && p.head_dim >= narrowest) {
         constexpr int32_t kinds[] = {POLYHEAD_ROPE_INTERLEAVED, POLYHEAD_ROPE_HALF_SPLIT, POLYHEAD_ROPE_INTERLEAVED_TRAILING,
                                      POLYHEAD_ROPE_HALF_SPLIT_TRAILING};
         p.rope = kinds[setting <= 4 ? (setting - 1) % 2 : setting - 3];
@@ -96,7 +98,7 @@ void set_rope_or_sections(Problem &p, int setting) {
               {5, POLYHEAD_SECTIONS_CONTIGUOUS}};
     const bool sections = setting >= without_sections;
     set_rope(p, sections ? of[setting - without_sections].setting : setting);
-    if (sections) {
+    if (sections && p.rope != POLYHEAD_NO_ROPE) {
         set_sections(p, of[setting - without_sections].sections);
     }
 }
@@ -204,6 +206,71 @@ std::vector<Feature> make_features() {
     };
 }
 
+// Built in, with the size of the group alone, or not at all.
+void set_gradient_heads(Problem &p, int setting) {
+    set_heads(p, setting % 3);
+    if (setting >= 3) {
+        p.group_size = setting == 3 ? 1 : setting == 4 ? 3 : 0;
+        p.free_group_size = setting == 5;
+        p.num_heads = p.num_kv_heads = 0;
+    }
+}
+
+// Of vectors and tiles of every target whole ones and parts.
+void set_gradient_dims(Problem &p, int setting) {
+    static constexpr int32_t dims[][2] = {{16, 16}, {24, 8}, {8, 32}, {7, 5}, {64, 64}, {1, 1}, {33, 48}, {80, 80}, {40, 128}, {130, 3}};
+    p.head_dim = dims[setting][0];
+    p.head_dim_v = dims[setting][1];
+}
+
+void set_dtype(Problem &p, int setting) {
+    static constexpr int32_t dtypes[] = {POLYHEAD_F32, POLYHEAD_BF16, POLYHEAD_BF16, POLYHEAD_F16, POLYHEAD_F16, POLYHEAD_F32};
+    p.dtype = dtypes[setting];
+    p.additive_in_storage = (setting == 2 || setting == 4) && (p.mask == POLYHEAD_ADDITIVE_MASK || p.score_bias != 0);
+}
+
+// Of modifiers, where there are such.
+void set_gradients(Problem &p, int setting) {
+    p.grad_score_bias = p.score_bias != 0 && (setting == 1 || setting == 2);
+    p.grad_sinks = p.sinks != 0 && (setting == 1 || setting == 2);
+    p.grad_alibi = p.alibi != 0 && (setting == 1 || setting == 3);
+    p.grad_gate = p.gate != 0 && (setting == 1 || setting == 3);
+}
+
+std::vector<Feature> make_gradient_features() {
+    std::vector<Feature> all = {
+        {"heads", {"equal", "grouped", "one for keys", "groups of one", "groups of three", "any groups"}, set_gradient_heads},
+        {"dims", {"16", "24 and 8", "8 and 32", "7 and 5", "64", "1", "33 and 48", "80", "40 and 128", "130 and 3"}, set_gradient_dims},
+    };
+    for (const Feature &feature : features()) { // of sdpa without what the table of fields refuses
+        for (const std::string name :
+             {"causal", "kv_lengths", "window", "position_offsets", "mask", "score_bias", "softcap", "alibi", "sinks", "rope", "expression",
+              "lengths", "query_norm", "key_norm", "value_norm", "value_in_key", "head_gate", "gate"}) {
+            if (feature.name == name) {
+                all.push_back(feature);
+            }
+        }
+    }
+    all.push_back({"gradients", {"three", "all", "bias and sinks", "slopes and gate"}, set_gradients});
+    all.push_back({"dtype", {"f32", "bf16", "bf16 additive", "f16", "f16 additive", "f32"}, set_dtype});
+    return all;
+}
+
+std::vector<FeatureRow> make_rows(const std::vector<Feature> &of, int count, uint64_t seed) {
+    std::vector<int> settings;
+    for (const Feature &feature : of) {
+        settings.push_back(static_cast<int>(feature.settings.size()));
+    }
+    return pairwise_rows(settings, count, seed);
+}
+
+Problem problem_of(const std::vector<Feature> &of, const FeatureRow &row, Problem p) {
+    for (size_t i = 0; i < row.size(); i++) {
+        of[i].apply(p, row[i]);
+    }
+    return p;
+}
+
 } // namespace
 
 const std::vector<Feature> &features() {
@@ -212,14 +279,22 @@ const std::vector<Feature> &features() {
 }
 
 const std::vector<FeatureRow> &feature_rows() {
-    static const std::vector<FeatureRow> rows = [] {
-        std::vector<int> settings;
-        for (const Feature &feature : features()) {
-            settings.push_back(static_cast<int>(feature.settings.size()));
-        }
-        return pairwise_rows(settings, number_of_rows, 1);
-    }();
+    static const std::vector<FeatureRow> rows = make_rows(features(), number_of_rows, 1);
     return rows;
+}
+
+const std::vector<Feature> &gradient_features() {
+    static const std::vector<Feature> all = make_gradient_features();
+    return all;
+}
+
+const std::vector<FeatureRow> &gradient_rows() {
+    static const std::vector<FeatureRow> rows = make_rows(gradient_features(), number_of_gradient_rows, 2);
+    return rows;
+}
+
+Problem gradient_problem(const FeatureRow &row) {
+    return problem_of(gradient_features(), row, backward_problem(1, 1));
 }
 
 int number_of_model_problems() {
@@ -241,11 +316,7 @@ Problem model_problem(int number) {
 }
 
 Problem feature_problem(const FeatureRow &row) {
-    Problem p = sdpa_problem(1, 1);
-    for (size_t i = 0; i < row.size(); i++) {
-        features()[i].apply(p, row[i]);
-    }
-    return p;
+    return problem_of(features(), row, sdpa_problem(1, 1));
 }
 
 } // namespace polyhead::test

@@ -28,6 +28,11 @@ constexpr int rows_with_every_setting = 24;
 // Problem of a row, small enough that its kernel is compiled fast.
 Problem feature_problem(const FeatureRow &row);
 
+// The same for gradients of bare attention: the features that they have, and heads of several widths. Kernels of all storage types.
+const std::vector<Feature> &gradient_features();
+const std::vector<FeatureRow> &gradient_rows();
+Problem gradient_problem(const FeatureRow &row);
+
 // The features with heads as models have them: 16 heads of 64, 80 and 128, each with every setting of every other feature.
 int number_of_model_problems();
 Problem model_problem(int number);

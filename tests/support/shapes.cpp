@@ -22,7 +22,8 @@ double cost_of_reference(const Problem &p, const Shape &s) {
         return std::max(q * (p.embed_dim + p.out_features) / element_limit, 2 * q * p.embed_dim * p.out_features / (4 * flop_limit));
     }
     const double dims = p.head_dim + p.head_dim_v, pairs = batch * q * kv;
-    const double attention = 2 * batch * p.num_heads * q * kv * dims / (10 * flop_limit); // the reference only samples rows
+    // The reference only samples rows; of gradients it samples heads, but makes out and lse of all.
+    const double attention = 2 * batch * p.num_heads * q * kv * dims / (is_backward(p) ? flop_limit / 3 : 10 * flop_limit);
     double elements = batch * dims * (p.num_heads * q + p.num_kv_heads * kv), projections = 0;
     elements += (p.scores != POLYHEAD_NO_SCORES ? p.num_heads * pairs : 0) + (p.weights_mean != 0 ? pairs : 0);
     elements += p.num_heads * pairs * ((p.mask != 0 ? 0.25 : 0) + (p.score_bias != 0 ? 0.25 : 0) + (has_expression(p) ? 0.5 : 0));
@@ -111,6 +112,9 @@ void decorate(const Problem &p, Shape &s, Random &random) {
     if (rows_differ(p) && !shared && s.seq_len_kv > 0 && random.chance(25)) {
         s.poison_key = random.below(s.seq_len_kv);
     }
+    if (is_backward(p) && rows_differ(p) && s.seq_len_q > 0 && random.chance(25)) {
+        s.poison_query = random.below(s.seq_len_q);
+    }
     Random extras(s.seed);
     s.extras = random_extras(p, s.seq_len_q, s.seq_len_kv, extras);
     if (random.chance(25)) {
@@ -148,7 +152,8 @@ double multiply_adds(const Problem &p, const Shape &s) {
     if (is_linear(p)) {
         return rows * p.embed_dim * p.out_features;
     }
-    double sum = rows * static_cast<double>(s.seq_len_kv) * p.num_heads * (p.head_dim + p.head_dim_v);
+    const double products = is_backward(p) ? 3.0 * p.head_dim + 2.0 * p.head_dim_v : p.head_dim + p.head_dim_v;
+    double sum = rows * static_cast<double>(s.seq_len_kv) * p.num_heads * products;
     if (is_mha(p)) {
         sum += rows * p.embed_dim * p.num_heads * (p.head_dim + p.head_dim_v);
         sum += keys * p.num_kv_heads * (1.0 * p.kdim * p.head_dim + 1.0 * p.vdim * p.head_dim_v);

@@ -1,0 +1,83 @@
+// The matrix of features of gradients: every row compiled by the test and held to the float64 reference over random shapes, each with the
+// same bits for 1 and 2 threads; the same bits whatever the neighbours and the padding; packed sequences as they are alone. Every row has
+// one of several machines. Quick tier: a row of every fourth part, which rotate with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: every
+// second row. POLYHEAD_SWEEP_ONLY=<number> repeats one row.
+#include "instruments/calls/problems.h"
+#include "support/feature_matrix.h"
+#include "support/sweep_compiled.h"
+
+using namespace polyhead;
+using namespace polyhead::test;
+
+namespace {
+
+constexpr int parts = 12, idle_parts = 4, shapes_per_row = 10;
+constexpr double flops_per_check = 3e7; // of each evaluation of the reference
+
+const std::vector<std::string> targets = {
+    "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
+};
+
+void sweep_row(int number, uint64_t seed) {
+    const Problem p = gradient_problem(gradient_rows()[static_cast<size_t>(number)]);
+    compile_in_sweep("gradients", number, p, Random(seed).pick(targets), [&](const CompiledKernel &compiled, const std::string &line) {
+        const Problem called = call_problem(compiled.kernel());
+        const KernelSubject subject(compiled.kernel(), seed);
+        Random random(seed ^ 0x736861706573u);
+        double worst = 0;
+        int shapes = 0;
+        for (; shapes < shapes_per_row; shapes++) {
+            const Shape shape = sweep_shape(called, shapes, seed, random);
+            CHECK(check_answer(subject.subject(), shape, &worst, flops_per_check) == "");
+            CHECK(check_two_threads(subject.subject(), shape) == "");
+        }
+        shapes += check_same_bits_of_variants(compiled, seed, random);
+        if (takes_packed_tokens(called)) {
+            CHECK(check_ragged(subject.subject(), seed) == "");
+        }
+        print_swept("gradients", number, shapes, worst, line);
+    });
+}
+
+void sweep_part(int part) {
+    const int rows = static_cast<int>(gradient_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
+    const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % idle_parts != 0;
+    for_each_of_sweep("gradients/", rotating_numbers(begin, end, idle ? 0 : 1), sweep_row);
+}
+
+} // namespace
+
+TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
+    Problem plain = backward_problem(4, 16, 2, 8), full = plain;
+    full.causal = POLYHEAD_TOP_LEFT;
+    full.mask = POLYHEAD_BOOLEAN_MASK;
+    full.kv_lengths = full.window = full.position_offsets = full.score_bias = full.softcap = full.alibi = full.sinks = 1;
+    full.gate = POLYHEAD_GATE_OF_ENTRIES;
+    full.grad_score_bias = full.grad_alibi = full.grad_sinks = full.grad_gate = 1;
+    for (const Problem &p : {plain, full}) {
+        const CompiledKernel compiled(p, {"host", "", "refusals"});
+        REQUIRE(compiled.error() == "");
+        Shape shape = crowded_shape();
+        shape.lengths = p.kv_lengths != 0 ? shape.lengths : std::vector<int32_t>();
+        shape.extras.left_out = 0;
+        CHECK(check_refusals(KernelSubject(compiled.kernel(), 1).subject(), shape) == "");
+    }
+}
+
+// One test per part, so that parts run side by side.
+#define POLYHEAD_GRADIENT_PART(number)                                                                                                     \
+    TEST_CASE("gradient sweep: part " #number " of 12") {                                                                                  \
+        sweep_part(number - 1);                                                                                                            \
+    }
+POLYHEAD_GRADIENT_PART(1)
+POLYHEAD_GRADIENT_PART(2)
+POLYHEAD_GRADIENT_PART(3)
+POLYHEAD_GRADIENT_PART(4)
+POLYHEAD_GRADIENT_PART(5)
+POLYHEAD_GRADIENT_PART(6)
+POLYHEAD_GRADIENT_PART(7)
+POLYHEAD_GRADIENT_PART(8)
+POLYHEAD_GRADIENT_PART(9)
+POLYHEAD_GRADIENT_PART(10)
+POLYHEAD_GRADIENT_PART(11)
+POLYHEAD_GRADIENT_PART(12)

@@ -251,7 +251,10 @@ function(polyhead_add_kernel name)
     elseif(arg_OP STREQUAL "linear" OR arg_OP STREQUAL "linear_backward")
         _polyhead_require(${name} EMBED_DIM OUT_FEATURES)
     else()
-        message(FATAL_ERROR "${who}: OP is ${arg_OP}, expected sdpa, mha, linear, sdpa_backward or linear_backward")
+        message(
+            FATAL_ERROR
+            "${who}: OP is ${arg_OP}, expected sdpa, mha, linear, sdpa_backward or linear_backward"
+        )
     endif()
 
     _polyhead_tuned(${name})

@@ -19,6 +19,7 @@
 #include "frames/frame_builder.h"
 #include "halide_target.h"
 #include "kernel_ports.h"
+#include "linear_gradient_inputs.h"
 #include "lowering.h"
 #include "schedule_kernel.h"
 
@@ -214,7 +215,8 @@ private:
 
     // Rows of heads as floats, in whole register tiles of gradients where they are copied: once for all that reads them. made: they are no
     // tensor of the call.
-    KeySource::Element gradient_rows(const std::string &name, const KeySource::Element &load, int dim, const Expr &rows, bool made = false) {
+    KeySource::Element gradient_rows(const std::string &name, const KeySource::Element &load, int dim, const Expr &rows,
+                                     bool made = false) {
         const int width = gradient_width(problem(), tiling());
         if (!made && !stages_gradient_rows(problem(), tiling())) {
             return load;
@@ -268,7 +270,8 @@ private:
         }
         if (p.grad_gate) {
             const Expr slope = softmax.gate_slope(x, q, h, b), empty = storage_of(POLYHEAD_F32, false).is_minus_infinity(in.lse(q, h, b));
-            const Expr of_row = p.gate == POLYHEAD_GATE_OF_HEADS ? Expr(s.delta(q, h, b)) : in.given_grad_out(x, q, h, b) * in.out(x, q, h, b);
+            const Expr of_row =
+                p.gate == POLYHEAD_GATE_OF_HEADS ? Expr(s.delta(q, h, b)) : in.given_grad_out(x, q, h, b) * in.out(x, q, h, b);
             Halide::Func result = *outputs_.at("grad_gate");
             result(x, q, h, b) = storage().store(Halide::select(empty, 0.0f, of_row * slope));
             plan_.small_gradients.push_back(result);
@@ -279,7 +282,9 @@ private:
     void generate_sdpa_backward(Problem p) {
         AttentionInputs in = attention_inputs(p);
         const auto load = [own = storage(), this](Tensor *tensor) -> KeySource::Element {
-            return [own, read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return own.load(read(d, t, h, b)); };
+            return [own, read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+                return own.load(read(d, t, h, b));
+            };
         };
         const Storage floats = storage_of(POLYHEAD_F32, false);
         const KeySource::Element query = load(query_), key = load(key_), value = value_ ? load(value_) : key;
@@ -291,8 +296,12 @@ private:
         keep_rows_of_heads(&p, &in, floats);
         in.stored_query = gradient_rows("query", in.stored_query, p.head_dim, query_rows);
         const KeySource read = in.keys;
-        in.keys = {floats, gradient_rows("key", [read](auto... at) { return read.key(at...); }, p.head_dim, key_rows),
-                   gradient_rows("value", [read](auto... at) { return read.value(at...); }, p.head_dim_v, key_rows), read.rows()};
+        in.keys = {floats,
+                   gradient_rows(
+                       "key", [read](auto... at) { return read.key(at...); }, p.head_dim, key_rows),
+                   gradient_rows(
+                       "value", [read](auto... at) { return read.value(at...); }, p.head_dim_v, key_rows),
+                   read.rows()};
         in.given_grad_out = load(operands_.at("grad_out"));
         const Softmax softmax = of_given.softmax();
         const auto before_gates = [softmax, given = in.given_grad_out](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
@@ -303,7 +312,7 @@ private:
         in.out = load(operands_.at("out"));
         in.lse = [lse = operands_.at("lse")](const Expr &q, const Expr &h, const Expr &b) -> Expr { return (*lse)(q, h, b); };
         const Tiling &t = tiling();
-        const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows,    t.key_panel,           t.grad_rows,
+        const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows,    t.key_panel,         t.grad_rows,
                                         t.grad_columns, t.key_splits, machine().lanes, gradient_width(p, t)};
         const AttentionFormulas formulas(p, expression_, numerics(), in);
         plan_.gradients = key_lanes(formulas, blocking);
@@ -321,11 +330,12 @@ private:
         using Rows = std::function<std::vector<Expr>(Expr, Expr)>;
         const Rows query_rows = [rotation](const Expr &q, const Expr &b) { return rotation.query_rows(q, b); },
                    key_rows = [rotation](const Expr &kv, const Expr &b) { return rotation.key_rows(kv, b); };
-        const auto write = [&](const char *name, Halide::Func *result, const Halide::Var &token, const KeySource::Element &sums, int head_dim,
-                               const Rows &rotated_by, HeadNorm::Of of, const KeySource::Element &element, HeadGradient *stages) {
+        const auto write = [&](const char *name, Halide::Func *result, const Halide::Var &token, const KeySource::Element &sums,
+                               int head_dim, const Rows &rotated_by, HeadNorm::Of of, const KeySource::Element &element,
+                               HeadGradient *stages) {
             const Rows none;
-            KeySource::Element gradient = gradient_of_given(name, sums, head_dim, rotation, rotation.active() ? rotated_by : none,
-                                                                  norm_of(of), element, stages);
+            KeySource::Element gradient =
+                gradient_of_given(name, sums, head_dim, rotation, rotation.active() ? rotated_by : none, norm_of(of), element, stages);
             if (of == HeadNorm::Of::key && !value_) { // the leading entries are values, too
                 gradient = [=, of_key = gradient, of_value = s.value_sums](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
                     return of_key(d, t, h, b) + Halide::select(d < s.head_dim_v, of_value(d, t, h, b), 0.0f);
@@ -527,29 +537,9 @@ private:
     }
 
     void generate_linear_backward(const Problem &p) {
-        const auto floats = [this](const char *name, const Storage &own) {
-            return [own, tensor = operands_.at(name)](const Expr &column, const Expr &row) { return own.load((*tensor)(column, row)); };
-        };
-        const Storage weight = storage_of(contract::weight_dtype(p), machine().converts_f16());
-        LinearGradientsInputs in;
-        in.rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
-        in.input = floats("input", storage());
-        in.grad_out = in.rows_of_grad_out = floats("grad_out", storage());
-        in.weight = floats("weight", weight);
-        if (p.dtype != POLYHEAD_F32) {
-            plan_.widened.push_back(widen(
-                "grad_out", [&](const Expr &n, const Expr &m, const Expr &, const Expr &) { return in.grad_out(n, m); }, p.out_features,
-                in.rows));
-            in.rows_of_grad_out = [rows = plan_.widened.back().floats](const Expr &n, const Expr &m) -> Expr { return rows(n, m, 0, 0); };
-        }
-        in.embed_dim = p.embed_dim;
-        in.out_features = p.out_features;
-        in.row_block = tiling().row_block;
-        in.reduction_block = tiling().reduction_block;
-        in.bias = p.bias != 0;
-        plan_.linear_gradients =
-            linear_gradients(in, *outputs_.at("grad_input"), *outputs_.at("grad_weight"),
-                             in.bias ? Halide::Func(*outputs_.at("grad_bias")) : Halide::Func(), storage(), weight);
+        const Halide::Func bias = p.bias ? Halide::Func(*outputs_.at("grad_bias")) : Halide::Func();
+        plan_.linear_gradients = linear_gradients(gradient_inputs(p, tiling(), machine(), operands_, &plan_.widened),
+                                                  *outputs_.at("grad_input"), *outputs_.at("grad_weight"), bias);
     }
 
     // The linear layer's result is the kernel's out, or is copied there.

@@ -55,8 +55,8 @@ constexpr int where(bool Operation::*fact) noexcept {
 }
 constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), bare = where(&Operation::by_heads),
               backward = where(&Operation::backward), forward = attention & ~backward, // those that write out
-              one_layer = linear | linear_backward, // rows and one matrix
-    projects = layers | linear_backward,                // rows are multiplied by a matrix, packed or not
+    one_layer = linear | linear_backward,                                              // rows and one matrix
+    projects = layers | linear_backward,                                               // rows are multiplied by a matrix, packed or not
     any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
 } // namespace ops
 

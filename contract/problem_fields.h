@@ -107,11 +107,12 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
 
 // In the order of flags.
 constexpr ProblemField problem_fields[] = {
-    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear",
-                  "sdpa_backward", "linear_backward"),
+    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear", "sdpa_backward",
+                  "linear_backward"),
     field::number("embed_dim", &polyhead_problem::embed_dim, ops::projects, 1, field::most_features,
                   "mha: width of input and output; linear, linear_backward: width of the input"),
-    field::number("out_features", &polyhead_problem::out_features, ops::one_layer, 1, field::most_features, "linear, linear_backward: width of the output"),
+    field::number("out_features", &polyhead_problem::out_features, ops::one_layer, 1, field::most_features,
+                  "linear, linear_backward: width of the output"),
     field::number("num_heads", &polyhead_problem::num_heads, ops::attention, 1, 128, "query heads"),
     field::number("num_kv_heads", &polyhead_problem::num_kv_heads, ops::attention, 1, 128,
                   "key/value heads; divides --num-heads (default: --num-heads)"),

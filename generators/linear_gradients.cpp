@@ -30,7 +30,9 @@ LinearStages layer_of_gradients(const LinearGradientsInputs &in, const LinearGra
     layer.inner = reduction_block(in.out_features, in.reduction_block, 1);
     layer.outer = in.out_features / layer.inner;
     layer.storage = layer.weight.storage = storage_of(POLYHEAD_F32, false);
-    layer.stored_rows = [&](const Expr &n, const Expr &block, const Expr &m, const Expr &) { return in.rows_of_grad_out(block * layer.inner + n, m); };
+    layer.stored_rows = [&](const Expr &n, const Expr &block, const Expr &m, const Expr &) {
+        return in.rows_of_grad_out(block * layer.inner + n, m);
+    };
     layer.weight.stored = [&](const Expr &column, const Expr &n, const Expr &panel) -> Expr { return s.weight.floats(column, n, panel); };
     layer.panels = s.weight.panels;
     return linear("grad_input", layer);
@@ -52,7 +54,8 @@ void define_grad_weight(const LinearGradientsInputs &in, LinearGradientsStages &
     s.rows = of.rows;
     s.blocks = of.blocks;
     // A register tile may reach beyond the last row or panel: it repeats them, and the store drops what is too much.
-    const Expr n = min(s.n, in.out_features - 1), panel = min(s.panel, s.input.panels - 1), row = Halide::unsafe_promise_clamped(s.block * in.row_block + s.rows, 0, in.rows - 1);
+    const Expr n = min(s.n, in.out_features - 1), panel = min(s.panel, s.input.panels - 1),
+               row = Halide::unsafe_promise_clamped(s.block * in.row_block + s.rows, 0, in.rows - 1);
     s.block_sum(s.column, s.panel, s.n, s.block) = 0.0f;
     s.block_sum(s.column, s.panel, s.n, s.block) += s.grad_out.at(n, row) * s.input.floats(s.column, row, panel);
     s.weight_sum(s.column, s.panel, s.n) = 0.0f;
@@ -74,8 +77,8 @@ void define_grad_bias(const LinearGradientsInputs &in, LinearGradientsStages &s)
 
 } // namespace
 
-LinearGradientsStages linear_gradients(const LinearGradientsInputs &in, const Func &grad_input, const Func &grad_weight, const Func &grad_bias,
-                                       const Storage &rows, const Storage &weight) {
+LinearGradientsStages linear_gradients(const LinearGradientsInputs &in, const Func &grad_input, const Func &grad_weight,
+                                       const Func &grad_bias) {
     LinearGradientsStages s;
     s.embed_dim = in.embed_dim;
     s.out_features = in.out_features;
@@ -85,11 +88,11 @@ LinearGradientsStages linear_gradients(const LinearGradientsInputs &in, const Fu
     s.weight = panels_of_rows("weight", in.weight, in.embed_dim, in.out_features);
     s.grad_input = layer_of_gradients(in, s);
     s.grad_input_out = {grad_input, s.k, s.m, {}, in.embed_dim};
-    s.grad_input_out.func(s.k, s.m) = rows.store(s.grad_input.out(s.k, s.m, 0));
+    s.grad_input_out.func(s.k, s.m) = in.rows_storage.store(s.grad_input.out(s.k, s.m, 0));
 
     define_grad_weight(in, s);
     s.grad_weight = grad_weight;
-    s.grad_weight(s.k, s.n) = weight.store(s.weight_sum(s.k % panel_width, s.k / panel_width, s.n));
+    s.grad_weight(s.k, s.n) = in.weight_storage.store(s.weight_sum(s.k % panel_width, s.k / panel_width, s.n));
     s.grad_bias = grad_bias;
     if (s.bias) {
         define_grad_bias(in, s);

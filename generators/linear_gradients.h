@@ -20,8 +20,9 @@ struct RowPanels {
 // What the gradients are made of; elements are floats.
 struct LinearGradientsInputs {
     using Matrix = std::function<Halide::Expr(Halide::Expr column, Halide::Expr row)>;
-    Matrix input, grad_out, weight; // columns: of input and weight embed_dim, of grad_out out_features
-    Matrix rows_of_grad_out;        // the same as floats in memory, which are read many times
+    Matrix input, grad_out, weight;       // columns: of input and weight embed_dim, of grad_out out_features
+    Matrix rows_of_grad_out;              // the same as floats in memory, which are read many times
+    Storage rows_storage, weight_storage; // of the gradients of input and weight
     int embed_dim, out_features;
     Halide::Expr rows;
     int row_block;       // rows that are summed on their own before they meet the rest
@@ -53,6 +54,6 @@ struct LinearGradientsStages {
 
 // Results are Funcs without a definition; without bias grad_bias stays one.
 LinearGradientsStages linear_gradients(const LinearGradientsInputs &inputs, const Halide::Func &grad_input, const Halide::Func &grad_weight,
-                                       const Halide::Func &grad_bias, const Storage &rows, const Storage &weight);
+                                       const Halide::Func &grad_bias);
 
 } // namespace polyhead::gen

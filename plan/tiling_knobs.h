@@ -12,7 +12,19 @@ namespace polyhead::gen {
 struct Tiling;
 
 // Who reads a knob: a frame, or the linear layers of a frame on a CPU or a GPU.
-enum class KnobUser { query_lanes, head_lanes, key_lanes, thread_rows, block_tiles, split_rows, split_tiles, linear_gradients, linear_cpu, linear_gpu, everyone };
+enum class KnobUser {
+    query_lanes,
+    head_lanes,
+    key_lanes,
+    thread_rows,
+    block_tiles,
+    split_rows,
+    split_tiles,
+    linear_gradients,
+    linear_cpu,
+    linear_gpu,
+    everyone
+};
 
 // Numbers of machine and problem that a knob is measured against.
 enum class Quantity { one, lanes, warp, weight_panel, widest_load, head_dim_v, all_keys, tiles, unlimited };

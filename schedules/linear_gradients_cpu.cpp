@@ -32,7 +32,7 @@ namespace {
 // Of a copy: rows of a task, and those that are read side by side, each from its beginning to its end.
 constexpr int rows_of_copy = 64, rows_together = 8;
 constexpr int panels_of_task = 12; // of input
-constexpr int bias_panels = 4; // sums that do not wait for each other
+constexpr int bias_panels = 4;     // sums that do not wait for each other
 
 // Of `most` at most, in whole units.
 int in_equal_blocks(int count, int most, int unit) {
@@ -55,7 +55,8 @@ void schedule_row_panels(RowPanels &p, const Machine &machine) {
 void schedule_grad_weight(LinearGradientsStages &s, const Tiling &t, const Machine &machine) {
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
     const RegisterTile tile = register_tile(s.input.panels, false, t, machine);
-    const int outputs = in_equal_blocks(s.out_features, t.linear_block, tile.rows), panels = in_equal_blocks(s.input.panels, panels_of_task, tile.panels);
+    const int outputs = in_equal_blocks(s.out_features, t.linear_block, tile.rows),
+              panels = in_equal_blocks(s.input.panels, panels_of_task, tile.panels);
     Var po("po"), pi("pi"), no("no"), ni("ni"), nm("nm"), pm("pm"), column("column"), panel("panel"), task("task");
     Func out = s.grad_weight;
     out.bound(s.k, 0, s.embed_dim).bound(s.n, 0, s.out_features);
@@ -68,7 +69,10 @@ void schedule_grad_weight(LinearGradientsStages &s, const Tiling &t, const Machi
         .vectorize(column, lanes)
         .unroll(column);
     const auto in_registers = [&](auto f) { f.vectorize(s.column, lanes).unroll(s.column); };
-    s.weight_sum.compute_at(out, task).bound_extent(s.column, POLYHEAD_WEIGHT_PANEL).bound_extent(s.panel, panels).bound_extent(s.n, outputs);
+    s.weight_sum.compute_at(out, task)
+        .bound_extent(s.column, POLYHEAD_WEIGHT_PANEL)
+        .bound_extent(s.panel, panels)
+        .bound_extent(s.n, outputs);
     in_registers(s.weight_sum);
     in_registers(s.weight_sum.update()
                      .split(s.n, nm, ni, tile.rows)

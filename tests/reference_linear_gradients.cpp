@@ -1,5 +1,5 @@
-// The reference of linear_backward itself, against the layer: it is linear in its input, its weight and its bias, so a gradient times a step
-// is what the step changes.
+// The reference of linear_backward itself, against the layer: it is linear in its input, its weight and its bias, so a gradient times a
+// step is what the step changes.
 #include "instruments/calls/linear_gradient_call.h"
 #include "instruments/calls/problems.h"
 #include "instruments/reference/linear_gradients.h"

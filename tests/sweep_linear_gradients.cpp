@@ -121,7 +121,8 @@ TEST_CASE("gradients of linear layers: wrong arguments are refused, and nothing 
     CHECK(sentence(with, [](Args &a) { a.grad_weight.stride[1] = 2; }).rfind("grad_weight: stride 2", 0) == 0);
     CHECK(sentence(with, [](Args &a) { a.grad_weight = a.weight; }).find("shares memory with weight") != std::string::npos);
     CHECK(sentence(with, [](Args &a) { a.grad_input.stride[0] = 0; }).rfind("grad_input: ", 0) == 0);
-    CHECK(sentence(with, [](Args &a) { a.op = POLYHEAD_LINEAR; }).rfind("arguments: of operation linear, expected linear_backward", 0) == 0);
+    CHECK(sentence(with, [](Args &a) { a.op = POLYHEAD_LINEAR; }).rfind("arguments: of operation linear, expected linear_backward", 0) ==
+          0);
     CHECK(sentence(with, [](Args &a) { a.out = a.grad_input; }).rfind("out: given", 0) == 0);
     CHECK(sentence(without, [](Args &a) { a.grad_bias = a.grad_weight; }).rfind("grad_bias: given", 0) == 0);
 }

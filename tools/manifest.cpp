@@ -114,7 +114,8 @@ Counts count_sdpa_backward(const polyhead_problem &p) {
                        : "2*batch*num_heads*seq_len_q*seq_len_kv*(3*head_dim + 2*head_dim_v)";
     c.flops_number = 2 * p.num_heads * pairs_of(p) * (3 * p.head_dim + 2 * p.head_dim_v);
     const int64_t rows = int64_t{p.num_heads} * p.seq_len_q, keys = int64_t{p.num_kv_heads} * p.seq_len_kv;
-    c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*2*(head_dim + head_dim_v)") + " + 4*batch*num_heads*seq_len_q";
+    c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*2*(head_dim + head_dim_v)") +
+              " + 4*batch*num_heads*seq_len_q";
     c.bytes_number = element_bytes(p) * (rows + keys) * 2 * (p.head_dim + p.head_dim_v) + 4 * rows;
     return c;
 }
@@ -163,7 +164,7 @@ Counts count_mha(const polyhead_problem &p) {
 
 Counts counts_of(const polyhead_problem &p) {
     return contract::is_backward(p) ? contract::attends(p) ? count_sdpa_backward(p) : count_linear_backward(p)
-           : !contract::attends(p)  ? count_linear(p)
+           : !contract::attends(p) ? count_linear(p)
            : contract::by_heads(p)  ? count_sdpa(p)
                                     : count_mha(p);
 }

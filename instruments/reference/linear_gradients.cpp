@@ -23,8 +23,7 @@ template <class Real> void add_product(Real *sum, float factor, const float *row
 
 } // namespace
 
-template <class Real>
-LinearGradients<Real> evaluate_linear_gradients(const polyhead_args &args, int32_t rows_dtype, int32_t weight_dtype) {
+template <class Real> LinearGradients<Real> evaluate_linear_gradients(const polyhead_args &args, int32_t rows_dtype, int32_t weight_dtype) {
     const std::vector<float> input = read_view(args.query), weight = read_view(args.weight), grad_out = read_view(args.grad_out);
     const auto rows = static_cast<size_t>(args.grad_out.shape[0]), outputs = static_cast<size_t>(args.weight.shape[0]),
                width = static_cast<size_t>(args.weight.shape[1]);

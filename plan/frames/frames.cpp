@@ -56,11 +56,11 @@ void fill_linear_defaults(Tiling *t, const Machine &machine) {
 std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(contract::weight_dtype(p));
     const int odd = (p.embed_dim | (contract::is_attention_layer(p) ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
-    return t.amx == 0     ? ""
+    return t.amx == 0                 ? ""
            : contract::is_backward(p) ? "tiling: amx 1 is not for gradients"
-           : !pairs       ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
-           : p.cache != 0 ? "tiling: amx 1 is not for layers with a cache"
-           : odd != 0     ? "tiling: amx 1 needs an even number of inputs in every layer"
+           : !pairs                   ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
+           : p.cache != 0             ? "tiling: amx 1 is not for layers with a cache"
+           : odd != 0                 ? "tiling: amx 1 needs an even number of inputs in every layer"
            : contract::is_attention_layer(p) && t.pair != 2 ? "tiling: amx 1 needs pair 2 in a layer of attention, whose heads it reads"
            : t.linear_rows != 0                             ? "tiling: amx 1 has no linear_rows: its tiles have 16 rows"
            : t.unscheduled != 0                             ? "tiling: amx 1 needs a schedule, found unscheduled 1"

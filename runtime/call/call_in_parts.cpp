@@ -46,9 +46,9 @@ void name_sequences(const Part &part, polyhead_status *status) noexcept {
 bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept {
     const polyhead_problem &p = kernel.problem;
     const bool own = attends(p) && !attends_itself(p);
-    const char *advice = is_backward(p)       ? by_heads(p) ? "call with some of the heads at a time"
-                                                            : "call with some of the rows at a time, and add up the gradients of weight and bias"
-                         : !own               ? "project with linear kernels and attend with sdpa, some queries at a time"
+    const char *advice = is_backward(p)     ? by_heads(p) ? "call with some of the heads at a time"
+                                                          : "call with some of the rows at a time, and add up the gradients of weight and bias"
+                         : !own             ? "project with linear kernels and attend with sdpa, some queries at a time"
                          : fit.queries == 0 ? "split the keys, and merge the states"
                                             : "split the queries";
     return refuse(status, POLYHEAD_UNSUPPORTED,
@@ -199,10 +199,11 @@ bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, 
     }
     const int64_t of_row = linear ? 1 : (shape_.seq_len_q + queries - 1) / queries, parts = (rows + each - 1) / each;
     if (const TensorRow *const sum = rows > each ? summed_result(kernel_, args_, shape_) : nullptr) {
-        return refuse(status, POLYHEAD_UNSUPPORTED,
-                      "%s: extent %lld of dimension 0, expected at most %lld, the limit of memory in one piece where %s is a sum over batch "
-                      "rows: split the batch",
-                      first_tensor_name(kernel_.problem), static_cast<long long>(rows), static_cast<long long>(each), sum->name);
+        return refuse(
+            status, POLYHEAD_UNSUPPORTED,
+            "%s: extent %lld of dimension 0, expected at most %lld, the limit of memory in one piece where %s is a sum over batch "
+            "rows: split the batch",
+            first_tensor_name(kernel_.problem), static_cast<long long>(rows), static_cast<long long>(each), sum->name);
     }
     if (!check_divisible(kernel_, rows, each, "of memory in one piece", status) || !hold_parts(parts * of_row, status)) {
         return false;

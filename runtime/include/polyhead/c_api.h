@@ -126,7 +126,8 @@ typedef struct polyhead_variant {
 typedef struct polyhead_sizes {
     uint32_t kernel, problem, variant, declaration;
 } polyhead_sizes;
-#define POLYHEAD_SIZES {sizeof(polyhead_kernel), sizeof(polyhead_problem), sizeof(polyhead_variant), sizeof(polyhead_declaration)}
+#define POLYHEAD_SIZES                                                                                                                     \
+    { sizeof(polyhead_kernel), sizeof(polyhead_problem), sizeof(polyhead_variant), sizeof(polyhead_declaration) }
 
 /* A named problem and its variants, best first. Constant data, no initialisation needed. */
 typedef struct polyhead_kernel {
@@ -193,7 +194,7 @@ static inline polyhead_weight_tensors polyhead_weight_tensors_of(void) {
 typedef struct polyhead_args {
     uint32_t size;                   /* sizeof(polyhead_args) of the program's header */
     int32_t op;                      /* polyhead_op these arguments are for */
-    polyhead_tensor query;           /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear, linear_backward [M,K] */
+    polyhead_tensor query;           /* sdpa [B,H,T_q,d]; mha [B,T_q,D] (the one input of a self-attention layer); linear [M,K] */
     polyhead_tensor key;             /* sdpa [B,H_kv,T_kv,d]; mha with cross [B,T_kv,kdim] */
     polyhead_tensor value;           /* sdpa [B,H_kv,T_kv,d_v], none with value_in_key; mha with cross [B,T_kv,vdim] */
     const polyhead_weights *weights; /* mha, linear */
@@ -250,11 +251,11 @@ typedef struct polyhead_args {
     /* sdpa_backward: out and lse are what the forward call wrote, and inputs. The gradient of out [B,H,T_q,d_v], and those of query, key
      * and value, which have their shapes and are overwritten. */
     polyhead_tensor grad_out, grad_query, grad_key, grad_value;
-    /* Exactly when the kernel was built with grad_score_bias, grad_alibi, grad_sinks and grad_gate: of the shapes of what they are gradients
-     * of, also where that broadcasts. */
+    /* Exactly when the kernel was built with grad_score_bias, grad_alibi, grad_sinks and grad_gate: of the shapes of what they are
+     * gradients of, also where that broadcasts. */
     polyhead_tensor grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
-    /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients have
-     * the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
+    /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients
+     * have the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
     polyhead_tensor weight, grad_input, grad_weight, grad_bias;
 } polyhead_args;
 

@@ -2,14 +2,12 @@
 #include "kernel_generator.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 
 #include <Halide.h>
 
 #include "../contract/tensors.h"
 #include "../generators/layer.h"
-#include "../plan/frames/key_lanes.h"
 #include "../plan/scratch_terms.h"
 #include "../schedules/autoschedule.h"
 #include "../schedules/lowered_code.h"
@@ -17,6 +15,7 @@
 #include "arguments.h"
 #include "estimates.h"
 #include "frames/frame_builder.h"
+#include "gradients.h"
 #include "halide_target.h"
 #include "kernel_ports.h"
 #include "linear_gradient_inputs.h"
@@ -213,142 +212,27 @@ private:
         attend(p, in, *out_, false);
     }
 
-    // Rows of heads as floats, in whole register tiles of gradients where they are copied: once for all that reads them. made: they are no
-    // tensor of the call.
-    KeySource::Element gradient_rows(const std::string &name, const KeySource::Element &load, int dim, const Expr &rows,
-                                     bool made = false) {
-        const int width = gradient_width(problem(), tiling());
-        if (!made && !stages_gradient_rows(problem(), tiling())) {
-            return load;
-        }
-        const auto padded = [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
-            return Halide::select(Halide::likely(d < dim), load(Halide::min(d, dim - 1), t, h, b), 0.0f);
-        };
-        plan_.widened.push_back(widen(name, padded, width, rows));
-        return [floats = plan_.widened.back().floats](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
-            return floats(d, t, h, b);
-        };
-    }
-
-    // The gradients of what is added to logits, of sinks and of gates. formulas: of the rows that attention reads.
-    void write_other_gradients(const Problem &p, const AttentionFormulas &formulas, const KeyLanesBlocking &blocking) {
-        const KeyLanesStages &s = *plan_.gradients;
-        const AttentionInputs &in = formulas.inputs();
-        const Softmax &softmax = formulas.softmax();
-        const Halide::Var x("x"), q("q"), h("h"), b("b");
-        const auto add_sums = [&](Result &result, bool over_rows, bool over_keys, bool of_slopes) -> Halide::Func {
-            plan_.pair_sums.emplace_back();
-            PairSums &sums = plan_.pair_sums.back();
-            sums.over_rows = over_rows;
-            sums.over_keys = over_keys;
-            sums.of_slopes = of_slopes;
-            sums.heads = result.dim(of_slopes ? 0 : 2).extent();
-            sums.batch = result.dim(of_slopes ? 1 : 3).extent();
-            define_pair_sums(formulas, blocking, s, &sums);
-            plan_.small_gradients.push_back(result);
-            return sums.sums;
-        };
-        if (p.grad_score_bias) {
-            Result &result = *outputs_.at("grad_score_bias");
-            const Halide::Func sums = add_sums(result, (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) != 0,
-                                               (p.score_bias_broadcast & POLYHEAD_BROADCAST_KV) != 0, false);
-            result(x, q, h, b) = in.additive_storage.store(sums(x, q, h, b));
-        }
-        if (p.grad_alibi) {
-            Result &result = *outputs_.at("grad_alibi_slopes");
-            const Halide::Func sums = add_sums(result, true, true, true);
-            result(h, b) = sums(0, 0, h, b);
-        }
-        if (p.grad_sinks) {
-            const Halide::RDom rows(0, in.seq_len_q, 0, in.batch, "rows");
-            const Expr lse = in.lse(rows.x, h, rows.y), empty = storage_of(POLYHEAD_F32, false).is_minus_infinity(lse);
-            const Expr share = softmax.sink_weight(softmax.reference_of(lse), h) * s.delta(rows.x, h, rows.y);
-            Halide::Func result = *outputs_.at("grad_sinks");
-            result(h) = 0.0f;
-            result(h) -= Halide::select(empty, 0.0f, share);
-            plan_.small_gradients.push_back(result);
-        }
-        if (p.grad_gate) {
-            const Expr slope = softmax.gate_slope(x, q, h, b), empty = storage_of(POLYHEAD_F32, false).is_minus_infinity(in.lse(q, h, b));
-            const Expr of_row =
-                p.gate == POLYHEAD_GATE_OF_HEADS ? Expr(s.delta(q, h, b)) : in.given_grad_out(x, q, h, b) * in.out(x, q, h, b);
-            Halide::Func result = *outputs_.at("grad_gate");
-            result(x, q, h, b) = storage().store(Halide::select(empty, 0.0f, of_row * slope));
-            plan_.small_gradients.push_back(result);
-        }
-    }
-
-    // What the forward call read, and its gradients: of rows after norm and rotation, and back through both.
-    void generate_sdpa_backward(Problem p) {
-        AttentionInputs in = attention_inputs(p);
+    // What the forward call read and wrote, as floats.
+    void generate_sdpa_backward(const Problem &p) {
         const auto load = [own = storage(), this](Tensor *tensor) -> KeySource::Element {
             return [own, read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
                 return own.load(read(d, t, h, b));
             };
         };
         const Storage floats = storage_of(POLYHEAD_F32, false);
-        const KeySource::Element query = load(query_), key = load(key_), value = value_ ? load(value_) : key;
+        BackwardCall call{p, expression_, numerics(), storage(), tiling(), machine().lanes, attention_inputs(p), {}, {}};
+        AttentionInputs &in = call.in;
         in.query_storage = floats;
-        in.stored_query = query;
-        in.keys = {floats, key, value, Expr(key_->dim(1).extent())};
-        const Expr query_rows = in.seq_len_q * in.num_heads * in.batch, key_rows = in.keys.rows() * in.num_kv_heads * in.batch;
-        const AttentionFormulas of_given(p, expression_, numerics(), in);
-        keep_rows_of_heads(&p, &in, floats);
-        in.stored_query = gradient_rows("query", in.stored_query, p.head_dim, query_rows);
-        const KeySource read = in.keys;
-        in.keys = {floats,
-                   gradient_rows(
-                       "key", [read](auto... at) { return read.key(at...); }, p.head_dim, key_rows),
-                   gradient_rows(
-                       "value", [read](auto... at) { return read.value(at...); }, p.head_dim_v, key_rows),
-                   read.rows()};
-        in.given_grad_out = load(operands_.at("grad_out"));
-        const Softmax softmax = of_given.softmax();
-        const auto before_gates = [softmax, given = in.given_grad_out](const Expr &d, const Expr &q, const Expr &h, const Expr &b) {
-            return given(d, q, h, b) * softmax.gates(d, q, h, b);
-        };
-        in.grad_out = softmax.has_gates() ? gradient_rows("grad_out", before_gates, p.head_dim_v, query_rows, true)
-                                          : gradient_rows("grad_out", in.given_grad_out, p.head_dim_v, query_rows);
+        in.stored_query = load(query_);
+        in.keys = {floats, load(key_), value_ ? load(value_) : nullptr, Expr(key_->dim(1).extent())};
         in.out = load(operands_.at("out"));
+        in.given_grad_out = load(operands_.at("grad_out"));
         in.lse = [lse = operands_.at("lse")](const Expr &q, const Expr &h, const Expr &b) -> Expr { return (*lse)(q, h, b); };
-        const Tiling &t = tiling();
-        const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows,    t.key_panel,         t.grad_rows,
-                                        t.grad_columns, t.key_splits, machine().lanes, gradient_width(p, t)};
-        const AttentionFormulas formulas(p, expression_, numerics(), in);
-        plan_.gradients = key_lanes(formulas, blocking);
-        write_gradients(of_given, {query, key, value});
-        write_other_gradients(p, formulas, blocking);
-    }
-
-    void write_gradients(const AttentionFormulas &formulas, const std::array<KeySource::Element, 3> &given) {
-        KeyLanesStages &s = *plan_.gradients;
-        const Rotation &rotation = formulas.rotation();
-        const auto norm_of = [&](HeadNorm::Of of) -> const HeadNorm * {
-            const auto found = std::find_if(plan_.norms.begin(), plan_.norms.end(), [of](const HeadNorm &n) { return n.of == of; });
-            return found == plan_.norms.end() ? nullptr : &*found;
-        };
-        using Rows = std::function<std::vector<Expr>(Expr, Expr)>;
-        const Rows query_rows = [rotation](const Expr &q, const Expr &b) { return rotation.query_rows(q, b); },
-                   key_rows = [rotation](const Expr &kv, const Expr &b) { return rotation.key_rows(kv, b); };
-        const auto write = [&](const char *name, Halide::Func *result, const Halide::Var &token, const KeySource::Element &sums,
-                               int head_dim, const Rows &rotated_by, HeadNorm::Of of, const KeySource::Element &element,
-                               HeadGradient *stages) {
-            const Rows none;
-            KeySource::Element gradient =
-                gradient_of_given(name, sums, head_dim, rotation, rotation.active() ? rotated_by : none, norm_of(of), element, stages);
-            if (of == HeadNorm::Of::key && !value_) { // the leading entries are values, too
-                gradient = [=, of_key = gradient, of_value = s.value_sums](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
-                    return of_key(d, t, h, b) + Halide::select(d < s.head_dim_v, of_value(d, t, h, b), 0.0f);
-                };
-            }
-            *result = *outputs_.at(name);
-            (*result)(s.d, token, s.h, s.b) = storage().store(gradient(s.d, token, s.h, s.b));
-        };
-        write("grad_query", &s.grad_query, s.q, s.query_sums, s.head_dim, query_rows, HeadNorm::Of::query, given[0], &s.of_query);
-        write("grad_key", &s.grad_key, s.kv, s.key_sums, s.head_dim, key_rows, HeadNorm::Of::key, given[1], &s.of_key);
-        if (value_) {
-            write("grad_value", &s.grad_value, s.kv, s.value_sums, s.head_dim_v, Rows(), HeadNorm::Of::value, given[2], &s.of_value);
+        for (const auto &[name, result] : outputs_) {
+            call.results[name] = *result;
         }
+        call.keep_rows = [this, floats](Problem *attended, AttentionInputs *inputs) { keep_rows_of_heads(attended, inputs, floats); };
+        make_gradients(call, &plan_);
     }
 
     // Norms and rotation of heads that nothing else makes rows of.

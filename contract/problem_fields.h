@@ -199,6 +199,8 @@ constexpr ProblemField problem_fields[] = {
                   "mha: value is the projected key before its norm; there are no weights of value"),
     field::yes_no("shared_cache", &polyhead_problem::shared_cache, ops::mha, field::same_truth,
                   "mha --cache: another layer writes the cache; this one has weights of query and out alone"),
+    field::yes_no("dropout", &polyhead_problem::dropout, ops::attention, field::same_truth,
+                  "weights are dropped at random, by a probability and a seed of the call"),
     field::yes_no("grad_score_bias", &polyhead_problem::grad_score_bias, ops::sdpa_backward, field::same_truth,
                   "sdpa_backward --score-bias: also writes its gradient"),
     field::yes_no("grad_alibi", &polyhead_problem::grad_alibi, ops::sdpa_backward, field::same_truth,

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "../contract/weight_layout.h"
+#include "formulas/dropout.h"
 #include "formulas/logit.h"
 #include "formulas/operands.h"
 #include "formulas/softmax.h"
@@ -46,6 +47,7 @@ public:
     const Visibility &visibility() const { return visibility_; }
     const Logits &logits() const { return logits_; }
     const Softmax &softmax() const { return softmax_; }
+    const Dropout &dropout() const { return dropout_; }
 
     // A score of this kind in natural units. Instead of a weight the prob relative to weight_reference.
     Expr score_of_kind(ScoreKind kind, const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b,
@@ -53,7 +55,8 @@ public:
 
 private:
     explicit AttentionFormulas(const std::shared_ptr<const FormulaContext> &context)
-        : context_(context), rotation_(context), operands_(context, rotation_), visibility_(context), logits_(context), softmax_(context) {}
+        : context_(context), rotation_(context), operands_(context, rotation_), visibility_(context), logits_(context), softmax_(context),
+          dropout_(context) {}
 
     std::shared_ptr<const FormulaContext> context_;
     Rotation rotation_;
@@ -61,6 +64,7 @@ private:
     Visibility visibility_;
     Logits logits_;
     Softmax softmax_;
+    Dropout dropout_;
 };
 
 } // namespace polyhead::gen

@@ -36,8 +36,8 @@ KeySource::Element turned_back(const std::string &name, const KeySource::Element
     }
     g->rotated = RDom(0, 2, 0, g->rotary_dim / 2, name + "_rotated");
     const Expr part = g->rotated.x, pair = g->rotated.y;
-    g->turned(rotation.entry(part, pair), g->t, g->h, g->b) = rotation.turned_back(
-        part, pair, rotated_by(g->t, g->b), [&](const Expr &entry) { return of_rows(entry, g->t, g->h, g->b); });
+    g->turned(rotation.entry(part, pair), g->t, g->h, g->b) =
+        rotation.turned_back(part, pair, rotated_by(g->t, g->b), [&](const Expr &entry) { return of_rows(entry, g->t, g->h, g->b); });
     return [turned = g->turned](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return turned(d, t, h, b); };
 }
 
@@ -61,7 +61,8 @@ KeySource::Element before_norm(const std::string &name, const KeySource::Element
         g->sums = sum_of_row(name + "_sums", g, &g->lane_sums, gradient);
     }
     const float share = 1.0f / float(g->head_dim);
-    return [=, weighted = g->weighted, products = g->products, sums = g->sums](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
+    return [=, weighted = g->weighted, products = g->products, sums = g->sums](const Expr &d, const Expr &t, const Expr &h,
+                                                                               const Expr &b) -> Expr {
         Expr rest = weighted(d, t, h, b) - x(d, t, h, b) * (products(t, h, b) * share);
         rest = sums.defined() ? rest - sums(t, h, b) * share : rest;
         return rest * norm.factor(t, h, b);

@@ -13,12 +13,12 @@ namespace polyhead::gen {
 struct HeadGradient {
     Halide::Var lane{"lane"}, d{"d"}, t{"t"}, h{"h"}, b{"b"};
     int head_dim = 0, rotary_dim = 0, lanes = 1;
-    Halide::Func turned;          // (d, t, h, b): before the rotation; undefined where nothing is rotated
-    Halide::RDom plain, rotated;  // entries that are not rotated, undefined where all are; (part, pair)
-    Halide::Func weighted;        // the same, times the weight of the norm; undefined without a norm, as those below
+    Halide::Func turned;         // (d, t, h, b): before the rotation; undefined where nothing is rotated
+    Halide::RDom plain, rotated; // entries that are not rotated, undefined where all are; (part, pair)
+    Halide::Func weighted;       // the same, times the weight of the norm; undefined without a norm, as those below
     Halide::RDom words, all_lanes;
-    Halide::Func lane_products, products; // (lane, t, h, b), (t, h, b): sum of the gradient times what was normalised
-    Halide::Func lane_sums, sums;         // the same of the gradient; of centred norms alone
+    Halide::Func lane_products, products;    // (lane, t, h, b), (t, h, b): sum of the gradient times what was normalised
+    Halide::Func lane_sums, sums;            // the same of the gradient; of centred norms alone
     std::vector<Halide::Func> funcs() const; // producers first
 };
 

@@ -51,7 +51,8 @@ HeadNorm norm_of(const Heads &heads, int most_lanes, const AttentionInputs &in) 
     n.width = heads.width;
     n.together = heads.together;
     n.centred = heads.kind == POLYHEAD_LAYER_NORM;
-    n.count = heads.tokens * heads.number * heads.width * in.batch;
+    n.tokens = heads.tokens;
+    n.heads = heads.number * in.batch;
     const int vectors = (heads.width + n.lanes - 1) / n.lanes;
     n.entries = RDom({{0, vectors}, {0, heads.together ? heads.number : Expr(1)}}, heads.name + "_entries");
     n.all_lanes = RDom(0, n.lanes, heads.name + "_lanes");

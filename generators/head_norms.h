@@ -21,7 +21,7 @@ struct HeadNorm {
     Halide::Func lane_sums, sum, mean;          // (lane, t, h, b), (t, h, b), (t, h, b): of centred ones alone
     Halide::Func lane_squares, squares, factor; // the same
     Halide::Func weight, bias;                  // (d, h): undefined where there are none
-    Halide::Expr count;                         // of entries of a call
+    Halide::Expr tokens, heads;                 // of a call: heads of all batch rows
 
     std::vector<Halide::Func> funcs() const; // producers first
 };

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "../contract/problem.h"
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -64,6 +66,7 @@ void HeadRows::write(Heads heads, const AttentionFormulas &formulas, const Stora
     const AttentionInputs &in = formulas.inputs();
     head_dim = heads == Heads::value ? formulas.problem().head_dim_v : formulas.problem().head_dim;
     rotary_dim = heads != Heads::value && formulas.rotation().active() ? formulas.rotation().dim() : 0;
+    computed = formulas.rotation().active() || contract::normalises(formulas.problem());
     const Expr number = heads == Heads::query ? in.num_heads : in.num_kv_heads;
     count = tokens * number * in.batch * head_dim;
     if (rotary_dim < head_dim) {

@@ -18,6 +18,7 @@ struct HeadRows {
     Halide::Var d{"d"}, row{"row"}, head{"head"}, outermost{"outermost"};
     Halide::Func rows; // (d, row, head, outermost)
     bool is_output = false;
+    bool computed = false;            // some head of the kernel is rotated or normalised before it is written
     int head_dim = 0, rotary_dim = 0; // rotary_dim 0: nothing is rotated
     Halide::RDom plain;               // (d, t, h, b): entries that are not rotated; undefined where all are
     Halide::RDom rotated;             // (part, pair, t, h, b)

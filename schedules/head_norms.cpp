@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "../generators/head_norms.h"
+#include "parallel_tasks.h"
 
 namespace polyhead::gen {
 
@@ -18,7 +19,6 @@ using Halide::Var;
 namespace {
 
 constexpr int tokens_of_task = 64;
-constexpr int most_serial_numbers = 1 << 14; // of a call that one thread reads: a parallel loop costs some microseconds
 
 struct Result {
     Func lanes, sum, of_head;
@@ -64,7 +64,7 @@ void schedule_head_norm(HeadNorm &n, const Machine &machine) {
             .split(n.t, block, token, tokens_of_task, TailStrategy::GuardWithIf)
             .fuse(block, n.h, task)
             .fuse(task, n.b, task);
-        r.of_head.specialize(n.count >= most_serial_numbers).parallel(task);
+        parallel_tasks(r.of_head, task, (n.tokens + tokens_of_task - 1) / tokens_of_task * n.heads, n.tokens * n.heads * n.width);
         schedule_sums(n, r, r.of_head, token);
     }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "../generators/layer_cache.h"
+#include "parallel_tasks.h"
 
 namespace polyhead::gen {
 
@@ -12,8 +13,6 @@ using Halide::Stage;
 using Halide::TailStrategy;
 
 namespace {
-
-constexpr int most_serial_entries = 1 << 14; // of a call that one thread writes: a parallel loop costs some microseconds
 
 void at_root(HeadRows &r) {
     if (!r.is_output) {
@@ -42,7 +41,11 @@ void schedule_head_rows(HeadRows &r, const Machine &machine) {
     for_each_stage(r, [&](Stage stage, int count, const RVar &entries, const RVar &tokens, const RVar &heads, const RVar &batch) {
         const RVar task("task");
         stage.vectorize(entries, std::min(machine.lanes, count), TailStrategy::GuardWithIf).fuse(heads, batch, task);
-        stage.specialize(r.count >= most_serial_entries).parallel(task);
+        if (r.computed) {
+            parallel_tasks(stage, task, heads.extent() * batch.extent(), r.count);
+        } else { // two loops copy the same bits
+            stage.specialize(r.count >= most_serial_entries).parallel(task);
+        }
         if (r.norm) {
             schedule_head_norm_at(*r.norm, r.rows, tokens, machine);
         }

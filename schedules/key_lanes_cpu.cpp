@@ -65,14 +65,20 @@ void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
     const KeyLanesBlocking &blocking = s.blocking;
     const RVar lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
     for (Func f : {s.key_panels, s.value_panels}) {
-        f.compute_at(part).bound_extent(s.lane, blocking.key_panel).bound_extent(s.d, blocking.width).bound_extent(s.panel, blocking.panels());
+        f.compute_at(part)
+            .bound_extent(s.lane, blocking.key_panel)
+            .bound_extent(s.d, blocking.width)
+            .bound_extent(s.panel, blocking.panels());
         f.update().reorder(lane, column, vector, block, panel).allow_race_conditions().vectorize(lane).unroll(column);
     }
     schedule_square(*s.key_squares, LoopLevel(s.key_panels, vector));
     schedule_square(*s.value_squares, LoopLevel(s.value_panels, vector));
     if (s.key_magnitude.defined()) {
-        s.key_magnitude.compute_at(part).update().reorder(s.key_words.x, s.key_words.y, s.key_words.z).atomic().vectorize(
-            RVar(s.key_words.x), blocking.lanes);
+        s.key_magnitude.compute_at(part)
+            .update()
+            .reorder(s.key_words.x, s.key_words.y, s.key_words.z)
+            .atomic()
+            .vectorize(RVar(s.key_words.x), blocking.lanes);
     }
 }
 
@@ -109,6 +115,16 @@ void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
     }
     schedule_pairs(s.weights, s.weight_rows, s, tile);
     schedule_pairs(s.grad_scores, s.logit_rows, s, tile);
+    if (s.dropout.defined()) {
+        const Halide::RDom &r = s.dropout_groups;
+        s.dropout.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
+        s.dropout.update().reorder(r.x, r.y, r.z, r.w).allow_race_conditions().vectorize(RVar(r.x)).unroll(r.y);
+        s.dropout_words.compute_at(s.dropout, RVar(r.z)).bound_extent(s.lane, Dropout::lanes).vectorize(s.lane);
+    }
+    if (s.kept_weights.defined() && s.first_turn.defined()) { // products read them
+        s.kept_weights.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
+        s.kept_weights.update().allow_race_conditions().vectorize(RVar(s.kept_rows.x), lanes);
+    }
     schedule_scores(s.scores, s.score_words, s, LoopLevel(s.weights, RVar(s.weight_rows.z)));
     schedule_scores(s.grad_weights, s.grad_words, s, LoopLevel(s.grad_scores, RVar(s.logit_rows.z)));
     if (!s.first_turn.defined()) { // gradients of logits are all that is wanted

@@ -18,6 +18,7 @@
 #include <algorithm>
 
 #include "../generators/frames/query_lanes.h"
+#include "parallel_tasks.h"
 
 namespace polyhead::gen {
 
@@ -29,9 +30,8 @@ using Halide::Var;
 
 namespace {
 
-constexpr int words_of_task = 64;           // along the keys, of values that share words
-constexpr int rows_of_task = 64;            // of keys that are copied
-constexpr int most_serial_values = 1 << 14; // words of a call that one thread makes: a parallel loop costs some microseconds
+constexpr int words_of_task = 64; // along the keys, of values that share words
+constexpr int rows_of_task = 64;  // of keys that are copied
 
 constexpr int most_chains = 4; // sums over the keys of a chunk that run side by side: an addition takes so many cycles
 
@@ -179,7 +179,7 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
         s.key_words.fuse(s.row, s.hkv, task)
             .fuse(task, s.b, task)
             .vectorize(s.word, std::min(vec, s.head_dim / s.blocking.product.k), TailStrategy::GuardWithIf);
-        s.key_words.specialize(s.key_count >= most_serial_values).parallel(task, rows_of_task);
+        s.key_words.specialize(s.key_count >= most_serial_entries).parallel(task, rows_of_task);
         s.value_words.reorder_storage(s.word, s.d, s.hkv, s.b);
     }
     if (s.value_words.defined()) {
@@ -189,7 +189,7 @@ void schedule_inputs(QueryLanesStages &s, int vec) {
             .fuse(block, s.hkv, task)
             .fuse(task, s.b, task)
             .vectorize(s.d, std::min(vec, s.head_dim_v), TailStrategy::GuardWithIf);
-        s.value_words.specialize(s.value_count >= most_serial_values).parallel(task);
+        s.value_words.specialize(s.value_count >= most_serial_entries).parallel(task);
     }
     for (TransposedTile &tile : s.pair_tiles) {
         schedule_transposed_tile(tile, LoopLevel(s.merged, s.merge.z), s.blocking.transpose_bytes);
@@ -247,6 +247,12 @@ void schedule_chunk(QueryLanesStages &s, int vec) {
     in_chunk(s.probs, s).bound_extent(s.kk, s.blocking.kv_tile / pair).bound_extent(s.qi, q_tile);
     lanes(s.probs.update().reorder(s.qi, s.prob_blocks.x, s.prob_blocks.y), s, vec)
         .unroll(s.prob_blocks.x, std::min(2, s.blocking.key_panel / pair));
+    if (s.kept_probs.defined()) {
+        const Halide::RDom &r = s.dropout_groups;
+        in_chunk(s.kept_probs, s).bound_extent(s.kk, s.blocking.kv_tile).bound_extent(s.qi, q_tile);
+        lanes(s.kept_probs.update().reorder(s.qi, r.x, r.y, r.z), s, vec).unroll(r.x);
+        lanes(s.dropout_words.compute_at(s.kept_probs, RVar(r.y)).bound_extent(s.qi, q_tile), s, vec);
+    }
     in_registers(s.acc.compute_at(s.merged, s.merge.y), s, s.d, s.blocking.value_panel, vec);
     for (size_t i = 0; i < s.acc_loops.size(); i++) {
         sums_in_registers(s.acc.update(int(i)), s, s.acc_loops[i], s.d, vec);
@@ -262,6 +268,9 @@ void schedule_merge(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.merged.compute_at(level).bound_extent(s.qi, s.blocking.q_tile).bound(s.x, first_column, panel * s.value_panels() - first_column);
     lanes(s.merged, s, vec);
     lanes(s.merged.update().reorder(s.qi, s.merge.x, s.merge.y, s.merge.z), s, vec).unroll(s.merge.x).never_partition({s.merge.z});
+    if (s.own_lengths) { // of several loops over the one tile T_kv would choose, and LLVM adds up in another order in each
+        s.merged.update().never_partition({s.qt});
+    }
 }
 
 } // namespace

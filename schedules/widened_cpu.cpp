@@ -7,11 +7,11 @@
 #include <algorithm>
 
 #include "../generators/widened.h"
+#include "parallel_tasks.h"
 
 namespace polyhead::gen {
 
 constexpr int rows_of_floats = 64;
-constexpr int most_serial_floats = 1 << 14; // of a call that one thread makes: a parallel loop costs some microseconds
 
 void schedule_widened(WidenedTensor &s, const Machine &machine) {
     Halide::Var block("block"), row("row"), task("task");
@@ -21,7 +21,7 @@ void schedule_widened(WidenedTensor &s, const Machine &machine) {
         .fuse(block, s.outer, task)
         .fuse(task, s.b, task)
         .vectorize(s.d, std::min(machine.lanes, s.width), Halide::TailStrategy::GuardWithIf);
-    s.floats.specialize(s.count >= most_serial_floats).parallel(task);
+    s.floats.specialize(s.count >= most_serial_entries).parallel(task);
 }
 
 } // namespace polyhead::gen

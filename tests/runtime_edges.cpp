@@ -43,11 +43,7 @@ struct PagedAppend {
         return view(values.data(), shape);
     }
     void refused(polyhead_code code, const std::string &message) {
-        const polyhead_status status = polyhead_append(&cache, &keys);
-        CHECK(status.code == code);
-        CHECK(std::string(status.message) == message);
-        CHECK(key == std::vector<float>(key.size(), untouched));
-        CHECK(value == std::vector<float>(value.size(), untouched));
+        check_refused(polyhead_append(&cache, &keys), code, message, {&key, &value});
     }
 };
 

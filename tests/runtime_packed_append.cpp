@@ -308,11 +308,7 @@ struct Call {
                          view(const_cast<const float *>(sin.data()), {4, 2}), integers(at, shape)};
     }
     void refused(polyhead_code code, const std::string &message) {
-        const polyhead_status status = polyhead_append(&cache, &keys);
-        CHECK(status.code == code);
-        CHECK(std::string(status.message) == message);
-        CHECK(key == std::vector<float>(key.size(), untouched));
-        CHECK(value == std::vector<float>(value.size(), untouched));
+        check_refused(polyhead_append(&cache, &keys), code, message, {&key, &value});
     }
 };
 

@@ -167,6 +167,25 @@ TEST_CASE("the nearest problem of the same kind of machine is found") {
     CHECK(std::isinf(gen::problem_distance(free, fixed))); // one length does not decide for all
 }
 
+TEST_CASE("problems that differ in one field are apart") {
+    for (const contract::ProblemField &field : contract::problem_fields) {
+        const std::string name = field.name;
+        // EXCLUDED: which pairs take which direction, how free heads are counted: they change no loop (docs/guides/tuning.md)
+        if (name.rfind("section_", 0) == 0 || name == "group_size" || name == "free_group_size") {
+            continue;
+        }
+        Problem p = mha_problem(64, 4), other = p;
+        other.*(field.value) += 1;
+        INFO(name);
+        CHECK(gen::problem_distance(other, p) > 0);
+    }
+    Problem norms = mha_problem(64, 4), others = norms;
+    norms.gate = POLYHEAD_GATE_OF_HEADS;
+    norms.query_norm = POLYHEAD_RMS_NORM;
+    others.query_norm = POLYHEAD_LAYER_NORM;
+    CHECK(gen::problem_distance(norms, others) == Approx(0.15)); // no gate, another kind of norm
+}
+
 TEST_CASE("of several processors' records of one problem those of the first serve, whole") {
     const auto of = [](const std::string &processor, const std::string &first, const std::string &last) {
         return entry(R"("min_seq_len_q": 17, "max_seq_len_q": 0)",

@@ -38,7 +38,8 @@ Expr score_slope(const Expression &expression, const ExpressionScope &scope) {
 }
 
 Expr mask_of(const Expression &expression, const ExpressionScope &scope) {
-    return expression.masks() ? unsolved(in_kernel(language::value_of(*expression.program()->mask, scope), scope)) : Halide::Internal::const_true();
+    return expression.masks() ? unsolved(in_kernel(language::value_of(*expression.program()->mask, scope), scope))
+                              : Halide::Internal::const_true();
 }
 
 KeyBounds key_bounds(const Expression &expression, const ExpressionScope &scope) {

@@ -22,7 +22,8 @@ void collect(const Node *node, std::set<const Node *> *seen, std::vector<const N
 }
 
 // What the derivative by a node's value is to each of its arguments, from the values of the arguments; undefined: nothing flows there. Of
-// minimum, maximum, absolute and select the branch that the value was taken from. Numbers that are rounded down, and integers, are constant.
+// minimum, maximum, absolute and select the branch that the value was taken from. Numbers that are rounded down, and integers, are
+// constant.
 std::vector<Expr> passed_on(const Node &node, const Expr &y, const std::vector<Expr> &x, const ExpressionScope &scope) {
     switch (node.op) {
     case Op::negate:

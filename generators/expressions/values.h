@@ -23,7 +23,7 @@ struct ExpressionScope {
 Halide::Expr score_of(const Expression &expression, const ExpressionScope &scope); // f32; scope.score where the text has no score
 // The derivative of score_of() by scope.score; undefined where the text has no score.
 Halide::Expr score_slope(const Expression &expression, const ExpressionScope &scope);
-Halide::Expr mask_of(const Expression &expression, const ExpressionScope &scope);  // bool: takes part; true where the text has no mask
+Halide::Expr mask_of(const Expression &expression, const ExpressionScope &scope); // bool: takes part; true where the text has no mask
 
 // Block skipping. Keys from `begin` up to but not including `end` can take part in row (b, q), as far as the mask decides it; neither falls
 // with q, either may lie outside of 0 .. seq_len_kv. Undefined Expr: no such bound can be derived. Derived from conjuncts of the mask that

@@ -69,12 +69,9 @@ void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const int lanes = blocking.lanes, vectors = blocking.key_panel / lanes;
     const KeySource &keys = at.in().keys;
     const Expr factor = at.formulas.operands().query_factor();
-    const auto row_of = [&](const Expr &row) {
-        return at.clamped_key(s.panel * blocking.key_panel + s.vector * lanes + row);
-    };
-    s.key_squares = transpose_squares("key", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}), [&](const Expr &d, const Expr &row) {
-        return keys.key(d, row_of(row), s.h, s.b) * factor;
-    });
+    const auto row_of = [&](const Expr &row) { return at.clamped_key(s.panel * blocking.key_panel + s.vector * lanes + row); };
+    s.key_squares = transpose_squares("key", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}),
+                                      [&](const Expr &d, const Expr &row) { return keys.key(d, row_of(row), s.h, s.b) * factor; });
     s.value_squares = transpose_squares("value", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}),
                                         [&](const Expr &d, const Expr &row) { return keys.value(d, row_of(row), s.h, s.b); });
     s.squares = RDom(0, lanes, 0, lanes, 0, vectors, 0, blocking.width / lanes, 0, blocking.panels(), "squares");
@@ -136,6 +133,24 @@ RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const
     return r;
 }
 
+// dropout: in groups of keys whose decisions are made together.
+void define_dropout(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    const Dropout &dropout = at.formulas.dropout();
+    const int groups = s.blocking.kv_tile / Dropout::group;
+    s.dropout_words(at.vars_in_tile({s.lane, s.group, s.qi})) =
+        Halide::Tuple(dropout.words(at.part(s.p, s.sp) * groups + s.group, s.lane, s.qt * s.blocking.q_tile + s.qi, at.head(), s.b));
+    s.dropout_groups = RDom(0, Dropout::lanes, 0, Dropout::places, 0, groups, 0, s.blocking.q_tile, "dropout_groups");
+    const Expr lane = s.dropout_groups.x, place = s.dropout_groups.y, group = s.dropout_groups.z, row = s.dropout_groups.w;
+    const Expr first = at.first_key() + group * Dropout::group;
+    at.tile_range().limit(&s.dropout_groups, first, first + Dropout::group);
+    std::vector<Expr> words;
+    for (int i = 0; i < 4; i++) {
+        words.push_back(s.dropout_words(at.in_tile({lane, group, row}))[i]);
+    }
+    s.dropout(at.vars_in_tile({s.kk, s.qi})) = undef<float>();
+    s.dropout(at.in_tile({group * Dropout::group + place * Dropout::lanes + lane, row})) = dropout.factor(words, place);
+}
+
 } // namespace
 
 // weights = exp(logit - lse); grad_scores = weights * (grad_weights - delta), times the slope of the logit
@@ -177,7 +192,17 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     s.logit_rows = pairs_of_tile(s, at, "logit_rows");
     const Halide::FuncRef of_pair = s.weights(place(s.logit_rows));
     const Expr prob = s.has_slopes ? Expr(of_pair[0]) : Expr(of_pair);
-    Expr gradient = prob * (s.grad_weights(in_registers(s.logit_rows)) - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
+    Expr by_weight = s.grad_weights(in_registers(s.logit_rows));
+    if (formulas.dropout().active()) {
+        define_dropout(s, at);
+        by_weight = by_weight * s.dropout(place(s.logit_rows));
+        s.kept_rows = RDom(0, blocking.kv_tile, 0, blocking.q_tile, "kept_rows");
+        const std::vector<Expr> of_tile = at.in_tile({s.kept_rows.x, s.kept_rows.y});
+        const Halide::FuncRef weight_there = s.weights(of_tile);
+        s.kept_weights(pair) = undef<float>();
+        s.kept_weights(of_tile) = (s.has_slopes ? Expr(weight_there[0]) : Expr(weight_there)) * s.dropout(of_tile);
+    }
+    Expr gradient = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
     gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
     // By its bits, because a comparison of floats may be taken for true where one is NaN.
     const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
@@ -193,12 +218,14 @@ void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const Visibility &visibility = at.formulas.visibility();
     const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows;
     const Expr seq_len_q = at.in().seq_len_q, length = visibility.kv_length(s.b), first_query = s.qt * blocking.q_tile;
-    const Expr of_keys = s.t < 2 * key_tiles, key = at.first_key() + s.t % key_tiles * rows, query = first_query + (s.t - 2 * key_tiles) * rows;
+    const Expr of_keys = s.t < 2 * key_tiles, key = at.first_key() + s.t % key_tiles * rows,
+               query = first_query + (s.t - 2 * key_tiles) * rows;
     const auto in_tile = [&](const Expr &q) { return clamp(q - first_query, 0, blocking.q_tile); };
     const auto in_part = [&](const Expr &kv) { return clamp(kv - at.first_key(), 0, blocking.kv_tile); };
     const Expr row = clamp(query, 0, seq_len_q - 1), last_row = clamp(query + (rows - 1), 0, seq_len_q - 1);
     const Expr begin = visibility.keys_begin(row, s.b), last_key = min(key + (rows - 1), length - 1);
-    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) = select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
+    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) =
+        select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
     const Expr end = select(of_keys, select(key < length, in_tile(min(visibility.queries_end(last_key, s.b), seq_len_q)), 0),
                             select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
     Expr wanted = s.kind % 3 == min(s.t / key_tiles, 2);
@@ -220,9 +247,7 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows;
     const std::vector<Var> place = at.vars_in_tile({s.x, s.row, s.block, s.t});
     const Expr column = s.block * blocking.grad_columns + s.x;
-    const auto row_of_tile = [&](int first, int count) {
-        return unsafe_promise_clamped((s.t - first) * rows + s.row, 0, count - 1);
-    };
+    const auto row_of_tile = [&](int first, int count) { return unsafe_promise_clamped((s.t - first) * rows + s.row, 0, count - 1); };
     s.tile_sums(place) = 0.0f;
     for (int kind = 0; kind < (at.excludes() ? 6 : 3); kind++) {
         const bool of_query = kind % 3 == 2;
@@ -236,7 +261,10 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         const Expr turn = turns, head = at.head();
         const std::vector<Expr> pair = of_query ? at.in_tile({turn, row_of_tile(2 * key_tiles, blocking.q_tile)})
                                                 : at.in_tile({row_of_tile(kind % 3 * key_tiles, blocking.kv_tile), turn});
-        const Expr factor = kind % 3 != 0 ? Expr(s.grad_scores(pair)) : s.has_slopes ? Expr(s.weights(pair)[0]) : Expr(s.weights(pair));
+        const Expr factor = kind % 3 != 0              ? Expr(s.grad_scores(pair))
+                            : s.kept_weights.defined() ? Expr(s.kept_weights(pair))
+                            : s.has_slopes             ? Expr(s.weights(pair)[0])
+                                                       : Expr(s.weights(pair));
         const Expr read = kind % 3 == 0   ? in.grad_out(column, at.existing_query(turn), head, s.b)
                           : kind % 3 == 1 ? in.query(column, at.existing_query(turn), head, s.b)
                                           : in.keys.key(column, at.existing_key(turn), s.h, s.b);
@@ -250,22 +278,26 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const KeyLanesBlocking &blocking = s.blocking;
     const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows, part = blocking.kv_tile;
     const Expr parts = (at.in().seq_len_kv + part - 1) / part, of_split = (parts + blocking.splits - 1) / blocking.splits;
-    const Expr tiles = (s.seq_len_q + blocking.q_tile - 1) / blocking.q_tile, key_rows = of_split * part, query_rows = tiles * blocking.q_tile;
+    const Expr tiles = (s.seq_len_q + blocking.q_tile - 1) / blocking.q_tile, key_rows = of_split * part,
+               query_rows = tiles * blocking.q_tile;
     s.rows = 2 * key_rows + s.group_size * query_rows;
-    s.merge = RDom(0, blocking.grad_columns, 0, rows, 0, blocking.column_blocks(), 0, blocking.tiles(), 0, tiles, 0, s.group_size, 0, of_split,
-                   "merge");
+    s.merge = RDom(0, blocking.grad_columns, 0, rows, 0, blocking.column_blocks(), 0, blocking.tiles(), 0, tiles, 0, s.group_size, 0,
+                   of_split, "merge");
     const Expr x = s.merge[0], row = s.merge[1], block = s.merge[2], tile = s.merge[3], qt = s.merge[4], g = s.merge[5], p = s.merge[6];
-    const Expr first_row = min(qt * blocking.q_tile, s.seq_len_q - 1), last_row = min(qt * blocking.q_tile + (blocking.q_tile - 1), s.seq_len_q - 1);
+    const Expr first_row = min(qt * blocking.q_tile, s.seq_len_q - 1),
+               last_row = min(qt * blocking.q_tile + (blocking.q_tile - 1), s.seq_len_q - 1);
     const Expr first_key = at.first_key(p, s.sp);
     TileRange(at.formulas, first_row, last_row, s.b).limit(&s.merge, first_key, first_key + part);
-    const Expr place = select(tile < key_tiles, p * part + tile * rows, tile < 2 * key_tiles, key_rows + p * part + (tile - key_tiles) * rows,
-                              2 * key_rows + g * query_rows + qt * blocking.q_tile + (tile - 2 * key_tiles) * rows) +
-                       row;
+    const Expr place =
+        select(tile < key_tiles, p * part + tile * rows, tile < 2 * key_tiles, key_rows + p * part + (tile - key_tiles) * rows,
+               2 * key_rows + g * query_rows + qt * blocking.q_tile + (tile - 2 * key_tiles) * rows) +
+        row;
     s.sums(s.x, s.row, s.sp, s.h, s.b) = 0.0f;
     s.sums(block * blocking.grad_columns + x, unsafe_promise_clamped(place, 0, s.rows - 1), s.sp, s.h, s.b) +=
         s.tile_sums(x, row, block, tile, qt, g, p, s.sp, s.h, s.b);
 
-    const auto sum_at = [sums = s.sums, rows = s.rows](const Expr &d, const Expr &of_row, const Expr &split, const Expr &h, const Expr &b) -> Expr {
+    const auto sum_at = [sums = s.sums, rows = s.rows](const Expr &d, const Expr &of_row, const Expr &split, const Expr &h,
+                                                       const Expr &b) -> Expr {
         return sums(d, unsafe_promise_clamped(of_row, 0, rows - 1), split, h, b);
     };
     const Expr scale = at.in().number("softmax_scale");
@@ -321,7 +353,8 @@ std::vector<Func> KeyLanesStages::funcs() const {
     }
     all.insert(all.end(), {key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
-    all.insert(all.end(), {scores, weights, grad_weights, grad_scores, tile_magnitude, first_turn, turns_end, tile_sums, sums});
+    all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, tile_magnitude, first_turn,
+                           turns_end, tile_sums, sums});
     for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
         const std::vector<Func> steps = gradient->funcs();
         all.insert(all.end(), steps.begin(), steps.end());

@@ -45,13 +45,14 @@ struct KeyLanesStages {
     Halide::RDom squares;                              // of key_panels: (lane, column, vector, block of columns, panel)
     Halide::RDom weight_rows, logit_rows;              // (key in panel, row in group, group of rows, panel)
     Halide::RDom key_words, value_words, score_words, grad_words;
-    Halide::RDom merge; // of sums: (column, row, block of columns, tile, qt, g, p)
+    Halide::RDom merge;                 // of sums: (column, row, block of columns, tile, qt, g, p)
     std::vector<Halide::RDom> products; // of tile_sums: value, key, query; then the same where something is not finite
 
-    Halide::Func delta_parts{"delta_parts"};     // (lane, q, h, b): h counts query heads
-    Halide::Func delta{"delta"};                 // (q, h, b): sum of grad_out * out
-    Halide::Func row_magnitude{"row_magnitude"}; // (q, h, b): largest |query|, |grad_out| as an integer; undefined where no pair is excluded
-    RowBounds bounds;                            // (qi, qt, b)
+    Halide::Func delta_parts{"delta_parts"}; // (lane, q, h, b): h counts query heads
+    Halide::Func delta{"delta"};             // (q, h, b): sum of grad_out * out
+    Halide::Func row_magnitude{
+        "row_magnitude"}; // (q, h, b): largest |query|, |grad_out| as an integer; undefined where no pair is excluded
+    RowBounds bounds;     // (qi, qt, b)
     Halide::Func row_reference{"row_reference"}; // (qi, qt, g, h, b): lse in the unit of logits
     Halide::Func row_delta{"row_delta"};         // (qi, qt, g, h, b)
     std::optional<TransposedSquares> key_squares, value_squares;
@@ -59,21 +60,28 @@ struct KeyLanesStages {
     Halide::Func value_panels{"value_panels"};   // the same
     Halide::Func key_magnitude{"key_magnitude"}; // (p, sp, h, b): largest |key| of a part as an integer; undefined as row_magnitude
 
-    std::vector<Halide::Func> pairs;             // (kk, qi, qt, g, p, sp, h, b): tensors over pairs
-    std::vector<Halide::RDom> pair_blocks;       // two of each: (key in block, block), inside of the keys and at their end
-    Halide::Func scores{"scores"};               // (lane, row, panel, group, qt, g, p, sp, h, b)
-    Halide::Func grad_weights{"grad_weights"};   // the same: grad_out . value
-    Halide::Func weights{"weights"};             // (kk, qi, qt, g, p, sp, h, b); with slopes of logits beside them where those are not 1
-    Halide::Func grad_scores{"grad_scores"};     // the same
-    Halide::Func tile_magnitude{"tile_magnitude"}; // (qt, g, p, sp, h, b): the largest of all that is multiplied; undefined as row_magnitude
-    Halide::Func first_turn{"first_turn"};       // (t, qt, p, sp, b): where the products of a tile begin
-    Halide::Func turns_end{"turns_end"};         // (kind, t, qt, g, p, sp, h, b): where they end, 0 for kinds that the tile is not
-    Halide::Func tile_sums{"tile_sums"};         // (x, row, block, t, qt, g, p, sp, h, b), in registers
-    Halide::Func sums{"sums"};                   // (x, row, sp, h, b): gradients of value, key and query, one after another
+    std::vector<Halide::Func> pairs;           // (kk, qi, qt, g, p, sp, h, b): tensors over pairs
+    std::vector<Halide::RDom> pair_blocks;     // two of each: (key in block, block), inside of the keys and at their end
+    Halide::Func scores{"scores"};             // (lane, row, panel, group, qt, g, p, sp, h, b)
+    Halide::Func grad_weights{"grad_weights"}; // the same: grad_out . value
+    Halide::Func weights{"weights"};           // (kk, qi, qt, g, p, sp, h, b); with slopes of logits beside them where those are not 1
+    Halide::Func grad_scores{"grad_scores"};   // the same
+    Halide::Func tile_magnitude{
+        "tile_magnitude"};                 // (qt, g, p, sp, h, b): the largest of all that is multiplied; undefined as row_magnitude
+    Halide::Func first_turn{"first_turn"}; // (t, qt, p, sp, b): where the products of a tile begin
+    Halide::Func turns_end{"turns_end"};   // (kind, t, qt, g, p, sp, h, b): where they end, 0 for kinds that the tile is not
+    Halide::Func tile_sums{"tile_sums"};   // (x, row, block, t, qt, g, p, sp, h, b), in registers
+    Halide::Func sums{"sums"};             // (x, row, sp, h, b): gradients of value, key and query, one after another
     // (d, token, h, b): gradients of the rows that attention read, and of what these were made of; results.
     KeySource::Element query_sums, key_sums, value_sums;
     HeadGradient of_query, of_key, of_value;
     Halide::Func grad_query, grad_key, grad_value;
+
+    Halide::RDom dropout_groups;                 // (lane, place, group, row): the pairs of a tile
+    Halide::RDom kept_rows;                      // (key in part, row)
+    Halide::Func dropout_words{"dropout_words"}; // (lane, group, qi, qt, g, p, sp, h, b): four words
+    Halide::Func dropout{"dropout"};             // (kk, qi, qt, g, p, sp, h, b): 0, or what a weight is multiplied by; undefined without
+    Halide::Func kept_weights{"kept_weights"};   // the same: weights after dropout
 
     bool has_slopes = false;
     std::vector<Halide::Func> funcs() const;

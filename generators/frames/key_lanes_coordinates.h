@@ -25,7 +25,9 @@ struct KeyLanesCoordinates {
     Halide::Expr existing_key(const Halide::Expr &kk) const { return in().keys.existing_row(key(kk)); }
     // Rows behind the last query repeat it.
     Halide::Expr query(const Halide::Expr &qi) const { return Halide::min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
-    Halide::Expr existing_query(const Halide::Expr &qi) const { return Halide::unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1); }
+    Halide::Expr existing_query(const Halide::Expr &qi) const {
+        return Halide::unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1);
+    }
     Halide::Expr head() const { return s.h * s.group_size + s.g; }
     // Pairs of a tile of queries, of which some may be excluded.
     bool excludes() const { return formulas.visibility().rows_differ() || formulas.logits().excludes_pairs(); }
@@ -33,9 +35,13 @@ struct KeyLanesCoordinates {
     TileRange tile_range() const { return range(query(0), query(blocking.q_tile - 1)); }
 
     std::vector<Halide::Expr> in_part(std::vector<Halide::Expr> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
-    std::vector<Halide::Expr> in_tile(std::vector<Halide::Expr> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
+    std::vector<Halide::Expr> in_tile(std::vector<Halide::Expr> inner) const {
+        return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b});
+    }
     std::vector<Halide::Var> vars_in_part(std::vector<Halide::Var> inner) const { return with(std::move(inner), {s.p, s.sp, s.h, s.b}); }
-    std::vector<Halide::Var> vars_in_tile(std::vector<Halide::Var> inner) const { return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b}); }
+    std::vector<Halide::Var> vars_in_tile(std::vector<Halide::Var> inner) const {
+        return with(std::move(inner), {s.qt, s.g, s.p, s.sp, s.h, s.b});
+    }
 
 private:
     template <class T> static std::vector<T> with(std::vector<T> inner, const std::vector<Halide::Var> &outer) {

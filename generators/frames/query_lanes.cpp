@@ -327,6 +327,7 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeyS
         keys.where([&](const Expr &first, const Expr &last) { return vp >= 0 && in_part(s, part, first, last); });
         return keys;
     };
+    const Halide::Func probs = s.kept_probs.defined() ? s.kept_probs : s.probs;
     const bool cut = blocking.cuts_ends || !keys_of(TilePart::whole).has_high;
     const std::vector<TilePart> parts = cut ? halves : std::vector<TilePart>{TilePart::whole};
     std::vector<TileKeys> keys_of_part;
@@ -347,7 +348,7 @@ void define_acc(QueryLanesStages &s, const QueryLanesCoordinates &at, const KeyS
                 logits.push_back(s.logits(tile_row, word * product.k + k, c, qt, h, b));
             }
             s.acc(s.lane, vector, d, vp, c, qt, h, b) = keys.accumulate(domain, product, s.acc(s.lane, vector, d, vp, c, qt, h, b),
-                                                                        s.probs(tile_row, word, c, qt, h, b), value_word(word), logits);
+                                                                        probs(tile_row, word, c, qt, h, b), value_word(word), logits);
             s.acc_loops.push_back({part, *domain, {}});
         }
     }
@@ -405,6 +406,7 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     s.head_dim = p.head_dim;
     s.head_dim_v = p.head_dim_v;
     s.rotary_dim = formulas.rotation().active() ? formulas.rotation().dim() : 0;
+    s.own_lengths = p.kv_lengths != 0 || p.cache != 0;
     // Probs are cut downwards, all alike: their own sum divides that out. lse, and the share of a sink, need what they were.
     s.keeps_exact_sum = blocking.product.k > 1 && (p.lse != 0 || p.sinks != 0);
     const QueryLanesCoordinates at{formulas, blocking};
@@ -415,6 +417,9 @@ QueryLanesStages query_lanes(const AttentionFormulas &formulas, const QueryLanes
     define_scores(s, at, keys, halves);
     define_logits(s, at);
     define_softmax(s, at);
+    if (formulas.dropout().active()) {
+        define_dropout(s, at);
+    }
     blocking.tiles ? define_tiles_acc(s, at) : define_acc(s, at, keys, halves);
     define_merge(s, at);
     // out = acc / row_sum
@@ -452,7 +457,7 @@ std::vector<Halide::Func> QueryLanesStages::funcs() const {
         all.insert(all.end(), steps.begin(), steps.end());
     }
     for (const Halide::Func &f : {first_end, second_begin, vectors_with_rows, fetched, fetched_pairs, query_tile, pages, key_tile,
-                                  key_words, value_words, value_products, score_factor}) {
+                                  key_words, value_words, value_products, score_factor, dropout_words, kept_probs}) {
         if (f.defined()) {
             all.push_back(f);
         }

@@ -46,6 +46,7 @@ struct QueryLanesStages : MergedRowsStages {
     int keep_column() const { return sum_column() - 2; }
     int number_panels() const { return (blocking.value_panel - 1 - keep_column()) / blocking.value_panel; }
     int value_panels() const { return (head_dim_v + blocking.value_panel - 1) / blocking.value_panel; }
+    bool own_lengths; // keys of a batch row end before T_kv
     int page_slots;   // pages of a chunk
     bool finds_clean; // keys are excluded one by one: which chunks of value are without NaN and inf is found out beforehand
 
@@ -57,6 +58,7 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::RDom squares;     // of query_tile: (lane, word in block, block, vector)
     Halide::RDom out_squares; // of out_tile: (column in block, lane, vector, block of columns)
     Halide::RDom rotary, value_rows, value_columns;
+    Halide::RDom dropout_groups; // (place, lane, group): the keys of a chunk
     // The updates of scores, over the words of head_dim, and those of acc, over the words of a chunk's keys.
     struct PartLoop {
         TilePart part;
@@ -90,6 +92,8 @@ struct QueryLanesStages : MergedRowsStages {
     Halide::Func row_reference{"row_reference"};         // (qi, c, qt, h, b)
     Halide::Func prob_floats{"prob_floats"};             // (qi, kk, c, qt, h, b): where probs share words and their sum is needed exactly
     Halide::Func probs{"probs"};                         // (qi, kk, c, qt, h, b): kk counts words
+    Halide::Func dropout_words{"dropout_words"};         // (qi, lane, group, c, qt, h, b): four words
+    Halide::Func kept_probs{"kept_probs"};               // (qi, kk, c, qt, h, b): after dropout; undefined without
     Halide::Func row_sum{"row_sum"};                     // (qi, c, qt, h, b): of the probs that values are multiplied by
     Halide::Func exact_sum{"exact_sum"};                 // (qi, c, qt, h, b): of prob_floats
     Halide::Func acc{"acc"};                             // (lane, vector, d in panel, panel of columns, c, qt, h, b), in registers

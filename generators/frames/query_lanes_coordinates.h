@@ -56,6 +56,9 @@ Halide::Expr vector_of(const QueryLanesStages &s, TilePart part);
 // are read as words, Halide 21 would look a page up for every word.
 KeySource keys_of_chunks(QueryLanesStages &s, const QueryLanesCoordinates &at);
 
+// kept_probs, where weights are dropped.
+void define_dropout(QueryLanesStages &s, const QueryLanesCoordinates &at);
+
 // Rows that are asked from memory: fetched, and fetched_pairs where tensors over pairs differ by query. For tensors that kernels read as
 // they lie.
 void define_fetched(QueryLanesStages &s, const QueryLanesCoordinates &at);

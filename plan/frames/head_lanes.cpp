@@ -71,7 +71,8 @@ public:
     KnobUser knob_user() const override { return KnobUser::head_lanes; }
     bool serves(const Problem &p, const Machine &machine) const override {
         // A layer without a cache has as many keys as queries.
-        return !machine.gpu() && contract::computes_out(p) && (contract::by_heads(p) || p.cache != 0) && head_lanes_of(p, machine) >= 4;
+        return !machine.gpu() && contract::computes_out(p) && p.dropout == 0 && (contract::by_heads(p) || p.cache != 0) &&
+               head_lanes_of(p, machine) >= 4;
     }
     bool wanted(const Problem &p, const Machine &machine, bool) const override { return p.seq_len_q <= best_up_to(p, machine); }
     int max_seq_len_q() const override { return 16; }

@@ -2,6 +2,7 @@
 #include "key_lanes.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "../../contract/problem.h"
 #include "frame.h"
@@ -20,14 +21,16 @@ int widest_head(const Problem &p) {
     return std::max(p.head_dim, p.head_dim_v);
 }
 
-// Rows and vectors of columns of gradients in registers. A step multiplies each of them, and loads the vectors and a broadcast for each row.
+// Rows and vectors of columns of gradients in registers. A step multiplies each of them, and loads the vectors and a broadcast for each
+// row.
 struct GradTile {
     int vectors, rows;
 };
 
 // The first that has the fewest columns of padding.
 GradTile grad_tile(int vectors, const Machine &machine) {
-    static constexpr GradTile many[] = {{4, 4}, {5, 4}, {3, 4}, {2, 8}, {1, 8}}, few[] = {{2, 6}, {3, 4}, {1, 6}}, two_steps[] = {{2, 4}, {1, 4}};
+    static constexpr GradTile many[] = {{4, 4}, {5, 4}, {3, 4}, {2, 8}, {1, 8}}, few[] = {{2, 6}, {3, 4}, {1, 6}},
+                              two_steps[] = {{2, 4}, {1, 4}};
     const auto best_of = [vectors](const auto &tiles) {
         return *std::min_element(std::begin(tiles), std::end(tiles), [vectors](const GradTile &a, const GradTile &b) {
             return in_whole(vectors, a.vectors) < in_whole(vectors, b.vectors);
@@ -45,7 +48,8 @@ int rows_of_scores(const Machine &machine) {
 int keys_of_part(const Problem &p, const Tiling &t, const Machine &machine) {
     const int most = machine.many_registers() ? 256 : 192, usual_head = 64;
     const int unit = t.key_panel % t.grad_rows == 0 ? t.key_panel : t.key_panel * t.grad_rows / (t.grad_rows % 2 == 0 ? 2 : 1);
-    return std::max(1, most * usual_head / std::max(widest_head(p), usual_head) / unit) * unit;
+    const int whole = p.dropout != 0 ? std::lcm(unit, dropout_group) : unit;
+    return std::max(1, most * usual_head / std::max(widest_head(p), usual_head) / whole) * whole;
 }
 
 // Tasks of a call with one batch row: enough for several threads, where the heads alone are few.
@@ -77,6 +81,7 @@ public:
         const int vectors = t.key_panel / machine.lanes, grad_vectors = t.grad_columns / machine.lanes;
         const int64_t pairs = int64_t(t.q_tile) * t.kv_tile, keys = int64_t(t.kv_tile) * gradient_width(p, t);
         return first_of({
+            groups_refusal(p, t),
             t.q_tile % t.grad_rows != 0 ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a multiple of grad_rows" : "",
             t.kv_tile % t.grad_rows != 0 ? "tiling: kv_tile " + std::to_string(t.kv_tile) + " is not a multiple of grad_rows" : "",
             at_most("scores (score_rows x key_panel)", int64_t(vectors) * t.score_rows, most_sums, "registers"),

@@ -36,4 +36,10 @@ std::string first_of(std::initializer_list<std::string> sentences) {
     return "";
 }
 
+std::string groups_refusal(const Problem &p, const Tiling &t) {
+    return p.dropout != 0 && t.kv_tile % dropout_group != 0
+               ? sentence("tiling: kv_tile %d is not a multiple of the %d keys whose dropout is decided together", t.kv_tile, dropout_group)
+               : "";
+}
+
 } // namespace polyhead::gen

@@ -9,7 +9,9 @@ class Plain : public Frame {
 public:
     const char *name() const override { return "plain"; }
     int schedule_version() const override { return 0; }
-    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::computes_out(p); }
+    bool serves(const Problem &p, const Machine &machine) const override {
+        return !machine.gpu() && contract::computes_out(p) && p.dropout == 0;
+    }
     bool wanted(const Problem &, const Machine &, bool) const override { return false; }
 };
 

@@ -1,5 +1,6 @@
 // The frame "query lanes": prefill on CPUs.
 #include <algorithm>
+#include <numeric>
 
 #include "../../contract/tensors.h"
 #include "frame.h"
@@ -98,7 +99,7 @@ int keys_of_chunk(const Problem &p, const Tiling &t, const Machine &machine) {
 
 // Elements of one multiply-add.
 int pair_of(const Problem &p, const Machine &machine) {
-    return machine.multiplies_pairs(contract::key_dtype(p)) && p.head_dim % 2 == 0 ? 2 : 1;
+    return machine.multiplies_pairs(contract::key_dtype(p)) && p.head_dim % 2 == 0 && p.dropout == 0 ? 2 : 1;
 }
 
 class QueryLanes : public Frame {
@@ -119,7 +120,7 @@ public:
         const RegisterPanel registers = register_panel(std::max(1, t->q_tile / machine.lanes), machine);
         fill(t->key_panel, key_panel_for(t->kv_tile, most_keys_of_panel(registers, t->pair, machine), t->pair));
         fill(t->value_panel, value_panel_for(p.head_dim_v, registers));
-        fill(t->kv_tile, keys_of_chunk(p, *t, machine));
+        fill(t->kv_tile, p.dropout != 0 ? std::lcm(dropout_group, t->key_panel) : keys_of_chunk(p, *t, machine));
     }
 
     std::vector<std::string> reasons(const Problem &, const Tiling &t, const Machine &machine) const override {
@@ -139,7 +140,10 @@ public:
         const int vectors = (t.q_tile + machine.lanes - 1) / machine.lanes;
         const bool transposes = p.mask != POLYHEAD_NO_MASK || p.score_bias != 0;
         return first_of({
-            t.pair > pair_of(p, machine) ? "tiling: pair 2 needs bf16, an even head_dim and a machine with dot products of pairs" : "",
+            t.pair > pair_of(p, machine)
+                ? "tiling: pair 2 needs bf16, an even head_dim, no dropout and a machine with dot products of pairs"
+                : "",
+            groups_refusal(p, t),
             contract::by_heads(p) && t.amx != 0 && !multiplies_by_tiles(p, t) ? "tiling: amx 1 needs pair 2 and no rope" : "",
             t.key_panel % t.pair != 0 ? "tiling: key_panel " + std::to_string(t.key_panel) + " is not a multiple of pair" : "",
             transposes && (t.q_tile & (t.q_tile - 1)) != 0

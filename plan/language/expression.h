@@ -30,7 +30,7 @@ public:
     bool changes_score() const;
     bool masks() const;
     bool has_slope() const; // the score is a text, and no function of C++, which has no derivative
-    uint32_t facts() const;                                             // bits POLYHEAD_EXPRESSION_
+    uint32_t facts() const; // bits POLYHEAD_EXPRESSION_
     const language::Program *program() const { return program_.get(); } // null: there is no text
 
 private:

@@ -30,7 +30,7 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
          page_table: Any = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, key_scales: Any = None, value_scales: Any = None,
          gate: Any = None, query_norm: Optional[str] = None, key_norm: Optional[str] = None, value_norm: bool = False,
          query_norm_weight: Any = None, query_norm_bias: Any = None, key_norm_weight: Any = None, key_norm_bias: Any = None,
-         norm_epsilon: float = 1e-6, device: Any = None) -> Any:
+         norm_epsilon: float = 1e-6, dropout_p: float = 0.0, dropout_seed: int = 0, dropout_offset: int = 0, device: Any = None) -> Any:
     """softmax(scale * query key^T + mask) value, per head. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v] -> out [B,H,T_q,d_v]. H is a multiple of H_kv. layout "bshd":
@@ -61,12 +61,12 @@ def sdpa(query: Any, key: Any, value: Any, attn_mask: Any = None, *, is_causal: 
     positions_q, _kv  int [B,T_q], [B,T_kv]: rows of the rope tables; position_offsets int [B] is added to p
     rope_sections     "contiguous", "interleaved" or "parts": pairs take their positions from two or three directions, which have sections=
                       (16, 24, 24) pairs. positions_q and positions_kv are then [B,S,T_q] and [B,S,T_kv], S = 2 or 3
-    head_gate         float [H]: a factor for the result of each head
-    gate              [B,H,T_q,d_v], or [B,H,T_q,1], in the layout of query: the result is multiplied by its sigmoid
+    gate              [B,H,T_q,d_v], or [B,H,T_q,1], in the layout of query: its sigmoid is a factor of out; head_gate float [H] is one, too
     query_norm        "rms" (x / sqrt(mean(x^2) + norm_epsilon) * weight), "rms_plus_one" (the factor is 1 + weight) or "layer" ((x - mean)
                       / sqrt(variance + norm_epsilon) * weight + bias), of each head of query before its rotation; key_norm the same of key.
                       query_norm_weight, query_norm_bias, key_norm_weight, key_norm_bias: float [d]; left out, they change nothing
     value_norm        value is divided by the root of its mean square, without a weight
+    dropout_p         each weight is 0 with this probability, by dropout_seed and dropout_offset, or divided by 1 - p; in out alone
     expression        text of docs/guides/expressions.md or a function (polyhead.expressions), with tensors={name: array}
 
     Returns out, or a tuple: out, lse [B,H,T_q] (return_lse), weights [B,H,T_q,T_kv] (return_weights) or their mean over heads
@@ -369,6 +369,9 @@ def _add_modifiers(o: dict[str, Any], sizes: _Sizes, fields: dict[str, Any], arg
     for name in ("positions_q", "positions_kv"):
         if o[name] is not None:
             arguments[name] = _arrays.small(name, o[name], "int32")
+    if o["dropout_p"] != 0.0:
+        fields["dropout"] = 1
+        arguments.update(dropout_p=o["dropout_p"], dropout_seed=o["dropout_seed"], dropout_offset=o["dropout_offset"])
     if o["expression"] is not None:
         tensors = o["tensors"] or {}
         fields["expression"] = o["expression"] if isinstance(o["expression"], str) else text_of(o["expression"], tensors)

@@ -2,42 +2,56 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _arrays, attention, options
 from .error import Error, refuse, renamed
 from .kernel import kernel_of
 
+# What sdpa_backward() calls the gradients that are asked for: field of the problem, argument of the call, of what.
+RETURNED = {"bias": ("grad_score_bias", "grad_score_bias", "bias"), "alibi_slopes": ("grad_alibi", "grad_alibi_slopes", "alibi_slopes"),
+            "sinks": ("grad_sinks", "grad_sinks", "sinks"), "gate": ("grad_gate", "grad_gate", "gate")}
+
 
 def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse: Any, attn_mask: Any = None, *, is_causal: bool = False,
                   causal_alignment: str = "top_left", scale: Optional[float] = None, kv_lengths: Any = None,
                   window: tuple[int, int] = (-1, -1), softcap: float = 0.0, bias: Any = None, alibi_slopes: Any = None, sinks: Any = None,
-                  layout: str = "bhsd", num_heads: Optional[int] = None, position_offsets: Any = None, cu_seqlens_q: Any = None,
-                  cu_seqlens_kv: Any = None, device: Any = None) -> tuple[Any, Any, Any]:
+                  layout: str = "bhsd", num_heads: Optional[int] = None, rope: Optional[tuple[Any, Any]] = None,
+                  rope_interleaved: bool = False, rope_trailing: bool = False, rope_sections: Optional[str] = None,
+                  sections: Optional[Sequence[int]] = None, positions_q: Any = None, positions_kv: Any = None, position_offsets: Any = None,
+                  head_gate: Any = None, expression: Union[None, str, Callable[..., Any]] = None,
+                  tensors: Optional[Mapping[str, Any]] = None, cu_seqlens_q: Any = None, cu_seqlens_kv: Any = None, gate: Any = None,
+                  query_norm: Optional[str] = None, key_norm: Optional[str] = None, value_norm: bool = False, query_norm_weight: Any = None,
+                  query_norm_bias: Any = None, key_norm_weight: Any = None, key_norm_bias: Any = None, norm_epsilon: float = 1e-6,
+                  dropout_p: float = 0.0, dropout_seed: int = 0, dropout_offset: int = 0, return_grads: Sequence[str] = (),
+                  device: Any = None) -> tuple[Any, ...]:
     """The gradients of query, key and value, from grad_out, the gradient of out. B batch, H heads, H_kv key/value heads, T_q and T_kv lengths.
 
     grad_out [B,H,T_q,d_v], query [B,H,T_q,d], key [B,H_kv,T_kv,d], value [B,H_kv,T_kv,d_v]; out [B,H,T_q,d_v] and lse [B,H,T_q] are what
     polyhead.sdpa(..., return_lse=True) returned. The other arguments are those of that call, and mean the same.
 
-    Returns (grad_query, grad_key, grad_value), new arrays of the shape and dtype of query, key and value. Gradients of pairs that do not take
-    part, of rows that see no key and of keys that nobody sees are 0. Sums are float32; 16-bit gradients are rounded once.
+    Returns (grad_query, grad_key, grad_value), new arrays of the shape and dtype of query, key and value; with return_grads, of the names
+    "bias", "alibi_slopes", "sinks" and "gate", those too, in that order, of the shapes of what they are gradients of. Gradients of pairs
+    that do not take part, of rows that see no key and of keys that nobody sees are 0. Sums are float32; 16-bit gradients are rounded once.
     """
     given = locals()
     options.check("sdpa_backward", given)
-    o = {**_UNUSED, **given}
-    del o["grad_out"], o["lse"]
+    o = {**_ONLY_FORWARD, **given}
+    for name in ("grad_out", "lse", "return_grads"):
+        del o[name]
     packed = cu_seqlens_q is not None
-    grad_out, lse = (x[None] for x in (grad_out, lse)) if packed else (grad_out, lse)
     shortest, longest = attention.add_batch_of_packed(o)
     missing = 1 if packed else attention.add_leading_dimensions(o)
-    if missing and not packed:
+    if missing:
         grad_out, lse = grad_out[(None,) * missing], lse[(None,) * missing]
     sizes = attention.sizes_of(o)
     on = _arrays.device_of(o["query"], device)
     fields, arguments = attention.problem_of(o, sizes, on)
     fields["op"] = 3  # polyhead_op
-    gradients = {"grad_" + name: _arrays.empty(o[name], o[name].shape) for name in ("query", "key", "value")}
-    arguments.update(out=o["out"], lse=lse, grad_out=grad_out, **gradients)
+    gradients = [_arrays.empty(o[name], o[name].shape) for name in ("query", "key", "value")]
+    arguments.update(zip(("grad_query", "grad_key", "grad_value"), gradients))
+    arguments.update(out=o["out"], lse=lse, grad_out=grad_out)
+    others = _add_others(o, return_grads, fields, arguments)
     if longest < 0:
         shortest = longest = sizes.seq_len_q
     kernel = kernel_of(fields, on, shortest, longest)
@@ -45,8 +59,26 @@ def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse
         kernel.run(arguments, on, layout)
     except Error as error:
         raise renamed(error, attention.WORDS) from None
-    query_, key_, value_ = (x[(0,) * missing] if missing else x for x in gradients.values())
-    return query_, key_, value_
+    return tuple(x[(0,) * missing] if missing else x for x in gradients) + tuple(others)
+
+
+def _add_others(o: dict[str, Any], names: Sequence[str], fields: dict[str, Any], arguments: dict[str, Any]) -> list[Any]:
+    """The gradients that are asked for, in the order of RETURNED."""
+    for name in names:
+        if name not in RETURNED:
+            raise refuse("return_grads: found %r, expected %s" % (name, options.one_of(*RETURNED).expected))
+    others = []
+    for name, (field, argument, of) in RETURNED.items():
+        if name not in names:
+            continue
+        if o[of] is None:
+            raise refuse("return_grads: found %s without %s, expected both" % (name, of), "WRONG_OPERATION")
+        tensor = arguments["score_bias"] if name == "bias" else arguments[of]
+        in_storage = name == "gate" or (name == "bias" and fields.get("additive_in_storage"))
+        fields[field] = 1
+        arguments[argument] = _arrays.empty(o["query"], tensor.shape, None if in_storage else "float32")
+        others.append(arguments[argument])
+    return others
 
 
 def linear_backward(grad_out: Any, input: Any, weight: Any, bias: bool = False) -> tuple[Any, ...]:
@@ -81,8 +113,5 @@ def _rows_of(array: Any) -> Any:
     return array if len(array.shape) < 3 and len(array.shape) != 1 else array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
-# Arguments of sdpa() that have no gradients yet: as they are left out.
-_UNUSED: dict[str, Any] = dict.fromkeys(("past_key", "past_value", "rope", "rope_sections", "sections", "positions_q", "positions_kv", "head_gate",
-                                         "expression", "tensors", "key_scales", "value_scales", "gate", "query_norm", "key_norm", "query_norm_weight",
-                                         "query_norm_bias", "key_norm_weight", "key_norm_bias"), None)
-_UNUSED.update(rope_interleaved=False, rope_trailing=False, value_norm=False, return_present=False)
+# Arguments of sdpa() that a backward call has not, as they are left out.
+_ONLY_FORWARD: dict[str, Any] = {"past_key": None, "past_value": None, "key_scales": None, "value_scales": None, "return_present": False}

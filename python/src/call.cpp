@@ -103,6 +103,10 @@ bool CallArguments::read_attention_number(const std::string &name, nb::handle va
         args_.has_window = 1;
         args_.window_left = window_side(pair[0]);
         args_.window_right = window_side(pair[1]);
+    } else if (name == "dropout_seed" && table_.problem.dropout) {
+        args_.dropout_seed = number<uint64_t>(name, value, "a whole number from 0 to 2^64 - 1");
+    } else if (name == "dropout_offset" && table_.problem.dropout) {
+        args_.dropout_offset = number<uint32_t>(name, value, "a whole number from 0 to 2^32 - 1");
     } else {
         for (const contract::NumberRow &row : contract::numbers) {
             if (row.given && name == row.name) {
@@ -200,6 +204,8 @@ std::vector<std::string> CallArguments::names(const LoadedKernel &kernel) {
     add(contract::attends(p), "softmax_scale");
     add(contract::attends(p) && contract::knows_positions(p), "alignment");
     add(p.window != 0, "window");
+    add(p.dropout != 0, "dropout_seed");
+    add(p.dropout != 0, "dropout_offset");
     for (const contract::NumberRow &row : contract::numbers) {
         add(row.given && takes(p, row), row.name);
     }

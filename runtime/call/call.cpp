@@ -44,7 +44,8 @@ constexpr size_t place_of(std::string_view name) {
     return i;
 }
 constexpr size_t softmax_scale = place_of("softmax_scale"), from_end = place_of("from_end"), window_left = place_of("window_left"),
-                 window_right = place_of("window_right"), step_q = place_of("position_step_q"), step_kv = place_of("position_step_kv");
+                 window_right = place_of("window_right"), step_q = place_of("position_step_q"), step_kv = place_of("position_step_kv"),
+                 dropout_offset = place_of("dropout_offset"), seed_low = place_of("seed_low"), seed_high = place_of("seed_high");
 constexpr size_t numbers_given() {
     size_t count = 0;
     for (const NumberRow &row : numbers) {
@@ -52,7 +53,7 @@ constexpr size_t numbers_given() {
     }
     return count;
 }
-static_assert(num_numbers == 6 + numbers_given(), "add_numbers sets each of them");
+static_assert(num_numbers == 9 + numbers_given(), "add_numbers sets each of them");
 
 template <typename T> uint32_t bits_of(T value) noexcept {
     static_assert(sizeof(T) == sizeof(uint32_t), "one word");
@@ -257,6 +258,9 @@ void Call::set_numbers(const polyhead_problem &problem, const polyhead_args &arg
     numbers_[window_right].whole = window_right_of(problem, args);
     numbers_[step_q].whole = absent(args.positions_q);
     numbers_[step_kv].whole = absent(args.positions_kv);
+    numbers_[dropout_offset].whole = static_cast<int32_t>(args.dropout_offset);
+    numbers_[seed_low].whole = static_cast<int32_t>(args.dropout_seed);
+    numbers_[seed_high].whole = static_cast<int32_t>(args.dropout_seed >> 32);
     for (size_t i = 0; i < num_numbers; ++i) {
         if (numbers[i].given) {
             numbers_[i].real = args.*numbers[i].given;

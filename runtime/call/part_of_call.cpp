@@ -122,7 +122,7 @@ bool can_divide_queries(const polyhead_problem &p, const polyhead_args &args) no
 }
 
 const TensorRow *summed_result(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
-    for (const TensorRow &row : kernel.tensors & result_rows) {
+    for (const TensorRow &row : kernel.tensors &result_rows) {
         const polyhead_tensor &tensor = args.*row.tensor;
         const Dimensions dimensions(row, kernel.problem);
         bool divided = shape.batch <= 1;

@@ -19,9 +19,7 @@ struct CallShape {
     bool ragged() const noexcept { return packed_q || packed_kv; }
     int64_t group_size() const noexcept { return num_kv_heads > 0 ? num_heads / num_kv_heads : 1; }
     // No result has an element.
-    bool nothing_to_do() const noexcept {
-        return batch == 0 || (no_queries() && (!backward || seq_len_kv == 0 || num_kv_heads == 0));
-    }
+    bool nothing_to_do() const noexcept { return batch == 0 || (no_queries() && (!backward || seq_len_kv == 0 || num_kv_heads == 0)); }
     // Every result is that of a query without keys, or of a key without queries.
     bool no_pairs() const noexcept { return seq_len_kv == 0 || no_queries(); }
 

@@ -21,7 +21,7 @@ enum class Alignment : int32_t { of_problem = 0, bottom_right = POLYHEAD_BOTTOM_
 // Arguments name the device that computes; none is the CPU. Tensors are there, or on the host and are copied there and back.
 
 // Masks and modifiers of attention; give those that the kernel was built with. See polyhead_args for meaning and defaults.
-struct AttentionModifiers {
+struct ModifierArgs {
     TensorView kv_lengths;              // int32 [B], optional at run time
     std::optional<float> softmax_scale; // default 1/sqrt(head_dim)
     Alignment alignment = Alignment::of_problem;
@@ -30,18 +30,21 @@ struct AttentionModifiers {
         int32_t left = -1, right = -1; // inclusive; -1 = unbounded
     };
     std::optional<Window> window;
-    TensorView mask;                                // bool or floats, broadcast as [B,H,T_q,T_kv]
-    TensorView score_bias;                          // floats, the same
-    float softcap = 0;                              // > 0 exactly when built with softcap
-    TensorView alibi_slopes;                        // f32 [H] or [B,H]
-    TensorView sinks;                               // f32 [H]
-    TensorView rope_cos, rope_sin;                  // f32 [P, rotary_dim / 2]
-    TensorView positions_q;                         // int32 [B,T_q], or [B,S,T_q] with rope_sections
-    TensorView positions_kv;                        // the same of keys
-    TensorView head_gate;                           // f32 [H]
-    TensorView query_norm_weight, query_norm_bias;  // f32 [d], or [H*d] with norm_of_projection
-    TensorView key_norm_weight, key_norm_bias;      // f32 [d], or [H_kv*d]
-    float norm_epsilon = 0;                         // > 0 exactly when built with a norm
+    TensorView mask;                               // bool or floats, broadcast as [B,H,T_q,T_kv]
+    TensorView score_bias;                         // floats, the same
+    float softcap = 0;                             // > 0 exactly when built with softcap
+    TensorView alibi_slopes;                       // f32 [H] or [B,H]
+    TensorView sinks;                              // f32 [H]
+    TensorView rope_cos, rope_sin;                 // f32 [P, rotary_dim / 2]
+    TensorView positions_q;                        // int32 [B,T_q], or [B,S,T_q] with rope_sections
+    TensorView positions_kv;                       // the same of keys
+    TensorView head_gate;                          // f32 [H]
+    TensorView query_norm_weight, query_norm_bias; // f32 [d], or [H*d] with norm_of_projection
+    TensorView key_norm_weight, key_norm_bias;     // f32 [d], or [H_kv*d]
+    float norm_epsilon = 0;                        // > 0 exactly when built with a norm
+    float dropout_p = 0;                           // 0 <= p < 1, when built with dropout; seed and offset: any numbers
+    uint32_t dropout_offset = 0;
+    uint64_t dropout_seed = 0;
     const TensorView *expression_tensors = nullptr; // in the order of their declarations
     int32_t num_expression_tensors = 0;
     const Device *device = nullptr;
@@ -50,7 +53,7 @@ struct AttentionModifiers {
 };
 
 // And the outputs beside out.
-struct AttentionArgs : AttentionModifiers {
+struct AttentionArgs : ModifierArgs {
     MutableTensorView lse;          // f32 [B,H,T_q], exactly when built with lse
     MutableTensorView scores;       // f32 [B,H,T_q,T_kv], exactly when built with scores
     MutableTensorView weights_mean; // f32 [B,T_q,T_kv], exactly when built with weights_mean
@@ -71,7 +74,7 @@ struct SdpaArgs : AttentionArgs {
 };
 
 // The gradients of query, key and value, from the gradient of out. Masks and modifiers are those of the forward call.
-struct SdpaBackwardArgs : AttentionModifiers {
+struct SdpaBackwardArgs : ModifierArgs {
     TensorView query;                       // [B,H,T_q,d]
     TensorView key;                         // [B,H_kv,T_kv,d]
     TensorView value;                       // [B,H_kv,T_kv,d_v]; none when built with value_in_key
@@ -132,7 +135,7 @@ template <class Args> void set_means(const Args &a, polyhead_args *args) noexcep
 }
 
 // What operations with attention have in common.
-inline polyhead_args attention_args(const AttentionModifiers &a, polyhead_op op) noexcept {
+inline polyhead_args attention_args(const ModifierArgs &a, polyhead_op op) noexcept {
     static_assert(sizeof(TensorView) == sizeof(polyhead_tensor), "an array of the one is an array of the other");
     polyhead_args args = polyhead_args_of(op);
     args.kv_lengths = a.kv_lengths;
@@ -159,6 +162,9 @@ inline polyhead_args attention_args(const AttentionModifiers &a, polyhead_op op)
     args.key_norm_weight = a.key_norm_weight;
     args.key_norm_bias = a.key_norm_bias;
     args.norm_epsilon = a.norm_epsilon;
+    args.dropout_p = a.dropout_p;
+    args.dropout_offset = a.dropout_offset;
+    args.dropout_seed = a.dropout_seed;
     args.expression_tensors = a.expression_tensors;
     args.num_expression_tensors = a.num_expression_tensors;
     set_means(a, &args);
@@ -166,7 +172,7 @@ inline polyhead_args attention_args(const AttentionModifiers &a, polyhead_op op)
 }
 
 inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noexcept {
-    polyhead_args args = attention_args(static_cast<const AttentionModifiers &>(a), op);
+    polyhead_args args = attention_args(static_cast<const ModifierArgs &>(a), op);
     args.lse = a.lse;
     args.scores = a.scores;
     args.weights_mean = a.weights_mean;

@@ -254,6 +254,12 @@ typedef struct polyhead_args {
     /* Exactly when the kernel was built with grad_score_bias, grad_alibi, grad_sinks and grad_gate: of the shapes of what they are
      * gradients of, also where that broadcasts. */
     polyhead_tensor grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
+    /* When the kernel was built with dropout: each weight is 0 with this probability, 0 <= p < 1 in steps of 2^-16, and divided by 1 - p
+     * otherwise. What is dropped is a pure function of seed, offset, b, h, q and kv, so a backward call with the same numbers drops the
+     * same. lse, scores and weights are those without dropout. */
+    float dropout_p;
+    uint32_t dropout_offset;
+    uint64_t dropout_seed;
     /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients
      * have the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
     polyhead_tensor weight, grad_input, grad_weight, grad_bias;

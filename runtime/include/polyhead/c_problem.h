@@ -94,6 +94,7 @@ typedef struct polyhead_problem {
     int32_t grad_alibi;           /* the same of the slopes, */
     int32_t grad_sinks;           /* of the sinks, */
     int32_t grad_gate;            /* and of the gate */
+    int32_t dropout;              /* 1: weights are dropped at random, by a probability and a seed of the call */
 } polyhead_problem;
 
 typedef enum polyhead_mask {

@@ -1,0 +1,28 @@
+// The stages of a backward call: gradients of rows that attention reads, and the way back to the tensors of the call.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+
+#include "../plan/tiling.h"
+#include "schedule_kernel.h"
+
+namespace polyhead::gen {
+
+struct BackwardCall {
+    Problem problem;
+    Expression expression;
+    Numerics numerics;
+    Storage storage; // of the results
+    Tiling tiling;
+    int lanes;
+    AttentionInputs in;                          // the tensors of the call, as floats
+    std::map<std::string, Halide::Func> results; // that the kernel has, by name
+    // Lets attention read normalised and rotated rows, of a problem that has nothing to rotate then.
+    std::function<void(Problem *, AttentionInputs *)> keep_rows;
+};
+
+void make_gradients(const BackwardCall &call, KernelStages *stages);
+
+} // namespace polyhead::gen

@@ -40,7 +40,7 @@ struct ProblemField {
     int32_t low, high; // of a number or length with its default written out
     Serves serves;     // whether a kernel built with one value computes a problem with the other
     const char *help;
-    Choice choices[6]; // the first is that of 0
+    Choice choices[8]; // the first is that of 0
 
     // True when 0 has its own word; for other fields 0 means that the flag is left out.
     bool always_written() const noexcept { return kind == FieldKind::choice && choices[0].word != std::string_view("none"); }

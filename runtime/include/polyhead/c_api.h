@@ -126,8 +126,7 @@ typedef struct polyhead_variant {
 typedef struct polyhead_sizes {
     uint32_t kernel, problem, variant, declaration;
 } polyhead_sizes;
-#define POLYHEAD_SIZES                                                                                                                     \
-    { sizeof(polyhead_kernel), sizeof(polyhead_problem), sizeof(polyhead_variant), sizeof(polyhead_declaration) }
+#define POLYHEAD_SIZES {sizeof(polyhead_kernel), sizeof(polyhead_problem), sizeof(polyhead_variant), sizeof(polyhead_declaration)}
 
 /* A named problem and its variants, best first. Constant data, no initialisation needed. */
 typedef struct polyhead_kernel {

@@ -186,7 +186,7 @@ function(_polyhead_expression_library variable name source)
     set(${variable} "$<TARGET_FILE:${name}_expression>" PARENT_SCOPE)
 endfunction()
 
-# polyhead_add_kernel(NAME OP sdpa|mha|linear
+# polyhead_add_kernel(NAME OP sdpa|mha|linear|sdpa_backward|linear_backward
 #     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [GROUP_SIZE n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
 #     [VALUE_IN_KEY] [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
@@ -241,17 +241,20 @@ function(polyhead_add_kernel name)
     endif()
     _polyhead_expression(${name})
     _polyhead_require(${name} OP)
-    if(arg_OP STREQUAL "sdpa")
+    if(arg_OP STREQUAL "sdpa" OR arg_OP STREQUAL "sdpa_backward")
         _polyhead_require(${name} HEAD_DIM)
         if(NOT DEFINED arg_GROUP_SIZE)
             _polyhead_require(${name} NUM_HEADS)
         endif()
     elseif(arg_OP STREQUAL "mha")
         _polyhead_require(${name} EMBED_DIM NUM_HEADS)
-    elseif(arg_OP STREQUAL "linear")
+    elseif(arg_OP STREQUAL "linear" OR arg_OP STREQUAL "linear_backward")
         _polyhead_require(${name} EMBED_DIM OUT_FEATURES)
     else()
-        message(FATAL_ERROR "${who}: OP is ${arg_OP}, expected sdpa, mha or linear")
+        message(
+            FATAL_ERROR
+            "${who}: OP is ${arg_OP}, expected sdpa, mha, linear, sdpa_backward or linear_backward"
+        )
     endif()
 
     _polyhead_tuned(${name})

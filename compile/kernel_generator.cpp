@@ -18,6 +18,7 @@
 #include "gradients.h"
 #include "halide_target.h"
 #include "kernel_ports.h"
+#include "linear_gradient_inputs.h"
 #include "lowering.h"
 #include "schedule_kernel.h"
 
@@ -44,7 +45,7 @@ public:
         const Problem p = problem();
         constrain_inputs(p, tiling().load_width);
         if (contract::is_backward(p)) {
-            generate_sdpa_backward(p);
+            contract::attends(p) ? generate_sdpa_backward(p) : generate_linear_backward(p);
         } else if (contract::by_heads(p)) {
             generate_sdpa(p);
         } else if (contract::attends(p)) {
@@ -417,6 +418,12 @@ private:
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);
         write_linear(*out_, p.out_features, false);
+    }
+
+    void generate_linear_backward(const Problem &p) {
+        const Halide::Func bias = p.bias ? Halide::Func(*outputs_.at("grad_bias")) : Halide::Func();
+        plan_.linear_gradients = linear_gradients(gradient_inputs(p, tiling(), machine(), operands_, &plan_.widened),
+                                                  *outputs_.at("grad_input"), *outputs_.at("grad_weight"), bias);
     }
 
     // The linear layer's result is the kernel's out, or is copied there.

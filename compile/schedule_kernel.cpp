@@ -21,6 +21,9 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     for (const Func &f : k->small_gradients) {
         schedule_along_rows(f, machine);
     }
+    if (k->linear_gradients) {
+        schedule_linear_gradients(*k->linear_gradients, tiling, machine);
+    }
     for (WidenedTensor &s : k->widened) {
         schedule_widened(s, machine);
     }
@@ -76,6 +79,10 @@ void schedule_nothing(KernelStages *k) {
     }
     for (const PairSums &s : k->pair_sums) {
         const std::vector<Func> stages = s.funcs();
+        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    }
+    if (k->linear_gradients) {
+        const std::vector<Func> stages = k->linear_gradients->funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     for (const ScoreOutputStages &s : k->scores) {

@@ -9,6 +9,7 @@
 #include "../generators/frames/key_lanes.h"
 #include "../generators/head_norms.h"
 #include "../generators/layer_cache.h"
+#include "../generators/linear_gradients.h"
 #include "../generators/score_output.h"
 #include "../generators/widened.h"
 #include "../plan/frames/frame.h"
@@ -30,6 +31,7 @@ struct KernelStages {
     std::optional<KeyLanesStages> gradients;
     std::vector<PairSums> pair_sums;
     std::vector<Halide::Func> small_gradients; // results of a backward call that are read from other stages
+    std::optional<LinearGradientsStages> linear_gradients;
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;

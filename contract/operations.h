@@ -26,6 +26,7 @@ inline constexpr Operation operations[] = {
     {"mha", POLYHEAD_MHA, true, true, false, false, "does not compute sdpa"},
     {"linear", POLYHEAD_LINEAR, false, true, false, false, "is a linear layer"},
     {"sdpa_backward", POLYHEAD_SDPA_BACKWARD, true, false, true, true, "computes gradients of sdpa"},
+    {"linear_backward", POLYHEAD_LINEAR_BACKWARD, false, false, false, true, "computes gradients of a linear layer"},
 };
 
 // "sdpa", or "unknown".
@@ -43,7 +44,7 @@ constexpr int op_bit(int32_t id) noexcept {
 }
 namespace ops {
 constexpr int sdpa = op_bit(POLYHEAD_SDPA), mha = op_bit(POLYHEAD_MHA), linear = op_bit(POLYHEAD_LINEAR),
-              sdpa_backward = op_bit(POLYHEAD_SDPA_BACKWARD);
+              sdpa_backward = op_bit(POLYHEAD_SDPA_BACKWARD), linear_backward = op_bit(POLYHEAD_LINEAR_BACKWARD);
 
 constexpr int where(bool Operation::*fact) noexcept {
     int bits = 0;
@@ -54,6 +55,8 @@ constexpr int where(bool Operation::*fact) noexcept {
 }
 constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), bare = where(&Operation::by_heads),
               backward = where(&Operation::backward), forward = attention & ~backward, // those that write out
+    one_layer = linear | linear_backward,                                              // rows and one matrix
+    projects = layers | linear_backward,                                               // rows are multiplied by a matrix, packed or not
     any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
 } // namespace ops
 
@@ -68,6 +71,10 @@ constexpr bool by_heads(const polyhead_problem &p) noexcept {
 }
 constexpr bool is_backward(const polyhead_problem &p) noexcept {
     return (ops::backward & op_bit(p.op)) != 0;
+}
+// Multiplies rows by a matrix: numbers and knobs of linear layers.
+constexpr bool projects(const polyhead_problem &p) noexcept {
+    return (ops::projects & op_bit(p.op)) != 0;
 }
 // Attention itself, and not its gradients.
 constexpr bool computes_out(const polyhead_problem &p) noexcept {

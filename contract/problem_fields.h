@@ -40,7 +40,7 @@ struct ProblemField {
     int32_t low, high; // of a number or length with its default written out
     Serves serves;     // whether a kernel built with one value computes a problem with the other
     const char *help;
-    Choice choices[6]; // the first is that of 0
+    Choice choices[8]; // the first is that of 0
 
     // True when 0 has its own word; for other fields 0 means that the flag is left out.
     bool always_written() const noexcept { return kind == FieldKind::choice && choices[0].word != std::string_view("none"); }
@@ -107,10 +107,12 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
 
 // In the order of flags.
 constexpr ProblemField problem_fields[] = {
-    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear", "sdpa_backward"),
-    field::number("embed_dim", &polyhead_problem::embed_dim, ops::layers, 1, field::most_features,
-                  "mha: width of input and output; linear: width of the input"),
-    field::number("out_features", &polyhead_problem::out_features, ops::linear, 1, field::most_features, "linear: width of the output"),
+    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear", "sdpa_backward",
+                  "linear_backward"),
+    field::number("embed_dim", &polyhead_problem::embed_dim, ops::projects, 1, field::most_features,
+                  "mha: width of input and output; linear, linear_backward: width of the input"),
+    field::number("out_features", &polyhead_problem::out_features, ops::one_layer, 1, field::most_features,
+                  "linear, linear_backward: width of the output"),
     field::number("num_heads", &polyhead_problem::num_heads, ops::attention, 1, 128, "query heads"),
     field::number("num_kv_heads", &polyhead_problem::num_kv_heads, ops::attention, 1, 128,
                   "key/value heads; divides --num-heads (default: --num-heads)"),
@@ -129,7 +131,7 @@ constexpr ProblemField problem_fields[] = {
                   "mha --cross: width of the key input (default: --embed-dim)"),
     field::number("vdim", &polyhead_problem::vdim, ops::mha, 1, field::most_features,
                   "mha --cross: width of the value input (default: --embed-dim)"),
-    field::yes_no("bias", &polyhead_problem::bias, ops::layers, field::same_truth, "mha, linear: with biases"),
+    field::yes_no("bias", &polyhead_problem::bias, ops::projects, field::same_truth, "mha, linear, linear_backward: with biases"),
     field::choice("causal", &polyhead_problem::causal, ops::attention, field::same,
                   "queries see no later keys; a bare --causal is bottom_right", "none", "bottom_right", "top_left"),
     field::yes_no("kv_lengths", &polyhead_problem::kv_lengths, ops::attention, field::optional, "takes valid key lengths per batch row"),
@@ -172,8 +174,8 @@ constexpr ProblemField problem_fields[] = {
     field::length("seq_len_q", &polyhead_problem::seq_len_q, ops::any, "fixed query length (default: free at run time)"),
     field::length("seq_len_kv", &polyhead_problem::seq_len_kv, ops::attention, "fixed key length (default: free at run time)"),
     field::storage("dtype", &polyhead_problem::dtype, ops::any, "storage type; f16 and bf16 for CPUs, CUDA and OpenCL"),
-    field::yes_no("f32_weights", &polyhead_problem::f32_weights, ops::layers, field::same_truth,
-                  "weights are packed as f32 beside inputs and outputs of 16 bits"),
+    field::yes_no("f32_weights", &polyhead_problem::f32_weights, ops::projects, field::same_truth,
+                  "weights are f32 beside inputs and outputs of 16 bits"),
     field::number("page_size", &polyhead_problem::page_size, ops::forward, 0, 1024,
                   "sdpa, mha --cache: keys per page, a power of two; calls give a page table [B, max_pages]"),
     field::yes_no("int8_cache", &polyhead_problem::int8_cache, ops::sdpa, field::same_truth,

@@ -19,13 +19,13 @@ std::string name_of(KnobUser user) {
         }
     }
     return !names.empty()                 ? names
-           : user == KnobUser::linear_cpu ? "linear, mha"
+           : user == KnobUser::linear_cpu ? "linear, mha, linear_backward"
            : user == KnobUser::linear_gpu ? "linear, mha (GPU)"
                                           : "every frame";
 }
 
 bool reads(const Frame &frame, KnobUser user, const Problem &p, const Machine &machine) {
-    const bool of_layers = contract::has_weights(p) && user == (machine.gpu() ? KnobUser::linear_gpu : KnobUser::linear_cpu);
+    const bool of_layers = contract::projects(p) && user == (machine.gpu() ? KnobUser::linear_gpu : KnobUser::linear_cpu);
     return user == KnobUser::everyone || frame.reads(user) || of_layers;
 }
 

@@ -42,6 +42,9 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
     if (p.dtype != POLYHEAD_F32 && !stores_16_bits) {
         return "dtype " + dtype_name(p.dtype) + " is not supported on target " + target + ": expected f32, or a CPU, CUDA or OpenCL target";
     }
+    if (contract::is_backward(p) && machine.gpu()) {
+        return std::string("op ") + contract::op_name(p.op) + " is not supported on target " + target + ": expected a CPU";
+    }
     if (p.free_group_size != 0 && machine.gpu()) { // threads share the rows of a group
         return "free_group_size is not supported on target " + target + ": expected group_size, or a CPU";
     }

@@ -169,6 +169,14 @@ void ScratchTerms::add_gradients() {
     }
 }
 
+void ScratchTerms::add_linear_gradients() {
+    const int64_t columns = round_up(p_.embed_dim, POLYHEAD_WEIGHT_PANEL);
+    add_per_query(columns);
+    add_per_query(round_up(p_.out_features, POLYHEAD_WEIGHT_PANEL));
+    add_per_query(p_.dtype != POLYHEAD_F32 ? p_.out_features : 0); // grad_out in rows
+    add(columns * p_.out_features, 0, 0);
+}
+
 bool rotates_rows(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool both = p.query_norm != POLYHEAD_NO_NORM && p.key_norm != POLYHEAD_NO_NORM;
     const bool floats = (contract::is_attention_layer(p) || contract::is_backward(p)) && !machine.gpu() && t.pair <= 1;
@@ -182,6 +190,7 @@ polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const T
         terms.add_staged_inputs();
     }
     if (!contract::attends(p)) {
+        frame.add_scratch(&terms);
         return terms.scratch();
     }
     if (contract::is_attention_layer(p)) {

@@ -45,6 +45,8 @@ public:
 
     // Of a backward call: rows as floats, numbers of rows, and the sums of split heads.
     void add_gradients();
+    // Of one linear layer: input, weight and grad_out in panels.
+    void add_linear_gradients();
 
     const polyhead_scratch &scratch() const { return scratch_; }
 

@@ -20,6 +20,7 @@ enum class KnobUser {
     block_tiles,
     split_rows,
     split_tiles,
+    linear_gradients,
     linear_cpu,
     linear_gpu,
     everyone
@@ -124,6 +125,8 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(reduction_block, "inputs summed on their own before they meet the rest; fewer is more accurate, and slower",                         \
       in(KnobUser::linear_cpu, 8, 1 << 20),                                                                                                \
       in(KnobUser::linear_gpu, 8, 1 << 20))                                                                                                \
+    X(row_block, "rows that are summed on their own in the gradient of a weight",                                                           \
+      in(KnobUser::linear_gradients, 8, 65536).tried({128, 256, 512, 1024}))                                                               \
     X(thread_rows, "query rows of a thread",                                                                                               \
       in(KnobUser::thread_rows, 1, 16).tried({1, 2, 4, 8}),                                                                                \
       in(KnobUser::block_tiles, 1, 16).tried({1, 2, 4, 8}))                                                                                \

@@ -227,8 +227,9 @@ polyhead_status polyhead_explain(const polyhead_kernel *table, const polyhead_ar
     }
     describe_call(kernel, *call.args, shape, workers, &out);
     if (!runs) {
-        out.append("  runs nothing: there %s\n",
-                   shape.nothing_to_do() ? "is nothing to compute" : "are no keys, every row is an empty row");
+        out.append("  runs nothing: there %s\n", shape.nothing_to_do() ? "is nothing to compute"
+                                                 : shape.backward      ? "is nothing to add up, gradients are 0"
+                                                                       : "are no keys, every row is an empty row");
         return status;
     }
     const int64_t bytes = all_bytes(kernel, chosen, *call.args, shape, parts, resources);

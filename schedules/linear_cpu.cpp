@@ -16,6 +16,7 @@
 
 #include "../generators/layer.h"
 #include "../plan/tiling.h"
+#include "register_tile.h"
 
 namespace polyhead::gen {
 
@@ -23,11 +24,6 @@ using Halide::TailStrategy;
 using Halide::Var;
 
 namespace {
-
-// The register tile: the widest count of panels that divides those of a row, and the rows that then fit.
-struct RegisterTile {
-    int panels, rows;
-};
 
 // Without a knob: panels are tried in this order, as many as the machine's registers are worth; then rows, as many as fit beside them.
 constexpr int panels_tried[] = {3, 2, 4, 5}, panels_if_none_divides = 3;
@@ -48,31 +44,31 @@ int most_vectors(const Machine &machine) {
     return vectors;
 }
 
-RegisterTile register_tile(const LinearStages &s, const Tiling &tiling, const Machine &machine) {
+} // namespace
+
+RegisterTile register_tile(int panels, bool widens_pairs, const Tiling &tiling, const Machine &machine) {
     const int vectors_per_panel = POLYHEAD_WEIGHT_PANEL / machine.lanes;
     RegisterTile tile{tiling.linear_panels, tiling.linear_rows};
     if (tile.panels == 0) {
         const int most = std::max(1, most_vectors(machine) / vectors_per_panel);
         tile.panels = 1;
         for (const int p : panels_tried) {
-            if (p <= most && s.panels % p == 0) {
+            if (p <= most && panels % p == 0) {
                 tile.panels = p;
                 break;
             }
         }
-        if (tile.panels == 1 && s.panels > most) {
+        if (tile.panels == 1 && panels > most) {
             tile.panels = std::min(panels_if_none_divides, most); // nothing divides: the last tile is partly dropped
         }
     }
     if (tile.rows == 0) {
         const int vectors = tile.panels * vectors_per_panel;
         const int most = vectors == 1 ? most_rows_of_one_vector : most_rows;
-        tile.rows = std::clamp(rows_beside(s.widens_pairs ? 2 * vectors : vectors, vectors, machine), 1, most);
+        tile.rows = std::clamp(rows_beside(widens_pairs ? 2 * vectors : vectors, vectors, machine), 1, most);
     }
     return tile;
 }
-
-} // namespace
 
 namespace {
 
@@ -109,7 +105,7 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
         return schedule_tiles(s, out, column, panel, m, outer, t, machine);
     }
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
-    const RegisterTile tile = register_tile(s, t, machine);
+    const RegisterTile tile = register_tile(s.panels, s.widens_pairs, t, machine);
     // Blocks of equal size, at most linear_block rows each: 300 rows of at most 256 are 152 + 148, not 256 + 44.
     const Halide::Expr blocks = (s.num_rows + t.linear_block - 1) / t.linear_block;
     const Halide::Expr block = (s.num_rows + blocks * tile.rows - 1) / (blocks * tile.rows) * tile.rows;

@@ -17,6 +17,7 @@ struct HeadNorm;
 struct HeadProjection;
 struct HeadRows;
 struct KeyLanesStages;
+struct LinearGradientsStages;
 struct LinearOut;
 struct LinearStages;
 struct PairSums;
@@ -42,6 +43,7 @@ void schedule_head_gradient(HeadGradient &gradient, Halide::Func written, const 
 void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.
 void schedule_linear(LinearStages &stages, const LinearOut &out, const Tiling &tiling, const Machine &machine);
+void schedule_linear_gradients(LinearGradientsStages &stages, const Tiling &tiling, const Machine &machine);
 void schedule_projection(HeadProjection &projection, const Tiling &tiling, const Machine &machine);
 // Rows of out that were computed in another order.
 void schedule_copied_out(Halide::Func out, int columns, const Machine &machine);

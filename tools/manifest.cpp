@@ -120,6 +120,18 @@ Counts count_sdpa_backward(const polyhead_problem &p) {
     return c;
 }
 
+// Two products of each row; input, grad_out and weight, and all gradients once.
+Counts count_linear_backward(const polyhead_problem &p) {
+    Counts c = count_linear(p);
+    const int64_t k = p.embed_dim, n = p.out_features, weight = contract::dtype_bytes(contract::weight_dtype(p));
+    c.flops = "4*rows*embed_dim*out_features";
+    c.flops_number *= 2;
+    c.bytes = times_bytes(p, "rows*(2*embed_dim + out_features)") + " + " + std::to_string(weight) + "*2*embed_dim*out_features" +
+              (p.bias ? " + 4*out_features" : "");
+    c.bytes_number = element_bytes(p) * p.seq_len_q * (2 * k + n) + weight * 2 * k * n + (p.bias ? 4 * n : 0);
+    return c;
+}
+
 Counts count_mha(const polyhead_problem &p) {
     Counts c;
     count_attention(p, &c);
@@ -148,6 +160,13 @@ Counts count_mha(const polyhead_problem &p) {
     c.bytes_number = element_bytes(p) * (2 * p.seq_len_q * embed + (p.cross ? p.seq_len_kv * (kdim + vdim) : 0) + c.parameters);
     count_outputs(p, &c);
     return c;
+}
+
+Counts counts_of(const polyhead_problem &p) {
+    return contract::is_backward(p) ? contract::attends(p) ? count_sdpa_backward(p) : count_linear_backward(p)
+           : !contract::attends(p) ? count_linear(p)
+           : contract::by_heads(p)  ? count_sdpa(p)
+                                    : count_mha(p);
 }
 
 OrderedJson value_json(const contract::ProblemField &field, int32_t value) {
@@ -272,10 +291,7 @@ std::string readable(const std::string &text) {
 
 std::string manifest_text(const Library &library) {
     const polyhead_problem &p = library.problem;
-    const Counts c = !contract::attends(p)      ? count_linear(p)
-                     : contract::is_backward(p) ? count_sdpa_backward(p)
-                     : contract::by_heads(p)    ? count_sdpa(p)
-                                                : count_mha(p);
+    const Counts c = counts_of(p);
     OrderedJson j;
     j["name"] = library.name;
     j["problem"] = problem_json(library);

@@ -149,7 +149,7 @@ std::string read_field(const ProblemField &field, const CLI::Option &option, pol
 std::string read_fields(const CLI::App &app, const OptionTexts &words, polyhead_problem *problem) {
     for (const ProblemField &field : contract::problem_fields) {
         const CLI::Option &option = *app.get_option(contract::flag_of(field.name));
-        const std::string refusal = field.value == &polyhead_problem::op && option.count() == 0 ? "found '', expected sdpa, mha or linear"
+        const std::string refusal = field.value == &polyhead_problem::op && option.count() == 0 ? "found '', expected " + words_of(field)
                                                                                                 : read_field(field, option, problem);
         if (!refusal.empty()) {
             return std::string(field.name) + ": " + refusal;

@@ -19,6 +19,7 @@ const Frame &thread_rows_frame();
 const Frame &block_tiles_frame();
 const Frame &plain_frame();
 const Frame &key_lanes_frame();
+const Frame &linear_gradients_frame();
 
 namespace {
 
@@ -55,10 +56,11 @@ void fill_linear_defaults(Tiling *t, const Machine &machine) {
 std::string tiles_refusal(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool pairs = machine.multiplies_pairs(p.dtype) && machine.multiplies_pairs(contract::weight_dtype(p));
     const int odd = (p.embed_dim | (contract::is_attention_layer(p) ? p.kdim | p.vdim | p.head_dim_v : 0)) & 1;
-    return t.amx == 0     ? ""
-           : !pairs       ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
-           : p.cache != 0 ? "tiling: amx 1 is not for layers with a cache"
-           : odd != 0     ? "tiling: amx 1 needs an even number of inputs in every layer"
+    return t.amx == 0                 ? ""
+           : contract::is_backward(p) ? "tiling: amx 1 is not for gradients"
+           : !pairs                   ? "tiling: amx 1 needs bf16, weights included, and a target with dot products of pairs"
+           : p.cache != 0             ? "tiling: amx 1 is not for layers with a cache"
+           : odd != 0                 ? "tiling: amx 1 needs an even number of inputs in every layer"
            : contract::is_attention_layer(p) && t.pair != 2 ? "tiling: amx 1 needs pair 2 in a layer of attention, whose heads it reads"
            : t.linear_rows != 0                             ? "tiling: amx 1 has no linear_rows: its tiles have 16 rows"
            : t.unscheduled != 0                             ? "tiling: amx 1 needs a schedule, found unscheduled 1"
@@ -92,6 +94,7 @@ const std::vector<const Frame *> &frames() {
                                                                     &block_tiles_frame(),
                                                                     &linear,
                                                                     &key_lanes_frame(),
+                                                                    &linear_gradients_frame(),
                                                                     &plain_frame()};
     return *table;
 }
@@ -113,7 +116,7 @@ std::string frame_names() {
 
 Tiling default_tiling(const Frame &frame, const Problem &problem, const Machine &machine, Tiling t) {
     frame.fill_defaults(&t, problem, machine);
-    if (contract::has_weights(problem)) {
+    if (contract::projects(problem)) {
         fill_linear_defaults(&t, machine);
     }
     forget_unread(frame, problem, machine, &t);
@@ -125,7 +128,7 @@ std::string tiling_refusal(const Frame &frame, const Problem &p, const Tiling &t
     if (refusal.empty()) {
         refusal = frame.refusal(p, t, machine);
     }
-    return refusal.empty() && contract::has_weights(p) ? linear_refusal(p, t, machine) : refusal;
+    return refusal.empty() && contract::projects(p) ? linear_refusal(p, t, machine) : refusal;
 }
 
 } // namespace polyhead::gen

@@ -63,7 +63,9 @@ public:
     const char *name() const override { return "key_lanes"; }
     int schedule_version() const override { return 1; }
     KnobUser knob_user() const override { return KnobUser::key_lanes; }
-    bool serves(const Problem &p, const Machine &machine) const override { return !machine.gpu() && contract::is_backward(p); }
+    bool serves(const Problem &p, const Machine &machine) const override {
+        return !machine.gpu() && contract::is_backward(p) && contract::attends(p);
+    }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
 
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {

@@ -48,7 +48,7 @@ std::string candidate_refusal(const Frame &frame, const Problem &p, const Tiling
     if (refusal.empty()) {
         refusal = frame.waste(p, t, machine);
     }
-    return refusal.empty() && contract::has_weights(p) && !machine.gpu() ? linear_waste(t, machine) : refusal;
+    return refusal.empty() && contract::projects(p) && !machine.gpu() ? linear_waste(t, machine) : refusal;
 }
 
 } // namespace polyhead::gen

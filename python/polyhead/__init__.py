@@ -12,7 +12,7 @@ from ._core import version as __version__
 from .attention import explain, sdpa
 from .cache import append, copy_page, merge_states, normalize, rope
 from .error import Code, Error
-from .gradients import sdpa_backward
+from .gradients import linear_backward, sdpa_backward
 from .kernel import Kernel, Plan, clear_cache, compile
 from .layer import MultiheadAttention
 from .rope_tables import RopeTables, rope_sections_of, rope_tables
@@ -36,6 +36,7 @@ __all__ = [
     "device_count",
     "explain",
     "expressions",
+    "linear_backward",
     "merge_states",
     "normalize",
     "num_threads",

@@ -1,6 +1,7 @@
-"""polyhead.sdpa_backward: the gradients of an attention call."""
+"""polyhead.sdpa_backward and polyhead.linear_backward: gradients of an attention call and of a linear layer."""
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from . import _arrays, attention, options
@@ -78,6 +79,38 @@ def _add_others(o: dict[str, Any], names: Sequence[str], fields: dict[str, Any],
         arguments[argument] = _arrays.empty(o["query"], tensor.shape, None if in_storage else "float32")
         others.append(arguments[argument])
     return others
+
+
+def linear_backward(grad_out: Any, input: Any, weight: Any, bias: bool = False) -> tuple[Any, ...]:
+    """The gradients of a linear layer on the CPU, out = input @ weight.T + bias, from grad_out, the gradient of out.
+
+    grad_out [...,N], input [...,K]; weight [N,K] as nn.Linear stores it. bias: the layer has one.
+
+    Returns (grad_input, grad_weight), new arrays of the shape and dtype of input and weight; with bias (grad_input, grad_weight, grad_bias),
+    of which the last is float32 [N]. Sums are float32; 16-bit gradients are rounded once.
+    """
+    options.check("linear_backward", locals())
+    if len(weight.shape) != 2:
+        raise refuse("weight: rank %d, expected 2: [out_features, in_features]" % len(weight.shape), "WRONG_SHAPE")
+    outputs, inputs = weight.shape
+    fields = {"op": 4, "embed_dim": inputs, "out_features": outputs, "bias": int(bias),  # polyhead_op
+              "dtype": _arrays.storage_on_cpu(input, grad_out)}
+    if _arrays.storage_on_cpu(input, grad_out, weight) != fields["dtype"]:
+        fields["f32_weights"] = 1
+    rows = math.prod(input.shape[:-1])
+    gradients = [_arrays.empty(input, input.shape), _arrays.empty(weight, weight.shape)]
+    arguments = dict(zip(("input", "grad_out", "grad_input"), (_rows_of(x) for x in (input, grad_out, gradients[0]))))
+    arguments.update(weight=weight, grad_weight=gradients[1])
+    if bias:
+        gradients.append(_arrays.empty(weight, (outputs,), "float32"))
+        arguments["grad_bias"] = gradients[2]
+    kernel_of(fields, None, rows).run(arguments, None, "bhsd")
+    return tuple(gradients)
+
+
+def _rows_of(array: Any) -> Any:
+    """The same memory, or a copy of an array that has no such view, as [rows, width]; what has no rows is left to the runtime."""
+    return array if len(array.shape) < 3 and len(array.shape) != 1 else array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
 # Arguments of sdpa() that a backward call has not, as they are left out.

@@ -39,6 +39,7 @@ class Kernel:
                 page_table, and cache_lengths int32 [B]. The keys and values of query are written behind the first cache_lengths[b] ones
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
         sdpa_backward: query, key, value, out and lse of the forward call, grad_out -> (grad_query, grad_key, grad_value)
+        linear_backward: input [M,K], weight [N,K], grad_out [M,N] -> (grad_input, grad_weight), with bias (grad_input, grad_weight, grad_bias)
 
         query, key, value, input and out have the dtype of the problem; host arrays of another float dtype are converted in each call.
         Other tensors are float32, int32 or bool. `arguments` lists the names that this kernel takes; polyhead_args in polyhead/c_api.h says
@@ -139,12 +140,14 @@ class Kernel:
         return _arrays.device_of(query, device), results
 
     def _add_gradients(self, arguments: dict[str, Any], out: Any) -> list[Any]:
-        """Each has the shape and dtype of what it is the gradient of."""
+        """Each has the shape and dtype of what it is the gradient of. A bias is not given: its gradient is float32."""
         arguments["out"] = out
         for name in self._operation["gradients"]:
             of = arguments.get(name[len("grad_"):])
             if arguments.get(name) is None and of is not None:
                 arguments[name] = _arrays.empty(of, of.shape)
+            elif arguments.get(name) is None and name == "grad_bias" and arguments.get("weight") is not None:
+                arguments[name] = _arrays.empty(arguments["weight"], arguments["weight"].shape[:1], "float32")
         return [arguments.get(name) for name in self._operation["gradients"]]
 
     def _out_shape(self, query: Any, layout: str) -> tuple[int, ...]:

@@ -107,6 +107,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
     },
     "sdpa_backward": {"grad_out": ARRAY, "out": ARRAY, "lse": ARRAY,
                       "return_grads": Rule("a list of names", lambda value: isinstance(value, (list, tuple)))},
+    "linear_backward": {"grad_out": ARRAY, "weight": ARRAY, "bias": FLAG},
     "append": {"layout": one_of("bhsd", "bshd"), "value": _or_none(ARRAY), "norm_epsilon": _or_none(NUMBER)},
     "rope": {"layout": one_of("bhsd", "bshd")},
     "normalize": {"norm": one_of(*NORMS), "epsilon": NUMBER, "weight": _or_none(SMALL), "bias": _or_none(SMALL)},

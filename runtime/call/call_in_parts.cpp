@@ -46,7 +46,8 @@ void name_sequences(const Part &part, polyhead_status *status) noexcept {
 bool refuse_unfit(const KernelTable &kernel, const Fit &fit, polyhead_status *status) noexcept {
     const polyhead_problem &p = kernel.problem;
     const bool own = attends(p) && !attends_itself(p);
-    const char *advice = is_backward(p)     ? "call with some of the heads at a time"
+    const char *advice = is_backward(p)     ? by_heads(p) ? "call with some of the heads at a time"
+                                                          : "call with some of the rows at a time, and add up the gradients of weight and bias"
                          : !own             ? "project with linear kernels and attend with sdpa, some queries at a time"
                          : fit.queries == 0 ? "split the keys, and merge the states"
                                             : "split the queries";
@@ -186,6 +187,9 @@ bool CallInParts::prepare_rows(const polyhead_variant &variant, const Fit &fit, 
     constexpr int64_t most_tile = 64; // so that a part begins with a tile of the kernel, as far as it has so many queries
     const bool linear = !attends(kernel_.problem);
     const int64_t rows = linear ? shape_.seq_len_q : shape_.batch;
+    if (linear && shape_.backward) { // rows share results
+        return refuse_unfit(kernel_, fit, status);
+    }
     int64_t each = std::max<int64_t>(fit.rows, 1), queries = shape_.seq_len_q;
     if (fit.rows == 0) {
         queries = fit.queries >= most_tile ? fit.queries / most_tile * most_tile : fit.queries;

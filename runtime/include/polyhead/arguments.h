@@ -112,6 +112,18 @@ struct LinearArgs {
     const Plan *plan = nullptr;
 };
 
+// The gradients of input and weight, and of the bias, from the gradient of out.
+struct LinearBackwardArgs {
+    TensorView input;              // [M,K]
+    TensorView weight;             // [N,K], not packed
+    TensorView grad_out;           // [M,N]
+    MutableTensorView grad_input;  // [M,K]
+    MutableTensorView grad_weight; // [N,K]
+    MutableTensorView grad_bias;   // f32 [N], exactly when built with bias
+    Workspace workspace;
+    const Plan *plan = nullptr;
+};
+
 namespace detail {
 
 template <class Args> void set_means(const Args &a, polyhead_args *args) noexcept {
@@ -226,6 +238,18 @@ inline polyhead_args c_args(const LinearArgs &a) noexcept {
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.out = a.out;
     args.device = a.device ? a.device->raw() : nullptr;
+    detail::set_means(a, &args);
+    return args;
+}
+
+inline polyhead_args c_args(const LinearBackwardArgs &a) noexcept {
+    polyhead_args args = polyhead_args_of(POLYHEAD_LINEAR_BACKWARD);
+    args.query = a.input;
+    args.weight = a.weight;
+    args.grad_out = a.grad_out;
+    args.grad_input = a.grad_input;
+    args.grad_weight = a.grad_weight;
+    args.grad_bias = a.grad_bias;
     detail::set_means(a, &args);
     return args;
 }

@@ -259,6 +259,9 @@ typedef struct polyhead_args {
     float dropout_p;
     uint32_t dropout_offset;
     uint64_t dropout_seed;
+    /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients
+     * have the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
+    polyhead_tensor weight, grad_input, grad_weight, grad_bias;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

@@ -18,7 +18,13 @@ typedef enum polyhead_dtype {
     POLYHEAD_BOOL = 5
 } polyhead_dtype;
 
-typedef enum polyhead_op { POLYHEAD_SDPA = 0, POLYHEAD_MHA = 1, POLYHEAD_LINEAR = 2, POLYHEAD_SDPA_BACKWARD = 3 } polyhead_op;
+typedef enum polyhead_op {
+    POLYHEAD_SDPA = 0,
+    POLYHEAD_MHA = 1,
+    POLYHEAD_LINEAR = 2,
+    POLYHEAD_SDPA_BACKWARD = 3,
+    POLYHEAD_LINEAR_BACKWARD = 4
+} polyhead_op;
 
 /* The corner of the scores in which the causal diagonal ends when seq_len_q and the valid key length differ. */
 typedef enum polyhead_causal {

@@ -39,7 +39,7 @@ public:
     constexpr explicit Kernel(const polyhead_kernel &table) noexcept : polyhead_kernel(table) {}
 
     // Runs the first variant that this machine and these lengths allow. Unless the status is ok(), no output was written.
-    // Args: SdpaArgs, SdpaBackwardArgs, MhaArgs or LinearArgs, here and below.
+    // Args: SdpaArgs, SdpaBackwardArgs, MhaArgs, LinearArgs or LinearBackwardArgs, here and below.
     template <class Args> Status run(const Args &args) const noexcept { return run(c_args(args)); }
     Status run(const polyhead_args &args) const noexcept { return Status(polyhead_run(this, &args)); }
 

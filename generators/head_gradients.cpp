@@ -1,6 +1,8 @@
 // Gradients of heads before their rotation and norm.
 #include "head_gradients.h"
 
+#include "formulas/infinity.h"
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -42,7 +44,8 @@ KeySource::Element turned_back(const std::string &name, const KeySource::Element
 }
 
 // y = x' * weight + bias with x' = (x - mean) * factor: the gradient of x is factor * (g - mean(g) - x' * mean(g * x')), where g is the
-// gradient of y times the weight; mean(g) of centred norms alone.
+// gradient of y times the weight; mean(g) of centred norms alone. A row that took part in nothing may hold NaN: what is multiplied by 0 is
+// 0.
 KeySource::Element before_norm(const std::string &name, const KeySource::Element &of_rows, const HeadNorm &norm,
                                const KeySource::Element &given, HeadGradient *g) {
     g->lanes = norm.lanes;
@@ -56,16 +59,18 @@ KeySource::Element before_norm(const std::string &name, const KeySource::Element
         return (norm.centred ? entry - norm.mean(t, h, b) : entry) * norm.factor(t, h, b);
     };
     const auto gradient = [g](const Expr &d) -> Expr { return g->weighted(d, g->t, g->h, g->b); };
-    g->products = sum_of_row(name + "_products", g, &g->lane_products, [&](const Expr &d) { return gradient(d) * x(d, g->t, g->h, g->b); });
+    const auto times = [](const Expr &a, const Expr &b) { return Halide::select(is_zero(a), 0.0f, a * b); };
+    g->products =
+        sum_of_row(name + "_products", g, &g->lane_products, [&](const Expr &d) { return times(gradient(d), x(d, g->t, g->h, g->b)); });
     if (norm.centred) {
         g->sums = sum_of_row(name + "_sums", g, &g->lane_sums, gradient);
     }
     const float share = 1.0f / float(g->head_dim);
     return [=, weighted = g->weighted, products = g->products, sums = g->sums](const Expr &d, const Expr &t, const Expr &h,
                                                                                const Expr &b) -> Expr {
-        Expr rest = weighted(d, t, h, b) - x(d, t, h, b) * (products(t, h, b) * share);
+        Expr rest = weighted(d, t, h, b) - times(products(t, h, b) * share, x(d, t, h, b));
         rest = sums.defined() ? rest - sums(t, h, b) * share : rest;
-        return rest * norm.factor(t, h, b);
+        return times(rest, norm.factor(t, h, b));
     };
 }
 

@@ -94,6 +94,7 @@ void schedule_pairs(Func f, const Halide::RDom &r, KeyLanesStages &s, const Loop
     const KeyLanesBlocking &blocking = s.blocking;
     f.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
     f.update().reorder(r.x, r.y, r.z, r.w).allow_race_conditions().vectorize(RVar(r.x), blocking.lanes).unroll(r.x).unroll(r.y);
+    f.update().never_partition_all();
 }
 
 // What is made for a tile of queries and a part.
@@ -169,7 +170,8 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
     }
     Halide::Stage update = s.sums.update();
     update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
-    update.vectorize(x, lanes).unroll(x).unroll(row);
+    // One loop over tiles and parts: of several T_kv would choose, and LLVM may round in another order in each.
+    update.vectorize(x, lanes).unroll(x).unroll(row).never_partition_all();
     if (blocking.splits == 1) {
         // Loops of three results are one, over batch rows and key/value heads: their names and extents are equal.
         s.grad_query.split(s.h, s.h, s.g, s.group_size, TailStrategy::GuardWithIf);
@@ -207,6 +209,7 @@ void schedule_pair_sums(PairSums &s, const Machine &machine) {
     s.sums.fuse(s.h, s.b, task).parallel(task);
     Halide::Stage update = s.sums.update();
     update.reorder({kk, qi, qt, head, batch, p, s.h, s.b}).allow_race_conditions().fuse(s.h, s.b, task).parallel(task);
+    update.never_partition_all();
     if (!s.over_keys) { // parts have keys of their own
         s.sums.vectorize(s.kv, machine.lanes);
         update.parallel(p).vectorize(kk, machine.lanes);

@@ -8,6 +8,7 @@ from polyhead.reference import attention, join_heads, linear, normalised, rotate
 from polyhead.tuning import inputs, reference
 from polyhead.tuning.problem import Shape
 from python_inputs import random
+from tier import sampled_cases
 
 B, H, H_KV, T_Q, T_KV, D, D_V = 2, 4, 2, 9, 20, 16, 20  # values that no vector divides
 QUERY, KEY, VALUE = random(1, B, H, T_Q, D), random(2, B, H_KV, T_KV, D), random(3, B, H_KV, T_KV, D_V)
@@ -150,6 +151,7 @@ def fields_of(kernel):
     return {name: polyhead._core.problem_fields[name].index(value) if isinstance(value, str) and name in polyhead._core.problem_fields
             else value for name, value in kernel.problem.items()}
 
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

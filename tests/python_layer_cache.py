@@ -148,7 +148,7 @@ class LayerCache(unittest.TestCase):
                    cache_lengths=[0, 0], page_table=[[3], [3]])
 
 
-load_tests = sampled_cases(__file__, 2)
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

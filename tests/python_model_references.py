@@ -153,7 +153,7 @@ class References(unittest.TestCase):
 
     def test_kernels(self):
         """The tolerance of f32: docs/internals/testing.md."""
-        for name in sampled("kernels of models", list(FILES), 3):
+        for name in sampled("kernels of models", list(FILES), 6):
             case, written, caches = Case(name), {}, {}
             for layer, number in sorted(case.numbers, key=lambda one: one[1]):
                 with self.subTest(name, kind=layer.kind, layer=number):

@@ -475,7 +475,7 @@ class Threads(Case):
         self.assertGreater(turns, 20)
 
 
-load_tests = sampled_cases(__file__, 5)
+load_tests = sampled_cases(__file__, 8)
 
 if __name__ == "__main__":
     unittest.main()

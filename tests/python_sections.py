@@ -8,6 +8,7 @@ import numpy as np
 import polyhead
 from polyhead.reference import attention, rotated, visible
 from python_inputs import random
+from tier import sampled_cases
 
 B, H, H_KV, T_Q, T_KV, D = 2, 4, 2, 19, 23, 32
 PAIRS = D // 2
@@ -167,6 +168,7 @@ class Sections(unittest.TestCase):
             self.refused(code.BAD_VALUE, "section_2: value 6, expected 1 to 5, because every third pair belongs to it", call, positions=at,
                          rope_sections="interleaved", sections=(6, 6, 4))
 
+load_tests = sampled_cases(__file__, 3)
 
 if __name__ == "__main__":
     unittest.main()

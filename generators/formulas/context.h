@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "../../contract/operations.h"
 #include "../../plan/language/expression.h"
 #include "../expressions/values.h"
 #include "../numerics.h"
@@ -12,7 +13,8 @@
 namespace polyhead::gen {
 
 // Logits are in units of log2 e: one multiplication folded into the query makes every exponential a power of two. Where a score is
-// changed on its way (softcap, an expression) nothing is saved by that, and one rounding is lost: those are in natural units.
+// changed on its way (softcap, an expression) nothing is saved by that, and one rounding is lost: those are in natural units. So are those
+// of a backward call, whose lse is: to bring a large one into another unit would round it once more.
 constexpr float log2_e = 1.4426950408889634f;
 constexpr float ln_2 = 0.6931471805599453f;
 // The facts of a row that logits need: it sees keys begin .. end - 1 at most; its position among the keys. Frames keep these with the
@@ -37,7 +39,7 @@ struct FormulaContext {
     Expr position(const Expr &q, const Expr &b) const;
 
     // Logits are in natural units, otherwise in units of log2 e.
-    bool natural_logits() const { return problem.softcap != 0 || expression.changes_score(); }
+    bool natural_logits() const { return problem.softcap != 0 || expression.changes_score() || contract::is_backward(problem); }
     bool has_expression() const { return expression.changes_score() || expression.masks(); }
     // What the expression reads of a pair.
     ExpressionScope scope(const Expr &natural_score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const;

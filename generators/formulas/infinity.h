@@ -17,4 +17,9 @@ inline Halide::Expr finite_or_minus_infinity(const Halide::Expr &finite, const H
     return Halide::reinterpret<float>(Halide::select(finite, Halide::reinterpret<int32_t>(value), minus_infinity_bits));
 }
 
+// By its bits, because a comparison of floats may be taken for true where one is NaN.
+inline Halide::Expr is_zero(const Halide::Expr &x) {
+    return (Halide::reinterpret<int32_t>(x) & 0x7fffffff) == 0;
+}
+
 } // namespace polyhead::gen

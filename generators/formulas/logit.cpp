@@ -75,9 +75,7 @@ bool Logits::plain() const {
 }
 
 Expr Logits::natural(const Expr &score) const {
-    return problem().softcap != 0            ? in().number("softcap") * in().numerics.tanh(score)
-           : in().expression.changes_score() ? score
-                                             : score * ln_2;
+    return problem().softcap != 0 ? in().number("softcap") * in().numerics.tanh(score) : in().natural_logits() ? score : score * ln_2;
 }
 
 Expr Logits::slope(const Expr &score, const Row &row, const Expr &kv, const Expr &h, const Expr &b) const {

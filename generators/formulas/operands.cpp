@@ -8,7 +8,7 @@ using Halide::Expr;
 Expr Operands::query_factor() const {
     // softcap divides before tanh; an expression sees natural scores; all other logits are in units of log2 e.
     const Expr scale = in().number("softmax_scale");
-    return problem().softcap != 0 ? scale / in().number("softcap") : in().expression.changes_score() ? scale : scale * log2_e;
+    return problem().softcap != 0 ? scale / in().number("softcap") : in().natural_logits() ? scale : scale * log2_e;
 }
 
 Expr Operands::plain_query(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {

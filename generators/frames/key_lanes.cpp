@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "../formulas/infinity.h"
+#include "../written_order.h"
+
 namespace polyhead::gen {
 
 using Halide::cast;
@@ -195,7 +198,7 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     Expr by_weight = s.grad_weights(in_registers(s.logit_rows));
     if (formulas.dropout().active()) {
         define_dropout(s, at);
-        by_weight = by_weight * s.dropout(place(s.logit_rows));
+        by_weight = rounded_product(by_weight, s.dropout(place(s.logit_rows)));
         s.kept_rows = RDom(0, blocking.kv_tile, 0, blocking.q_tile, "kept_rows");
         const std::vector<Expr> of_tile = at.in_tile({s.kept_rows.x, s.kept_rows.y});
         const Halide::FuncRef weight_there = s.weights(of_tile);
@@ -203,11 +206,9 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
         s.kept_weights(of_tile) = (s.has_slopes ? Expr(weight_there[0]) : Expr(weight_there)) * s.dropout(of_tile);
     }
     Expr gradient = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
-    gradient = s.has_slopes ? gradient * of_pair[1] : gradient;
-    // By its bits, because a comparison of floats may be taken for true where one is NaN.
-    const Expr none = Halide::reinterpret<int32_t>(prob) == 0;
+    gradient = s.has_slopes ? rounded_product(gradient, of_pair[1]) : gradient;
     s.grad_scores(pair) = nothing;
-    s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(none, 0.0f, gradient) : gradient;
+    s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(is_zero(prob), 0.0f, gradient) : gradient;
 }
 
 namespace {
@@ -269,7 +270,7 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
                           : kind % 3 == 1 ? in.query(column, at.existing_query(turn), head, s.b)
                                           : in.keys.key(column, at.existing_key(turn), s.h, s.b);
         // The value is dropped and not the product, so that every loop has one fused multiply-add, and the same bits.
-        s.tile_sums(place) += factor * (kind < 3 ? read : select(Halide::reinterpret<int32_t>(factor) == 0, 0.0f, read));
+        s.tile_sums(place) += factor * (kind < 3 ? read : select(is_zero(factor), 0.0f, read));
         s.products.push_back(turns);
     }
 }

@@ -185,7 +185,12 @@ void ExtraTensors::make_masks(const Problem &p, const Extras &e, const CallSize 
     if (p.score_bias != 0 && given(e, leave_out_score_bias)) {
         // A formula in f32 cannot represent the sum of two sentinels in one logit: with an additive mask the bias has none.
         const MaskFill fill = p.mask != POLYHEAD_ADDITIVE_MASK ? e.fill : e.fill == MaskFill::sentinels ? MaskFill::random : MaskFill::all;
-        Tensor bias = make_mask(p, e.score_bias, p.score_bias_broadcast, additive_dtype(p), size);
+        MaskForm form = e.score_bias;
+        if (p.grad_score_bias != 0) { // it has as many rows as the kernel was built for
+            form.rank = std::max(form.rank, 2);
+            form.full[2] = true;
+        }
+        Tensor bias = make_mask(p, form, p.score_bias_broadcast, additive_dtype(p), size);
         fill_additive_mask(bias.view, fill, random);
         add(std::move(bias), &args->score_bias);
     }

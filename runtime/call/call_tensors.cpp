@@ -55,8 +55,12 @@ bool one_element(const TensorRow &row, const polyhead_problem &problem, int dime
            (declared == POLYHEAD_EXTENT_KV && (broadcast & POLYHEAD_BROADCAST_KV));
 }
 
+// A bias whose gradient is wanted has as many rows as the kernel was built for: it adds them up, or not.
 bool may_have_one(const TensorRow &row, const polyhead_problem &problem, int dimension) noexcept {
-    return row.broadcasts && (row.extents[dimension] != POLYHEAD_EXTENT_KV || one_element(row, problem, dimension));
+    const bool of_bias = row.tensor == &polyhead_args::score_bias || row.tensor == &polyhead_args::grad_score_bias;
+    const bool built = row.extents[dimension] == POLYHEAD_EXTENT_KV ||
+                       (row.extents[dimension] == POLYHEAD_EXTENT_Q && problem.grad_score_bias != 0 && of_bias);
+    return row.broadcasts && (!built || one_element(row, problem, dimension));
 }
 
 // Kernels load vectors along the innermost dimension: it is whole.

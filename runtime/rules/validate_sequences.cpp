@@ -57,7 +57,7 @@ bool check_ragged(const KernelTable &kernel, const polyhead_args &args, const Ca
     if (const TensorRow *const sum = summed_result(kernel, args, shape)) { // every sequence would begin it anew
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: given, expected none, because %s is a sum over all sequences", given, sum->name);
     }
-    if (shape.nothing_to_do()) { // then numbers are read by nobody
+    if (shape.reads_nothing()) {
         return true;
     }
     return (!shape.packed_q || check_begins("cu_seqlens_q", args.cu_seqlens_q, "query", shape.seq_len_q, status)) &&

@@ -130,7 +130,11 @@ bool check_like(const char *name, const polyhead_tensor &gradient, const char *o
     return true;
 }
 
-bool check_gradients(const polyhead_problem &p, const polyhead_args &args, polyhead_status *status) noexcept {
+bool check_gradients(const polyhead_problem &p, const polyhead_args &args, const CallShape &shape, polyhead_status *status) noexcept {
+    if (p.grad_score_bias && args.grad_score_bias.rank < 2 && shape.seq_len_q > 1 && (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) == 0) {
+        return refuse(status, POLYHEAD_WRONG_SHAPE,
+                      "grad_score_bias: rank 1, expected 2 to 4, because the kernel has a row for each query");
+    }
     return (!p.grad_score_bias || check_like("grad_score_bias", args.grad_score_bias, "score_bias", args.score_bias, status)) &&
            (!p.grad_alibi || check_like("grad_alibi_slopes", args.grad_alibi_slopes, "alibi_slopes", args.alibi_slopes, status));
 }
@@ -182,7 +186,7 @@ bool check_other_tensors(const KernelTable &kernel, const BoundExtents &bound, c
     return check_rows(kernel.tensors & option_rows, bound, args, status) &&
            (bound.problem().rope == POLYHEAD_NO_ROPE || check_rope_tables(args, status)) &&
            check_expression_tensors(kernel, bound, args, status) && check_rows(kernel.tensors & result_rows, bound, args, status) &&
-           check_gradients(bound.problem(), args, status);
+           check_gradients(bound.problem(), args, bound.shape(), status);
 }
 
 } // namespace polyhead::runtime

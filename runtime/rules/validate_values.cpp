@@ -194,7 +194,7 @@ bool check_numbers(const polyhead_problem &problem, const polyhead_args &args, p
 
 bool check_values(const polyhead_problem &problem, const polyhead_args &args, const CallShape &shape, Workers *workers,
                   polyhead_status *status) noexcept {
-    if (shape.nothing_to_do()) { // then numbers are read by nobody
+    if (shape.reads_nothing()) {
         return true;
     }
     if (!check_distances(problem, shape, status) ||

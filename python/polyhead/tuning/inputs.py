@@ -13,6 +13,9 @@ ENTRIES = _core.problem_fields["gate"].index("entries")
 STORED = ("input", "query", "key", "value", "gate", "out")  # what a call has in the type of the problem; its other tensors are float32, int32 or bool
 
 
+_FIELD_OF = {"dropout_p": "dropout"}  # where a number has another name; the epsilon is of all norms
+
+
 def storage_of(fields: dict[str, int]) -> numpy.dtype[Any]:
     """float32, float16 or bfloat16."""
     name, = (name for name, number in _arrays.DTYPES.items() if number == fields["dtype"])
@@ -113,7 +116,7 @@ def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator,
     if fields["window"]:
         found["window"] = (256, 0)
     norms = fields["query_norm"] or fields["key_norm"] or fields["value_norm"]
-    found.update({name: usual for name, usual in _core.usual_numbers.items() if fields.get(name, norms)})  # epsilon is of all norms
+    found.update({name: usual for name, usual in _core.usual_numbers.items() if fields.get(_FIELD_OF.get(name, name), norms)})
     if fields["mask"]:
         extents = _pair_extents(fields["mask_broadcast"], seq_len_q, seq_len_kv)
         found["mask"] = rng.random((1, 1, *extents)) < 0.9 if fields["mask"] == 1 else normal(1, 1, *extents)

@@ -79,21 +79,22 @@ TEST_CASE("gradients of linear layers: tilings") {
         "linear_rows=6 linear_panels=5 linear_block=65536 row_block=65536",
         "unscheduled=1",
     };
-    for_each_of_sweep("linear_gradients_tilings/", rotating_numbers(0, static_cast<int>(tilings.size()), 1), [&](int number, uint64_t seed) {
-        Random random(seed);
-        Problem p = linear_problem(random.pick(std::vector<int>{5, 50, 96}), random.pick(std::vector<int>{7, 33, 80}));
-        p.op = POLYHEAD_LINEAR_BACKWARD;
-        p.bias = 1;
-        const std::string &tiling = tilings[static_cast<size_t>(number)];
-        INFO(generate_line(p) << " --tiling '" << tiling << "'");
-        const CompiledKernel compiled(p, {"host", tiling, "linear_gradients_tiling"});
-        REQUIRE(compiled.error() == "");
-        double worst = 0;
-        for (const int64_t rows : {1, 23, 24, 25, 130}) {
-            CHECK(check_linear_gradients(compiled.kernel(), {rows, true, Place::at_end, random.bits()}, &worst) == "");
-            CHECK(check_threads_of_linear_gradients(compiled.kernel(), {rows, false, Place::at_end, random.bits()}) == "");
-        }
-    });
+    for_each_of_sweep(
+        "linear_gradients_tilings/", rotating_numbers(0, static_cast<int>(tilings.size()), 1), [&](int number, uint64_t seed) {
+            Random random(seed);
+            Problem p = linear_problem(random.pick(std::vector<int>{5, 50, 96}), random.pick(std::vector<int>{7, 33, 80}));
+            p.op = POLYHEAD_LINEAR_BACKWARD;
+            p.bias = 1;
+            const std::string &tiling = tilings[static_cast<size_t>(number)];
+            INFO(generate_line(p) << " --tiling '" << tiling << "'");
+            const CompiledKernel compiled(p, {"host", tiling, "linear_gradients_tiling"});
+            REQUIRE(compiled.error() == "");
+            double worst = 0;
+            for (const int64_t rows : {1, 23, 24, 25, 130}) {
+                CHECK(check_linear_gradients(compiled.kernel(), {rows, true, Place::at_end, random.bits()}, &worst) == "");
+                CHECK(check_threads_of_linear_gradients(compiled.kernel(), {rows, false, Place::at_end, random.bits()}) == "");
+            }
+        });
 }
 
 TEST_CASE("gradients of linear layers: without rows the gradients of weight and bias are 0") {

@@ -71,6 +71,32 @@ TEST_CASE("gradients of linear layers: random problems") {
     for_each_of_sweep("linear_gradients/", rotating_numbers(0, problems, problems_of_quick_tier), sweep_layer);
 }
 
+TEST_CASE("gradients of linear layers: tilings") {
+    const std::vector<std::string> tilings = {
+        "linear_rows=1 linear_panels=1 linear_block=1 row_block=8",
+        "linear_rows=5 linear_panels=2 linear_block=7 row_block=24 reduction_block=8",
+        "linear_rows=14 linear_panels=2 linear_block=64 row_block=1000",
+        "linear_rows=6 linear_panels=5 linear_block=65536 row_block=65536",
+        "unscheduled=1",
+    };
+    for_each_of_sweep(
+        "linear_gradients_tilings/", rotating_numbers(0, static_cast<int>(tilings.size()), 1), [&](int number, uint64_t seed) {
+            Random random(seed);
+            Problem p = linear_problem(random.pick(std::vector<int>{5, 50, 96}), random.pick(std::vector<int>{7, 33, 80}));
+            p.op = POLYHEAD_LINEAR_BACKWARD;
+            p.bias = 1;
+            const std::string &tiling = tilings[static_cast<size_t>(number)];
+            INFO(generate_line(p) << " --tiling '" << tiling << "'");
+            const CompiledKernel compiled(p, {"host", tiling, "linear_gradients_tiling"});
+            REQUIRE(compiled.error() == "");
+            double worst = 0;
+            for (const int64_t rows : {1, 23, 24, 25, 130}) {
+                CHECK(check_linear_gradients(compiled.kernel(), {rows, true, Place::at_end, random.bits()}, &worst) == "");
+                CHECK(check_threads_of_linear_gradients(compiled.kernel(), {rows, false, Place::at_end, random.bits()}) == "");
+            }
+        });
+}
+
 TEST_CASE("gradients of linear layers: without rows the gradients of weight and bias are 0") {
     Problem p = small_layer(true);
     p.dtype = GENERATE(int(POLYHEAD_F32), int(POLYHEAD_BF16));
@@ -145,8 +171,10 @@ TEST_CASE("gradients of linear layers: rows beyond one piece of memory are refus
     CHECK(std::string(status.message()).find("some of the rows at a time") != std::string::npos);
 }
 
-TEST_CASE("gradients of linear layers: a device that is no CPU is refused by name") {
+TEST_CASE("gradients of linear layers: a device that is no CPU, and tiles, are refused by name") {
     const CompiledKernel compiled(small_layer(false), {"host-cuda-cuda_capability_80", "", "on_cuda"});
     CHECK(compiled.error().find("op linear_backward is not supported on target ") == 0);
     CHECK(compiled.error().find("expected a CPU") != std::string::npos);
+    const CompiledKernel tiles(small_layer(false), {"host", "amx=1", "tiles"});
+    CHECK(tiles.error() == "tiling: amx 1 is not for gradients");
 }

@@ -97,21 +97,32 @@ std::string check_linear_gradients(const Kernel &kernel, const LinearGradientSha
 }
 
 std::string check_threads_of_linear_gradients(const Kernel &kernel, const LinearGradientShape &shape) {
-    std::vector<std::vector<float>> found[2];
+    struct Run {
+        const char *how;
+        int threads;
+        bool own_memory;
+    };
+    std::vector<std::vector<float>> first;
     const int before = polyhead_num_threads();
-    for (const int threads : {1, 2}) {
+    for (const Run &run : {Run{"one thread", 1, false}, Run{"two threads", 2, false}, Run{"memory of the caller", 2, true}}) {
         LinearGradientCall call(kernel.problem, shape);
-        polyhead_set_num_threads(threads);
+        polyhead_set_num_threads(run.threads);
+        const GuardedBuffer memory(run.own_memory ? static_cast<size_t>(kernel.scratch_bytes(call.args())) : 0, Place::at_end);
+        if (run.own_memory) {
+            call.args().scratch = memory.data();
+            call.args().scratch_bytes = memory.bytes();
+        }
         const Status status = kernel.run(call.args());
         polyhead_set_num_threads(before);
         if (!status.ok()) {
-            return status.message();
+            return std::string(run.how) + ": " + status.message();
         }
-        found[threads - 1] = read_outputs(call.args());
-    }
-    for (size_t i = 0; i < found[0].size(); i++) {
-        if (!found[0][i].empty() && std::memcmp(found[0][i].data(), found[1][i].data(), found[0][i].size() * sizeof(float)) != 0) {
-            return "output " + std::to_string(i) + ": other bits with two threads than with one, " + std::to_string(shape.rows) + " rows";
+        const std::vector<std::vector<float>> found = read_outputs(call.args());
+        first = first.empty() ? found : first;
+        for (size_t i = 0; i < found.size(); i++) {
+            if (!found[i].empty() && std::memcmp(found[i].data(), first[i].data(), found[i].size() * sizeof(float)) != 0) {
+                return std::string(run.how) + ": output " + std::to_string(i) + " has other bits, " + std::to_string(shape.rows) + " rows";
+            }
         }
     }
     return "";

@@ -50,7 +50,7 @@ private:
 // Runs the kernel and compares its results with the float64 reference: an empty text, or what is wrong. worst: the largest error so far in
 // terms of the tolerance.
 std::string check_linear_gradients(const Kernel &kernel, const LinearGradientShape &shape, double *worst);
-// The same bits for one thread and two.
+// The same bits for one thread, two, and in memory of the caller that ends at an unmapped page.
 std::string check_threads_of_linear_gradients(const Kernel &kernel, const LinearGradientShape &shape);
 
 } // namespace polyhead::test

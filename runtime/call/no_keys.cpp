@@ -58,6 +58,9 @@ size_t source_bytes(const polyhead_tensor &t) noexcept {
 void fill(const polyhead_tensor &t, const void *row, int64_t row_elements, char *source, polyhead_device *device,
           polyhead_status *status) noexcept {
     const Chunk chunk = chunk_of(t);
+    if (chunk.elements == 0) { // nor an address, maybe
+        return;
+    }
     const int64_t bytes = dtype_bytes(t.dtype);
     const size_t row_bytes = static_cast<size_t>(row_elements * bytes), chunk_bytes = source_bytes(t);
     for (size_t at = 0; at < chunk_bytes; at += row_bytes) {

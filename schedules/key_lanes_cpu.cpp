@@ -52,6 +52,9 @@ void schedule_rows_of_queries(KeyLanesStages &s) {
     if (s.delta_parts.defined()) {
         s.delta.update(0).atomic().vectorize(RVar(s.delta_lanes.x));
         s.delta_parts.compute_at(delta, s.q).bound_extent(s.lane, lanes).vectorize(s.lane).update().vectorize(s.lane);
+        for (int i = 1; i < s.delta.num_update_definitions(); i++) { // entries behind whole vectors
+            s.delta.update(i).unscheduled();
+        }
     }
     if (s.row_magnitude.defined()) {
         s.row_magnitude.compute_root().fuse(s.h, s.b, task).parallel(task);

@@ -73,6 +73,19 @@ if(TARGET example_minilm)
         "examples: generation, every step against float64"
         PROPERTIES LABELS examples TIMEOUT 300
     )
+    add_test(
+        NAME "examples: training, gradients against float64"
+        COMMAND example_train --check --steps 110
+    )
+    set_tests_properties(
+        "examples: training, gradients against float64"
+        PROPERTIES LABELS examples TIMEOUT 300
+    )
+    add_test(NAME "examples: training until strings are reversed" COMMAND example_train)
+    set_tests_properties(
+        "examples: training until strings are reversed"
+        PROPERTIES LABELS long TIMEOUT 900
+    )
     add_test(NAME "examples: the smallest consumer" COMMAND example_sdpa)
     set_tests_properties("examples: the smallest consumer" PROPERTIES LABELS examples TIMEOUT 60)
     foreach(features avx512_skylake none)
@@ -95,5 +108,6 @@ if(TARGET example_minilm)
         example_c_kernels
         example_generate
         example_sdpa
+        example_train
     )
 endif()

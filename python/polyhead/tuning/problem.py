@@ -14,7 +14,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 from .. import _core
 from ..error import refuse
 
-SDPA, MHA, LINEAR = range(3)
+SDPA, MHA, LINEAR, SDPA_BACKWARD, LINEAR_BACKWARD = range(5)
 GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
 DECODE_MOST, DECODE_KEYS = 16, 2048  # most queries of a decoding call; its number of keys
 # The lengths for a free query length. The search uses the first length of decoding and the middle one of the longer lengths; with the
@@ -60,6 +60,8 @@ class Task:
     def __post_init__(self) -> None:
         # No records: candidates are compared with the default tiling.
         self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
+        if self.fields["op"] > LINEAR:
+            raise refuse("op: found %s, expected sdpa, mha or linear: gradients are not tuned" % _core.problem_fields["op"][self.fields["op"]])
         if self.fields["cache"]:
             raise refuse("cache: found 1, expected 0: tune sdpa and linear layers of these sizes, a layer with a cache takes records of layers")
         for frame in self.space["targets"][0]["frames"]:

@@ -402,7 +402,7 @@ constexpr NumberRow numbers[] = {
     {"position_step_kv", POLYHEAD_I32, rows::rotates_keys},
     {"norm_epsilon", POLYHEAD_F32, normalises, &polyhead_args::norm_epsilon, 1e-37f, 1e38f, "a number from 1e-37 to 1e38", 1e-6f, "a norm"},
     {"dropout_p", POLYHEAD_F32, rows::has<&polyhead_problem::dropout>, &polyhead_args::dropout_p, 0.0f, 0.99999f,
-     "a number from 0 to 0.99999", 0.1f, "dropout"},
+     "a number from 0 to 0.99999", 0.0f, "dropout"}, // a tuner drops nothing, so that its float64 need not know what is dropped
     {"dropout_offset", POLYHEAD_I32, rows::has<&polyhead_problem::dropout>},
     {"seed_low", POLYHEAD_I32, rows::has<&polyhead_problem::dropout>},
     {"seed_high", POLYHEAD_I32, rows::has<&polyhead_problem::dropout>},

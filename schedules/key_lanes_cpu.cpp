@@ -46,13 +46,15 @@ void schedule_square(TransposedSquares &t, const LoopLevel &square) {
 void schedule_rows_of_queries(KeyLanesStages &s) {
     const int lanes = s.blocking.lanes;
     Var task("task");
-    s.delta.compute_root().fuse(s.h, s.b, task).parallel(task);
-    for (int i = 0; i < s.delta.num_update_definitions(); i++) {
-        s.delta.update(i).fuse(s.h, s.b, task).parallel(task);
-    }
+    Func delta = s.delta.in(); // a parallel loop of the sums themselves would make each addition an atomic one
+    delta.compute_root().fuse(s.h, s.b, task).parallel(task);
+    s.delta.compute_at(delta, s.q);
     if (s.delta_parts.defined()) {
         s.delta.update(0).atomic().vectorize(RVar(s.delta_lanes.x));
-        s.delta_parts.compute_at(s.delta, s.q).bound_extent(s.lane, lanes).vectorize(s.lane).update().vectorize(s.lane);
+        s.delta_parts.compute_at(delta, s.q).bound_extent(s.lane, lanes).vectorize(s.lane).update().vectorize(s.lane);
+        for (int i = 1; i < s.delta.num_update_definitions(); i++) { // entries behind whole vectors
+            s.delta.update(i).unscheduled();
+        }
     }
     if (s.row_magnitude.defined()) {
         s.row_magnitude.compute_root().fuse(s.h, s.b, task).parallel(task);

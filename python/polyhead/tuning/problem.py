@@ -60,8 +60,9 @@ class Task:
     def __post_init__(self) -> None:
         # No records: candidates are compared with the default tiling.
         self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
-        if self.fields["op"] > LINEAR:
-            raise refuse("op: found %s, expected sdpa, mha or linear: gradients are not tuned" % _core.problem_fields["op"][self.fields["op"]])
+        if self.fields["op"] not in (SDPA, MHA, LINEAR):
+            found = _core.problem_fields["op"][self.fields["op"]]
+            raise refuse("op: found %s, expected sdpa, mha or linear: kernels of gradients have their default tilings" % found)
         if self.fields["cache"]:
             raise refuse("cache: found 1, expected 0: tune sdpa and linear layers of these sizes, a layer with a cache takes records of layers")
         for frame in self.space["targets"][0]["frames"]:

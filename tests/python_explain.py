@@ -45,6 +45,13 @@ class Explain(unittest.TestCase):
             self.assertEqual((status, complaint), (0, ""))
             self.assertRegex(text, "runs polyhead_kernel_[01]: ")  # a linear layer may have a variant for fewer rows
 
+    def test_gradients_of_a_linear_layer(self):
+        status, text, complaint = run("--op", "linear_backward", "--embed-dim", 32, "--out-features", 9, "--dtype", "bf16", "--f32-weights", "--query-length", "0,5")
+        self.assertEqual((status, complaint), (0, ""))
+        self.assertIn("0 rows", text)
+        self.assertIn("gradients are 0", text)
+        self.assertRegex(text, "5 rows.*\n  runs polyhead_kernel_0: .* tiling frame=linear_gradients ")
+
     def test_a_layer_with_a_cache_has_lengths_of_its_own(self):
         for pages in ([], ["--page-size", 16]):
             status, text, complaint = run("--op", "mha", "--embed-dim", 64, "--num-heads", 4, "--cache", *pages, "--query-length", "1,40", "--key-length", 96)

@@ -12,7 +12,7 @@ import numpy
 from . import _arrays, _core, set_num_threads
 from .error import Error, refuse
 from .kernel import Kernel
-from .tuning.problem import LINEAR, MHA, flags_of_name, kernel_table, parse
+from .tuning.problem import LINEAR, LINEAR_BACKWARD, MHA, flags_of_name, kernel_table, parse
 
 EPILOG = """\
 examples:
@@ -54,6 +54,9 @@ def arguments_of(kernel: Kernel, batch: int, queries: int, keys: int) -> dict[st
     if p["op"] == LINEAR:
         return {"input": tensor(queries, p["embed_dim"]),
                 "weights": kernel.pack(out_proj=zeros(p["out_features"], p["embed_dim"]), **bias(p, "out", p["out_features"]))}
+    if p["op"] == LINEAR_BACKWARD:
+        weight = zeros(p["out_features"], p["embed_dim"], dtype="float32") if p["f32_weights"] else tensor(p["out_features"], p["embed_dim"])
+        return {"input": tensor(queries, p["embed_dim"]), "weight": weight, "grad_out": tensor(queries, p["out_features"])}
     if p["op"] != MHA:
         outermost, page_size = (1, p["page_size"]) if p["page_size"] else (batch, keys)  # every key in one page
         call = {"query": tensor(batch, p["num_heads"], queries, p["head_dim"])}

@@ -192,6 +192,23 @@ polyhead_status launch(const KernelTable &kernel, const polyhead_variant &varian
     return status;
 }
 
+// A launch of so many rows at a time. Apart, so that other calls have no arguments of parts on their stack.
+[[gnu::noinline]] polyhead_status launch_parts(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
+                                               const CallShape &shape, int64_t rows, int64_t most) noexcept {
+    polyhead_status status = success();
+    for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
+        const int64_t count = std::min(most, rows - first);
+        Part rows_of_part;
+        rows_of_part.first = first;
+        rows_of_part.count = count;
+        PartOfCall part(kernel, args, rows_of_part);
+        CallShape of_part = shape;
+        (attends(kernel.problem) ? of_part.batch : of_part.seq_len_q) = count;
+        status = launch(kernel, variant, part.args(), of_part);
+    }
+    return status;
+}
+
 } // namespace
 
 polyhead_status run_on_device(const KernelTable &kernel, const polyhead_variant &variant, const polyhead_args &args,
@@ -209,17 +226,7 @@ polyhead_status run_on_device(const KernelTable &kernel, const polyhead_variant 
     if (rows <= most || !check_divisible(kernel, rows, most, limit, &status)) {
         return status.code == POLYHEAD_OK ? launch(kernel, variant, args, shape) : status;
     }
-    for (int64_t first = 0; first < rows && status.code == POLYHEAD_OK; first += most) {
-        const int64_t count = std::min(most, rows - first);
-        Part rows_of_part;
-        rows_of_part.first = first;
-        rows_of_part.count = count;
-        PartOfCall part(kernel, args, rows_of_part);
-        CallShape of_part = shape;
-        (linear ? of_part.seq_len_q : of_part.batch) = count;
-        status = launch(kernel, variant, part.args(), of_part);
-    }
-    return status;
+    return launch_parts(kernel, variant, args, shape, rows, most);
 }
 
 } // namespace polyhead::runtime

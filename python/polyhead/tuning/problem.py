@@ -14,7 +14,7 @@ from typing import Any, Iterable, NamedTuple, Optional
 from .. import _core
 from ..error import refuse
 
-SDPA, MHA, LINEAR = range(3)
+SDPA, MHA, LINEAR, SDPA_BACKWARD, LINEAR_BACKWARD = range(5)
 GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
 DECODE_MOST, DECODE_KEYS = 16, 2048  # most queries of a decoding call; its number of keys
 # The lengths for a free query length. The search uses the first length of decoding and the middle one of the longer lengths; with the

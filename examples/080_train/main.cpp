@@ -1,4 +1,5 @@
-// Trains a two-layer decoder to reverse strings of 16 symbols. --check: its gradients beside float64, and the same bits for 1 and 2 threads.
+// Trains a two-layer decoder to reverse strings of 16 symbols. --check: its gradients beside float64, and the same bits for 1 and 2
+// threads.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -160,9 +161,8 @@ bool same_bits_for_threads(int64_t steps, int64_t planned) {
     for_each(of_threads[0], [&](Vector<float> &v) { all.push_back(&v); });
     size_t next = 0;
     bool same = true;
-    for_each(of_threads[1], [&](const Vector<float> &v) {
-        same = same && std::memcmp(v.data(), all[next++]->data(), v.size() * sizeof(float)) == 0;
-    });
+    for_each(of_threads[1],
+             [&](const Vector<float> &v) { same = same && std::memcmp(v.data(), all[next++]->data(), v.size() * sizeof(float)) == 0; });
     std::printf("%lld steps with 1 and with 2 threads: %s bits\n", static_cast<long long>(steps), same ? "the same" : "other");
     return same;
 }

@@ -57,7 +57,7 @@ template <class Real> Vector<Real> logits_of(Weights<Real> &weights, const std::
 // The mean cross entropy of the targets, and its gradients.
 template <class Real> Real gradients(Weights<Real> &weights, const Batch &batch, Parts<Real> &parts, Weights<Real> *grads);
 
-Parts<float> &kernels();       // of polyhead
+Parts<float> &kernels(); // of polyhead
 Parts<double> &plain_loops();
 
 } // namespace train

@@ -16,7 +16,7 @@ using namespace train;
 
 namespace {
 
-constexpr int64_t batch_rows = 64, enough_steps = 1200;
+constexpr int64_t batch_rows = 64, enough_steps = 300;
 constexpr double most_rate = 3e-3, warm_up = 50;
 
 // Strings, the separator, and what comes behind it.
@@ -104,7 +104,7 @@ double error_of_gradients(Weights<float> weights, const Batch &batch) {
 
 // `checked`: at steps 1, 10 and 100 gradients are compared with float64. False when one is wrong.
 bool train_steps(Weights<float> *weights, int64_t steps, int64_t planned, bool checked, bool quiet) {
-    constexpr double allowed = 2e-5;
+    constexpr double allowed = 2e-4; // once the loss is small a gradient is the difference of a probability and 1
     std::mt19937_64 random(7);
     Optimizer optimizer;
     Weights<float> grads;

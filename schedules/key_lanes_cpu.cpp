@@ -31,6 +31,7 @@ using Halide::Var;
 namespace {
 
 constexpr int most_lanes_of_numbers = 8; // numbers of tiles side by side
+constexpr int rows_of_delta = 8;         // sums of rows side by side: an addition waits for the one before it
 
 // A square: all steps are unrolled, so that it stays in registers.
 void schedule_square(TransposedSquares &t, const LoopLevel &square) {
@@ -44,18 +45,11 @@ void schedule_square(TransposedSquares &t, const LoopLevel &square) {
 }
 
 void schedule_rows_of_queries(KeyLanesStages &s) {
-    const int lanes = s.blocking.lanes;
-    Var task("task");
+    Var task("task"), rows("rows"), row("row");
     Func delta = s.delta.in(); // a parallel loop of the sums themselves would make each addition an atomic one
-    delta.compute_root().fuse(s.h, s.b, task).parallel(task);
-    s.delta.compute_at(delta, s.q);
-    if (s.delta_parts.defined()) {
-        s.delta.update(0).atomic().vectorize(RVar(s.delta_lanes.x));
-        s.delta_parts.compute_at(delta, s.q).bound_extent(s.lane, lanes).vectorize(s.lane).update().vectorize(s.lane);
-        for (int i = 1; i < s.delta.num_update_definitions(); i++) { // entries behind whole vectors
-            s.delta.update(i).unscheduled();
-        }
-    }
+    delta.compute_root().split(s.q, rows, row, rows_of_delta, TailStrategy::RoundUp).fuse(s.h, s.b, task).parallel(task);
+    s.delta.compute_at(delta, rows).bound_extent(s.q, rows_of_delta).unroll(s.q);
+    s.delta.update().reorder(s.q, s.delta_words.x).unroll(s.q);
     if (s.row_magnitude.defined()) {
         s.row_magnitude.compute_root().fuse(s.h, s.b, task).parallel(task);
         s.row_magnitude.update().fuse(s.h, s.b, task).parallel(task);

@@ -30,23 +30,14 @@ Expr magnitude(const Expr &x) {
 
 } // namespace
 
-// delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. Vectors, then what is left.
+// delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. delta is added up entry by entry, as
+// grad_weights are: where one key has all the weight, out is its value, and their difference is exactly 0.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const AttentionInputs &in = at.in();
-    const int lanes = s.blocking.lanes, vectors = s.head_dim_v / lanes, rest = s.head_dim_v % lanes;
-    const auto product = [&](const Expr &d) { return in.given_grad_out(d, s.q, s.h, s.b) * in.out(d, s.q, s.h, s.b); };
+    const Expr row = min(s.q, in.seq_len_q - 1);
+    s.delta_words = RDom(0, s.head_dim_v, "delta_words");
     s.delta(s.q, s.h, s.b) = 0.0f;
-    if (vectors > 0) {
-        s.delta_words = RDom(0, vectors, "delta_words");
-        s.delta_lanes = RDom(0, lanes, "delta_lanes");
-        s.delta_parts(s.lane, s.q, s.h, s.b) = 0.0f;
-        s.delta_parts(s.lane, s.q, s.h, s.b) += product(s.delta_words * lanes + s.lane);
-        s.delta(s.q, s.h, s.b) += s.delta_parts(s.delta_lanes, s.q, s.h, s.b);
-    }
-    if (rest > 0) {
-        s.delta_rest = RDom(vectors * lanes, rest, "delta_rest");
-        s.delta(s.q, s.h, s.b) += product(s.delta_rest);
-    }
+    s.delta(s.q, s.h, s.b) += in.given_grad_out(s.delta_words, row, s.h, s.b) * in.out(s.delta_words, row, s.h, s.b);
     if (at.excludes()) {
         const int most = std::max(s.head_dim, s.head_dim_v);
         s.magnitude_words = RDom(0, most, "magnitude_words");
@@ -344,7 +335,7 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
 }
 
 std::vector<Func> KeyLanesStages::funcs() const {
-    std::vector<Func> all = {delta_parts, delta, row_magnitude};
+    std::vector<Func> all = {delta, row_magnitude};
     const std::vector<Func> of_rows = bounds.funcs();
     all.insert(all.end(), of_rows.begin(), of_rows.end());
     all.insert(all.end(), {row_reference, row_delta});

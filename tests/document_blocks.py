@@ -14,7 +14,7 @@ from tier import sampled
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 GUIDES = ("embedding", "first_kernel", "variants", "shipping")  # as a whole
-PARTS = ("caches", "cmake", "expressions", "models", "pruning", "python", "tuning")  # block by block
+PARTS = ("caches", "cmake", "expressions", "models", "pruning", "python", "training", "tuning")  # block by block
 # The output that a document promises.
 PROMISED = {"first_kernel": "ok: out[0] = 1.4472\n", "variants": ": serves seq_len_q ", "shipping": "ok: out[0] = 0.25\n",
             "embedding": "ok: out[0] = 0.5\n"}
@@ -93,6 +93,7 @@ lengths, n = numpy.array([7], "int32"), 3
 cache_key, cache_value, new_key, new_value = tensor(1, 12, 16, 64), tensor(1, 12, 16, 64), tensor(1, 12, 1, 64), tensor(1, 12, 1, 64)
 x, state_dict = tensor(2, 10, 384), {"in_proj_weight": tensor(1152, 384), "in_proj_bias": tensor(1152), "out_proj.weight": tensor(384, 384),
                                      "out_proj.bias": tensor(384)}
+grad_out, weight = tensor(2, 10, 64), tensor(64, 384)
 """,
     "pruning": """
 import numpy, polyhead, safetensors.numpy
@@ -102,6 +103,7 @@ safetensors.numpy.save_file({"in_proj_weight": tensor(288, 96), "in_proj_bias": 
                              "out_proj.bias": tensor(96)}, "layer.safetensors")
 x, lengths = tensor(2, 7, 96), numpy.array([7, 5], "int32")
 """,
+    "training": "",
     "tuning": "import polyhead\n",
 }
 # The same for C++: the code around a part of a program. Whole files have none.

@@ -183,7 +183,13 @@ polyhead_status run_given(const polyhead_kernel *table, const polyhead_args *arg
     CallMemory memory(call.args->scratch, call.args->scratch_bytes);
     status = run_call(call, {&workers, &memory});
     if (memory.too_small()) {
-        say_expected_scratch(call.args->scratch_bytes, polyhead_scratch_bytes(table, args, nullptr), &status);
+        polyhead_status otherwise = success(); // what is refused with any memory is said first
+        const int64_t expected = polyhead_scratch_bytes(table, args, &otherwise);
+        if (otherwise.code == POLYHEAD_OK) {
+            say_expected_scratch(call.args->scratch_bytes, expected, &status);
+        } else {
+            status = otherwise;
+        }
     }
     say_fault(workers, &status);
     return status;

@@ -87,6 +87,22 @@ def sentence(records, threads):
                                                              found["level"], found["slower"], found["mean"]))  # fmt: skip
 
 
+def sentences(records, threads):
+    """What the cases say; those with gradients, and whole training steps, apart."""
+    for title, groups in (("", None), ("gradients, ", ("backward",)), ("training steps, ", ("step",))):
+        found = sentence([r for r in records if (r["group"] in groups if groups else r["group"] not in ("backward", "step"))], threads)
+        if found:
+            yield title + found
+
+
+def memory(record, threads, names):
+    """MiB of a call and its tensors, of these libraries, in words; "" but for training steps."""
+    if record["group"] != "step":
+        return ""
+    found = [result_of(record, name, threads) for name in names]
+    return ", ".join("%.0f" % (r["memory_bytes"] / 2**20) if r and r.get("memory_bytes") else "–" for r in found)
+
+
 def costs(document):
     """(library, MB, seconds to the first answer) in words, of every library of which one is known."""
     for name in {**document["library_bytes"], **document["cold_start"]}:

@@ -108,9 +108,11 @@ def bench(options):
         build.configure(parts=["BENCH"])
         build.build("release", TARGETS, quiet=build.ninja_idle("release", TARGETS))
         if options.backward:  # the others have no gradients
-            options.peers = options.peers or "pytorch"
-        asked = [word.strip() for word in options.peers.split(",") if word.strip()]
-        absent = ensure([name for name in PEERS if not asked or name in asked])
+            absent = ensure(["pytorch"])
+            absent.update((("products", reason) for reason in absent.values()))
+        else:
+            asked = [word.strip() for word in options.peers.split(",") if word.strip()]
+            absent = ensure([name for name in PEERS if not asked or name in asked])
     child = child_environment()
     child["PYTHONPATH"] = os.pathsep.join([os.path.join(ROOT, "bench", "peers"), os.path.join(build.directory("release"), "python")])
     child["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(FOLDER, "inductor")

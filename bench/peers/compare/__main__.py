@@ -56,7 +56,7 @@ def threads_of(text):
 def chosen_peers(options):
     if options.adapters and not list(pathlib.Path(options.adapters).glob("peer_*.py")):
         raise Failure("--adapters: found no peer_NAME.py in %s" % options.adapters)
-    known = workers.known_peers(options.python, options.adapters)
+    known = workers.known_peers(options.python, options.adapters, options.backward)
     asked = [word.strip() for word in options.names.split(",") if word.strip()]
     for name in asked:
         if name not in known:

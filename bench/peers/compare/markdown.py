@@ -56,7 +56,7 @@ def lines(document, groups=tuple(cases.GROUPS), threads=None, names=()):
             if groups:
                 yield ""
                 yield from of_threads(document, number, groups, names)
-        for sentence in results.sentences(document["cases"], number):
+        for sentence in results.sentences(document, number):
             yield ""
             yield sentence
     if groups and not names and (document["library_bytes"] or document["cold_start"]):

@@ -87,12 +87,17 @@ def sentence(records, threads):
                                                              found["level"], found["slower"], found["mean"]))  # fmt: skip
 
 
-def sentences(records, threads):
-    """What the cases say; those with gradients, and whole training steps, apart."""
-    for title, groups in (("", None), ("gradients, ", ("backward",)), ("training steps, ", ("step",))):
-        found = sentence([r for r in records if (r["group"] in groups if groups else r["group"] not in ("backward", "step"))], threads)
-        if found:
-            yield title + found
+def sentences(document, threads):
+    """What the cases say; of those with gradients, and of whole training steps, each library apart."""
+    apart = {"backward": "gradients", "step": "training steps"}
+    found = sentence([r for r in document["cases"] if r["group"] not in apart], threads)
+    if found:
+        yield found
+    for group, title in apart.items():
+        records = [r for r in document["cases"] if r["group"] == group]
+        means = ["%s %.2f (%d cases)" % (document["peers"][peer]["label"], *mean) for peer, mean in means_by_peer(records, threads).items()]
+        if means:
+            yield "%s, %s: time of others / time of polyhead, geometric mean: %s" % (title, threads_text(threads), ", ".join(means))
 
 
 def memory(record, threads, names):

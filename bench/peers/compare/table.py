@@ -70,7 +70,7 @@ def show(document):
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     for threads in document["threads"]:
         console.print(of_threads(document, threads, labels))
-        for sentence in results.sentences(document["cases"], threads):
+        for sentence in results.sentences(document, threads):
             console.print(sentence + "\n")
     if document["library_bytes"] or document["cold_start"]:
         console.print(of_costs(document))

@@ -13,9 +13,6 @@ PEERS = {
     "nn.MultiheadAttention": {"layer": list(TYPES)},
     "Linear, scaled_dot_product_attention, Linear": {"layer": list(TYPES)},
     "Linear, matmul, softmax, matmul, Linear": {"layer": ["bf16", "f16"]},
-    "scaled_dot_product_attention, autograd": {"backward": list(TYPES), "step": list(TYPES)},
-    "repeated keys, scaled_dot_product_attention, autograd": {"backward": list(TYPES), "step": list(TYPES)},
-    "matmul, softmax, matmul, autograd": {"backward": list(TYPES), "step": list(TYPES)},
 }
 torch.set_grad_enabled(False)
 
@@ -170,67 +167,7 @@ def linear_by_hand(case, x, in_proj, in_bias, out_proj, out_bias):
     return runner(call)
 
 
-def differentiated(case, q, k, v, extras, attend):
-    """Gradients of attend(query, key, value, bias or None): with the forward call in each run, or of one that was made before."""
-    inputs, kept = [x.requires_grad_() for x in (q, k, v, *([extras["mask"]] if "mask" in extras else []))], []
-
-    def forward():
-        with torch.enable_grad():
-            return attend(*inputs, *([None] if len(inputs) == 3 else []))
-
-    def step():
-        kept[:] = torch.autograd.grad(forward(), inputs, extras["grad_out"])
-
-    run = step
-    if case["kind"] == "backward":
-        out = forward()
-
-        def run():
-            kept[:] = torch.autograd.grad(out, inputs, extras["grad_out"], retain_graph=True)
-
-    return run, lambda: torch.cat([x.float() for x in kept[:3]], 1).numpy()
-
-
-def hidden(case):
-    return torch.ones(case["Tq"], case["Tkv"], dtype=torch.bool).triu(1)
-
-
-def fused_backward(case, q, k, v, extras):
-    above = hidden(case)
-
-    def attend(q, k, v, bias):
-        causal = case["causal"] and bias is None  # it takes no mask beside is_causal
-        mask = bias.masked_fill(above, float("-inf")) if bias is not None and case["causal"] else bias
-        return F.scaled_dot_product_attention(q, k, v, mask, case.get("dropout", 0.0), causal, enable_gqa=case["H"] != case["Hkv"])
-
-    return differentiated(case, q, k, v, extras, attend)
-
-
-def repeated_backward(case, q, k, v, extras):
-    if case["H"] == case["Hkv"]:
-        raise NotImplementedError("every key has one head of queries")
-    group = case["H"] // case["Hkv"]
-
-    def attend(q, k, v, bias):
-        return F.scaled_dot_product_attention(q, k.repeat_interleave(group, 1), v.repeat_interleave(group, 1), is_causal=case["causal"])
-
-    return differentiated(case, q, k, v, extras, attend)
-
-
-def composed_backward(case, q, k, v, extras):
-    above, group = hidden(case), case["H"] // case["Hkv"]
-
-    def attend(q, k, v, bias):
-        k, v = (x if group == 1 else x.repeat_interleave(group, 1) for x in (k, v))
-        scores = torch.matmul(q * case["d"] ** -0.5, k.transpose(-1, -2))
-        scores = scores if bias is None else scores + bias
-        weights = torch.softmax(scores.masked_fill(above, float("-inf")) if case["causal"] else scores, -1)
-        return torch.matmul(F.dropout(weights, case["dropout"]) if case.get("dropout") else weights, v)
-
-    return differentiated(case, q, k, v, extras, attend)
-
-
-MAKERS = dict(zip(PEERS, (sdpa, flex, composed, module, linear, linear_by_hand, fused_backward, repeated_backward, composed_backward)))
+MAKERS = dict(zip(PEERS, (sdpa, flex, composed, module, linear, linear_by_hand)))
 
 
 def make(peer, case, dtype, data, threads):

@@ -18,15 +18,15 @@ using polyhead::Status;
 
 constexpr float dropped = 0.1f;
 
-std::vector<float> normal(int64_t elements, uint64_t seed) {
+Floats normal(int64_t elements, uint64_t seed) {
     polyhead::test::Random random(seed);
-    std::vector<float> made(static_cast<size_t>(elements));
+    Floats made(static_cast<size_t>(elements));
     std::generate(made.begin(), made.end(), [&] { return random.normal(); });
     return made;
 }
 
 // Whether some elements in a row are those of float64, which are those of the last key/value head.
-bool equal(const std::vector<float> &found, size_t first, size_t count, const std::vector<double> &expected) {
+bool equal(const Floats &found, size_t first, size_t count, const std::vector<double> &expected) {
     double largest = 1;
     for (size_t i = first; i < first + count; i++)
         largest = std::max(largest, std::fabs(expected[i]));

@@ -2,6 +2,8 @@
 #ifndef BENCH_TRAINING_CALLS_H
 #define BENCH_TRAINING_CALLS_H
 
+#include <cstddef>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,19 @@ struct TrainingShape {
     double forward_flops() const { return 4 * pairs() * dim; }
     double backward_flops() const { return 10 * pairs() * dim; }
 };
+
+// Floats that begin on a cache line, as those of frameworks do: vectors that lie on two lines cost a call some percent.
+template <class T> struct OnCacheLines {
+    using value_type = T;
+    static constexpr std::align_val_t line{64};
+    OnCacheLines() = default;
+    template <class U> explicit OnCacheLines(const OnCacheLines<U> &) {}
+    T *allocate(size_t count) { return static_cast<T *>(::operator new(count * sizeof(T), line)); }
+    void deallocate(T *data, size_t) { ::operator delete(data, line); }
+    bool operator==(const OnCacheLines &) const { return true; }
+    bool operator!=(const OnCacheLines &) const { return false; }
+};
+using Floats = std::vector<float, OnCacheLines<float>>;
 
 // What a call has beside query, key and value.
 enum class Extra { none, dropout, bias, bias_gradient };
@@ -44,8 +59,8 @@ public:
 
 private:
     TrainingShape shape_;
-    std::vector<float> query_, key_, value_, grad_out_;
-    mutable std::vector<float> bias_; // made when it is asked for
+    Floats query_, key_, value_, grad_out_;
+    mutable Floats bias_; // made when it is asked for
 };
 
 // The two kernels of a training step, with all they write. The inputs must live as long.
@@ -65,7 +80,7 @@ private:
     Extra extra_;
     std::string error_;
     const polyhead::Kernel *forward_ = nullptr, *with_lse_ = nullptr, *backward_ = nullptr;
-    std::vector<float> out_, lse_, grad_query_, grad_key_, grad_value_, grad_bias_;
+    Floats out_, lse_, grad_query_, grad_key_, grad_value_, grad_bias_;
     polyhead_args forward_args_{}, backward_args_{};
 };
 

@@ -17,8 +17,8 @@ namespace {
 struct Line {
     const char *name;
     TrainingShape shape;
-    double amd, avx2; // % of the peak, one thread, at least: AVX-512 of AMD, and kernels for AVX2; 0: no floor
-    double growth;    // to all threads, of that of the peak, at least; 0: no floor
+    double avx512, avx2; // % of the peak, one thread, at least, on AMD's CPUs; 0: no floor
+    double growth;       // to all threads, of that of the peak, at least; 0: no floor
 };
 constexpr Line lines[] = {
     {"h12_d64_t512", {1, 12, 12, 512, 64, false}, 83, 78, 0.92},     {"h12_d64_t512_causal", {1, 12, 12, 512, 64, true}, 72, 0, 0.92},
@@ -29,7 +29,7 @@ constexpr Line lines[] = {
     {"h12_d64_t197", {1, 12, 12, 197, 64, false}, 0, 0, 0},          {"h12_d64_t197_causal", {1, 12, 12, 197, 64, true}, 0, 0, 0},
     {"h1_d64_t2048", {1, 1, 1, 2048, 64, false}, 0, 0, 0.95},
 };
-constexpr double of_forward = 0.95; // of its share of the peak, at least, where AVX-512 is not AMD's
+constexpr double of_forward = 0.95; // of its share of the peak, at least, on other CPUs
 
 struct Cost {
     const char *name;
@@ -131,9 +131,9 @@ bool run_line(const Line &line, int threads, int rounds) {
         return false;
     }
     const Measured m = measure(calls, line.shape, threads, rounds);
-    const bool wide = avx512(), beside_forward = wide && !amd();
-    bool kept = print(m.percent, 1, !wide ? line.avx2 : amd() ? line.amd : 0);
-    kept = print(m.of_forward, 3, beside_forward ? of_forward : 0) && kept;
+    const bool wide = avx512();
+    bool kept = print(m.percent, 1, !amd() ? 0 : wide ? line.avx512 : line.avx2);
+    kept = print(m.of_forward, 3, amd() ? 0 : of_forward) && kept;
     kept = print(m.growth, 3, line.growth) && kept;
     (void)print(line.shape.causal ? m.of_plain : std::vector<double>(), 3, 0);
     for (size_t i = 0; i < std::size(costs); i++)

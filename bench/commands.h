@@ -46,6 +46,8 @@ int run_layer_features(const Options &options);
 // Packed tokens against equal lengths, and against a batch.
 int run_ragged(const Options &options);
 int run_append(const Options &options);
+// Gradients: % of the peak, beside the forward kernel, and what dropout, biases and causal cost.
+int run_backward(const Options &options);
 int run_features(const Options &options);
 int run_sweep(const Options &options);
 // One case under one autoscheduler; prints one JSON object.

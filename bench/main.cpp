@@ -33,6 +33,8 @@ constexpr Command commands[] = {
     {"layer-features", "what norms, rotation and gates cost an attention layer", bench::run_layer_features, ""},
     {"ragged", "how fast packed tokens are, compared with equal lengths", bench::run_ragged, ""},
     {"append", "what packed tokens cost an append, compared with a batch", bench::run_append, ""},
+    {"backward", "gradients of attention: % of the peak, beside the forward kernel, and what their features cost", bench::run_backward,
+     "filter"},
     {"features", "every feature of attention, and every pair of two, against the plain kernel", bench::run_features,
      "filter json pairs against", 1},
     {"sweep", "attention at every query length to 160 and every seventh to 1024", bench::run_sweep, "json", 1},

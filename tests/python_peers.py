@@ -174,6 +174,53 @@ class Run(unittest.TestCase):
             self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
 
 
+GRADIENTS = '''
+"""Gradients of a single head by central differences, in float64."""
+import numpy as np
+
+VERSION = "1"
+PEERS = {"differences": {"backward": ["f32"], "step": ["f32"]}}
+
+def make(way, case, dtype, data, threads):
+    q, k, v = (np.array(x, np.float64) for x in data[:3])
+    added, hidden = data[3].get("mask", 0.0), np.triu(np.full((case["Tq"], case["Tkv"]), case["causal"]), 1)
+    def value():
+        scores = q @ np.repeat(k, case["H"] // case["Hkv"], 1).swapaxes(2, 3) / np.sqrt(case["d"]) + added
+        weights = np.where(hidden, 0, np.exp(scores))
+        return (weights / weights.sum(-1, keepdims=True) @ np.repeat(v, case["H"] // case["Hkv"], 1) * data[3]["grad_out"]).sum()
+    gradients = []
+    for x in (q, k, v):
+        gradient = np.zeros_like(x)
+        for index in np.ndindex(x.shape):
+            kept, ends = x[index], []
+            for step in (1e-4, -1e-4):
+                x[index] = kept + step
+                ends.append(value())
+            x[index], gradient[index] = kept, (ends[0] - ends[1]) / 2e-4
+        gradients.append(gradient)
+    return value, lambda: np.concatenate(gradients, 1)
+'''
+
+
+class WithGradients(unittest.TestCase):
+    def test_answers_are_those_of_finite_differences(self):
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            (folder / "peer_differences.py").write_text(GRADIENTS, encoding="utf-8")
+            (folder / "peer_wrong.py").write_text(GRADIENTS.replace("gradients, 1)", "gradients, 1) + 0.01"), encoding="utf-8")
+            done = bench("differences,wrong", "--backward", "--adapters", folder, "--cases", "^small", "--rounds", "1", "--slice", "0.01", "--threads", "1", "--json", folder / "out.json")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            records = json.loads((folder / "out.json").read_text(encoding="utf-8"))["cases"]
+        self.assertEqual([r["name"] for r in records], ["small_backward", "small_step"])
+        for record in records:
+            found = {r["peer"]: r for r in record["results"]}
+            self.assertLess(found["differences"]["max_error"], 1e-6)
+            self.assertLess(found["polyhead"]["max_error"], 1e-5)
+            self.assertRegex(found["wrong"]["error"], "wrong answer: largest error 0.01")
+        for text in ("MiB each", "gradients, 1 thread: time of others / time of polyhead, geometric mean: differences", "training steps, 1 thread: "):
+            self.assertIn(text, done.stdout)
+
+
 class SixteenBits(unittest.TestCase):
     """A run in bf16 and one in f16, with libraries that are right, a little wrong, and without 16-bit types."""
 

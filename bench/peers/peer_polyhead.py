@@ -3,7 +3,7 @@
     PEERS = {peer: {kind: dtypes}};  make(peer, case, dtype, data, threads) -> run, fetch
 
 run() computes, fetch() returns the answer as float32. `case` is a dict: kind "sdpa" (B H Hkv Tq Tkv d causal pad, and what
-compare/cases.py adds) or "layer" (B T D H); data are numpy arrays in the layout of nn.Linear and [B,H,T,d], then, where a case has
+compare/cases.py adds), "backward" or "step" (the same, with gradients) or "layer" (B T D H); data are numpy arrays in the layout of nn.Linear and [B,H,T,d], then, where a case has
 them, a dict of masks, lengths and sinks. Without the package in PYTHONPATH, the one of build/release is taken.
 """
 
@@ -19,7 +19,7 @@ except ImportError:  # a bench that does not set the path of this checkout
     import polyhead
 
 TYPES = ["f32", "bf16", "f16"]
-PEERS = {"polyhead": {"sdpa": TYPES, "layer": TYPES}}
+PEERS = {"polyhead": {"sdpa": TYPES, "layer": TYPES, "backward": TYPES, "step": TYPES}}
 VERSION = polyhead.__version__
 
 
@@ -59,6 +59,31 @@ def make_sdpa(case, dtype, data):
     return run, lambda: out.astype(np.float32)
 
 
+def make_training(case, dtype, data):
+    """Backward alone, or with the forward call before it: the gradients of query, key, value, and of a bias."""
+    q, k, v = (stored(array, dtype) for array in data[:3])
+    extras = data[3]
+    grad_out, keywords, others = stored(extras["grad_out"], dtype), dict(is_causal=case["causal"]), {}
+    if case.get("dropout"):
+        keywords.update(dropout_p=case["dropout"], dropout_seed=1)
+    if "mask" in extras:
+        keywords["bias"], others = stored(extras["mask"], dtype), dict(return_grads=("bias",))
+    answer, forward = [], []
+
+    def before():
+        forward[:] = polyhead.sdpa(q, k, v, return_lse=True, **keywords)
+
+    def backward():
+        answer[:] = polyhead.sdpa_backward(grad_out, q, k, v, *forward, **others, **keywords)
+
+    def step():
+        before()
+        backward()
+
+    before()
+    return step if case["kind"] == "step" else backward, lambda: np.concatenate([g.astype(np.float32) for g in answer[:3]], 1)
+
+
 def make_layer(case, dtype, data):
     x, (wqkv, bqkv, wo, bo) = stored(data[0], dtype), (np.ascontiguousarray(array, np.float32) for array in data[1:5])
     layer = polyhead.MultiheadAttention(case["D"], case["H"], dtype=dtype)
@@ -72,7 +97,7 @@ def make_layer(case, dtype, data):
 
 
 def make(peer, case, dtype, data, threads):
-    makers = {"sdpa": make_sdpa, "layer": make_layer}
+    makers = {"sdpa": make_sdpa, "layer": make_layer, "backward": make_training, "step": make_training}
     if dtype not in TYPES or case["kind"] not in makers:
         raise NotImplementedError(f"{case['kind']} in {dtype}")
     polyhead.set_num_threads(threads)

@@ -22,6 +22,7 @@ PLAIN = {
     "pages": ("what pages cost a decoding step, compared with a contiguous cache", ()),
     "ragged": ("how fast packed tokens are, compared with equal lengths", ()),
     "append": ("what packed tokens cost an append to a cache, compared with a batch", ()),
+    "backward": ("gradients of attention, as %% of this machine's measured peak, beside the forward kernel; what dropout and biases cost", ("filter",)),
     "latent": ("what value_in_key saves in a decoding step of multi-head latent attention", ()),
 }
 OPTIONS = {

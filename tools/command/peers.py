@@ -76,6 +76,7 @@ def ensure(names):
 def add_options(command):
     command.add_argument("peers", metavar="NAMES", nargs="?", default="", help="names with commas between them (default: all)")
     command.add_argument("--dtype", choices=("f32", "bf16", "f16"), help="the type of all tensors (default f32)")
+    command.add_argument("--backward", action="store_true", help="gradients and training steps instead of the other cases")
     command.add_argument("--cases", metavar="REGEX", help="only the cases whose names match")
     command.add_argument("--report", metavar="FILE", nargs="?", const="peers.html", help="also a page with plots (default peers.html)")
     command.add_argument("--from", dest="source", metavar="FILE", help="measure nothing, show the results in this JSON")
@@ -89,8 +90,9 @@ def command_line(options, absent):
         value = getattr(options, name)
         if value is not None:
             command += ["--" + name, os.path.abspath(value) if name in ("json", "report", "adapters") else value]
-    if options.markdown:
-        command.append("--markdown")
+    for name in ("markdown", "backward"):
+        if getattr(options, name):
+            command.append("--" + name)
     if options.source:
         command += ["--from", os.path.abspath(options.source)]
     for name, reason in absent.items():
@@ -105,8 +107,12 @@ def bench(options):
         package.ready("bench peers", "bench")
         build.configure(parts=["BENCH"])
         build.build("release", TARGETS, quiet=build.ninja_idle("release", TARGETS))
-        asked = [word.strip() for word in options.peers.split(",") if word.strip()]
-        absent = ensure([name for name in PEERS if not asked or name in asked])
+        if options.backward:  # the others have no gradients
+            absent = ensure(["pytorch"])
+            absent.update((("products", reason) for reason in absent.values()))
+        else:
+            asked = [word.strip() for word in options.peers.split(",") if word.strip()]
+            absent = ensure([name for name in PEERS if not asked or name in asked])
     child = child_environment()
     child["PYTHONPATH"] = os.pathsep.join([os.path.join(ROOT, "bench", "peers"), os.path.join(build.directory("release"), "python")])
     child["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(FOLDER, "inductor")

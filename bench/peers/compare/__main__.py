@@ -28,6 +28,7 @@ def parser():
     parser.add_argument("--dtype", default="f32", help="the type of all tensors: f32, bf16 or f16 (default f32)")
     parser.add_argument("--threads", default="", help="numbers of threads, with commas (default: 1 and all cores)")
     parser.add_argument("--cases", default="", metavar="REGEX", help="only cases whose names match")
+    parser.add_argument("--backward", action="store_true", help="cases with gradients instead of the others")
     parser.add_argument("--slice", type=float, default=0.1, help="seconds of a slice (default 0.1)")
     parser.add_argument("--cold-starts", type=int, default=5, metavar="N", help="of each library; 0: none (default 5)")
     parser.add_argument("--json", default=str(LAST), metavar="FILE", help="the results (default build/peers.json)")
@@ -55,7 +56,7 @@ def threads_of(text):
 def chosen_peers(options):
     if options.adapters and not list(pathlib.Path(options.adapters).glob("peer_*.py")):
         raise Failure("--adapters: found no peer_NAME.py in %s" % options.adapters)
-    known = workers.known_peers(options.python, options.adapters)
+    known = workers.known_peers(options.python, options.adapters, options.backward)
     asked = [word.strip() for word in options.names.split(",") if word.strip()]
     for name in asked:
         if name not in known:
@@ -63,16 +64,17 @@ def chosen_peers(options):
     return [peer for name, peer in known.items() if not asked or name in asked or name == results.OURS]
 
 
-def chosen_cases(pattern):
+def chosen_cases(pattern, backward):
+    offered = cases.cases_with_gradients() if backward else cases.all_cases()
     try:
         wanted = re.compile(pattern)
     except re.error as error:
         raise Failure("--cases: '%s' is no regular expression: %s" % (pattern, error)) from None
-    found = [case for case in cases.all_cases() if wanted.search(case.name)]
+    found = [case for case in offered if wanted.search(case.name)]
     if "small" in pattern:
-        found += [case for case in cases.small_cases() if wanted.search(case.name)]
+        found += [case for case in (cases.small_cases_with_gradients() if backward else cases.small_cases()) if wanted.search(case.name)]
     if not found:
-        raise Failure("--cases: '%s' matches none of %s" % (pattern, ", ".join(case.name for case in cases.all_cases())))
+        raise Failure("--cases: '%s' matches none of %s" % (pattern, ", ".join(case.name for case in offered)))
     return found
 
 
@@ -84,7 +86,7 @@ def checked(options):
     if options.dtype not in storage.BYTES:
         raise Failure("--dtype: found '%s', expected one of %s" % (options.dtype, ", ".join(storage.BYTES)))
     options.threads = threads_of(options.threads)
-    options.peers, options.cases = chosen_peers(options), chosen_cases(options.cases)
+    options.peers, options.cases = chosen_peers(options), chosen_cases(options.cases, options.backward)
     absent = dict(word.partition("=")[::2] for word in options.absent)
     options.absent = {peer.name: absent[peer.name] for peer in options.peers if peer.name in absent}
     options.peers = [peer for peer in options.peers if peer.name not in absent]

@@ -1,7 +1,7 @@
 """What is compared: shapes of well-known models and single features, their inputs, and the arithmetic that they take.
 
 A case of kind "sdpa" has B H Hkv Tq Tkv d dv, causal (top-left), pad 0, softcap, window, and of mask, lengths and sinks which exist; one
-of kind "layer" is self-attention with projections and biases over B T D H. Weights and tensors are f32 arrays. In a run of bf16 or f16 they
+of kind "layer" is self-attention with projections and biases over B T D H; kinds with gradients are in gradients.py. Weights and tensors are f32 arrays. In a run of bf16 or f16 they
 hold numbers that this type has, so that every library computes with the same ones.
 """
 
@@ -9,12 +9,12 @@ import collections
 
 import numpy as np
 
-from . import storage
+from . import gradients, storage
 
 Case = collections.namedtuple("Case", "name group title shape")
 # What the groups are called in tables and plots, in this order.
 GROUPS = {"model": "Shapes of models", "layer": "Whole layers", "head": "Head dimensions", "feature": "Masks and features",
-          "decode": "Decoding", "growth": "Growing sequences"}  # fmt: skip
+          "decode": "Decoding", "growth": "Growing sequences", "backward": "Gradients", "step": "Training steps"}  # fmt: skip
 COLD_BYTES = 256e6  # distinct keys and values that decoding walks through, as the layers of a model do
 MOST_COPIES = 64    # of tensors; a smaller cache than COLD_BYTES / 64 is a warm one
 
@@ -94,6 +94,18 @@ def small_cases():
     ]
 
 
+def cases_with_gradients():
+    return gradients.all_cases(sdpa, Case)
+
+
+def small_cases_with_gradients():
+    return gradients.small_cases(sdpa, Case)
+
+
+def named(name):
+    return next(case for case in all_cases() + small_cases() + cases_with_gradients() + small_cases_with_gradients() if case.name == name)
+
+
 def words(case):
     """The shape of a case in a few words."""
     s = case.shape
@@ -128,7 +140,8 @@ def flops(case):
     if s["kind"] == "layer":
         return s["B"] * (8.0 * s["T"] * s["D"] ** 2 + 4.0 * s["T"] ** 2 * s["D"])
     pairs = sum(int(seen(s, np.arange(s["Tq"]), length).sum()) for length in key_lengths(s))
-    return 2.0 * s["H"] * pairs * (s["d"] + s["dv"])
+    products = {"backward": 5, "step": 7}.get(s["kind"], 2)  # a half of them over d, the other over d_v
+    return products * s["H"] * pairs * (s["d"] + s["dv"])
 
 
 def key_value_bytes(case, dtype):
@@ -145,7 +158,7 @@ def copies(case, dtype):
 
 def inputs(case, dtype, copy=0):
     """f32 tensors of numbers that dtype has, the same everywhere: query, key, value, then a dict of further ones if the case has any (mask,
-    lengths, sinks); or x, in_proj, in_bias, out_proj, out_bias."""
+    lengths, sinks, grad_out); or x, in_proj, in_bias, out_proj, out_bias."""
     random, s = np.random.default_rng([copy, 17]), case.shape
 
     def normal(*shape, scale=1.0):
@@ -165,4 +178,6 @@ def inputs(case, dtype, copy=0):
         extras["lengths"] = key_lengths(s)
     if s["sinks"]:
         extras["sinks"] = normal(s["H"])
+    if s["kind"] in gradients.KINDS:
+        extras["grad_out"] = normal(s["B"], s["H"], s["Tq"], s["dv"])
     return (*tensors, extras) if extras else tuple(tensors)

@@ -26,15 +26,17 @@ def of_threads(document, threads, groups, names=()):
     """A table of all cases of these groups, or of those with these names; bold where another library is faster."""
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     others = [name for name in labels if name != results.OURS]
-    heads = ["case, " + results.title(document, threads), "shape", "ms", "% of peak", *(labels[n] for n in others)]
+    steps = "step" in groups and any(r["group"] == "step" for r in document["cases"])
+    heads = ["case, " + results.title(document, threads), "shape", "ms", "% of peak", *(labels[n] for n in others), *(["MiB of " + ", ".join(labels.values())] if steps else [])]
     yield "| %s |" % " | ".join(heads)
-    yield "|" + "---|" * (4 + len(others))
+    yield "|" + "---|" * len(heads)
     for group in groups:
         for record in (r for r in document["cases"] if r["group"] == group and (not names or r["name"] in names)):
             by_peer = {r["peer"]: r for r in record["results"] if r["threads"] == threads}
             ours = by_peer.get(results.OURS, {})
             ms = "%.3g" % ours["ms"]["median"] if "ms" in ours else "–"
-            yield "| `%s` | %s | %s | %s | %s |" % (record["name"], record["words"], ms, rate(ours), " | ".join(cell(by_peer.get(n)) for n in others))
+            cells = ["`%s`" % record["name"], record["words"], ms, rate(ours), *(cell(by_peer.get(n)) for n in others)]
+            yield "| %s |" % " | ".join(cells + ([results.memory(record, threads, labels)] if steps else []))
 
 
 def of_costs(document):
@@ -54,8 +56,7 @@ def lines(document, groups=tuple(cases.GROUPS), threads=None, names=()):
             if groups:
                 yield ""
                 yield from of_threads(document, number, groups, names)
-        sentence = results.sentence(document["cases"], number)
-        if sentence:
+        for sentence in results.sentences(document, number):
             yield ""
             yield sentence
     if groups and not names and (document["library_bytes"] or document["cold_start"]):

@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from . import cases
+from . import cases, gradients
 
 ROWS = {"sdpa": 48, "layer": 8}
 # Largest error of each type over sums this long, as a part of the largest value that a row may mix.
@@ -15,6 +15,8 @@ TOLERANCE = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}
 def sample(case):
     """Index arrays of the rows that are checked: (b, h, q) of sdpa, (b, t) of a layer. First and last row are among them."""
     s = case.shape
+    if s["kind"] in gradients.KINDS:
+        return gradients.sample(s)
     sizes = (s["B"], s["H"], s["Tq"]) if s["kind"] == "sdpa" else (s["B"], s["T"])
     total = int(np.prod(sizes))
     random = np.random.default_rng(5)
@@ -57,7 +59,9 @@ def layer_rows(formulas, s, tensors, index):
 
 
 def truth(case, dtype):
-    """The rows of sample(case), [rows, width], of inputs that the type has."""
+    """The rows of sample(case), [rows, width], of inputs that the type has; None where each library draws other random numbers."""
+    if case.shape["kind"] in gradients.KINDS:
+        return gradients.truth(case.shape, cases.inputs(case, dtype), cases.seen(case.shape, range(case.shape["Tq"]), case.shape["Tkv"]))
     tensors, index, formulas = cases.inputs(case, dtype), sample(case), package_reference()
     if case.shape["kind"] == "layer":
         return layer_rows(formulas, case.shape, tensors, index)
@@ -66,6 +70,8 @@ def truth(case, dtype):
 
 def largest_error(found, expected, dtype):
     """(largest error, "" or what is wrong with it)."""
+    if expected is None:
+        return float("nan"), "" if np.isfinite(found).all() else "wrong answer: not all of it is finite"
     if found.shape != expected.shape:
         return float("inf"), "answer of %s, expected %s" % (list(found.shape), list(expected.shape))
     error = np.abs(found - expected)

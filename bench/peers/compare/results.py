@@ -87,6 +87,27 @@ def sentence(records, threads):
                                                              found["level"], found["slower"], found["mean"]))  # fmt: skip
 
 
+def sentences(document, threads):
+    """What the cases say; of those with gradients, and of whole training steps, each library apart."""
+    apart = {"backward": "gradients", "step": "training steps"}
+    found = sentence([r for r in document["cases"] if r["group"] not in apart], threads)
+    if found:
+        yield found
+    for group, title in apart.items():
+        records = [r for r in document["cases"] if r["group"] == group]
+        means = ["%s %.2f (%d cases)" % (document["peers"][peer]["label"], *mean) for peer, mean in means_by_peer(records, threads).items()]
+        if means:
+            yield "%s, %s: time of others / time of polyhead, geometric mean: %s" % (title, threads_text(threads), ", ".join(means))
+
+
+def memory(record, threads, names):
+    """MiB of a call and its tensors, of these libraries, in words; "" but for training steps."""
+    if record["group"] != "step":
+        return ""
+    found = [result_of(record, name, threads) for name in names]
+    return ", ".join("%.0f" % (r["memory_bytes"] / 2**20) if r and r.get("memory_bytes") else "–" for r in found)
+
+
 def costs(document):
     """(library, MB, seconds to the first answer) in words, of every library of which one is known."""
     for name in {**document["library_bytes"], **document["cold_start"]}:

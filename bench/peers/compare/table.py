@@ -28,6 +28,9 @@ def of_threads(document, threads, labels):
         table.add_column(name, no_wrap=True)
     for name in ("polyhead ms", "% of peak", *(labels[name] for name in others)):
         table.add_column(name, justify="right", no_wrap=True)
+    steps = any(r["group"] == "step" for r in document["cases"])
+    if steps:
+        table.add_column("MiB each", justify="right", no_wrap=True)
     for group in cases.GROUPS:
         for record in (r for r in document["cases"] if r["group"] == group):
             found = {r["peer"]: r for r in record["results"] if r["threads"] == threads}
@@ -35,7 +38,7 @@ def of_threads(document, threads, labels):
             peak = ours.get("percent_of_read") or ours.get("percent_of_peak")
             unit = " of read" if "percent_of_read" in ours else ""
             table.add_row(record["name"], record["words"], "%.3g" % ours["ms"]["median"] if "ms" in ours else ratio_text(ours),
-                          "%.0f%s" % (peak["median"], unit) if peak else "–", *(ratio_text(found.get(name, {})) for name in others))  # fmt: skip
+                          "%.0f%s" % (peak["median"], unit) if peak else "–", *(ratio_text(found.get(name, {})) for name in others), *([results.memory(record, threads, labels)] if steps else []))  # fmt: skip
         table.add_section()
     return table
 
@@ -67,8 +70,7 @@ def show(document):
     labels = {name: peer["label"] for name, peer in document["peers"].items()}
     for threads in document["threads"]:
         console.print(of_threads(document, threads, labels))
-        sentence = results.sentence(document["cases"], threads)
-        if sentence:
+        for sentence in results.sentences(document, threads):
             console.print(sentence + "\n")
     if document["library_bytes"] or document["cold_start"]:
         console.print(of_costs(document))

@@ -65,7 +65,7 @@ class Worker:
         from compare import cases
 
         self.drop({})
-        case = next(c for c in cases.all_cases() + cases.small_cases() if c.name == order["case"])
+        case = cases.named(order["case"])
         kind, dtype = case.shape["kind"], order["dtype"]
         data = [cases.inputs(case, dtype, copy) for copy in range(cases.copies(case, dtype))]
         return dict(ways=[self.way(name, case, data, order) for name, kinds in self.module.PEERS.items() if dtype in kinds.get(kind, ())])
@@ -123,10 +123,17 @@ class Worker:
             taken.append(end - begin)
         return taken, end - start
 
-    def drop(self, _):
-        self.ways, self.run = {}, []
-        gc.collect()
-        return {}
+    def drop(self, order):
+        """Gives the tensors back; on request says how many bytes they and all that a call needs beside them were."""
+        from compare import memory
+
+        self.ways, most = {}, None
+        if order.get("memory") and self.run:
+            memory.resident()
+            most = memory.most_during(self.run[0])
+        self.run = []
+        held = memory.resident()
+        return dict(memory_bytes=None if most is None or held is None else most - held)
 
 
 def one_line(error):

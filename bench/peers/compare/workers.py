@@ -15,6 +15,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 PEERS = HERE.parent
 START_SECONDS, ORDER_SECONDS = 120, 300
 
+FORWARD = (("pytorch", "PyTorch", "pytorch"), ("onnxruntime", "ONNX Runtime", "onnx_runtime"), ("openvino", "OpenVINO", "openvino_cpu"))
+BACKWARD = (("pytorch", "PyTorch", "pytorch_backward"), ("products", "PyTorch by products", "pytorch_products"))
+
 # label: as shown; module: its adapter; python: the interpreter that has the library; path: where the adapter lies.
 Peer = collections.namedtuple("Peer", "name label module python path")
 
@@ -23,12 +26,11 @@ class Gone(Exception):
     """One sentence: a process has ended or hangs."""
 
 
-def known_peers(python, adapters):
-    """{name: Peer}: ours first, then the three that the bench installs, then those of a folder of adapters."""
+def known_peers(python, adapters, backward=False):
+    """{name: Peer}: ours first, then those that the bench installs (with gradients: two ways of PyTorch), then those of a folder of adapters."""
     paths = (str(PEERS),)
     found = [Peer("polyhead", "polyhead", "peer_polyhead", sys.executable, paths)]
-    for name, label, module in (("pytorch", "PyTorch", "pytorch"), ("onnxruntime", "ONNX Runtime", "onnx_runtime"),
-                                ("openvino", "OpenVINO", "openvino_cpu")):  # fmt: skip
+    for name, label, module in BACKWARD if backward else FORWARD:
         found.append(Peer(name, label, "compare.adapters." + module, python, paths))
     for file in sorted(pathlib.Path(adapters).glob("peer_*.py")) if adapters else ():
         name = file.stem[len("peer_") :]

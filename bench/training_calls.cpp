@@ -1,0 +1,144 @@
+// Tensors and kernels of a training step, and the check of its gradients against float64.
+#include "training_calls.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "../instruments/calls/problems.h"
+#include "../instruments/calls/random.h"
+#include "../instruments/reference/gradients.h"
+#include "table.h"
+
+namespace bench {
+namespace {
+
+using polyhead::Problem;
+using polyhead::Status;
+
+constexpr float dropped = 0.1f;
+
+Floats normal(int64_t elements, uint64_t seed) {
+    polyhead::test::Random random(seed);
+    Floats made(static_cast<size_t>(elements));
+    std::generate(made.begin(), made.end(), [&] { return random.normal(); });
+    return made;
+}
+
+// Whether some elements in a row are those of float64, which are those of the last key/value head.
+bool equal(const Floats &found, size_t first, size_t count, const std::vector<double> &expected) {
+    double largest = 1;
+    for (size_t i = first; i < first + count; i++)
+        largest = std::max(largest, std::fabs(expected[i]));
+    for (size_t i = first; i < first + count; i++)
+        if (!(std::fabs(double(found[i]) - expected[i]) <= 1e-4 * largest))
+            return false;
+    return true;
+}
+
+} // namespace
+
+double TrainingShape::pairs() const {
+    const double all = double(length) * length;
+    return double(batch) * heads * (causal ? (all + length) / 2 : all);
+}
+
+TrainingInputs::TrainingInputs(const TrainingShape &s) : shape_(s) {
+    const int64_t row = int64_t(s.length) * s.dim;
+    query_ = normal(s.batch * s.heads * row, 1);
+    key_ = normal(s.batch * s.kv_heads * row, 2);
+    value_ = normal(s.batch * s.kv_heads * row, 3);
+    grad_out_ = normal(s.batch * s.heads * row, 4);
+}
+
+polyhead::TensorView TrainingInputs::bias() const {
+    if (bias_.empty())
+        bias_ = normal(int64_t(shape_.heads) * shape_.length * shape_.length, 5);
+    return polyhead::view(bias_.data(), {1, shape_.heads, shape_.length, shape_.length});
+}
+
+TrainingCalls::TrainingCalls(const TrainingInputs &inputs, bool causal, Extra extra) : inputs_(inputs), extra_(extra) {
+    error_ = compile(causal);
+    if (!error_.empty())
+        return;
+    const TrainingShape &s = inputs.shape();
+    const size_t rows = size_t(s.batch) * s.heads * s.length, keys = size_t(s.batch) * s.kv_heads * s.length;
+    out_.resize(rows * s.dim);
+    lse_.resize(rows);
+    grad_query_.resize(rows * s.dim);
+    grad_key_.resize(keys * s.dim);
+    grad_value_.resize(keys * s.dim);
+    const auto set = [&](auto &args) {
+        args.query = inputs.query();
+        args.key = inputs.key();
+        args.value = inputs.value();
+        args.out = inputs.of_queries(out_);
+        if (extra == Extra::dropout)
+            args.dropout_p = dropped;
+        else if (extra != Extra::none)
+            args.score_bias = inputs.bias();
+    };
+    polyhead::SdpaArgs forward;
+    set(forward);
+    forward_args_ = polyhead::c_args(forward);
+    forward.lse = polyhead::view(lse_.data(), {s.batch, s.heads, s.length});
+    const polyhead_args kept = polyhead::c_args(forward);
+    polyhead::SdpaBackwardArgs backward;
+    set(backward);
+    backward.lse = forward.lse;
+    backward.grad_out = inputs.grad_out();
+    backward.grad_query = inputs.of_queries(grad_query_);
+    backward.grad_key = inputs.of_keys(grad_key_);
+    backward.grad_value = inputs.of_keys(grad_value_);
+    if (extra == Extra::bias_gradient) {
+        grad_bias_.resize(size_t(s.heads) * s.length * s.length);
+        backward.grad_score_bias = polyhead::view(grad_bias_.data(), {1, s.heads, s.length, s.length});
+    }
+    backward_args_ = polyhead::c_args(backward);
+    const std::pair<const polyhead::Kernel *, const polyhead_args &> calls[] = {
+        {with_lse_, kept}, {forward_, forward_args_}, {backward_, backward_args_}};
+    for (const auto &[kernel, args] : calls)
+        if (const Status status = Status(polyhead_run(kernel, &args)); !status.ok()) {
+            error_ = status.message();
+            return;
+        }
+    error_ = extra == Extra::dropout ? "" : check();
+}
+
+// forward_ alone runs in the rounds; with_lse_ makes what the backward call reads.
+std::string TrainingCalls::compile(bool causal) {
+    const TrainingShape &s = inputs_.shape();
+    Problem problem = polyhead::test::sdpa_problem(s.heads, s.dim, s.kv_heads);
+    problem.causal = causal ? POLYHEAD_BOTTOM_RIGHT : 0;
+    problem.dropout = extra_ == Extra::dropout;
+    problem.score_bias = extra_ == Extra::bias || extra_ == Extra::bias_gradient;
+    std::string error;
+    forward_ = kernel_of(problem, &error);
+    problem.lse = 1;
+    with_lse_ = forward_ ? kernel_of(problem, &error) : nullptr;
+    problem.lse = 0;
+    problem.op = POLYHEAD_SDPA_BACKWARD;
+    problem.grad_score_bias = extra_ == Extra::bias_gradient;
+    backward_ = with_lse_ ? kernel_of(problem, &error) : nullptr;
+    return backward_ ? "" : error;
+}
+
+std::string TrainingCalls::check() const {
+    const TrainingShape &s = inputs_.shape();
+    const int64_t last = int64_t(s.batch) * s.kv_heads - 1;
+    const auto truth = polyhead::test::evaluate_gradients<double>(backward_->problem, backward_args_, {last});
+    const size_t head = size_t(s.length) * s.dim, group = head * (s.heads / s.kv_heads);
+    const bool right = equal(grad_query_, grad_query_.size() - group, group, truth.query.values) &&
+                       equal(grad_key_, head * last, head, truth.key.values) && equal(grad_value_, head * last, head, truth.value.values);
+    return right ? "" : "the gradients of the last head are not those of float64";
+}
+
+void TrainingCalls::forward() const {
+    (void)polyhead_run(forward_, &forward_args_);
+}
+
+void TrainingCalls::backward() const {
+    (void)polyhead_run(backward_, &backward_args_);
+}
+
+} // namespace bench

@@ -73,10 +73,7 @@ if(TARGET example_minilm)
         "examples: generation, every step against float64"
         PROPERTIES LABELS examples TIMEOUT 300
     )
-    add_test(
-        NAME "examples: training, gradients against float64"
-        COMMAND example_train --check
-    )
+    add_test(NAME "examples: training, gradients against float64" COMMAND example_train --check)
     set_tests_properties(
         "examples: training, gradients against float64"
         PROPERTIES LABELS examples TIMEOUT 300

@@ -30,8 +30,8 @@ Expr magnitude(const Expr &x) {
 
 } // namespace
 
-// delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. delta is added up entry by entry, as
-// grad_weights are: where one key has all the weight, out is its value, and their difference is exactly 0.
+// delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. delta is added up entry by
+// entry, as grad_weights are: where one key has all the weight, out is its value, and their difference is exactly 0.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const AttentionInputs &in = at.in();
     const Expr row = min(s.q, in.seq_len_q - 1);

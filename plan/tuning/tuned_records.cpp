@@ -145,11 +145,27 @@ double feature_distance(const Problem &a, const Problem &b) {
                       differs(a.scores != 0, b.scores != 0, 0.2) + differs(a.weights_mean != 0, b.weights_mean != 0, 0.2) +
                       differs(a.cross != 0, b.cross != 0, 0.2) + differs(a.value_in_key != 0, b.value_in_key != 0, 0.2) +
                       differs(a.dropout != 0, b.dropout != 0, 0.2);
-    for (const auto field : {&Problem::alibi, &Problem::kv_lengths, &Problem::lse, &Problem::sinks, &Problem::head_gate, &Problem::bias,
-                             &Problem::position_offsets, &Problem::additive_in_storage, &Problem::page_size, &Problem::cache,
-                             &Problem::shared_cache, &Problem::gate, &Problem::query_norm, &Problem::key_norm, &Problem::value_norm,
-                             &Problem::norm_of_projection, &Problem::value_from_key, &Problem::grad_score_bias, &Problem::grad_alibi,
-                             &Problem::grad_sinks, &Problem::grad_gate}) {
+    for (const auto field : {&Problem::alibi,
+                             &Problem::kv_lengths,
+                             &Problem::lse,
+                             &Problem::sinks,
+                             &Problem::head_gate,
+                             &Problem::bias,
+                             &Problem::position_offsets,
+                             &Problem::additive_in_storage,
+                             &Problem::page_size,
+                             &Problem::cache,
+                             &Problem::shared_cache,
+                             &Problem::gate,
+                             &Problem::query_norm,
+                             &Problem::key_norm,
+                             &Problem::value_norm,
+                             &Problem::norm_of_projection,
+                             &Problem::value_from_key,
+                             &Problem::grad_score_bias,
+                             &Problem::grad_alibi,
+                             &Problem::grad_sinks,
+                             &Problem::grad_gate}) {
         distance += differs(a.*field != 0, b.*field != 0, 0.05);
     }
     for (const auto field : {&Problem::causal, &Problem::mask, &Problem::mask_broadcast, &Problem::score_bias_broadcast, &Problem::rope,

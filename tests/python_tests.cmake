@@ -46,6 +46,7 @@ if(NOT POLYHEAD_SANITIZE) # whose kernels need the system's linker
 endif()
 polyhead_python_test("the attention of models" SCRIPT python_models.py)
 polyhead_python_test("gates and norms" SCRIPT python_gates_norms.py)
+polyhead_python_test("gradients of attention, dropout" SCRIPT python_gradients.py)
 polyhead_python_test("gradients of a linear layer" SCRIPT python_linear_backward.py)
 polyhead_python_test("tables of rotations" SCRIPT python_rope_tables.py)
 polyhead_python_test("layers of models against Transformers" SCRIPT python_model_references.py)

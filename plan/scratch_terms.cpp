@@ -165,7 +165,8 @@ void ScratchTerms::add_gradients() {
     if (t_.key_splits > 1) {
         const int64_t sums = t_.key_splits * width * p_.num_kv_heads;
         add(sums * 2 * t_.kv_tile, 0, t_.kv_tile * t_.key_splits);
-        add(sums * t_.q_tile, t_.q_tile, 0);
+        const int64_t group = contract::group_size_of(p_);
+        add(sums * t_.q_tile * group, int(t_.q_tile * group), 0);
     }
 }
 

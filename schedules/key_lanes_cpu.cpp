@@ -89,6 +89,7 @@ void schedule_scores(Func f, const RVar &words, KeyLanesStages &s, const LoopLev
 void schedule_pairs(Func f, const Halide::RDom &r, KeyLanesStages &s, const LoopLevel &tile) {
     const KeyLanesBlocking &blocking = s.blocking;
     f.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
+    f.align_storage(s.kk, blocking.kv_tile + blocking.lanes); // rows that lie a multiple of 1 KB apart share sets of the L1 cache
     f.update().reorder(r.x, r.y, r.z, r.w).allow_race_conditions().vectorize(RVar(r.x), blocking.lanes).unroll(r.x).unroll(r.y);
     f.update().never_partition_all();
 }

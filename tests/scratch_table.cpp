@@ -108,7 +108,7 @@ void check_call(const polyhead_kernel &kernel, const KernelSubject &subject, con
     // Blocks lie on a stack; scores as an output and tasks of attention are not there at once; a task of scores may have few queries.
     constexpr int64_t per_thread = 256 * 1024;
     const Problem &p = kernel.problem;
-    const bool outputs_scores = p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0;
+    const bool outputs_scores = p.scores != POLYHEAD_NO_SCORES || p.weights_mean != 0 || p.grad_score_bias != 0;
     if (threads == 1 && shape.seq_len_kv > 1) { // a row may not see the only key
         CHECK(said <= peak + (outputs_scores ? peak : peak / 2) + per_thread);
     }

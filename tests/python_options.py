@@ -54,6 +54,8 @@ CALLS = {
     "normalize": (polyhead.normalize, lambda: dict(input=X, norm="rms", epsilon=1e-6)),
     "rope_tables": (polyhead.rope_tables, lambda: dict(config={"head_dim": 8}, rows=3)),
     "merge_states": (polyhead.merge_states, lambda: dict(parts=[(X, np.zeros((1, 2, 5), np.float32))])),
+    "sdpa_backward": (polyhead.sdpa_backward, lambda: dict(grad_out=X, query=X, key=X, value=X, out=X, lse=np.zeros((1, 2, 5), np.float32))),
+    "linear_backward": (polyhead.linear_backward, lambda: dict(grad_out=X, input=X, weight=np.ones((8, 8), np.float32))),
     "compile": (polyhead.compile, lambda: dict(num_heads=1, head_dim=4, op="sdpa")),
     "MultiheadAttention": (polyhead.MultiheadAttention, lambda: dict(embed_dim=8, num_heads=2)),
     "__call__": (layer(), lambda: dict(query=np.ones((1, 3, 8), np.float32))),

@@ -334,7 +334,8 @@ Report compare(const Subject &subject, const Inputs &inputs, const RowSets &rows
     plain.query = rounds_query ? query.view : args.query;
     for (int quarter = 0; quarter < orders; quarter++) {
         expected.plain.push_back(evaluate<float>(p, plain, subject.weights, rows, {p.dtype, Rounded::everything, quarter}));
-        const Evaluation of_scores{is_mha(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter};
+        // normalised heads, like the projected ones of mha, may wait for their products in 16 bits
+        const Evaluation of_scores{is_mha(p) || contract::normalises(p) ? p.dtype : POLYHEAD_F32, Rounded::heads, quarter};
         expected.plain_scores.push_back(is_16_bit(p.dtype) ? evaluate<float>(p, plain, subject.weights, rows, of_scores)
                                                            : expected.plain.back());
         if (is_16_bit(p.dtype) && p.cache != 0) { // heads that are kept as floats do not cancel the rounding of the cache by luck

@@ -3,9 +3,9 @@
 #define POLYHEAD_TESTS_ENTRY_H
 
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <functional>
-#include <mutex>
 #include <utility>
 
 namespace polyhead::test {
@@ -18,8 +18,8 @@ public:
 
     explicit Entry(Called called) : place_(take(std::move(called))) {}
     ~Entry() {
-        const std::lock_guard<std::mutex> lock(mutex());
-        places()[place_] = nullptr;
+        places[place_] = nullptr;
+        taken[place_] = false;
     }
     Entry(const Entry &) = delete;
     Entry &operator=(const Entry &) = delete;
@@ -30,25 +30,20 @@ private:
     static constexpr size_t most = 128;
     size_t place_;
 
-    static std::mutex &mutex() {
-        static std::mutex one;
-        return one;
-    }
-    static std::array<Called, most> &places() {
-        static std::array<Called, most> all;
-        return all;
-    }
+    // Without a lock: a child of fork() would wait for a lock that another thread of its parent held.
+    inline static std::array<std::atomic<bool>, most> taken{};
+    inline static std::array<Called, most> places{};
+
     static size_t take(Called called) {
-        const std::lock_guard<std::mutex> lock(mutex());
         for (size_t i = 0; i < most; i++) {
-            if (!places()[i]) {
-                places()[i] = std::move(called);
+            if (!taken[i].exchange(true)) {
+                places[i] = std::move(called);
                 return i;
             }
         }
         std::abort();
     }
-    template <size_t place> static int enter(void **argv) { return places()[place](argv); }
+    template <size_t place> static int enter(void **argv) { return places[place](argv); }
     template <size_t... all> static std::array<Function, most> functions(std::index_sequence<all...>) { return {&Entry::enter<all>...}; }
 };
 

@@ -99,7 +99,7 @@ def linear_backward(grad_out: Any, input: Any, weight: Any, bias: bool = False) 
         fields["f32_weights"] = 1
     rows = math.prod(input.shape[:-1])
     gradients = [_arrays.empty(input, input.shape), _arrays.empty(weight, weight.shape)]
-    arguments = dict(zip(("input", "grad_out", "grad_input"), (_rows_of(x) for x in (input, grad_out, gradients[0]))))
+    arguments = {name: _rows_of(name, x) for name, x in (("input", input), ("grad_out", grad_out), ("grad_input", gradients[0]))}
     arguments.update(weight=weight, grad_weight=gradients[1])
     if bias:
         gradients.append(_arrays.empty(weight, (outputs,), "float32"))
@@ -108,9 +108,13 @@ def linear_backward(grad_out: Any, input: Any, weight: Any, bias: bool = False) 
     return tuple(gradients)
 
 
-def _rows_of(array: Any) -> Any:
+def _rows_of(name: str, array: Any) -> Any:
     """The same memory, or a copy of an array that has no such view, as [rows, width]; what has no rows is left to the runtime."""
-    return array if len(array.shape) < 3 and len(array.shape) != 1 else array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
+    if len(array.shape) in (0, 2):
+        return array
+    if not hasattr(array, "reshape"):
+        raise refuse("%s: rank %d, expected 2 of an array without reshape()" % (name, len(array.shape)), "WRONG_SHAPE")
+    return array.reshape(math.prod(array.shape[:-1]), array.shape[-1])
 
 
 # Arguments of sdpa() that a backward call has not, as they are left out.

@@ -33,17 +33,6 @@ namespace {
 constexpr int most_lanes_of_numbers = 8; // numbers of tiles side by side
 constexpr int rows_of_delta = 8;         // sums of rows side by side: an addition waits for the one before it
 
-// A square: all steps are unrolled, so that it stays in registers.
-void schedule_square(TransposedSquares &t, const LoopLevel &square) {
-    Var row("row"), column("column");
-    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side).split(t.f, row, column, t.side).vectorize(column).unroll(row);
-    for (size_t i = 0; i < t.shuffles.size(); i++) {
-        const Halide::RDom &r = t.domains[i];
-        t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
-        t.shuffles[i].update().reorder(r.x, r.y, r.z).allow_race_conditions().unroll(r.x).unroll(r.z).vectorize(r.y);
-    }
-}
-
 void schedule_rows_of_queries(KeyLanesStages &s) {
     Var task("task"), rows("rows"), row("row");
     Func delta = s.delta.in(); // a parallel loop of the sums themselves would make each addition an atomic one
@@ -67,8 +56,8 @@ void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
             .bound_extent(s.panel, blocking.panels());
         f.update().reorder(lane, column, vector, block, panel).allow_race_conditions().vectorize(lane).unroll(column);
     }
-    schedule_square(*s.key_squares, LoopLevel(s.key_panels, vector));
-    schedule_square(*s.value_squares, LoopLevel(s.value_panels, vector));
+    schedule_square(*s.key_squares, LoopLevel(s.key_panels, vector), blocking.lanes);
+    schedule_square(*s.value_squares, LoopLevel(s.value_panels, vector), blocking.lanes);
     if (s.key_magnitude.defined()) {
         s.key_magnitude.compute_at(part)
             .update()

@@ -106,9 +106,7 @@ void schedule_panels(LinearStages &s, Halide::Func out, Var column, Var panel, V
     }
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
     const RegisterTile tile = register_tile(s.panels, s.widens_pairs, t, machine);
-    // Blocks of equal size, at most linear_block rows each: 300 rows of at most 256 are 152 + 148, not 256 + 44.
-    const Halide::Expr blocks = (s.num_rows + t.linear_block - 1) / t.linear_block;
-    const Halide::Expr block = (s.num_rows + blocks * tile.rows - 1) / (blocks * tile.rows) * tile.rows;
+    const Halide::Expr block = in_equal_blocks(s.num_rows, t.linear_block, tile.rows);
     Var po("po"), pi("pi"), mo("mo"), mm("mm"), mi("mi"), task("task");
     out.split(panel, po, pi, tile.panels, TailStrategy::GuardWithIf)
         .split(m, mo, mm, block, TailStrategy::GuardWithIf)

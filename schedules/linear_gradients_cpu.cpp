@@ -34,12 +34,6 @@ constexpr int rows_of_copy = 64, rows_together = 8;
 constexpr int panels_of_task = 12; // of input
 constexpr int bias_panels = 4;     // sums that do not wait for each other
 
-// Of `most` at most, in whole units.
-int in_equal_blocks(int count, int most, int unit) {
-    const int blocks = (count + most - 1) / most;
-    return (count + blocks * unit - 1) / (blocks * unit) * unit;
-}
-
 void schedule_row_panels(RowPanels &p, const Machine &machine) {
     const int lanes = std::min(machine.lanes, POLYHEAD_WEIGHT_PANEL);
     Var block("block"), some("some"), row("row");

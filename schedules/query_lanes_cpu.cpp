@@ -122,21 +122,6 @@ void schedule_transposed_tile(TransposedTile &t, const LoopLevel &level, int vec
     }
 }
 
-// A square: all steps are unrolled, so that it stays in registers. `vec`: elements of a row that are loaded at once.
-void schedule_square(TransposedSquares &t, const LoopLevel &square, int vec) {
-    Var row("row"), column("column");
-    t.rows.compute_at(square).bound_extent(t.f, t.side * t.side);
-    t.rows.split(t.f, row, column, t.side).vectorize(column, vec).unroll(row);
-    if (vec < t.side) {
-        t.rows.unroll(column);
-    }
-    for (size_t i = 0; i < t.shuffles.size(); i++) {
-        const Halide::RDom &r = t.domains[i];
-        t.shuffles[i].compute_at(square).bound_extent(t.f, t.side * t.side);
-        t.shuffles[i].update().reorder(r.x, r.y, r.z).allow_race_conditions().unroll(r.x).unroll(r.z).vectorize(r.y);
-    }
-}
-
 // Rows of the tile side by side. In registers transposing costs 1.5 instead of 5.5 % of 12 heads, 128 x 128, d 64.
 void schedule_query(QueryLanesStages &s, const LoopLevel &level, int vec) {
     s.query_tile.compute_at(level).reorder_storage(s.qi, s.d).bound_extent(s.qi, s.blocking.q_tile);

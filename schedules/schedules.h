@@ -24,6 +24,7 @@ struct PairSums;
 struct QueryLanesStages;
 struct RowsStages;
 struct ScoreOutputStages;
+struct TransposedSquares;
 struct WidenedTensor;
 struct Tiling;
 
@@ -35,6 +36,8 @@ void schedule_query_lanes(QueryLanesStages &stages, const AttentionOut &out, con
 void schedule_head_lanes(HeadLanesStages &stages, const AttentionOut &out, const Machine &machine);
 void schedule_key_lanes(KeyLanesStages &stages, const Machine &machine);
 void schedule_pair_sums(PairSums &sums, const Machine &machine);
+// A square: all steps are unrolled, so that it stays in registers. row_words: elements of a row that are loaded at once.
+void schedule_square(TransposedSquares &squares, const Halide::LoopLevel &square, int row_words);
 // A Func at root: vectors along its first dimension, tasks along the last ones.
 void schedule_along_rows(Halide::Func func, const Machine &machine);
 // In the loop over tokens of the Func that is written.

@@ -17,9 +17,15 @@ inline Halide::Expr finite_or_minus_infinity(const Halide::Expr &finite, const H
     return Halide::reinterpret<float>(Halide::select(finite, Halide::reinterpret<int32_t>(value), minus_infinity_bits));
 }
 
+// The bits of |x|: an integer that is infinity_bits where x is infinite, larger where it is NaN and less where it is finite.
+constexpr int32_t infinity_bits = 0x7f800000;
+inline Halide::Expr magnitude_bits(const Halide::Expr &x) {
+    return Halide::reinterpret<int32_t>(x) & 0x7fffffff;
+}
+
 // By its bits, because a comparison of floats may be taken for true where one is NaN.
 inline Halide::Expr is_zero(const Halide::Expr &x) {
-    return (Halide::reinterpret<int32_t>(x) & 0x7fffffff) == 0;
+    return magnitude_bits(x) == 0;
 }
 
 } // namespace polyhead::gen

@@ -79,10 +79,9 @@ Expr Softmax::out_factor(const Expr &reference, const Expr &row_sum, const Expr 
 
 // From an exponential that is at most 1. A number that is none stays one: comparisons alone would make 0 of it.
 Expr Softmax::sigmoid(const Expr &x) const {
-    constexpr int32_t magnitude = 0x7fffffff, infinite = 0x7f800000;
     const Expr power = in().numerics.exp2(Halide::abs(x) * -log2_e), bits = Halide::reinterpret<int32_t>(x);
     const Expr result = Halide::select(x >= 0.0f, 1.0f, power) / (1.0f + power);
-    return Halide::reinterpret<float>(Halide::select((bits & magnitude) > infinite, bits, Halide::reinterpret<int32_t>(result)));
+    return Halide::reinterpret<float>(Halide::select(magnitude_bits(x) > infinity_bits, bits, Halide::reinterpret<int32_t>(result)));
 }
 
 Expr Softmax::gated(const Expr &value, const Expr &row_sum, const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {

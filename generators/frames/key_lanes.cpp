@@ -20,16 +20,6 @@ using Halide::undef;
 using Halide::unsafe_promise_clamped;
 using Halide::Var;
 
-namespace {
-
-constexpr int infinity_bits = 0x7f800000;
-
-Expr magnitude(const Expr &x) {
-    return Halide::reinterpret<int32_t>(x) & 0x7fffffff;
-}
-
-} // namespace
-
 // delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. delta is added up entry by
 // entry, as grad_weights are: where one key has all the weight, out is its value, and their difference is exactly 0.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
@@ -42,8 +32,8 @@ void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
         const int most = std::max(s.head_dim, s.head_dim_v);
         s.magnitude_words = RDom(0, most, "magnitude_words");
         const Expr d = s.magnitude_words;
-        const Expr of_query = magnitude(in.query(min(d, s.head_dim - 1), s.q, s.h, s.b)),
-                   of_gradient = magnitude(in.grad_out(min(d, s.head_dim_v - 1), s.q, s.h, s.b));
+        const Expr of_query = magnitude_bits(in.query(min(d, s.head_dim - 1), s.q, s.h, s.b)),
+                   of_gradient = magnitude_bits(in.grad_out(min(d, s.head_dim_v - 1), s.q, s.h, s.b));
         s.row_magnitude(s.q, s.h, s.b) = 0;
         s.row_magnitude(s.q, s.h, s.b) = max(s.row_magnitude(s.q, s.h, s.b), max(of_query, of_gradient));
     }
@@ -80,8 +70,8 @@ void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     if (at.excludes()) {
         s.key_words = RDom(0, blocking.key_panel, 0, s.head_dim, 0, blocking.panels(), "key_words");
         s.key_magnitude(s.p, s.sp, s.h, s.b) = 0;
-        s.key_magnitude(s.p, s.sp, s.h, s.b) =
-            max(s.key_magnitude(s.p, s.sp, s.h, s.b), magnitude(s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}))));
+        s.key_magnitude(s.p, s.sp, s.h, s.b) = max(s.key_magnitude(s.p, s.sp, s.h, s.b),
+                                                   magnitude_bits(s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}))));
     }
 }
 

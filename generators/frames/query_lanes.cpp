@@ -1,6 +1,8 @@
 // Frame "query lanes": attention over a tile of queries, chunk by chunk of keys, with exact exclusion.
 #include "query_lanes_coordinates.h"
 
+#include "../formulas/infinity.h"
+
 namespace polyhead::gen {
 
 using Halide::clamp;
@@ -228,17 +230,15 @@ void define_softmax(QueryLanesStages &s, const QueryLanesCoordinates &at) {
 // Largest |value| of a chunk of keys, as the integer of its bits: from there on all are finite or some are not.
 Expr define_clean(QueryLanesStages &s, const QueryLanesCoordinates &at) {
     const auto &[d, c, hkv, b] = std::tie(s.d, s.c, s.hkv, s.b);
-    auto magnitude = [](const Expr &x) { return Halide::reinterpret<int32_t>(x) & 0x7fffffff; };
     const KeySource &keys = at.formulas.inputs().keys;
     s.value_rows = RDom(0, at.blocking.kv_tile, "value_rows");
     s.value_columns = RDom(0, s.head_dim_v, "value_columns");
     s.value_bits(d, c, hkv, b) = 0;
     s.value_bits(d, c, hkv, b) =
-        max(s.value_bits(d, c, hkv, b), magnitude(keys.value(d, keys.row(c * at.blocking.kv_tile + s.value_rows), hkv, b)));
+        max(s.value_bits(d, c, hkv, b), magnitude_bits(keys.value(d, keys.row(c * at.blocking.kv_tile + s.value_rows), hkv, b)));
     s.chunk_bits(c, hkv, b) = 0;
     s.chunk_bits(c, hkv, b) = max(s.chunk_bits(c, hkv, b), s.value_bits(s.value_columns, c, hkv, b));
-    constexpr int infinity = 0x7f800000;
-    return s.chunk_bits(min(at.first_chunk(s.qt, b) + c, max(at.all_chunks(), 1) - 1), at.kv_head(s.h), b) < infinity;
+    return s.chunk_bits(min(at.first_chunk(s.qt, b) + c, max(at.all_chunks(), 1) - 1), at.kv_head(s.h), b) < infinity_bits;
 }
 
 // Values of neighbouring keys in one word; 0 beyond the last key, whose prob is undefined. With tiles those that are finite or those that

@@ -179,17 +179,12 @@ inline polyhead_args attention_args(const AttentionArgs &a, polyhead_op op) noex
     return args;
 }
 
-} // namespace detail
-
-// For polyhead_run() and the other C functions. The arguments must live as long.
-inline polyhead_args c_args(const SdpaArgs &a) noexcept {
-    polyhead_args args = detail::attention_args(a, POLYHEAD_SDPA);
+// What sdpa and its gradients read.
+template <class Args> polyhead_args sdpa_args(const Args &a, polyhead_op op) noexcept {
+    polyhead_args args = attention_args(a, op);
     args.query = a.query;
     args.key = a.key;
     args.value = a.value;
-    args.page_table = a.page_table;
-    args.key_scales = a.key_scales;
-    args.value_scales = a.value_scales;
     args.cu_seqlens_q = a.cu_seqlens_q;
     args.cu_seqlens_kv = a.cu_seqlens_kv;
     args.gate = a.gate;
@@ -197,20 +192,24 @@ inline polyhead_args c_args(const SdpaArgs &a) noexcept {
     return args;
 }
 
+} // namespace detail
+
+// For polyhead_run() and the other C functions. The arguments must live as long.
+inline polyhead_args c_args(const SdpaArgs &a) noexcept {
+    polyhead_args args = detail::sdpa_args(a, POLYHEAD_SDPA);
+    args.page_table = a.page_table;
+    args.key_scales = a.key_scales;
+    args.value_scales = a.value_scales;
+    return args;
+}
+
 inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
-    polyhead_args args = detail::attention_args(a, POLYHEAD_SDPA_BACKWARD);
-    args.query = a.query;
-    args.key = a.key;
-    args.value = a.value;
-    args.out = a.out;
+    polyhead_args args = detail::sdpa_args(a, POLYHEAD_SDPA_BACKWARD);
     args.lse = a.lse;
     args.grad_out = a.grad_out;
-    args.cu_seqlens_q = a.cu_seqlens_q;
-    args.cu_seqlens_kv = a.cu_seqlens_kv;
     args.grad_query = a.grad_query;
     args.grad_key = a.grad_key;
     args.grad_value = a.grad_value;
-    args.gate = a.gate;
     args.grad_score_bias = a.grad_score_bias;
     args.grad_alibi_slopes = a.grad_alibi_slopes;
     args.grad_sinks = a.grad_sinks;

@@ -1,4 +1,4 @@
-"""The subcommand check: clang-format, gersemi, codespell, the project's rules, results in documents and clang-tidy, cheapest first."""
+"""The subcommand check: clang-format, gersemi, codespell, the rules, results in documents, lists of planted faults and clang-tidy, cheapest first."""
 import concurrent.futures
 import hashlib
 import json
@@ -39,6 +39,11 @@ def results(fix):
     """Checks that the results of the peer bench in the documents agree with its result files."""
     command = [PYTHON, "-m", "compare.documents"] + (["--write"] if fix else []) + tracked("*.md")
     return call(command, check=False, env=dict(environment(), PYTHONPATH=os.path.join(ROOT, "bench", "peers"))) == 0
+
+
+def planted_faults(_):
+    """The old text of every planted fault stands once in its file: code that is written anew takes its fault along."""
+    return call([PYTHON, os.path.join("tests", "tool_faults.py")], check=False) == 0
 
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">]+)[">]', re.M)
@@ -142,7 +147,7 @@ def tidy(sources):
 def run(fix=False, sources=()):
     """Runs the checks, with clang-tidy on these sources."""
     steps = [("clang-format", format_cpp), ("gersemi", format_cmake), ("codespell", spelling), ("rules", rules), ("results", results),
-             ("help", help_texts.check)]
+             ("help", help_texts.check), ("planted faults", planted_faults)]
     if sources:
         steps.append(("clang-tidy", lambda _: tidy(sources)))
     failed = []

@@ -137,7 +137,10 @@ void write_other_gradients(const BackwardCall &call, const AttentionFormulas &fo
     if (p.grad_gate) {
         const bool of_heads = p.gate == POLYHEAD_GATE_OF_HEADS;
         const Expr of_row = of_heads ? Expr(delta(q, h, b)) : in.given_grad_out(x, q, h, b) * in.out(x, q, h, b);
-        Func result = result_named("grad_gate");
+        Func result = call.read_on ? call.results.at("grad_gate") : result_named("grad_gate");
+        if (call.read_on) {
+            stages->gate_gradient = result;
+        }
         result(x, q, h, b) = call.storage.store(Halide::select(is_empty(in.lse(q, h, b)), 0.0f, of_row * softmax.gate_slope(x, q, h, b)));
     }
 }
@@ -155,6 +158,7 @@ void make_gradients(const BackwardCall &call, KernelStages *stages) {
                                     t.grad_columns, t.key_splits, call.lanes,   gradient_width(p, t)};
     const AttentionFormulas formulas(p, call.expression, call.numerics, in);
     stages->gradients = key_lanes(formulas, blocking);
+    stages->gradients->read_on = call.read_on;
     write_gradients(call, of_given, stages);
     write_other_gradients(call, formulas, blocking, stages);
 }

@@ -19,6 +19,7 @@ struct BackwardCall {
     int lanes;
     AttentionInputs in;                          // the tensors of the call, as floats
     std::map<std::string, Halide::Func> results; // that the kernel has, by name
+    bool read_on = false;                        // gradients of query, key, value and gate are intermediates of a layer
     // Lets attention read normalised and rotated rows, of a problem that has nothing to rotate then.
     std::function<void(Problem *, AttentionInputs *)> keep_rows;
 };

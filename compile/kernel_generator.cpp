@@ -15,9 +15,9 @@
 #include "arguments.h"
 #include "estimates.h"
 #include "frames/frame_builder.h"
-#include "gradients.h"
 #include "halide_target.h"
 #include "kernel_ports.h"
+#include "layer_gradients.h"
 #include "linear_gradient_inputs.h"
 #include "lowering.h"
 #include "schedule_kernel.h"
@@ -45,7 +45,9 @@ public:
         const Problem p = problem();
         constrain_inputs(p, tiling().load_width);
         if (contract::is_backward(p)) {
-            contract::attends(p) ? generate_sdpa_backward(p) : generate_linear_backward(p);
+            !contract::attends(p)    ? generate_linear_backward(p)
+            : contract::by_heads(p) ? generate_sdpa_backward(p)
+                                    : generate_mha_backward(p);
         } else if (contract::by_heads(p)) {
             generate_sdpa(p);
         } else if (contract::attends(p)) {
@@ -212,27 +214,47 @@ private:
         attend(p, in, *out_, false);
     }
 
-    // What the forward call read and wrote, as floats.
-    void generate_sdpa_backward(const Problem &p) {
+    // What a backward call reads, as floats. query and so on: names of the heads that the forward call attended with.
+    BackwardCall backward_call(const Problem &p, const char *query, const char *key, const char *value, const char *out) {
         const auto load = [own = storage(), this](Tensor *tensor) -> KeySource::Element {
             return [own, read = reader(tensor)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
                 return own.load(read(d, t, h, b));
             };
         };
         const Storage floats = storage_of(POLYHEAD_F32, false);
-        BackwardCall call{p, expression_, numerics(), storage(), tiling(), machine().lanes, attention_inputs(p), {}, {}};
+        BackwardCall call{p, expression_, numerics(), storage(), tiling(), machine().lanes, attention_inputs(p), {}, false, {}};
         AttentionInputs &in = call.in;
         in.query_storage = floats;
-        in.stored_query = load(query_);
-        in.keys = {floats, load(key_), value_ ? load(value_) : nullptr, Expr(key_->dim(1).extent())};
-        in.out = load(operands_.at("out"));
-        in.given_grad_out = load(operands_.at("grad_out"));
+        in.stored_query = load(operands_.at(query));
+        Tensor *const key_heads = operands_.at(key);
+        in.keys = {floats, load(key_heads), p.value_in_key ? nullptr : load(operands_.at(value)), Expr(key_heads->dim(1).extent())};
+        in.out = load(operands_.at(out));
         in.lse = [lse = operands_.at("lse")](const Expr &q, const Expr &h, const Expr &b) -> Expr { return (*lse)(q, h, b); };
         for (const auto &[name, result] : outputs_) {
             call.results[name] = *result;
         }
         call.keep_rows = [this, floats](Problem *attended, AttentionInputs *inputs) { keep_rows_of_heads(attended, inputs, floats); };
+        if (p.gate != POLYHEAD_NO_GATE && !contract::by_heads(p)) {
+            in.gate = load(operands_.at("gate_heads"));
+        }
+        return call;
+    }
+
+    void generate_sdpa_backward(const Problem &p) {
+        BackwardCall call = backward_call(p, "query", "key", "value", "out");
+        call.in.given_grad_out = [own = storage(), read = reader(operands_.at("grad_out"))](const Expr &d, const Expr &t, const Expr &h,
+                                                                                            const Expr &b) { return own.load(read(d, t, h, b)); };
         make_gradients(call, &plan_);
+    }
+
+    void generate_mha_backward(const Problem &p) {
+        const Storage weights = storage_of(contract::weight_dtype(p), machine().converts_f16());
+        const auto operand = [=, own = storage()](const std::string &name) -> LayerBackwardCall::Element {
+            Tensor *const tensor = operands_.at(name);
+            const Storage stored = name.rfind("weight_", 0) == 0 ? weights : own;
+            return [=](const std::vector<Expr> &place) { return stored.load((*tensor)(place)); };
+        };
+        make_layer_gradients({backward_call(p, "query_heads", "key_heads", "value_heads", "attended"), weights, operand}, &plan_);
     }
 
     // Norms and rotation of heads that nothing else makes rows of.
@@ -359,6 +381,9 @@ private:
         p.cache != 0 ? attend_cache(&p, &in, numbers.heads) : keep_rows_of_heads(&p, &in, numbers.heads);
         Halide::Func context("context");
         attend(p, in, context, true);
+        if (p.keep_heads != 0) {
+            keep_heads(p, context, numbers.heads);
+        }
         plan_.has_linear = true;
         plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, weight_named(p, "weight_out")), numbers);
         if (numbers.joined.joined()) { // and copied to out
@@ -366,6 +391,23 @@ private:
         } else {
             write_linear(*out_, p.embed_dim, true);
         }
+    }
+
+    // What the gradients of a layer read.
+    void keep_heads(const Problem &p, const Halide::Func &context, const Storage &heads) {
+        const Halide::Var d("d"), t("t"), h("h"), b("b");
+        const auto keep = [&](const char *name, const Expr &entry) {
+            plan_.kept_heads.emplace_back(*outputs_.at(name));
+            plan_.kept_heads.back()(d, t, h, b) = storage().store(heads.load(entry));
+        };
+        keep("query_heads", plan_.projections[0].at(d, t, h, b));
+        keep("key_heads", plan_.projections[1].at(d, t, h, b));
+        keep("value_heads", plan_.projections[2].at(d, t, h, b));
+        if (p.gate != POLYHEAD_NO_GATE) {
+            const bool entries = p.gate == POLYHEAD_GATE_OF_ENTRIES;
+            keep("gate_heads", plan_.projections[3].at(entries ? Expr(d) : Expr(h), t, entries ? Expr(h) : Expr(0), b));
+        }
+        keep("attended", context(d, h, t, b));
     }
 
     // Keys and values of the call go into the cache, unless another layer wrote them, and are read from there.
@@ -422,8 +464,8 @@ private:
 
     void generate_linear_backward(const Problem &p) {
         const Halide::Func bias = p.bias ? Halide::Func(*outputs_.at("grad_bias")) : Halide::Func();
-        plan_.linear_gradients = linear_gradients(gradient_inputs(p, tiling(), machine(), operands_, &plan_.widened),
-                                                  *outputs_.at("grad_input"), *outputs_.at("grad_weight"), bias);
+        plan_.linear_gradients.push_back(linear_gradients(gradient_inputs(p, tiling(), machine(), operands_, &plan_.widened),
+                                                          *outputs_.at("grad_input"), *outputs_.at("grad_weight"), bias));
     }
 
     // The linear layer's result is the kernel's out, or is copied there.

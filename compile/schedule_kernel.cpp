@@ -21,8 +21,21 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     for (const Func &f : k->small_gradients) {
         schedule_along_rows(f, machine);
     }
-    if (k->linear_gradients) {
-        schedule_linear_gradients(*k->linear_gradients, tiling, machine);
+    for (LinearGradientsStages &s : k->linear_gradients) {
+        schedule_linear_gradients(s, tiling, machine);
+    }
+    if (k->gate_gradient.defined()) {
+        k->gate_gradient.compute_root();
+        schedule_rows_of_tasks(k->gate_gradient, machine);
+    }
+    for (RowMarks &m : k->marks) {
+        schedule_row_marks(m, machine);
+    }
+    for (const Func &f : k->sums_of_rows) {
+        schedule_rows_of_tasks(f, machine);
+    }
+    for (const Func &f : k->kept_heads) {
+        schedule_rows_of_tasks(f, machine);
     }
     for (WidenedTensor &s : k->widened) {
         schedule_widened(s, machine);
@@ -81,8 +94,14 @@ void schedule_nothing(KernelStages *k) {
         const std::vector<Func> stages = s.funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
-    if (k->linear_gradients) {
-        const std::vector<Func> stages = k->linear_gradients->funcs();
+    if (k->gate_gradient.defined()) {
+        funcs.push_back(k->gate_gradient);
+    }
+    for (const RowMarks &m : k->marks) {
+        funcs.push_back(m.marks);
+    }
+    for (const LinearGradientsStages &s : k->linear_gradients) {
+        const std::vector<Func> stages = s.funcs();
         funcs.insert(funcs.end(), stages.begin(), stages.end());
     }
     for (const ScoreOutputStages &s : k->scores) {

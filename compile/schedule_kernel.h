@@ -31,7 +31,11 @@ struct KernelStages {
     std::optional<KeyLanesStages> gradients;
     std::vector<PairSums> pair_sums;
     std::vector<Halide::Func> small_gradients; // results of a backward call that are read from other stages
-    std::optional<LinearGradientsStages> linear_gradients;
+    Halide::Func gate_gradient;                // (d, q, h, b): of a layer, whose projection reads it
+    std::vector<LinearGradientsStages> linear_gradients;
+    std::vector<RowMarks> marks;
+    std::vector<Halide::Func> sums_of_rows; // (n, t, b): gradients of the inputs of a layer
+    std::vector<Halide::Func> kept_heads;   // (d, t, h, b): results of a layer that its gradients read
     bool has_linear = false;
     LinearStages linear;
     LinearOut linear_out;

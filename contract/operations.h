@@ -27,6 +27,7 @@ inline constexpr Operation operations[] = {
     {"linear", POLYHEAD_LINEAR, false, true, false, false, "is a linear layer"},
     {"sdpa_backward", POLYHEAD_SDPA_BACKWARD, true, false, true, true, "computes gradients of sdpa"},
     {"linear_backward", POLYHEAD_LINEAR_BACKWARD, false, false, false, true, "computes gradients of a linear layer"},
+    {"mha_backward", POLYHEAD_MHA_BACKWARD, true, false, false, true, "computes gradients of a layer"},
 };
 
 // "sdpa", or "unknown".
@@ -44,7 +45,8 @@ constexpr int op_bit(int32_t id) noexcept {
 }
 namespace ops {
 constexpr int sdpa = op_bit(POLYHEAD_SDPA), mha = op_bit(POLYHEAD_MHA), linear = op_bit(POLYHEAD_LINEAR),
-              sdpa_backward = op_bit(POLYHEAD_SDPA_BACKWARD), linear_backward = op_bit(POLYHEAD_LINEAR_BACKWARD);
+              sdpa_backward = op_bit(POLYHEAD_SDPA_BACKWARD), linear_backward = op_bit(POLYHEAD_LINEAR_BACKWARD),
+              mha_backward = op_bit(POLYHEAD_MHA_BACKWARD);
 
 constexpr int where(bool Operation::*fact) noexcept {
     int bits = 0;
@@ -55,9 +57,11 @@ constexpr int where(bool Operation::*fact) noexcept {
 }
 constexpr int attention = where(&Operation::attends), layers = where(&Operation::has_weights), bare = where(&Operation::by_heads),
               backward = where(&Operation::backward), forward = attention & ~backward, // those that write out
-    one_layer = linear | linear_backward,                                              // rows and one matrix
-    projects = layers | linear_backward,                                               // rows are multiplied by a matrix, packed or not
-    any = (1 << sizeof(operations) / sizeof(Operation)) - 1;
+    attention_backward = attention & backward,
+              one_layer = linear | linear_backward, // rows and one matrix
+    attention_layers = attention & ~bare,           // projections, attention and the output projection
+    any = (1 << sizeof(operations) / sizeof(Operation)) - 1,
+              projects = any & ~bare; // rows are multiplied by a matrix, packed or not
 } // namespace ops
 
 constexpr bool attends(const polyhead_problem &p) noexcept {
@@ -80,9 +84,9 @@ constexpr bool projects(const polyhead_problem &p) noexcept {
 constexpr bool computes_out(const polyhead_problem &p) noexcept {
     return (ops::forward & op_bit(p.op)) != 0;
 }
-// Projections, attention and the output projection.
+// Projections, attention and the output projection, or their gradients.
 constexpr bool is_attention_layer(const polyhead_problem &p) noexcept {
-    return attends(p) && has_weights(p);
+    return (ops::attention_layers & op_bit(p.op)) != 0;
 }
 
 } // namespace polyhead::contract

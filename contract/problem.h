@@ -43,7 +43,8 @@ inline polyhead_problem with_defaults(polyhead_problem problem) noexcept {
     if (problem.head_dim_v == 0) {
         problem.head_dim_v = problem.head_dim;
     }
-    if (problem.op == POLYHEAD_MHA) {
+    problem.lse = problem.keep_heads != 0 ? 1 : problem.lse;
+    if (is_attention_layer(problem)) {
         if (problem.kdim == 0) {
             problem.kdim = problem.embed_dim;
         }
@@ -95,6 +96,22 @@ inline bool normalises(const polyhead_problem &p) noexcept {
 // Logits of the gate of a head.
 inline int32_t gates_of_head(const polyhead_problem &p) noexcept {
     return p.gate == POLYHEAD_GATE_OF_ENTRIES ? p.head_dim_v : p.gate == POLYHEAD_GATE_OF_HEADS ? 1 : 0;
+}
+// Entries of a token in the projections of a layer.
+inline int32_t width_of_queries(const polyhead_problem &p) noexcept {
+    return p.num_heads * p.head_dim;
+}
+inline int32_t width_of_keys(const polyhead_problem &p) noexcept {
+    return p.num_kv_heads * p.head_dim;
+}
+inline int32_t width_of_values(const polyhead_problem &p) noexcept {
+    return p.num_kv_heads * p.head_dim_v;
+}
+inline int32_t width_of_attended(const polyhead_problem &p) noexcept {
+    return p.num_heads * p.head_dim_v;
+}
+inline int32_t width_of_gates(const polyhead_problem &p) noexcept {
+    return p.num_heads * gates_of_head(p);
 }
 // A layer that projects keys, and one that projects values.
 inline bool projects_key(const polyhead_problem &p) noexcept {

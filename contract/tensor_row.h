@@ -9,6 +9,7 @@
 
 #include "operations.h"
 #include "problem.h"
+#include "weight_layout.h"
 
 namespace polyhead::contract {
 
@@ -54,8 +55,13 @@ enum : int32_t {
     extent_gates = -21,      // of a head
     extent_query_norm = -22, // entries that a weight of the norm has one for each of
     extent_key_norm = -23,
-    extent_directions = -24, // of positions
-    last_extent = extent_directions,
+    extent_directions = -24,    // of positions
+    extent_query_width = -25,   // of a token: H * d
+    extent_key_width = -26,     // H_kv * d
+    extent_value_width = -27,   // H_kv * d_v
+    extent_attended_width = -28, // H * d_v
+    extent_gate_width = -29,
+    last_extent = extent_gate_width,
 };
 
 struct TensorRow {
@@ -113,6 +119,12 @@ inline bool has_one_position(const P &p) noexcept {
 inline bool has_value_scales(const P &p) noexcept {
     return p.int8_cache != 0 && p.value_in_key == 0;
 }
+inline bool has_gate_bias(const P &p) noexcept {
+    return p.gate != POLYHEAD_NO_GATE && p.bias != 0;
+}
+inline bool keeps_gates(const P &p) noexcept {
+    return p.gate != POLYHEAD_NO_GATE && p.keep_heads != 0;
+}
 inline bool writes_cache(const P &p) noexcept {
     return p.cache != 0 && p.shared_cache == 0;
 }
@@ -165,6 +177,24 @@ constexpr TensorRow norm_row(const char *name, polyhead_tensor A::*tensor, int32
             Place::option, 1,        f32,
             exists,        {extent}, norm == &P::query_norm ? "a norm of query" : "a norm of key",
             neutral};
+}
+// Heads of a layer that its forward call keeps: a result there, and an operand of the backward call.
+template <int op>
+constexpr TensorRow kept(const char *name, polyhead_tensor A::*tensor, Exists exists, int32_t heads, int32_t tokens, int32_t width) {
+    constexpr bool forward = (op & ops::forward) != 0;
+    TensorRow row{name, tensor, op, forward ? Place::result : Place::operand, 4, storage, exists, {B, heads, tokens, width}};
+    row.feature = forward ? "kept heads" : nullptr;
+    row.gives_lengths = !forward;
+    return row;
+}
+// Of a layer as nn.Linear stores it, or its gradient; and the gradient of a bias.
+constexpr TensorRow matrix(const char *name, polyhead_tensor A::*tensor, Place place, Exists exists, int32_t outputs, int32_t inputs) {
+    TensorRow row{name, tensor, ops::mha_backward, place, 2, weight_dtype, exists, {outputs, inputs}};
+    row.gives_lengths = place == Place::operand;
+    return row;
+}
+constexpr TensorRow gradient_of_bias(const char *name, polyhead_tensor A::*tensor, Exists exists, int32_t width) {
+    return {name, tensor, ops::mha_backward, Place::result, 1, f32, exists, {width}, "bias"};
 }
 constexpr TensorRow shared_cache(const char *name, polyhead_tensor A::*tensor, int32_t width) {
     return lengths(

@@ -22,15 +22,26 @@ constexpr TensorRow tensors[] = {
     lengths({"key", &A::key, ops::bare, Place::operand, 4, key_dtype, always, {blocks, kv_heads, keys, d_k}}),
     without(lengths({"value", &A::value, ops::bare, Place::operand, 4, key_dtype, has_own_value, {blocks, kv_heads, keys, d_v}}),
             "takes it from key (value_in_key)"),
-    said(lengths({"query", &A::query, ops::mha, Place::operand, 3, storage, always, {B, Q, extent_embed_dim}}), "input"),
-    without(lengths({"key", &A::key, ops::mha, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_kdim}}), "is self-attention"),
-    without(lengths({"value", &A::value, ops::mha, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_vdim}}), "is self-attention"),
+    said(lengths({"query", &A::query, ops::attention_layers, Place::operand, 3, storage, always, {B, Q, extent_embed_dim}}), "input"),
+    without(lengths({"key", &A::key, ops::attention_layers, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_kdim}}), "is self-attention"),
+    without(lengths({"value", &A::value, ops::attention_layers, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_vdim}}), "is self-attention"),
     lengths({"input", &A::query, ops::one_layer, Place::operand, 2, storage, always, {extent_rows, extent_embed_dim}}),
     lengths({"weight", &A::weight, ops::linear_backward, Place::operand, 2, weight_dtype, always, {extent_out_features, extent_embed_dim}}),
     // What the forward call wrote, and the gradient of its result.
     lengths({"out", &A::out, ops::sdpa_backward, Place::operand, 4, storage, always, {B, H, Q, d_v}}),
-    lengths({"lse", &A::lse, ops::sdpa_backward, Place::operand, 3, f32, always, {B, H, Q}}),
+    kept<ops::mha_backward>("query_heads", &A::query_heads, always, H, Q, d_k),
+    kept<ops::mha_backward>("key_heads", &A::key_heads, always, kv_heads, KV, d_k),
+    kept<ops::mha_backward>("value_heads", &A::value_heads, always, kv_heads, KV, d_v),
+    kept<ops::mha_backward>("gate_heads", &A::gate_heads, has<&P::gate>, H, Q, extent_gates),
+    kept<ops::mha_backward>("attended", &A::attended, always, H, Q, d_v),
+    lengths({"lse", &A::lse, ops::attention_backward, Place::operand, 3, f32, always, {B, H, Q}}),
     lengths({"grad_out", &A::grad_out, ops::sdpa_backward, Place::operand, 4, storage, always, {B, H, Q, d_v}}),
+    lengths({"grad_out", &A::grad_out, ops::mha_backward, Place::operand, 3, storage, always, {B, Q, extent_embed_dim}}),
+    matrix("weight_q", &A::weight_q, Place::operand, always, extent_query_width, extent_embed_dim),
+    matrix("weight_k", &A::weight_k, Place::operand, always, extent_key_width, extent_kdim),
+    matrix("weight_v", &A::weight_v, Place::operand, always, extent_value_width, extent_vdim),
+    matrix("weight_out", &A::weight_out, Place::operand, always, extent_embed_dim, extent_attended_width),
+    matrix("weight_gate", &A::weight_gate, Place::operand, has<&P::gate>, extent_gate_width, extent_embed_dim),
     lengths({"grad_out", &A::grad_out, ops::linear_backward, Place::operand, 2, storage, always, {extent_rows, extent_out_features}}),
 
     {"cu_seqlens_q", &A::cu_seqlens_q, ops::bare, Place::host, 1, i32, always, {extent_sequences}},
@@ -157,7 +168,7 @@ constexpr TensorRow tensors[] = {
     {"grad_value", &A::grad_value, ops::sdpa_backward, Place::result, 4, storage, has_own_value, {B, kv_heads, KV, d_v}},
     broadcast({"grad_score_bias",
                &A::grad_score_bias,
-               ops::sdpa_backward,
+               ops::attention_backward,
                Place::result,
                4,
                additive_dtype,
@@ -166,14 +177,14 @@ constexpr TensorRow tensors[] = {
                "a gradient of score_bias"}),
     last_dimensions({"grad_alibi_slopes",
                      &A::grad_alibi_slopes,
-                     ops::sdpa_backward,
+                     ops::attention_backward,
                      Place::result,
                      2,
                      f32,
                      has<&P::grad_alibi>,
                      {B, H},
                      "a gradient of alibi_slopes"}),
-    {"grad_sinks", &A::grad_sinks, ops::sdpa_backward, Place::result, 1, f32, has<&P::grad_sinks>, {H}, "a gradient of sinks"},
+    {"grad_sinks", &A::grad_sinks, ops::attention_backward, Place::result, 1, f32, has<&P::grad_sinks>, {H}, "a gradient of sinks"},
     {"grad_gate",
      &A::grad_gate,
      ops::sdpa_backward,
@@ -183,9 +194,27 @@ constexpr TensorRow tensors[] = {
      has<&P::grad_gate>,
      {B, H, Q, extent_gates},
      "a gradient of gate"},
+    {"grad_query", &A::grad_query, ops::mha_backward, Place::result, 3, storage, always, {B, Q, extent_embed_dim}},
+    {"grad_key", &A::grad_key, ops::mha_backward, Place::result, 3, storage, has<&P::cross>, {B, KV, extent_kdim}},
+    {"grad_value", &A::grad_value, ops::mha_backward, Place::result, 3, storage, has<&P::cross>, {B, KV, extent_vdim}},
+    matrix("grad_weight_q", &A::grad_weight_q, Place::result, always, extent_query_width, extent_embed_dim),
+    matrix("grad_weight_k", &A::grad_weight_k, Place::result, always, extent_key_width, extent_kdim),
+    matrix("grad_weight_v", &A::grad_weight_v, Place::result, always, extent_value_width, extent_vdim),
+    matrix("grad_weight_out", &A::grad_weight_out, Place::result, always, extent_embed_dim, extent_attended_width),
+    matrix("grad_weight_gate", &A::grad_weight_gate, Place::result, has<&P::gate>, extent_gate_width, extent_embed_dim),
+    gradient_of_bias("grad_bias_q", &A::grad_bias_q, has<&P::bias>, extent_query_width),
+    gradient_of_bias("grad_bias_k", &A::grad_bias_k, has<&P::bias>, extent_key_width),
+    gradient_of_bias("grad_bias_v", &A::grad_bias_v, has<&P::bias>, extent_value_width),
+    gradient_of_bias("grad_bias_out", &A::grad_bias_out, has<&P::bias>, extent_embed_dim),
+    gradient_of_bias("grad_bias_gate", &A::grad_bias_gate, has_gate_bias, extent_gate_width),
     {"grad_input", &A::grad_input, ops::linear_backward, Place::result, 2, storage, always, {extent_rows, extent_embed_dim}},
     {"grad_weight", &A::grad_weight, ops::linear_backward, Place::result, 2, weight_dtype, always, {extent_out_features, extent_embed_dim}},
     {"grad_bias", &A::grad_bias, ops::linear_backward, Place::result, 1, f32, has<&P::bias>, {extent_out_features}, "bias"},
+    kept<ops::mha>("query_heads", &A::query_heads, has<&P::keep_heads>, H, Q, d_k),
+    kept<ops::mha>("key_heads", &A::key_heads, has<&P::keep_heads>, kv_heads, KV, d_k),
+    kept<ops::mha>("value_heads", &A::value_heads, has<&P::keep_heads>, kv_heads, KV, d_v),
+    kept<ops::mha>("gate_heads", &A::gate_heads, keeps_gates, H, Q, extent_gates),
+    kept<ops::mha>("attended", &A::attended, has<&P::keep_heads>, H, Q, d_v),
     {"lse", &A::lse, ops::forward, Place::result, 3, f32, has<&P::lse>, {B, H, Q}, "lse"},
     {"scores", &A::scores, ops::attention, Place::result, 4, f32, has<&P::scores>, {B, H, Q, KV}, "scores"},
     {"weights_mean", &A::weights_mean, ops::attention, Place::result, 3, f32, has<&P::weights_mean>, {B, Q, KV}, "weights_mean"},
@@ -209,13 +238,19 @@ inline bool takes(const polyhead_problem &problem, const TensorRow &row) noexcep
     return (row.ops & op_bit(problem.op)) != 0 && row.exists(problem);
 }
 
+// A bit for each row.
+__extension__ using RowBits = unsigned __int128;
+
 // Some of the rows, in their order.
 class TensorSet {
 public:
     class Iterator {
     public:
-        constexpr explicit Iterator(uint64_t left) noexcept : left_(left) {}
-        const TensorRow &operator*() const noexcept { return tensors[__builtin_ctzll(left_)]; }
+        constexpr explicit Iterator(RowBits left) noexcept : left_(left) {}
+        const TensorRow &operator*() const noexcept {
+            const auto low = static_cast<uint64_t>(left_), high = static_cast<uint64_t>(left_ >> 64);
+            return tensors[low != 0 ? __builtin_ctzll(low) : 64 + __builtin_ctzll(high)];
+        }
         constexpr Iterator &operator++() noexcept {
             left_ &= left_ - 1;
             return *this;
@@ -223,21 +258,21 @@ public:
         constexpr bool operator!=(const Iterator &other) const noexcept { return left_ != other.left_; }
 
     private:
-        uint64_t left_;
+        RowBits left_;
     };
 
     constexpr TensorSet() noexcept = default;
     constexpr Iterator begin() const noexcept { return Iterator(bits_); }
     constexpr Iterator end() const noexcept { return Iterator(0); }
-    constexpr void add(size_t row) noexcept { bits_ |= uint64_t(1) << row; }
+    constexpr void add(size_t row) noexcept { bits_ |= RowBits(1) << row; }
     constexpr TensorSet operator&(const TensorSet &other) const noexcept { return TensorSet(bits_ & other.bits_); }
-    constexpr TensorSet operator~() const noexcept { return TensorSet(~bits_ & ((uint64_t(1) << num_tensors) - 1)); }
+    constexpr TensorSet operator~() const noexcept { return TensorSet(~bits_ & ((RowBits(1) << num_tensors) - 1)); }
 
 private:
-    constexpr explicit TensorSet(uint64_t bits) noexcept : bits_(bits) {}
-    uint64_t bits_ = 0;
+    constexpr explicit TensorSet(RowBits bits) noexcept : bits_(bits) {}
+    RowBits bits_ = 0;
 };
-static_assert(num_tensors < 64, "a row is a bit");
+static_assert(num_tensors < 128, "a row is a bit");
 
 template <class Wanted> constexpr TensorSet rows_where(const Wanted &wanted) noexcept {
     TensorSet set;
@@ -323,6 +358,16 @@ inline int32_t fixed_extent(int32_t extent, const polyhead_problem &p) noexcept 
         return p.norm_of_projection != 0 ? p.num_heads * p.head_dim : p.head_dim;
     case extent_key_norm:
         return p.norm_of_projection != 0 ? p.num_kv_heads * p.head_dim : p.head_dim;
+    case extent_query_width:
+        return width_of_queries(p);
+    case extent_key_width:
+        return width_of_keys(p);
+    case extent_value_width:
+        return width_of_values(p);
+    case extent_attended_width:
+        return width_of_attended(p);
+    case extent_gate_width:
+        return width_of_gates(p);
     default:
         return extent > 0 ? extent : 0;
     }

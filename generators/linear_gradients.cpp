@@ -1,6 +1,8 @@
 // The gradients of a linear layer as an algorithm: grad_input = grad_out * weight, grad_weight = grad_out^T * input.
 #include "linear_gradients.h"
 
+#include "formulas/infinity.h"
+
 namespace polyhead::gen {
 
 using Halide::Expr;
@@ -77,13 +79,24 @@ void define_grad_bias(const LinearGradientsInputs &in, LinearGradientsStages &s)
 
 } // namespace
 
+RowMarks mark_rows(const std::string &name, const LinearGradientsInputs::Matrix &matrix, int columns, const Expr &rows) {
+    RowMarks m;
+    m.marks = Func(name);
+    m.rows = rows;
+    m.columns = RDom(0, columns, name + "_columns");
+    m.marks(m.row) = 0;
+    m.marks(m.row) = Halide::max(m.marks(m.row), magnitude_bits(matrix(m.columns, m.row)));
+    return m;
+}
+
 LinearGradientsStages linear_gradients(const LinearGradientsInputs &in, const Func &grad_input, const Func &grad_weight,
                                        const Func &grad_bias) {
     LinearGradientsStages s;
     s.embed_dim = in.embed_dim;
     s.out_features = in.out_features;
     s.bias = in.bias;
-    s.input = panels_of_rows("input", in.input, in.embed_dim, in.rows);
+    s.owns_input = in.input_panels == nullptr;
+    s.input = in.input_panels ? *in.input_panels : panels_of_rows("input", in.input, in.embed_dim, in.rows);
     s.grad_out = panels_of_rows("grad_out", in.grad_out, in.out_features, in.rows);
     s.weight = panels_of_rows("weight", in.weight, in.embed_dim, in.out_features);
     s.grad_input = layer_of_gradients(in, s);
@@ -102,6 +115,9 @@ LinearGradientsStages linear_gradients(const LinearGradientsInputs &in, const Fu
 
 std::vector<Func> LinearGradientsStages::funcs() const {
     std::vector<Func> all = {input.floats, grad_out.floats, weight.floats};
+    if (read_on) {
+        all.push_back(grad_input_out.func);
+    }
     const std::vector<Func> layer = grad_input.funcs();
     all.insert(all.end(), layer.begin(), layer.end());
     all.insert(all.end(), {block_sum, weight_sum});

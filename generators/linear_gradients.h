@@ -21,6 +21,7 @@ struct RowPanels {
 struct LinearGradientsInputs {
     using Matrix = std::function<Halide::Expr(Halide::Expr column, Halide::Expr row)>;
     Matrix input, grad_out, weight;       // columns: of input and weight embed_dim, of grad_out out_features
+    const RowPanels *input_panels = nullptr; // not null: those of another layer that reads the same input
     Matrix rows_of_grad_out;              // the same as floats in memory, which are read many times
     Storage rows_storage, weight_storage; // of the gradients of input and weight
     int embed_dim, out_features;
@@ -30,6 +31,15 @@ struct LinearGradientsInputs {
     bool bias;
 };
 
+// Rows of a matrix that have an entry other than 0.
+struct RowMarks {
+    Halide::Var row{"row"};
+    Halide::RDom columns;
+    Halide::Func marks; // (row): the largest magnitude as an integer
+    Halide::Expr rows;
+};
+RowMarks mark_rows(const std::string &name, const LinearGradientsInputs::Matrix &matrix, int columns, const Halide::Expr &rows);
+
 struct LinearGradientsStages {
     Halide::Var column{"column"}, panel{"panel"}, n{"n"}, k{"k"}, m{"m"}, block{"block"};
     RowPanels input, grad_out, weight;
@@ -38,6 +48,8 @@ struct LinearGradientsStages {
 
     int embed_dim, out_features;
     bool bias;
+    bool owns_input = true; // its panels are made for this layer
+    bool read_on = false;   // grad_input is an intermediate, and no result
     Halide::RDom rows, blocks;
     Halide::Func block_sum{"grad_weight_block_sum"}; // (column in panel, panel, n, block), in registers
     Halide::Func weight_sum{"grad_weight_sum"};      // (column in panel, panel, n)

@@ -19,14 +19,15 @@ std::string name_of(KnobUser user) {
         }
     }
     return !names.empty()                 ? names
-           : user == KnobUser::linear_cpu ? "linear, mha, linear_backward"
+           : user == KnobUser::linear_cpu ? "linear, mha and their gradients"
            : user == KnobUser::linear_gpu ? "linear, mha (GPU)"
                                           : "every frame";
 }
 
 bool reads(const Frame &frame, KnobUser user, const Problem &p, const Machine &machine) {
     const bool of_layers = contract::projects(p) && user == (machine.gpu() ? KnobUser::linear_gpu : KnobUser::linear_cpu);
-    return user == KnobUser::everyone || frame.reads(user) || of_layers;
+    const bool of_gradients = contract::projects(p) && contract::is_backward(p) && user == KnobUser::linear_gradients;
+    return user == KnobUser::everyone || frame.reads(user) || of_layers || of_gradients;
 }
 
 int number_of(Quantity quantity, const Problem &p, const Machine &machine) {

@@ -48,9 +48,8 @@ std::string target_refusal(const Problem &p, const std::string &target, const Ma
     if (p.free_group_size != 0 && machine.gpu()) { // threads share the rows of a group
         return "free_group_size is not supported on target " + target + ": expected group_size, or a CPU";
     }
-    if (machine.gpu() && (contract::is_backward(p) || p.dropout != 0)) {
-        return std::string(contract::is_backward(p) ? "op sdpa_backward" : "dropout") + " is not supported on target " + target +
-               ": expected a CPU";
+    if (machine.gpu() && (p.keep_heads != 0 || p.dropout != 0)) {
+        return std::string(p.keep_heads != 0 ? "keep_heads" : "dropout") + " is not supported on target " + target + ": expected a CPU";
     }
     return p.int8_cache != 0 && !stores_16_bits
                ? "int8_cache is not supported on target " + target + ": expected a CPU, CUDA or OpenCL target"

@@ -200,6 +200,13 @@ std::string refuse_shared(const Problem &p) {
                  beside("shared_cache", p.shared_cache, p.value_norm != 0 ? "value_norm" : "", written));
 }
 
+std::string refuse_keep_heads(const Problem &p) {
+    return first(beside("keep_heads", p.keep_heads, p.cache != 0 ? "cache" : "", "gradients of a cache are not computed"),
+                 beside("keep_heads", p.keep_heads, p.value_from_key != 0 ? "value_from_key" : "", "mha_backward has weights of value"),
+                 beside("keep_heads", p.keep_heads, p.norm_of_projection != 0 ? "norm_of_projection" : "",
+                        "mha_backward has norms of heads"));
+}
+
 std::string refuse_gradients(const Problem &p) {
     const auto without = [](const char *name, int value, const char *of, bool exists) {
         return value != 0 && !exists ? std::string(name) + " is not allowed without " + of : "";
@@ -238,7 +245,7 @@ std::string refusal(const Problem &p) {
         }
     }
     return first(refuse_heads(p), refuse_value(p), refuse_pages(p), refuse_cache(p), refuse_scales(p), refuse_layer(p), refuse_masks(p),
-                 refuse_rope(p), refuse_norms(p), refuse_shared(p), refuse_gradients(p), refuse_expression(p));
+                 refuse_rope(p), refuse_norms(p), refuse_shared(p), refuse_keep_heads(p), refuse_gradients(p), refuse_expression(p));
 }
 
 std::string complete(Problem *p) {

@@ -12,6 +12,7 @@ namespace polyhead::gen {
 
 namespace {
 
+constexpr int of_call = -1; // a row_block: not for each batch row
 constexpr int64_t f32_bytes = contract::dtype_bytes(POLYHEAD_F32);
 
 int64_t round_up(int64_t value, int64_t multiple) {
@@ -178,6 +179,29 @@ void ScratchTerms::add_linear_gradients() {
     add(columns * p_.out_features, 0, 0);
 }
 
+// Of each projection: its weight and grad_out in panels, grad_out and its heads in rows, and the gradient of its input; of each input its
+// panels.
+void ScratchTerms::add_layer_gradients() {
+    const auto in_panels = [](int64_t columns) { return round_up(columns, POLYHEAD_WEIGHT_PANEL); };
+    int64_t of_queries = 0, of_keys = 0, weights = 0;
+    const auto add_projection = [&](int64_t *of_tokens, int64_t inputs, int64_t outputs, bool owns_input) {
+        *of_tokens += in_panels(outputs) + 2 * outputs + inputs + 1 + (owns_input ? in_panels(inputs) : 0); // and a mark of the row
+        weights += in_panels(inputs) * outputs;
+    };
+    const bool cross = p_.cross != 0;
+    add_projection(&of_queries, contract::width_of_attended(p_), p_.embed_dim, true);
+    of_queries -= p_.embed_dim; // grad_out is no intermediate
+    add_projection(&of_queries, p_.embed_dim, contract::width_of_queries(p_), true);
+    add_projection(&of_keys, p_.kdim, contract::width_of_keys(p_), cross);
+    add_projection(&of_keys, p_.vdim, contract::width_of_values(p_), cross);
+    if (p_.gate != POLYHEAD_NO_GATE) {
+        add_projection(&of_queries, p_.embed_dim, contract::width_of_gates(p_), false);
+    }
+    add_per_query(of_queries);
+    add(of_keys, 0, 1);
+    add(weights, of_call, 0);
+}
+
 bool rotates_rows(const Problem &p, const Tiling &t, const Machine &machine) {
     const bool both = p.query_norm != POLYHEAD_NO_NORM && p.key_norm != POLYHEAD_NO_NORM;
     const bool floats = (contract::is_attention_layer(p) || contract::is_backward(p)) && !machine.gpu() && t.pair <= 1;
@@ -194,8 +218,10 @@ polyhead_scratch scratch_terms(const Frame &frame, const Problem &given, const T
         frame.add_scratch(&terms);
         return terms.scratch();
     }
-    if (contract::is_attention_layer(p)) {
+    if (contract::has_weights(p)) {
         terms.add_projections();
+    } else if (contract::is_attention_layer(p)) {
+        terms.add_layer_gradients();
     }
     const bool stages_keys = frame.stages_keys(p, t, machine);
     const bool normalised = contract::by_heads(p) && (p.key_norm != POLYHEAD_NO_NORM || p.value_norm != 0);

@@ -47,6 +47,8 @@ public:
     void add_gradients();
     // Of one linear layer: input, weight and grad_out in panels.
     void add_linear_gradients();
+    // Of all linear layers of a layer of attention, and what they leave for each other.
+    void add_layer_gradients();
 
     const polyhead_scratch &scratch() const { return scratch_; }
 

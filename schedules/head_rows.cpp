@@ -14,6 +14,9 @@ using Halide::TailStrategy;
 
 namespace {
 
+constexpr size_t rank_of_rows = 3; // (n, t, b)
+constexpr int rows_of_task = 16;
+
 void at_root(HeadRows &r) {
     if (!r.is_output) {
         r.rows.compute_root().bound(r.d, 0, r.head_dim);
@@ -66,6 +69,14 @@ void schedule_along_rows(Halide::Func func, const Machine &machine) {
     for (int i = 0; i < func.num_update_definitions(); i++) {
         func.update(i).parallel(vars.back());
     }
+}
+
+void schedule_rows_of_tasks(Halide::Func func, const Machine &machine) {
+    const std::vector<Halide::Var> vars = func.args();
+    const Halide::Var task("task");
+    func.vectorize(vars[0], machine.lanes, TailStrategy::GuardWithIf);
+    const int each = vars.size() > rank_of_rows ? 1 : rows_of_task; // a head has many rows
+    func.fuse(vars[vars.size() - 2], vars.back(), task).parallel(task, each, TailStrategy::GuardWithIf);
 }
 
 void schedule_head_rows_gpu(HeadRows &r) {

@@ -154,6 +154,14 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
         along_row(s.grad_value, s.head_dim_v);
         results.push_back(s.grad_value);
     }
+    if (s.read_on) {
+        s.grad_query.bound(s.q, 0, s.seq_len_q).bound(s.h, 0, s.num_kv_heads * s.group_size);
+        s.grad_key.bound(s.kv, 0, s.seq_len_kv).bound(s.h, 0, s.num_kv_heads);
+        s.grad_value.bound(s.kv, 0, s.seq_len_kv).bound(s.h, 0, s.num_kv_heads);
+        for (Func &f : results) {
+            f.compute_root().bound(s.b, 0, s.batch);
+        }
+    }
     Halide::Stage update = s.sums.update();
     update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
     // One loop over tiles and parts: of several T_kv would choose, and LLVM may round in another order in each.

@@ -24,6 +24,7 @@
 namespace polyhead::gen {
 
 using Halide::Func;
+using Halide::RVar;
 using Halide::TailStrategy;
 using Halide::Var;
 
@@ -102,9 +103,23 @@ void schedule_grad_bias(LinearGradientsStages &s, const Machine &machine) {
 
 } // namespace
 
+void schedule_row_marks(RowMarks &m, const Machine &machine) {
+    Var some("some"), row("row");
+    const Func marks = m.marks.in(); // a parallel loop of the maxima themselves would be an atomic one
+    Func(marks).compute_root().bound(m.row, 0, m.rows).split(m.row, some, row, rows_of_copy, TailStrategy::GuardWithIf).parallel(some);
+    m.marks.compute_at(marks, row);
+    m.marks.update().atomic().vectorize(RVar(m.columns.x), machine.lanes);
+}
+
 void schedule_linear_gradients(LinearGradientsStages &s, const Tiling &tiling, const Machine &machine) {
-    for (RowPanels *panels : {&s.input, &s.grad_out, &s.weight}) {
+    for (RowPanels *panels : {&s.grad_out, &s.weight}) {
         schedule_row_panels(*panels, machine);
+    }
+    if (s.owns_input) {
+        schedule_row_panels(s.input, machine);
+    }
+    if (s.read_on) {
+        s.grad_input_out.func.compute_root().bound(s.m, 0, s.input.rows);
     }
     schedule_linear(s.grad_input, s.grad_input_out, tiling, machine);
     schedule_grad_weight(s, tiling, machine);

@@ -22,6 +22,7 @@ struct LinearOut;
 struct LinearStages;
 struct PairSums;
 struct QueryLanesStages;
+struct RowMarks;
 struct RowsStages;
 struct ScoreOutputStages;
 struct TransposedSquares;
@@ -40,6 +41,8 @@ void schedule_pair_sums(PairSums &sums, const Machine &machine);
 void schedule_square(TransposedSquares &squares, const Halide::LoopLevel &square, int row_words);
 // A Func at root: vectors along its first dimension, tasks along the last ones.
 void schedule_along_rows(Halide::Func func, const Machine &machine);
+// Rows (n, row, ..., b) that are copied or added up: vectors along a row, tasks of some rows.
+void schedule_rows_of_tasks(Halide::Func func, const Machine &machine);
 // In the loop over tokens of the Func that is written.
 void schedule_head_gradient(HeadGradient &gradient, Halide::Func written, const Halide::Var &token, const Machine &machine);
 // lse, which is made of what was merged.
@@ -47,6 +50,7 @@ void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.
 void schedule_linear(LinearStages &stages, const LinearOut &out, const Tiling &tiling, const Machine &machine);
 void schedule_linear_gradients(LinearGradientsStages &stages, const Tiling &tiling, const Machine &machine);
+void schedule_row_marks(RowMarks &marks, const Machine &machine);
 void schedule_projection(HeadProjection &projection, const Tiling &tiling, const Machine &machine);
 // Rows of out that were computed in another order.
 void schedule_copied_out(Halide::Func out, int columns, const Machine &machine);

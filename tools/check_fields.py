@@ -10,7 +10,7 @@ SPOKEN = {
 WITHOUT_DOOR = {"size", "op", "scratch", "scratch_bytes", "executor", "plan"}
 
 PROBLEM, ARGUMENTS = "runtime/include/polyhead/c_problem.h", "runtime/include/polyhead/c_api.h"
-CPP = CPP_CALL = "runtime/include/polyhead/arguments.h"
+CPP, CPP_BACKWARD = "runtime/include/polyhead/arguments.h", "runtime/include/polyhead/backward_arguments.h"
 PYTHON_CALL, TABLE = "python/src/call.cpp", "contract/tensors.h"
 WORDS, CMAKE = "contract/problem_fields.h", "cmake/polyhead_problem_words.cmake"
 
@@ -50,18 +50,19 @@ def problem_complaints(read):
 
 def call_complaints(read):
     fields = [name for name in members(read(ARGUMENTS), "polyhead_args") if name not in WITHOUT_DOOR]
-    structs = "\n".join(re.findall(r"^struct \w*Args\b.*?^\};", read(CPP), flags=re.S | re.M))
+    headers = read(CPP) + read(CPP_BACKWARD)
+    structs = "\n".join(re.findall(r"^struct \w*Args\b.*?^\};", headers, flags=re.S | re.M))
     cpp, table = names_of(structs), set(re.findall(r"&(?:A|polyhead_args)::(\w+)", read(TABLE)))
     binding = read(PYTHON_CALL)
     python = set(re.findall(r"args_?\.(\w+)|polyhead_args::(\w+)", binding))
     python = {name for pair in python for name in pair if name} | table
-    set_in_cpp = set(re.findall(r"\bargs\.(\w+) =", read(CPP_CALL)))
+    set_in_cpp = set(re.findall(r"\bargs(?:\.|->)(\w+) =", headers))
     for name in fields:
         spoken = SPOKEN.get(name, name)
         if spoken not in cpp:
             yield CPP, "no argument struct has %s" % spoken
         if name not in set_in_cpp:
-            yield CPP_CALL, "args.%s is never set" % name
+            yield CPP, "args.%s is never set" % name
         if name not in python:
             yield PYTHON_CALL, "%s cannot be given" % name
 

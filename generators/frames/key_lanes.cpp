@@ -314,6 +314,7 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
     s.batch = in.batch;
     s.group_size = formulas.group_size();
     s.seq_len_q = in.seq_len_q;
+    s.seq_len_kv = in.seq_len_kv;
     const KeyLanesCoordinates at{formulas, s, s.blocking};
     define_rows(s, at);
     define_panels(s, at);

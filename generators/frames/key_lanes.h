@@ -35,7 +35,7 @@ struct KeyLanesBlocking {
 struct KeyLanesStages {
     KeyLanesBlocking blocking;
     int head_dim, head_dim_v;
-    Halide::Expr num_kv_heads, batch, group_size, seq_len_q, rows; // rows: of `sums`, for a split of a head
+    Halide::Expr num_kv_heads, batch, group_size, seq_len_q, seq_len_kv, rows; // rows: of `sums`, for a split of a head
 
     Halide::Var x{"x"}, d{"d"}, lane{"lane"}, row{"row"}, panel{"panel"}, group{"group"}, kk{"kk"}, qi{"qi"}, qt{"qt"}, g{"g"}, p{"p"},
         sp{"sp"}, h{"h"}, b{"b"}, q{"q"}, kv{"kv"}, t{"t"}, vector{"vector"}, block{"block"}, kind{"kind"};
@@ -75,6 +75,7 @@ struct KeyLanesStages {
     KeySource::Element query_sums, key_sums, value_sums;
     HeadGradient of_query, of_key, of_value;
     Halide::Func grad_query, grad_key, grad_value;
+    bool read_on = false; // these are intermediates of a layer, and not results
 
     Halide::RDom dropout_groups;                 // (lane, place, group, row): the pairs of a tile
     Halide::RDom kept_rows;                      // (key in part, row)

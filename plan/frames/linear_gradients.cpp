@@ -14,10 +14,6 @@ public:
         return !machine.gpu() && contract::is_backward(p) && !contract::attends(p);
     }
     bool wanted(const Problem &, const Machine &, bool) const override { return true; }
-    // Each block meets the sums of a task once. Of three panels 128 rows lie in L1, of one panel twice as many.
-    void fill_defaults(Tiling *t, const Problem &, const Machine &machine) const override {
-        fill(t->row_block, machine.many_registers() ? 128 : 256);
-    }
     void add_scratch(ScratchTerms *terms) const override { terms->add_linear_gradients(); }
 };
 

@@ -12,8 +12,11 @@ from typing import Any, Mapping, Optional, Sequence, Union
 from . import _arrays, _core, options
 from .error import Error
 
-# The outputs after out, in the order in which a call returns them: field of the problem, and dimensions.
-EXTRA_OUTPUTS = (("lse", "bhq"), ("scores", "bhqk"), ("weights_mean", "bqk"))
+# The outputs after out, in the order in which a call returns them: field of the problem, name, dimensions, and dtype (None: that of query).
+EXTRA_OUTPUTS = (("lse", "lse", "bhq", "float32"), ("scores", "scores", "bhqk", "float32"), ("weights_mean", "weights_mean", "bqk", "float32"),
+                 ("keep_heads", "query_heads", "bhqd", None), ("keep_heads", "key_heads", "bgkd", None),
+                 ("keep_heads", "value_heads", "bgkv", None), ("keep_heads", "gate_heads", "bhqe", None),
+                 ("keep_heads", "attended", "bhqv", None))
 
 
 class Kernel:
@@ -40,12 +43,15 @@ class Kernel:
         linear: input [M,K], weights=kernel.pack(...) -> out [M,N]
         sdpa_backward: query, key, value, out and lse of the forward call, grad_out -> (grad_query, grad_key, grad_value)
         linear_backward: input [M,K], weight [N,K], grad_out [M,N] -> (grad_input, grad_weight), with bias (grad_input, grad_weight, grad_bias)
+        mha_backward: query (with cross key and value too), what mha with keep_heads returned beside out, grad_out [B,T_q,D], weight_q [H*d,D],
+                weight_k [H_kv*d,kdim], weight_v [H_kv*d_v,vdim], weight_out [D,H*d_v] (with gate weight_gate) -> gradients of the inputs, of
+                the weights in that order and, with bias, of their biases
 
         query, key, value, input and out have the dtype of the problem; host arrays of another float dtype are converted in each call.
         Other tensors are float32, int32 or bool. `arguments` lists the names that this kernel takes; polyhead_args in polyhead/c_api.h says
         what they mean. Tensors of the expression are given by name or, where an argument has that name, as tensors={name: array}. Returns
-        out, or a tuple of out and the further outputs of the problem in the order lse, scores, weights_mean. out=, lse=, scores=,
-        weights_mean= name arrays to write to.
+        out, or a tuple of out and the further outputs of the problem in the order lse, scores, weights_mean, query_heads, key_heads,
+        value_heads, gate_heads, attended. out=, lse= and so on name arrays to write to.
         """
         return self._run(arguments, out, layout, device, None)
 
@@ -132,10 +138,10 @@ class Kernel:
             return _arrays.device_of(query, device), [arguments["out"]]
         sizes = self._sizes(arguments, layout)
         results = [arguments["out"]]
-        for name, dimensions in EXTRA_OUTPUTS:
-            if problem[name]:
+        for field, name, dimensions, dtype in EXTRA_OUTPUTS:
+            if problem[field] and (name != "gate_heads" or problem["gate"]):
                 if arguments.get(name) is None:
-                    arguments[name] = _arrays.empty(query, [sizes[d] for d in dimensions], "float32")
+                    arguments[name] = _arrays.empty(query, [sizes[d] for d in dimensions], dtype)
                 results.append(arguments[name])
         return _arrays.device_of(query, device), results
 
@@ -146,8 +152,9 @@ class Kernel:
             of = arguments.get(name[len("grad_"):])
             if arguments.get(name) is None and of is not None:
                 arguments[name] = _arrays.empty(of, of.shape)
-            elif arguments.get(name) is None and name == "grad_bias" and arguments.get("weight") is not None:
-                arguments[name] = _arrays.empty(arguments["weight"], arguments["weight"].shape[:1], "float32")
+            weight = arguments.get(name[len("grad_"):].replace("bias", "weight", 1)) if name.startswith("grad_bias") else None
+            if arguments.get(name) is None and weight is not None:
+                arguments[name] = _arrays.empty(weight, weight.shape[:1], "float32")
         return [arguments.get(name) for name in self._operation["gradients"]]
 
     def _out_shape(self, query: Any, layout: str) -> tuple[int, ...]:
@@ -178,7 +185,9 @@ class Kernel:
         q, k = (x.shape[axis] if len(x.shape) >= 3 else 1 for x in (query, key))
         if problem["cache"]:
             k = Kernel._capacity(arguments, layout, problem)
-        return {"b": query.shape[0], "h": self._num_heads(query, layout), "q": q, "k": k}
+        width, gates = problem["head_dim_v"], (0, 1, problem["head_dim_v"])[problem["gate"]]
+        return {"b": query.shape[0], "h": self._num_heads(query, layout), "q": q, "k": k, "g": problem["num_kv_heads"],
+                "d": problem["head_dim"], "v": width, "e": gates}
 
 
 class Plan:

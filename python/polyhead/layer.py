@@ -6,14 +6,14 @@ from typing import Any, Mapping, Optional
 
 import numpy
 
-from . import _arrays, _core, options
+from . import _arrays, _core, layer_backward, options
 from .attention import broadcast_bits
 from .error import refuse
 from .kernel import kernel_of
 
 
 class MultiheadAttention:
-    """Multi-head attention with projections, for weights of torch.nn.MultiheadAttention. Forward only, batch first.
+    """Multi-head attention with projections, for weights of torch.nn.MultiheadAttention, batch first.
 
     D = embed_dim, d = D / num_heads. in_proj_weight is [D + 2 * H_kv * d, D]; with kdim or vdim other than D there are q_proj_weight
     [D,D], k_proj_weight [H_kv*d,kdim], v_proj_weight [H_kv*d,vdim] instead. With num_kv_heads < num_heads, heads share key/value heads.
@@ -85,7 +85,7 @@ class MultiheadAttention:
     def __call__(self, query: Any, key: Any = None, value: Any = None, *, key_padding_mask: Any = None, attn_mask: Any = None,
                  is_causal: bool = False, need_weights: bool = False, average_attn_weights: bool = True,
                  kv_lengths: Any = None, key_cache: Any = None, value_cache: Any = None, cache_lengths: Any = None,
-                 page_table: Any = None, device: Any = None) -> tuple[Any, Any]:
+                 page_table: Any = None, keep_heads: bool = False, device: Any = None) -> tuple[Any, ...]:
         """query [B,T_q,D], key [B,T_kv,kdim], value [B,T_kv,vdim], or each without B. Without key and value: self-attention on query.
 
         Masks are as in PyTorch: True excludes, a float is added. key_padding_mask [B,T_kv]; attn_mask [T_q,T_kv] or
@@ -96,6 +96,8 @@ class MultiheadAttention:
         Self-attention with a cache: key_cache, value_cache [B,H_kv,capacity,d], of the dtype of the layer, or with page_table int
         [B,max_pages] pages [pages,H_kv,page_size,d]; cache_lengths int [B]: valid keys before the call. Keys and values of query are written
         behind them, in place, and T_kv is the capacity. is_causal then means that the last query is at the last key.
+
+        keep_heads (CPU, no cache): returns (out, weights, kept), where kept is what backward() reads.
         """
         options.check("__call__", {name: given for name, given in locals().items() if name != "self"})
         key = query if key is None else key
@@ -122,8 +124,21 @@ class MultiheadAttention:
             arguments["kv_lengths"] = _arrays.small("kv_lengths", kv_lengths, "int32")
         self._add_masks(fields, arguments, key_padding_mask, attn_mask, query.shape[0], query.shape[1], keys)
         out, weights = self._add_outputs(fields, arguments, query, keys, need_weights, average_attn_weights)
-        self._run(fields, arguments, place)
-        return (out, weights) if batched else (out[0], None if weights is None else weights[0])
+        if keep_heads:
+            layer_backward.add_heads(fields, arguments, query, keys)
+        tensors = self._run(fields, arguments, place)
+        results = (out, weights) if batched else (out[0], None if weights is None else weights[0])
+        return (*results, layer_backward.Kept(fields, arguments, tensors, batched)) if keep_heads else results
+
+    def backward(self, grad_out: Any, kept: layer_backward.Kept) -> tuple[Any, Any, Any, dict[str, Any]]:
+        """The gradients of a call on the CPU, from grad_out [B,T_q,D], the gradient of its out. kept: what that call returned.
+
+        Returns (grad_query, grad_key, grad_value, grads): arrays like the inputs, of which the last two are None for self-attention, and a
+        dict of float32 arrays by the names of the state dict, such as "in_proj_weight". Weights count as they were at that call, in
+        float32. Masks have no gradients.
+        """
+        options.check("backward", {"grad_out": grad_out, "kept": kept})
+        return layer_backward.gradients(grad_out, kept)
 
     def _check(self, query: Any, key: Any, value: Any) -> None:
         """Checks ranks before the shapes are used. The runtime checks extents."""
@@ -206,14 +221,17 @@ class MultiheadAttention:
             arguments["scores"] = weights = _arrays.empty(query, (shape[0], fields["num_heads"], *shape[1:]), "float32")
         return out, weights
 
-    def _run(self, fields: dict[str, Any], arguments: dict[str, Any], device: Any) -> None:
+    def _run(self, fields: dict[str, Any], arguments: dict[str, Any], device: Any) -> Mapping[str, Any]:
+        """Returns the weights of the call."""
         kernel = kernel_of(fields, device, arguments["query"].shape[1])
         key = (fields.get("cross", 0), fields.get("dtype", 0), device)
         with self._lock:
+            tensors = self._tensors
             if key not in self._packed:
                 self._packed[key] = kernel.pack(self._weights(), device)
             arguments["weights"] = self._packed[key]
         kernel.run(arguments, device, "bhsd")
+        return tensors
 
     def _weights(self) -> dict[str, Any]:
         """The tensors, by the runtime's names."""

@@ -120,7 +120,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
         "embed_dim": WHOLE, "num_heads": WHOLE, "num_kv_heads": COUNT, "bias": FLAG, "kdim": COUNT, "vdim": COUNT, "batch_first": FLAG,
         "dtype": _or_none(one_of(*_core.storage_types)),
     },
-    "__call__": {"key": _or_none(ARRAY), "value": _or_none(ARRAY)},
+    "__call__": {"key": _or_none(ARRAY), "value": _or_none(ARRAY), "keep_heads": FLAG},
+    "backward": {"grad_out": ARRAY, "kept": Rule("what a call with keep_heads=True returned", lambda value: type(value).__name__ == "Kept")},
     "load_state_dict": {"state": Rule("a dict of tensors by name", lambda value: isinstance(value, Mapping))},
 }
 

@@ -26,6 +26,11 @@ int64_t blocks(int64_t elements, int64_t block) noexcept {
     return (elements + block - 1) / block;
 }
 
+// Counts once, and not for each batch row.
+bool of_call(const polyhead_scratch_term &term) noexcept {
+    return term.row_block < 0;
+}
+
 // What the terms of a variant count in one call.
 class Terms {
 public:
@@ -79,7 +84,7 @@ int64_t scratch_bytes(const polyhead_problem &problem, const polyhead_variant &v
     // On a device scratch of a thread is registers and shared memory.
     int64_t bytes = variant.api == POLYHEAD_CPU ? times(threads, thread_scratch_bytes(variant, s)) : 0;
     for (const polyhead_scratch_term &term : variant.scratch.terms) {
-        bytes = plus(bytes, times(s.batch, terms.bytes(term)));
+        bytes = plus(bytes, times(of_call(term) ? 1 : s.batch, terms.bytes(term)));
     }
     return bytes;
 }
@@ -95,7 +100,7 @@ Fit fit_of(const polyhead_problem &problem, const polyhead_variant &variant, con
     for (const polyhead_scratch_term &term : variant.scratch.terms) {
         const int64_t bytes = terms.bytes(term);
         fit.bytes = std::max(fit.bytes, bytes);
-        if (times(s.batch, bytes) > most) {
+        if (times(of_call(term) ? 1 : s.batch, bytes) > most) {
             fit.rows = std::min(fit.rows, most / bytes);
             fit.queries = std::min(fit.queries, terms.queries_in(most, term));
         }

@@ -73,23 +73,6 @@ struct SdpaArgs : AttentionArgs {
     MutableTensorView out; // [B,H,T_q,d_v]
 };
 
-// The gradients of query, key and value, from the gradient of out. Masks and modifiers are those of the forward call.
-struct SdpaBackwardArgs : ModifierArgs {
-    TensorView query;                       // [B,H,T_q,d]
-    TensorView key;                         // [B,H_kv,T_kv,d]
-    TensorView value;                       // [B,H_kv,T_kv,d_v]; none when built with value_in_key
-    TensorView out;                         // [B,H,T_q,d_v], of the forward call
-    TensorView lse;                         // f32 [B,H,T_q], of the forward call
-    TensorView grad_out;                    // [B,H,T_q,d_v]
-    TensorView cu_seqlens_q, cu_seqlens_kv; // as in SdpaArgs
-    MutableTensorView grad_query;           // [B,H,T_q,d]
-    MutableTensorView grad_key;             // [B,H_kv,T_kv,d]
-    MutableTensorView grad_value;           // [B,H_kv,T_kv,d_v]
-    TensorView gate;                        // as in SdpaArgs
-    // Exactly when built with them; of the shapes of what they are gradients of.
-    MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
-};
-
 // The whole layer: projections, attention, concat, output projection.
 struct MhaArgs : AttentionArgs {
     TensorView input; // [B,T_q,D]; with cross: the query input
@@ -100,6 +83,8 @@ struct MhaArgs : AttentionArgs {
     MutableTensorView key_cache, value_cache; // [B,H_kv,capacity,d], [B,H_kv,capacity,d_v]; or pages, see polyhead_args
     TensorView page_table;                    // int32 [B,max_pages], exactly when built with page_size
     MutableTensorView out;                    // [B,T_q,D]
+    // Exactly when built with keep_heads, gate_heads also with gate: what MhaBackwardArgs reads.
+    MutableTensorView query_heads, key_heads, value_heads, gate_heads, attended;
 };
 
 // out = input W^T + b.
@@ -112,18 +97,6 @@ struct LinearArgs {
     const Plan *plan = nullptr;
 };
 
-// The gradients of input and weight, and of the bias, from the gradient of out.
-struct LinearBackwardArgs {
-    TensorView input;              // [M,K]
-    TensorView weight;             // [N,K], not packed
-    TensorView grad_out;           // [M,N]
-    MutableTensorView grad_input;  // [M,K]
-    MutableTensorView grad_weight; // [N,K]
-    MutableTensorView grad_bias;   // f32 [N], exactly when built with bias
-    Workspace workspace;
-    const Plan *plan = nullptr;
-};
-
 namespace detail {
 
 template <class Args> void set_means(const Args &a, polyhead_args *args) noexcept {
@@ -132,6 +105,15 @@ template <class Args> void set_means(const Args &a, polyhead_args *args) noexcep
     args->scratch_bytes = workspace.scratch_bytes;
     args->executor = workspace.executor;
     args->plan = a.plan ? a.plan->raw() : nullptr;
+}
+
+// Heads that a layer keeps, and its gradients read.
+template <class Args> void set_heads(const Args &a, polyhead_args *args) noexcept {
+    args->query_heads = a.query_heads;
+    args->key_heads = a.key_heads;
+    args->value_heads = a.value_heads;
+    args->gate_heads = a.gate_heads;
+    args->attended = a.attended;
 }
 
 // What operations with attention have in common.
@@ -203,20 +185,6 @@ inline polyhead_args c_args(const SdpaArgs &a) noexcept {
     return args;
 }
 
-inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
-    polyhead_args args = detail::sdpa_args(a, POLYHEAD_SDPA_BACKWARD);
-    args.lse = a.lse;
-    args.grad_out = a.grad_out;
-    args.grad_query = a.grad_query;
-    args.grad_key = a.grad_key;
-    args.grad_value = a.grad_value;
-    args.grad_score_bias = a.grad_score_bias;
-    args.grad_alibi_slopes = a.grad_alibi_slopes;
-    args.grad_sinks = a.grad_sinks;
-    args.grad_gate = a.grad_gate;
-    return args;
-}
-
 inline polyhead_args c_args(const MhaArgs &a) noexcept {
     polyhead_args args = detail::attention_args(a, POLYHEAD_MHA);
     args.query = a.input;
@@ -228,6 +196,7 @@ inline polyhead_args c_args(const MhaArgs &a) noexcept {
     args.value_cache = a.value_cache;
     args.page_table = a.page_table;
     args.out = a.out;
+    detail::set_heads(a, &args);
     return args;
 }
 
@@ -237,18 +206,6 @@ inline polyhead_args c_args(const LinearArgs &a) noexcept {
     args.weights = a.weights ? a.weights->raw() : nullptr;
     args.out = a.out;
     args.device = a.device ? a.device->raw() : nullptr;
-    detail::set_means(a, &args);
-    return args;
-}
-
-inline polyhead_args c_args(const LinearBackwardArgs &a) noexcept {
-    polyhead_args args = polyhead_args_of(POLYHEAD_LINEAR_BACKWARD);
-    args.query = a.input;
-    args.weight = a.weight;
-    args.grad_out = a.grad_out;
-    args.grad_input = a.grad_input;
-    args.grad_weight = a.grad_weight;
-    args.grad_bias = a.grad_bias;
     detail::set_means(a, &args);
     return args;
 }

@@ -86,7 +86,7 @@ typedef struct polyhead_device polyhead_device;
 #define POLYHEAD_CPU_RISCV_VECTOR (UINT64_C(1) << 48)
 
 /* Bytes for each batch row, times the number of blocks of row_block rows, times the number of blocks of key_block keys. The last block may
- * be incomplete and counts in full; a block size of 0 counts as one block. A key/value head has seq_len_q * num_heads / num_kv_heads rows.
+ * be incomplete and counts in full; a block size of 0 counts as one block. With a row_block of -1: bytes of the call, once. A key/value head has seq_len_q * num_heads / num_kv_heads rows.
  * Where the kernel reads no keys after the longest key length of the call, only keys up to that length count. in_window: only keys that
  * the windows of all queries of a batch row reach together. */
 typedef struct polyhead_scratch_term {
@@ -262,6 +262,17 @@ typedef struct polyhead_args {
     /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients
      * have the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
     polyhead_tensor weight, grad_input, grad_weight, grad_bias;
+    /* mha built with keep_heads: results, and inputs of mha_backward, of the storage type. Projected heads before norm and rotation
+     * [B,H,T_q,d], [B,H_kv,T_kv,d], [B,H_kv,T_kv,d_v], gates before the sigmoid [B,H,T_q,d_v] or [B,H,T_q,1], and what the output
+     * projection reads [B,H,T_q,d_v]. lse is among them. */
+    polyhead_tensor query_heads, key_heads, value_heads, gate_heads, attended;
+    /* mha_backward: query (with cross also key and value) is the input of the layer, grad_out is [B,T_q,D], and weights lie as nn.Linear
+     * stores them: [H*d,D], [H_kv*d,kdim], [H_kv*d_v,vdim], [D,H*d_v], with gate [H*d_v,D] or [H,D]. */
+    polyhead_tensor weight_q, weight_k, weight_v, weight_out, weight_gate;
+    /* Their gradients, overwritten; grad_query, and with cross grad_key and grad_value, have the shapes of the inputs. Those of biases are
+     * f32, of as many elements as the weight has rows, exactly when the kernel was built with bias. */
+    polyhead_tensor grad_weight_q, grad_weight_k, grad_weight_v, grad_weight_out, grad_weight_gate;
+    polyhead_tensor grad_bias_q, grad_bias_k, grad_bias_v, grad_bias_out, grad_bias_gate;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

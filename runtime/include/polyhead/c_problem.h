@@ -23,7 +23,8 @@ typedef enum polyhead_op {
     POLYHEAD_MHA = 1,
     POLYHEAD_LINEAR = 2,
     POLYHEAD_SDPA_BACKWARD = 3,
-    POLYHEAD_LINEAR_BACKWARD = 4
+    POLYHEAD_LINEAR_BACKWARD = 4,
+    POLYHEAD_MHA_BACKWARD = 5
 } polyhead_op;
 
 /* The corner of the scores in which the causal diagonal ends when seq_len_q and the valid key length differ. */
@@ -95,6 +96,7 @@ typedef struct polyhead_problem {
     int32_t grad_sinks;           /* of the sinks, */
     int32_t grad_gate;            /* and of the gate */
     int32_t dropout;              /* 1: weights are dropped at random, by a probability and a seed of the call */
+    int32_t keep_heads;           /* mha, 1: lse, the projected heads and the result of attention are outputs, which mha_backward reads */
 } polyhead_problem;
 
 typedef enum polyhead_mask {

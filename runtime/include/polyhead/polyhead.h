@@ -19,6 +19,7 @@
 #include <string>
 
 #include <polyhead/arguments.h>
+#include <polyhead/backward_arguments.h>
 #include <polyhead/c_api.h>
 #include <polyhead/device.h>
 #include <polyhead/half.h>
@@ -39,7 +40,7 @@ public:
     constexpr explicit Kernel(const polyhead_kernel &table) noexcept : polyhead_kernel(table) {}
 
     // Runs the first variant that this machine and these lengths allow. Unless the status is ok(), no output was written.
-    // Args: SdpaArgs, SdpaBackwardArgs, MhaArgs, LinearArgs or LinearBackwardArgs, here and below.
+    // Args: SdpaArgs, MhaArgs, LinearArgs, or one of backward_arguments.h, here and below.
     template <class Args> Status run(const Args &args) const noexcept { return run(c_args(args)); }
     Status run(const polyhead_args &args) const noexcept { return Status(polyhead_run(this, &args)); }
 

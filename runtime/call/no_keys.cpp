@@ -1,5 +1,5 @@
 // The answer without pairs of a query and a key: attention is 0 in every row and lse is -inf, so a layer gives the bias of its output
-// projection; gradients are 0.
+// projection; gradients are 0, but that of this bias.
 // It is written here and not by kernels, because Halide refuses an input without elements even if its loops run 0 times.
 #include "no_keys.h"
 
@@ -107,6 +107,36 @@ bool row_of_out(const polyhead_problem &problem, const polyhead_args &args, char
     return true;
 }
 
+// The gradient of the bias of the output projection: the sum of all rows of grad_out, row by row.
+void row_of_sums(const polyhead_tensor &grad_out, char *row) noexcept {
+    with_stored(grad_out.dtype, [&](auto element) {
+        using Stored = decltype(element);
+        const auto *const data = static_cast<const Stored *>(grad_out.data) + grad_out.offset;
+        for (int64_t n = 0; n < grad_out.shape[2]; ++n) {
+            float sum = 0;
+            for (int64_t b = 0; b < grad_out.shape[0]; ++b) {
+                for (int64_t t = 0; t < grad_out.shape[1]; ++t) {
+                    sum += as_float(data[b * grad_out.stride[0] + t * grad_out.stride[1] + n]);
+                }
+            }
+            std::memcpy(row + n * int64_t(sizeof sum), &sum, sizeof sum);
+        }
+    });
+}
+
+// Writes a row of a result into memory for as many floats.
+bool row_of(const TensorRow &result, const polyhead_problem &problem, const polyhead_args &args, char *row, int64_t width,
+            polyhead_status *status) noexcept {
+    if (result.tensor == &polyhead_args::out) {
+        return row_of_out(problem, args, row, width, status);
+    }
+    if (result.tensor == &polyhead_args::grad_bias_out) {
+        row_of_sums(args.grad_out, row);
+        return true;
+    }
+    return row_of_zeros(row, width);
+}
+
 } // namespace
 
 size_t bytes_without_keys(const polyhead_problem &problem, const polyhead_args &args) noexcept {
@@ -135,7 +165,7 @@ void answer_without_keys(const polyhead_problem &problem, const polyhead_args &a
             continue;
         }
         const int64_t width = tensor.shape[tensor.rank - 1];
-        if (result.tensor == &polyhead_args::out ? row_of_out(problem, args, row, width, status) : row_of_zeros(row, width)) {
+        if (row_of(result, problem, args, row, width, status)) {
             fill(tensor, row, width, source, args.device, status);
         }
     }

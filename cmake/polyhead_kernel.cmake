@@ -186,13 +186,13 @@ function(_polyhead_expression_library variable name source)
     set(${variable} "$<TARGET_FILE:${name}_expression>" PARENT_SCOPE)
 endfunction()
 
-# polyhead_add_kernel(NAME OP sdpa|mha|linear|sdpa_backward|linear_backward
+# polyhead_add_kernel(NAME OP sdpa|mha|linear|sdpa_backward|linear_backward|mha_backward
 #     [EMBED_DIM n] [NUM_HEADS n] [NUM_KV_HEADS n] [GROUP_SIZE n] [HEAD_DIM n] [HEAD_DIM_V n] [KDIM n] [VDIM n] [OUT_FEATURES n]
 #     [VALUE_IN_KEY] [CROSS] [BIAS] [CAUSAL [bottom_right|top_left]] [KV_LENGTHS] [LSE] [SEQ_LEN_Q n] [SEQ_LEN_KV n] [DTYPE f32|f16|bf16]
 #     [WINDOW] [POSITION_OFFSETS] [MASK bool|additive] [MASK_BROADCAST q|kv|q,kv] [SCORE_BIAS] [SCORE_BIAS_BROADCAST q|kv|q,kv]
 #     [SOFTCAP] [ALIBI] [SINKS] [ROPE interleaved|half_split|interleaved_trailing|half_split_trailing] [ROTARY_DIM n] [ROPE_SECTIONS contiguous|interleaved|parts]
 #     [SECTION_1 n] [SECTION_2 n] [SECTION_3 n] [HEAD_GATE] [GATE heads|entries] [QUERY_NORM rms|rms_plus_one|layer]
-#     [KEY_NORM rms|rms_plus_one|layer] [VALUE_NORM] [NORM_OF_PROJECTION] [VALUE_FROM_KEY]
+#     [KEY_NORM rms|rms_plus_one|layer] [VALUE_NORM] [NORM_OF_PROJECTION] [VALUE_FROM_KEY] [KEEP_HEADS]
 #     [PAGE_SIZE n] [CACHE] [SHARED_CACHE] [INT8_CACHE] [SCALE_CHANNELS n]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
 #     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [UNTESTED_TARGET] [TILING "key=value ..." | TUNED file]
@@ -246,14 +246,14 @@ function(polyhead_add_kernel name)
         if(NOT DEFINED arg_GROUP_SIZE)
             _polyhead_require(${name} NUM_HEADS)
         endif()
-    elseif(arg_OP STREQUAL "mha")
+    elseif(arg_OP STREQUAL "mha" OR arg_OP STREQUAL "mha_backward")
         _polyhead_require(${name} EMBED_DIM NUM_HEADS)
     elseif(arg_OP STREQUAL "linear" OR arg_OP STREQUAL "linear_backward")
         _polyhead_require(${name} EMBED_DIM OUT_FEATURES)
     else()
         message(
             FATAL_ERROR
-            "${who}: OP is ${arg_OP}, expected sdpa, mha, linear, sdpa_backward or linear_backward"
+            "${who}: OP is ${arg_OP}, expected sdpa, mha, linear, sdpa_backward, linear_backward or mha_backward"
         )
     endif()
 

@@ -18,6 +18,7 @@
 #include "halide_target.h"
 #include "kernel_ports.h"
 #include "layer_gradients.h"
+#include "layer_outputs.h"
 #include "linear_gradient_inputs.h"
 #include "lowering.h"
 #include "schedule_kernel.h"
@@ -45,7 +46,7 @@ public:
         const Problem p = problem();
         constrain_inputs(p, tiling().load_width);
         if (contract::is_backward(p)) {
-            !contract::attends(p)    ? generate_linear_backward(p)
+            !contract::attends(p)   ? generate_linear_backward(p)
             : contract::by_heads(p) ? generate_sdpa_backward(p)
                                     : generate_mha_backward(p);
         } else if (contract::by_heads(p)) {
@@ -132,6 +133,14 @@ private:
 
     auto reader(Tensor *tensor) const {
         return [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return (*tensor)(d, t, h, b); };
+    }
+
+    std::map<std::string, Halide::Func> results() const { // beside out
+        std::map<std::string, Halide::Func> funcs;
+        for (const auto &[name, result] : outputs_) {
+            funcs[name] = *result;
+        }
+        return funcs;
     }
 
     // Attention through the chosen frame, into `result` (d, q, h, b), or (d, h, q, b) with heads inside, and the other requested outputs.
@@ -230,9 +239,7 @@ private:
         in.keys = {floats, load(key_heads), p.value_in_key ? nullptr : load(operands_.at(value)), Expr(key_heads->dim(1).extent())};
         in.out = load(operands_.at(out));
         in.lse = [lse = operands_.at("lse")](const Expr &q, const Expr &h, const Expr &b) -> Expr { return (*lse)(q, h, b); };
-        for (const auto &[name, result] : outputs_) {
-            call.results[name] = *result;
-        }
+        call.results = results();
         call.keep_rows = [this, floats](Problem *attended, AttentionInputs *inputs) { keep_rows_of_heads(attended, inputs, floats); };
         if (p.gate != POLYHEAD_NO_GATE && !contract::by_heads(p)) {
             in.gate = load(operands_.at("gate_heads"));
@@ -242,8 +249,8 @@ private:
 
     void generate_sdpa_backward(const Problem &p) {
         BackwardCall call = backward_call(p, "query", "key", "value", "out");
-        call.in.given_grad_out = [own = storage(), read = reader(operands_.at("grad_out"))](const Expr &d, const Expr &t, const Expr &h,
-                                                                                            const Expr &b) { return own.load(read(d, t, h, b)); };
+        call.in.given_grad_out = [own = storage(), read = reader(operands_.at("grad_out"))](
+                                     const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return own.load(read(d, t, h, b)); };
         make_gradients(call, &plan_);
     }
 
@@ -382,32 +389,15 @@ private:
         Halide::Func context("context");
         attend(p, in, context, true);
         if (p.keep_heads != 0) {
-            keep_heads(p, context, numbers.heads);
+            keep_heads(&plan_, p, results(), context, numbers.heads, storage());
         }
         plan_.has_linear = true;
         plan_.linear = project_out(p, context, in.seq_len_q, layer_weight(p, weight_named(p, "weight_out")), numbers);
         if (numbers.joined.joined()) { // and copied to out
-            write_joined(p.embed_dim, numbers.joined);
+            write_joined(&plan_, *out_, p.embed_dim, numbers.joined, numbers.threads, storage());
         } else {
-            write_linear(*out_, p.embed_dim, true);
+            write_linear(&plan_, *out_, p.embed_dim, true, numbers.threads, storage());
         }
-    }
-
-    // What the gradients of a layer read.
-    void keep_heads(const Problem &p, const Halide::Func &context, const Storage &heads) {
-        const Halide::Var d("d"), t("t"), h("h"), b("b");
-        const auto keep = [&](const char *name, const Expr &entry) {
-            plan_.kept_heads.emplace_back(*outputs_.at(name));
-            plan_.kept_heads.back()(d, t, h, b) = storage().store(heads.load(entry));
-        };
-        keep("query_heads", plan_.projections[0].at(d, t, h, b));
-        keep("key_heads", plan_.projections[1].at(d, t, h, b));
-        keep("value_heads", plan_.projections[2].at(d, t, h, b));
-        if (p.gate != POLYHEAD_NO_GATE) {
-            const bool entries = p.gate == POLYHEAD_GATE_OF_ENTRIES;
-            keep("gate_heads", plan_.projections[3].at(entries ? Expr(d) : Expr(h), t, entries ? Expr(h) : Expr(0), b));
-        }
-        keep("attended", context(d, h, t, b));
     }
 
     // Keys and values of the call go into the cache, unless another layer wrote them, and are read from there.
@@ -434,14 +424,6 @@ private:
         }
     }
 
-    void write_joined(int columns, const JoinedRows &joined) {
-        const Halide::Func rows("out_rows");
-        write_linear(rows, columns, false);
-        const Halide::Var n("n"), t("t"), b("b");
-        plan_.copied_out = *out_;
-        plan_.copied_out(n, t, b) = rows(n, joined.place(t, b).first);
-    }
-
     void generate_linear(const Problem &p) {
         LinearInputs in;
         in.num_rows = p.seq_len_q > 0 ? Expr(p.seq_len_q) : query_->dim(1).extent();
@@ -459,36 +441,13 @@ private:
         in.panels = panels_of(p.out_features);
         plan_.has_linear = true;
         plan_.linear = linear("linear", in);
-        write_linear(*out_, p.out_features, false);
+        write_linear(&plan_, *out_, p.out_features, false, thread_blocking(tiling(), machine()), storage());
     }
 
     void generate_linear_backward(const Problem &p) {
         const Halide::Func bias = p.bias ? Halide::Func(*outputs_.at("grad_bias")) : Halide::Func();
         plan_.linear_gradients.push_back(linear_gradients(gradient_inputs(p, tiling(), machine(), operands_, &plan_.widened),
                                                           *outputs_.at("grad_input"), *outputs_.at("grad_weight"), bias));
-    }
-
-    // The linear layer's result is the kernel's out, or is copied there.
-    void write_linear(const Halide::Func &out, int columns, bool batched) {
-        LinearOut &o = plan_.linear_out;
-        o.func = out;
-        o.n = Halide::Var("n");
-        o.m = Halide::Var("m");
-        o.columns = columns;
-        o.outer = batched ? std::vector<Halide::Var>{Halide::Var("b")} : std::vector<Halide::Var>{};
-        const Expr batch = batched ? Expr(o.outer[0]) : Expr(0);
-        auto arguments = [&](const Expr &n, const Expr &m) { return batched ? std::vector<Expr>{n, m, batch} : std::vector<Expr>{n, m}; };
-        if (const auto threads = thread_blocking(tiling(), machine())) {
-            std::vector<Halide::Var> vars = {o.n, o.m};
-            vars.insert(vars.end(), o.outer.begin(), o.outer.end());
-            auto at = [&](const Expr &column, const Expr &panel, const Expr &m) {
-                return arguments(Halide::min(panel * POLYHEAD_WEIGHT_PANEL + column, columns - 1), //
-                                 Halide::min(m, plan_.linear.num_rows - 1));
-            };
-            plan_.linear.write(out, vars, batch, columns, *threads, at, storage().store);
-        } else {
-            o.func(arguments(o.n, o.m)) = storage().store(plan_.linear.out(o.n, o.m, batch));
-        }
     }
 };
 

@@ -39,21 +39,22 @@ std::vector<Projection> projections_of(const Problem &p) {
 class LayerGradients {
 public:
     LayerGradients(const LayerBackwardCall &call, KernelStages *stages)
-        : call_(call), p_(call.attention.problem), stages_(*stages),
-          queries_{call.attention.in.seq_len_q, call.attention.in.batch}, keys_{call.attention.in.keys.rows(), call.attention.in.batch} {}
+        : call_(call), p_(call.attention.problem), stages_(*stages), queries_{call.attention.in.seq_len_q, call.attention.in.batch},
+          keys_{call.attention.in.keys.rows(), call.attention.in.batch} {}
 
     void make() {
         const int width = contract::width_of_attended(p_);
         const LinearGradientsStages &out =
-            add_linear("out", p_.embed_dim, width, queries_,
-                       rows_of_heads(queries_, p_.head_dim_v, element_of_heads("attended")), in_rows("grad_out", queries_, p_.embed_dim, rows_of_tokens("grad_out", queries_)), nullptr);
+            add_linear("out", p_.embed_dim, width, queries_, rows_of_heads(queries_, p_.head_dim_v, element_of_heads("attended")),
+                       in_rows("grad_out", queries_, p_.embed_dim, rows_of_tokens("grad_out", queries_)), nullptr);
         const Func grad_attended = out.grad_input_out.func;
 
         BackwardCall attention = call_.attention;
         attention.storage = floats_;
         attention.read_on = true;
         attention.problem.grad_gate = p_.gate != POLYHEAD_NO_GATE ? 1 : 0;
-        attention.in.given_grad_out = [=, dim = p_.head_dim_v, rows = queries_](const Expr &d, const Expr &q, const Expr &h, const Expr &b) -> Expr {
+        attention.in.given_grad_out = [=, dim = p_.head_dim_v, rows = queries_](const Expr &d, const Expr &q, const Expr &h,
+                                                                                const Expr &b) -> Expr {
             return grad_attended(Halide::unsafe_promise_clamped(h * dim + d, 0, width - 1), rows.place(q, b).first);
         };
         for (const char *name : {"grad_query", "grad_key", "grad_value", "grad_gate"}) {
@@ -76,9 +77,9 @@ private:
     KernelStages &stages_;
     JoinedRows queries_, keys_;
     Storage floats_ = storage_of(POLYHEAD_F32, false);
-    std::map<std::string, size_t> reader_of_;              // the first projection that reads an input, which has its panels
-    std::map<std::string, std::vector<Func>> marks_of_;    // rows of an input that count
-    std::map<std::string, std::vector<Func>> of_inputs_;   // gradients of each input, to be added up
+    std::map<std::string, size_t> reader_of_;            // the first projection that reads an input, which has its panels
+    std::map<std::string, std::vector<Func>> marks_of_;  // rows of an input that count
+    std::map<std::string, std::vector<Func>> of_inputs_; // gradients of each input, to be added up
 
     // Rows of all batch rows together, of a tensor [B,T,D].
     Matrix rows_of_tokens(const std::string &name, const JoinedRows &joined) const {
@@ -95,7 +96,8 @@ private:
         };
     }
     KeySource::Element element_of_heads(const char *name) const {
-        return [element = call_.operand(name)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return element({d, t, h, b}); };
+        return
+            [element = call_.operand(name)](const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return element({d, t, h, b}); };
     }
     // Floats in memory, which are read many times.
     Matrix in_rows(const std::string &name, const JoinedRows &joined, int columns, const Matrix &matrix) {
@@ -143,8 +145,11 @@ private:
 
     Rows rows_of(const Projection &projection, const Func &of_heads) {
         const JoinedRows &joined = joined_of(projection);
-        const auto element = [of_heads](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return of_heads(d, t, h, b); };
-        const Rows rows{in_rows("grad_" + projection.heads, joined, projection.outputs, rows_of_heads(joined, projection.head_dim, element))};
+        const auto element = [of_heads](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
+            return of_heads(d, t, h, b);
+        };
+        const Rows rows{
+            in_rows("grad_" + projection.heads, joined, projection.outputs, rows_of_heads(joined, projection.head_dim, element))};
         if (leaves_rows_out()) {
             stages_.marks.push_back(mark_rows("grad_" + projection.heads + "_marks", rows.floats, projection.outputs, joined.count({})));
             marks_of_[projection.input].push_back(stages_.marks.back().marks);

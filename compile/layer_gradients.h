@@ -11,9 +11,9 @@ namespace polyhead::gen {
 
 struct LayerBackwardCall {
     using Element = std::function<Halide::Expr(const std::vector<Halide::Expr> &place)>;
-    BackwardCall attention; // of the heads that the forward call kept; results are those of the layer
-    Storage weights;                                            // of their gradients
-    std::function<Element(const std::string &name)> operand;    // elements as floats, innermost dimension first
+    BackwardCall attention;                                  // of the heads that the forward call kept; results are those of the layer
+    Storage weights;                                         // of their gradients
+    std::function<Element(const std::string &name)> operand; // elements as floats, innermost dimension first
 };
 
 void make_layer_gradients(const LayerBackwardCall &call, KernelStages *stages);

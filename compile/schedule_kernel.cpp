@@ -8,10 +8,9 @@ namespace polyhead::gen {
 
 using Halide::Func;
 
-void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, const Machine &machine) {
-    if (k->attention && !builder_of(frame).schedule(k, tiling, machine)) {
-        return schedule_nothing(k);
-    }
+namespace {
+
+void schedule_gradients(KernelStages *k, const Tiling &tiling, const Machine &machine) {
     if (k->gradients) {
         schedule_key_lanes(*k->gradients, machine);
     }
@@ -34,9 +33,15 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
     for (const Func &f : k->sums_of_rows) {
         schedule_rows_of_tasks(f, machine);
     }
-    for (const Func &f : k->kept_heads) {
-        schedule_rows_of_tasks(f, machine);
+}
+
+} // namespace
+
+void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, const Machine &machine) {
+    if (k->attention && !builder_of(frame).schedule(k, tiling, machine)) {
+        return schedule_nothing(k);
     }
+    schedule_gradients(k, tiling, machine);
     for (WidenedTensor &s : k->widened) {
         schedule_widened(s, machine);
     }
@@ -59,64 +64,51 @@ void schedule_kernel(KernelStages *k, const Frame &frame, const Tiling &tiling, 
         k->linear_out.func.compute_root().bound(k->linear_out.m, 0, k->linear.num_rows);
         schedule_copied_out(k->copied_out, k->linear_out.columns, machine);
     }
+    for (const Func &f : k->kept_heads) {
+        schedule_rows_of_tasks(f, machine);
+    }
 }
 
 void schedule_nothing(KernelStages *k) {
     std::vector<Func> funcs;
+    const auto add = [&funcs](const std::vector<Func> &stages) { funcs.insert(funcs.end(), stages.begin(), stages.end()); };
     for (const WidenedTensor &s : k->widened) {
         funcs.push_back(s.floats);
     }
-    for (HeadProjection &p : k->projections) {
-        const std::vector<Func> stages = p.linear.funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
+    for (const HeadProjection &p : k->projections) {
+        add(p.linear.funcs());
         funcs.push_back(p.heads);
     }
     for (const HeadNorm &n : k->norms) {
-        const std::vector<Func> stages = n.funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
+        add(n.funcs());
     }
     for (const HeadRows &r : k->head_rows) {
-        const std::vector<Func> of_norm = r.norm ? r.norm->funcs() : std::vector<Func>();
-        funcs.insert(funcs.end(), of_norm.begin(), of_norm.end());
-        if (!r.is_output) {
-            funcs.push_back(r.rows);
-        }
+        add(r.norm ? r.norm->funcs() : std::vector<Func>());
+        add(r.is_output ? std::vector<Func>() : std::vector<Func>{r.rows});
     }
-    if (k->attention) {
-        const std::vector<Func> stages = k->attention->funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
-    }
-    if (k->gradients) {
-        const std::vector<Func> stages = k->gradients->funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
-    }
+    add(k->attention ? k->attention->funcs() : std::vector<Func>());
+    add(k->gradients ? k->gradients->funcs() : std::vector<Func>());
     for (const PairSums &s : k->pair_sums) {
-        const std::vector<Func> stages = s.funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
-    }
-    if (k->gate_gradient.defined()) {
-        funcs.push_back(k->gate_gradient);
+        add(s.funcs());
     }
     for (const RowMarks &m : k->marks) {
         funcs.push_back(m.marks);
     }
     for (const LinearGradientsStages &s : k->linear_gradients) {
-        const std::vector<Func> stages = s.funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
+        add(s.funcs());
     }
     for (const ScoreOutputStages &s : k->scores) {
-        const std::vector<Func> stages = s.funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
+        add(s.funcs());
     }
-    if (k->has_linear) {
-        const std::vector<Func> stages = k->linear.funcs();
-        funcs.insert(funcs.end(), stages.begin(), stages.end());
-    }
+    add(k->has_linear ? k->linear.funcs() : std::vector<Func>());
     if (k->attention_out.func.defined() && (k->has_linear || k->copy.defined())) {
         funcs.push_back(k->attention_out.func);
     }
     if (k->copied_out.defined()) {
         funcs.push_back(k->linear_out.func);
+    }
+    if (k->gate_gradient.defined()) {
+        funcs.push_back(k->gate_gradient);
     }
     for (Func &f : funcs) {
         f.compute_root();

@@ -55,10 +55,10 @@ enum : int32_t {
     extent_gates = -21,      // of a head
     extent_query_norm = -22, // entries that a weight of the norm has one for each of
     extent_key_norm = -23,
-    extent_directions = -24,    // of positions
-    extent_query_width = -25,   // of a token: H * d
-    extent_key_width = -26,     // H_kv * d
-    extent_value_width = -27,   // H_kv * d_v
+    extent_directions = -24,     // of positions
+    extent_query_width = -25,    // of a token: H * d
+    extent_key_width = -26,      // H_kv * d
+    extent_value_width = -27,    // H_kv * d_v
     extent_attended_width = -28, // H * d_v
     extent_gate_width = -29,
     last_extent = extent_gate_width,

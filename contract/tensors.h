@@ -23,8 +23,10 @@ constexpr TensorRow tensors[] = {
     without(lengths({"value", &A::value, ops::bare, Place::operand, 4, key_dtype, has_own_value, {blocks, kv_heads, keys, d_v}}),
             "takes it from key (value_in_key)"),
     said(lengths({"query", &A::query, ops::attention_layers, Place::operand, 3, storage, always, {B, Q, extent_embed_dim}}), "input"),
-    without(lengths({"key", &A::key, ops::attention_layers, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_kdim}}), "is self-attention"),
-    without(lengths({"value", &A::value, ops::attention_layers, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_vdim}}), "is self-attention"),
+    without(lengths({"key", &A::key, ops::attention_layers, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_kdim}}),
+            "is self-attention"),
+    without(lengths({"value", &A::value, ops::attention_layers, Place::operand, 3, storage, has<&P::cross>, {B, KV, extent_vdim}}),
+            "is self-attention"),
     lengths({"input", &A::query, ops::one_layer, Place::operand, 2, storage, always, {extent_rows, extent_embed_dim}}),
     lengths({"weight", &A::weight, ops::linear_backward, Place::operand, 2, weight_dtype, always, {extent_out_features, extent_embed_dim}}),
     // What the forward call wrote, and the gradient of its result.

@@ -20,10 +20,10 @@ struct RowPanels {
 // What the gradients are made of; elements are floats.
 struct LinearGradientsInputs {
     using Matrix = std::function<Halide::Expr(Halide::Expr column, Halide::Expr row)>;
-    Matrix input, grad_out, weight;       // columns: of input and weight embed_dim, of grad_out out_features
+    Matrix input, grad_out, weight;          // columns: of input and weight embed_dim, of grad_out out_features
     const RowPanels *input_panels = nullptr; // not null: those of another layer that reads the same input
-    Matrix rows_of_grad_out;              // the same as floats in memory, which are read many times
-    Storage rows_storage, weight_storage; // of the gradients of input and weight
+    Matrix rows_of_grad_out;                 // the same as floats in memory, which are read many times
+    Storage rows_storage, weight_storage;    // of the gradients of input and weight
     int embed_dim, out_features;
     Halide::Expr rows;
     int row_block;       // rows that are summed on their own before they meet the rest

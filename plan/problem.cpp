@@ -201,10 +201,10 @@ std::string refuse_shared(const Problem &p) {
 }
 
 std::string refuse_keep_heads(const Problem &p) {
-    return first(beside("keep_heads", p.keep_heads, p.cache != 0 ? "cache" : "", "gradients of a cache are not computed"),
-                 beside("keep_heads", p.keep_heads, p.value_from_key != 0 ? "value_from_key" : "", "mha_backward has weights of value"),
-                 beside("keep_heads", p.keep_heads, p.norm_of_projection != 0 ? "norm_of_projection" : "",
-                        "mha_backward has norms of heads"));
+    return first(
+        beside("keep_heads", p.keep_heads, p.cache != 0 ? "cache" : "", "gradients of a cache are not computed"),
+        beside("keep_heads", p.keep_heads, p.value_from_key != 0 ? "value_from_key" : "", "mha_backward has weights of value"),
+        beside("keep_heads", p.keep_heads, p.norm_of_projection != 0 ? "norm_of_projection" : "", "mha_backward has norms of heads"));
 }
 
 std::string refuse_gradients(const Problem &p) {

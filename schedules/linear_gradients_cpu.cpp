@@ -105,8 +105,8 @@ void schedule_grad_bias(LinearGradientsStages &s, const Machine &machine) {
 
 void schedule_row_marks(RowMarks &m, const Machine &machine) {
     Var some("some"), row("row");
-    const Func marks = m.marks.in(); // a parallel loop of the maxima themselves would be an atomic one
-    Func(marks).compute_root().bound(m.row, 0, m.rows).split(m.row, some, row, rows_of_copy, TailStrategy::GuardWithIf).parallel(some);
+    Func marks = m.marks.in(); // a parallel loop of the maxima themselves would be an atomic one
+    marks.compute_root().bound(m.row, 0, m.rows).split(m.row, some, row, rows_of_copy, TailStrategy::GuardWithIf).parallel(some);
     m.marks.compute_at(marks, row);
     m.marks.update().atomic().vectorize(RVar(m.columns.x), machine.lanes);
 }

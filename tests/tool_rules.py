@@ -124,7 +124,7 @@ FIELDS = [
     (check_fields.CMAKE, "VALUE_IN_KEY", "VALUE", 1),
     (check_fields.WORDS, "yes_no(\"sinks\"", "yes_no(\"sink\"", 2),
     (check_fields.PYTHON_CALL, "args_.softmax_scale =", "args_.scale =", 1),
-    (check_fields.CPP_CALL, "args.sinks =", "args.sink =", 1),
+    (check_fields.CPP, "args.sinks =", "args.sink =", 1),
     (check_fields.CPP, "Window> window", "Window> span", 3),
 ]
 

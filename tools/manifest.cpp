@@ -66,6 +66,21 @@ Counts count_linear(const polyhead_problem &p) {
     return c;
 }
 
+// What a layer keeps for its gradients: its heads, what the output projection reads, and lse.
+std::string kept_bytes(const polyhead_problem &p) {
+    const char *const gates = p.gate == POLYHEAD_NO_GATE ? "" : p.gate == POLYHEAD_GATE_OF_HEADS ? " + 1" : " + head_dim_v";
+    return times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*(head_dim + head_dim_v)") +
+           (*gates ? " + " + times_bytes(p, std::string("batch*num_heads*seq_len_q*(0") + gates + ")") : "") +
+           " + 4*batch*num_heads*seq_len_q";
+}
+
+int64_t kept_bytes_number(const polyhead_problem &p) {
+    const int64_t rows = p.seq_len_q,
+                  of_token = contract::width_of_queries(p) + contract::width_of_attended(p) + contract::width_of_gates(p),
+                  of_key = contract::width_of_keys(p) + contract::width_of_values(p);
+    return element_bytes(p) * (rows * of_token + p.seq_len_kv * of_key) + 4 * rows * p.num_heads;
+}
+
 // Bytes of the results beside out, always f32.
 void count_outputs(const polyhead_problem &p, Counts *c) {
     const int64_t rows = p.seq_len_q, pairs = rows * p.seq_len_kv;
@@ -75,7 +90,11 @@ void count_outputs(const polyhead_problem &p, Counts *c) {
             c->bytes_number += 4 * elements;
         }
     };
-    add(p.lse != 0, "batch*num_heads*seq_len_q", p.num_heads * rows);
+    add(p.lse != 0 && p.keep_heads == 0, "batch*num_heads*seq_len_q", p.num_heads * rows);
+    if (p.keep_heads != 0) {
+        c->bytes += " + " + kept_bytes(p);
+        c->bytes_number += kept_bytes_number(p);
+    }
     add(p.scores != POLYHEAD_NO_SCORES, "batch*num_heads*seq_len_q*seq_len_kv", p.num_heads * pairs);
     add(p.weights_mean != 0, "batch*seq_len_q*seq_len_kv", pairs);
 }
@@ -117,6 +136,36 @@ Counts count_sdpa_backward(const polyhead_problem &p) {
     c.bytes = times_bytes(p, "batch*(num_heads*seq_len_q + num_kv_heads*seq_len_kv)*2*(head_dim + head_dim_v)") +
               " + 4*batch*num_heads*seq_len_q";
     c.bytes_number = element_bytes(p) * (rows + keys) * 2 * (p.head_dim + p.head_dim_v) + 4 * rows;
+    return c;
+}
+
+// Multiply-adds of the linear layers of a layer: of each query and of each key.
+struct LayerProducts {
+    int64_t of_queries, of_keys;
+};
+
+LayerProducts layer_products(const polyhead_problem &p) {
+    const int64_t of_heads = contract::width_of_queries(p) + contract::width_of_attended(p) + contract::width_of_gates(p);
+    return {p.embed_dim * of_heads, int64_t(p.kdim) * contract::width_of_keys(p) + int64_t(p.vdim) * contract::width_of_values(p)};
+}
+
+// Two products of each linear layer and five of each pair; inputs, heads, out and weights, and all their gradients once.
+Counts count_mha_backward(const polyhead_problem &p) {
+    Counts c = count_sdpa_backward(p);
+    const auto [of_queries, of_keys] = layer_products(p);
+    const char *const gates = p.gate == POLYHEAD_NO_GATE ? "" : p.gate == POLYHEAD_GATE_OF_HEADS ? " + 1" : " + head_dim_v";
+    c.flops += " + 4*batch*(seq_len_q*embed_dim*num_heads*(head_dim + head_dim_v" + std::string(gates) +
+               ") + seq_len_kv*num_kv_heads*(kdim*head_dim + vdim*head_dim_v))";
+    c.flops_number += 4 * (p.seq_len_q * of_queries + p.seq_len_kv * of_keys);
+    const int64_t biases = contract::width_of_queries(p) + contract::width_of_keys(p) + contract::width_of_values(p) +
+                           contract::width_of_gates(p) + p.embed_dim;
+    c.parameters = of_queries + of_keys + (p.bias ? biases : 0);
+    const int64_t weight = contract::dtype_bytes(contract::weight_dtype(p)),
+                  inputs = 3 * p.embed_dim * int64_t(p.seq_len_q) + (p.cross ? 2 * int64_t(p.kdim + p.vdim) * p.seq_len_kv : 0);
+    c.bytes = kept_bytes(p) + " + " +
+              times_bytes(p, p.cross ? "batch*(3*seq_len_q*embed_dim + 2*seq_len_kv*(kdim + vdim))" : "batch*3*seq_len_q*embed_dim") +
+              " + " + std::to_string(weight) + "*2*parameters";
+    c.bytes_number = kept_bytes_number(p) + element_bytes(p) * inputs + weight * 2 * c.parameters;
     return c;
 }
 
@@ -163,10 +212,10 @@ Counts count_mha(const polyhead_problem &p) {
 }
 
 Counts counts_of(const polyhead_problem &p) {
-    return contract::is_backward(p) ? contract::attends(p) ? count_sdpa_backward(p) : count_linear_backward(p)
-           : !contract::attends(p) ? count_linear(p)
-           : contract::by_heads(p)  ? count_sdpa(p)
-                                    : count_mha(p);
+    return !contract::attends(p)      ? contract::is_backward(p) ? count_linear_backward(p) : count_linear(p)
+                : contract::is_backward(p) ? contract::by_heads(p) ? count_sdpa_backward(p) : count_mha_backward(p)
+                : contract::by_heads(p) ? count_sdpa(p)
+                                      : count_mha(p);
 }
 
 OrderedJson value_json(const contract::ProblemField &field, int32_t value) {
@@ -304,6 +353,12 @@ std::string manifest_text(const Library &library) {
     j["weight_layout"] = contract::weight_layout_id(p);
     j["flops"] = {{"formula", c.flops}};
     j["bytes_moved"] = {{"formula", c.bytes}};
+    if (p.keep_heads != 0) {
+        j["kept_bytes"] = {{"formula", kept_bytes(p)}};
+    }
+    if (c.fixed && p.keep_heads != 0) {
+        j["kept_bytes"]["batch_1"] = kept_bytes_number(p);
+    }
     if (c.fixed) {
         j["flops"]["batch_1"] = c.flops_number;
         j["bytes_moved"]["batch_1"] = c.bytes_number;

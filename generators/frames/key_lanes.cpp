@@ -338,6 +338,9 @@ std::vector<Func> KeyLanesStages::funcs() const {
     all.insert(all.end(), pairs.begin(), pairs.end());
     all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, tile_magnitude, first_turn,
                            turns_end, tile_sums, sums});
+    if (read_on) {
+        all.insert(all.end(), {grad_query, grad_key, grad_value});
+    }
     for (const HeadGradient *gradient : {&of_query, &of_key, &of_value}) {
         const std::vector<Func> steps = gradient->funcs();
         all.insert(all.end(), steps.begin(), steps.end());

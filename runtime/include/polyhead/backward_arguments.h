@@ -30,18 +30,18 @@ struct MhaBackwardArgs : ModifierArgs {
     TensorView key;   // [B,T_kv,kdim], only with cross
     TensorView value; // [B,T_kv,vdim], only with cross
     // Of the forward call.
-    TensorView query_heads;                     // [B,H,T_q,d]
-    TensorView key_heads;                       // [B,H_kv,T_kv,d]
-    TensorView value_heads;                     // [B,H_kv,T_kv,d_v]
-    TensorView gate_heads;                      // [B,H,T_q,d_v] or [B,H,T_q,1], exactly when built with gate
-    TensorView attended;                        // [B,H,T_q,d_v]
-    TensorView lse;                             // f32 [B,H,T_q]
-    TensorView grad_out;                        // [B,T_q,D]
-    TensorView weight_q, weight_k, weight_v;    // [H*d,D], [H_kv*d,kdim], [H_kv*d_v,vdim], not packed
-    TensorView weight_out;                      // [D,H*d_v]
-    TensorView weight_gate;                     // [H*d_v,D] or [H,D], exactly when built with gate
-    MutableTensorView grad_input;               // [B,T_q,D]
-    MutableTensorView grad_key, grad_value;     // [B,T_kv,kdim], [B,T_kv,vdim], only with cross
+    TensorView query_heads;                  // [B,H,T_q,d]
+    TensorView key_heads;                    // [B,H_kv,T_kv,d]
+    TensorView value_heads;                  // [B,H_kv,T_kv,d_v]
+    TensorView gate_heads;                   // [B,H,T_q,d_v] or [B,H,T_q,1], exactly when built with gate
+    TensorView attended;                     // [B,H,T_q,d_v]
+    TensorView lse;                          // f32 [B,H,T_q]
+    TensorView grad_out;                     // [B,T_q,D]
+    TensorView weight_q, weight_k, weight_v; // [H*d,D], [H_kv*d,kdim], [H_kv*d_v,vdim], not packed
+    TensorView weight_out;                   // [D,H*d_v]
+    TensorView weight_gate;                  // [H*d_v,D] or [H,D], exactly when built with gate
+    MutableTensorView grad_input;            // [B,T_q,D]
+    MutableTensorView grad_key, grad_value;  // [B,T_kv,kdim], [B,T_kv,vdim], only with cross
     // Of the shapes of the weights; those of biases f32, of as many elements as the weight has rows, exactly when built with bias.
     MutableTensorView grad_weight_q, grad_weight_k, grad_weight_v, grad_weight_out, grad_weight_gate;
     MutableTensorView grad_bias_q, grad_bias_k, grad_bias_v, grad_bias_out, grad_bias_gate;

@@ -86,9 +86,9 @@ typedef struct polyhead_device polyhead_device;
 #define POLYHEAD_CPU_RISCV_VECTOR (UINT64_C(1) << 48)
 
 /* Bytes for each batch row, times the number of blocks of row_block rows, times the number of blocks of key_block keys. The last block may
- * be incomplete and counts in full; a block size of 0 counts as one block. With a row_block of -1: bytes of the call, once. A key/value head has seq_len_q * num_heads / num_kv_heads rows.
- * Where the kernel reads no keys after the longest key length of the call, only keys up to that length count. in_window: only keys that
- * the windows of all queries of a batch row reach together. */
+ * be incomplete and counts in full; a block size of 0 counts as one block. With a row_block of -1: bytes of the call, once. A key/value
+ * head has seq_len_q * num_heads / num_kv_heads rows. Where the kernel reads no keys after the longest key length of the call, only keys up
+ * to that length count. in_window: only keys that the windows of all queries of a batch row reach together. */
 typedef struct polyhead_scratch_term {
     int64_t bytes;
     int32_t row_block, key_block, in_window;

@@ -191,7 +191,7 @@ class Gradients(unittest.TestCase):
     def test_beside_central_differences(self):
         every = list(cases())
         first = zlib.crc32(os.environ.get("POLYHEAD_SWEEP_SEED", "").encode()) % len(every)
-        count = len(every) if os.environ.get("POLYHEAD_TEST_ALL") else 3
+        count = len(every) if os.environ.get("POLYHEAD_TEST_ALL") else 2
         for title, layer in (every[(first + i * 5) % len(every)] for i in range(count)):
             with self.subTest(title):
                 out, found = layer.run()
@@ -226,7 +226,7 @@ class Gradients(unittest.TestCase):
             np.testing.assert_array_equal(array, clean[name], name)
 
     def test_same_bits_for_any_number_of_threads(self):
-        layer = Layer(30, batch=3, q=70, embed=48, heads=4, kv_heads=2, dim=12, causal="top_left", bias=True)
+        layer = Layer(30, batch=3, q=70, bias=True)
         before = polyhead.num_threads()
         try:
             results = []
@@ -239,7 +239,7 @@ class Gradients(unittest.TestCase):
             np.testing.assert_array_equal(other[name], results[0][name], name)
 
     def test_keeping_heads_does_not_change_out(self):
-        layer = Layer(31, batch=2, q=33, embed=48, heads=3, dim=16, bias=True)
+        layer = Layer(31, q=33, bias=True)
         plain = polyhead.compile("mha", **layer.problem)
         named = {"query": "q", "key": "k", "value": "v"}
         weights = plain.pack(out_proj=layer.weights["weight_out"], out_bias=layer.biases["bias_out"],
@@ -256,7 +256,7 @@ class Gradients(unittest.TestCase):
             np.testing.assert_array_equal(found[name], np.zeros_like(found[name]), name)
 
     def test_no_keys_leave_the_gradient_of_the_last_bias(self):
-        layer = Layer(33, q=4, kv=3, bias=True)
+        layer = Layer(33, batch=3, q=7, kv=40, kv_lengths=True, bias=True)
         layer.inputs = {name: x if name == "query" else x[:, :0] for name, x in layer.inputs.items()}
         _, found = layer.run()
         np.testing.assert_allclose(found["bias_out"], layer.grad_out.sum((0, 1)), rtol=1e-6, atol=1e-6)

@@ -88,6 +88,8 @@ struct SdpaBackwardArgs : ModifierArgs {
     TensorView gate;                        // as in SdpaArgs
     // Exactly when built with them; of the shapes of what they are gradients of.
     MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
+    // f32, exactly when built with grad_query_norm and grad_key_norm; biases: with a layer norm.
+    MutableTensorView grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
 };
 
 // The whole layer: projections, attention, concat, output projection.
@@ -214,6 +216,10 @@ inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
     args.grad_alibi_slopes = a.grad_alibi_slopes;
     args.grad_sinks = a.grad_sinks;
     args.grad_gate = a.grad_gate;
+    args.grad_query_norm_weight = a.grad_query_norm_weight;
+    args.grad_query_norm_bias = a.grad_query_norm_bias;
+    args.grad_key_norm_weight = a.grad_key_norm_weight;
+    args.grad_key_norm_bias = a.grad_key_norm_bias;
     return args;
 }
 

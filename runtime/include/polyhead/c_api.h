@@ -262,6 +262,9 @@ typedef struct polyhead_args {
     /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients
      * have the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
     polyhead_tensor weight, grad_input, grad_weight, grad_bias;
+    /* Exactly when the kernel was built with grad_query_norm and grad_key_norm; those of biases with a layer norm. f32, of the extents of
+     * the weights and biases, also where a call leaves these out. */
+    polyhead_tensor grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

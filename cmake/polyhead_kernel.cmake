@@ -41,7 +41,7 @@ set(POLYHEAD_CPU_FEATURES
     "CPU features of the target `host`, such as avx2; empty: those of this machine"
 )
 
-# Writes NAME.a, NAME.h and NAME.json with the given generate flags: the target NAME_generate. Sets `folder` of the caller to where they are, and
+# Writes NAME.a, NAME.h and NAME.json, and with --backward NAME_backward.h and .json, with the given generate flags: the target NAME_generate. Sets `folder` of the caller to where they are, and
 # `runtime` to the target of the library that the kernel needs.
 function(_polyhead_generate_files name)
     set(flags ${ARGN})
@@ -59,6 +59,9 @@ function(_polyhead_generate_files name)
     set(folder "${CMAKE_CURRENT_BINARY_DIR}/polyhead_kernels")
     file(MAKE_DIRECTORY "${folder}")
     set(files "${folder}/${name}.a" "${folder}/${name}.h" "${folder}/${name}.json")
+    if("--backward" IN_LIST flags)
+        list(APPEND files "${folder}/${name}_backward.h" "${folder}/${name}_backward.json")
+    endif()
     set(expression "")
     foreach(flag IN ITEMS --expression-file --expression-source --expression-library --tuned)
         list(FIND flags ${flag} at)
@@ -195,12 +198,12 @@ endfunction()
 #     [KEY_NORM rms|rms_plus_one|layer] [VALUE_NORM] [NORM_OF_PROJECTION] [VALUE_FROM_KEY] [KEEP_HEADS]
 #     [PAGE_SIZE n] [CACHE] [SHARED_CACHE] [INT8_CACHE] [SCALE_CHANNELS n]
 #     [SCORES scaled|capped|logits|weights] [WEIGHTS_MEAN] [EXPRESSION "text" | EXPRESSION_FILE file | EXPRESSION_SOURCE file.cpp]
-#     [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [UNTESTED_TARGET] [TILING "key=value ..." | TUNED file]
+#     [BACKWARD] [SEQ_LEN_Q_RANGE min:max] [TARGETS target...] [UNTESTED_TARGET] [TILING "key=value ..." | TUNED file]
 #     [LIMIT_SECONDS n] [LIMIT_MEGABYTES n])
 # The generator checks the values when it builds the kernel.
 function(polyhead_add_kernel name)
     include("${CMAKE_CURRENT_FUNCTION_LIST_DIR}/polyhead_problem_words.cmake")
-    set(switches "UNTESTED_TARGET;${POLYHEAD_PROBLEM_SWITCHES}")
+    set(switches "UNTESTED_TARGET;BACKWARD;${POLYHEAD_PROBLEM_SWITCHES}")
     set(values
         ${POLYHEAD_PROBLEM_VALUES}
         EXPRESSION

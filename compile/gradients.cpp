@@ -61,22 +61,25 @@ void write_gradients(const BackwardCall &call, const AttentionFormulas &formulas
     using Rows = std::function<std::vector<Expr>(Expr, Expr)>;
     const Rows query_rows = [rotation](const Expr &q, const Expr &b) { return rotation.query_rows(q, b); },
                key_rows = [rotation](const Expr &kv, const Expr &b) { return rotation.key_rows(kv, b); };
+    const AttentionInputs &in = formulas.inputs();
+    const NormedHeads queries{s.q, in.seq_len_q, in.num_heads, in.batch}, keys{s.kv, given.rows(), in.num_kv_heads, in.batch};
     const auto gradient = [&](const char *name, HeadNorm::Of of, const KeySource::Element &sums, int head_dim, const Rows &rotated_by,
-                              const KeySource::Element &element, HeadGradient *steps) {
+                              const KeySource::Element &element, const NormedHeads *of_weights, HeadGradient *steps) {
         const auto norm = std::find_if(stages->norms.begin(), stages->norms.end(), [of](const HeadNorm &n) { return n.of == of; });
         return gradient_of_given(name, sums, head_dim, rotation, rotation.active() ? rotated_by : Rows(),
-                                 norm == stages->norms.end() ? nullptr : &*norm, element, steps);
+                                 norm == stages->norms.end() ? nullptr : &*norm, element, of_weights, steps);
     };
     const auto write = [&](const char *name, const Var &token, const KeySource::Element &entry) {
         Func result = call.results.at(name);
         result(s.d, token, s.h, s.b) = call.storage.store(entry(s.d, token, s.h, s.b));
         return result;
     };
-    s.grad_query = write(
-        "grad_query", s.q,
-        gradient("grad_query", HeadNorm::Of::query, s.query_sums, s.head_dim, query_rows, formulas.inputs().stored_query, &s.of_query));
+    s.grad_query = write("grad_query", s.q,
+                         gradient("grad_query", HeadNorm::Of::query, s.query_sums, s.head_dim, query_rows, in.stored_query,
+                                  call.problem.grad_query_norm != 0 ? &queries : nullptr, &s.of_query));
     KeySource::Element of_key = gradient(
-        "grad_key", HeadNorm::Of::key, s.key_sums, s.head_dim, key_rows, [given](auto... at) { return given.key(at...); }, &s.of_key);
+        "grad_key", HeadNorm::Of::key, s.key_sums, s.head_dim, key_rows, [given](auto... at) { return given.key(at...); },
+        call.problem.grad_key_norm != 0 ? &keys : nullptr, &s.of_key);
     if (given.value_in_key()) { // its leading entries are values, too
         of_key = [of_rows = of_key, of_value = s.value_sums, width = s.head_dim_v](const Expr &d, const Expr &t, const Expr &h,
                                                                                    const Expr &b) {
@@ -86,7 +89,7 @@ void write_gradients(const BackwardCall &call, const AttentionFormulas &formulas
         s.grad_value = write("grad_value", s.kv,
                              gradient(
                                  "grad_value", HeadNorm::Of::value, s.value_sums, s.head_dim_v, Rows(),
-                                 [given](auto... at) { return given.value(at...); }, &s.of_value));
+                                 [given](auto... at) { return given.value(at...); }, nullptr, &s.of_value));
     }
     s.grad_key = write("grad_key", s.kv, of_key);
 }
@@ -145,6 +148,25 @@ void write_other_gradients(const BackwardCall &call, const AttentionFormulas &fo
     }
 }
 
+// The gradients of weights and biases of norms: sums of heads, in order.
+void write_norm_gradients(const BackwardCall &call, KernelStages *stages) {
+    const Var d("d");
+    const auto write = [&](const HeadGradient &of, const Func &sums, const std::string &name) {
+        if (sums.defined()) {
+            const Halide::RDom heads(0, of.heads.heads, 0, of.heads.batch, "heads");
+            Func result = call.results.at(name);
+            result(d) = 0.0f;
+            result(d) += sums(d, heads.x, heads.y);
+            stages->small_gradients.push_back(result);
+        }
+    };
+    const KeyLanesStages &s = *stages->gradients;
+    write(s.of_query, s.of_query.weight_sums, "grad_query_norm_weight");
+    write(s.of_query, s.of_query.bias_sums, "grad_query_norm_bias");
+    write(s.of_key, s.of_key.weight_sums, "grad_key_norm_weight");
+    write(s.of_key, s.of_key.bias_sums, "grad_key_norm_bias");
+}
+
 } // namespace
 
 void make_gradients(const BackwardCall &call, KernelStages *stages) {
@@ -160,6 +182,7 @@ void make_gradients(const BackwardCall &call, KernelStages *stages) {
     stages->gradients = key_lanes(formulas, blocking);
     stages->gradients->read_on = call.read_on;
     write_gradients(call, of_given, stages);
+    write_norm_gradients(call, stages);
     write_other_gradients(call, formulas, blocking, stages);
 }
 

@@ -3,6 +3,7 @@
 #define POLYHEAD_CONTRACT_OPERATIONS_H
 
 #include <cstdint>
+#include <string_view>
 
 #include <polyhead/c_problem.h>
 
@@ -37,6 +38,18 @@ constexpr const char *op_name(int32_t id) noexcept {
 // "computes sdpa": what a kernel of the operation does, in sentences.
 constexpr const char *what_op(int32_t id) noexcept {
     return fact_of(operations, id, &Operation::what, "is of an unknown operation");
+}
+
+// Whose results are the gradients of this operation's tensors: that of its name with _backward behind it, or -1.
+inline int32_t backward_of(int32_t id) noexcept {
+    const std::string_view name = op_name(id), end = "_backward";
+    for (const Operation &row : operations) {
+        const std::string_view other = row.name;
+        if (other.size() == name.size() + end.size() && other.substr(0, name.size()) == name && other.substr(name.size()) == end) {
+            return row.id;
+        }
+    }
+    return -1;
 }
 
 // A set of operations, as bits.

@@ -91,6 +91,14 @@ constexpr ProblemField choice(const char *name, int32_t P::*value, int ops, Serv
     int32_t next = 0;
     return {name, value, FieldKind::choice, ops, 0, 0, serves, help, {Choice{words, next++}...}};
 }
+constexpr ProblemField operation(const char *name, int32_t P::*value, const char *help) {
+    ProblemField field{name, value, FieldKind::choice, ops::any, 0, 0, same, help, {}};
+    size_t count = 0;
+    for (const Operation &row : operations) {
+        field.choices[count++] = {row.name, row.id};
+    }
+    return field;
+}
 // The types in which tensors can be stored.
 constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, const char *help) {
     ProblemField field{name, value, FieldKind::choice, ops, 0, 0, same, help, {}};
@@ -107,8 +115,7 @@ constexpr ProblemField storage(const char *name, int32_t P::*value, int ops, con
 
 // In the order of flags.
 constexpr ProblemField problem_fields[] = {
-    field::choice("op", &polyhead_problem::op, ops::any, field::same, "what is computed", "sdpa", "mha", "linear", "sdpa_backward",
-                  "linear_backward", "mha_backward"),
+    field::operation("op", &polyhead_problem::op, "what is computed"),
     field::number("embed_dim", &polyhead_problem::embed_dim, ops::projects, 1, field::most_features,
                   "mha, mha_backward: width of input and output; linear, linear_backward: width of the input"),
     field::number("out_features", &polyhead_problem::out_features, ops::one_layer, 1, field::most_features,
@@ -212,6 +219,10 @@ constexpr ProblemField problem_fields[] = {
                   "gradients --sinks: also writes their gradient"),
     field::yes_no("grad_gate", &polyhead_problem::grad_gate, ops::sdpa_backward, field::same_truth,
                   "sdpa_backward --gate: also writes its gradient"),
+    field::yes_no("grad_query_norm", &polyhead_problem::grad_query_norm, ops::attention_backward, field::same_truth,
+                  "gradients --query-norm: also writes the gradients of its weight and bias"),
+    field::yes_no("grad_key_norm", &polyhead_problem::grad_key_norm, ops::attention_backward, field::same_truth,
+                  "gradients --key-norm: also writes the gradients of its weight and bias"),
 };
 constexpr size_t num_problem_fields = sizeof(problem_fields) / sizeof(ProblemField);
 

@@ -196,6 +196,13 @@ constexpr TensorRow matrix(const char *name, polyhead_tensor A::*tensor, Place p
 constexpr TensorRow gradient_of_bias(const char *name, polyhead_tensor A::*tensor, Exists exists, int32_t width) {
     return {name, tensor, ops::mha_backward, Place::result, 1, f32, exists, {width}, "bias"};
 }
+// Of norms, layer norms alone have a bias.
+template <int32_t P::*gradient, int32_t P::*norm> bool has_gradient_of_bias(const P &p) noexcept {
+    return p.*gradient != 0 && p.*norm == POLYHEAD_LAYER_NORM;
+}
+constexpr TensorRow norm_gradient_row(const char *name, polyhead_tensor A::*tensor, int32_t extent, Exists exists) {
+    return {name, tensor, ops::attention_backward, Place::result, 1, f32, exists, {extent}, "gradients of a norm"};
+}
 constexpr TensorRow shared_cache(const char *name, polyhead_tensor A::*tensor, int32_t width) {
     return lengths(
         {name, tensor, ops::attention, Place::option, 4, storage, has<&P::shared_cache>, {blocks, kv_heads, keys, width}, "a cache"});

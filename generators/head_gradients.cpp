@@ -43,9 +43,40 @@ KeySource::Element turned_back(const std::string &name, const KeySource::Element
     return [turned = g->turned](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return turned(d, t, h, b); };
 }
 
+// A row that took part in nothing may hold NaN: what is multiplied by 0 is 0.
+Expr times(const Expr &a, const Expr &b) {
+    return Halide::select(is_zero(a), 0.0f, a * b);
+}
+
+// An entry before weight and bias of the norm.
+KeySource::Element normalised(const HeadNorm &norm, const KeySource::Element &given) {
+    return [norm, given](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
+        const Expr entry = given(d, t, h, b);
+        return (norm.centred ? entry - norm.mean(t, h, b) : entry) * norm.factor(t, h, b);
+    };
+}
+
+// The gradients of weight and bias of a norm, of each head.
+KeySource::Element summed_over_tokens(const std::string &name, const KeySource::Element &of_rows, const HeadNorm &norm,
+                                      const KeySource::Element &given, const NormedHeads &heads, HeadGradient *g) {
+    g->heads = heads;
+    g->kept = Func(name + "_kept");
+    g->kept(g->d, heads.token, g->h, g->b) = of_rows(g->d, heads.token, g->h, g->b);
+    g->tokens = RDom(0, heads.tokens, name + "_tokens");
+    const Expr row = g->kept(g->d, g->tokens, g->h, g->b);
+    g->weight_sums = Func(name + "_of_weight");
+    g->weight_sums(g->d, g->h, g->b) = 0.0f;
+    g->weight_sums(g->d, g->h, g->b) += times(row, normalised(norm, given)(g->d, g->tokens, g->h, g->b));
+    if (norm.centred) {
+        g->bias_sums = Func(name + "_of_bias");
+        g->bias_sums(g->d, g->h, g->b) = 0.0f;
+        g->bias_sums(g->d, g->h, g->b) += row;
+    }
+    return [kept = g->kept](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr { return kept(d, t, h, b); };
+}
+
 // y = x' * weight + bias with x' = (x - mean) * factor: the gradient of x is factor * (g - mean(g) - x' * mean(g * x')), where g is the
-// gradient of y times the weight; mean(g) of centred norms alone. A row that took part in nothing may hold NaN: what is multiplied by 0 is
-// 0.
+// gradient of y times the weight; mean(g) of centred norms alone.
 KeySource::Element before_norm(const std::string &name, const KeySource::Element &of_rows, const HeadNorm &norm,
                                const KeySource::Element &given, HeadGradient *g) {
     g->lanes = norm.lanes;
@@ -54,12 +85,8 @@ KeySource::Element before_norm(const std::string &name, const KeySource::Element
     g->weighted = Func(name + "_weighted");
     const Expr y = of_rows(g->d, g->t, g->h, g->b);
     g->weighted(g->d, g->t, g->h, g->b) = norm.weight.defined() ? y * norm.weight(g->d, 0) : y;
-    const auto x = [norm, given](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
-        const Expr entry = given(d, t, h, b);
-        return (norm.centred ? entry - norm.mean(t, h, b) : entry) * norm.factor(t, h, b);
-    };
+    const KeySource::Element x = normalised(norm, given);
     const auto gradient = [g](const Expr &d) -> Expr { return g->weighted(d, g->t, g->h, g->b); };
-    const auto times = [](const Expr &a, const Expr &b) { return Halide::select(is_zero(a), 0.0f, a * b); };
     g->products =
         sum_of_row(name + "_products", g, &g->lane_products, [&](const Expr &d) { return times(gradient(d), x(d, g->t, g->h, g->b)); });
     if (norm.centred) {
@@ -78,15 +105,16 @@ KeySource::Element before_norm(const std::string &name, const KeySource::Element
 
 KeySource::Element gradient_of_given(const std::string &name, const KeySource::Element &of_rows, int head_dim, const Rotation &rotation,
                                      const std::function<std::vector<Expr>(Expr, Expr)> &rotated_by, const HeadNorm *norm,
-                                     const KeySource::Element &given, HeadGradient *stages) {
+                                     const KeySource::Element &given, const NormedHeads *of_weights, HeadGradient *stages) {
     stages->head_dim = head_dim;
     KeySource::Element gradient = rotated_by ? turned_back(name, of_rows, rotation, rotated_by, stages) : of_rows;
+    gradient = norm && of_weights ? summed_over_tokens(name, gradient, *norm, given, *of_weights, stages) : gradient;
     return norm ? before_norm(name, gradient, *norm, given, stages) : gradient;
 }
 
 std::vector<Func> HeadGradient::funcs() const {
     std::vector<Func> all;
-    for (const Func &f : {turned, weighted, lane_products, products, lane_sums, sums}) {
+    for (const Func &f : {turned, kept, weight_sums, bias_sums, weighted, lane_products, products, lane_sums, sums}) {
         if (f.defined()) {
             all.push_back(f);
         }

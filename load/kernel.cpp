@@ -183,7 +183,7 @@ Failure LoadedKernel::write(const std::string &name, const std::string &director
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
-    return bad_value(tools::write_library(request));
+    return bad_value(tools::write_library({request}));
 }
 
 } // namespace polyhead::load

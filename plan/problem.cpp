@@ -213,7 +213,9 @@ std::string refuse_gradients(const Problem &p) {
     };
     return first(without("grad_score_bias", p.grad_score_bias, "score_bias", p.score_bias != 0),
                  without("grad_alibi", p.grad_alibi, "alibi", p.alibi != 0), without("grad_sinks", p.grad_sinks, "sinks", p.sinks != 0),
-                 without("grad_gate", p.grad_gate, "gate", p.gate != POLYHEAD_NO_GATE));
+                 without("grad_gate", p.grad_gate, "gate", p.gate != POLYHEAD_NO_GATE),
+                 without("grad_query_norm", p.grad_query_norm, "query_norm", p.query_norm != POLYHEAD_NO_NORM),
+                 without("grad_key_norm", p.grad_key_norm, "key_norm", p.key_norm != POLYHEAD_NO_NORM));
 }
 
 std::string refuse_expression(const Problem &p) {

@@ -150,24 +150,29 @@ void ScratchTerms::add_gpu_splits() {
 
 void ScratchTerms::add_gradients() {
     const int64_t width = gradient_width(p_, t_);
-    if (stages_gradient_rows(p_, t_)) {
-        add_per_query(2 * p_.num_heads * width); // query, grad_out
-        add(2 * p_.num_kv_heads * width, 0, 1);  // key, value
-    } else if (p_.gate != POLYHEAD_NO_GATE || p_.head_gate != 0) {
-        add_per_query(p_.num_heads * width);
-    }
+    const bool staged = stages_gradient_rows(p_, t_), gated = p_.gate != POLYHEAD_NO_GATE || p_.head_gate != 0;
+    const int64_t of_query = (staged  ? 2
+                              : gated ? 1
+                                      : 0) *
+                             width,                             // query, grad_out
+        kept_query = p_.grad_query_norm != 0 ? p_.head_dim : 0, // gradients before the norm
+        kept_key = p_.grad_key_norm != 0 ? p_.head_dim : 0;
+    add_per_query(p_.num_heads * (of_query + kept_query + 2)); // delta, row_magnitude
+    add(p_.num_kv_heads * ((staged ? 2 * width : 0) + kept_key), 0, 1);
     const auto blocks = [&](int32_t bit, int tile) { return (p_.score_bias_broadcast & bit) == 0 ? tile : 1; };
     if (p_.grad_score_bias != 0) {
         const int rows = blocks(POLYHEAD_BROADCAST_Q, t_.q_tile), keys = blocks(POLYHEAD_BROADCAST_KV, t_.kv_tile);
         add(int64_t(rows) * keys * p_.num_heads, rows > 1 ? rows * contract::group_size_of(p_) : 0, keys > 1 ? keys : 0);
     }
-    add(p_.grad_alibi != 0 ? p_.num_heads : 0, 0, 0);
-    add_per_query(2 * p_.num_heads); // delta, row_magnitude
+    const auto sums = [](int32_t norm) { return norm == POLYHEAD_LAYER_NORM ? 2 : 1; }; // for weight and bias
+    add((p_.grad_alibi != 0 ? p_.num_heads : 0) + p_.num_heads * kept_query * sums(p_.query_norm) +
+            p_.num_kv_heads * kept_key * sums(p_.key_norm),
+        0, 0);
     if (t_.key_splits > 1) {
-        const int64_t sums = t_.key_splits * width * p_.num_kv_heads;
-        add(sums * 2 * t_.kv_tile, 0, t_.kv_tile * t_.key_splits);
+        const int64_t sums_of_tiles = t_.key_splits * width * p_.num_kv_heads;
+        add(sums_of_tiles * 2 * t_.kv_tile, 0, t_.kv_tile * t_.key_splits);
         const int64_t group = contract::group_size_of(p_);
-        add(sums * t_.q_tile * group, int(t_.q_tile * group), 0);
+        add(sums_of_tiles * t_.q_tile * group, int(t_.q_tile * group), 0);
     }
 }
 

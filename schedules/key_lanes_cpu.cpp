@@ -147,20 +147,21 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
     const auto along_row = [&](Func f, int columns) {
         f.bound(s.d, 0, columns).vectorize(s.d, std::min(lanes, columns), TailStrategy::GuardWithIf);
     };
-    along_row(s.grad_query, s.head_dim);
-    along_row(s.grad_key, s.head_dim);
-    std::vector<Func> results = {s.grad_query, s.grad_key};
+    Func of_query = s.of_query.written(s.grad_query), of_key = s.of_key.written(s.grad_key);
+    along_row(of_query, s.head_dim);
+    along_row(of_key, s.head_dim);
+    std::vector<Func> results = {of_query, of_key};
     if (s.grad_value.defined()) { // otherwise key has the values
         along_row(s.grad_value, s.head_dim_v);
         results.push_back(s.grad_value);
     }
     if (s.read_on) {
-        s.grad_query.bound(s.q, 0, s.seq_len_q).bound(s.h, 0, s.num_kv_heads * s.group_size);
-        s.grad_key.bound(s.kv, 0, s.seq_len_kv).bound(s.h, 0, s.num_kv_heads);
-        s.grad_value.bound(s.kv, 0, s.seq_len_kv).bound(s.h, 0, s.num_kv_heads);
-        for (Func &f : results) {
-            f.compute_root().bound(s.b, 0, s.batch);
-        }
+        const auto at_root = [&s](Func f, const Var &token, const Halide::Expr &tokens, const Halide::Expr &heads) {
+            f.compute_root().bound(token, 0, tokens).bound(s.h, 0, heads).bound(s.b, 0, s.batch);
+        };
+        at_root(s.grad_query, s.q, s.seq_len_q, s.num_kv_heads * s.group_size);
+        at_root(s.grad_key, s.kv, s.seq_len_kv, s.num_kv_heads);
+        at_root(s.grad_value, s.kv, s.seq_len_kv, s.num_kv_heads);
     }
     Halide::Stage update = s.sums.update();
     update.reorder({x, row, block, tile, qt, g, p, s.sp, s.h, s.b}).allow_race_conditions();
@@ -168,16 +169,16 @@ void schedule_key_lanes(KeyLanesStages &s, const Machine &machine) {
     update.vectorize(x, lanes).unroll(x).unroll(row).never_partition_all();
     if (blocking.splits == 1) {
         // Loops of three results are one, over batch rows and key/value heads: their names and extents are equal.
-        s.grad_query.split(s.h, s.h, s.g, s.group_size, TailStrategy::GuardWithIf);
-        s.grad_query.reorder(s.d, s.q, s.g, s.h, s.b);
+        of_query.split(s.h, s.h, s.g, s.group_size, TailStrategy::GuardWithIf);
+        of_query.reorder(s.d, s.q, s.g, s.h, s.b);
         for (Func &f : results) {
             f.parallel(s.h).parallel(s.b);
         }
-        s.grad_key.compute_with(s.grad_query, s.h);
+        of_key.compute_with(of_query, s.h);
         if (s.grad_value.defined()) {
-            s.grad_value.compute_with(s.grad_query, s.h);
+            s.grad_value.compute_with(of_query, s.h);
         }
-        s.sums.compute_at(s.grad_query, s.h).bound(s.sp, 0, 1);
+        s.sums.compute_at(of_query, s.h).bound(s.sp, 0, 1);
     } else {
         for (Func &f : results) {
             f.fuse(s.h, s.b, task).parallel(task);

@@ -43,8 +43,8 @@ void schedule_square(TransposedSquares &squares, const Halide::LoopLevel &square
 void schedule_along_rows(Halide::Func func, const Machine &machine);
 // Rows (n, row, ..., b) that are copied or added up: vectors along a row, tasks of some rows.
 void schedule_rows_of_tasks(Halide::Func func, const Machine &machine);
-// In the loop over tokens of the Func that is written.
-void schedule_head_gradient(HeadGradient &gradient, Halide::Func written, const Halide::Var &token, const Machine &machine);
+// In the loops over tokens of the Funcs that are written: rows that are kept, and the result.
+void schedule_head_gradient(HeadGradient &gradient, Halide::Func result, const Halide::Var &token, const Machine &machine);
 // lse, which is made of what was merged.
 void schedule_head_lanes_lse(const HeadLanesStages &stages, const AttentionOut &out, Halide::Func lse);
 // A linear layer: the result as rows of `columns` numbers, or as heads of whole panels.

@@ -36,9 +36,10 @@ def kept(shape, p, seed, offset):
 class Case:
     """A call of bhsd arrays and its gradients in float64."""
 
-    def __init__(self, bias=None, causal=False, keep=None, batch=B, keys=T_KV):
+    def __init__(self, bias=None, causal=False, keep=None, batch=B, keys=T_KV, query=None):
         self.query, self.key, self.value, self.grad_out = (random(i, batch, heads, tokens, D) for i, (heads, tokens) in
                                                            enumerate(((H, T), (H_KV, keys), (H_KV, keys), (H, T))))
+        self.query = self.query if query is None else query
         q, k, v, g = (x.astype("float64") for x in (self.query, self.key, self.value, self.grad_out))
         k, v = (np.repeat(x, H // H_KV, 1) for x in (k, v))
         logits = q @ k.swapaxes(-1, -2) * SCALE + (0 if bias is None else bias)
@@ -86,6 +87,17 @@ class Gradients(unittest.TestCase):
         found = polyhead.sdpa_backward(*case.arrays(), bias=bias, return_grads=("bias",))
         self.check(found, [*case.expected, case.by_logit.sum(0)])
 
+    def test_weight_and_bias_of_a_norm(self):
+        given, weight, bias = random(9, B, H, T, D), random(10, D), random(11, D)
+        centred = given - given.mean(-1, keepdims=True, dtype="float64")
+        normalised = centred / np.sqrt((centred ** 2).mean(-1, keepdims=True) + 1e-6)
+        case = Case(query=normalised * weight + bias)
+        of_weight, of_bias = (case.expected[0] * normalised).sum((0, 1, 2)), case.expected[0].sum((0, 1, 2))
+        words = {"query_norm": "layer", "query_norm_weight": weight, "query_norm_bias": bias}
+        for names, expected in ((("query_norm_bias", "query_norm_weight"), [of_weight, of_bias]), (("query_norm_bias",), [of_bias])):
+            found = polyhead.sdpa_backward(case.grad_out, given, *case.arrays()[2:], return_grads=names, **words)
+            self.check(found[1:], [*case.expected[1:], *expected])
+
     def test_packed_tokens_have_the_bits_of_their_sequences(self):
         case = Case()
         packed = [np.concatenate(list(x), 1) for x in case.arrays()]  # [H,total,...]
@@ -96,7 +108,8 @@ class Gradients(unittest.TestCase):
 
     def test_refusals(self):
         case = Case()
-        for sentence, words in (("return_grads: found 'key', expected bias, alibi_slopes, sinks or gate", {"return_grads": ("key",)}),
+        for sentence, words in (("return_grads: found 'key', expected bias, alibi_slopes, sinks, gate, query_norm_weight, "
+                                 "query_norm_bias, key_norm_weight or key_norm_bias", {"return_grads": ("key",)}),
                                 ("return_grads: found sinks without sinks, expected both", {"return_grads": ("sinks",)}),
                                 ("dropout_p: value 1, expected a number from 0 to 0.99999", {"dropout_p": 1.0})):
             with self.assertRaises(polyhead.Error) as caught:

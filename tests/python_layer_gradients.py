@@ -57,8 +57,16 @@ class Layer:
         backward = polyhead.compile("mha_backward", **self.problem)
         found = backward(**self.inputs, **kept, lse=lse, grad_out=self.grad_out, **self.weights, **self.options)
         names = [name for name in ("query", "key", "value", *self.weights, *self.biases) if name in self.values()]
-        more = {"grad_score_bias": "score_bias", "grad_alibi": "alibi_slopes", "grad_sinks": "sinks"}
-        return dict(zip(names + [name for field, name in more.items() if self.fields.get(field)], found))
+        return dict(zip(names + self.other_gradients(), found))
+
+    def other_gradients(self):
+        """Tensors beside inputs, weights and biases that have a gradient, in the order of results."""
+        names = [name for field, name in (("grad_score_bias", "score_bias"), ("grad_alibi", "alibi_slopes"), ("grad_sinks", "sinks"))
+                 if self.fields.get(field)]
+        for of in ("query_norm", "key_norm"):
+            kinds = ("_weight", "_bias") if self.fields.get(of) == "layer" else ("_weight",)
+            names += [of + kind for kind in kinds] if self.fields.get("grad_" + of) else []
+        return names
 
     # ---- in float64
 
@@ -101,7 +109,7 @@ class Layer:
             return x.reshape(self.batch, x.shape[1], heads, -1).swapaxes(1, 2)
 
         key, value = ("key", "value") if self.cross else ("query", "query")
-        given = {n: x.astype("float64") for n, x in o.items() if n.endswith(("_norm_weight", "_norm_bias"))}
+        given = {n: values[n] for n in values if n.endswith(("_norm_weight", "_norm_bias"))}
         q, k, v = project("q", "query", self.heads), project("k", key, self.kv_heads), project("v", value, self.kv_heads)
         epsilon = o.get("norm_epsilon", 0)
         q = self.norm(q, f.get("query_norm"), epsilon, given.get("query_norm_weight"), given.get("query_norm_bias"))
@@ -130,7 +138,8 @@ class Layer:
         return out, (out * self.grad_out).sum()
 
     def values(self):
-        more = {name: self.options[name] for name in ("score_bias", "alibi_slopes", "sinks") if name in self.options}
+        """Every tensor that may have a gradient."""
+        more = {name: x for name, x in self.options.items() if name in ("score_bias", "alibi_slopes", "sinks") or "_norm_" in name}
         return {name: x.astype("float64") for name, x in {**self.inputs, **self.weights, **self.biases, **more}.items()}
 
     def gradient(self, name, most=40):
@@ -172,10 +181,11 @@ def cases():
                                 tensors={"sinks": random(3, 2), "head_gate": random(4, 2)})
     yield "gates of entries", Layer(11, q=8, gate="entries", dim=6, bias=True)
     yield "norms, rotation", Layer(12, q=20, heads=4, kv_heads=2, dim=8, rope="half_split", query_norm="rms", key_norm="rms_plus_one",
-                                   value_norm=True, tensors={**tables(20, 8), "norm_epsilon": 1e-5, "query_norm_weight": random(5, 8),
+                                   value_norm=True, grad_query_norm=True, tensors={**tables(20, 8), "norm_epsilon": 1e-5, "query_norm_weight": random(5, 8),
                                                              "key_norm_weight": random(6, 8)})
-    yield "layer norm", Layer(13, q=9, query_norm="layer", key_norm="layer", dim=10, bias=True,
-                              tensors={"norm_epsilon": 1e-5, "query_norm_weight": random(7, 10), "query_norm_bias": random(8, 10)})
+    yield "layer norm", Layer(13, q=9, query_norm="layer", key_norm="layer", dim=10, bias=True, grad_query_norm=True, grad_key_norm=True,
+                              tensors={"norm_epsilon": 1e-5, **{name: random(i, 10) for i, name in enumerate(
+                                  ("query_norm_weight", "query_norm_bias", "key_norm_weight", "key_norm_bias"))}})
     yield "wide", Layer(14, batch=1, q=131, embed=72, heads=3, dim=24, bias=True)
 
 
@@ -196,8 +206,8 @@ class Gradients(unittest.TestCase):
             with self.subTest(title):
                 out, found = layer.run()
                 np.testing.assert_allclose(out, layer.loss(layer.values())[0], rtol=1e-4, atol=1e-5)
-                self.assertEqual({name: x.shape for name, x in found.items()},
-                                 {name: x.shape for name, x in layer.values().items()})
+                expected = {name: layer.values()[name].shape for name in (*layer.inputs, *layer.weights, *layer.biases, *layer.other_gradients())}
+                self.assertEqual({name: x.shape for name, x in found.items()}, expected)
                 self.compare(layer, found)
 
     def test_sixteen_bits(self):

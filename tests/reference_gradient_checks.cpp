@@ -33,7 +33,9 @@ std::vector<Problem> problems() {
     summed.mask = POLYHEAD_BOOLEAN_MASK;
     summed.score_bias_broadcast = 0;
     summed.gate = POLYHEAD_GATE_OF_ENTRIES;
-    summed.grad_score_bias = summed.grad_alibi = summed.grad_sinks = summed.grad_gate = 1;
+    summed.query_norm = POLYHEAD_RMS_NORM_PLUS_ONE;
+    summed.key_norm = POLYHEAD_LAYER_NORM;
+    summed.grad_score_bias = summed.grad_alibi = summed.grad_sinks = summed.grad_gate = summed.grad_query_norm = summed.grad_key_norm = 1;
     return {masked_problem(), backward_problem(2, 33), backward_problem(1, 1), biased, window, summed};
 }
 
@@ -168,7 +170,8 @@ TEST_CASE("gradient checks: a group that misses a head is caught") {
 TEST_CASE("gradient checks: wrong gradients of modifiers are caught") {
     Problem p = masked_problem();
     p.score_bias = p.alibi = p.sinks = p.gate = 1;
-    p.grad_score_bias = p.grad_alibi = p.grad_sinks = p.grad_gate = 1;
+    p.query_norm = p.key_norm = POLYHEAD_LAYER_NORM;
+    p.grad_score_bias = p.grad_alibi = p.grad_sinks = p.grad_gate = p.grad_query_norm = p.grad_key_norm = 1;
     Shape shape = crowded_shape();
     shape.extras.score_bias.full = {false, true, true, true};
     shape.extras.fill = MaskFill::all;
@@ -188,6 +191,10 @@ TEST_CASE("gradient checks: wrong gradients of modifiers are caught") {
     caught(&ModifierGradients<float>::slopes, 2, "grad_alibi_slopes[2]");
     caught(&ModifierGradients<float>::sinks, 0, "grad_sinks[0]");
     caught(&ModifierGradients<float>::gate, 10, "grad_gate[10]");
+    caught(&ModifierGradients<float>::query_norm_weight, 8, "grad_query_norm_weight[8]");
+    caught(&ModifierGradients<float>::query_norm_bias, 0, "grad_query_norm_bias[0]");
+    caught(&ModifierGradients<float>::key_norm_weight, 3, "grad_key_norm_weight[3]");
+    caught(&ModifierGradients<float>::key_norm_bias, 7, "grad_key_norm_bias[7]");
 }
 
 TEST_CASE("gradient checks: single elements are caught") {

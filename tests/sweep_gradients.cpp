@@ -53,7 +53,8 @@ TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
     full.mask = POLYHEAD_BOOLEAN_MASK;
     full.kv_lengths = full.window = full.position_offsets = full.score_bias = full.softcap = full.alibi = full.sinks = 1;
     full.gate = POLYHEAD_GATE_OF_ENTRIES;
-    full.grad_score_bias = full.grad_alibi = full.grad_sinks = full.grad_gate = 1;
+    full.query_norm = full.key_norm = POLYHEAD_LAYER_NORM;
+    full.grad_score_bias = full.grad_alibi = full.grad_sinks = full.grad_gate = full.grad_query_norm = full.grad_key_norm = 1;
     for (const Problem &p : {plain, full}) {
         const CompiledKernel compiled(p, {"host", "", "refusals"});
         REQUIRE(compiled.error() == "");

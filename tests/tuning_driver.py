@@ -161,6 +161,15 @@ class Driver(unittest.TestCase):
         self.assertEqual((confirmed + refuted, len(self.records())), (2, confirmed), output)
         self.assertNotIn("not confirmed", output)
 
+    def test_gradients(self):
+        backward = "--op sdpa_backward --num-heads 2 --head-dim 8 --seq-len-q 40 --seq-len-kv 40 --causal --sinks --grad-sinks"
+        linear = "--op linear_backward --embed-dim 24 --out-features 40 --bias --seq-len-q 32"
+        output = self.tune("--problem", backward, "--problem", backward + " --expression score=2*score", "--problem", linear, "--budget", 100,
+                           "--candidates", 1, "--no-confirm")
+        self.assertEqual((len(self.log("measured")), self.log("failed"), len(self.records())), (3, [], 3), output)
+        kernel = polyhead.compile("linear_backward", embed_dim=24, out_features=40, bias=True, seq_len_q=32, tuned=self.output)
+        self.assertIn("of tuned.json, distance 0.00: --op linear_backward", kernel.manifest["variants"][0]["tuning_record"])
+
     def test_16_bit_storage(self):
         output = self.tune(*BF16_LAYER, "--budget", 100, "--candidates", 2)
         self.assertEqual((len(self.log("measured")), self.log("failed")), (2, []), output)

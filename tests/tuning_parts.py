@@ -17,7 +17,7 @@ from polyhead.reference import attention, visible
 
 import polyhead
 from polyhead import Error, _core
-from polyhead.tuning import command, confirm, inputs, problem, ranges, reference, screen, session, worker
+from polyhead.tuning import command, confirm, gradients, inputs, problem, ranges, reference, screen, session, worker
 from polyhead.tuning.log import Log
 from polyhead.tuning.pool import Poisoned, _undisturbed
 from polyhead.tuning.race import Race, Result
@@ -313,6 +313,39 @@ class Problems(unittest.TestCase):
         out = polyhead.sdpa(arguments["query"], arguments["key"], arguments["value"], rope=(arguments["rope_cos"], arguments["rope_sin"]),
                             rope_sections="parts", sections=(3, 5), positions_q=arguments["positions_q"], positions_kv=arguments["positions_kv"])
         self.assertTrue((np.abs(out[:, :, found.rows] - found.out) <= found.tolerance).all())
+
+
+class Gradients(unittest.TestCase):
+    """What a kernel of gradients is held against, beside such kernels: of all modifiers, and what is wrong with some of them."""
+
+    def worst(self, flags, change=None):
+        task = problem.Task("t", problem.flags_of_line(flags), "host")
+        shape = problem.Shape(*((1, 33, 0) if task.fields["op"] in problem.ONE_LAYER else (2, 33, 40)))
+        arguments, _ = inputs.arguments_of(task.fields, shape)
+        arguments.update(gradients.forward_results(task, arguments, shape))
+        expected = gradients.expected(task.fields, shape, arguments)
+        call = {**arguments, **inputs.outputs_of(task.fields, shape), **(change(arguments) if change else {})}
+        _core.kernel_of_flags([*task.flags, "--target", "host", "--no-tuned"]).run(call, None)
+        found = worker.rows_of(call, expected.rows)
+        self.assertEqual(found.shape, expected.out.shape)
+        return float((np.abs(found - expected.out) / expected.tolerance).max())
+
+    def test_modifiers(self):
+        added = "--op sdpa_backward --num-heads 4 --num-kv-heads 2 --head-dim 16 --head-dim-v 8 --causal --kv-lengths --softcap --alibi --sinks --score-bias"
+        before = "--op sdpa_backward --num-heads 2 --head-dim 8 --rope half_split --query-norm layer --key-norm rms_plus_one --value-norm --mask bool --window"
+        self.assertLessEqual(self.worst(added + " --head-gate --gate entries --grad-alibi --grad-sinks --grad-score-bias --grad-gate"), 1)
+        self.assertLessEqual(self.worst(before + " --grad-query-norm --grad-key-norm --dtype bf16"), 1)
+        self.assertLessEqual(self.worst("--op sdpa_backward --num-heads 2 --head-dim 16 --head-dim-v 8 --value-in-key"), 1)
+
+    def test_linear_layers(self):
+        for more in ("", " --dtype bf16", " --dtype f16 --f32-weights"):
+            self.assertLessEqual(self.worst("--op linear_backward --embed-dim 24 --out-features 40 --bias" + more), 1)
+
+    def test_wrong_answers(self):
+        sinks = "--op sdpa_backward --num-heads 2 --head-dim 16 --sinks --grad-sinks"
+        for change in (lambda a: {"lse": a["lse"] + np.float32(1e-3)}, lambda a: {"out": a["out"] * np.float32(1.001)},
+                       lambda a: {"sinks": a["sinks"] + np.float32(1e-2)}):
+            self.assertGreater(self.worst(sinks, change), 1)
 
 
 class Storage(unittest.TestCase):

@@ -5,6 +5,7 @@
 #include <exception>
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "../compile/compile.h"
 #include "../compile/serve_job.h"
@@ -38,6 +39,17 @@ std::string list_lowered(const Request &request) {
     return error;
 }
 
+// What is printed instead of a library.
+std::string list(const Request &request) {
+    if (!request.list_space) {
+        return request.list_lowered ? list_lowered(request) : list_tilings(request);
+    }
+    std::string error;
+    const std::string space = polyhead::tools::space_text(request, &error);
+    std::fputs(space.c_str(), stdout);
+    return error;
+}
+
 std::string serve(int argc, const char *const *argv) {
     Request request;
     std::string help;
@@ -49,19 +61,18 @@ std::string serve(int argc, const char *const *argv) {
     if (!request.runtime_path.empty()) {
         return polyhead::tools::write_runtime(request.runtime_path, request.targets[0], request.limits);
     }
-    error = polyhead::gen::complete(&request.problem);
+    std::vector<Request> kernels;
+    error = complete_requests(request, &kernels);
     if (!error.empty()) {
         return error;
     }
-    if (request.list_space) {
-        const std::string space = polyhead::tools::space_text(request, &error);
-        std::fputs(space.c_str(), stdout);
-        return error;
+    if (!request.list_space && !request.list_lowered && !request.list_tilings) {
+        return polyhead::tools::write_library(kernels);
     }
-    if (request.list_lowered) {
-        return list_lowered(request);
+    for (const Request &kernel : kernels) {
+        error = error.empty() ? list(kernel) : error;
     }
-    return request.list_tilings ? list_tilings(request) : polyhead::tools::write_library(request);
+    return error;
 }
 
 // Halide throws from destructors too, which ends in terminate: the same sentence and the same clean folder then.

@@ -30,8 +30,17 @@ std::string make_runtime(const fs::path &path, const std::string &target, const 
     return "";
 }
 
-std::string compile_all(const Request &request, const std::vector<gen::VariantPlan> &plans, const fs::path &folder, Library *library,
-                        std::vector<fs::path> *listings) {
+std::string compile_all(const Request &request, const std::vector<gen::VariantPlan> &plans, const fs::path &folder, Library *library) {
+    library->name = request.name;
+    library->problem = request.problem;
+    library->expression_source = request.source.text;
+    library->tuned = request.tiling.empty() ? gen::records_file({request.tuned, request.use_records}) : "";
+    if (request.expression) {
+        const std::string error = gen::Expression::parse(*request.expression, "expression", &library->expression);
+        if (!error.empty()) {
+            return error;
+        }
+    }
     for (const gen::VariantPlan &plan : plans) {
         std::string error;
         const size_t index = library->variants.size();
@@ -49,6 +58,10 @@ std::string compile_all(const Request &request, const std::vector<gen::VariantPl
         }
         library->variants.push_back(variant);
     }
+    return "";
+}
+
+std::string find_listings(const fs::path &folder, std::vector<fs::path> *listings) {
     std::error_code failed;
     for (fs::directory_iterator entry(folder, failed); !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
         if (entry->path().extension() == ".stmt" || entry->path().extension() == ".s") {
@@ -99,12 +112,55 @@ std::string add_runtimes(const Request &request, const fs::path &folder, Library
     return "";
 }
 
-std::string archive(const Library &library, const std::string &path, const Limits &limits) {
+std::string archive(const std::vector<Library> &libraries, const std::string &path, const Limits &limits) {
     std::vector<std::string> objects;
-    for (const LibraryVariant &variant : library.variants) {
-        objects.push_back(fs::path(variant.compiled.object_path).filename().string());
+    for (const Library &library : libraries) {
+        for (const LibraryVariant &variant : library.variants) {
+            objects.push_back(fs::path(variant.compiled.object_path).filename().string());
+        }
     }
-    return make_apart({path, library.variants[0].plan.target, objects}, limits);
+    return make_apart({path, libraries[0].variants[0].plan.target, objects}, limits);
+}
+
+// The manifest and the header of a kernel.
+std::string write_texts(const Library &library, const fs::path &folder, std::vector<fs::path> *files) {
+    const std::string stem = (folder / library.name).string();
+    for (const auto &[suffix, text] :
+         {std::pair<std::string, std::string>{".json", manifest_text(library)}, {".h", header_text(library)}}) {
+        const std::string error = write_text(stem + suffix, text);
+        if (!error.empty()) {
+            return error;
+        }
+        files->push_back(stem + suffix);
+    }
+    return "";
+}
+
+// All files, in the order in which they are moved.
+std::string make_files(const std::vector<Request> &kernels, const std::vector<std::vector<gen::VariantPlan>> &plans, const fs::path &folder,
+                       std::vector<fs::path> *files) {
+    std::vector<Library> libraries(kernels.size());
+    std::string error;
+    for (size_t i = 0; i < kernels.size() && error.empty(); i++) {
+        error = compile_all(kernels[i], plans[i], folder, &libraries[i]);
+    }
+    const fs::path whole = folder / (kernels[0].name + ".a");
+    error = error.empty() ? find_listings(folder, files) : error;
+    error = error.empty() ? add_runtimes(kernels[0], folder, &libraries[0]) : error;
+    error = error.empty() ? archive(libraries, whole.string(), kernels[0].limits) : error;
+    if (!error.empty()) {
+        return error;
+    }
+    for (const std::string &name : libraries[0].runtime_archives) {
+        files->push_back(folder / name);
+    }
+    files->push_back(whole);
+    for (size_t i = libraries.size(); i-- > 0 && error.empty();) { // the header of the first one last: without it the library is not used
+        libraries[i].library_bytes = static_cast<int64_t>(fs::file_size(whole));
+        libraries[i].runtime_archives = libraries[0].runtime_archives;
+        error = write_texts(libraries[i], folder, files);
+    }
+    return error;
 }
 
 } // namespace
@@ -147,47 +203,22 @@ std::string write_runtime(const std::string &path, const std::string &target, co
     return error.empty() ? work.deliver({made}) : error;
 }
 
-std::string write_library(const Request &request) {
+std::string write_library(const std::vector<Request> &kernels) {
     std::string error;
-    const std::vector<gen::VariantPlan> plans = plan_request(request, &error);
-    if (!error.empty()) {
-        return error;
-    }
-    WorkFolder work(request.directory, request.name);
-    if (!work.error().empty()) {
-        return work.error();
-    }
-    Library library{request.name, request.problem, {}, request.source.text, {}, {}, {}, 0};
-    library.tuned = request.tiling.empty() ? gen::records_file({request.tuned, request.use_records}) : "";
-    std::vector<fs::path> files;
-    if (request.expression) {
-        error = gen::Expression::parse(*request.expression, "expression", &library.expression);
-    }
-    error = !error.empty() ? error : compile_all(request, plans, work.path(), &library, &files);
-    if (error.empty()) {
-        error = add_runtimes(request, work.path(), &library);
-    }
-    const fs::path stem = work.path() / request.name;
-    if (error.empty()) {
-        error = archive(library, stem.string() + ".a", request.limits);
-    }
-    if (!error.empty()) {
-        return error;
-    }
-    library.library_bytes = static_cast<int64_t>(fs::file_size(stem.string() + ".a"));
-    for (const std::string &name : library.runtime_archives) {
-        files.push_back(work.path() / name);
-    }
-    files.push_back(stem.string() + ".a");
-    for (const auto &[suffix, text] : // the header last: without it the library is not used
-         {std::pair<std::string, std::string>{".json", manifest_text(library)}, {".h", header_text(library)}}) {
-        error = write_text(stem.string() + suffix, text);
+    std::vector<std::vector<gen::VariantPlan>> plans;
+    for (const Request &kernel : kernels) {
+        plans.push_back(plan_request(kernel, &error));
         if (!error.empty()) {
             return error;
         }
-        files.push_back(stem.string() + suffix);
     }
-    return work.deliver(files);
+    WorkFolder work(kernels[0].directory, kernels[0].name);
+    if (!work.error().empty()) {
+        return work.error();
+    }
+    std::vector<fs::path> files;
+    error = make_files(kernels, plans, work.path(), &files);
+    return error.empty() ? work.deliver(files) : error;
 }
 
 } // namespace polyhead::tools

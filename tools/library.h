@@ -25,14 +25,15 @@ struct Library {
     std::string tuned;             // the user's file of tuning records that was used
     std::vector<LibraryVariant> variants;
     std::vector<std::string> runtime_archives; // file names of the runtimes for other machines
-    int64_t library_bytes = 0;
+    int64_t library_bytes = 0;                 // with other kernels of the archive
 };
 
 // The variants that serve this request, best first; *error has one sentence when there are none.
 std::vector<gen::VariantPlan> plan_request(const Request &request, std::string *error);
 
-// Compiles everything and moves NAME.a, NAME.h, NAME.json into the directory: all of them or none. Returns one sentence on failure.
-std::string write_library(const Request &request);
+// Compiles everything and moves NAME.a, and NAME.h and NAME.json of each kernel, into the directory: all of them or none. NAME.a, of the
+// first one's name, has all kernels. Returns one sentence on failure.
+std::string write_library(const std::vector<Request> &kernels);
 
 // Writes the Halide runtime of the request's target as an object (.o) or archive (anything else), whole or not at all.
 std::string write_runtime(const std::string &path, const std::string &target, const Limits &limits);

@@ -78,6 +78,9 @@ void declare(CLI::App &app, Request *request, OptionTexts *words) {
     app.add_option("-o,--output-directory", request->directory, "where the files go (default: here)");
     app.add_option("--runtime", request->runtime_path, "write the Halide runtime of --target to this .o or .a, and no kernel");
     app.add_flag("--version", words->version, "print the version");
+    app.add_flag(
+        "--backward", request->backward,
+        "sdpa, mha, linear: the kernel of the gradients, too, NAME_backward, in the same library; sdpa then has --lse, mha --keep-heads");
     app.add_flag("--list-tilings", request->list_tilings, "print the variants that would be made");
     app.add_flag("--list-lowered", request->list_lowered, "print the lowered code of these variants, with its names numbered");
     app.add_flag("--list-knobs", words->list_knobs, "print the knobs of --tiling as a table in Markdown");

@@ -27,6 +27,7 @@ struct Request {
     std::string directory = ".";
     std::vector<std::string> emit; // "stmt", "assembly": compiler listings beside the library
     std::string runtime_path;      // not empty: write the Halide runtime there and nothing else
+    bool backward = false;         // the kernel of its gradients, NAME_backward, is in the same library
     bool list_tilings = false;     // print the planned variants and write nothing
     bool list_lowered = false;     // print the lowered code of the planned variants and write nothing
     bool list_space = false;       // print what a tuner may try and write nothing
@@ -34,5 +35,9 @@ struct Request {
 
 // Reads the command line. Returns one sentence when it cannot be done. When the user requested help, *help has the text.
 std::string parse_request(int argc, const char *const *argv, Request *request, std::string *help);
+
+// The kernels of a library, their problems complete: that of the request, and with `backward` that of its gradients. Returns one sentence
+// when there is none.
+std::string complete_requests(const Request &given, std::vector<Request> *kernels);
 
 } // namespace polyhead::tools

@@ -101,7 +101,7 @@ Expr Softmax::gates(const Expr &d, const Expr &q, const Expr &h, const Expr &b) 
 }
 
 Expr Softmax::gate_slope(const Expr &d, const Expr &q, const Expr &h, const Expr &b) const {
-    return 1.0f - sigmoid(gate(d, q, h, b));
+    return sigmoid(-gate(d, q, h, b)); // 1 - sigmoid(gate) would be 0 from 17 on
 }
 
 Expr Softmax::weight_reference(const Expr &reference, const Expr &h) const {

@@ -39,19 +39,30 @@ void Inputs::make_gradient_outputs(const Problem &p) {
 void Inputs::make_modifier_gradients(const Problem &p) {
     const int64_t q = (p.score_bias_broadcast & POLYHEAD_BROADCAST_Q) != 0 ? 1 : shape_.seq_len_q,
                   kv = (p.score_bias_broadcast & POLYHEAD_BROADCAST_KV) != 0 ? 1 : shape_.seq_len_kv;
-    const struct {
+    struct Wanted {
         int32_t wanted;
         polyhead_tensor polyhead_args::*of, polyhead_args::*gradient;
         int32_t dtype;
         std::vector<int64_t> otherwise;
-    } all[] = {{p.grad_score_bias,
-                &polyhead_args::score_bias,
-                &polyhead_args::grad_score_bias,
-                contract::additive_dtype(p),
-                {shape_.batch, p.num_heads, q, kv}},
-               {p.grad_alibi, &polyhead_args::alibi_slopes, &polyhead_args::grad_alibi_slopes, POLYHEAD_F32, {p.num_heads}},
-               {p.grad_sinks, &polyhead_args::sinks, &polyhead_args::grad_sinks, POLYHEAD_F32, {p.num_heads}},
-               {p.grad_gate, &polyhead_args::gate, &polyhead_args::grad_gate, p.dtype, {}}};
+    };
+    using Tensor = polyhead_tensor polyhead_args::*;
+    const auto of_norm = [&](int32_t wanted, Tensor of, Tensor gradient) {
+        return Wanted{wanted, of, gradient, POLYHEAD_F32, {p.head_dim}};
+    };
+    const auto layer = [](int32_t wanted, int32_t norm) { return norm == POLYHEAD_LAYER_NORM ? wanted : 0; };
+    const Wanted all[] = {
+        {p.grad_score_bias,
+         &polyhead_args::score_bias,
+         &polyhead_args::grad_score_bias,
+         contract::additive_dtype(p),
+         {shape_.batch, p.num_heads, q, kv}},
+        {p.grad_alibi, &polyhead_args::alibi_slopes, &polyhead_args::grad_alibi_slopes, POLYHEAD_F32, {p.num_heads}},
+        {p.grad_sinks, &polyhead_args::sinks, &polyhead_args::grad_sinks, POLYHEAD_F32, {p.num_heads}},
+        {p.grad_gate, &polyhead_args::gate, &polyhead_args::grad_gate, p.dtype, {}},
+        of_norm(p.grad_query_norm, &polyhead_args::query_norm_weight, &polyhead_args::grad_query_norm_weight),
+        of_norm(layer(p.grad_query_norm, p.query_norm), &polyhead_args::query_norm_bias, &polyhead_args::grad_query_norm_bias),
+        of_norm(p.grad_key_norm, &polyhead_args::key_norm_weight, &polyhead_args::grad_key_norm_weight),
+        of_norm(layer(p.grad_key_norm, p.key_norm), &polyhead_args::key_norm_bias, &polyhead_args::grad_key_norm_bias)};
     const int64_t gap = shape_.out == Layout::bhsd_padded || shape_.out == Layout::bshd_padded ? 3 : 0;
     for (const auto &one : all) {
         if (one.wanted == 0) {

@@ -428,10 +428,17 @@ std::string check_answer(const Subject &subject, const Shape &shape, double *wor
                           inputs.read(&polyhead_args::scores),
                           inputs.read(&polyhead_args::weights_mean),
                           {inputs.new_rows(0), inputs.new_rows(1)}};
-    const GradientOutputs gradients{inputs.read(&polyhead_args::grad_query),        inputs.read(&polyhead_args::grad_key),
-                                    inputs.read(&polyhead_args::grad_value),        inputs.read(&polyhead_args::grad_score_bias),
-                                    inputs.read(&polyhead_args::grad_alibi_slopes), inputs.read(&polyhead_args::grad_sinks),
-                                    inputs.read(&polyhead_args::grad_gate)};
+    const GradientOutputs gradients{inputs.read(&polyhead_args::grad_query),
+                                    inputs.read(&polyhead_args::grad_key),
+                                    inputs.read(&polyhead_args::grad_value),
+                                    inputs.read(&polyhead_args::grad_score_bias),
+                                    inputs.read(&polyhead_args::grad_alibi_slopes),
+                                    inputs.read(&polyhead_args::grad_sinks),
+                                    inputs.read(&polyhead_args::grad_gate),
+                                    inputs.read(&polyhead_args::grad_query_norm_weight),
+                                    inputs.read(&polyhead_args::grad_query_norm_bias),
+                                    inputs.read(&polyhead_args::grad_key_norm_weight),
+                                    inputs.read(&polyhead_args::grad_key_norm_bias)};
     const bool poisoned_queries = shape.poison && is_mha(p) && p.cross == 0 && p.cache == 0,
                may_be_nan = shape.poison_key >= 0 || shape.poison_query >= 0 || poisoned_queries;
     std::string failure = inputs.unwritten();

@@ -28,7 +28,9 @@ struct GradientTensor {
     polyhead_tensor polyhead_args::*tensor;
     template <class Real> static const Gradient<Real> &of(const Gradients<Real> &all, size_t i) {
         const ModifierGradients<Real> &m = all.modifiers;
-        const Gradient<Real> *const tensors[] = {&all.query, &all.key, &all.value, &m.score_bias, &m.slopes, &m.sinks, &m.gate};
+        const Gradient<Real> *const tensors[] = {&all.query,         &all.key,           &all.value,      &m.score_bias,
+                                                 &m.slopes,          &m.sinks,           &m.gate,         &m.query_norm_weight,
+                                                 &m.query_norm_bias, &m.key_norm_weight, &m.key_norm_bias};
         return *tensors[i];
     }
 };
@@ -40,8 +42,13 @@ constexpr GradientTensor gradient_tensors[] = {
     {"grad_alibi_slopes", &polyhead_args::grad_alibi_slopes},
     {"grad_sinks", &polyhead_args::grad_sinks},
     {"grad_gate", &polyhead_args::grad_gate},
+    {"grad_query_norm_weight", &polyhead_args::grad_query_norm_weight},
+    {"grad_query_norm_bias", &polyhead_args::grad_query_norm_bias},
+    {"grad_key_norm_weight", &polyhead_args::grad_key_norm_weight},
+    {"grad_key_norm_bias", &polyhead_args::grad_key_norm_bias},
 };
 constexpr size_t first_modifier = 3;
+static_assert(std::size(gradient_tensors) == std::tuple_size<GradientOutputs>::value);
 
 // A number beyond those of the storage type is an infinite one there.
 double in_range(double reference, int32_t dtype) {
@@ -138,7 +145,8 @@ private:
 
 // These are sums over heads, or of all of them.
 bool of_modifiers(const Problem &p) {
-    return p.grad_score_bias != 0 || p.grad_alibi != 0 || p.grad_sinks != 0 || p.grad_gate != 0;
+    return p.grad_score_bias != 0 || p.grad_alibi != 0 || p.grad_sinks != 0 || p.grad_gate != 0 || p.grad_query_norm != 0 ||
+           p.grad_key_norm != 0;
 }
 
 // Compares these heads with the plain formula in so many orders of its sums; the heads with failures are added to failing.

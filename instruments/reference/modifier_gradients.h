@@ -49,10 +49,10 @@ public:
           sinks_(wanted && p.sinks != 0, given(args.grad_sinks, args.sinks), answer.sinks),
           gate_(wanted && p.gate != POLYHEAD_NO_GATE, args.gate, answer.gate),
           head_gate_(wanted && p.head_gate != 0, args.head_gate, answer.head_gate),
-          query_norm_{{wanted && p.query_norm != 0, args.query_norm_weight, answer.query_norm_weight},
-                      {wanted && p.query_norm != 0, args.query_norm_bias, answer.query_norm_bias}},
-          key_norm_{{wanted && p.key_norm != 0, args.key_norm_weight, answer.key_norm_weight},
-                    {wanted && p.key_norm != 0, args.key_norm_bias, answer.key_norm_bias}} {}
+          query_norm_{{wanted && p.query_norm != 0, given(args.grad_query_norm_weight, args.query_norm_weight), answer.query_norm_weight},
+                      {wanted && p.query_norm != 0, given(args.grad_query_norm_bias, args.query_norm_bias), answer.query_norm_bias}},
+          key_norm_{{wanted && p.key_norm != 0, given(args.grad_key_norm_weight, args.key_norm_weight), answer.key_norm_weight},
+                    {wanted && p.key_norm != 0, given(args.grad_key_norm_bias, args.key_norm_bias), answer.key_norm_bias}} {}
 
     void add(const GradientRow<Real> &row) {
         if (bias_.exists() || slopes_.exists()) {

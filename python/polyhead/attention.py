@@ -263,7 +263,7 @@ def _divided(name: str, width: int, by: int, what: str) -> int:
 
 def problem_of(o: dict[str, Any], sizes: _Sizes, device: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The fields of the problem that are not 0, and the tensors and numbers of the call."""
-    fields = {"op": 0, "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
+    fields = {"op": options.OPS["sdpa"], "num_heads": sizes.num_heads, "num_kv_heads": sizes.num_kv_heads, "head_dim": sizes.head_dim,
               "head_dim_v": sizes.head_dim_v}
     arguments = {name: o[name] for name in ("query", "key", "value", "cu_seqlens_q", "cu_seqlens_kv") if o[name] is not None}
     fields["dtype"] = _dtype_on_cpu(o) if device is None else _dtype_on_device(o["query"])

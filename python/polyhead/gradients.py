@@ -10,7 +10,8 @@ from .kernel import kernel_of
 
 # What sdpa_backward() calls the gradients that are asked for: field of the problem, argument of the call, of what.
 RETURNED = {"bias": ("grad_score_bias", "grad_score_bias", "bias"), "alibi_slopes": ("grad_alibi", "grad_alibi_slopes", "alibi_slopes"),
-            "sinks": ("grad_sinks", "grad_sinks", "sinks"), "gate": ("grad_gate", "grad_gate", "gate")}
+            "sinks": ("grad_sinks", "grad_sinks", "sinks"), "gate": ("grad_gate", "grad_gate", "gate"),
+            **{of + kind: ("grad_" + of, "grad_" + of + kind, of + kind) for of in ("query_norm", "key_norm") for kind in ("_weight", "_bias")}}
 
 
 def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse: Any, attn_mask: Any = None, *, is_causal: bool = False,
@@ -31,8 +32,9 @@ def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse
     polyhead.sdpa(..., return_lse=True) returned. The other arguments are those of that call, and mean the same.
 
     Returns (grad_query, grad_key, grad_value), new arrays of the shape and dtype of query, key and value; with return_grads, of the names
-    "bias", "alibi_slopes", "sinks" and "gate", those too, in that order, of the shapes of what they are gradients of. Gradients of pairs
-    that do not take part, of rows that see no key and of keys that nobody sees are 0. Sums are float32; 16-bit gradients are rounded once.
+    "bias", "alibi_slopes", "sinks", "gate", "query_norm_weight", "query_norm_bias", "key_norm_weight" and "key_norm_bias", those too, in
+    that order, of the shapes of what they are gradients of. Gradients of pairs that do not take part, of rows that see no key and of keys
+    that nobody sees are 0. Sums are float32; 16-bit gradients are rounded once.
     """
     given = locals()
     options.check("sdpa_backward", given)
@@ -47,7 +49,7 @@ def sdpa_backward(grad_out: Any, query: Any, key: Any, value: Any, out: Any, lse
     sizes = attention.sizes_of(o)
     on = _arrays.device_of(o["query"], device)
     fields, arguments = attention.problem_of(o, sizes, on)
-    fields["op"] = 3  # polyhead_op
+    fields["op"] = options.OPS["sdpa_backward"]
     gradients = [_arrays.empty(o[name], o[name].shape) for name in ("query", "key", "value")]
     arguments.update(zip(("grad_query", "grad_key", "grad_value"), gradients))
     arguments.update(out=o["out"], lse=lse, grad_out=grad_out)
@@ -78,6 +80,10 @@ def _add_others(o: dict[str, Any], names: Sequence[str], fields: dict[str, Any],
         fields[field] = 1
         arguments[argument] = _arrays.empty(o["query"], tensor.shape, None if in_storage else "float32")
         others.append(arguments[argument])
+    for of in ("query_norm", "key_norm"):  # a kernel writes those of weight and bias
+        for kind in ("_weight", "_bias") if o[of] == "layer" else ("_weight",):
+            if "grad_" + of in fields and "grad_" + of + kind not in arguments:
+                arguments["grad_" + of + kind] = _arrays.empty(o["query"], (fields["head_dim"],), "float32")
     return others
 
 
@@ -93,7 +99,7 @@ def linear_backward(grad_out: Any, input: Any, weight: Any, bias: bool = False) 
     if len(weight.shape) != 2:
         raise refuse("weight: rank %d, expected 2: [out_features, in_features]" % len(weight.shape), "WRONG_SHAPE")
     outputs, inputs = weight.shape
-    fields = {"op": 4, "embed_dim": inputs, "out_features": outputs, "bias": int(bias),  # polyhead_op
+    fields = {"op": options.OPS["linear_backward"], "embed_dim": inputs, "out_features": outputs, "bias": int(bias),
               "dtype": _arrays.storage_on_cpu(input, grad_out)}
     if _arrays.storage_on_cpu(input, grad_out, weight) != fields["dtype"]:
         fields["f32_weights"] = 1

@@ -147,7 +147,8 @@ class MultiheadAttention:
                 raise refuse("%s: rank %d, expected 3, or 2 for all three" % (name, len(tensor.shape)), "WRONG_SHAPE")
 
     def _fields(self, cross: bool, device: Any, query: Any, key: Any, value: Any) -> dict[str, Any]:
-        fields: dict[str, Any] = {"op": 1, "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads, "embed_dim": self.embed_dim}
+        fields: dict[str, Any] = {"op": options.OPS["mha"], "num_heads": self.num_heads, "num_kv_heads": self.num_kv_heads,
+                                  "embed_dim": self.embed_dim}
         if self.bias:
             fields["bias"] = 1
         if cross:

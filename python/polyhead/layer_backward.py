@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional
 
 import numpy
 
-from . import _arrays
+from . import _arrays, options
 from .kernel import kernel_of
 
 
@@ -41,7 +41,7 @@ def add_heads(fields: dict[str, Any], arguments: dict[str, Any], query: Any, key
 
 def gradients(grad_out: Any, kept: Kept) -> tuple[Any, Any, Any, dict[str, Any]]:
     """As MultiheadAttention.backward() says."""
-    fields = {**{name: value for name, value in kept.fields.items() if name != "keep_heads"}, "op": 5}  # polyhead_op
+    fields = {**{name: value for name, value in kept.fields.items() if name != "keep_heads"}, "op": options.OPS["mha_backward"]}
     if fields.get("dtype"):
         fields["f32_weights"] = 1
     arguments = {name: value for name, value in kept.arguments.items() if name not in ("out", "weights") and value is not None}

@@ -72,6 +72,7 @@ DEVICE = _or_none(Rule("the name of a device, such as 'cuda:0', or a Device", la
 ROPE = _or_none(Rule("(cos, sin)", _is_pair))
 LAYOUT = one_of("bhsd", "bshd", "bsd")
 COUNT = _or_none(WHOLE)
+OPS = {word: number for number, word in enumerate(_core.problem_fields["op"])}  # polyhead_op
 NORMS = _core.problem_fields["query_norm"][1:]  # polyhead_norm, from 1
 NORM = _or_none(one_of(*NORMS))
 _CONFIG = Rule("the content of config.json as a dict", lambda value: isinstance(value, Mapping) or hasattr(value, "to_dict"))

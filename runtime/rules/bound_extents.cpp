@@ -90,7 +90,8 @@ CallShape BoundExtents::shape() const noexcept {
     shape.num_kv_heads = attends(problem_) ? problem_.num_kv_heads : 1;
     shape.backward = is_backward(problem_);
     const bool of_layer = is_backward(problem_) && is_attention_layer(problem_);
-    shape.sums_rows = of_layer || problem_.grad_score_bias != 0 || problem_.grad_alibi != 0 || problem_.grad_sinks != 0;
+    shape.sums_rows = of_layer || problem_.grad_score_bias != 0 || problem_.grad_alibi != 0 || problem_.grad_sinks != 0 ||
+                      problem_.grad_query_norm != 0 || problem_.grad_key_norm != 0;
     shape.packed_q = packed_q_;
     shape.packed_kv = packed_kv_;
     return shape;

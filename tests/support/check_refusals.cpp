@@ -54,6 +54,9 @@ public:
             add_for_presence("grad_alibi_slopes", p_.grad_alibi != 0, &polyhead_args::grad_alibi_slopes, true);
             add_for_presence("grad_sinks", p_.grad_sinks != 0, &polyhead_args::grad_sinks, true);
             add_for_presence("grad_gate", p_.grad_gate != 0, &polyhead_args::grad_gate, true);
+            add_for_presence("grad_query_norm_weight", p_.grad_query_norm != 0, &polyhead_args::grad_query_norm_weight, true);
+            add_for_presence("grad_key_norm_bias", p_.grad_key_norm != 0 && p_.key_norm == POLYHEAD_LAYER_NORM,
+                             &polyhead_args::grad_key_norm_bias, true);
         }
         if (!is_linear(p_)) {
             add_for_attention();

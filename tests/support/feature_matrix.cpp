@@ -235,6 +235,8 @@ void set_gradients(Problem &p, int setting) {
     p.grad_sinks = p.sinks != 0 && (setting == 1 || setting == 2);
     p.grad_alibi = p.alibi != 0 && (setting == 1 || setting == 3);
     p.grad_gate = p.gate != 0 && (setting == 1 || setting == 3);
+    p.grad_query_norm = p.query_norm != 0 && (setting == 1 || setting == 4);
+    p.grad_key_norm = p.key_norm != 0 && (setting == 1 || setting == 4);
 }
 
 std::vector<Feature> make_gradient_features() {
@@ -251,7 +253,7 @@ std::vector<Feature> make_gradient_features() {
             }
         }
     }
-    all.push_back({"gradients", {"three", "all", "bias and sinks", "slopes and gate"}, set_gradients});
+    all.push_back({"gradients", {"three", "all", "bias and sinks", "slopes and gate", "norms"}, set_gradients});
     all.push_back({"dtype", {"f32", "bf16", "bf16 additive", "f16", "f16 additive", "f32"}, set_dtype});
     return all;
 }

@@ -64,6 +64,10 @@ inline Subject gradient_subject(const Problem &p, int32_t storage, GradientFault
         write_gradient(given.grad_alibi_slopes, gradients.modifiers.slopes.values);
         write_gradient(given.grad_sinks, gradients.modifiers.sinks.values);
         write_gradient(given.grad_gate, gradients.modifiers.gate.values);
+        write_gradient(given.grad_query_norm_weight, gradients.modifiers.query_norm_weight.values);
+        write_gradient(given.grad_query_norm_bias, gradients.modifiers.query_norm_bias.values);
+        write_gradient(given.grad_key_norm_weight, gradients.modifiers.key_norm_weight.values);
+        write_gradient(given.grad_key_norm_bias, gradients.modifiers.key_norm_bias.values);
         return polyhead_status{};
     };
     return subject;

@@ -1,16 +1,16 @@
 """Arrays of one call: random, with every optional tensor that the problem takes, each of the type that the problem gives it."""
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Iterator
 
 import numpy
 
 from .. import _arrays, _core
-from .problem import LINEAR, MHA, SDPA, Shape
+from .problem import LINEAR, LINEAR_BACKWARD, MHA, SDPA, SDPA_BACKWARD, Shape
 
 Arrays = dict[str, Any]
-ENTRIES = _core.problem_fields["gate"].index("entries")
-STORED = ("input", "query", "key", "value", "gate", "out")  # what a call has in the type of the problem; its other tensors are float32, int32 or bool
+ENTRIES, LAYER = _core.problem_fields["gate"].index("entries"), _core.problem_fields["query_norm"].index("layer")
+STORED = ("input", "query", "key", "value", "gate", "out", "grad_out")  # what a call has in the type of the problem; its other tensors are float32, int32 or bool
 
 
 _FIELD_OF = {"dropout_p": "dropout"}  # where a number has another name; the epsilon is of all norms
@@ -27,7 +27,8 @@ def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
     arguments, weights = _inputs(fields, shape)
     storage = storage_of(fields)
     additive = {"score_bias", "mask"} if fields["additive_in_storage"] else set()
-    for name in arguments.keys() & {*STORED, *additive}:
+    weight = set() if fields["f32_weights"] else {"weight"}
+    for name in arguments.keys() & {*STORED, *additive, *weight}:
         if arguments[name].dtype not in (bool, numpy.int8):  # masks, and keys of a cache of int8
             arguments[name] = arguments[name].astype(storage)
     for name, value in weights.items():  # biases are packed as float32
@@ -39,6 +40,8 @@ def arguments_of(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
 def outputs_of(fields: dict[str, int], shape: Shape) -> Arrays:
     """The tensors that a call writes."""
     found: Arrays = {}
+    if fields["op"] in (SDPA_BACKWARD, LINEAR_BACKWARD):
+        return {name: numpy.zeros(extents, dtype) for name, extents, dtype in _gradients(fields, shape)}
     if fields["op"] == LINEAR:
         out: tuple[int, ...] = (shape.seq_len_q, fields["out_features"])
     else:
@@ -47,6 +50,32 @@ def outputs_of(fields: dict[str, int], shape: Shape) -> Arrays:
         extents = {"lse": (heads, seq_len_q), "weights_mean": (seq_len_q, seq_len_kv), "scores": (heads, seq_len_q, seq_len_kv)}
         found = {name: numpy.zeros((batch, *size), numpy.float32) for name, size in extents.items() if fields[name]}
     return {"out": numpy.zeros(out, storage_of(fields)), **found}
+
+
+def _gradients(fields: dict[str, int], shape: Shape) -> Iterator[tuple[str, tuple[int, ...], Any]]:
+    """(name, extents, type) of each result of a backward call."""
+    storage, (batch, rows, keys), floats = storage_of(fields), shape, numpy.float32
+    if fields["op"] == LINEAR_BACKWARD:
+        yield "grad_input", (rows, fields["embed_dim"]), storage
+        yield "grad_weight", (fields["out_features"], fields["embed_dim"]), floats if fields["f32_weights"] else storage
+        if fields["bias"]:
+            yield "grad_bias", (fields["out_features"],), floats
+        return
+    heads, kv_heads, d, d_v = (fields[n] for n in ("num_heads", "num_kv_heads", "head_dim", "head_dim_v"))
+    yield "grad_query", (batch, heads, rows, d), storage
+    yield "grad_key", (batch, kv_heads, keys, d), storage
+    if not fields["value_in_key"]:
+        yield "grad_value", (batch, kv_heads, keys, d_v), storage
+    if fields["grad_score_bias"]:
+        pairs = _pair_extents(fields["score_bias_broadcast"], rows, keys)
+        yield "grad_score_bias", (1, heads, *pairs), storage if fields["additive_in_storage"] else floats
+    for name in [name for name, field in (("grad_alibi_slopes", "grad_alibi"), ("grad_sinks", "grad_sinks")) if fields[field]]:
+        yield name, (heads,), floats
+    if fields["grad_gate"]:
+        yield "grad_gate", (batch, heads, rows, d_v if fields["gate"] == ENTRIES else 1), storage
+    for of in [of for of in ("query", "key") if fields["grad_%s_norm" % of]]:
+        for kind in ("weight", "bias") if fields[of + "_norm"] == LAYER else ("weight",):
+            yield "grad_%s_norm_%s" % (of, kind), (d,), floats
 
 
 def _inputs(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
@@ -64,6 +93,9 @@ def _inputs(fields: dict[str, int], shape: Shape) -> tuple[Arrays, Arrays]:
         if fields["bias"]:
             weights["out_bias"] = normal(fields["out_features"])
         return {"input": normal(shape.seq_len_q, fields["embed_dim"])}, weights
+    if fields["op"] == LINEAR_BACKWARD:
+        rows, width, out = shape.seq_len_q, fields["embed_dim"], fields["out_features"]
+        return {"input": normal(rows, width), "weight": matrix(out, width), "grad_out": normal(rows, out)}, {}
     heads, kv_heads, d, d_v = (fields[n] for n in ("num_heads", "num_kv_heads", "head_dim", "head_dim_v"))
     weights = {}
     if fields["op"] == MHA:
@@ -128,7 +160,7 @@ def _features(fields: dict[str, int], shape: Shape, rng: numpy.random.Generator,
         found["sinks"] = normal(heads)
     if fields["head_gate"]:
         found["head_gate"] = rng.random(heads, numpy.float32)
-    if fields["gate"] and fields["op"] == SDPA:
+    if fields["gate"] and fields["op"] in (SDPA, SDPA_BACKWARD):
         found["gate"] = normal(batch, heads, seq_len_q, fields["head_dim_v"] if fields["gate"] == ENTRIES else 1)
     for of, of_heads in (("query", heads), ("key", fields["num_kv_heads"])):
         if fields[of + "_norm"]:

@@ -13,8 +13,8 @@ from typing import Any, Iterator
 import numpy
 
 from ..error import refuse
-from . import inputs, reference, worker
-from .problem import Shape, Task, tiling_text
+from . import gradients, inputs, reference, worker
+from .problem import BACKWARD, Shape, Task, tiling_text
 
 ANSWER_SECONDS = 60.0
 
@@ -146,8 +146,13 @@ class Laboratory:
             return
         fields = self.task.fields
         arguments, weights = inputs.arguments_of(fields, shape)
+        of_gradients = fields["op"] in BACKWARD
+        if of_gradients:
+            arguments.update(gradients.forward_results(self.task, arguments, shape))
         if "--expression" in self.task.flags:
             expected = reference.Expected(reference.rows_of(shape.seq_len_q), numpy.empty(0), numpy.empty(0))
+        elif of_gradients:
+            expected = gradients.expected(fields, shape, arguments)
         else:
             expected = reference.expected(fields, shape, arguments, weights)
         arrays = {"call." + name: numpy.asarray(value) for name, value in arguments.items()}

@@ -11,10 +11,13 @@ import shlex
 import sys
 from typing import Any, Iterable, NamedTuple, Optional
 
-from .. import _core
+from .. import _core, options
 from ..error import refuse
 
-SDPA, MHA, LINEAR, SDPA_BACKWARD, LINEAR_BACKWARD = range(5)
+SDPA, MHA, LINEAR = options.OPS["sdpa"], options.OPS["mha"], options.OPS["linear"]
+SDPA_BACKWARD, LINEAR_BACKWARD = options.OPS["sdpa_backward"], options.OPS["linear_backward"]
+TUNED = (SDPA, MHA, LINEAR, SDPA_BACKWARD, LINEAR_BACKWARD)
+BACKWARD, ONE_LAYER = (SDPA_BACKWARD, LINEAR_BACKWARD), (LINEAR, LINEAR_BACKWARD)
 GPUS = ("cuda", "opencl", "vulkan", "metal", "webgpu")
 DECODE_MOST, DECODE_KEYS = 16, 2048  # most queries of a decoding call; its number of keys
 # The lengths for a free query length. The search uses the first length of decoding and the middle one of the longer lengths; with the
@@ -60,9 +63,9 @@ class Task:
     def __post_init__(self) -> None:
         # No records: candidates are compared with the default tiling.
         self.space = json.loads(_core.tiling_space([*self.flags, "--target", self.target, "--no-tuned"]))
-        if self.fields["op"] not in (SDPA, MHA, LINEAR):
-            found = _core.problem_fields["op"][self.fields["op"]]
-            raise refuse("op: found %s, expected sdpa, mha or linear: kernels of gradients have their default tilings" % found)
+        if self.fields["op"] not in TUNED:
+            names = _core.problem_fields["op"]
+            raise refuse("op: found %s, expected %s" % (names[self.fields["op"]], options.one_of(*(names[op] for op in TUNED)).expected))
         if self.fields["cache"]:
             raise refuse("cache: found 1, expected 0: tune sdpa and linear layers of these sizes, a layer with a cache takes records of layers")
         for frame in self.space["targets"][0]["frames"]:
@@ -113,17 +116,17 @@ class Task:
     def flops(self, shape: Shape) -> float:
         """The floating-point operations of one call."""
         lengths = ["--seq-len-q", str(shape.seq_len_q)]
-        if self.fields["op"] != LINEAR:
+        if self.fields["op"] not in ONE_LAYER:
             lengths += ["--seq-len-kv", str(shape.seq_len_kv)]
         flags = without(self.flags, ("--seq-len-q", "--seq-len-kv"))
         counted = json.loads(_core.tiling_space([*flags, *lengths, "--target", self.target, "--no-tuned"]))
-        return float(counted["flops"]) * (1 if self.fields["op"] == LINEAR else shape.batch)
+        return float(counted["flops"]) * (1 if self.fields["op"] in ONE_LAYER else shape.batch)
 
     def segments(self) -> list[Segment]:
         """The ranges of query lengths that are tuned separately: decoding, if it has its own frame, and longer ones."""
         fields = self.fields
         fixed_q, fixed_kv = fields["seq_len_q"], fields["seq_len_kv"]
-        if fields["op"] == LINEAR:
+        if fields["op"] in ONE_LAYER:
             return [self._segment(0, fixed_q, 0)]
         decode = [f for f in self.space["targets"][0]["frames"] if f["max_seq_len_q"]]
         if fixed_q or not decode:
@@ -135,7 +138,7 @@ class Task:
 
     def _segment(self, first: int, fixed_q: int, fixed_kv: int) -> Segment:
         same = self.fields["op"] == MHA and not self.fields["cross"]
-        linear = self.fields["op"] == LINEAR
+        linear = self.fields["op"] in ONE_LAYER
 
         def shape(length: int) -> Shape:
             return Shape(self.batch, length, 0 if linear else length if same else fixed_kv or (length if length > DECODE_MOST else DECODE_KEYS))

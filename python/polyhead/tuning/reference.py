@@ -78,13 +78,13 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
         gate = split_heads(project(query[:, rows], "gate"), fields["num_heads"]) if fields["gate"] else None
         query, key = project(query[:, rows], "query"), project(key, "key")
         value = key if fields["value_from_key"] else project(value, "value")
-        query, key = (_normalised(fields, arguments, of, x, heads, dtype)
+        query, key = (normalised_heads(fields, arguments, of, x, heads, dtype)
                       for of, x, heads in (("query", query, fields["num_heads"]), ("key", key, fields["num_kv_heads"])))
         value = split_heads(value, fields["num_kv_heads"])
     else:
         query, key, value = query[:, :, rows].astype(dtype), key.astype(dtype), value.astype(dtype)
-        query, key = (_normalised(fields, arguments, of, x, 0, dtype) for of, x in (("query", query), ("key", key)))
-    value = normalised(value, "rms", None, None, arguments["norm_epsilon"], dtype) if fields["value_norm"] else value
+        query, key = (normalised_heads(fields, arguments, of, x, 0, dtype) for of, x in (("query", query), ("key", key)))
+    value = normalised_heads(fields, arguments, "value", value, 0, dtype)
     out = _attention(fields, arguments, query, key, value, rows, length, dtype, cut)
     out = out if gate is None else cut(out * sigmoid(gate, dtype))
     if fields["op"] == MHA:
@@ -92,8 +92,10 @@ def _compute(fields: dict[str, int], arguments: Arrays, weights: Arrays, rows: n
     return out, float(numpy.abs(value).max())
 
 
-def _normalised(fields: dict[str, int], arguments: Arrays, of: str, x: numpy.ndarray, heads: int, dtype: Any) -> numpy.ndarray:
+def normalised_heads(fields: dict[str, int], arguments: Arrays, of: str, x: numpy.ndarray, heads: int, dtype: Any) -> numpy.ndarray:
     """Heads after their norm; x has all heads of a token in a row, or, with heads 0, one head."""
+    if of == "value":
+        return normalised(x, "rms", None, None, arguments["norm_epsilon"], dtype) if fields["value_norm"] else x
     kind = _core.problem_fields[of + "_norm"][fields[of + "_norm"]]
     if heads and not fields["norm_of_projection"]:
         x, heads = split_heads(x, heads), 0
@@ -108,31 +110,49 @@ def _in_steps(query: numpy.ndarray) -> numpy.ndarray:
     return numpy.rint(query / numpy.where(step > 0, step, 1)).astype(numpy.float32) * step
 
 
+def _place(fields: dict[str, int], arguments: Arrays, batch: int, rows: numpy.ndarray) -> dict[str, Any]:
+    return {"lengths": arguments.get("kv_lengths"), "from_end": fields["causal"] != 2, "offsets": arguments.get("position_offsets"), "batch": batch,
+            "rows": rows}
+
+
+def rotated_heads(fields: dict[str, int], arguments: Arrays, of: str, x: numpy.ndarray, rows: numpy.ndarray, lengths: tuple[int, int], dtype: Any,
+                  back: bool = False) -> numpy.ndarray:
+    """query (of these rows) or key after its rotation, or by the opposite angle; lengths: of all queries and keys."""
+    if not fields["rope"]:
+        return x
+    tables = (arguments["rope_cos"], -arguments["rope_sin"] if back else arguments["rope_sin"])
+    interleaved, trailing = fields["rope"] in (1, 3), fields["rope"] > 2
+    sections = (_core.problem_fields["rope_sections"][fields["rope_sections"]], [fields[n] for n in ("section_1", "section_2", "section_3")])
+    if of == "key":
+        at = arguments.get("positions_kv", numpy.tile(numpy.arange(lengths[1]), (len(x), 1)))
+    elif "positions_q" in arguments:
+        at = arguments["positions_q"][..., rows]
+    else:
+        at = numpy.maximum(positions(*lengths, **_place(fields, arguments, len(x), rows)), 0)
+    return rotated(x, *tables, at, interleaved, dtype, trailing, *(sections if fields["rope_sections"] else ()))
+
+
+def pairs(fields: dict[str, int], arguments: Arrays, batch: int, rows: numpy.ndarray, lengths: tuple[int, int], dtype: Any) -> tuple[Any, Any]:
+    """(which keys a query sees, what is added to logits), both broadcast as [B,H,rows,T_kv]."""
+    place = _place(fields, arguments, batch, rows)
+    seen = visible(*lengths, causal=fields["causal"] != 0, window=arguments.get("window", (-1, -1)), **place)
+    add: Any = 0.0
+    if "alibi_slopes" in arguments:
+        apart_by = numpy.abs(positions(*lengths, **place)[:, None, :, None] - numpy.arange(lengths[1])).astype(dtype)
+        add = -arguments["alibi_slopes"].astype(dtype)[:, None, None] * apart_by
+    for name in ("mask", "score_bias"):
+        given = arguments.get(name)
+        if given is not None:
+            given = given if given.shape[2] == 1 else given[:, :, rows]
+            seen, add = (seen & given, add) if given.dtype == bool else (seen, add + given.astype(dtype))
+    return seen, add
+
+
 def _attention(fields: dict[str, int], arguments: Arrays, query: numpy.ndarray, key: numpy.ndarray, value: numpy.ndarray, rows: numpy.ndarray,
                seq_len_q: int, dtype: Any, cut: Cut) -> numpy.ndarray:
     """[B,H,rows,d_v]; query has only these rows of seq_len_q."""
-    batch, seq_len_kv = query.shape[0], key.shape[2]
-    place = {"lengths": arguments.get("kv_lengths"), "from_end": fields["causal"] != 2, "offsets": arguments.get("position_offsets"),
-             "batch": batch, "rows": rows}
-    p = positions(seq_len_q, seq_len_kv, **place)
-    seen = visible(seq_len_q, seq_len_kv, causal=fields["causal"] != 0, window=arguments.get("window", (-1, -1)), **place)
-    if fields["rope"]:
-        tables = (arguments["rope_cos"], arguments["rope_sin"])
-        interleaved, trailing = fields["rope"] in (1, 3), fields["rope"] > 2
-        sections = (_core.problem_fields["rope_sections"][fields["rope_sections"]], [fields[n] for n in ("section_1", "section_2", "section_3")])
-        kind = (interleaved, dtype, trailing, *(sections if fields["rope_sections"] else ()))
-        at_q, at_kv = numpy.maximum(p, 0), numpy.tile(numpy.arange(seq_len_kv), (batch, 1))
-        if "positions_q" in arguments:
-            at_q, at_kv = arguments["positions_q"][..., rows], arguments["positions_kv"]
-        query, key = rotated(query, *tables, at_q, *kind), rotated(key, *tables, at_kv, *kind)
-    add: Any = 0.0
-    if "alibi_slopes" in arguments:
-        apart_by = numpy.abs(p[:, None, :, None] - numpy.arange(seq_len_kv)).astype(dtype)
-        add = -arguments["alibi_slopes"].astype(dtype)[:, None, None] * apart_by
-    for name in ("mask", "score_bias"):
-        pairs = arguments.get(name)
-        if pairs is not None:
-            pairs = pairs if pairs.shape[2] == 1 else pairs[:, :, rows]
-            seen, add = (seen & pairs, add) if pairs.dtype == bool else (seen, add + pairs.astype(dtype))
+    lengths = (seq_len_q, key.shape[2])
+    query, key = (rotated_heads(fields, arguments, of, x, rows, lengths, dtype) for of, x in (("query", query), ("key", key)))
+    seen, add = pairs(fields, arguments, query.shape[0], rows, lengths, dtype)
     return attention(query, key, value, seen, add, None, arguments.get("softcap", 0.0), arguments.get("sinks"), arguments.get("head_gate"),
                      dtype, cut).out

@@ -16,7 +16,7 @@ import numpy
 import polyhead
 
 from .. import _core
-from . import inputs
+from . import gradients, inputs
 from .problem import DECODE_MOST, SDPA, Shape
 
 # For tests: "crash:q_tile=16,hang:kv_tile=64,wrong:key_panel=4" spoils the candidates whose tiling has the text after the colon.
@@ -127,7 +127,9 @@ def cold_copies(fields: dict[str, int], shape: Shape) -> int:
 
 
 def rows_of(call: dict[str, Any], rows: Any) -> numpy.ndarray:
-    """The rows of out as float64."""
+    """The rows of out as float64, or all gradients."""
+    if "grad_out" in call:
+        return gradients.flat(call)
     out = call["out"] if isinstance(call["out"], numpy.ndarray) else call["out"].numpy()
     return out[..., rows, :].astype(numpy.float64)
 

@@ -21,6 +21,8 @@ struct SdpaBackwardArgs : ModifierArgs {
     TensorView gate;                        // as in SdpaArgs
     // Exactly when built with them; of the shapes of what they are gradients of.
     MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
+    // f32, exactly when built with grad_query_norm and grad_key_norm; biases: with a layer norm.
+    MutableTensorView grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
 };
 
 // The gradients of a layer: of its inputs, weights and biases, from the gradient of out. Masks and modifiers are those of the forward call,
@@ -47,6 +49,8 @@ struct MhaBackwardArgs : ModifierArgs {
     MutableTensorView grad_bias_q, grad_bias_k, grad_bias_v, grad_bias_out, grad_bias_gate;
     // Exactly when built with them; of the shapes of what they are gradients of.
     MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks;
+    // f32, exactly when built with grad_query_norm and grad_key_norm; biases: with a layer norm.
+    MutableTensorView grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
 };
 
 // The gradients of input and weight, and of the bias, from the gradient of out.
@@ -63,11 +67,15 @@ struct LinearBackwardArgs {
 
 namespace detail {
 
-// Gradients of what is added to logits, and of sinks.
+// Gradients of what is added to logits, of sinks and of norms.
 template <class Args> void set_gradients_of_modifiers(const Args &a, polyhead_args *args) noexcept {
     args->grad_score_bias = a.grad_score_bias;
     args->grad_alibi_slopes = a.grad_alibi_slopes;
     args->grad_sinks = a.grad_sinks;
+    args->grad_query_norm_weight = a.grad_query_norm_weight;
+    args->grad_query_norm_bias = a.grad_query_norm_bias;
+    args->grad_key_norm_weight = a.grad_key_norm_weight;
+    args->grad_key_norm_bias = a.grad_key_norm_bias;
 }
 
 } // namespace detail

@@ -273,6 +273,9 @@ typedef struct polyhead_args {
      * f32, of as many elements as the weight has rows, exactly when the kernel was built with bias. */
     polyhead_tensor grad_weight_q, grad_weight_k, grad_weight_v, grad_weight_out, grad_weight_gate;
     polyhead_tensor grad_bias_q, grad_bias_k, grad_bias_v, grad_bias_out, grad_bias_gate;
+    /* Exactly when the kernel was built with grad_query_norm and grad_key_norm; those of biases with a layer norm. f32, of the extents of
+     * the weights and biases, also where a call leaves these out. */
+    polyhead_tensor grad_query_norm_weight, grad_query_norm_bias, grad_key_norm_weight, grad_key_norm_bias;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

@@ -97,6 +97,8 @@ typedef struct polyhead_problem {
     int32_t grad_gate;            /* and of the gate */
     int32_t dropout;              /* 1: weights are dropped at random, by a probability and a seed of the call */
     int32_t keep_heads;           /* mha, 1: lse, the projected heads and the result of attention are outputs, which mha_backward reads */
+    int32_t grad_query_norm;      /* sdpa_backward, 1: the gradients of weight and bias of query_norm are outputs, too */
+    int32_t grad_key_norm;        /* the same of key_norm */
 } polyhead_problem;
 
 typedef enum polyhead_mask {

@@ -3,7 +3,7 @@
     PEERS = {peer: {kind: dtypes}};  make(peer, case, dtype, data, threads) -> run, fetch
 
 run() computes, fetch() returns the answer as float32. `case` is a dict: kind "sdpa" (B H Hkv Tq Tkv d causal pad, and what
-compare/cases.py adds), "backward" or "step" (the same, with gradients) or "layer" (B T D H); data are numpy arrays in the layout of nn.Linear and [B,H,T,d], then, where a case has
+compare/cases.py adds), "backward" or "step" (the same, with gradients), "layer" or "layer_step" (B T D H); data are numpy arrays in the layout of nn.Linear and [B,H,T,d], then, where a case has
 them, a dict of masks, lengths and sinks. Without the package in PYTHONPATH, the one of build/release is taken.
 """
 
@@ -19,7 +19,7 @@ except ImportError:  # a bench that does not set the path of this checkout
     import polyhead
 
 TYPES = ["f32", "bf16", "f16"]
-PEERS = {"polyhead": {"sdpa": TYPES, "layer": TYPES, "backward": TYPES, "step": TYPES}}
+PEERS = {"polyhead": {kind: TYPES for kind in ("sdpa", "layer", "backward", "step", "layer_step")}}
 VERSION = polyhead.__version__
 
 
@@ -96,8 +96,23 @@ def make_layer(case, dtype, data):
     return run, lambda: answer[0].astype(np.float32)
 
 
+def make_layer_step(case, dtype, data):
+    """Forward and backward, with the weights packed anew in each step, as an optimiser changes them."""
+    x, grad_out = (stored(array, dtype) for array in (data[0], data[5]))
+    wqkv, bqkv, wo, bo = (np.ascontiguousarray(array, np.float32) for array in data[1:5])
+    layer = polyhead.MultiheadAttention(case["D"], case["H"], dtype=dtype)
+    answer = [None]
+
+    def run():
+        layer.load_state_dict({"in_proj_weight": wqkv, "in_proj_bias": bqkv, "out_proj.weight": wo, "out_proj.bias": bo})
+        _, _, kept = layer(x, keep_heads=True)
+        answer[0] = layer.backward(grad_out, kept)[0]
+
+    return run, lambda: answer[0].astype(np.float32)
+
+
 def make(peer, case, dtype, data, threads):
-    makers = {"sdpa": make_sdpa, "layer": make_layer, "backward": make_training, "step": make_training}
+    makers = {"sdpa": make_sdpa, "layer": make_layer, "backward": make_training, "step": make_training, "layer_step": make_layer_step}
     if dtype not in TYPES or case["kind"] not in makers:
         raise NotImplementedError(f"{case['kind']} in {dtype}")
     polyhead.set_num_threads(threads)

@@ -15,6 +15,7 @@ Case = collections.namedtuple("Case", "name group title shape")
 # What the groups are called in tables and plots, in this order.
 GROUPS = {"model": "Shapes of models", "layer": "Whole layers", "head": "Head dimensions", "feature": "Masks and features",
           "decode": "Decoding", "growth": "Growing sequences", "backward": "Gradients", "step": "Training steps"}  # fmt: skip
+LAYERS = ("layer", "layer_step")  # kinds
 COLD_BYTES = 256e6  # distinct keys and values that decoding walks through, as the layers of a model do
 MOST_COPIES = 64    # of tensors; a smaller cache than COLD_BYTES / 64 is a warm one
 
@@ -26,8 +27,8 @@ def sdpa(B, H, T, d, **more):
     return shape
 
 
-def layer(B, T, D, H):
-    return dict(kind="layer", B=B, T=T, D=D, H=H)
+def layer(B, T, D, H, kind="layer"):
+    return dict(kind=kind, B=B, T=T, D=D, H=H)
 
 
 def models():
@@ -95,11 +96,11 @@ def small_cases():
 
 
 def cases_with_gradients():
-    return gradients.all_cases(sdpa, Case)
+    return gradients.all_cases(sdpa, layer, Case)
 
 
 def small_cases_with_gradients():
-    return gradients.small_cases(sdpa, Case)
+    return gradients.small_cases(sdpa, layer, Case)
 
 
 def named(name):
@@ -109,7 +110,7 @@ def named(name):
 def words(case):
     """The shape of a case in a few words."""
     s = case.shape
-    if s["kind"] == "layer":
+    if s["kind"] in LAYERS:
         return "B%d T%d D%d H%d" % (s["B"], s["T"], s["D"], s["H"])
     heads = "H%d" % s["H"] + ("/%d" % s["Hkv"] if s["Hkv"] != s["H"] else "")
     length = "T%d" % s["Tq"] if s["Tq"] == s["Tkv"] else "T%d×%d" % (s["Tq"], s["Tkv"])
@@ -137,8 +138,9 @@ def seen(shape, rows, length):
 def flops(case):
     """Multiply-adds count two. Pairs that position or length exclude are no work; those that a mask excludes are."""
     s = case.shape
-    if s["kind"] == "layer":
-        return s["B"] * (8.0 * s["T"] * s["D"] ** 2 + 4.0 * s["T"] ** 2 * s["D"])
+    if s["kind"] in LAYERS:  # gradients are two products of each linear layer, and five of attention
+        linear, attention = (24.0, 14.0) if s["kind"] == "layer_step" else (8.0, 4.0)
+        return s["B"] * (linear * s["T"] * s["D"] ** 2 + attention * s["T"] ** 2 * s["D"])
     pairs = sum(int(seen(s, np.arange(s["Tq"]), length).sum()) for length in key_lengths(s))
     products = {"backward": 5, "step": 7}.get(s["kind"], 2)  # a half of them over d, the other over d_v
     return products * s["H"] * pairs * (s["d"] + s["dv"])
@@ -158,15 +160,16 @@ def copies(case, dtype):
 
 def inputs(case, dtype, copy=0):
     """f32 tensors of numbers that dtype has, the same everywhere: query, key, value, then a dict of further ones if the case has any (mask,
-    lengths, sinks, grad_out); or x, in_proj, in_bias, out_proj, out_bias."""
+    lengths, sinks, grad_out); or x, in_proj, in_bias, out_proj, out_bias, and in a step grad_out."""
     random, s = np.random.default_rng([copy, 17]), case.shape
 
     def normal(*shape, scale=1.0):
         return storage.rounded(random.standard_normal(shape, dtype=np.float32) * np.float32(scale), dtype)
 
-    if s["kind"] == "layer":
+    if s["kind"] in LAYERS:
         size, scale = s["D"], s["D"] ** -0.5
-        return normal(s["B"], s["T"], size), normal(3 * size, size, scale=scale), normal(3 * size), normal(size, size, scale=scale), normal(size)
+        found = normal(s["B"], s["T"], size), normal(3 * size, size, scale=scale), normal(3 * size), normal(size, size, scale=scale), normal(size)
+        return (*found, normal(s["B"], s["T"], size)) if s["kind"] == "layer_step" else found
     tensors = [normal(s["B"], s["H"], s["Tq"], s["d"]), normal(s["B"], s["Hkv"], s["Tkv"], s["d"]), normal(s["B"], s["Hkv"], s["Tkv"], s["dv"])]
     extras = {}
     if s["mask"] == "bool":

@@ -1,7 +1,7 @@
 """Cases with gradients: backward alone, whole training steps, and the gradients in float64.
 
 An answer holds the gradients of query, key and value, joined along the heads: [B, H + 2 H_kv, T, d]. A step with a bias computes its
-gradient too; the answer does not hold it.
+gradient too; the answer does not hold it. That of a layer (kind "layer_step") is the gradient of x; those of weights are computed, too.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ def shapes():
             "d128_t1024": (1, 12, 1024, 128), "gqa_d128_t512": (1, 32, 512, 128)}  # fmt: skip
 
 
-def all_cases(sdpa, case):
+def all_cases(sdpa, layer, case):
     """Backward alone of each shape; steps that are plain, with dropout, with a bias that needs a gradient; all with and without causal."""
 
     def made(kind, name, size, title, **more):
@@ -32,13 +32,16 @@ def all_cases(sdpa, case):
         found += made("step", name, size, "forward and backward")
         found += made("step", "dropout_" + name, size, "with dropout", dropout=DROPOUT)
         found += made("step", "bias_" + name, size, "with a bias [H,T,T]", mask="additive_heads")
+    for name, size in (("t512", (1, 512, 768, 12)), ("b8_t128", (8, 128, 768, 12))):
+        found.append(case("layer_step_" + name, "step", "forward and backward of a layer", layer(*size, kind="layer_step")))
     return found
 
 
-def small_cases(sdpa, case):
+def small_cases(sdpa, layer, case):
     return [
         case("small_backward", "backward", "small", sdpa(1, 4, 20, 16, kind="backward", Hkv=2, causal=True)),
         case("small_step", "step", "small", sdpa(1, 4, 20, 16, kind="step", mask="additive_heads")),
+        case("small_layer_step", "step", "small", layer(1, 12, 32, 2, kind="layer_step")),
     ]
 
 
@@ -81,3 +84,22 @@ def truth(s, tensors, seen):
         return None
     found = {(b, head): rows for b, kv in heads_of(s) for head, rows in of_heads(s, tensors, b, kv, seen).items()}
     return np.stack([found[b, head][t] for b, head, t in zip(*sample(s))])
+
+
+def layer_rows(s, tensors, index):
+    """Rows (b, t) of the gradient of x."""
+    x, in_proj, in_bias, out_proj, _, grad_out = (array.astype(np.float64) for array in tensors)
+    rows = np.empty((len(index[0]), s["D"]))
+    width = s["D"] // s["H"]
+    for b in np.unique(index[0]):
+        q, k, v = (part.reshape(s["T"], s["H"], width).swapaxes(0, 1) for part in np.split(x[b] @ in_proj.T + in_bias, 3, 1))
+        weights = np.exp(width**-0.5 * q @ k.swapaxes(1, 2))
+        weights /= weights.sum(2, keepdims=True)
+        out = (grad_out[b] @ out_proj).reshape(s["T"], s["H"], width).swapaxes(0, 1)
+        slope = out @ v.swapaxes(1, 2)
+        slope = width**-0.5 * weights * (slope - (weights * slope).sum(2, keepdims=True))
+        heads = slope @ k, slope.swapaxes(1, 2) @ q, weights.swapaxes(1, 2) @ out
+        grad_x = np.concatenate([one.swapaxes(0, 1).reshape(s["T"], s["D"]) for one in heads], 1) @ in_proj
+        here = index[0] == b
+        rows[here] = grad_x[index[1][here]]
+    return rows

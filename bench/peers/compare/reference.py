@@ -7,7 +7,7 @@ import numpy as np
 
 from . import cases, gradients
 
-ROWS = {"sdpa": 48, "layer": 8}
+ROWS = {"sdpa": 48, "layer": 8, "layer_step": 8}
 # Largest error of each type over sums this long, as a part of the largest value that a row may mix.
 TOLERANCE = {"f32": 1e-4, "f16": 4e-3, "bf16": 3e-2}
 
@@ -63,6 +63,8 @@ def truth(case, dtype):
     if case.shape["kind"] in gradients.KINDS:
         return gradients.truth(case.shape, cases.inputs(case, dtype), cases.seen(case.shape, range(case.shape["Tq"]), case.shape["Tkv"]))
     tensors, index, formulas = cases.inputs(case, dtype), sample(case), package_reference()
+    if case.shape["kind"] == "layer_step":
+        return gradients.layer_rows(case.shape, tensors, index)
     if case.shape["kind"] == "layer":
         return layer_rows(formulas, case.shape, tensors, index)
     return np.stack([sdpa_row(formulas, case.shape, tensors, *row) for row in zip(*index)])

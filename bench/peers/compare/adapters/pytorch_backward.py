@@ -7,7 +7,7 @@ from compare.adapters import pytorch
 
 VERSION, PACKAGE = pytorch.VERSION, pytorch.PACKAGE
 KINDS = {"backward": list(pytorch.TYPES), "step": list(pytorch.TYPES)}
-PEERS = {"scaled_dot_product_attention": KINDS, "repeated keys, scaled_dot_product_attention": KINDS}
+PEERS = {"scaled_dot_product_attention": KINDS, "repeated keys, scaled_dot_product_attention": KINDS, "nn.MultiheadAttention": {"layer_step": list(pytorch.TYPES)}}
 
 
 def differentiated(case, q, k, v, extras, attend):
@@ -57,9 +57,26 @@ def repeated(case, q, k, v, extras):
     return differentiated(case, q, k, v, extras, attend)
 
 
-MAKERS = dict(zip(PEERS, (fused, repeated)))
+def module(case, x, in_proj, in_bias, out_proj, out_bias, grad_out):
+    layer = torch.nn.MultiheadAttention(case["D"], case["H"], batch_first=True, dtype=x.dtype)
+    parameters = layer.in_proj_weight, layer.in_proj_bias, layer.out_proj.weight, layer.out_proj.bias
+    for mine, given in zip(parameters, (in_proj, in_bias, out_proj, out_bias)):
+        mine.copy_(given)
+    inputs, kept = (x.requires_grad_(), *parameters), []
+
+    def step():
+        with torch.enable_grad():
+            out = layer(x, x, x, need_weights=False)[0]
+        kept[:] = torch.autograd.grad(out, inputs, grad_out)
+
+    return step, lambda: kept[0].float().numpy()
+
+
+MAKERS = dict(zip(PEERS, (fused, repeated, module)))
 
 
 def make(peer, case, dtype, data, threads, makers=None):
     torch.set_num_threads(threads)
+    if case["kind"] == "layer_step":
+        return module(case, *(pytorch.stored(array, dtype) for array in data))
     return (makers or MAKERS)[peer](case, *(pytorch.stored(array, dtype) for array in data[:3]), {name: pytorch.stored(array, dtype) for name, array in data[3].items()})

@@ -24,7 +24,7 @@ int64_t round_up(int64_t value, int64_t multiple) {
 // `elements` of a batch row for each begun block of rows and of keys.
 void ScratchTerms::add(int64_t elements, int row_block, int key_block, bool in_window, int64_t bytes) {
     if (elements > 0) {
-        scratch_.terms[count_++] = {bytes * elements, row_block, key_block, in_window};
+        scratch_.terms[count_++] = {bytes * elements, row_block, key_block, in_window, 0};
     }
 }
 
@@ -114,7 +114,7 @@ void ScratchTerms::add_score_output() {
     if (weights() && machine_.gpu()) { // sums of the probs of a row, side by side and one
         add_per_query(p_.num_heads * (lanes + 1));
     } else if (weights()) { // the probs of a task
-        scratch_.thread_keys = {f32_bytes * queries * keys, 0, keys, 0};
+        scratch_.thread_keys = {f32_bytes * queries * keys, 0, keys, 0, 0};
     }
 }
 
@@ -173,6 +173,8 @@ void ScratchTerms::add_gradients() {
         add(sums_of_tiles * 2 * t_.kv_tile, 0, t_.kv_tile * t_.key_splits);
         const int64_t group = contract::group_size_of(p_);
         add(sums_of_tiles * t_.q_tile * group, int(t_.q_tile * group), 0);
+    } else { // the sums of a task
+        scratch_.thread_keys = {f32_bytes * 2 * width * t_.kv_tile, t_.q_tile, t_.kv_tile, 0, int32_t(f32_bytes * width * t_.q_tile)};
     }
 }
 

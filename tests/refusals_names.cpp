@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <random>
 #include <sstream>
 
@@ -71,6 +72,38 @@ struct Folder {
 };
 
 } // namespace
+
+TEST_CASE("generator: a kernel of gradients beside its forward kernel") {
+    tools::Request request;
+    request.name = "k";
+    request.problem = sdpa_problem(4, 16);
+    request.problem.sinks = request.problem.grad_sinks = 1;
+    request.backward = true;
+    request.tiling = "q_tile=16";
+    std::vector<tools::Request> kernels;
+    REQUIRE(tools::complete_requests(request, &kernels).empty());
+    REQUIRE(kernels.size() == 2);
+    const Problem &forward = kernels[0].problem, &backward = kernels[1].problem;
+    CHECK(forward.op == POLYHEAD_SDPA);
+    CHECK(forward.lse == 1);
+    CHECK(forward.grad_sinks == 0);
+    CHECK(kernels[0].tiling == "q_tile=16");
+    CHECK(kernels[1].name == "k_backward");
+    CHECK(backward.op == POLYHEAD_SDPA_BACKWARD);
+    CHECK(backward.lse == 0);
+    CHECK(backward.grad_sinks == 1);
+    CHECK(kernels[1].tiling.empty());
+    const auto refusal = [&](const std::function<void(tools::Request &)> &change) {
+        tools::Request changed = request;
+        change(changed);
+        return tools::complete_requests(changed, &kernels);
+    };
+    CHECK(refusal([](tools::Request &r) { r.problem.op = POLYHEAD_SDPA_BACKWARD; }) ==
+          "backward: found op sdpa_backward, expected sdpa or linear");
+    CHECK(refusal([](tools::Request &r) { r.problem.page_size = 16; }) == "backward: page_size is not a parameter of op sdpa_backward");
+    CHECK(refusal([](tools::Request &r) { r.name = "k_"; }) ==
+          "name: found 'k__backward', expected a C identifier without leading or double underscores");
+}
 
 TEST_CASE("generator: every reserved name is refused") {
     int count = 0;

@@ -17,11 +17,12 @@ static_assert(sizeof(gen::VariantFacts) == sizeof(polyhead_scratch) + sizeof(uin
 static_assert(sizeof(polyhead_scratch_term) == sizeof(int64_t) + 4 * sizeof(int32_t));
 
 Json term_json(const polyhead_scratch_term &term) {
-    return {term.bytes, term.row_block, term.key_block, term.in_window};
+    return {term.bytes, term.row_block, term.key_block, term.in_window, term.query_bytes};
 }
 
 polyhead_scratch_term read_term(const Json &term) {
-    return {term.at(0).get<int64_t>(), term.at(1).get<int32_t>(), term.at(2).get<int32_t>(), term.at(3).get<int32_t>()};
+    return {term.at(0).get<int64_t>(), term.at(1).get<int32_t>(), term.at(2).get<int32_t>(), term.at(3).get<int32_t>(),
+            term.at(4).get<int32_t>()};
 }
 
 } // namespace

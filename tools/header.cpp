@@ -19,7 +19,8 @@ std::string entry_of(const LibraryVariant &variant) {
 
 std::string term_text(const polyhead_scratch_term &term) {
     gen::TextWriter text;
-    text << "{INT64_C(" << term.bytes << "), " << term.row_block << ", " << term.key_block << ", " << term.in_window << "}";
+    text << "{INT64_C(" << term.bytes << "), " << term.row_block << ", " << term.key_block << ", " << term.in_window << ", "
+         << term.query_bytes << "}";
     return text.str();
 }
 
@@ -33,7 +34,7 @@ std::string scratch_text(const polyhead_scratch &scratch) {
             separator = ", ";
         }
     }
-    text << (*separator ? "}}" : "{0, 0, 0, 0}}}");
+    text << (*separator ? "" : term_text({})) << "}}";
     return text.str();
 }
 

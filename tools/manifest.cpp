@@ -313,6 +313,9 @@ OrderedJson variant_json(const LibraryVariant &v) {
     j["scratch_bytes_per_thread"] = v.compiled.scratch.per_thread;
     if (v.compiled.scratch.thread_keys.bytes > 0) {
         j["scratch_thread_keys"] = described_term(v.compiled.scratch.thread_keys);
+        if (v.compiled.scratch.thread_keys.query_bytes > 0) {
+            j["scratch_thread_keys"]["query_bytes"] = v.compiled.scratch.thread_keys.query_bytes;
+        }
     }
     j["scratch_terms"] = scratch_json(v.compiled.scratch);
     return j;

@@ -72,7 +72,8 @@ private:
 int64_t thread_scratch_bytes(const polyhead_variant &variant, const CallShape &s) noexcept {
     const polyhead_scratch_term &keys = variant.scratch.thread_keys;
     const int64_t of_keys = keys.key_block > 0 ? times(keys.bytes, blocks(s.needed_keys, keys.key_block)) : 0;
-    return plus(variant.scratch.per_thread, of_keys);
+    const int64_t of_queries = keys.row_block > 0 ? times(times(keys.query_bytes, s.group_size()), blocks(s.seq_len_q, keys.row_block)) : 0;
+    return plus(variant.scratch.per_thread, plus(of_keys, of_queries));
 }
 
 int64_t scratch_bytes(const polyhead_problem &problem, const polyhead_variant &variant, const polyhead_args &args, const CallShape &s,

@@ -92,10 +92,11 @@ typedef struct polyhead_device polyhead_device;
 typedef struct polyhead_scratch_term {
     int64_t bytes;
     int32_t row_block, key_block, in_window;
+    int32_t query_bytes; /* of thread_keys: for each block of row_block queries of a head of a group */
 } polyhead_scratch_term;
 
 /* Memory that a variant takes while it runs. Each thread takes at most per_thread bytes and the bytes of the term thread_keys, which
- * depends neither on batch rows nor on blocks of rows. The call takes the sum of the other terms. */
+ * depends on no batch rows, and on queries by query_bytes alone. The call takes the sum of the other terms. */
 #define POLYHEAD_MAX_SCRATCH_TERMS 12
 typedef struct polyhead_scratch {
     int64_t per_thread;

@@ -220,7 +220,21 @@ private:
             };
         };
         const Storage floats = storage_of(POLYHEAD_F32, false);
-        BackwardCall call{p, expression_, numerics(), storage(), tiling(), machine().lanes, attention_inputs(p), {}, {}};
+        const Product *product = tiling().pair > 1 ? machine().lane_product(p.dtype) : nullptr;
+        BackwardCall call{p,
+                          expression_,
+                          numerics(),
+                          storage(),
+                          tiling(),
+                          machine().lanes,
+                          product,
+                          reader(query_),
+                          reader(key_),
+                          value_ ? reader(value_) : KeySource::Element(),
+                          reader(operands_.at("grad_out")),
+                          attention_inputs(p),
+                          {},
+                          {}};
         AttentionInputs &in = call.in;
         in.query_storage = floats;
         in.stored_query = load(query_);

@@ -8,7 +8,9 @@ namespace polyhead::gen {
 
 // Columns of all gradients, in whole register tiles.
 int gradient_width(const Problem &problem, const Tiling &tiling);
-// Query, key, value and grad_out are read from copies: floats, in rows of that width. Otherwise as they lie.
+// Words of a row as it is transposed, in whole vectors of lanes.
+int gradient_words(const Problem &problem, const Tiling &tiling, int lanes);
+// Query, key, value and grad_out are read from copies: floats, in rows of that width, or words. Otherwise as they lie.
 bool stages_gradient_rows(const Problem &problem, const Tiling &tiling);
 
 } // namespace polyhead::gen

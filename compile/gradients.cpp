@@ -74,16 +74,17 @@ KeyLanesOperands words_of(const BackwardCall &call, const Visibility &visibility
     const Problem &p = call.problem;
     const AttentionInputs &in = call.in;
     const LaneProduct product = lane_product(call.product);
-    const int words = gradient_words(p, call.tiling, call.lanes), width = gradient_width(p, call.tiling), k = product.k;
+    const int width = gradient_width(p, call.tiling), k = product.k;
     const Expr query_rows = in.seq_len_q, key_rows = in.keys.rows();
     const auto entries = [&](const char *name, const KeySource::Element &stored, int dim, const Expr &count) {
-        const auto load = [=](const Expr &w, const Expr &t, const Expr &h, const Expr &b) {
+        const int copies = copied_gradient_words(p, call.tiling, call.lanes, dim);
+        const KeySource::Element load = [=](const Expr &w, const Expr &t, const Expr &h, const Expr &b) {
             return product.word([&](int part) {
                 const Expr d = w * k + part;
-                return words * k == dim ? stored(d, t, h, b) : where(d < dim, stored(Halide::min(d, dim - 1), t, h, b));
+                return copies == 0 ? stored(d, t, h, b) : where(d < dim, stored(Halide::min(d, dim - 1), t, h, b));
             });
         };
-        return copied(name, load, words, count, stages);
+        return copies == 0 ? load : copied(name, load, copies, count, stages);
     };
     const auto rows = [&](const char *name, const KeySource::Element &stored, int dim, const Expr &last, const Expr &count,
                           const std::function<Expr(Expr b)> &end) {

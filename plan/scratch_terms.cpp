@@ -150,9 +150,10 @@ void ScratchTerms::add_gpu_splits() {
 void ScratchTerms::add_gradients() {
     const int64_t width = gradient_width(p_, t_);
     if (t_.pair > 1) { // words of entries, and words of rows
-        const int64_t words = gradient_words(p_, t_, machine_.lanes);
-        add_per_query(2 * p_.num_heads * words);
-        add(2 * p_.num_kv_heads * words, 0, 1);
+        const auto words = [&](int entries) { return copied_gradient_words(p_, t_, machine_.lanes, entries); };
+        const int64_t of_both = words(p_.head_dim) + words(p_.head_dim_v);
+        add_per_query(p_.num_heads * of_both);
+        add(p_.num_kv_heads * of_both, 0, 1);
         add(2 * p_.num_heads * width, t_.pair * contract::group_size_of(p_), 0);
         add(p_.num_kv_heads * width, 0, t_.pair);
     } else if (stages_gradient_rows(p_, t_)) {

@@ -126,6 +126,11 @@ int gradient_words(const Problem &p, const Tiling &t, int lanes) {
     return in_whole(gradient_width(p, t) / std::max(1, t.pair), lanes);
 }
 
+int copied_gradient_words(const Problem &p, const Tiling &t, int lanes, int entries) {
+    const int words = gradient_words(p, t, lanes);
+    return words * t.pair == entries ? 0 : words;
+}
+
 bool stages_gradient_rows(const Problem &p, const Tiling &t) {
     return p.dtype != POLYHEAD_F32 || p.head_dim != p.head_dim_v || gradient_width(p, t) != p.head_dim;
 }

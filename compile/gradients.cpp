@@ -18,6 +18,14 @@ Expr extent_of(const Func &result, int dimension) {
     return result.output_buffer().dim(dimension).extent();
 }
 
+// Rows that are written once for all that reads them.
+KeySource::Element copied(const std::string &name, const KeySource::Element &load, int width, const Expr &rows, KernelStages *stages) {
+    stages->widened.push_back(widen(name, load, width, rows));
+    return [copy = stages->widened.back().floats](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
+        return copy(d, t, h, b);
+    };
+}
+
 // Rows of heads as floats, in whole register tiles of gradients where they are copied: once for all that reads them. made: they are no
 // tensor of the call.
 KeySource::Element rows_of(const BackwardCall &call, const std::string &name, const KeySource::Element &load, int dim, const Expr &rows,
@@ -28,10 +36,7 @@ KeySource::Element rows_of(const BackwardCall &call, const std::string &name, co
     const auto padded = [=](const Expr &d, const Expr &t, const Expr &h, const Expr &b) {
         return Halide::select(Halide::likely(d < dim), load(Halide::min(d, dim - 1), t, h, b), 0.0f);
     };
-    stages->widened.push_back(widen(name, padded, gradient_width(call.problem, call.tiling), rows));
-    return [floats = stages->widened.back().floats](const Expr &d, const Expr &t, const Expr &h, const Expr &b) -> Expr {
-        return floats(d, t, h, b);
-    };
+    return copied(name, padded, gradient_width(call.problem, call.tiling), rows, stages);
 }
 
 // What attention read, in rows for products.
@@ -51,6 +56,58 @@ void make_rows(const BackwardCall &call, const AttentionFormulas &of_given, Atte
         rows_of(call, "value", [read](auto... at) { return read.value(at...); }, p.head_dim_v, key_rows, false, stages), read.rows()};
     in->grad_out = softmax.has_gates() ? rows_of(call, "grad_out", before_gates, p.head_dim_v, query_rows, true, stages)
                                        : rows_of(call, "grad_out", in->given_grad_out, p.head_dim_v, query_rows, false, stages);
+}
+
+KeyLanesOperands floats_of(const AttentionInputs &in) {
+    const KeySource::Element query = [in](auto... at) { return in.query(at...); }, key = [in](auto... at) { return in.keys.key(at...); },
+                             value = [in](auto... at) { return in.keys.value(at...); };
+    return {lane_product(nullptr), query, in.grad_out, key, value, query, in.grad_out, key};
+}
+
+// An element as it is stored, 0 where a condition that is mostly true does not hold.
+Expr where(const Expr &exists, const Expr &element) {
+    return Halide::select(Halide::likely(exists), element, Halide::cast(element.type(), 0));
+}
+
+// The tensors of the call as words: of neighbouring entries, and of an entry of neighbouring rows.
+KeyLanesOperands words_of(const BackwardCall &call, const Visibility &visibility, KernelStages *stages) {
+    const Problem &p = call.problem;
+    const AttentionInputs &in = call.in;
+    const LaneProduct product = lane_product(call.product);
+    const int width = gradient_width(p, call.tiling), k = product.k;
+    const Expr query_rows = in.seq_len_q, key_rows = in.keys.rows();
+    const auto entries = [&](const char *name, const KeySource::Element &stored, int dim, const Expr &count) {
+        const int copies = copied_gradient_words(p, call.tiling, call.lanes, dim);
+        const KeySource::Element load = [=](const Expr &w, const Expr &t, const Expr &h, const Expr &b) {
+            return product.word([&](int part) {
+                const Expr d = w * k + part;
+                return copies == 0 ? stored(d, t, h, b) : where(d < dim, stored(Halide::min(d, dim - 1), t, h, b));
+            });
+        };
+        return copies == 0 ? load : copied(name, load, copies, count, stages);
+    };
+    const auto rows = [&](const char *name, const KeySource::Element &stored, int dim, const Expr &last, const Expr &count,
+                          const std::function<Expr(Expr b)> &end) {
+        const auto load = [=](const Expr &d, const Expr &w, const Expr &h, const Expr &b) {
+            return product.word([&](int part) {
+                const Expr row = w * k + part, exists = width == dim ? row < end(b) : d < dim && row < end(b);
+                return where(exists, stored(width == dim ? d : Halide::min(d, dim - 1), Halide::min(row, last), h, b));
+            });
+        };
+        return copied(name, load, width, count, stages);
+    };
+    const Expr queries = query_rows * in.num_heads * in.batch, keys = key_rows * in.num_kv_heads * in.batch;
+    const auto rows_of_queries = [&](const char *name, const KeySource::Element &stored, int dim) {
+        return rows(name, stored, dim, query_rows - 1, queries / k, [=](const Expr &) { return query_rows; });
+    };
+    return {product,
+            entries("query", call.query, p.head_dim, queries),
+            entries("grad_out", call.grad_out, p.head_dim_v, queries),
+            entries("key", call.key, p.head_dim, keys),
+            entries("value", call.value ? call.value : call.key, p.head_dim_v, keys),
+            rows_of_queries("query_rows", call.query, p.head_dim),
+            rows_of_queries("grad_out_rows", call.grad_out, p.head_dim_v),
+            rows("key_rows", call.key, p.head_dim, key_rows - 1, keys / k, [=](const Expr &b) { return visibility.kv_length(b); })};
 }
 
 // The gradients of query, key and value, back through rotation and norm. formulas: of the tensors of the call.
@@ -174,12 +231,19 @@ void make_gradients(const BackwardCall &call, KernelStages *stages) {
     Problem p = call.problem;
     AttentionInputs in = call.in;
     call.keep_rows(&p, &in);
-    make_rows(call, of_given, &in, stages);
+    KeyLanesOperands operands;
+    if (call.product) {
+        in.grad_out = in.given_grad_out;
+        operands = words_of(call, of_given.visibility(), stages);
+    } else {
+        make_rows(call, of_given, &in, stages);
+        operands = floats_of(in);
+    }
     const Tiling &t = call.tiling;
-    const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows, t.key_panel,         t.grad_rows,
-                                    t.grad_columns, t.key_splits, call.lanes,   gradient_width(p, t)};
+    const KeyLanesBlocking blocking{t.q_tile,       t.kv_tile,    t.score_rows, t.key_panel,          t.grad_rows,
+                                    t.grad_columns, t.key_splits, call.lanes,   gradient_width(p, t), gradient_words(p, t, call.lanes)};
     const AttentionFormulas formulas(p, call.expression, call.numerics, in);
-    stages->gradients = key_lanes(formulas, blocking);
+    stages->gradients = key_lanes(formulas, blocking, operands);
     stages->gradients->read_on = call.read_on;
     write_gradients(call, of_given, stages);
     write_norm_gradients(call, stages);

@@ -17,11 +17,13 @@ struct BackwardCall {
     Storage storage; // of the results
     Tiling tiling;
     int lanes;
-    AttentionInputs in;                          // the tensors of the call, as floats
-    std::map<std::string, Halide::Func> results; // that the kernel has, by name
-    bool read_on = false;                        // gradients of query, key, value and gate are intermediates of a layer
+    const Product *product;                         // of the type as it is stored, or null: floats are multiplied
+    KeySource::Element query, key, value, grad_out; // as they are stored; value is null where it is part of key
+    AttentionInputs in;                             // the tensors of the call, as floats
+    std::map<std::string, Halide::Func> results;    // that the kernel has, by name
     // Lets attention read normalised and rotated rows, of a problem that has nothing to rotate then.
     std::function<void(Problem *, AttentionInputs *)> keep_rows;
+    bool read_on = false; // gradients of query, key, value and gate are intermediates of a layer
 };
 
 void make_gradients(const BackwardCall &call, KernelStages *stages);

@@ -231,7 +231,8 @@ private:
             };
         };
         const Storage floats = storage_of(POLYHEAD_F32, false);
-        BackwardCall call{p, expression_, numerics(), storage(), tiling(), machine().lanes, attention_inputs(p), {}, false, {}};
+        BackwardCall call{p,  expression_, numerics(), storage(), tiling(), machine().lanes, nullptr, {}, {}, {}, {}, attention_inputs(p),
+                          {}, {}};
         AttentionInputs &in = call.in;
         in.query_storage = floats;
         in.stored_query = load(operands_.at(query));
@@ -251,6 +252,11 @@ private:
         BackwardCall call = backward_call(p, "query", "key", "value", "out");
         call.in.given_grad_out = [own = storage(), read = reader(operands_.at("grad_out"))](
                                      const Expr &d, const Expr &t, const Expr &h, const Expr &b) { return own.load(read(d, t, h, b)); };
+        call.product = tiling().pair > 1 ? machine().lane_product(p.dtype) : nullptr;
+        call.query = reader(query_);
+        call.key = reader(key_);
+        call.value = value_ ? reader(value_) : KeySource::Element();
+        call.grad_out = reader(operands_.at("grad_out"));
         make_gradients(call, &plan_);
     }
 

@@ -18,7 +18,12 @@ LaneProduct float_product() {
             [](const std::vector<Expr> &values) { return values[0]; },
             [](const std::vector<Expr> &values) { return values[0]; },
             [](const Expr &sum, const Expr &a, const Expr &b) { return sum + a * b; },
-            [](const Expr &word, const std::vector<Expr> &dropped) { return Halide::select(dropped[0], 0.0f, word); }};
+            [](const Expr &word, const std::vector<Expr> &dropped) { return Halide::select(dropped[0], 0.0f, word); },
+            [](const Expr &word) { return std::vector<Expr>{word}; }};
+}
+
+std::vector<Expr> floats_of(const Expr &pair) {
+    return {Halide::reinterpret<float>(pair << word(16)), Halide::reinterpret<float>(pair & word(0xffff0000))};
 }
 
 // bf16: the upper half of a float. Products and sums are rounded to nearest; subnormal elements and results count as 0.
@@ -39,6 +44,7 @@ void add_pairs_of_bf16(LaneProduct *p) {
     p->drop = [=](const Expr &word_, const std::vector<Expr> &dropped) {
         return word_ & Halide::select(dropped[0], high, word(0xffffffff)) & Halide::select(dropped[1], low, word(0xffffffff));
     };
+    p->floats = floats_of;
 }
 
 } // namespace
@@ -79,8 +85,7 @@ Expr LaneProduct::word(const std::function<Expr(int part)> &element) const {
 }
 
 std::vector<Expr> floats_of_bf16_pair(const Expr &low, const Expr &high) {
-    const Expr both = join_bits({low, high});
-    return {Halide::reinterpret<float>(both << word(16)), Halide::reinterpret<float>(both & word(0xffff0000))};
+    return floats_of(join_bits({low, high}));
 }
 
 } // namespace polyhead::gen

@@ -22,13 +22,15 @@ struct LaneProduct {
     std::function<Halide::Expr(const std::vector<Halide::Expr> &elements)> join;
     // The word whose elements have these bits; empty where a word is a float.
     std::function<Halide::Expr(uint32_t bits)> repeated;
-    // The word of floats, cut after the bits of an element: one instruction. And the word of floats >= 0 or NaN, rounded to nearest. Not of
-    // integers.
+    // The word of floats, cut after the bits of an element: one instruction. And the word of floats rounded to nearest, ties away from
+    // zero. Not of integers.
     std::function<Halide::Expr(const std::vector<Halide::Expr> &values)> cut, round;
     // sum, and the products of the elements of two words.
     std::function<Halide::Expr(const Halide::Expr &sum, const Halide::Expr &a, const Halide::Expr &b)> add_products;
     // The word with 0 for each element whose condition holds. Not of integers.
     std::function<Halide::Expr(const Halide::Expr &word, const std::vector<Halide::Expr> &dropped)> drop;
+    // The elements of a word. Not of integers.
+    std::function<std::vector<Halide::Expr>(const Halide::Expr &word)> floats;
 };
 
 // A product of floats where there is none of stored elements (null), or one that code asks for by name.

@@ -7,10 +7,11 @@ namespace polyhead::gen {
 
 WidenedTensor widen(const std::string &name, const KeySource::Element &load, int width, const Halide::Expr &rows) {
     WidenedTensor s;
-    s.floats = Halide::Func(name + "_floats");
+    const Halide::Expr element = load(s.d, s.row, s.outer, s.b);
+    s.floats = Halide::Func(name + (element.type().is_float() ? "_floats" : "_words"));
     s.width = width;
     s.count = rows * width;
-    s.floats(s.d, s.row, s.outer, s.b) = load(s.d, s.row, s.outer, s.b);
+    s.floats(s.d, s.row, s.outer, s.b) = element;
     return s;
 }
 

@@ -41,6 +41,8 @@ struct Machine {
     int l2_bytes = 256 << 10;
     // Rows that lie 4 KB apart share a set of the L1 cache: floats between them that take less time than sharing; 0: none do.
     int row_padding = 16;
+    // A dot product of bf16 pairs begins as often as a multiply-add of floats, whose lanes hold half as many elements.
+    bool fast_pairs = true;
     Device device = {};
 
     // Of the target.

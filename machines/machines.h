@@ -32,10 +32,11 @@ struct ProcessorRow {
 constexpr int mega = 1 << 20, kilo = 1 << 10;
 
 // The first row that fits a target. Where multiply and add are two instructions, one of each begins in a cycle, of the slower one in 3 or 4
-// cycles. Zen 4 passes a vector of 512 bits in two halves.
+// cycles. Zen 4 passes a vector of 512 bits in two halves. Intel's CPUs begin a dot product of pairs in the time of four multiply-adds
+// (docs/measured/schedules.md, table 15).
 inline constexpr ProcessorRow processors[] = {
-    // architecture, bits, vector bits, needs, {kind, lanes, registers, fused, multiply-adds, latency, loads, L2, row padding}
-    {Architecture::x86, 0, 0, POLYHEAD_CPU_AVX512_FP16, {"x86-64-avx512_amx", 16, 32, true, 2, 4, 2, mega, 0}},
+    // architecture, bits, vector bits, needs, {kind, lanes, registers, fused, multiply-adds, latency, loads, L2, row padding, fast pairs}
+    {Architecture::x86, 0, 0, POLYHEAD_CPU_AVX512_FP16, {"x86-64-avx512_amx", 16, 32, true, 2, 4, 2, mega, 0, false}},
     {Architecture::x86,
      0,
      0,

@@ -150,15 +150,22 @@ void ScratchTerms::add_gpu_splits() {
 
 void ScratchTerms::add_gradients() {
     const int64_t width = gradient_width(p_, t_);
-    const bool staged = stages_gradient_rows(p_, t_), gated = p_.gate != POLYHEAD_NO_GATE || p_.head_gate != 0;
+    const bool pairs = t_.pair > 1, staged = !pairs && stages_gradient_rows(p_, t_),
+               gated = !pairs && (p_.gate != POLYHEAD_NO_GATE || p_.head_gate != 0);
     const int64_t of_query = (staged  ? 2
                               : gated ? 1
                                       : 0) *
                              width,                             // query, grad_out
         kept_query = p_.grad_query_norm != 0 ? p_.head_dim : 0, // gradients before the norm
         kept_key = p_.grad_key_norm != 0 ? p_.head_dim : 0;
-    add_per_query(p_.num_heads * (of_query + kept_query + 2)); // delta, row_magnitude
-    add(p_.num_kv_heads * ((staged ? 2 * width : 0) + kept_key), 0, 1);
+    const auto words = [&](int entries) { return pairs ? copied_gradient_words(p_, t_, machine_.lanes, entries) : 0; };
+    const int64_t of_both = words(p_.head_dim) + words(p_.head_dim_v);
+    add_per_query(p_.num_heads * (of_query + kept_query + of_both + 2)); // delta, row_magnitude
+    add(p_.num_kv_heads * ((staged ? 2 * width : 0) + kept_key + of_both), 0, 1);
+    if (pairs) { // words of rows
+        add(2 * p_.num_heads * width, t_.pair * contract::group_size_of(p_), 0);
+        add(p_.num_kv_heads * width, 0, t_.pair);
+    }
     const auto blocks = [&](int32_t bit, int tile) { return (p_.score_bias_broadcast & bit) == 0 ? tile : 1; };
     if (p_.grad_score_bias != 0) {
         const int rows = blocks(POLYHEAD_BROADCAST_Q, t_.q_tile), keys = blocks(POLYHEAD_BROADCAST_KV, t_.kv_tile);

@@ -43,7 +43,7 @@ public:
     // The same on a GPU, where rows are not padded to tiles, and what they are merged into is out.
     void add_gpu_splits();
 
-    // Of a backward call: rows as floats, numbers of rows, and the sums of split heads.
+    // Of a backward call: rows as floats or words, numbers of rows, and the sums of split heads.
     void add_gradients();
     // Of one linear layer: input, weight and grad_out in panels.
     void add_linear_gradients();

@@ -95,7 +95,7 @@ inline KnobUse in(KnobUser user, int least, int most) {
     X(value_panel, "value columns whose sums share registers",                                                                             \
       in(KnobUser::query_lanes, 1, 64).tried({4, 5, 6, 7, 8, 10, 12, 14, 16}, Quantity::one, Quantity::head_dim_v).and_divisors())         \
     X(pair, "bf16 elements of one instruction: 2 where the machine has dot products of pairs",                                             \
-      in(KnobUser::query_lanes, 1, 2))                                                                                                     \
+      in(KnobUser::query_lanes, 1, 2), in(KnobUser::key_lanes, 1, 2))                                                                      \
     X(split_len, "keys of one split",                                                                                                      \
       in(KnobUser::head_lanes, 1, 4096).multiple_of(Quantity::lanes).multiple_of(&Tiling::key_unroll)                                      \
           .tried({32, 64, 128, 192, 256, 384, 512, 1024, 2048}),                                                                           \

@@ -49,10 +49,13 @@ void schedule_rows_of_queries(KeyLanesStages &s) {
 void schedule_panels(KeyLanesStages &s, const LoopLevel &part) {
     const KeyLanesBlocking &blocking = s.blocking;
     const RVar lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
+    if (s.score_factor.defined()) {
+        s.score_factor.compute_root();
+    }
     for (Func f : {s.key_panels, s.value_panels}) {
         f.compute_at(part)
             .bound_extent(s.lane, blocking.key_panel)
-            .bound_extent(s.d, blocking.width)
+            .bound_extent(s.d, blocking.words)
             .bound_extent(s.panel, blocking.panels());
         f.update().reorder(lane, column, vector, block, panel).allow_race_conditions().vectorize(lane).unroll(column);
     }
@@ -75,12 +78,24 @@ void schedule_scores(Func f, const RVar &words, KeyLanesStages &s, const LoopLev
     f.update().reorder(s.lane, s.row, words).vectorize(s.lane, blocking.lanes).unroll(s.lane).unroll(s.row);
 }
 
-void schedule_pairs(Func f, const Halide::RDom &r, KeyLanesStages &s, const LoopLevel &tile) {
+// rows: of a tile, or words of them.
+void schedule_pairs(Func f, const Halide::RDom &r, KeyLanesStages &s, const LoopLevel &tile, int rows) {
     const KeyLanesBlocking &blocking = s.blocking;
-    f.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
+    f.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, rows);
     f.align_storage(s.kk, blocking.kv_tile + blocking.lanes); // rows that lie a multiple of 1 KB apart share sets of the L1 cache
     f.update().reorder(r.x, r.y, r.z, r.w).allow_race_conditions().vectorize(RVar(r.x), blocking.lanes).unroll(r.x).unroll(r.y);
     f.update().never_partition_all();
+}
+
+// Words of what products of gradients multiply.
+void schedule_words(KeyLanesStages &s, const LoopLevel &tile) {
+    if (!s.weight_words.defined()) {
+        return;
+    }
+    const int rows = s.blocking.q_tile, k = s.operands.product.k;
+    schedule_pairs(s.weight_words, s.weight_pairs, s, tile, rows / k);
+    schedule_pairs(s.grad_score_words, s.score_pairs, s, tile, rows / k);
+    schedule_pairs(s.grad_score_rows, s.row_pairs, s, tile, rows);
 }
 
 // What is made for a tile of queries and a part.
@@ -100,8 +115,8 @@ void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
             s.pairs[i].update(j).reorder(r.x, r.y, s.qi).allow_race_conditions().vectorize(RVar(r.x));
         }
     }
-    schedule_pairs(s.weights, s.weight_rows, s, tile);
-    schedule_pairs(s.grad_scores, s.logit_rows, s, tile);
+    schedule_pairs(s.weights, s.weight_rows, s, tile, blocking.q_tile);
+    schedule_pairs(s.grad_scores, s.logit_rows, s, tile, blocking.q_tile);
     if (s.dropout.defined()) {
         const Halide::RDom &r = s.dropout_groups;
         s.dropout.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
@@ -112,6 +127,7 @@ void schedule_tile(KeyLanesStages &s, const LoopLevel &tile) {
         s.kept_weights.compute_at(tile).bound_extent(s.kk, blocking.kv_tile).bound_extent(s.qi, blocking.q_tile);
         s.kept_weights.update().allow_race_conditions().vectorize(RVar(s.kept_rows.x), lanes);
     }
+    schedule_words(s, tile);
     schedule_scores(s.scores, s.score_words, s, LoopLevel(s.weights, RVar(s.weight_rows.z)));
     schedule_scores(s.grad_weights, s.grad_words, s, LoopLevel(s.grad_scores, RVar(s.logit_rows.z)));
     if (!s.first_turn.defined()) { // gradients of logits are all that is wanted

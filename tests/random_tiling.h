@@ -35,7 +35,7 @@ inline Problem tiled_problem(const std::string &frame, Random &random) {
         p.op = POLYHEAD_SDPA_BACKWARD;
         p.lse = p.rope = p.scores = 0;
         p.softcap = random.chance(30);
-        p.dtype = random.pick(std::vector<int32_t>{POLYHEAD_F32, POLYHEAD_F32, POLYHEAD_BF16, POLYHEAD_F16});
+        p.dtype = random.pick(std::vector<int32_t>{POLYHEAD_F32, POLYHEAD_F32, POLYHEAD_BF16, POLYHEAD_BF16, POLYHEAD_F16});
     }
     return p;
 }

@@ -92,6 +92,23 @@ TEST_CASE("generator: a knob that the frame does not read is refused") {
     CHECK(gen::plan_variants(linear, {"x86-64-linux", "x86-64-linux-opencl"}, "linear_columns=8", &error).size() == 2);
 }
 
+TEST_CASE("generator: pairs of bf16 are refused where gradients are not multiplied by them") {
+    Problem gradients = backward_problem(2, 64), turned;
+    gradients.dtype = POLYHEAD_BF16;
+    turned = gradients;
+    turned.rope = POLYHEAD_ROPE_HALF_SPLIT;
+    const auto check = [](Problem p, const std::string &target, const std::string &tiling, const char *sentence) {
+        std::string error = gen::complete(&p);
+        CHECK(error == "");
+        CHECK(gen::plan_variants(p, {target}, tiling, &error).empty());
+        check_sentence(error, {sentence});
+    };
+    const std::string zen4 = "x86-64-linux-avx512_zen4-avx512_cannonlake-avx512_skylake-avx512-avx2-avx-fma-f16c-sse41";
+    check(gradients, "x86-64-linux-avx2-fma-f16c", "pair=2", "a machine with dot products of pairs");
+    check(turned, zen4, "pair=2", "pair 2 needs bf16 in sdpa_backward, no rope, norms or gates");
+    check(gradients, zen4, "score_rows=3 q_tile=60", "score_rows 3 is not a multiple of pair");
+}
+
 TEST_CASE("generator: a tiling that makes no sense is refused before anything is compiled") {
     const auto plan = [](Problem p, const std::string &target, const std::string &tiling) {
         std::string error = gen::complete(&p);

@@ -99,7 +99,7 @@ TEST_CASE("generator: a kernel of gradients beside its forward kernel") {
         return tools::complete_requests(changed, &kernels);
     };
     CHECK(refusal([](tools::Request &r) { r.problem.op = POLYHEAD_SDPA_BACKWARD; }) ==
-          "backward: found op sdpa_backward, expected sdpa or linear");
+          "backward: found op sdpa_backward, expected sdpa, mha or linear");
     CHECK(refusal([](tools::Request &r) { r.problem.page_size = 16; }) == "backward: page_size is not a parameter of op sdpa_backward");
     CHECK(refusal([](tools::Request &r) { r.name = "k_"; }) ==
           "name: found 'k__backward', expected a C identifier without leading or double underscores");

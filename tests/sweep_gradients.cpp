@@ -1,7 +1,8 @@
 // The matrix of features of gradients: every row compiled by the test and held to the float64 reference over random shapes, each with the
 // same bits for 1 and 2 threads; the same bits whatever the neighbours and the padding; packed sequences as they are alone. Every row has
-// one of several machines. Quick tier: a row of every fourth part, which rotate with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: every
-// second row. POLYHEAD_SWEEP_ONLY=<number> repeats one row.
+// one of several machines. Rows of bf16 without what makes floats of heads are multiplied in pairs by a host that can, and as floats by
+// other machines. Quick tier: a row of every fourth part, which rotate with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: every second row.
+// POLYHEAD_SWEEP_ONLY=<number> repeats one row.
 #include "instruments/calls/problems.h"
 #include "support/feature_matrix.h"
 #include "support/sweep_compiled.h"
@@ -12,15 +13,28 @@ using namespace polyhead::test;
 namespace {
 
 constexpr int parts = 12, idle_parts = 4, shapes_per_row = 10;
+constexpr int pair_parts = 4, rows_of_pairs = 72;
 constexpr double flops_per_check = 3e7; // of each evaluation of the reference
 
 const std::vector<std::string> targets = {
     "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
 };
 
-void sweep_row(int number, uint64_t seed) {
-    const Problem p = gradient_problem(gradient_rows()[static_cast<size_t>(number)]);
-    compile_in_sweep("gradients", number, p, Random(seed).pick(targets), [&](const CompiledKernel &compiled, const std::string &line) {
+const std::vector<std::string> targets_of_pairs = {"host", "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41"};
+
+Problem problem_of_pairs(FeatureRow row) {
+    for (size_t i = 0; i < row.size(); i++) {
+        const std::string &feature = gradient_features()[i].name;
+        for (const char *of_floats : {"rope", "query_norm", "key_norm", "value_norm", "head_gate", "gate"}) {
+            row[i] = feature == of_floats ? 0 : row[i];
+        }
+        row[i] = feature == "dtype" ? 1 + row[i] % 2 : row[i]; // bf16, additive tensors in f32 or in it
+    }
+    return gradient_problem(row);
+}
+
+void sweep_problem(const std::string &name, int number, const Problem &p, const std::string &target, uint64_t seed) {
+    compile_in_sweep(name, number, p, target, [&](const CompiledKernel &compiled, const std::string &line) {
         const Problem called = call_problem(compiled.kernel());
         const KernelSubject subject(compiled.kernel(), seed);
         Random random(seed ^ 0x736861706573u);
@@ -35,8 +49,22 @@ void sweep_row(int number, uint64_t seed) {
         if (takes_packed_tokens(called)) {
             CHECK(check_ragged(subject.subject(), seed) == "");
         }
-        print_swept("gradients", number, shapes, worst, line);
+        print_swept(name, number, shapes, worst, line);
     });
+}
+
+void sweep_row(int number, uint64_t seed) {
+    sweep_problem("gradients", number, gradient_problem(gradient_rows()[static_cast<size_t>(number)]), Random(seed).pick(targets), seed);
+}
+
+void sweep_row_of_pairs(int number, uint64_t seed) {
+    sweep_problem("pairs", number, problem_of_pairs(gradient_rows()[static_cast<size_t>(number)]), Random(seed).pick(targets_of_pairs),
+                  seed);
+}
+
+void sweep_part_of_pairs(int part) {
+    const int begin = rows_of_pairs * part / pair_parts, end = rows_of_pairs * (part + 1) / pair_parts;
+    for_each_of_sweep("gradients of pairs/", rotating_numbers(begin, end, 1), sweep_row_of_pairs);
 }
 
 void sweep_part(int part) {
@@ -82,3 +110,12 @@ POLYHEAD_GRADIENT_PART(9)
 POLYHEAD_GRADIENT_PART(10)
 POLYHEAD_GRADIENT_PART(11)
 POLYHEAD_GRADIENT_PART(12)
+
+#define POLYHEAD_GRADIENT_PART_OF_PAIRS(number)                                                                                            \
+    TEST_CASE("gradient sweep: pairs of bf16, part " #number " of 4") {                                                                    \
+        sweep_part_of_pairs(number - 1);                                                                                                   \
+    }
+POLYHEAD_GRADIENT_PART_OF_PAIRS(1)
+POLYHEAD_GRADIENT_PART_OF_PAIRS(2)
+POLYHEAD_GRADIENT_PART_OF_PAIRS(3)
+POLYHEAD_GRADIENT_PART_OF_PAIRS(4)

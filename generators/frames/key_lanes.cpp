@@ -20,8 +20,22 @@ using Halide::undef;
 using Halide::unsafe_promise_clamped;
 using Halide::Var;
 
+namespace {
+
+// Of the elements of a word, as an integer.
+Expr largest_magnitude(const Expr &word, const KeyLanesStages &s) {
+    Expr largest;
+    for (const Expr &element : s.operands.product.floats(word)) {
+        const Expr bits = magnitude_bits(element);
+        largest = largest.defined() ? max(largest, bits) : bits;
+    }
+    return largest;
+}
+
+} // namespace
+
 // delta = sum over entries of grad_out * out, and the largest magnitude of what a row brings into products. delta is added up entry by
-// entry, as grad_weights are: where one key has all the weight, out is its value, and their difference is exactly 0.
+// entry, as grad_weights of floats are: where one key has all the weight, out is its value, and their difference is exactly 0.
 void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const AttentionInputs &in = at.in();
     const Expr row = min(s.q, in.seq_len_q - 1);
@@ -29,11 +43,11 @@ void define_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.delta(s.q, s.h, s.b) = 0.0f;
     s.delta(s.q, s.h, s.b) += in.given_grad_out(s.delta_words, row, s.h, s.b) * in.out(s.delta_words, row, s.h, s.b);
     if (at.excludes()) {
-        const int most = std::max(s.head_dim, s.head_dim_v);
-        s.magnitude_words = RDom(0, most, "magnitude_words");
-        const Expr d = s.magnitude_words;
-        const Expr of_query = magnitude_bits(in.query(min(d, s.head_dim - 1), s.q, s.h, s.b)),
-                   of_gradient = magnitude_bits(in.grad_out(min(d, s.head_dim_v - 1), s.q, s.h, s.b));
+        const int words = at.words(s.head_dim), words_v = at.words(s.head_dim_v);
+        s.magnitude_words = RDom(0, std::max(words, words_v), "magnitude_words");
+        const Expr word = s.magnitude_words;
+        const Expr of_query = largest_magnitude(s.operands.query(min(word, words - 1), s.q, s.h, s.b), s),
+                   of_gradient = largest_magnitude(s.operands.grad_out(min(word, words_v - 1), s.q, s.h, s.b), s);
         s.row_magnitude(s.q, s.h, s.b) = 0;
         s.row_magnitude(s.q, s.h, s.b) = max(s.row_magnitude(s.q, s.h, s.b), max(of_query, of_gradient));
     }
@@ -51,27 +65,33 @@ void define_numbers_of_rows(KeyLanesStages &s, const KeyLanesCoordinates &at) {
 void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const KeyLanesBlocking &blocking = s.blocking;
     const int lanes = blocking.lanes, vectors = blocking.key_panel / lanes;
-    const KeySource &keys = at.in().keys;
+    const KeyLanesOperands &operands = s.operands;
     const Expr factor = at.formulas.operands().query_factor();
     const auto row_of = [&](const Expr &row) { return at.clamped_key(s.panel * blocking.key_panel + s.vector * lanes + row); };
-    s.key_squares = transpose_squares("key", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}),
-                                      [&](const Expr &d, const Expr &row) { return keys.key(d, row_of(row), s.h, s.b) * factor; });
-    s.value_squares = transpose_squares("value", lanes, blocking.width, at.vars_in_part({s.vector, s.panel}),
-                                        [&](const Expr &d, const Expr &row) { return keys.value(d, row_of(row), s.h, s.b); });
-    s.squares = RDom(0, lanes, 0, lanes, 0, vectors, 0, blocking.width / lanes, 0, blocking.panels(), "squares");
+    if (at.k() > 1) {
+        s.score_factor() = factor; // a Func, or Halide 21 multiplies every score by each of its factors
+    }
+    s.key_squares =
+        transpose_squares("key", lanes, blocking.words, at.vars_in_part({s.vector, s.panel}), [&](const Expr &word, const Expr &row) {
+            const Expr key = operands.key(word, row_of(row), s.h, s.b);
+            return at.k() > 1 ? key : key * factor;
+        });
+    s.value_squares = transpose_squares("value", lanes, blocking.words, at.vars_in_part({s.vector, s.panel}),
+                                        [&](const Expr &word, const Expr &row) { return operands.value(word, row_of(row), s.h, s.b); });
+    s.squares = RDom(0, lanes, 0, lanes, 0, vectors, 0, blocking.words / lanes, 0, blocking.panels(), "squares");
     const Expr lane = s.squares[0], column = s.squares[1], vector = s.squares[2], block = s.squares[3], panel = s.squares[4];
     const auto define = [&](Func panels, const TransposedSquares &squares) {
-        panels(at.vars_in_part({s.lane, s.d, s.panel})) = undef<float>();
+        panels(at.vars_in_part({s.lane, s.d, s.panel})) = undef(operands.product.type);
         panels(at.in_part({vector * lanes + lane, block * lanes + column, panel})) =
             squares.transposed()(at.in_part({column * lanes + lane, block, vector, panel}));
     };
     define(s.key_panels, *s.key_squares);
     define(s.value_panels, *s.value_squares);
     if (at.excludes()) {
-        s.key_words = RDom(0, blocking.key_panel, 0, s.head_dim, 0, blocking.panels(), "key_words");
+        s.key_words = RDom(0, blocking.key_panel, 0, at.words(s.head_dim), 0, blocking.panels(), "key_words");
+        const Expr word = s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}));
         s.key_magnitude(s.p, s.sp, s.h, s.b) = 0;
-        s.key_magnitude(s.p, s.sp, s.h, s.b) = max(s.key_magnitude(s.p, s.sp, s.h, s.b),
-                                                   magnitude_bits(s.key_panels(at.in_part({s.key_words.x, s.key_words.y, s.key_words.z}))));
+        s.key_magnitude(s.p, s.sp, s.h, s.b) = max(s.key_magnitude(s.p, s.sp, s.h, s.b), largest_magnitude(word, s));
     }
 }
 
@@ -104,9 +124,10 @@ std::vector<Expr> define_pairs(KeyLanesStages &s, const KeyLanesCoordinates &at,
 
 // The pairs of a part and a tile, in panels and groups of rows of which some row sees some key: (key in panel, row, group, panel). Also
 // those beside them where a register tile of gradients may lie in both: it reads all of its rows, or keys.
-RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const std::string &name) {
+// k: rows that share a word.
+RDom pairs_of_tile(const KeyLanesStages &s, const KeyLanesCoordinates &at, const std::string &name, int k = 1) {
     const KeyLanesBlocking &blocking = s.blocking;
-    RDom r(0, blocking.key_panel, 0, blocking.score_rows, 0, blocking.q_tile / blocking.score_rows, 0, blocking.panels(), name);
+    RDom r(0, blocking.key_panel, 0, blocking.score_rows / k, 0, blocking.q_tile / blocking.score_rows, 0, blocking.panels(), name);
     const Expr first_row = r.z * blocking.score_rows, first = at.first_key() + r.w * blocking.key_panel;
     const int more_rows = blocking.score_rows % blocking.grad_rows == 0 ? 0 : blocking.grad_rows - 1,
               more_keys = blocking.key_panel % blocking.grad_rows == 0 ? 0 : blocking.grad_rows - 1;
@@ -142,21 +163,23 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     const KeyLanesBlocking &blocking = s.blocking;
     const AttentionFormulas &formulas = at.formulas;
     const auto product = [&](Func result, RDom *domain, const char *name, int width, const Func &panels, auto &&element) {
-        *domain = RDom(0, width, name);
+        *domain = RDom(0, at.words(width), name);
         const std::vector<Var> place = at.vars_in_tile({s.lane, s.row, s.panel, s.group});
-        const Expr d = *domain, qi = s.group * blocking.score_rows + s.row;
+        const Expr word = *domain, qi = s.group * blocking.score_rows + s.row;
         result(place) = 0.0f;
-        result(place) += panels(at.in_part({s.lane, d, s.panel})) * element(d, at.query(qi), at.head(), s.b);
+        result(place) = s.operands.product.add_products(result(place), panels(at.in_part({s.lane, word, s.panel})),
+                                                        element(word, at.query(qi), at.head(), s.b));
     };
-    product(s.scores, &s.score_words, "score_words", s.head_dim, s.key_panels, [&](auto... i) { return at.in().query(i...); });
-    product(s.grad_weights, &s.grad_words, "grad_words", s.head_dim_v, s.value_panels, [&](auto... i) { return at.in().grad_out(i...); });
+    product(s.scores, &s.score_words, "score_words", s.head_dim, s.key_panels, s.operands.query);
+    product(s.grad_weights, &s.grad_words, "grad_words", s.head_dim_v, s.value_panels, s.operands.grad_out);
     const auto place = [&](const RDom &r) { return at.in_tile({r.w * blocking.key_panel + r.x, r.z * blocking.score_rows + r.y}); };
     const auto in_registers = [&](const RDom &r) { return at.in_tile({r.x, r.y, r.w, r.z}); };
     const auto row_of = [&](const RDom &r) { return r.z * blocking.score_rows + r.y; };
 
     s.weight_rows = pairs_of_tile(s, at, "weight_rows");
     const Expr kk = s.weight_rows.w * blocking.key_panel + s.weight_rows.x, qi = row_of(s.weight_rows);
-    const Expr score = s.scores(in_registers(s.weight_rows));
+    const Expr product_of_row = s.scores(in_registers(s.weight_rows)),
+               score = at.k() > 1 ? product_of_row * s.score_factor() : product_of_row;
     const Row row = s.bounds.at({qi, s.qt, s.b}, s.qt * blocking.q_tile + qi);
     const Expr logit = formulas.logits().logit(score, row, at.key(kk), at.head(), s.b, define_pairs(s, at, kk, qi), true);
     const Expr weight = formulas.softmax().weight(logit, s.row_reference(qi, s.qt, s.g, s.h, s.b));
@@ -189,7 +212,8 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     Expr gradient = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
     gradient = s.has_slopes ? rounded_product(gradient, of_pair[1]) : gradient;
     s.grad_scores(pair) = nothing;
-    s.grad_scores(place(s.logit_rows)) = at.excludes() ? select(is_zero(prob), 0.0f, gradient) : gradient;
+    // The other keys of a word may not exist.
+    s.grad_scores(place(s.logit_rows)) = at.excludes() || at.k() > 1 ? select(is_zero(prob), 0.0f, gradient) : gradient;
 }
 
 namespace {
@@ -206,8 +230,8 @@ void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const auto in_part = [&](const Expr &kv) { return clamp(kv - at.first_key(), 0, blocking.kv_tile); };
     const Expr row = clamp(query, 0, seq_len_q - 1), last_row = clamp(query + (rows - 1), 0, seq_len_q - 1);
     const Expr begin = visibility.keys_begin(row, s.b), last_key = min(key + (rows - 1), length - 1);
-    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) =
-        select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
+    const Expr first = select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
+    s.first_turn(s.t, s.qt, s.p, s.sp, s.b) = first / at.k();
     const Expr end = select(of_keys, select(key < length, in_tile(min(visibility.queries_end(last_key, s.b), seq_len_q)), 0),
                             select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
     Expr wanted = s.kind % 3 == min(s.t / key_tiles, 2);
@@ -218,14 +242,47 @@ void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
             max(s.tile_magnitude(s.qt, s.g, s.p, s.sp, s.h, s.b), s.row_magnitude(at.query(rows_of_tile), at.head(), s.b));
         wanted = wanted && (s.kind < 3) == (s.tile_magnitude(s.qt, s.g, s.p, s.sp, s.h, s.b) < infinity_bits);
     }
-    s.turns_end(at.vars_in_tile({s.kind, s.t})) = select(wanted, end, 0);
+    // Where there are none, the word in which they would begin has pairs that were not computed.
+    wanted = at.k() > 1 ? wanted && first < end : wanted;
+    s.turns_end(at.vars_in_tile({s.kind, s.t})) = select(wanted, at.words(end), 0);
+}
+
+// Weights and gradients of scores as words of neighbouring rows and, of gradients, as elements along the keys. A word may have a row beyond
+// those that see the key: its element is 0, or the row does not exist.
+void define_words(KeyLanesStages &s, const KeyLanesCoordinates &at) {
+    if (at.k() == 1) {
+        return;
+    }
+    const KeyLanesBlocking &blocking = s.blocking;
+    const LaneProduct &product = s.operands.product;
+    const int k = product.k;
+    const bool reads_all = at.formulas.visibility().bounded_by_expression();
+    const auto define = [&](Func words, RDom *domain, const char *name, const std::function<Expr(Expr kk, Expr qi)> &element) {
+        *domain = pairs_of_tile(s, at, name, k);
+        const Expr kk = domain->w * blocking.key_panel + domain->x, row = domain->z * (blocking.score_rows / k) + domain->y;
+        std::vector<Expr> elements;
+        for (int i = 0; i < k; i++) {
+            elements.push_back(element(kk, row * k + i));
+        }
+        words(at.vars_in_tile({s.kk, s.qi})) = reads_all ? cast(product.type, 0) : undef(product.type);
+        words(at.in_tile({kk, row})) = product.round(elements);
+    };
+    define(s.weight_words, &s.weight_pairs, "weight_pairs", [&](auto... i) { return at.kept_weight(at.in_tile({i...})); });
+    define(s.grad_score_words, &s.score_pairs, "score_pairs", [&](auto... i) { return s.grad_scores(at.in_tile({i...})); });
+    s.row_pairs = pairs_of_tile(s, at, "row_pairs");
+    const RDom &r = s.row_pairs;
+    const Expr kk = r.w * blocking.key_panel + r.x, row = r.z * blocking.score_rows + r.y, bits = 32 / k;
+    const Expr both = s.grad_score_words(at.in_tile({kk, row / k}));
+    s.grad_score_rows(at.vars_in_tile({s.kk, s.qi})) = reads_all ? cast<uint16_t>(0) : undef<uint16_t>();
+    s.grad_score_rows(at.in_tile({kk, row})) = cast<uint16_t>(both >> cast<uint32_t>(row % k * bits));
 }
 
 // tile_sums = the products of a register tile: one Func with updates of which all but one have no turns, so that one loop nest can add
 // every gradient to sums.
 void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const KeyLanesBlocking &blocking = s.blocking;
-    const AttentionInputs &in = at.in();
+    const KeyLanesOperands &operands = s.operands;
+    const LaneProduct &product = operands.product;
     const int key_tiles = blocking.key_tiles(), rows = blocking.grad_rows;
     const std::vector<Var> place = at.vars_in_tile({s.x, s.row, s.block, s.t});
     const Expr column = s.block * blocking.grad_columns + s.x;
@@ -233,7 +290,7 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     s.tile_sums(place) = 0.0f;
     for (int kind = 0; kind < (at.excludes() ? 6 : 3); kind++) {
         const bool of_query = kind % 3 == 2;
-        RDom turns(0, of_query ? blocking.kv_tile : blocking.q_tile, "products");
+        RDom turns(0, (of_query ? blocking.kv_tile : blocking.q_tile) / product.k, "products");
         turns.where(turns < s.turns_end(at.in_tile({kind, s.t})));
         turns.where(turns >= s.first_turn(s.t, s.qt, s.p, s.sp, s.b));
         const int width = kind % 3 == 0 ? s.head_dim_v : s.head_dim;
@@ -241,17 +298,21 @@ void define_products(KeyLanesStages &s, const KeyLanesCoordinates &at) {
             turns.where(s.block * blocking.grad_columns < width);
         }
         const Expr turn = turns, head = at.head();
-        const std::vector<Expr> pair = of_query ? at.in_tile({turn, row_of_tile(2 * key_tiles, blocking.q_tile)})
-                                                : at.in_tile({row_of_tile(kind % 3 * key_tiles, blocking.kv_tile), turn});
-        const Expr factor = kind % 3 != 0              ? Expr(s.grad_scores(pair))
-                            : s.kept_weights.defined() ? Expr(s.kept_weights(pair))
-                            : s.has_slopes             ? Expr(s.weights(pair)[0])
-                                                       : Expr(s.weights(pair));
-        const Expr read = kind % 3 == 0   ? in.grad_out(column, at.existing_query(turn), head, s.b)
-                          : kind % 3 == 1 ? in.query(column, at.existing_query(turn), head, s.b)
-                                          : in.keys.key(column, at.existing_key(turn), s.h, s.b);
-        // The value is dropped and not the product, so that every loop has one fused multiply-add, and the same bits.
-        s.tile_sums(place) += factor * (kind < 3 ? read : select(is_zero(factor), 0.0f, read));
+        const Expr row = of_query ? row_of_tile(2 * key_tiles, blocking.q_tile) : row_of_tile(kind % 3 * key_tiles, blocking.kv_tile);
+        const Expr factor = kind % 3 == 0   ? at.weight_word(row, turn)
+                            : kind % 3 == 1 ? at.grad_score_word(row, turn)
+                                            : at.grad_score_word_of_row(turn, row);
+        Expr read = kind % 3 == 0   ? operands.grad_out_rows(column, at.existing_queries(turn), head, s.b)
+                    : kind % 3 == 1 ? operands.query_rows(column, at.existing_queries(turn), head, s.b)
+                                    : operands.key_rows(column, at.existing_keys(turn), s.h, s.b);
+        if (kind >= 3) { // the value is dropped and not the product, so that every loop has one fused multiply-add, and the same bits
+            std::vector<Expr> dropped;
+            for (const Expr &element : product.floats(factor)) {
+                dropped.push_back(is_zero(element));
+            }
+            read = product.drop(read, dropped);
+        }
+        s.tile_sums(place) = product.add_products(s.tile_sums(place), factor, read);
         s.products.push_back(turns);
     }
 }
@@ -304,10 +365,11 @@ void define_sums(KeyLanesStages &s, const KeyLanesCoordinates &at) {
 
 } // namespace
 
-KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking) {
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const KeyLanesOperands &operands) {
     const AttentionInputs &in = formulas.inputs();
     KeyLanesStages s;
     s.blocking = blocking;
+    s.operands = operands;
     s.head_dim = formulas.problem().head_dim;
     s.head_dim_v = formulas.problem().head_dim_v;
     s.num_kv_heads = in.num_kv_heads;
@@ -319,6 +381,7 @@ KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocki
     define_rows(s, at);
     define_panels(s, at);
     define_weights(s, at, false);
+    define_words(s, at);
     define_turns(s, at);
     define_products(s, at);
     define_sums(s, at);
@@ -334,10 +397,10 @@ std::vector<Func> KeyLanesStages::funcs() const {
         const std::vector<Func> steps = squares->funcs();
         all.insert(all.end(), steps.begin(), steps.end());
     }
-    all.insert(all.end(), {key_panels, value_panels, key_magnitude});
+    all.insert(all.end(), {score_factor, key_panels, value_panels, key_magnitude});
     all.insert(all.end(), pairs.begin(), pairs.end());
-    all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, tile_magnitude, first_turn,
-                           turns_end, tile_sums, sums});
+    all.insert(all.end(), {scores, weights, grad_weights, dropout_words, dropout, kept_weights, grad_scores, weight_words, grad_score_words,
+                           grad_score_rows, tile_magnitude, first_turn, turns_end, tile_sums, sums});
     if (read_on) {
         all.insert(all.end(), {grad_query, grad_key, grad_value});
     }

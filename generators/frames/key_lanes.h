@@ -5,6 +5,7 @@
 
 #include "../formulas.h"
 #include "../head_gradients.h"
+#include "../products.h"
 #include "seen_keys.h"
 #include "transposed.h"
 
@@ -21,6 +22,7 @@ struct KeyLanesBlocking {
     int splits;       // tasks that take the parts of a head in turns
     int lanes;
     int width; // columns of all gradients, in whole grad_columns; rows that are read have so many, or head_dim and head_dim_v
+    int words; // of a row of key_panels, in whole squares of lanes
     int panels() const { return kv_tile / key_panel; }
     int column_blocks() const { return width / grad_columns; }
     // Register tiles of gradients of a part and a tile: of value, then of key, then of query.
@@ -29,21 +31,31 @@ struct KeyLanesBlocking {
     int tiles() const { return 2 * key_tiles() + query_tiles(); }
 };
 
+// What is multiplied: words of as many neighbouring entries of a row as a lane multiplies at once, and words of an entry of as many
+// neighbouring rows. Entries and rows that do not exist are 0 in a word with one that does.
+struct KeyLanesOperands {
+    LaneProduct product;
+    KeySource::Element query, grad_out, key, value;         // (word of entries, row, head, batch row)
+    KeySource::Element query_rows, grad_out_rows, key_rows; // (d, word of rows, head, batch row)
+};
+
 // The named Funcs, in the order in which a part is computed. Coordinates: kk = key in part, p = part of a split, sp = split, qi = query in
 // tile, qt = tile, g = head in group, h = key/value head. Of registers: lane = key in panel, row = query in group of rows or row of a tile
 // of gradients, t = tile of gradients.
 struct KeyLanesStages {
     KeyLanesBlocking blocking;
+    KeyLanesOperands operands;
     int head_dim, head_dim_v;
     Halide::Expr num_kv_heads, batch, group_size, seq_len_q, seq_len_kv, rows; // rows: of `sums`, for a split of a head
 
     Halide::Var x{"x"}, d{"d"}, lane{"lane"}, row{"row"}, panel{"panel"}, group{"group"}, kk{"kk"}, qi{"qi"}, qt{"qt"}, g{"g"}, p{"p"},
         sp{"sp"}, h{"h"}, b{"b"}, q{"q"}, kv{"kv"}, t{"t"}, vector{"vector"}, block{"block"}, kind{"kind"};
 
-    Halide::RDom delta_words;             // of delta
-    Halide::RDom magnitude_words;         // of row_magnitude
-    Halide::RDom squares;                 // of key_panels: (lane, column, vector, block of columns, panel)
-    Halide::RDom weight_rows, logit_rows; // (key in panel, row in group, group of rows, panel)
+    Halide::RDom delta_words;                          // of delta
+    Halide::RDom magnitude_words;                      // of row_magnitude
+    Halide::RDom squares;                              // of key_panels: (lane, column, vector, block of columns, panel)
+    Halide::RDom weight_rows, logit_rows;              // (key in panel, row in group, group of rows, panel)
+    Halide::RDom weight_pairs, score_pairs, row_pairs; // the same: (key in panel, word of rows in group, group of rows, panel)
     Halide::RDom key_words, value_words, score_words, grad_words;
     Halide::RDom merge;                 // of sums: (column, row, block of columns, tile, qt, g, p)
     std::vector<Halide::RDom> products; // of tile_sums: value, key, query; then the same where something is not finite
@@ -55,8 +67,9 @@ struct KeyLanesStages {
     Halide::Func row_reference{"row_reference"}; // (qi, qt, g, h, b): lse in the unit of logits
     Halide::Func row_delta{"row_delta"};         // (qi, qt, g, h, b)
     std::optional<TransposedSquares> key_squares, value_squares;
-    Halide::Func key_panels{"key_panels"};       // (lane, d, panel, p, sp, h, b): in the unit of scores
+    Halide::Func key_panels{"key_panels"};       // (lane, word, panel, p, sp, h, b): floats are in the unit of scores
     Halide::Func value_panels{"value_panels"};   // the same
+    Halide::Func score_factor{"score_factor"};   // brings scores of words as they are stored into their unit; undefined for floats
     Halide::Func key_magnitude{"key_magnitude"}; // (p, sp, h, b): largest |key| of a part as an integer; undefined as row_magnitude
 
     std::vector<Halide::Func> pairs;           // (kk, qi, qt, g, p, sp, h, b): tensors over pairs
@@ -65,6 +78,8 @@ struct KeyLanesStages {
     Halide::Func grad_weights{"grad_weights"}; // the same: grad_out . value
     Halide::Func weights{"weights"};           // (kk, qi, qt, g, p, sp, h, b); with slopes of logits beside them where those are not 1
     Halide::Func grad_scores{"grad_scores"};   // the same
+    // As words, where these are not floats: (kk, word of rows, ...) twice, and elements (kk, qi, ...), of which neighbours are a word.
+    Halide::Func weight_words{"weight_words"}, grad_score_words{"grad_score_words"}, grad_score_rows{"grad_score_rows"};
     Halide::Func tile_magnitude{
         "tile_magnitude"};                 // (qt, g, p, sp, h, b): the largest of all that is multiplied; undefined as row_magnitude
     Halide::Func first_turn{"first_turn"}; // (t, qt, p, sp, b): where the products of a tile begin
@@ -105,6 +120,6 @@ struct PairSums {
 void define_pair_sums(const AttentionFormulas &formulas, KeyLanesBlocking blocking, const KeyLanesStages &of_rows, PairSums *sums);
 
 // The sums of all gradients.
-KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking);
+KeyLanesStages key_lanes(const AttentionFormulas &formulas, const KeyLanesBlocking &blocking, const KeyLanesOperands &operands);
 
 } // namespace polyhead::gen

@@ -22,11 +22,37 @@ struct KeyLanesCoordinates {
     Halide::Expr last_key() const { return in().seq_len_kv - 1; }
     Halide::Expr key(const Halide::Expr &kk) const { return part(s.p, s.sp) * blocking.kv_tile + kk; }
     Halide::Expr clamped_key(const Halide::Expr &kk) const { return Halide::clamp(key(kk), 0, in().keys.rows() - 1); }
-    Halide::Expr existing_key(const Halide::Expr &kk) const { return in().keys.existing_row(key(kk)); }
+    // Words of k keys, or queries, of a part, or tile.
+    Halide::Expr existing_keys(const Halide::Expr &word) const {
+        return existing_words(part(s.p, s.sp) * (blocking.kv_tile / k()) + word, in().keys.rows());
+    }
     // Rows behind the last query repeat it.
     Halide::Expr query(const Halide::Expr &qi) const { return Halide::min(s.qt * blocking.q_tile + qi, in().seq_len_q - 1); }
-    Halide::Expr existing_query(const Halide::Expr &qi) const {
-        return Halide::unsafe_promise_clamped(s.qt * blocking.q_tile + qi, 0, in().seq_len_q - 1);
+    Halide::Expr existing_queries(const Halide::Expr &word) const {
+        return existing_words(s.qt * (blocking.q_tile / k()) + word, in().seq_len_q);
+    }
+    // Elements of a word, and words of so many elements.
+    int k() const { return s.operands.product.k; }
+    int words(int elements) const { return (elements + k() - 1) / k(); }
+    Halide::Expr words(const Halide::Expr &elements) const { return (elements + (k() - 1)) / k(); }
+    // What gradients of values are multiplied by.
+    Halide::Expr kept_weight(const std::vector<Halide::Expr> &pair) const {
+        return s.kept_weights.defined() ? Halide::Expr(s.kept_weights(pair))
+               : s.has_slopes           ? Halide::Expr(s.weights(pair)[0])
+                                        : Halide::Expr(s.weights(pair));
+    }
+    // The words of weights and gradients of scores: of a key and neighbouring rows, and of neighbouring keys and a row.
+    Halide::Expr weight_word(const Halide::Expr &kk, const Halide::Expr &word) const {
+        const std::vector<Halide::Expr> place = in_tile({kk, word});
+        return k() == 1 ? kept_weight(place) : Halide::Expr(s.weight_words(place));
+    }
+    Halide::Expr grad_score_word(const Halide::Expr &kk, const Halide::Expr &word) const {
+        const std::vector<Halide::Expr> place = in_tile({kk, word});
+        return k() == 1 ? Halide::Expr(s.grad_scores(place)) : Halide::Expr(s.grad_score_words(place));
+    }
+    Halide::Expr grad_score_word_of_row(const Halide::Expr &word, const Halide::Expr &qi) const {
+        return k() == 1 ? Halide::Expr(s.grad_scores(in_tile({word, qi})))
+                        : s.operands.product.word([&](int part) { return s.grad_score_rows(in_tile({word * k() + part, qi})); });
     }
     Halide::Expr head() const { return s.h * s.group_size + s.g; }
     // Pairs of a tile of queries, of which some may be excluded.
@@ -44,6 +70,9 @@ struct KeyLanesCoordinates {
     }
 
 private:
+    Halide::Expr existing_words(const Halide::Expr &word, const Halide::Expr &rows) const {
+        return Halide::unsafe_promise_clamped(word, 0, words(rows) - 1);
+    }
     template <class T> static std::vector<T> with(std::vector<T> inner, const std::vector<Halide::Var> &outer) {
         inner.insert(inner.end(), outer.begin(), outer.end());
         return inner;

@@ -53,6 +53,7 @@ void define_pair_sums(const AttentionFormulas &formulas, KeyLanesBlocking blocki
     tiles.head_dim_v = of_rows.head_dim_v;
     tiles.group_size = of_rows.group_size;
     tiles.delta = of_rows.delta;
+    tiles.operands = of_rows.operands;
     const KeyLanesCoordinates at{formulas, tiles, tiles.blocking};
     define_numbers_of_rows(tiles, at);
     define_panels(tiles, at);

@@ -60,6 +60,13 @@ int splits_of(const Problem &p) {
     return p.num_kv_heads > 0 ? std::max(1, tasks / p.num_kv_heads) : 1;
 }
 
+// Elements of one multiply-add. Normalised and rotated heads, what gates multiply, and what linear layers leave to attention are floats.
+int gradient_pair_of(const Problem &p, const Machine &machine) {
+    const bool as_stored = contract::by_heads(p) && p.rope == POLYHEAD_NO_ROPE && !contract::normalises(p) && p.gate == POLYHEAD_NO_GATE && p.head_gate == 0;
+    const bool pairs = as_stored && machine.multiplies_pairs(p.dtype);
+    return pairs ? 2 : 1;
+}
+
 class KeyLanes : public Frame {
 public:
     const char *name() const override { return "key_lanes"; }
@@ -72,6 +79,8 @@ public:
 
     void fill_defaults(Tiling *t, const Problem &p, const Machine &machine) const override {
         const GradTile tile = grad_tile((widest_head(p) + machine.lanes - 1) / machine.lanes, machine);
+        const bool pairs = machine.fast_pairs && t->unscheduled == 0; // the instructions have vectors only
+        fill(t->pair, pairs ? gradient_pair_of(p, machine) : 1);
         fill(t->grad_columns, tile.vectors * machine.lanes);
         fill(t->grad_rows, tile.rows);
         fill(t->score_rows, rows_of_scores(machine));
@@ -86,6 +95,10 @@ public:
         const int64_t pairs = int64_t(t.q_tile) * t.kv_tile, keys = int64_t(t.kv_tile) * gradient_width(p, t);
         return first_of({
             groups_refusal(p, t),
+            t.pair > gradient_pair_of(p, machine)
+                ? "tiling: pair 2 needs bf16 in sdpa_backward, no rope, norms or gates, and a machine with dot products of pairs"
+                : "",
+            t.score_rows % t.pair != 0 ? "tiling: score_rows " + std::to_string(t.score_rows) + " is not a multiple of pair" : "",
             t.q_tile % t.grad_rows != 0 ? "tiling: q_tile " + std::to_string(t.q_tile) + " is not a multiple of grad_rows" : "",
             t.kv_tile % t.grad_rows != 0 ? "tiling: kv_tile " + std::to_string(t.kv_tile) + " is not a multiple of grad_rows" : "",
             at_most("scores (score_rows x key_panel)", int64_t(vectors) * t.score_rows, most_sums, "registers"),
@@ -107,6 +120,15 @@ public:
 
 int gradient_width(const Problem &p, const Tiling &t) {
     return in_whole(widest_head(p), std::max(1, t.grad_columns));
+}
+
+int gradient_words(const Problem &p, const Tiling &t, int lanes) {
+    return in_whole(gradient_width(p, t) / std::max(1, t.pair), lanes);
+}
+
+int copied_gradient_words(const Problem &p, const Tiling &t, int lanes, int entries) {
+    const int words = gradient_words(p, t, lanes);
+    return words * t.pair == entries ? 0 : words;
 }
 
 bool stages_gradient_rows(const Problem &p, const Tiling &t) {

@@ -57,4 +57,21 @@ void define_numbers_of_rows(KeyLanesStages &s, const KeyLanesCoordinates &at); /
 void define_panels(KeyLanesStages &s, const KeyLanesCoordinates &at);
 void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_logits);
 
+// A Func of one value or several.
+void define_values(Halide::Func f, const std::vector<Halide::Expr> &place, const std::vector<Halide::Expr> &values);
+void define_values(Halide::Func f, const std::vector<Halide::Var> &place, const std::vector<Halide::Expr> &values);
+Halide::Expr value_at(const Halide::Func &f, const std::vector<Halide::Expr> &place, int i = 0);
+inline Halide::Expr value_at(const Halide::Func &f, const std::vector<Halide::Var> &place, int i = 0) {
+    return value_at(f, std::vector<Halide::Expr>(place.begin(), place.end()), i);
+}
+
+// Gradients of tensors of the expression (key_lanes_tables.cpp): lines of sums for every read, in rows behind those of queries.
+void list_tables(KeyLanesStages &s, const KeyLanesCoordinates &at);
+// Appends what is not 1 to the values of weights. by_read: the derivative of a logit.
+void add_table_factors(KeyLanesStages &s, const std::function<Halide::Expr(const TableLine &)> &by_read, std::vector<Halide::Expr> *values);
+void define_tables(KeyLanesStages &s, const KeyLanesCoordinates &at);
+// The first row, of those of a head's lines, to which a tile of gradients is added.
+Halide::Expr place_in_tables(const KeyLanesStages &s, const KeyLanesCoordinates &at, const Halide::Expr &tile, const Halide::Expr &qt,
+                             const Halide::Expr &p);
+
 } // namespace polyhead::gen

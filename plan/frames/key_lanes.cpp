@@ -113,6 +113,16 @@ bool stages_gradient_rows(const Problem &p, const Tiling &t) {
     return p.dtype != POLYHEAD_F32 || p.head_dim != p.head_dim_v || gradient_width(p, t) != p.head_dim;
 }
 
+TableTile table_tile(language::Follows follows, int elements_of_pairs, int q_tile, int kv_tile, int width, int grad_rows) {
+    using language::Follows;
+    const int elements = follows == Follows::queries     ? q_tile
+                         : follows == Follows::diagonals ? q_tile + kv_tile
+                         : follows == Follows::pairs     ? elements_of_pairs
+                                                         : kv_tile;
+    const bool moves = follows != Follows::nothing && follows != Follows::pairs;
+    return {elements, in_whole(in_whole(elements + (moves ? width - 1 : 0), width) / width, grad_rows)};
+}
+
 const Frame &key_lanes_frame() {
     static const KeyLanes frame;
     return frame;

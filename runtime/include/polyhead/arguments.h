@@ -88,6 +88,8 @@ struct SdpaBackwardArgs : ModifierArgs {
     TensorView gate;                        // as in SdpaArgs
     // Exactly when built with them; of the shapes of what they are gradients of.
     MutableTensorView grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate;
+    const MutableTensorView *expression_gradients = nullptr; // of tensors that the expression names in `grad`, in the order of declarations
+    int32_t num_expression_gradients = 0;
 };
 
 // The whole layer: projections, attention, concat, output projection.
@@ -214,6 +216,8 @@ inline polyhead_args c_args(const SdpaBackwardArgs &a) noexcept {
     args.grad_alibi_slopes = a.grad_alibi_slopes;
     args.grad_sinks = a.grad_sinks;
     args.grad_gate = a.grad_gate;
+    args.expression_gradients = a.expression_gradients;
+    args.num_expression_gradients = a.num_expression_gradients;
     return args;
 }
 

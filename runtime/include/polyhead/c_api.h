@@ -262,6 +262,10 @@ typedef struct polyhead_args {
     /* linear_backward: input [M,K] is query, grad_out is [M,N], and weight [N,K] lies as nn.Linear stores it, not packed. The gradients
      * have the shapes of input and weight, and are overwritten; grad_bias, f32 [N], exactly when the kernel was built with bias. */
     polyhead_tensor weight, grad_input, grad_weight, grad_bias;
+    /* sdpa_backward: the gradients that the expression asks for, in the order of the declarations: f32, of the shapes of their tensors,
+     * and overwritten. */
+    const polyhead_tensor *expression_gradients;
+    int32_t num_expression_gradients;
 } polyhead_args;
 
 /* Arguments of which nothing is given but the operation. */

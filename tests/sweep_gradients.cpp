@@ -3,6 +3,7 @@
 // one of several machines. Quick tier: a row of every fourth part, which rotate with POLYHEAD_SWEEP_SEED. POLYHEAD_TEST_ALL=1: every
 // second row. POLYHEAD_SWEEP_ONLY=<number> repeats one row.
 #include "instruments/calls/problems.h"
+#include "instruments/reference/expressions.h"
 #include "support/feature_matrix.h"
 #include "support/sweep_compiled.h"
 
@@ -18,8 +19,7 @@ const std::vector<std::string> targets = {
     "host", "host", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-avx2-fma-f16c-avx-sse41", "x86-64-linux-sse41", "x86-64-linux",
 };
 
-void sweep_row(int number, uint64_t seed) {
-    const Problem p = gradient_problem(gradient_rows()[static_cast<size_t>(number)]);
+void sweep_problem(int number, const Problem &p, uint64_t seed) {
     compile_in_sweep("gradients", number, p, Random(seed).pick(targets), [&](const CompiledKernel &compiled, const std::string &line) {
         const Problem called = call_problem(compiled.kernel());
         const KernelSubject subject(compiled.kernel(), seed);
@@ -39,6 +39,20 @@ void sweep_row(int number, uint64_t seed) {
     });
 }
 
+void sweep_row(int number, uint64_t seed) {
+    sweep_problem(number, gradient_problem(gradient_rows()[static_cast<size_t>(number)]), seed);
+}
+
+// Every tensor of an expression whose gradient is asked for, in a small problem of its own: few heads, or many, whose keys are not split.
+void sweep_table(int number, uint64_t seed) {
+    const bool many = number % 2 != 0;
+    Problem p = backward_problem(many ? 8 : 4, 24, many ? 8 : 2, 16);
+    p.expression = table_cases()[static_cast<size_t>(number)].text;
+    p.causal = number % 3;
+    p.kv_lengths = 1;
+    sweep_problem(number, p, seed);
+}
+
 void sweep_part(int part) {
     const int rows = static_cast<int>(gradient_rows().size()), begin = rows * part / parts, end = rows * (part + 1) / parts;
     const bool idle = !test_all() && (text_seed(sweep_seed_text()) / 64 + static_cast<uint64_t>(part)) % idle_parts != 0;
@@ -54,6 +68,7 @@ TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
     full.kv_lengths = full.window = full.position_offsets = full.score_bias = full.softcap = full.alibi = full.sinks = 1;
     full.gate = POLYHEAD_GATE_OF_ENTRIES;
     full.grad_score_bias = full.grad_alibi = full.grad_sinks = full.grad_gate = 1;
+    full.expression = table_cases()[2].text;
     for (const Problem &p : {plain, full}) {
         const CompiledKernel compiled(p, {"host", "", "refusals"});
         REQUIRE(compiled.error() == "");
@@ -62,6 +77,11 @@ TEST_CASE("gradients: wrong arguments are refused, and nothing is written") {
         shape.extras.left_out = 0;
         CHECK(check_refusals(KernelSubject(compiled.kernel(), 1).subject(), shape) == "");
     }
+}
+
+TEST_CASE("gradient sweep: tensors of expressions") {
+    const int count = static_cast<int>(table_cases().size());
+    for_each_of_sweep("gradients/tables", test_all() ? first_numbers(count) : rotating_numbers(0, count, 1), sweep_table);
 }
 
 // One test per part, so that parts run side by side.

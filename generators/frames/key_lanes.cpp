@@ -196,9 +196,11 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     const Expr of_logit = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
     std::vector<Expr> gradients = {seen(times(of_logit, s.has_slopes ? 1 : 0))};
     for (TableLine &line : s.tables) {
-        if (line.factor != 0 || s.has_slopes) {
+        if (line.factor != 0 || s.has_slopes) { // in the branch of a select that was not taken nothing is read, whatever the gradient is
+            const Expr gradient = times(of_logit, line.factor);
             line.gradient = int(gradients.size());
-            gradients.push_back(seen(times(of_logit, line.factor)));
+            gradients.push_back(seen(
+                line.factor == 0 ? gradient : select(is_zero(value_at(s.weights, place(s.logit_rows), line.factor)), 0.0f, gradient)));
         }
     }
     define_values(s.grad_scores, pair, std::vector<Expr>(gradients.size(), nothing));

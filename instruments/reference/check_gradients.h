@@ -13,8 +13,12 @@ namespace polyhead::test {
 // grad_query, grad_key, grad_value, and grad_score_bias, grad_alibi_slopes, grad_sinks, grad_gate where the call has them.
 using GradientOutputs = std::array<std::vector<float>, 7>;
 
+// Those of tensors of the expression.
+using TableOutputs = std::vector<std::vector<float>>;
+
 // What is wrong with the outputs of a call of sdpa_backward, or nothing. worst, when given, is raised to the largest error / tolerance.
-std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, double max_flops,
+std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs,
+                              const TableOutputs &tables, double max_flops,
                               double *worst);
 
 } // namespace polyhead::test

@@ -64,6 +64,9 @@ inline Subject gradient_subject(const Problem &p, int32_t storage, GradientFault
         write_gradient(given.grad_alibi_slopes, gradients.modifiers.slopes.values);
         write_gradient(given.grad_sinks, gradients.modifiers.sinks.values);
         write_gradient(given.grad_gate, gradients.modifiers.gate.values);
+        for (int32_t i = 0; i < given.num_expression_gradients; i++) {
+            write_gradient(given.expression_gradients[i], gradients.modifiers.tables[static_cast<size_t>(i)].values);
+        }
         return polyhead_status{};
     };
     return subject;

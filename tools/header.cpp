@@ -112,8 +112,8 @@ std::string header_text(const Library &library) {
     text << "#ifdef __cplusplus\n}\n\n#include <polyhead/polyhead.h>\n\n"
          << tables_text(library, "constexpr", "nullptr") << "constexpr polyhead::Kernel " << library.name << "{polyhead_kernel"
          << kernel_text(library, "nullptr") << "};\n\n#else\n\n"
-         << tables_text(library, "static const", "NULL") << "static const polyhead_kernel " << library.name << " = " << kernel_text(library, "NULL")
-         << ";\n\n#endif\n#endif\n";
+         << tables_text(library, "static const", "NULL") << "static const polyhead_kernel " << library.name << " = "
+         << kernel_text(library, "NULL") << ";\n\n#endif\n#endif\n";
     return text.str();
 }
 

@@ -167,12 +167,10 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
     // for tables read whole tiles.
     const bool read_beyond = of_logits || formulas.visibility().bounded_by_expression() || !s.tables.empty();
     const Expr nothing = read_beyond ? Expr(0.0f) : undef<float>();
-    std::vector<Expr> of_weights = {weight};
-    if (s.has_slopes) {
-        of_weights.push_back(slope);
-    }
-    add_table_factors(s, [&](const TableLine &line) { return formulas.logits().by_read(line.read, score, row, at.key(kk), at.head(), s.b); },
-                      &of_weights);
+    std::vector<Expr> of_weights = s.has_slopes ? std::vector<Expr>{weight, slope} : std::vector<Expr>{weight};
+    add_table_factors(
+        s, [&](const TableLine &line) { return formulas.logits().by_read(line.read, score, row, at.key(kk), at.head(), s.b); },
+        &of_weights);
     define_values(s.weights, pair, std::vector<Expr>(of_weights.size(), nothing));
     define_values(s.weights, place(s.weight_rows), of_weights);
 
@@ -187,21 +185,11 @@ void define_weights(KeyLanesStages &s, const KeyLanesCoordinates &at, bool of_lo
         s.kept_weights(pair) = undef<float>();
         s.kept_weights(of_tile) = value_at(s.weights, of_tile) * s.dropout(of_tile);
     }
-    const auto seen = [&](const Expr &gradient) {
-        return at.excludes() || !s.tables.empty() ? select(is_zero(prob), 0.0f, gradient) : gradient;
-    };
-    const auto times = [&](const Expr &gradient, int factor) {
-        return factor == 0 ? gradient : rounded_product(gradient, value_at(s.weights, place(s.logit_rows), factor));
-    };
     const Expr of_logit = prob * (by_weight - s.row_delta(row_of(s.logit_rows), s.qt, s.g, s.h, s.b));
-    std::vector<Expr> gradients = {seen(times(of_logit, s.has_slopes ? 1 : 0))};
-    for (TableLine &line : s.tables) {
-        if (line.factor != 0 || s.has_slopes) { // in the branch of a select that was not taken nothing is read, whatever the gradient is
-            const Expr gradient = times(of_logit, line.factor);
-            line.gradient = int(gradients.size());
-            gradients.push_back(seen(
-                line.factor == 0 ? gradient : select(is_zero(value_at(s.weights, place(s.logit_rows), line.factor)), 0.0f, gradient)));
-        }
+    std::vector<Expr> gradients = {s.has_slopes ? rounded_product(of_logit, value_at(s.weights, place(s.logit_rows), 1)) : of_logit};
+    add_table_gradients(s, of_logit, place(s.logit_rows), &gradients);
+    for (Expr &gradient : gradients) {
+        gradient = at.excludes() || !s.tables.empty() ? select(is_zero(prob), 0.0f, gradient) : gradient;
     }
     define_values(s.grad_scores, pair, std::vector<Expr>(gradients.size(), nothing));
     define_values(s.grad_scores, place(s.logit_rows), gradients);
@@ -223,7 +211,7 @@ void define_turns(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     const Expr begin = visibility.keys_begin(row, s.b), last_key = min(key + (rows - 1), length - 1);
     Expr first = select(of_keys, in_tile(visibility.queries_begin(key, s.b)), begin.defined() ? in_part(begin) : Expr(0));
     Expr end = select(of_keys, select(key < length, in_tile(min(visibility.queries_end(last_key, s.b), seq_len_q)), 0),
-                            select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
+                      select(query < seq_len_q, in_part(visibility.keys_end(last_row, s.b)), 0));
     const Expr of_table = s.t >= blocking.tiles() - blocking.table_tiles;
     Expr wanted = s.kind % 3 == min(s.t / key_tiles, 2);
     if (at.excludes()) {

@@ -35,10 +35,10 @@ struct KeyLanesBlocking {
 // element: a line of sums for each head. A tile adds a line of its own, which is a piece of it.
 struct TableLine {
     language::TableRead read;
-    int factor = 0, gradient = 0; // which values of weights and grad_scores are the derivative of the logit, 0: 1, and the gradients
-    int elements, rows;           // of a tile, and of rows of sums for them
-    int first_row = 0;            // in table_rows
-    Halide::Expr first_row_of_head; // of the line of a head, in sums
+    int factor = 0, gradient = 0;       // which values of weights and grad_scores are the derivative of the logit, 0: 1, and the gradients
+    int elements, rows;                 // of a tile, and of rows of sums for them
+    int first_row = 0;                  // in table_rows
+    Halide::Expr first_row_of_head;     // of the line of a head, in sums
     Halide::RDom pairs, shares, copied; // of sums, parts and table_rows
     Halide::Func parts{"table_parts"};  // (lane, qi, in tile): sums of keys side by side, where elements follow queries
     Halide::Func sums{"table_line"};    // (element, in tile), behind a row of zeros and before one
@@ -98,12 +98,12 @@ struct KeyLanesStages {
     Halide::Func kept_weights{"kept_weights"};   // the same: weights after dropout
 
     std::vector<TableLine> tables;
-    Halide::Expr table_rows_of_head;             // of sums
+    Halide::Expr table_rows_of_head; // of sums
     Halide::Var element{"element"};
-    Halide::RDom shifted_pairs;                  // (key in part, row)
-    Halide::Func shifted{"shifted"};             // (key in part, row, in tile): gradients with zeros beside them, for sums along diagonals
-    Halide::Func table_rows{"table_rows"};       // (x, row of all lines, in tile): a tile's lines, as they lie in sums
-    Halide::Func table_sums{"table_sums"};       // (x, row, h, b): lines of heads
+    Halide::RDom shifted_pairs;            // (key in part, row)
+    Halide::Func shifted{"shifted"};       // (key in part, row, in tile): gradients with zeros beside them, for sums along diagonals
+    Halide::Func table_rows{"table_rows"}; // (x, row of all lines, in tile): a tile's lines, as they lie in sums
+    Halide::Func table_sums{"table_sums"}; // (x, row, h, b): lines of heads
 
     bool has_slopes = false;
     std::vector<Halide::Func> funcs() const;

@@ -69,6 +69,9 @@ inline Halide::Expr value_at(const Halide::Func &f, const std::vector<Halide::Va
 void list_tables(KeyLanesStages &s, const KeyLanesCoordinates &at);
 // Appends what is not 1 to the values of weights. by_read: the derivative of a logit.
 void add_table_factors(KeyLanesStages &s, const std::function<Halide::Expr(const TableLine &)> &by_read, std::vector<Halide::Expr> *values);
+// Appends gradients of reads that are not those of scores. place: of a pair in weights.
+void add_table_gradients(KeyLanesStages &s, const Halide::Expr &of_logit, const std::vector<Halide::Expr> &place,
+                         std::vector<Halide::Expr> *values);
 void define_tables(KeyLanesStages &s, const KeyLanesCoordinates &at);
 // The first row, of those of a head's lines, to which a tile of gradients is added.
 Halide::Expr place_in_tables(const KeyLanesStages &s, const KeyLanesCoordinates &at, const Halide::Expr &tile, const Halide::Expr &qt,

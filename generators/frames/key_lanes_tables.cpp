@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "../../plan/frames/key_lanes.h"
+#include "../formulas/infinity.h"
+#include "../written_order.h"
 
 namespace polyhead::gen {
 
@@ -133,8 +135,7 @@ void list_tables(KeyLanesStages &s, const KeyLanesCoordinates &at) {
     for (const language::TableRead &read : at.formulas.logits().table_reads()) {
         TableLine line;
         line.read = read;
-        const TableTile tile =
-            table_tile(read.follows, read.elements(), blocking.q_tile, blocking.kv_tile, width, blocking.grad_rows);
+        const TableTile tile = table_tile(read.follows, read.elements(), blocking.q_tile, blocking.kv_tile, width, blocking.grad_rows);
         line.elements = tile.elements;
         line.rows = tile.rows;
         line.first_row = rows;
@@ -158,6 +159,18 @@ void add_table_factors(KeyLanesStages &s, const std::function<Expr(const TableLi
             line.factor = int(values->size());
             values->push_back(factor);
         }
+    }
+}
+
+// In the branch of a select that was not taken nothing is read, whatever the gradient of the logit is.
+void add_table_gradients(KeyLanesStages &s, const Expr &of_logit, const std::vector<Expr> &place, std::vector<Expr> *values) {
+    for (TableLine &line : s.tables) {
+        if (line.factor == 0 && !s.has_slopes) {
+            continue;
+        }
+        line.gradient = int(values->size());
+        const Expr factor = line.factor == 0 ? Expr() : value_at(s.weights, place, line.factor);
+        values->push_back(factor.defined() ? select(is_zero(factor), 0.0f, rounded_product(of_logit, factor)) : of_logit);
     }
 }
 
@@ -200,11 +213,10 @@ Expr place_in_tables(const KeyLanesStages &s, const KeyLanesCoordinates &at, con
 
 Expr line_elements(const AttentionFormulas &formulas, const KeyLanesStages &s, const TableLine &line) {
     const AttentionInputs &in = formulas.inputs();
-    return line.read.follows == Follows::keys      ? in.seq_len_kv
-           : line.read.follows == Follows::queries ? in.seq_len_q
-           : line.read.follows == Follows::diagonals
-               ? in.seq_len_kv + blocks(in.seq_len_q, s.blocking.q_tile) * s.blocking.q_tile
-               : Expr(line.elements);
+    return line.read.follows == Follows::keys        ? in.seq_len_kv
+           : line.read.follows == Follows::queries   ? in.seq_len_q
+           : line.read.follows == Follows::diagonals ? in.seq_len_kv + blocks(in.seq_len_q, s.blocking.q_tile) * s.blocking.q_tile
+                                                     : Expr(line.elements);
 }
 
 Expr line_element(const KeyLanesStages &s, const TableLine &line, const Expr &element, const Expr &head, const Expr &b) {
@@ -218,9 +230,7 @@ std::vector<Expr> line_indices(const AttentionFormulas &formulas, const KeyLanes
                                const Expr &head, const Expr &b) {
     const Follows follows = line.read.follows;
     const Expr diagonal = element - blocks(formulas.inputs().seq_len_q, s.blocking.q_tile) * s.blocking.q_tile;
-    const Expr query = follows == Follows::queries     ? element
-                       : follows == Follows::diagonals ? max(-diagonal, 0)
-                                                       : Expr(0);
+    const Expr query = follows == Follows::queries ? element : follows == Follows::diagonals ? max(-diagonal, 0) : Expr(0);
     const Expr key = follows == Follows::keys ? element : follows == Follows::diagonals ? max(diagonal, 0) : Expr(0);
     std::vector<Expr> indices = formulas.logits().indices(line.read, query, key, head, b);
     int inner = follows == Follows::pairs ? line.elements : 1;

@@ -89,8 +89,8 @@ std::string OutputTensors::unwritten() const {
     }
     for (const polyhead_tensor &view : expression_views_) {
         if (const int64_t found = find_unwritten(view); found >= 0) {
-            return "gradient " + std::to_string(&view - expression_views_.data()) + " of the expression: element " +
-                   std::to_string(found) + " was not written";
+            return "gradient " + std::to_string(&view - expression_views_.data()) + " of the expression: element " + std::to_string(found) +
+                   " was not written";
         }
     }
     return "";

@@ -156,8 +156,8 @@ bool of_modifiers(const Problem &p) {
 }
 
 // Compares these heads with the plain formula in so many orders of its sums; the heads with failures are added to failing.
-Report compare_heads(const Problem &p, const polyhead_args &args, const GradientOutputs &outputs, const TableOutputs &tables, const HeadSet &heads, int orders,
-                     std::set<int64_t> *failing) {
+Report compare_heads(const Problem &p, const polyhead_args &args, const GradientOutputs &outputs, const TableOutputs &tables,
+                     const HeadSet &heads, int orders, std::set<int64_t> *failing) {
     const Modifiers modifiers = of_modifiers(p) ? Modifiers::yes : Modifiers::no;
     ExpectedGradients expected{evaluate_gradients<double>(p, args, heads, {}, modifiers), {}, {}};
     for (int quarter = 0; quarter < orders; quarter++) {
@@ -189,8 +189,8 @@ Report compare_heads(const Problem &p, const polyhead_args &args, const Gradient
 
 // Heads that fail are compared again with the plain formula in four orders of its sums: where few rows make the error of a head, it may be
 // small by luck in one.
-std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, const TableOutputs &tables, double max_flops,
-                              double *worst) {
+std::string compare_gradients(const Problem &problem, const Inputs &inputs, const GradientOutputs &outputs, const TableOutputs &tables,
+                              double max_flops, double *worst) {
     std::set<int64_t> failing;
     const polyhead_args &args = inputs.reference_args();
     const HeadSet heads = of_modifiers(problem) ? all_heads(problem, args) : sample_heads(problem, args, inputs.shape().seed, max_flops);

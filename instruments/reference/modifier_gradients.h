@@ -166,8 +166,8 @@ private:
                 continue;
             }
             const Real gradient = row.grad_logits[i];
-            const double change = std::hypot(double(row.weights.weights[i]) * row.of_sums,
-                                             (row.weights.rounding + f32_unit) * std::abs(double(gradient)));
+            const double change =
+                std::hypot(double(row.weights.weights[i]) * row.of_sums, (row.weights.rounding + f32_unit) * std::abs(double(gradient)));
             point.kv = static_cast<int64_t>(i);
             point.score = row.weights.scores[i];
             const OnRead<Real> add = [&](size_t tensor, std::initializer_list<int64_t> index, Real derivative) {

@@ -80,9 +80,9 @@ Follows followed_by(const Node &read) {
         return std::any_of(read.args.begin(), read.args.end(), [&](const NodePtr &index) { return condition(*index); });
     };
     const bool query = any(mentions_query), key = any([](const Node &index) { return mentions(index, Variable::kv); });
-    return !query && !key ? Follows::nothing
-           : !query       ? Follows::keys
-           : !key         ? Follows::queries
+    return !query && !key                                                        ? Follows::nothing
+           : !query                                                              ? Follows::keys
+           : !key                                                                ? Follows::queries
            : !any([](const Node &index) { return growth(index) != int64_t(0); }) ? Follows::diagonals
                                                                                  : Follows::pairs;
 }

@@ -151,15 +151,16 @@ const char *summed_result(const KernelTable &kernel, const polyhead_args &args, 
 
 bool can_be_batched(const KernelTable &kernel, const polyhead_args &args, const CallShape &shape) noexcept {
     bool can = true;
-    for_each_tensor(kernel, &args, args.expression_tensors, args.expression_gradients, [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
-        bool batch = false, packed = false;
-        for (int i = 0; i < dimensions.of(*tensor); ++i) {
-            const int32_t declared = dimensions.at(*tensor, i);
-            batch = batch || declared == B;
-            packed = packed || (!dimensions.spread(*tensor, i) && is_packed(declared, shape));
-        }
-        can = can && (absent(*tensor) || batch || !packed);
-    });
+    for_each_tensor(kernel, &args, args.expression_tensors, args.expression_gradients,
+                    [&](const polyhead_tensor *tensor, const Dimensions &dimensions) {
+                        bool batch = false, packed = false;
+                        for (int i = 0; i < dimensions.of(*tensor); ++i) {
+                            const int32_t declared = dimensions.at(*tensor, i);
+                            batch = batch || declared == B;
+                            packed = packed || (!dimensions.spread(*tensor, i) && is_packed(declared, shape));
+                        }
+                        can = can && (absent(*tensor) || batch || !packed);
+                    });
     return can;
 }
 

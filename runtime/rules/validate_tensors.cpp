@@ -168,8 +168,8 @@ bool check_rows(const TensorSet &rows, const BoundExtents &bound, const polyhead
 // Tensors of the expression, or their gradients: as many as the kernel has, and an array of them.
 bool check_number(const char *name, int32_t found, int32_t expected, const void *array, const char *why, polyhead_status *status) noexcept {
     if (found != expected) {
-        return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: %d given, expected %d, which the kernel's expression %s", name, found, expected,
-                      why);
+        return refuse(status, POLYHEAD_WRONG_OPERATION, "%s: %d given, expected %d, which the kernel's expression %s", name, found,
+                      expected, why);
     }
     if (expected > most_expression_tensors) {
         return refuse(status, POLYHEAD_UNSUPPORTED, "%s: the kernel declares %d, expected at most %d", name, expected,

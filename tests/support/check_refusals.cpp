@@ -56,8 +56,7 @@ public:
             if (good_.num_expression_gradients > 0) {
                 add("a gradient of the expression missing", POLYHEAD_WRONG_OPERATION,
                     [](polyhead_args &a) { a.num_expression_gradients--; });
-                add("gradients of the expression null", POLYHEAD_NULL_POINTER,
-                    [](polyhead_args &a) { a.expression_gradients = nullptr; });
+                add("gradients of the expression null", POLYHEAD_NULL_POINTER, [](polyhead_args &a) { a.expression_gradients = nullptr; });
                 add("tensors of the expression as its gradients", POLYHEAD_ALIASED,
                     [](polyhead_args &a) { a.expression_gradients = a.expression_tensors; });
             }

@@ -239,12 +239,11 @@ void set_gradients(Problem &p, int setting) {
 
 // Those of sdpa, then those that ask for gradients.
 Feature gradient_expressions() {
-    Feature feature{"expression", {"none"}, [](Problem &p, int setting) {
-                        const size_t i = static_cast<size_t>(setting), forward = expression_cases().size();
-                        p.expression = i == 0         ? nullptr
-                                       : i <= forward ? expression_cases()[i - 1].text
-                                                      : table_cases()[i - 1 - forward].text;
-                    }};
+    Feature feature{
+        "expression", {"none"}, [](Problem &p, int setting) {
+            const size_t i = static_cast<size_t>(setting), forward = expression_cases().size();
+            p.expression = i == 0 ? nullptr : i <= forward ? expression_cases()[i - 1].text : table_cases()[i - 1 - forward].text;
+        }};
     for (const std::vector<ExpressionCase> *const cases : {&expression_cases(), &table_cases()}) {
         for (const ExpressionCase &one : *cases) {
             feature.settings.push_back(one.name);
